@@ -1,0 +1,223 @@
+"""`dither demo`: an aggregator and a fleet of simulated devices whose true answers are known, side by side."""
+
+import argparse
+import json
+import os
+import secrets
+import sys
+import tempfile
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import requests
+
+from dither_aggregator.commands.ledger import COLUMNS, describe
+from dither_aggregator.commands.serve import port_number
+from dither_aggregator.service import Service
+from dither_aggregator.simulate.fleet import Answers, Fleet
+from dither_aggregator.simulate.population import browsers
+from dither_aggregator.store import Store
+from dither_aggregator.web import create_app
+from dither_aggregator.web.server import make_server
+from dither_shared.errors import DitherError
+from dither_shared.registry import Metric, Registry
+
+EXAMPLE = "dither demo --devices 50000"
+DEVICES_MAX = 2_000_000
+TABLE_ROWS = 15
+COVERAGE_MIN = 0.9
+FOLD_WITHIN_S = 60.0
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Describe the command line."""
+    parser.add_argument("--devices", type=_device_count, default=20_000, help="simulated devices (default: %(default)s)")
+    parser.add_argument("--port", type=port_number, default=0, help="the page's port (default: any free one)")
+    parser.add_argument("--seed", type=int, help="draw the same true answers again; the noise is never repeatable")
+    parser.add_argument("--all", action="store_true", help=f"print every row, not the {TABLE_ROWS} largest")
+    parser.add_argument("--exit", action="store_true", help="end after the tables instead of serving the pages")
+    parser.add_argument("--json", action="store_true", help="print exactly one JSON document; progress goes to stderr")
+
+
+def _device_count(text: str) -> int:
+    if not (text.isascii() and text.isdigit()) or not 1 <= int(text) <= DEVICES_MAX:
+        raise argparse.ArgumentTypeError(f"must be a number from 1 to {DEVICES_MAX}, got {text!r}")
+    return int(text)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Simulate, compare, and serve; return 1 when the ledger or the intervals do not hold."""
+    population = browsers()
+    started = time.time()
+    seed = secrets.randbits(32) if args.seed is None else args.seed
+    answers: Answers = {**population.draw(args.devices, seed)}
+    with tempfile.TemporaryDirectory(prefix="dither-demo-") as name:
+        folder = Path(name)
+        path = folder / "metrics.toml"
+        # The demo's day is the day it started on: a run over midnight is not split in two.
+        store = Store(folder / "data", clock=lambda: started)
+        path.write_text(population.registry(store.today()), encoding="utf-8")
+        registry = Registry.load(path)
+        store.load(registry)
+        with Service(store) as service, _serving(service, args.port) as url:
+            _send(path, url, store.key, answers)
+            _wait_for_fold(store)
+            document = _compare(registry, url, answers, time.time() - started)
+            document["ledger"] = {column: sum(getattr(row, column) for row in store.ledger()) for column in COLUMNS}
+            print(json.dumps(document) if args.json else _tables(document, url, everything=args.all), flush=True)
+            if not args.exit:
+                _serve_on(url)
+        store.close()
+    return _verdict(document)
+
+
+@contextmanager
+def _serving(service: Service, port: int) -> Iterator[str]:
+    """Answer requests on a thread; yield the address."""
+    server = make_server(create_app(service), "127.0.0.1", port)
+    thread = threading.Thread(target=server.run, name="http", daemon=True)
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{server.effective_port}"
+    finally:
+        server.close()
+        server.task_dispatcher.shutdown()
+        thread.join(5)
+
+
+def _send(registry: Path, url: str, key: str, answers: Answers) -> None:
+    devices = len(next(iter(answers.values())))
+    bar = _Bar(devices)
+    # One process for the aggregator, the other cores for the devices.
+    with Fleet(registry, url, key, answers, processes=max(1, (os.cpu_count() or 2) - 1)) as fleet:
+        done = None
+        for done in fleet.progress():
+            bar.show(done.devices)
+    bar.end()
+    if done is None or done.devices < devices or done.unsent:
+        raise DitherError(
+            f"only {done.devices if done else 0:,} of {devices:,} devices finished, "
+            f"{done.unsent if done else 0:,} reports were not acknowledged"
+        )
+
+
+def _wait_for_fold(store: Store) -> None:
+    deadline = time.monotonic() + FOLD_WITHIN_S
+    while store.pending():
+        if time.monotonic() > deadline:
+            raise DitherError(f"{store.pending():,} reports are still not folded after {FOLD_WITHIN_S:.0f} seconds")
+        time.sleep(0.05)
+
+
+def _compare(registry: Registry, url: str, answers: Answers, seconds: float) -> dict[str, Any]:
+    """Return the demo's document: what the API says of each metric beside the truth."""
+    devices = len(next(iter(answers.values())))
+    metrics = []
+    for metric in registry.metrics.values():
+        reading = requests.get(f"{url}/v1/metrics/{metric.name}/estimates", timeout=30).json()
+        truth = _shares(metric, answers)
+        rows = [{"value": row["value"], "truth": truth[row["value"]], **row} for row in reading["rows"]]
+        metrics.append(
+            {
+                "metric": metric.name,
+                "mechanism": reading["mechanism"],
+                "epsilon": reading["epsilon"],
+                "n": reading["n"],
+                "coverage": sum(_inside(row) for row in rows) / len(rows),
+                "rows": rows,
+            }
+        )
+    return {"devices": devices, "seconds": round(seconds, 1), "ledger": {}, "metrics": metrics}
+
+
+def _shares(metric: Metric, answers: Answers) -> dict[str, float]:
+    counts = Counter(metric.values[metric.index(answer)] for answer in answers[metric.name])
+    return {value: counts[value] / len(answers[metric.name]) for value in metric.values}
+
+
+def _inside(row: dict[str, Any]) -> bool:
+    return bool(row["lower"] <= row["truth"] <= row["upper"])
+
+
+def _verdict(document: dict[str, Any]) -> int:
+    rows = [row for metric in document["metrics"] for row in metric["rows"]]
+    ledger = document["ledger"]
+    expected = document["devices"] * len(document["metrics"])
+    holds = (
+        ledger["accepted"] == ledger["folded"] == expected
+        and all(metric["n"] == document["devices"] for metric in document["metrics"])
+        and sum(map(_inside, rows)) >= COVERAGE_MIN * len(rows)
+    )
+    return 0 if holds else 1
+
+
+def _tables(document: dict[str, Any], url: str, *, everything: bool) -> str:
+    lines = []
+    for metric in document["metrics"]:
+        rows = sorted(metric["rows"], key=lambda row: -row["truth"])
+        shown = rows if everything else rows[:TABLE_ROWS]
+        width = max(len(row["value"]) for row in shown)
+        lines += [
+            "",
+            f"{metric['metric']}: {metric['n']:,} reports by {metric['mechanism']}, epsilon {metric['epsilon']:g} each",
+            f"  {'value':{width}}  {'true':>8}  {'estimate':>9}  {'95 % interval':^19}",
+        ]
+        for row in shown:
+            lines.append(
+                f"  {row['value']:{width}}  {row['truth']:8.2%}  {row['estimate']:9.2%}  "
+                f"{row['lower']:8.2%} .. {row['upper']:7.2%}  {'inside' if _inside(row) else 'outside'}"
+            )
+        if len(shown) < len(rows):
+            lines.append(f"  ... and {len(rows) - len(shown)} smaller values (--all prints them)")
+        held = sum(map(_inside, rows))
+        lines.append(f"  {held} of {len(rows)} intervals hold the truth ({metric['coverage']:.1%})")
+    lines += [
+        "",
+        f"ledger: {describe(document['ledger'])}",
+        f"{document['devices']:,} devices in {document['seconds']:.1f} s",
+        "pages: " + "  ".join(f"{url}/metrics/{metric['metric']}" for metric in document["metrics"]),
+    ]
+    return "\n".join(lines[1:])
+
+
+def _serve_on(url: str) -> None:
+    print(f"still serving {url} until Ctrl-C", file=sys.stderr, flush=True)
+    try:
+        threading.Event().wait()
+    except KeyboardInterrupt:
+        print(file=sys.stderr)
+
+
+class _Bar:
+    """A progress bar on stderr: redrawn on a terminal, a line each tenth elsewhere."""
+
+    WIDTH = 32
+
+    def __init__(self, total: int) -> None:
+        self._total = total
+        self._started = time.monotonic()
+        self._tenth = 0
+        self._redraws = sys.stderr.isatty()
+        self.show(0)
+
+    def show(self, done: int) -> None:
+        """Draw the bar for so many devices."""
+        tenth = 10 * done // self._total
+        if not self._redraws and tenth <= self._tenth and done:
+            return
+        self._tenth = tenth
+        elapsed = time.monotonic() - self._started
+        left = f", {elapsed / done * (self._total - done):.0f} s left" if done else ""
+        filled = self.WIDTH * done // self._total
+        bar = f"[{'#' * filled}{'.' * (self.WIDTH - filled)}] {done:,} of {self._total:,} devices{left}"
+        print(f"\r{bar:<79}" if self._redraws else bar, end="" if self._redraws else "\n", file=sys.stderr, flush=True)
+
+    def end(self) -> None:
+        """Leave the bar's line."""
+        if self._redraws:
+            print(file=sys.stderr)

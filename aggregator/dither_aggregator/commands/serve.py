@@ -1,0 +1,88 @@
+"""`dither serve`: the whole aggregator in one process, on one machine, in one directory."""
+
+import argparse
+import ipaddress
+import json
+import logging
+import signal
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from dither_aggregator.service import Service
+from dither_aggregator.store import Store, exclusive
+from dither_aggregator.web import create_app
+from dither_aggregator.web.server import make_server
+from dither_shared.registry import Registry, utc_today
+
+EXAMPLE = "dither serve metrics.toml --data /var/lib/dither --port 8080"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Describe the command line."""
+    parser.add_argument("registry", metavar="REGISTRY", type=Path, help="the app's metrics.toml")
+    parser.add_argument("--data", metavar="DIR", type=Path, required=True, help="where reports are kept; made if missing")
+    parser.add_argument("--host", default="127.0.0.1", help="the address to listen on (default: %(default)s)")
+    parser.add_argument("--port", type=port_number, default=8080, help="0 for any free one (default: %(default)s)")
+    parser.add_argument("--json", action="store_true", help='print one line {"url": ..., "key": ...} when ready')
+
+
+def port_number(text: str) -> int:
+    """Read a TCP port."""
+    if not (text.isascii() and text.isdigit()) or int(text) > 65_535:
+        raise argparse.ArgumentTypeError(f"must be a number from 0 to 65535, got {text!r}")
+    return int(text)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Serve until SIGINT or SIGTERM; then answer what is being asked, fold what was accepted, and stop."""
+    logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(name)s %(levelname)s %(message)s")
+    registry = Registry.load(args.registry)
+    registry.check_dates(utc_today(), str(args.registry))
+    with exclusive(args.data):
+        store = Store(args.data)
+        store.load(registry)
+        with Service(store) as service:
+            serve(service, args.host, args.port, args.json)
+        store.close()
+    return 0
+
+
+def serve(service: Service, host: str, port: int, as_json: bool) -> None:
+    """Announce the address and the key, then answer requests until a signal."""
+    server = make_server(create_app(service), host, port)
+    url = f"http://{_url_host(host)}:{server.effective_port}"
+    with _until_signalled():
+        if as_json:
+            print(json.dumps({"url": url, "key": service.store.key}), flush=True)
+        else:
+            print(f"dither serves {service.store.app} at {url}\nkey for devices: {service.store.key}\nCtrl-C stops it", flush=True)
+        server.run()
+    server.close()
+
+
+def _url_host(host: str) -> str:
+    try:
+        address = ipaddress.ip_address(host)
+    except ValueError:
+        return host
+    if address.is_unspecified:
+        return "127.0.0.1" if address.version == 4 else "[::1]"
+    return f"[{address}]" if address.version == 6 else str(address)
+
+
+@contextmanager
+def _until_signalled() -> Iterator[None]:
+    """Let SIGTERM end the block as Ctrl-C does. waitress finishes the requests it has before it returns."""
+
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGTERM, interrupt)
+    try:
+        yield
+    except KeyboardInterrupt:
+        print("stopping", file=sys.stderr)
+    finally:
+        signal.signal(signal.SIGTERM, before)

@@ -1,0 +1,29 @@
+"""dither: telemetry under local differential privacy.
+
+Every answer is randomized on the device before anything leaves it. `start()` is the way in; `client/README.md`
+explains what a device keeps, sends and never says.
+"""
+
+import logging
+from importlib.metadata import version
+
+from dither.telemetry import Choice, Flag, FlushResult, Status, Telemetry, start
+from dither_shared.errors import ConfigurationError, DitherError, InvalidParameter, RegistryError
+from dither_shared.registry import Registry
+
+__all__ = [
+    "Choice",
+    "ConfigurationError",
+    "DitherError",
+    "Flag",
+    "FlushResult",
+    "InvalidParameter",
+    "Registry",
+    "RegistryError",
+    "Status",
+    "Telemetry",
+    "start",
+]
+__version__ = version("dither")
+
+logging.getLogger("dither").addHandler(logging.NullHandler())

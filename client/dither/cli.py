@@ -1,0 +1,77 @@
+"""The command line. A command's module is found by name and loaded when the command is called.
+
+Exit codes: 0 fine, 1 a finding, 2 bad input.
+"""
+
+import argparse
+import importlib
+import os
+import sys
+from importlib.metadata import version
+from types import ModuleType
+
+from dither_shared.errors import DitherError
+
+# command: (module, what it does). Modules have EXAMPLE, add_arguments(parser) and run(args) -> exit code.
+COMMANDS = {
+    "metrics": ("dither.commands.metrics", "check a registry and show what it may cost a device"),
+    "serve": ("dither_aggregator.commands.serve", "take reports, fold them and show estimates"),
+    "ledger": ("dither_aggregator.commands.ledger", "show that every accepted report is counted once"),
+    "demo": ("dither_aggregator.commands.demo", "watch true frequencies come back out of noisy answers"),
+}
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Run the command line and return its exit code."""
+    argv = sys.argv[1:] if argv is None else argv
+    try:
+        parser = _parser(argv)
+        args = parser.parse_args(argv)
+        run = args.run
+        code: int = run(args)
+        sys.stdout.flush()
+    except DitherError as error:
+        print(f"dither: {error}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        return 130
+    except BrokenPipeError:
+        # The reader of our output has left; nothing more can be said, at exit either.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    return code
+
+
+def _parser(argv: list[str]) -> argparse.ArgumentParser:
+    """Return the parser, with the arguments of the one command that is called."""
+    parser = argparse.ArgumentParser(
+        prog="dither",
+        description="Telemetry under local differential privacy.",
+        epilog="example: dither demo",
+    )
+    parser.add_argument("--version", action="version", version=f"dither {version('dither')}")
+    commands = parser.add_subparsers(metavar="COMMAND", required=True)
+    called = next((word for word in argv if not word.startswith("-")), "")
+    for name, (module_name, summary) in COMMANDS.items():
+        module = _load(name, module_name) if name == called else None
+        epilog = f"example: {module.EXAMPLE}" if module else None
+        command = commands.add_parser(name, help=summary, description=summary.capitalize() + ".", epilog=epilog)
+        if module:
+            module.add_arguments(command)
+            command.set_defaults(run=module.run)
+    return parser
+
+
+def _load(command: str, module: str) -> ModuleType:
+    try:
+        return importlib.import_module(module)
+    except ModuleNotFoundError as error:
+        if error.name in ("flask", "numpy", "waitress", "werkzeug"):
+            raise DitherError(
+                f"`dither {command}` needs {error.name}, which comes with the aggregator: pip install 'dither[aggregator]'"
+            ) from None
+        raise
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,1 @@
+"""The commands that work with the core install alone."""

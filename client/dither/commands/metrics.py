@@ -1,0 +1,54 @@
+"""`dither metrics`: look after a registry."""
+
+import argparse
+import json
+from pathlib import Path
+
+from dither_shared.exact import from_micro, to_micro
+from dither_shared.registry import Metric, Registry, utc_today
+
+EXAMPLE = "dither metrics check metrics.toml"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Describe the command line."""
+    actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
+    check = actions.add_parser("check", help="refuse a registry that cannot be used, or that exceeds device_epsilon")
+    check.add_argument("registry", metavar="REGISTRY", type=Path, help="the app's metrics.toml")
+    check.add_argument("--json", action="store_true", help="print one JSON document")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Check the registry and show each metric's plan and cost."""
+    registry = Registry.load(args.registry)
+    registry.check_dates(utc_today(), str(args.registry))
+    metrics = list(registry.metrics.values())
+    reserved = from_micro(sum(metric.reservation for metric in metrics))
+    if args.json:
+        document = {
+            "app": registry.app,
+            "device_epsilon": from_micro(to_micro(registry.device_epsilon)),
+            "reserved": reserved,
+            "metrics": [_describe(metric) for metric in metrics],
+        }
+        print(json.dumps(document))
+        return 0
+    for metric in metrics:
+        facts = _describe(metric)
+        print("{metric}: {values} values by {mechanism}, epsilon {epsilon_report} a report, {epsilon_lifetime} for life, "
+              "plan {plan}".format(**facts))  # fmt: skip
+    print(f"{args.registry} is sound: one device may be charged {reserved:g} of {registry.device_epsilon}")
+    return 0
+
+
+def _describe(metric: Metric) -> dict[str, object]:
+    mechanism = metric.plan.mechanism
+    return {
+        "metric": metric.name,
+        "plan": metric.plan.digest,
+        "values": len(metric.values),
+        "mechanism": mechanism.name,
+        "epsilon_report": from_micro(mechanism.charge),
+        "epsilon_lifetime": from_micro(metric.reservation),
+        "expires": metric.expires.isoformat(),
+    }

@@ -1,0 +1,316 @@
+"""The device: one SQLite file with the budget, the schedule, a slot for each metric and the built upload.
+
+Each call is one transaction, so a device that is killed anywhere is found in a state it was in before or after. What
+is stored is public, random already, or a count: no answer ever reaches the file. Life of a report: `record` puts it
+in its metric's slot; building moves what the slots hold into one upload, charges the budget and freezes the upload's
+bytes and id; `settle` forgets the upload.
+"""
+
+import json
+import os
+import sqlite3
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from dither.schedule import answers_always, day_number, draw_periods, period_start
+from dither_shared.errors import DitherError
+from dither_shared.exact import to_micro
+from dither_shared.registry import Metric, Registry
+from dither_shared.rng import Rng
+from dither_shared.wire import encode_upload, new_upload_id
+
+FILE_NAME = "device.sqlite3"
+SCHEMA_VERSION = 1
+DAY_S = 86_400
+GIVE_UP_S = 6 * DAY_S
+"""A sent upload is given up a day before the aggregator forgets its id: a later copy could be counted twice."""
+
+_SCHEMA = """
+CREATE TABLE state (key TEXT PRIMARY KEY, value NOT NULL) WITHOUT ROWID;
+CREATE TABLE metric (
+    name TEXT PRIMARY KEY,
+    spent INTEGER NOT NULL,    -- micro-epsilon charged, ever
+    next_day INTEGER NOT NULL, -- the first day on which it may answer again
+    terms TEXT NOT NULL        -- what its periods were drawn for
+) WITHOUT ROWID;
+CREATE TABLE schedule (metric TEXT, day INTEGER, PRIMARY KEY (metric, day)) WITHOUT ROWID;
+CREATE TABLE slot (
+    metric TEXT PRIMARY KEY, plan TEXT NOT NULL, charge INTEGER NOT NULL, report TEXT NOT NULL
+) WITHOUT ROWID;
+CREATE TABLE upload (
+    id TEXT PRIMARY KEY, body BLOB NOT NULL, reports INTEGER NOT NULL,
+    attempts INTEGER NOT NULL, first_attempt REAL, last_attempt REAL
+) WITHOUT ROWID;
+CREATE TABLE counter (name TEXT PRIMARY KEY, count INTEGER NOT NULL) WITHOUT ROWID;
+"""
+
+
+class DeviceUnusable(DitherError):
+    """The device's file cannot be used; the app goes on without telemetry."""
+
+
+@dataclass(frozen=True)
+class BuiltUpload:
+    """An upload whose bytes and id are frozen and whose reports are charged."""
+
+    id: str
+    body: bytes
+    reports: int
+    attempts: int
+    """How often it was sent, this time included."""
+
+
+class Device:
+    """The state of one device. Safe to share between threads; processes share the file.
+
+    `folder` None keeps the state in memory: for trials and simulated devices, which then have no quiet days.
+    """
+
+    def __init__(
+        self, registry: Registry, folder: Path | None, rng: Rng, clock: Callable[[], float] = time.time
+    ) -> None:
+        self._registry = registry
+        self._rng = rng
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._quiet_days = registry.quiet_days if folder else 0
+        try:
+            self._db = self._open(folder)
+            with self._transaction():
+                self._found()
+        except (OSError, sqlite3.Error) as error:
+            raise DeviceUnusable(f"the device file in {folder} cannot be used: {error}") from None
+
+    @staticmethod
+    def _open(folder: Path | None) -> sqlite3.Connection:
+        if folder:
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            path = folder / FILE_NAME
+            os.close(os.open(path, os.O_CREAT | os.O_RDWR, 0o600))
+        db = sqlite3.connect(path if folder else ":memory:", isolation_level=None, check_same_thread=False, timeout=5)
+        if folder:
+            db.execute("PRAGMA journal_mode = WAL")
+            db.execute("PRAGMA synchronous = NORMAL")
+        return db
+
+    def _found(self) -> None:
+        """Make the tables of a new file; refuse a file of another version or app."""
+        (version,) = self._db.execute("PRAGMA user_version").fetchone()
+        if version == 0:
+            for statement in _SCHEMA.split(";"):
+                self._db.execute(statement)
+            self._db.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
+            self._set("app", self._registry.app)
+            self._set("first_day", self._today())
+        elif version != SCHEMA_VERSION:
+            raise DeviceUnusable(f"the device file has version {version}; this dither reads {SCHEMA_VERSION}")
+        elif self._get("app") != self._registry.app:
+            raise DeviceUnusable(f"the device file belongs to the app {self._get('app')!r}")
+
+    def close(self) -> None:
+        """Close the file. What waits in it is sent by the next start."""
+        with self._lock:
+            self._db.close()
+
+    # Recording.
+
+    def record(self, metric: Metric, answer: object) -> str | None:
+        """Randomize an answer into the metric's slot; return None, or why the device stays silent.
+
+        Whether it does depends on days, periods, the slot and the budget; never on the answer.
+        """
+        with self._transaction():
+            reason = self._silence(metric)
+            if reason:
+                self._count(reason)
+                return reason
+            mechanism = metric.plan.mechanism
+            report = mechanism.shape.to_wire(mechanism.randomize(metric.index(answer), self._rng))
+            self._db.execute(
+                "INSERT INTO slot VALUES (?, ?, ?, ?)",
+                (metric.name, metric.plan.digest, mechanism.charge, json.dumps(report)),
+            )
+            self._db.execute(
+                "UPDATE metric SET next_day = ? WHERE name = ?",
+                (period_start(self._today(), metric.period_days) + metric.period_days, metric.name),
+            )
+            return None
+
+    def _silence(self, metric: Metric) -> str | None:
+        today = self._today()
+        if today >= day_number(metric.expires):
+            return "expired"
+        if today < self._get("first_day") + self._quiet_days:
+            return "quiet"
+        spent, next_day = self._prepare(metric, today)
+        if today < next_day:
+            return "answered"
+        if not answers_always(metric) and not self._scheduled(metric, today):
+            return "unscheduled"
+        if spent + metric.plan.mechanism.charge > metric.reservation:
+            return "spent"
+        if self._slot_full(metric):
+            self._build()
+        return "waiting" if self._slot_full(metric) else None
+
+    def _prepare(self, metric: Metric, today: int) -> tuple[int, int]:
+        """Return (spent, next_day), drawing the metric's periods where its terms are new."""
+        terms = f"{metric.schedule} {metric.reports} {metric.period_days} {metric.expires}"
+        row = self._one("SELECT spent, next_day, terms FROM metric WHERE name = ?", metric.name)
+        if row and row[2] == terms:
+            return row[0], row[1]
+        spent, next_day = row[:2] if row else (0, 0)
+        self._db.execute("INSERT OR REPLACE INTO metric VALUES (?, ?, ?, ?)", (metric.name, spent, next_day, terms))
+        # Of an upgrade's draw only periods not begun count: today's was decided under the old terms.
+        begun = period_start(today, metric.period_days) + (1 if row else 0)
+        self._db.execute("DELETE FROM schedule WHERE metric = ?", (metric.name,))
+        if not answers_always(metric):
+            days = [(metric.name, day) for day in draw_periods(metric, self._rng) if day >= begun]
+            self._db.executemany("INSERT INTO schedule VALUES (?, ?)", days)
+        return spent, next_day
+
+    def _slot_full(self, metric: Metric) -> bool:
+        return self._one("SELECT 1 FROM slot WHERE metric = ?", metric.name) is not None
+
+    def _scheduled(self, metric: Metric, today: int) -> bool:
+        day = period_start(today, metric.period_days)
+        return self._one("SELECT 1 FROM schedule WHERE metric = ? AND day = ?", metric.name, day) is not None
+
+    # Uploading.
+
+    def next_upload(self) -> BuiltUpload | None:
+        """Return the upload to send now, marked as sent and synced to the disk before this returns; None if none.
+
+        Builds one if there is none. Gives up one whose first attempt is six days old, or lies in the future.
+        """
+        with self._transaction(durable=True):
+            now = self._clock()
+            row = self._one("SELECT id, first_attempt, last_attempt FROM upload")
+            if row and row[1] is not None and (now > row[1] + GIVE_UP_S or now < row[2]):
+                self._forget_upload(row[0], "given-up")
+            self._build()
+            self._db.execute(
+                "UPDATE upload SET attempts = attempts + 1, first_attempt = COALESCE(first_attempt, ?), last_attempt = ?",
+                (now, now),
+            )
+            built = self._one("SELECT id, body, reports, attempts FROM upload")
+            return BuiltUpload(*built) if built else None
+
+    def _build(self) -> None:
+        """Move what the slots hold into a new upload and charge it, unless one is still to be sent."""
+        if self._one("SELECT 1 FROM upload"):
+            return
+        slots = self._db.execute("SELECT metric, plan, charge, report FROM slot").fetchall()
+        (spent,) = self._one("SELECT COALESCE(SUM(spent), 0) FROM metric") or (0,)
+        self._db.execute("DELETE FROM slot")
+        groups = []
+        for metric, plan, charge, report in slots:
+            if spent + charge > to_micro(self._registry.device_epsilon):
+                self._count("spent")
+                continue
+            spent += charge
+            self._db.execute("UPDATE metric SET spent = spent + ? WHERE name = ?", (charge, metric))
+            groups.append((metric, plan, [json.loads(report)]))
+        if groups:
+            upload_id = new_upload_id(self._rng.randbits)
+            self._db.execute(
+                "INSERT INTO upload VALUES (?, ?, ?, 0, NULL, NULL)",
+                (upload_id, encode_upload(upload_id, groups), len(groups)),
+            )
+
+    def settle(self, upload_id: str, outcome: str) -> None:
+        """Forget the upload of that id and count its reports under `outcome`. Another id changes nothing."""
+        with self._transaction():
+            self._forget_upload(upload_id, outcome)
+
+    def _forget_upload(self, upload_id: str, outcome: str) -> None:
+        row = self._one("SELECT reports FROM upload WHERE id = ?", upload_id)
+        if row:
+            self._db.execute("DELETE FROM upload WHERE id = ?", (upload_id,))
+            self._count(outcome, row[0])
+
+    @property
+    def send_at(self) -> float | None:
+        """When the next attempt is due, in seconds since 1970: None while nothing was planned."""
+        with self._lock:
+            when: float | None = self._get("send_at")
+            return when
+
+    @send_at.setter
+    def send_at(self, when: float | None) -> None:
+        with self._transaction():
+            if when is None:
+                self._db.execute("DELETE FROM state WHERE key = 'send_at'")
+            else:
+                self._set("send_at", when)
+
+    # Looking.
+
+    def waiting(self) -> int:
+        """Return how many reports wait in slots and in the built upload."""
+        with self._lock:
+            (count,) = self._one(
+                "SELECT (SELECT COUNT(*) FROM slot) + (SELECT COALESCE(SUM(reports), 0) FROM upload)"
+            ) or (0,)
+            return int(count)
+
+    def spent(self) -> dict[str, int]:
+        """Return the micro-epsilon charged so far, by metric."""
+        with self._lock:
+            return dict(self._db.execute("SELECT name, spent FROM metric ORDER BY name").fetchall())
+
+    def counters(self) -> dict[str, int]:
+        """Return how many reports were accepted, and how many answers and reports were not sent, by reason."""
+        with self._lock:
+            return dict(self._db.execute("SELECT name, count FROM counter ORDER BY name").fetchall())
+
+    # Within a transaction.
+
+    @contextmanager
+    def _transaction(self, durable: bool = False) -> Iterator[None]:
+        """Run the block as one transaction; `durable` syncs it, and all before it, to the disk."""
+        with self._lock:
+            if durable:
+                self._db.execute("PRAGMA synchronous = FULL")
+            self._db.execute("BEGIN IMMEDIATE")
+            try:
+                yield
+                self._db.execute("COMMIT")
+            except BaseException:
+                if self._db.in_transaction:
+                    self._db.execute("ROLLBACK")
+                raise
+            finally:
+                if durable:
+                    self._db.execute("PRAGMA synchronous = NORMAL")
+
+    def _today(self) -> int:
+        """Return the day by the clock, or the latest day that was ever used if the clock went back behind it."""
+        clock_day = int(self._clock() // DAY_S)
+        last_day = self._get("last_day")
+        if last_day is not None and last_day >= clock_day:
+            return int(last_day)
+        self._set("last_day", clock_day)
+        return clock_day
+
+    def _count(self, name: str, count: int = 1) -> None:
+        self._db.execute(
+            "INSERT INTO counter VALUES (?, ?) ON CONFLICT (name) DO UPDATE SET count = count + excluded.count",
+            (name, count),
+        )
+
+    def _one(self, sql: str, *arguments: object) -> tuple[Any, ...] | None:
+        row: tuple[Any, ...] | None = self._db.execute(sql, arguments).fetchone()
+        return row
+
+    def _get(self, key: str) -> Any:
+        row = self._one("SELECT value FROM state WHERE key = ?", key)
+        return row[0] if row else None
+
+    def _set(self, key: str, value: object) -> None:
+        self._db.execute("INSERT OR REPLACE INTO state VALUES (?, ?)", (key, value))

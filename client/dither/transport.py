@@ -1,0 +1,165 @@
+"""One HTTP request of an upload, and what its answer means. `requests` is imported here, when the first one is sent."""
+
+import ipaddress
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import Enum
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+
+from dither_shared.errors import ConfigurationError
+from dither_shared.wire import PATH, PROBLEM_PREFIX
+
+if TYPE_CHECKING:
+    import requests
+
+CONNECT_TIMEOUT_S = 10
+READ_TIMEOUT_S = 30
+ANSWER_BYTES_MAX = 64 * 1024
+
+_DROP = frozenset({400, 409, 410, 411, 413, 414, 415, 422, 431})
+_STOP = frozenset({401, 403})
+_RETRY_AFTER_STEPS_S = (60.0, 600.0, 3_600.0, 21_600.0, 86_400.0)
+
+
+class Outcome(Enum):
+    """What the device does with the upload after an attempt."""
+
+    ACCEPTED = "accepted"
+    """Durably stored, now or before: forget it."""
+    DROPPED = "dropped"
+    """It will never be taken: forget it and count it."""
+    STOPPED = "stopped"
+    """The key is wrong: keep it, and send nothing until the configuration changes."""
+    KEPT = "kept"
+    """Anything else: send the same bytes again later."""
+
+
+@dataclass(frozen=True)
+class Answer:
+    """The outcome of one attempt."""
+
+    outcome: Outcome
+    detail: str
+    """For people: what came back, in a few words."""
+    rejected: int = 0
+    """Reports of an accepted upload whose groups were refused."""
+    retry_after_s: float = 0.0
+
+
+def check_endpoint(endpoint: str) -> str:
+    """Return the address that uploads go to; raise ConfigurationError unless it is https, or http on loopback."""
+    parts = urlsplit(endpoint)
+    try:
+        valid = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
+    except ValueError:
+        valid = False
+    if not valid or parts.username or parts.query or parts.fragment:
+        raise ConfigurationError(f"endpoint must be like https://telemetry.example.org, got {endpoint!r}")
+    if parts.scheme == "http" and not is_loopback(parts.hostname or ""):
+        raise ConfigurationError(f"endpoint must be https beyond this machine, got {endpoint!r}")
+    return endpoint.rstrip("/") + PATH
+
+
+def is_loopback(host: str) -> bool:
+    """Tell whether a host name or address is this machine's loopback."""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+class HttpTransport:
+    """Posts uploads to one aggregator: constant headers, no cookies, no redirects.
+
+    `keep_alive` keeps the connection for the next device: for simulated fleets, where many share one transport.
+    """
+
+    def __init__(self, endpoint: str, key: str, keep_alive: bool = False) -> None:
+        self._url = check_endpoint(endpoint)
+        self._key = key
+        self._keep_alive = keep_alive
+        self._session: requests.Session | None = None
+
+    def post(self, upload_id: str, body: bytes) -> Answer:
+        """Send one upload and say what to do with it. Never raises for what the network or the server does."""
+        import requests
+
+        if self._session is None:
+            self._session = self._new_session()
+        try:
+            with self._session.post(
+                self._url,
+                data=body,
+                timeout=(CONNECT_TIMEOUT_S, READ_TIMEOUT_S),
+                allow_redirects=False,
+                stream=True,
+            ) as response:
+                content = response.raw.read(ANSWER_BYTES_MAX + 1, decode_content=True)
+                return read_answer(response.status_code, response.headers, content, upload_id)
+        except (requests.RequestException, OSError) as error:
+            return Answer(Outcome.KEPT, f"no answer ({type(error).__name__})")
+
+    def _new_session(self) -> "requests.Session":
+        from http.cookiejar import DefaultCookiePolicy
+
+        import requests
+
+        session = requests.Session()
+        session.headers.clear()
+        session.headers.update({"User-Agent": "dither", "Accept": "application/json", "Accept-Encoding": "identity"})
+        session.headers["Content-Type"] = "application/json"
+        session.cookies.set_policy(DefaultCookiePolicy(allowed_domains=[]))
+        # Given as `auth`, the key also wins over a .netrc entry for the host.
+        session.auth = self._authorize
+        session.trust_env = not is_loopback(urlsplit(self._url).hostname or "")
+        return session
+
+    def _authorize(self, request: "requests.PreparedRequest") -> "requests.PreparedRequest":
+        request.headers["Authorization"] = f"Bearer {self._key}"
+        return request
+
+    def idle(self) -> None:
+        """Close the connection of a device that has nothing more to send: it may be a day until it has."""
+        if self._session is not None and not self._keep_alive:
+            self._session.close()
+            self._session = None
+
+
+def read_answer(status: int, headers: Mapping[str, str], content: bytes, upload_id: str) -> Answer:
+    """Decide what an answer means for the upload `upload_id`.
+
+    Only a receipt that names the upload, or a problem document of ours, can end it: a captive portal's page, a proxy's
+    error or half an answer cannot.
+    """
+    document = _json_object(content)
+    if status == 202 and document.get("upload") == upload_id:
+        rejected = document.get("rejected")
+        counts = [group.get("count") for group in rejected if isinstance(group, dict)] if isinstance(rejected, list) else []
+        return Answer(Outcome.ACCEPTED, "accepted", rejected=sum(count for count in counts if type(count) is int))
+    kind = document.get("type")
+    if isinstance(kind, str) and kind.startswith(PROBLEM_PREFIX):
+        detail = f"{status} {kind.removeprefix(PROBLEM_PREFIX)}"
+        if status in _DROP:
+            return Answer(Outcome.DROPPED, detail)
+        if status in _STOP:
+            return Answer(Outcome.STOPPED, detail)
+        return Answer(Outcome.KEPT, detail, retry_after_s=_retry_after_s(headers))
+    return Answer(Outcome.KEPT, f"{status} without an answer of ours", retry_after_s=_retry_after_s(headers))
+
+
+def _json_object(content: bytes) -> dict[str, object]:
+    try:
+        document = json.loads(content)
+    except (ValueError, RecursionError):
+        return {}
+    return document if isinstance(document, dict) else {}
+
+
+def _retry_after_s(headers: Mapping[str, str]) -> float:
+    """Return the server's wish rounded up to 1 min, 10 min, 1 h, 6 h or 24 h; 0 without one."""
+    value = headers.get("Retry-After", "")
+    if not (value.isascii() and value.isdigit()) or len(value) > 9:
+        return 0.0
+    return next((step for step in _RETRY_AFTER_STEPS_S if int(value) <= step), _RETRY_AFTER_STEPS_S[-1])

@@ -1,0 +1,39 @@
+"""From a wanted epsilon to rationals and back, rounding toward less privacy loss.
+
+Only `decimal` and `fractions`: its results are the same on every machine, which libm's are not. `Decimal.exp` and
+`Decimal.ln` are correctly rounded, so the neighbour of a result bounds the true number.
+"""
+
+from decimal import ROUND_CEILING, Context, Decimal
+from fractions import Fraction
+
+MICRO = 1_000_000
+"""Micro-epsilons in one epsilon: the unit of every charge."""
+
+EPSILON_MIN = Decimal("0.01")
+EPSILON_MAX = Decimal(20)
+
+_CONTEXT = Context(prec=80)
+_CEILING = Context(prec=80, rounding=ROUND_CEILING)
+
+
+def exp_below(epsilon: Decimal) -> Fraction:
+    """Return a rational below e^epsilon and within 1e-78 of it, relatively."""
+    return Fraction(epsilon.exp(_CONTEXT).next_minus(_CONTEXT))
+
+
+def micro_epsilon(exp_epsilon: Fraction) -> int:
+    """Return the charge for a probability ratio of `exp_epsilon` >= 1: ceil(1e6 ln(exp_epsilon)) micro-epsilon."""
+    ratio = _CEILING.divide(Decimal(exp_epsilon.numerator), Decimal(exp_epsilon.denominator))
+    epsilon = ratio.ln(_CONTEXT).next_plus(_CONTEXT) if ratio > 1 else Decimal(0)
+    return int(_CEILING.multiply(epsilon, Decimal(MICRO)).to_integral_value(rounding=ROUND_CEILING))
+
+
+def to_micro(epsilon: Decimal) -> int:
+    """Return a stated epsilon, a multiple of 1e-6, as micro-epsilon."""
+    return int(epsilon * MICRO)
+
+
+def from_micro(micro: int) -> float:
+    """Return micro-epsilon as an epsilon for people and JSON."""
+    return micro / MICRO

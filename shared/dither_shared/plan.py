@@ -1,0 +1,70 @@
+"""The plan: what a metric compiles to, and the digest that travels with every report."""
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from decimal import Decimal
+from functools import cached_property
+from typing import Any
+
+from dither_shared.mechanisms import PureMechanism, choose, from_parameters
+
+
+def canonical_json(document: object) -> bytes:
+    """Return the one byte string that stands for a document: sorted keys, no spaces, ASCII."""
+    return json.dumps(document, sort_keys=True, separators=(",", ":"), ensure_ascii=True).encode("ascii")
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A metric's mechanism with its integers, its values in order, its presence and its rev.
+
+    Two plans are the same exactly when their digests are; series do not join across plans.
+    """
+
+    metric: str
+    rev: int
+    presence: str
+    values: tuple[str, ...]
+    mechanism: PureMechanism
+
+    @classmethod
+    def compile(cls, metric: str, rev: int, presence: str, values: tuple[str, ...], epsilon: Decimal) -> "Plan":
+        """Choose the mechanism for these values. The same arguments give the same plan on every machine."""
+        return cls(metric, rev, presence, values, choose(len(values), epsilon))
+
+    @cached_property
+    def digest(self) -> str:
+        """64 bits of SHA-256 as 16 hex digits, over all that decides what a report means but the metric's name."""
+        values = hashlib.sha256(canonical_json(self.values)).hexdigest()
+        document = {
+            "mechanism": self.mechanism.name,
+            "parameters": self.mechanism.parameters(),
+            "presence": self.presence,
+            "rev": self.rev,
+            "values": values,
+        }
+        return hashlib.sha256(canonical_json(document)).hexdigest()[:16]
+
+    def to_document(self) -> dict[str, object]:
+        """Return what `from_document` needs to make this plan again, for a store."""
+        return {
+            "metric": self.metric,
+            "rev": self.rev,
+            "presence": self.presence,
+            "values": list(self.values),
+            "mechanism": self.mechanism.name,
+            "parameters": self.mechanism.parameters(),
+        }
+
+    @classmethod
+    def from_document(cls, document: Mapping[str, Any]) -> "Plan":
+        """Make the plan of a stored document, as written by `to_document`."""
+        return cls(
+            document["metric"],
+            document["rev"],
+            document["presence"],
+            tuple(document["values"]),
+            from_parameters(document["mechanism"], document["parameters"]),
+        )

@@ -1,0 +1,181 @@
+"""Reading a TOML table key by key, so that every mistake names its place, what was needed and what came."""
+
+import difflib
+import re
+import unicodedata
+from collections.abc import Collection
+from datetime import date, datetime
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+from dither_shared.errors import RegistryError
+from dither_shared.exact import EPSILON_MAX, EPSILON_MIN, MICRO
+
+METRIC_NAME = re.compile(r"[a-z][a-z0-9_]{0,62}")
+
+_MISSING = {
+    "rev": "the metric's version, 1 for a new one: it tells one meaning of the numbers from the next",
+    "kind": '"flag" for yes or no, "choice" for one of several values',
+    "question": "what people are asked, in a sentence they can read",
+    "epsilon": "the privacy loss of one report: 1 or 2 suit most questions",
+    "reports": "how many reports one device may send in its life: times epsilon, this is its whole privacy loss",
+    "presence": '"public" when being asked at all tells nothing about a person',
+    "period": 'the time in which a device answers at most once, in whole days: "1d", "7d"',
+    "owners": "who answers for the question: a list of addresses",
+    "sensitivity": '"low", "medium" or "high": how much the true answer would tell about a person',
+    "expires": "the day, at most a year away, on which devices fall silent: 2027-06-30, without quotes",
+    "app": "the app's name: a device's file belongs to it",
+    "device_epsilon": "the most that all metrics together may ever charge one device",
+}
+
+
+class Table:
+    """One table of the file. A key that is read is ticked off; `done` refuses those that nobody asked for."""
+
+    def __init__(self, source: str, where: str, data: dict[str, Any]) -> None:
+        self._source = source
+        self._where = where
+        self._data = data
+        self._known: set[str] = set()
+
+    @staticmethod
+    def refuse(source: str, problem: str) -> RegistryError:
+        """Return the error for a problem of the file as a whole."""
+        return RegistryError(f"{source}: {problem}")
+
+    def error(self, key: str, problem: str) -> RegistryError:
+        """Return the error for one key."""
+        where = f"{self._where}: " if self._where else ""
+        return self.refuse(self._source, f"{where}{key} {problem}")
+
+    def _needs(self, key: str, needed: str, got: object) -> RegistryError:
+        shown = f'"{got}"' if isinstance(got, str) else "a table" if isinstance(got, dict) else str(got)
+        return self.error(key, f"must be {needed}, got {shown if len(shown) <= 60 else shown[:57] + '...'}")
+
+    def has(self, key: str) -> bool:
+        """Tell whether the key is there."""
+        self._known.add(key)
+        return key in self._data
+
+    def _get(self, key: str, default: object = None) -> Any:
+        if self.has(key):
+            return self._data[key]
+        if default is None:
+            raise self.error(key, f"is missing: {_MISSING[key]}" if key in _MISSING else "is missing")
+        return default
+
+    def done(self) -> None:
+        """Refuse keys that nothing read."""
+        for key in self._data.keys() - self._known:
+            close = difflib.get_close_matches(key, self._known, n=1)
+            hint = f"; did you mean {close[0]}?" if close else f"; known are {', '.join(sorted(self._known))}"
+            raise self.error(key, f"is not a key of this table{hint}")
+
+    def table(self, key: str) -> "Table":
+        """Return a table within this one."""
+        value = self._get(key)
+        if not isinstance(value, dict):
+            raise self._needs(key, f"a table, [{key}]", value)
+        return Table(self._source, f"{self._where}.{key}" if self._where else key, value)
+
+    def tables(self, key: str, most: int) -> dict[str, "Table"]:
+        """Return the tables [key.NAME], of which there is at least one."""
+        inner = self.table(key)
+        if not 1 <= len(inner._data) <= most:
+            raise self.error(key, f"must hold 1 to {most} tables, got {len(inner._data)}")
+        return {name: inner.table(name) for name in inner._data}
+
+    def integer(self, key: str, least: int, most: int, default: int | None = None) -> int:
+        """Return an integer in [least, most]."""
+        value = self._get(key, default)
+        if type(value) is not int or not least <= value <= most:
+            raise self._needs(key, f"an integer from {least} to {most}", value)
+        return value
+
+    def epsilon(self, key: str, most: Decimal = EPSILON_MAX) -> Decimal:
+        """Return an epsilon, in steps of a micro-epsilon."""
+        value = self._get(key)
+        needed = f"a number from {EPSILON_MIN} to {most} with at most six decimals"
+        if type(value) not in (int, Decimal):
+            raise self._needs(key, needed, value)
+        epsilon = Decimal(value)
+        if not (epsilon.is_finite() and EPSILON_MIN <= epsilon <= most) or epsilon * MICRO % 1:
+            raise self._needs(key, needed, value)
+        return epsilon.normalize()
+
+    def one_of(self, key: str, choices: Collection[str], default: str | None = None) -> str:
+        """Return one of a few words."""
+        value = self._get(key, default)
+        if not isinstance(value, str) or value not in choices:
+            raise self._needs(key, " or ".join(f'"{choice}"' for choice in choices), value)
+        return value
+
+    def name(self, key: str) -> str:
+        """Return a name of the form that metrics have."""
+        value = self._get(key)
+        if not isinstance(value, str) or not METRIC_NAME.fullmatch(value):
+            raise self._needs(key, "a lower-case name such as my_app, at most 63 characters", value)
+        return value
+
+    def text(self, key: str, characters_max: int) -> str:
+        """Return a text in one line."""
+        return self._check_text(key, self._get(key), characters_max)
+
+    def texts(self, key: str, most: int, characters_max: int) -> tuple[str, ...]:
+        """Return a list of 1 to `most` different texts."""
+        value = self._get(key)
+        if not isinstance(value, list) or not 1 <= len(value) <= most:
+            got = f"a list of {len(value)}" if isinstance(value, list) else value
+            raise self._needs(key, f"a list of 1 to {most} texts", got)
+        return self._check_texts(key, value, characters_max)
+
+    def lines_of_file(self, key: str, folder: Path | None, most: int, characters_max: int) -> tuple[str, ...]:
+        """Return the lines of the UTF-8 file that the key names, looked for beside the registry."""
+        named = self.text(key, 1000)
+        path = (folder or Path()) / named
+        try:
+            lines = path.read_text(encoding="utf-8").splitlines()
+        except (OSError, UnicodeDecodeError, ValueError) as error:
+            raise self.error(key, f"must name a UTF-8 file with a value a line; {path} cannot be read: {error}") from None
+        if not 1 <= len(lines) <= most:
+            raise self._needs(key, f"a file of 1 to {most} lines", f"{path} with {len(lines)}")
+        return self._check_texts(key, lines, characters_max)
+
+    def _check_texts(self, key: str, values: list[object], characters_max: int) -> tuple[str, ...]:
+        texts = tuple(self._check_text(key, value, characters_max) for value in values)
+        seen: set[str] = set()
+        for text in texts:
+            if text in seen:
+                raise self._needs(key, "different texts", f"{text} twice")
+            seen.add(text)
+        return texts
+
+    def _check_text(self, key: str, value: object, characters_max: int) -> str:
+        if not isinstance(value, str) or not 1 <= len(value) <= characters_max or value != value.strip():
+            raise self._needs(key, f"text of 1 to {characters_max} characters with no space around it", value)
+        if any(unicodedata.category(character) in ("Cc", "Cs", "Zl", "Zp") for character in value):
+            raise self._needs(key, "text in one line, without control characters", ascii(value))
+        return value
+
+    def days(self, key: str) -> int:
+        """Return a number of whole days written as "7d"."""
+        value = self._get(key)
+        if not isinstance(value, str) or not re.fullmatch(r"[1-9][0-9]{0,2}d", value) or int(value[:-1]) > 366:
+            raise self._needs(key, 'whole days from "1d" to "366d"', value)
+        return int(value[:-1])
+
+    def day(self, key: str) -> date:
+        """Return a date written without quotes."""
+        value = self._get(key)
+        if isinstance(value, datetime) or not isinstance(value, date):
+            raise self._needs(key, "a date such as 2027-06-30, without quotes", value)
+        return value
+
+
+def read_metric_name(table: Table, name: str, reserved: Collection[str]) -> None:
+    """Refuse a metric's name that is malformed, or that the telemetry object needs for a method."""
+    if not METRIC_NAME.fullmatch(name):
+        raise table.error("name", f"must match [a-z][a-z0-9_]{{0,62}}, got {name!r}")
+    if name in reserved:
+        raise table.error("name", f"must not be that of a method of the telemetry object, got {name!r}")
