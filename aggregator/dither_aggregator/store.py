@@ -317,7 +317,7 @@ class Store:
         if stored is None:
             known = any(item.plan.metric == metric for item in self._plans.values())
             raise GroupRefused("unknown-plan" if known else "unknown-metric")
-        if self.today() >= stored.expires + GRACE:
+        if self._clock_day() >= stored.expires + GRACE:
             raise GroupRefused("expired")
         return stored.plan
 
@@ -397,7 +397,9 @@ class Store:
             if moved.rowcount != 1:
                 return 0
             for plan, epoch, n, counts in segments:
-                db.execute("INSERT INTO segment VALUES (?, ?, ?, ?, ?, ?)", (plan, epoch, low, high, n, _to_blob(counts)))
+                db.execute(
+                    "INSERT INTO segment VALUES (?, ?, ?, ?, ?, ?)", (plan, epoch, low, high, n, _to_blob(counts))
+                )
                 db.execute("UPDATE ledger SET folded = folded + ? WHERE plan = ? AND epoch = ?", (n, plan, epoch))
             db.execute("DELETE FROM log WHERE seq <= ?", (high,))
         return sum(n for _, _, n, _ in segments)

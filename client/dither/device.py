@@ -12,8 +12,9 @@ import sqlite3
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +32,7 @@ GIVE_UP_S = 6 * DAY_S
 """A sent upload is given up a day before the aggregator forgets its id: a later copy could be counted twice."""
 
 _SCHEMA = """
-CREATE TABLE state (key TEXT PRIMARY KEY, value NOT NULL) WITHOUT ROWID;
+CREATE TABLE state (key TEXT PRIMARY KEY, value) WITHOUT ROWID;
 CREATE TABLE metric (
     name TEXT PRIMARY KEY,
     spent INTEGER NOT NULL,    -- micro-epsilon charged, ever
@@ -88,29 +89,31 @@ class Device:
 
     @staticmethod
     def _open(folder: Path | None) -> sqlite3.Connection:
-        if folder:
-            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            path = folder / FILE_NAME
-            os.close(os.open(path, os.O_CREAT | os.O_RDWR, 0o600))
-        db = sqlite3.connect(path if folder else ":memory:", isolation_level=None, check_same_thread=False, timeout=5)
-        if folder:
-            db.execute("PRAGMA journal_mode = WAL")
-            db.execute("PRAGMA synchronous = NORMAL")
+        if folder is None:
+            db = _connect(":memory:")
+            db.deserialize(_blank())
+            return db
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        path = folder / FILE_NAME
+        os.close(os.open(path, os.O_CREAT | os.O_RDWR, 0o600))
+        db = _connect(str(path))
+        db.execute("PRAGMA journal_mode = WAL")
+        db.execute("PRAGMA synchronous = NORMAL")
         return db
 
     def _found(self) -> None:
         """Make the tables of a new file; refuse a file of another version or app."""
         (version,) = self._db.execute("PRAGMA user_version").fetchone()
         if version == 0:
-            for statement in _SCHEMA.split(";"):
-                self._db.execute(statement)
-            self._db.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
-            self._set("app", self._registry.app)
-            self._set("first_day", self._today())
+            _make_tables(self._db)
         elif version != SCHEMA_VERSION:
             raise DeviceUnusable(f"the device file has version {version}; this dither reads {SCHEMA_VERSION}")
-        elif self._get("app") != self._registry.app:
-            raise DeviceUnusable(f"the device file belongs to the app {self._get('app')!r}")
+        app = self._get("app")
+        if app is None:
+            self._set("app", self._registry.app)
+            self._set("first_day", self._today())
+        elif app != self._registry.app:
+            raise DeviceUnusable(f"the device file belongs to the app {app!r}")
 
     def close(self) -> None:
         """Close the file. What waits in it is sent by the next start."""
@@ -156,7 +159,8 @@ class Device:
             return "spent"
         if self._slot_full(metric):
             self._build()
-        return "waiting" if self._slot_full(metric) else None
+            return "waiting" if self._slot_full(metric) else None
+        return None
 
     def _prepare(self, metric: Metric, today: int) -> tuple[int, int]:
         """Return (spent, next_day), drawing the metric's periods where its terms are new."""
@@ -234,20 +238,16 @@ class Device:
             self._db.execute("DELETE FROM upload WHERE id = ?", (upload_id,))
             self._count(outcome, row[0])
 
-    @property
-    def send_at(self) -> float | None:
-        """When the next attempt is due, in seconds since 1970: None while nothing was planned."""
+    def planned(self) -> float | None:
+        """Return when the next attempt is due, in seconds since 1970, or None."""
         with self._lock:
-            when: float | None = self._get("send_at")
+            when: float | None = self._get("planned")
             return when
 
-    @send_at.setter
-    def send_at(self, when: float | None) -> None:
+    def plan(self, when: float | None) -> None:
+        """Remember when the next attempt is due, across restarts too."""
         with self._transaction():
-            if when is None:
-                self._db.execute("DELETE FROM state WHERE key = 'send_at'")
-            else:
-                self._set("send_at", when)
+            self._set("planned", when)
 
     # Looking.
 
@@ -314,3 +314,21 @@ class Device:
 
     def _set(self, key: str, value: object) -> None:
         self._db.execute("INSERT OR REPLACE INTO state VALUES (?, ?)", (key, value))
+
+
+def _connect(where: str) -> sqlite3.Connection:
+    return sqlite3.connect(where, isolation_level=None, check_same_thread=False, timeout=5)
+
+
+def _make_tables(db: sqlite3.Connection) -> None:
+    for statement in _SCHEMA.split(";"):
+        db.execute(statement)
+    db.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
+
+
+@cache
+def _blank() -> bytes:
+    """Return the image of an empty file: a fleet copies it instead of making the tables for each device."""
+    with closing(_connect(":memory:")) as db:
+        _make_tables(db)
+        return db.serialize()

@@ -3,6 +3,7 @@
 import logging
 import os
 import secrets
+import sqlite3
 import sys
 from collections import Counter
 from dataclasses import dataclass
@@ -160,17 +161,12 @@ def start(
     if consent is not True:
         return Telemetry(registry, None, None, "no consent")
     folder = None if data_dir == IN_MEMORY else Path(data_dir) if data_dir else default_data_dir(registry.app)
-    return assemble(registry, transport, folder)
-
-
-def assemble(registry: Registry, transport: HttpTransport, folder: Path | None) -> Telemetry:
-    """Return the telemetry of a device that has consented, over a transport that others may share."""
     try:
         device = Device(registry, folder, Rng(secrets.randbits))
         uploader = Uploader(device, transport)
         if device.waiting():
             uploader.wake()
-    except DeviceUnusable as error:
+    except (DeviceUnusable, sqlite3.Error) as error:
         _log.warning("telemetry is off: %s", error)
         return Telemetry(registry, None, None, str(error))
     return Telemetry(registry, device, uploader)

@@ -80,51 +80,64 @@ class HttpTransport:
         self._url = check_endpoint(endpoint)
         self._key = key
         self._keep_alive = keep_alive
-        self._session: requests.Session | None = None
+        self._connection: _Connection | None = None
 
     def post(self, upload_id: str, body: bytes) -> Answer:
         """Send one upload and say what to do with it. Never raises for what the network or the server does."""
         import requests
+        import urllib3
 
-        if self._session is None:
-            self._session = self._new_session()
         try:
-            with self._session.post(
-                self._url,
-                data=body,
-                timeout=(CONNECT_TIMEOUT_S, READ_TIMEOUT_S),
-                allow_redirects=False,
-                stream=True,
-            ) as response:
-                content = response.raw.read(ANSWER_BYTES_MAX + 1, decode_content=True)
+            if self._connection is None:
+                self._connection = _Connection(self._url, self._key)
+            with self._connection.post(body) as response:
+                content = response.raw.read(ANSWER_BYTES_MAX, decode_content=True)
                 return read_answer(response.status_code, response.headers, content, upload_id)
-        except (requests.RequestException, OSError) as error:
+        except (requests.RequestException, urllib3.exceptions.HTTPError, OSError) as error:
             return Answer(Outcome.KEPT, f"no answer ({type(error).__name__})")
 
-    def _new_session(self) -> "requests.Session":
+    def idle(self) -> None:
+        """Close the connection of a device that has nothing more to send: it may be a day until it has."""
+        if self._connection is not None and not self._keep_alive:
+            self._connection.close()
+            self._connection = None
+
+
+class _Connection:
+    """A session with everything that is the same for every upload worked out once."""
+
+    def __init__(self, url: str, key: str) -> None:
         from http.cookiejar import DefaultCookiePolicy
 
         import requests
 
-        session = requests.Session()
-        session.headers.clear()
-        session.headers.update({"User-Agent": "dither", "Accept": "application/json", "Accept-Encoding": "identity"})
-        session.headers["Content-Type"] = "application/json"
-        session.cookies.set_policy(DefaultCookiePolicy(allowed_domains=[]))
+        self._session = requests.Session()
+        self._session.headers.clear()
+        self._session.cookies.set_policy(DefaultCookiePolicy(allowed_domains=[]))
+        self._session.trust_env = not is_loopback(urlsplit(url).hostname or "")
+        headers = {
+            "User-Agent": "dither",
+            "Accept": "application/json",
+            "Accept-Encoding": "identity",
+            "Content-Type": "application/json",
+        }
+
+        def authorize(request: requests.PreparedRequest) -> requests.PreparedRequest:
+            request.headers["Authorization"] = f"Bearer {key}"
+            return request
+
         # Given as `auth`, the key also wins over a .netrc entry for the host.
-        session.auth = self._authorize
-        session.trust_env = not is_loopback(urlsplit(self._url).hostname or "")
-        return session
+        self._request = self._session.prepare_request(requests.Request("POST", url, headers, auth=authorize))
+        self._settings = self._session.merge_environment_settings(url, {}, True, None, None)
 
-    def _authorize(self, request: "requests.PreparedRequest") -> "requests.PreparedRequest":
-        request.headers["Authorization"] = f"Bearer {self._key}"
-        return request
+    def post(self, body: bytes) -> "requests.Response":
+        request = self._request.copy()
+        request.prepare_body(body, None)
+        timeout = (CONNECT_TIMEOUT_S, READ_TIMEOUT_S)
+        return self._session.send(request, timeout=timeout, allow_redirects=False, **self._settings)
 
-    def idle(self) -> None:
-        """Close the connection of a device that has nothing more to send: it may be a day until it has."""
-        if self._session is not None and not self._keep_alive:
-            self._session.close()
-            self._session = None
+    def close(self) -> None:
+        self._session.close()
 
 
 def read_answer(status: int, headers: Mapping[str, str], content: bytes, upload_id: str) -> Answer:
@@ -136,7 +149,9 @@ def read_answer(status: int, headers: Mapping[str, str], content: bytes, upload_
     document = _json_object(content)
     if status == 202 and document.get("upload") == upload_id:
         rejected = document.get("rejected")
-        counts = [group.get("count") for group in rejected if isinstance(group, dict)] if isinstance(rejected, list) else []
+        counts = (
+            [group.get("count") for group in rejected if isinstance(group, dict)] if isinstance(rejected, list) else []
+        )
         return Answer(Outcome.ACCEPTED, "accepted", rejected=sum(count for count in counts if type(count) is int))
     kind = document.get("type")
     if isinstance(kind, str) and kind.startswith(PROBLEM_PREFIX):

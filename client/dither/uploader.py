@@ -33,35 +33,61 @@ class FlushResult:
     """Why some wait, or "" when none does."""
 
 
-class Uploader:
-    """Sends what a device has built, one upload at a time, until the aggregator has answered for it."""
+class Sender:
+    """Sends what a device has built, one upload at a time, on the thread that asks."""
 
-    def __init__(
-        self, device: Device, transport: HttpTransport, clock: Callable[[], float] = time.time
-    ) -> None:
+    def __init__(self, device: Device, transport: HttpTransport, clock: Callable[[], float] = time.time) -> None:
         self._device = device
         self._transport = transport
         self._clock = clock
+        self.sent = 0
+        """Reports that the aggregator has acknowledged."""
+        self.detail = ""
+        """What came of the latest attempt."""
+
+    def attempt(self) -> Outcome | None:
+        """Send one upload, act on the answer and return what it was; None when there is nothing to send."""
+        upload = self._device.next_upload() if self._device.waiting() else None
+        if upload is None:
+            return None
+        answer = self._transport.post(upload.id, upload.body)
+        self.detail = answer.detail
+        if answer.outcome is Outcome.KEPT:
+            backoff_s = min(BACKOFF_MAX_S, BACKOFF_S * 2.0 ** min(upload.attempts, 20))
+            self._device.plan(self._clock() + answer.retry_after_s + _jitter.uniform(0, backoff_s))
+        elif answer.outcome is not Outcome.STOPPED:
+            self._device.settle(upload.id, answer.outcome.value)
+        if answer.outcome is Outcome.ACCEPTED:
+            self.sent += upload.reports - answer.rejected
+        return answer.outcome
+
+
+class Uploader:
+    """The thread around a sender: at a planned moment, or at once in a flush."""
+
+    def __init__(self, device: Device, transport: HttpTransport, clock: Callable[[], float] = time.time) -> None:
+        self._device = device
+        self._transport = transport
+        self._clock = clock
+        self._sender = Sender(device, transport, clock)
         self._changed = threading.Condition()
         self._thread: threading.Thread | None = None
         self._flush_until = 0.0  # time.monotonic
         self._flush_failures = 0
         self._closed = False
-        self._stopped = False  # by a wrong key: nothing is sent until the next start
-        self._detail = ""
-        self._sent = 0
+        self._stopped = ""  # why nothing is sent until the next start
 
     def wake(self) -> None:
         """Plan an attempt, if none is planned, and start the thread that makes it."""
-        if self._device.send_at is None:
-            self._device.send_at = self._clock() + _jitter.uniform(0, SEND_WITHIN_S)
+        if self._device.planned() is None:
+            self._device.plan(self._clock() + _jitter.uniform(0, SEND_WITHIN_S))
         with self._changed:
             self._start()
 
     def flush(self, timeout_s: float) -> FlushResult:
         """Send what waits now; return when all of it is answered for, sending has stopped, or time is up."""
         with self._changed:
-            sent_before = self._sent
+            sent_before = self._sender.sent
             self._flush_until = time.monotonic() + timeout_s
             self._flush_failures = 0
             self._start()
@@ -69,7 +95,8 @@ class Uploader:
             self._changed.wait_for(lambda: self._thread is None, timeout_s)
             self._flush_until = 0.0
             waiting = self._device.waiting()
-            return FlushResult(self._sent - sent_before, waiting, self._detail if waiting else "")
+            detail = self._stopped or self._sender.detail if waiting else ""
+            return FlushResult(self._sender.sent - sent_before, waiting, detail)
 
     def close(self) -> None:
         """End the thread and close the device, without waiting for the network.
@@ -94,8 +121,7 @@ class Uploader:
                 pass
         except Exception as error:
             # The host app must not notice; what waits stays in the file for the next start.
-            self._detail = f"stopped by {type(error).__name__}"
-            _log.warning("telemetry stopped sending: %s", type(error).__name__)
+            self._stop(type(error).__name__)
         finally:
             self._transport.idle()
             with self._changed:
@@ -108,12 +134,12 @@ class Uploader:
         """Wait for the planned moment or a flush; False when there is nothing to wait for."""
         with self._changed:
             while not self._closed:
-                send_at = self._device.send_at
+                planned = self._device.planned()
                 if self._flushing():
                     return True
-                if send_at is None or not self._device.waiting():
+                if planned is None or not self._device.waiting():
                     return False
-                wait_s = send_at - self._clock()
+                wait_s = planned - self._clock()
                 if wait_s <= 0:
                     return True
                 self._changed.wait(wait_s)
@@ -124,29 +150,21 @@ class Uploader:
 
     def _send_one(self) -> bool:
         """Send one upload; False when nothing is left to send or sending must stop."""
-        upload = self._device.next_upload()
-        if upload is None:
-            self._device.send_at = None
-            return False
-        answer = self._transport.post(upload.id, upload.body)
-        self._detail = answer.detail
-        if answer.outcome is Outcome.KEPT:
-            self._plan_retry(answer, upload.attempts)
-            return True
-        if answer.outcome is Outcome.STOPPED:
-            self._stopped = True
-            _log.warning("telemetry stopped sending: %s", answer.detail)
-            return False
-        self._device.settle(upload.id, answer.outcome.value)
-        if answer.outcome is Outcome.ACCEPTED:
-            with self._changed:
-                self._sent += upload.reports - answer.rejected
-        return True
+        outcome = self._sender.attempt()
+        if outcome is None:
+            self._device.plan(None)
+        if outcome is Outcome.STOPPED:
+            self._stop(self._sender.detail)
+        if outcome is Outcome.KEPT:
+            self._pause_flush()
+        return outcome not in (None, Outcome.STOPPED)
 
-    def _plan_retry(self, answer: Answer, attempts: int) -> None:
-        """Plan the next attempt with full jitter; in a flush, wait for a short while of its own instead."""
-        backoff_s = min(BACKOFF_MAX_S, BACKOFF_S * 2.0 ** min(attempts, 20))
-        self._device.send_at = self._clock() + answer.retry_after_s + _jitter.uniform(0, backoff_s)
+    def _stop(self, why: str) -> None:
+        self._stopped = why
+        _log.warning("telemetry stopped sending: %s", why)
+
+    def _pause_flush(self) -> None:
+        """In a flush, wait for a short while instead of the planned one."""
         with self._changed:
             if self._flushing():
                 self._flush_failures += 1

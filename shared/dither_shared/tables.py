@@ -137,7 +137,9 @@ class Table:
         try:
             lines = path.read_text(encoding="utf-8").splitlines()
         except (OSError, UnicodeDecodeError, ValueError) as error:
-            raise self.error(key, f"must name a UTF-8 file with a value a line; {path} cannot be read: {error}") from None
+            raise self.error(
+                key, f"must name a UTF-8 file with a value a line; {path} cannot be read: {error}"
+            ) from None
         if not 1 <= len(lines) <= most:
             raise self._needs(key, f"a file of 1 to {most} lines", f"{path} with {len(lines)}")
         return self._check_texts(key, lines, characters_max)

@@ -9,8 +9,6 @@ import tempfile
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -23,12 +21,13 @@ from dither_aggregator.simulate.fleet import Answers, Fleet
 from dither_aggregator.simulate.population import browsers
 from dither_aggregator.store import Store
 from dither_aggregator.web import create_app
-from dither_aggregator.web.server import make_server
+from dither_aggregator.web.server import in_background, make_server
 from dither_shared.errors import DitherError
 from dither_shared.registry import Metric, Registry
 
 EXAMPLE = "dither demo --devices 50000"
 DEVICES_MAX = 2_000_000
+PROCESSES_MAX = 8
 TABLE_ROWS = 15
 COVERAGE_MIN = 0.9
 FOLD_WITHIN_S = 60.0
@@ -36,7 +35,9 @@ FOLD_WITHIN_S = 60.0
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Describe the command line."""
-    parser.add_argument("--devices", type=_device_count, default=20_000, help="simulated devices (default: %(default)s)")
+    parser.add_argument(
+        "--devices", type=_device_count, default=20_000, help="simulated devices (default: %(default)s)"
+    )
     parser.add_argument("--port", type=port_number, default=0, help="the page's port (default: any free one)")
     parser.add_argument("--seed", type=int, help="draw the same true answers again; the noise is never repeatable")
     parser.add_argument("--all", action="store_true", help=f"print every row, not the {TABLE_ROWS} largest")
@@ -64,7 +65,7 @@ def run(args: argparse.Namespace) -> int:
         path.write_text(population.registry(store.today()), encoding="utf-8")
         registry = Registry.load(path)
         store.load(registry)
-        with Service(store) as service, _serving(service, args.port) as url:
+        with Service(store) as service, in_background(make_server(create_app(service), "127.0.0.1", args.port)) as url:
             _send(path, url, store.key, answers)
             _wait_for_fold(store)
             document = _compare(registry, url, answers, time.time() - started)
@@ -76,25 +77,10 @@ def run(args: argparse.Namespace) -> int:
     return _verdict(document)
 
 
-@contextmanager
-def _serving(service: Service, port: int) -> Iterator[str]:
-    """Answer requests on a thread; yield the address."""
-    server = make_server(create_app(service), "127.0.0.1", port)
-    thread = threading.Thread(target=server.run, name="http", daemon=True)
-    thread.start()
-    try:
-        yield f"http://127.0.0.1:{server.effective_port}"
-    finally:
-        server.close()
-        server.task_dispatcher.shutdown()
-        thread.join(5)
-
-
 def _send(registry: Path, url: str, key: str, answers: Answers) -> None:
     devices = len(next(iter(answers.values())))
     bar = _Bar(devices)
-    # One process for the aggregator, the other cores for the devices.
-    with Fleet(registry, url, key, answers, processes=max(1, (os.cpu_count() or 2) - 1)) as fleet:
+    with Fleet(registry, url, key, answers, processes=min(os.cpu_count() or 1, PROCESSES_MAX)) as fleet:
         done = None
         for done in fleet.progress():
             bar.show(done.devices)

@@ -12,7 +12,9 @@ COLUMNS = ("accepted", "folded", "pending", "quarantined")
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Describe the command line."""
-    parser.add_argument("--data", metavar="DIR", type=Path, required=True, help="the directory that `dither serve` uses")
+    parser.add_argument(
+        "--data", metavar="DIR", type=Path, required=True, help="the directory that `dither serve` uses"
+    )
     parser.add_argument("--json", action="store_true", help="print one JSON document")
 
 
@@ -33,7 +35,9 @@ def run(args: argparse.Namespace) -> int:
 
 def describe(total: dict[str, int]) -> str:
     """Return the ledger's equation with its numbers."""
-    return "{accepted:,} accepted = {folded:,} folded + {pending:,} pending + {quarantined:,} quarantined".format(**total)
+    return "{accepted:,} accepted = {folded:,} folded + {pending:,} pending + {quarantined:,} quarantined".format(
+        **total
+    )
 
 
 def _print_table(rows: list[LedgerRow]) -> None:

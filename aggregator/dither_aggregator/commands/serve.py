@@ -1,19 +1,15 @@
 """`dither serve`: the whole aggregator in one process, on one machine, in one directory."""
 
 import argparse
-import ipaddress
 import json
 import logging
 import signal
-import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 from dither_aggregator.service import Service
 from dither_aggregator.store import Store, exclusive
 from dither_aggregator.web import create_app
-from dither_aggregator.web.server import make_server
+from dither_aggregator.web.server import address, make_server
 from dither_shared.registry import Registry, utc_today
 
 EXAMPLE = "dither serve metrics.toml --data /var/lib/dither --port 8080"
@@ -22,7 +18,9 @@ EXAMPLE = "dither serve metrics.toml --data /var/lib/dither --port 8080"
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Describe the command line."""
     parser.add_argument("registry", metavar="REGISTRY", type=Path, help="the app's metrics.toml")
-    parser.add_argument("--data", metavar="DIR", type=Path, required=True, help="where reports are kept; made if missing")
+    parser.add_argument(
+        "--data", metavar="DIR", type=Path, required=True, help="where reports are kept; made if missing"
+    )
     parser.add_argument("--host", default="127.0.0.1", help="the address to listen on (default: %(default)s)")
     parser.add_argument("--port", type=port_number, default=8080, help="0 for any free one (default: %(default)s)")
     parser.add_argument("--json", action="store_true", help='print one line {"url": ..., "key": ...} when ready')
@@ -52,37 +50,17 @@ def run(args: argparse.Namespace) -> int:
 def serve(service: Service, host: str, port: int, as_json: bool) -> None:
     """Announce the address and the key, then answer requests until a signal."""
     server = make_server(create_app(service), host, port)
-    url = f"http://{_url_host(host)}:{server.effective_port}"
-    with _until_signalled():
+    url = address(server)
+    # waitress ends on KeyboardInterrupt, after the requests that it is answering.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
         if as_json:
             print(json.dumps({"url": url, "key": service.store.key}), flush=True)
         else:
-            print(f"dither serves {service.store.app} at {url}\nkey for devices: {service.store.key}\nCtrl-C stops it", flush=True)
+            print(f"dither serves {service.store.app} at {url}", f"key for devices: {service.store.key}", sep="\n")
+            print("Ctrl-C stops it", flush=True)
         server.run()
-    server.close()
-
-
-def _url_host(host: str) -> str:
-    try:
-        address = ipaddress.ip_address(host)
-    except ValueError:
-        return host
-    if address.is_unspecified:
-        return "127.0.0.1" if address.version == 4 else "[::1]"
-    return f"[{address}]" if address.version == 6 else str(address)
-
-
-@contextmanager
-def _until_signalled() -> Iterator[None]:
-    """Let SIGTERM end the block as Ctrl-C does. waitress finishes the requests it has before it returns."""
-
-    def interrupt(*_: object) -> None:
-        raise KeyboardInterrupt
-
-    before = signal.signal(signal.SIGTERM, interrupt)
-    try:
-        yield
     except KeyboardInterrupt:
-        print("stopping", file=sys.stderr)
+        pass
     finally:
-        signal.signal(signal.SIGTERM, before)
+        server.close()

@@ -5,21 +5,25 @@ and write their progress to their standard output; a child whose parent is gone 
 """
 
 import json
+import secrets
 import subprocess
 import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from queue import SimpleQueue
 
-from dither.telemetry import assemble
-from dither.transport import HttpTransport
+from dither.device import Device
+from dither.transport import HttpTransport, Outcome
+from dither.uploader import Sender
 from dither_shared.registry import Registry
+from dither_shared.rng import Rng
 
-THREADS = 8
+THREADS = 4
+"""Devices of a process that wait for the aggregator at the same time."""
+RETRY_S = 0.5
 PROGRESS_EVERY_S = 0.2
 DEVICE_TIMEOUT_S = 120.0
 
@@ -36,34 +40,62 @@ class Progress:
 
 
 def send(
-    registry: Registry, endpoint: str, key: str, answers: Answers, on_device: Callable[[int], None], threads: int = THREADS
+    registry: Registry,
+    endpoint: str,
+    key: str,
+    answers: Answers,
+    on_device: Callable[[int], None],
+    threads: int = THREADS,
 ) -> None:
-    """Let every device record its answers and send them; call `on_device(unsent reports)` after each, from any thread."""
-    local = threading.local()
+    """Let every device record its answers and send them.
 
-    def run(device: tuple[object, ...]) -> None:
-        if not hasattr(local, "transport"):
-            local.transport = HttpTransport(endpoint, key, keep_alive=True)
-        telemetry = assemble(registry, local.transport, None)
-        for metric, answer in zip(answers, device, strict=True):
-            getattr(telemetry, metric).record(answer)
-        result = telemetry.flush(DEVICE_TIMEOUT_S)
-        telemetry.close()
-        on_device(result.waiting)
+    Calls `on_device` with the number of reports that a device could not send, after each and from any thread.
+    """
+    metrics = [registry.metrics[name] for name in answers]
+    devices = zip(*answers.values(), strict=True)
+    taking = threading.Lock()
 
-    with ThreadPoolExecutor(threads) as pool:
-        for _ in pool.map(run, zip(*answers.values(), strict=True), chunksize=1):
-            pass
+    def work() -> None:
+        transport = HttpTransport(endpoint, key, keep_alive=True)
+        while True:
+            with taking:
+                device_answers = next(devices, None)
+            if device_answers is None:
+                return
+            device = Device(registry, None, Rng(secrets.randbits))
+            for metric, answer in zip(metrics, device_answers, strict=True):
+                device.record(metric, answer)
+            _deliver(device, Sender(device, transport))
+            on_device(device.waiting())
+            device.close()
+
+    workers = [threading.Thread(target=work) for _ in range(threads)]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join()
+
+
+def _deliver(device: Device, sender: Sender) -> None:
+    """Send until nothing waits, or the aggregator has refused the key or been away for too long."""
+    give_up_at = time.monotonic() + DEVICE_TIMEOUT_S
+    while device.waiting() and time.monotonic() < give_up_at:
+        outcome = sender.attempt()
+        if outcome is Outcome.STOPPED:
+            return
+        if outcome is Outcome.KEPT:
+            time.sleep(RETRY_S)
 
 
 class Fleet:
-    """Child processes that share the devices between them. Use as a context manager: leaving it ends the children."""
+    """Child processes that share the devices between them.
+
+    Use as a context manager: leaving it ends the children.
+    """
 
     def __init__(self, registry: Path, endpoint: str, key: str, answers: Answers, processes: int) -> None:
         self._children = [
-            subprocess.Popen(
-                [sys.executable, "-m", __name__], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-            )
+            subprocess.Popen([sys.executable, "-m", __name__], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
             for _ in range(processes)
         ]
         for place, child in enumerate(self._children):

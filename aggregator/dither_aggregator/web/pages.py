@@ -9,7 +9,9 @@ from dither_aggregator.web.plot import draw
 
 PLOT_ROWS = 25
 
-_POLICY = "default-src 'none'; style-src 'self'; img-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+_POLICY = (
+    "default-src 'none'; style-src 'self'; img-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+)
 
 
 def register(app: Flask, store: Store) -> None:

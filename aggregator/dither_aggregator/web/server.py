@@ -1,7 +1,10 @@
 """waitress, set up so that whatever it refuses by itself leaves as a problem document too."""
 
+import ipaddress
 import socket
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from waitress.channel import HTTPChannel
@@ -56,6 +59,30 @@ def make_server(app: Callable[..., Any], host: str, port: int) -> TcpWSGIServer:
     )
     server.channel_class = _Channel
     return server
+
+
+def address(server: TcpWSGIServer) -> str:
+    """Return the URL that reaches a server from this machine."""
+    try:
+        ip = ipaddress.ip_address(server.effective_host)
+    except ValueError:
+        return f"http://{server.effective_host}:{server.effective_port}"
+    if ip.is_unspecified:
+        ip = ipaddress.ip_address("127.0.0.1" if ip.version == 4 else "::1")
+    return f"http://{f'[{ip}]' if ip.version == 6 else ip}:{server.effective_port}"
+
+
+@contextmanager
+def in_background(server: TcpWSGIServer) -> Iterator[str]:
+    """Answer requests on a thread; yield the address."""
+    thread = threading.Thread(target=server.run, name="http", daemon=True)
+    thread.start()
+    try:
+        yield address(server)
+    finally:
+        server.task_dispatcher.shutdown()
+        server.close()
+        thread.join(5)
 
 
 def _listen(host: str, port: int) -> socket.socket:
