@@ -23,6 +23,7 @@ from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from itertools import groupby
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -210,9 +211,9 @@ class Store:
                 db.execute("ROLLBACK")
             raise
 
-    def _state(self, key: str) -> str:
+    def _state(self, key: str) -> Any:
         (value,) = self._db.execute("SELECT value FROM state WHERE key = ?", (key,)).fetchone()
-        return value  # type: ignore[no-any-return]  # SQLite's values carry no type
+        return value
 
     def today(self) -> date:
         """Return the current epoch: the day by the clock, or the latest day ever used if the clock is behind it."""
@@ -304,7 +305,8 @@ class Store:
     @property
     def app(self) -> str:
         """The app whose reports these are."""
-        return self._state("app")
+        app: str = self._state("app")
+        return app
 
     def plans(self, metric: str | None = None) -> list[StoredPlan]:
         """Return the plans of one metric, or of all: those of the registry first, then the newest."""

@@ -7,7 +7,8 @@ explains what a device keeps, sends and never says.
 import logging
 from importlib.metadata import version
 
-from dither.telemetry import Choice, Flag, FlushResult, Status, Telemetry, start
+from dither.telemetry import Choice, Flag, Status, Telemetry, start
+from dither.uploader import FlushResult
 from dither_shared.errors import ConfigurationError, DitherError, InvalidParameter, RegistryError
 from dither_shared.registry import Registry
 

@@ -68,7 +68,8 @@ def _load(command: str, module: str) -> ModuleType:
     except ModuleNotFoundError as error:
         if error.name in ("flask", "numpy", "waitress", "werkzeug"):
             raise DitherError(
-                f"`dither {command}` needs {error.name}, which comes with the aggregator: pip install 'dither[aggregator]'"
+                f"`dither {command}` needs {error.name}, which comes with the aggregator: "
+                "pip install 'dither[aggregator]'"
             ) from None
         raise
 

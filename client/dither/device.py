@@ -199,8 +199,9 @@ class Device:
                 self._forget_upload(row[0], "given-up")
             self._build()
             self._db.execute(
-                "UPDATE upload SET attempts = attempts + 1, first_attempt = COALESCE(first_attempt, ?), last_attempt = ?",
-                (now, now),
+                "UPDATE upload SET attempts = attempts + 1, last_attempt = :now, "
+                "first_attempt = COALESCE(first_attempt, :now)",
+                {"now": now},
             )
             built = self._one("SELECT id, body, reports, attempts FROM upload")
             return BuiltUpload(*built) if built else None

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from dither.device import Device
-from dither.transport import Answer, HttpTransport, Outcome
+from dither.transport import HttpTransport, Outcome
 
 SEND_WITHIN_S = 3_600.0
 """A report leaves at a random moment of the hour after it was recorded."""

@@ -74,9 +74,10 @@ class Metric:
         try:
             if self.kind == "flag":
                 return int(bool(answer))
-            return self._indices.get(answer, len(self.values) - 1) if isinstance(answer, str) else len(self.values) - 1
-        except Exception:  # noqa: BLE001 - an answer's own __bool__ or __hash__ may do anything
-            return 0 if self.kind == "flag" else len(self.values) - 1
+            return self._indices[answer] if isinstance(answer, str) else self._indices[OTHER]
+        except Exception:
+            # Not listed; or the answer's own __bool__ or __hash__ raised, which may be anything.
+            return self._indices[FLAG_VALUES[0] if self.kind == "flag" else OTHER]
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,7 @@
 import difflib
 import re
 import unicodedata
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from datetime import date, datetime
 from decimal import Decimal
 from pathlib import Path
@@ -144,7 +144,7 @@ class Table:
             raise self._needs(key, f"a file of 1 to {most} lines", f"{path} with {len(lines)}")
         return self._check_texts(key, lines, characters_max)
 
-    def _check_texts(self, key: str, values: list[object], characters_max: int) -> tuple[str, ...]:
+    def _check_texts(self, key: str, values: Sequence[object], characters_max: int) -> tuple[str, ...]:
         texts = tuple(self._check_text(key, value, characters_max) for value in values)
         seen: set[str] = set()
         for text in texts:

@@ -1,4 +1,4 @@
-"""`dither demo`: an aggregator and a fleet of simulated devices whose true answers are known, side by side."""
+"""`dither demo`: an aggregator and a fleet of simulated devices whose true answers are known."""
 
 import argparse
 import json
@@ -9,6 +9,7 @@ import tempfile
 import threading
 import time
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,9 +22,9 @@ from dither_aggregator.simulate.fleet import Answers, Fleet
 from dither_aggregator.simulate.population import browsers
 from dither_aggregator.store import Store
 from dither_aggregator.web import create_app
-from dither_aggregator.web.server import in_background, make_server
+from dither_aggregator.web.server import HttpServer
 from dither_shared.errors import DitherError
-from dither_shared.registry import Metric, Registry
+from dither_shared.registry import Metric, Registry, utc_today
 
 EXAMPLE = "dither demo --devices 50000"
 DEVICES_MAX = 2_000_000
@@ -58,23 +59,33 @@ def run(args: argparse.Namespace) -> int:
     seed = secrets.randbits(32) if args.seed is None else args.seed
     answers: Answers = {**population.draw(args.devices, seed)}
     with tempfile.TemporaryDirectory(prefix="dither-demo-") as name:
-        folder = Path(name)
-        path = folder / "metrics.toml"
+        path = Path(name) / "metrics.toml"
+        path.write_text(population.registry(utc_today()), encoding="utf-8")
         # The demo's day is the day it started on: a run over midnight is not split in two.
-        store = Store(folder / "data", clock=lambda: started)
-        path.write_text(population.registry(store.today()), encoding="utf-8")
-        registry = Registry.load(path)
-        store.load(registry)
-        with Service(store) as service, in_background(make_server(create_app(service), "127.0.0.1", args.port)) as url:
-            _send(path, url, store.key, answers)
-            _wait_for_fold(store)
-            document = _compare(registry, url, answers, time.time() - started)
-            document["ledger"] = {column: sum(getattr(row, column) for row in store.ledger()) for column in COLUMNS}
-            print(json.dumps(document) if args.json else _tables(document, url, everything=args.all), flush=True)
-            if not args.exit:
-                _serve_on(url)
+        store = Store(Path(name) / "data", clock=lambda: started)
+        store.load(Registry.load(path))
+        with Service(store) as service:
+            server = HttpServer(create_app(service), "127.0.0.1", args.port)
+            with server.in_background():
+                document = _simulate(path, server.url, store, answers, started)
+                print(
+                    json.dumps(document) if args.json else _tables(document, server.url, everything=args.all),
+                    flush=True,
+                )
+                if not args.exit:
+                    _serve_on(server.url)
         store.close()
     return _verdict(document)
+
+
+def _simulate(path: Path, url: str, store: Store, answers: Answers, started: float) -> dict[str, Any]:
+    """Let the fleet send its answers; return the demo's document."""
+    _send(path, url, store.key, answers)
+    _wait_for_fold(store)
+    metrics = [_compare(metric, url, answers[metric.name]) for metric in Registry.load(path).metrics.values()]
+    ledger = {column: sum(getattr(row, column) for row in store.ledger()) for column in COLUMNS}
+    devices = len(next(iter(answers.values())))
+    return {"devices": devices, "seconds": round(time.time() - started, 1), "ledger": ledger, "metrics": metrics}
 
 
 def _send(registry: Path, url: str, key: str, answers: Answers) -> None:
@@ -100,30 +111,19 @@ def _wait_for_fold(store: Store) -> None:
         time.sleep(0.05)
 
 
-def _compare(registry: Registry, url: str, answers: Answers, seconds: float) -> dict[str, Any]:
-    """Return the demo's document: what the API says of each metric beside the truth."""
-    devices = len(next(iter(answers.values())))
-    metrics = []
-    for metric in registry.metrics.values():
-        reading = requests.get(f"{url}/v1/metrics/{metric.name}/estimates", timeout=30).json()
-        truth = _shares(metric, answers)
-        rows = [{"value": row["value"], "truth": truth[row["value"]], **row} for row in reading["rows"]]
-        metrics.append(
-            {
-                "metric": metric.name,
-                "mechanism": reading["mechanism"],
-                "epsilon": reading["epsilon"],
-                "n": reading["n"],
-                "coverage": sum(_inside(row) for row in rows) / len(rows),
-                "rows": rows,
-            }
-        )
-    return {"devices": devices, "seconds": round(seconds, 1), "ledger": {}, "metrics": metrics}
-
-
-def _shares(metric: Metric, answers: Answers) -> dict[str, float]:
-    counts = Counter(metric.values[metric.index(answer)] for answer in answers[metric.name])
-    return {value: counts[value] / len(answers[metric.name]) for value in metric.values}
+def _compare(metric: Metric, url: str, answers: Sequence[object]) -> dict[str, Any]:
+    """Return what the API says of a metric, beside the truth."""
+    reading = requests.get(f"{url}/v1/metrics/{metric.name}/estimates", timeout=30).json()
+    counts = Counter(metric.values[metric.index(answer)] for answer in answers)
+    rows = [{"value": row["value"], "truth": counts[row["value"]] / len(answers), **row} for row in reading["rows"]]
+    return {
+        "metric": metric.name,
+        "mechanism": reading["mechanism"],
+        "epsilon": reading["epsilon"],
+        "n": reading["n"],
+        "coverage": sum(map(_inside, rows)) / len(rows),
+        "rows": rows,
+    }
 
 
 def _inside(row: dict[str, Any]) -> bool:

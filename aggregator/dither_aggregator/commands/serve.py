@@ -9,7 +9,7 @@ from pathlib import Path
 from dither_aggregator.service import Service
 from dither_aggregator.store import Store, exclusive
 from dither_aggregator.web import create_app
-from dither_aggregator.web.server import address, make_server
+from dither_aggregator.web.server import HttpServer
 from dither_shared.registry import Registry, utc_today
 
 EXAMPLE = "dither serve metrics.toml --data /var/lib/dither --port 8080"
@@ -49,18 +49,18 @@ def run(args: argparse.Namespace) -> int:
 
 def serve(service: Service, host: str, port: int, as_json: bool) -> None:
     """Announce the address and the key, then answer requests until a signal."""
-    server = make_server(create_app(service), host, port)
-    url = address(server)
+    server = HttpServer(create_app(service), host, port)
     # waitress ends on KeyboardInterrupt, after the requests that it is answering.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         if as_json:
-            print(json.dumps({"url": url, "key": service.store.key}), flush=True)
+            print(json.dumps({"url": server.url, "key": service.store.key}), flush=True)
         else:
-            print(f"dither serves {service.store.app} at {url}", f"key for devices: {service.store.key}", sep="\n")
+            print(f"dither serves {service.store.app} at {server.url}")
+            print(f"key for devices: {service.store.key}")
             print("Ctrl-C stops it", flush=True)
         server.run()
     except KeyboardInterrupt:
         pass
     finally:
-        server.close()
+        server.stop()

@@ -3,12 +3,13 @@
 import ipaddress
 import socket
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from flask import Flask
 from waitress.channel import HTTPChannel
-from waitress.server import TcpWSGIServer, create_server
+from waitress.server import create_server
 from waitress.task import ErrorTask
 
 from dither_aggregator.web.problems import CONTENT_TYPE, render
@@ -30,11 +31,12 @@ class _ProblemTask(ErrorTask):
 
     def execute(self) -> None:
         """Write a problem document in place of waitress's plain text."""
-        error = self.request.error
+        request: Any = self.request  # a parser, which waitress's stubs take for a request
+        error = request.error
         problem = Problem(_SLUGS.get(error.code, "malformed"), f"{error.reason}: {error.body}")
         body = render(problem)
         self.status = f"{problem.status} {error.reason}"
-        self.response_headers.append(("Content-Type", CONTENT_TYPE))
+        self.response_headers = [*self.response_headers, ("Content-Type", CONTENT_TYPE)]
         self.set_close_on_finish()
         self.content_length = len(body)
         self.write(body)
@@ -44,55 +46,52 @@ class _Channel(HTTPChannel):
     error_task_class = _ProblemTask
 
 
-def make_server(app: Callable[..., Any], host: str, port: int) -> TcpWSGIServer:
-    """Return a listening server; raise ConfigurationError when the address cannot be had. Port 0 is any free one."""
-    listener = _listen(host, port)
-    server: TcpWSGIServer = create_server(
-        app,
-        sockets=[listener],
-        threads=THREADS,
-        connection_limit=CONNECTIONS_MAX,
-        max_request_header_size=HEADER_BYTES_MAX,
-        max_request_body_size=DRAINED_BYTES_MAX,
-        ident="dither",
-        clear_untrusted_proxy_headers=True,
-    )
-    server.channel_class = _Channel
-    return server
+class HttpServer:
+    """A listening server. Raises ConfigurationError when the address cannot be had; port 0 is any free one."""
 
+    def __init__(self, app: Flask, host: str, port: int) -> None:
+        listener = _listen(host, port)
+        self.url = _url(*listener.getsockname()[:2])
+        server: Any = create_server(
+            app,
+            sockets=[listener],
+            threads=THREADS,
+            connection_limit=CONNECTIONS_MAX,
+            max_request_header_size=HEADER_BYTES_MAX,
+            max_request_body_size=DRAINED_BYTES_MAX,
+            ident="dither",
+            clear_untrusted_proxy_headers=True,
+        )
+        server.channel_class = _Channel
+        self._server = server
 
-def address(server: TcpWSGIServer) -> str:
-    """Return the URL that reaches a server from this machine."""
-    try:
-        ip = ipaddress.ip_address(server.effective_host)
-    except ValueError:
-        return f"http://{server.effective_host}:{server.effective_port}"
-    if ip.is_unspecified:
-        ip = ipaddress.ip_address("127.0.0.1" if ip.version == 4 else "::1")
-    return f"http://{f'[{ip}]' if ip.version == 6 else ip}:{server.effective_port}"
+    def run(self) -> None:
+        """Answer requests until KeyboardInterrupt or `stop`; the requests that have begun are finished."""
+        self._server.run()
 
+    def stop(self) -> None:
+        """Finish the requests that have begun and stop listening. From any thread."""
+        self._server.task_dispatcher.shutdown()
+        self._server.close()
 
-@contextmanager
-def in_background(server: TcpWSGIServer) -> Iterator[str]:
-    """Answer requests on a thread; yield the address."""
-    thread = threading.Thread(target=server.run, name="http", daemon=True)
-    thread.start()
-    try:
-        yield address(server)
-    finally:
-        server.task_dispatcher.shutdown()
-        server.close()
-        thread.join(5)
+    @contextmanager
+    def in_background(self) -> Iterator[None]:
+        """Answer requests on a thread of its own while the block runs."""
+        thread = threading.Thread(target=self.run, name="http", daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            self.stop()
+            thread.join(5)
 
 
 def _listen(host: str, port: int) -> socket.socket:
     try:
-        family, kind, protocol, _, address = socket.getaddrinfo(
-            host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-        )[0]
+        family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
         listener = socket.socket(family, kind, protocol)
-    except (OSError, OverflowError) as error:
-        raise ConfigurationError(f"cannot listen on {host}: {error}") from None
+    except OSError as error:
+        raise ConfigurationError(f"cannot listen on {host}: {error.strerror}") from None
     try:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind(address)
@@ -102,3 +101,11 @@ def _listen(host: str, port: int) -> socket.socket:
             f"cannot listen on {host} port {port}: {error.strerror}; name another --port, or 0 for any free one"
         ) from None
     return listener
+
+
+def _url(host: str, port: int) -> str:
+    """Return the address that reaches a bound socket from this machine."""
+    ip = ipaddress.ip_address(host)
+    if ip.is_unspecified:
+        ip = ipaddress.ip_address("127.0.0.1" if ip.version == 4 else "::1")
+    return f"http://[{ip}]:{port}" if ip.version == 6 else f"http://{ip}:{port}"

@@ -35,8 +35,10 @@ def run(args: argparse.Namespace) -> int:
         return 0
     for metric in metrics:
         facts = _describe(metric)
-        print("{metric}: {values} values by {mechanism}, epsilon {epsilon_report} a report, {epsilon_lifetime} for life, "
-              "plan {plan}".format(**facts))  # fmt: skip
+        print(
+            f"{metric.name}: {len(metric.values)} values by {facts['mechanism']}, epsilon {facts['epsilon_report']:g} "
+            f"a report and {facts['epsilon_lifetime']:g} for life, plan {facts['plan']}"
+        )
     print(f"{args.registry} is sound: one device may be charged {reserved:g} of {registry.device_epsilon}")
     return 0
 

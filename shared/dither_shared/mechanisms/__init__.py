@@ -8,6 +8,8 @@ from dither_shared.mechanisms.grr import GRR
 from dither_shared.mechanisms.pure import PureMechanism
 from dither_shared.mechanisms.unary import OUE
 
+__all__ = ["GRR", "MECHANISMS", "OUE", "PureMechanism", "choose", "from_parameters"]
+
 MECHANISMS: dict[str, type[PureMechanism]] = {mechanism.name: mechanism for mechanism in (GRR, OUE)}
 
 UNARY_D_MAX = 512
