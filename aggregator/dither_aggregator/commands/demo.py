@@ -4,6 +4,7 @@ import argparse
 import json
 import os
 import secrets
+import signal
 import sys
 import tempfile
 import threading
@@ -54,6 +55,7 @@ def _device_count(text: str) -> int:
 
 def run(args: argparse.Namespace) -> int:
     """Simulate, compare, and serve; return 1 when the ledger or the intervals do not hold."""
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # so that the temporary directory goes
     population = browsers()
     started = time.time()
     seed = secrets.randbits(32) if args.seed is None else args.seed

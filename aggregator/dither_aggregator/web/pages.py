@@ -5,7 +5,7 @@ from flask import Flask, Response, render_template, request
 from dither_aggregator.estimate import CONFIDENCE
 from dither_aggregator.store import Store
 from dither_aggregator.web.api import requested
-from dither_aggregator.web.plot import draw
+from dither_aggregator.web.plot import draw, percent
 
 PLOT_ROWS = 25
 
@@ -16,7 +16,7 @@ _POLICY = (
 
 def register(app: Flask, store: Store) -> None:
     """Add the pages."""
-    app.jinja_env.filters["percent"] = percent
+    app.jinja_env.filters["precise"] = precise
     app.jinja_env.trim_blocks = app.jinja_env.lstrip_blocks = True
 
     @app.get("/")
@@ -37,15 +37,14 @@ def register(app: Flask, store: Store) -> None:
             epochs=store.epochs(reading.stored.plan),
             rows=rows,
             plot=draw(shown, reading.noise_floor) if reading.noise_floor else None,
-            confidence=CONFIDENCE,
+            confidence=percent(CONFIDENCE, 0),
         )
 
 
-def percent(share: float, std_error: float) -> str:
+def precise(share: float, std_error: float) -> str:
     """Return a share as percent with the digits that its standard error leaves it."""
     points = 100 * std_error
-    decimals = 0 if points >= 5 else 1 if points >= 0.5 else 2 if points >= 0.05 else 3
-    return f"{100 * share:.{decimals}f} %".replace("-", "\N{MINUS SIGN}")
+    return percent(share, 0 if points >= 5 else 1 if points >= 0.5 else 2 if points >= 0.05 else 3)
 
 
 def guard(response: Response) -> Response:

@@ -7,8 +7,8 @@ from math import ceil, floor, log10
 from dither_aggregator.estimate import Z
 from dither_aggregator.reading import Row
 
-ROW_HEIGHT = 42
-AXIS_HEIGHT = 26
+ROW_HEIGHT = 44
+AXIS_HEIGHT = 24
 LABEL_CHARACTERS = 30
 TICKS = 4
 
@@ -31,6 +31,7 @@ class Tick:
 
     x: float
     label: str
+    zero: bool
 
 
 @dataclass(frozen=True)
@@ -50,7 +51,6 @@ def draw(rows: Sequence[Row], noise_floor: float) -> Plot:
     low = min([-noise, *(row.lower for row in rows)])
     high = max([noise, *(row.upper for row in rows)])
     step = _nice_step((high - low) / TICKS)
-    low, high = floor(low / step) * step, ceil(high / step) * step
 
     def x(share: float) -> float:
         return round(100 * (share - low) / (high - low), 3)
@@ -60,10 +60,16 @@ def draw(rows: Sequence[Row], noise_floor: float) -> Plot:
         for place, row in enumerate(rows)
     )
     ticks = tuple(
-        Tick(x(place * step), f"{place * step:.{_decimals(step)}%}")
-        for place in range(round(low / step), round(high / step) + 1)
+        Tick(x(place * step), percent(place * step, _decimals(step)), place == 0)
+        for place in range(ceil(low / step), floor(high / step) + 1)
     )
     return Plot(marks, ticks, x(-noise), round(x(noise) - x(-noise), 3), AXIS_HEIGHT + len(rows) * ROW_HEIGHT)
+
+
+def percent(share: float, decimals: int) -> str:
+    """Return a share as percent, with a real minus sign, no minus zero, and a space that does not break."""
+    number = f"{round(100 * share, decimals) + 0.0:.{decimals}f}"
+    return f"{number}\N{NO-BREAK SPACE}%".replace("-", "\N{MINUS SIGN}")
 
 
 def _nice_step(step: float) -> float:

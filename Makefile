@@ -1,0 +1,43 @@
+# Needs only python3 (3.11 or later), make and git. ARGS="..." passes options on; PYTHON=python3.12 picks an interpreter.
+
+PYTHON ?= python3
+ARGS ?=
+BIN := .venv/bin
+
+.PHONY: help demo test check lint bench format clean
+
+help:
+	@echo "make demo    watch true frequencies come back out of noisy answers (ARGS=\"--devices 50000\")"
+	@echo "make test    everything that must pass: lint, types, all tests"
+	@echo "make check   the quick part of it: format, lint, types, fast tests"
+	@echo "make bench   speed and error, each beside something"
+	@echo "make format  put the code into its one format"
+	@echo "make clean   remove .venv and caches"
+
+demo: .venv/aggregator.stamp
+	@$(BIN)/dither demo $(ARGS)
+
+test: .venv/dev.stamp lint
+	@sh .ci/system-packages
+	@$(BIN)/pytest $(ARGS)
+
+check: .venv/dev.stamp lint
+	@$(BIN)/pytest -q -m "not slow" $(ARGS)
+
+lint: .venv/dev.stamp
+	@$(BIN)/ruff format --check --quiet || { echo "run 'make format'"; exit 1; }
+	@$(BIN)/ruff check --quiet
+	@$(BIN)/mypy
+
+bench: .venv/dev.stamp
+	@$(BIN)/python -m tests.benchmarks $(ARGS)
+
+format: .venv/dev.stamp
+	@$(BIN)/ruff check --fix --quiet
+	@$(BIN)/ruff format --quiet
+
+clean:
+	rm -rf .venv .mypy_cache .pytest_cache .ruff_cache .hypothesis dist
+
+.venv/%.stamp: pyproject.toml .ci/venv
+	@PYTHON="$(PYTHON)" sh .ci/venv $*
