@@ -50,7 +50,15 @@ class Table:
         return self.refuse(self._source, f"{where}{key} {problem}")
 
     def _needs(self, key: str, needed: str, got: object) -> RegistryError:
-        shown = f'"{got}"' if isinstance(got, str) else "a table" if isinstance(got, dict) else str(got)
+        match got:
+            case str():
+                shown = f'"{got}"'
+            case dict():
+                shown = "a table"
+            case list():
+                shown = f"a list of {len(got)}"
+            case _:
+                shown = str(got)
         return self.error(key, f"must be {needed}, got {shown if len(shown) <= 60 else shown[:57] + '...'}")
 
     def has(self, key: str) -> bool:
@@ -102,7 +110,7 @@ class Table:
         epsilon = Decimal(value)
         if not (epsilon.is_finite() and EPSILON_MIN <= epsilon <= most) or epsilon * MICRO % 1:
             raise self._needs(key, needed, value)
-        return epsilon.normalize()
+        return epsilon
 
     def one_of(self, key: str, choices: Collection[str], default: str | None = None) -> str:
         """Return one of a few words."""
@@ -126,8 +134,7 @@ class Table:
         """Return a list of 1 to `most` different texts."""
         value = self._get(key)
         if not isinstance(value, list) or not 1 <= len(value) <= most:
-            got = f"a list of {len(value)}" if isinstance(value, list) else value
-            raise self._needs(key, f"a list of 1 to {most} texts", got)
+            raise self._needs(key, f"a list of 1 to {most} texts", value)
         return self._check_texts(key, value, characters_max)
 
     def lines_of_file(self, key: str, folder: Path | None, most: int, characters_max: int) -> tuple[str, ...]:
@@ -141,7 +148,7 @@ class Table:
                 key, f"must name a UTF-8 file with a value a line; {path} cannot be read: {error}"
             ) from None
         if not 1 <= len(lines) <= most:
-            raise self._needs(key, f"a file of 1 to {most} lines", f"{path} with {len(lines)}")
+            raise self.error(key, f"must name a file of 1 to {most} lines, got {path} with {len(lines)}")
         return self._check_texts(key, lines, characters_max)
 
     def _check_texts(self, key: str, values: Sequence[object], characters_max: int) -> tuple[str, ...]:
@@ -149,7 +156,7 @@ class Table:
         seen: set[str] = set()
         for text in texts:
             if text in seen:
-                raise self._needs(key, "different texts", f"{text} twice")
+                raise self.error(key, f'must be different texts, got "{text}" twice')
             seen.add(text)
         return texts
 

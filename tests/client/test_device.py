@@ -1,0 +1,314 @@
+import json
+import os
+import random
+import sqlite3
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from dither.device import FILE_NAME, Device, DeviceUnusable
+from dither.schedule import EPOCH
+from dither_shared.registry import Registry
+from dither_shared.rng import Rng
+from tests.support.clocks import DAY_S, Clock
+from tests.support.registries import registry
+
+EXPIRES = EPOCH.fromordinal(EPOCH.toordinal() + 20_777 + 100)
+
+
+def make(clock: Clock, folder: Path | None = None, seed: int = 1, **changes: object) -> tuple[Device, Registry]:
+    asked = registry(**{"expires": EXPIRES, **changes})
+    return Device(asked, folder, Rng(random.Random(seed).getrandbits), clock), asked
+
+
+def record(device: Device, asked: Registry, metric: str = "color", answer: object = "red") -> str | None:
+    return device.record(asked.metrics[metric], answer)
+
+
+def send(device: Device) -> dict[str, object] | None:
+    """Build the upload, pretend that it was accepted, and return its body."""
+    upload = device.next_upload()
+    if upload is None:
+        return None
+    device.settle(upload.id, "accepted")
+    body: dict[str, object] = json.loads(upload.body)
+    return body
+
+
+def test_an_answer_becomes_one_report_in_one_upload() -> None:
+    device, asked = make(Clock())
+    assert record(device, asked) is None
+    assert record(device, asked, "dark", True) is None
+    assert device.waiting() == 2
+    assert device.spent() == {"color": 0, "dark": 0}
+    body = send(device)
+    assert body is not None
+    groups = body["groups"]
+    assert isinstance(groups, list)
+    assert [(group["metric"], len(group["reports"])) for group in groups] == [("color", 1), ("dark", 1)]
+    assert device.waiting() == 0
+    assert device.spent() == {"color": 2_000_000, "dark": 2_000_000}
+    assert device.counters() == {"accepted": 2}
+    assert device.next_upload() is None
+
+
+def test_the_first_answer_of_a_period_counts() -> None:
+    clock = Clock()
+    device, asked = make(clock)
+    assert record(device, asked) is None
+    assert record(device, asked, answer="blue") == "answered"
+    send(device)
+    assert record(device, asked) == "answered"
+    clock.travel(1)
+    assert record(device, asked) is None
+
+
+def test_periods_are_whole_utc_days_of_their_length() -> None:
+    clock = Clock()
+    device, asked = make(clock, period="7d")
+    assert record(device, asked) is None  # day 20,777 is the second of its week
+    clock.travel(5)
+    assert record(device, asked) == "answered"
+    clock.travel(1)
+    assert record(device, asked) is None
+
+
+def test_reports_are_limited_for_life() -> None:
+    clock = Clock()
+    device, asked = make(clock, reports=2)
+    for expected in (None, None, "spent", "spent"):
+        assert record(device, asked) == expected
+        send(device)
+        clock.travel(1)
+    assert device.spent()["color"] == asked.metrics["color"].reservation
+
+
+def test_nothing_refreshes_a_budget(tmp_path: Path) -> None:
+    clock = Clock()
+    device, asked = make(clock, tmp_path, reports=1)
+    record(device, asked)
+    send(device)
+    device.close()
+    clock.travel(1)
+    device, asked = make(clock, tmp_path, reports=1, rev=2, period="7d", schedule="spread", values=("x", "y"))
+    clock.travel(50)
+    assert record(device, asked) in ("spent", "unscheduled")
+    device.close()
+    device, asked = make(clock, tmp_path, reports=1, rev=3)
+    assert record(device, asked) == "spent"
+    device.close()
+
+
+def test_an_expired_metric_is_silent() -> None:
+    clock = Clock()
+    device, asked = make(clock)
+    clock.travel(99)
+    assert record(device, asked) is None
+    clock.travel(1)
+    assert record(device, asked) == "expired"
+
+
+def test_a_new_file_is_quiet_and_memory_is_not(tmp_path: Path) -> None:
+    clock = Clock()
+    device, asked = make(clock, tmp_path, quiet_days=2)
+    assert record(device, asked) == "quiet"
+    clock.travel(1)
+    assert record(device, asked) == "quiet"
+    clock.travel(1)
+    assert record(device, asked) is None
+    device.close()
+    device, asked = make(clock, None, quiet_days=2)
+    assert record(device, asked) is None
+
+
+def test_a_clock_set_back_opens_no_period_twice() -> None:
+    clock = Clock()
+    device, asked = make(clock, reports=10, epsilon="1")
+    record(device, asked)
+    clock.travel(3)
+    assert record(device, asked) is None
+    clock.travel(-2)
+    assert record(device, asked) == "answered"
+    clock.travel(-365)
+    assert record(device, asked) == "answered"
+
+
+def test_only_drawn_periods_are_answered_and_not_more_than_reports() -> None:
+    clock = Clock()
+    clock.now -= 250 * DAY_S
+    device, asked = make(clock, schedule="spread", reports=5, epsilon="1")
+    outcomes = []
+    for _ in range(365):
+        outcomes.append(record(device, asked))
+        send(device)
+        clock.travel(1)
+    assert outcomes.count(None) <= 5
+    assert outcomes.count(None) >= 3  # 350 of the year's 365 days are still to come
+    assert set(outcomes) == {None, "unscheduled", "expired"}
+
+
+def test_an_old_answer_is_built_before_a_new_one_takes_its_slot() -> None:
+    clock = Clock()
+    device, asked = make(clock, reports=10, epsilon="1")
+    for expected in (None, None, "waiting"):
+        assert record(device, asked) == expected
+        clock.travel(1)
+    assert device.waiting() == 2
+    assert device.spent()["color"] == 1_000_000  # the built one; the waiting one is charged when it is built
+    assert send(device) is not None
+    assert send(device) is not None
+    assert send(device) is None
+
+
+def test_an_upload_is_frozen_until_it_is_settled_by_its_own_id() -> None:
+    device, asked = make(Clock())
+    record(device, asked)
+    first = device.next_upload()
+    assert first is not None
+    record(device, asked, "dark", True)
+    device.settle("another id", "accepted")
+    second = device.next_upload()
+    assert second is not None
+    assert (second.id, second.body, second.attempts) == (first.id, first.body, 2)
+    device.settle(first.id, "accepted")
+    third = device.next_upload()
+    assert third is not None
+    assert third.id != first.id
+
+
+def test_an_upload_is_given_up_before_the_aggregator_forgets_it() -> None:
+    clock = Clock()
+    device, asked = make(clock)
+    record(device, asked)
+    first = device.next_upload()
+    clock.travel(5.99)
+    again = device.next_upload()
+    assert first is not None
+    assert again is not None
+    assert again.id == first.id
+    clock.travel(0.02)
+    assert device.next_upload() is None
+    assert device.counters() == {"given-up": 1}
+    assert device.spent()["color"] == 2_000_000  # it may have been sent: its cost stays
+
+
+def test_an_upload_is_given_up_when_the_clock_reads_earlier_than_at_the_last_attempt() -> None:
+    clock = Clock()
+    device, asked = make(clock)
+    record(device, asked)
+    device.next_upload()
+    clock.travel(-0.01)
+    assert device.next_upload() is None
+    assert device.counters() == {"given-up": 1}
+
+
+def test_the_device_epsilon_is_never_exceeded_whatever_the_registries_said(tmp_path: Path) -> None:
+    clock = Clock()
+    device, asked = make(clock, tmp_path, reports=1, device_epsilon="4")
+    record(device, asked)
+    record(device, asked, "dark", True)
+    send(device)
+    device.close()
+    clock.travel(1)
+    device, asked = make(clock, tmp_path, reports=2, epsilon="1", device_epsilon="4")
+    assert record(device, asked) == "spent"
+    device.close()
+    device, asked = make(clock, tmp_path, reports=3, epsilon="1", device_epsilon="6")
+    assert record(device, asked) is None
+    send(device)
+    assert sum(device.spent().values()) == 5_000_000
+    device.close()
+
+
+def test_what_waits_survives_a_restart(tmp_path: Path) -> None:
+    clock = Clock()
+    device, asked = make(clock, tmp_path)
+    record(device, asked)
+    device.close()
+    device, asked = make(clock, tmp_path)
+    assert device.waiting() == 1
+    assert record(device, asked) == "answered"
+    upload = device.next_upload()
+    device.close()
+    device, asked = make(clock, tmp_path)
+    again = device.next_upload()
+    assert upload is not None
+    assert again is not None
+    assert (again.id, again.body) == (upload.id, upload.body)
+    device.close()
+
+
+KILLED = """
+import os, random, signal, sys
+from pathlib import Path
+from dither.device import Device
+from dither_shared.rng import Rng
+from tests.support.registries import registry
+asked = registry()
+device = Device(asked, Path(sys.argv[1]), Rng(random.Random(1).getrandbits))
+assert device.record(asked.metrics["color"], "red") is None
+assert device.record(asked.metrics["dark"], True) is None
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_what_was_recorded_survives_kill_9(tmp_path: Path) -> None:
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    done = subprocess.run([sys.executable, "-c", KILLED, str(tmp_path)], env=environment, check=False, timeout=60)
+    assert done.returncode == -9
+    asked = registry()
+    device = Device(asked, tmp_path, Rng(random.Random(2).getrandbits))
+    assert device.waiting() == 2
+    device.close()
+
+
+def test_the_file_is_the_users_alone(tmp_path: Path) -> None:
+    folder = tmp_path / "new" / "folder"
+    device, _ = make(Clock(), folder)
+    device.close()
+    assert folder.stat().st_mode & 0o777 == 0o700
+    assert (folder / FILE_NAME).stat().st_mode & 0o777 == 0o600
+
+
+def test_no_answer_reaches_the_file(tmp_path: Path) -> None:
+    device, asked = make(Clock(), tmp_path, values=("marker-listed", "b", "c"))
+    record(device, asked, answer="marker-listed")
+    record(device, asked, "dark", "marker-free-text")
+    device.next_upload()
+    stored = b"".join(path.read_bytes() for path in tmp_path.iterdir())
+    assert len(stored) > 4096
+    assert b"marker" not in stored
+    device.close()
+
+
+def test_a_file_of_another_app_or_version_is_refused(tmp_path: Path) -> None:
+    device, _ = make(Clock(), tmp_path)
+    device.close()
+    with pytest.raises(DeviceUnusable, match="belongs to the app 'example'"):
+        make(Clock(), tmp_path, app="another")
+    with sqlite3.connect(tmp_path / FILE_NAME) as db:
+        db.execute("PRAGMA user_version = 99")
+    db.close()
+    with pytest.raises(DeviceUnusable, match="version 99; this dither reads 1"):
+        make(Clock(), tmp_path)
+
+
+def test_a_damaged_file_and_a_folder_that_is_a_file_are_refused(tmp_path: Path) -> None:
+    (tmp_path / FILE_NAME).write_bytes(b"not a database, and long enough to be read as one" * 100)
+    with pytest.raises(DeviceUnusable, match="cannot be used"):
+        make(Clock(), tmp_path)
+    with pytest.raises(DeviceUnusable, match="cannot be used"):
+        make(Clock(), tmp_path / FILE_NAME)
+
+
+def test_two_devices_make_different_noise_and_one_seed_makes_the_same() -> None:
+    def reports(seed: int) -> object:
+        device, asked = make(Clock(), None, seed, values=tuple(f"v{number}" for number in range(40)))
+        record(device, asked)
+        body = send(device)
+        return body and (body["upload"], body["groups"])
+
+    assert reports(1) == reports(1)
+    assert reports(1) != reports(2)

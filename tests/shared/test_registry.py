@@ -1,0 +1,150 @@
+from datetime import date, timedelta
+from decimal import Decimal
+from pathlib import Path
+
+import pytest
+
+from dither_shared.errors import RegistryError
+from dither_shared.registry import Registry, utc_today
+from tests.support.registries import registry, registry_text
+
+
+def test_a_registry_is_read_as_written() -> None:
+    read = registry(period="7d", epsilon="1.5")
+    color = read.metrics["color"]
+    assert (read.app, read.device_epsilon, read.quiet_days) == ("example", Decimal(40), 0)
+    assert color.values == ("red", "green", "blue", "other")
+    assert (color.epsilon, color.reports, color.period_days, color.rev) == (Decimal("1.5"), 3, 7, 1)
+    assert color.reservation == 4_500_000
+    assert read.metrics["dark"].values == ("no", "yes")
+    assert list(read.metrics) == ["color", "dark"]
+
+
+def refused(text: str) -> str:
+    with pytest.raises(RegistryError) as caught:
+        Registry.parse(text, "m.toml")
+    return str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("epsilon = 2.0", 'epsilon = "two"', 'm.toml: metric.color: epsilon must be a number from 0.01 to 20 with at '
+         'most six decimals, got "two"'),
+        ("epsilon = 2.0", "epsilon = 0.0000001", "metric.color: epsilon must be"),
+        ("epsilon = 2.0", "epsilon = 2.0000001", "at most six decimals, got 2.0000001"),
+        ("epsilon = 2.0", "epsilon = nan", "metric.color: epsilon must be"),
+        ("epsilon = 2.0", "epsilon = true", "metric.color: epsilon must be"),
+        ("epsilon = 2.0", "", "metric.color: epsilon is missing: the privacy loss of one report"),
+        ("epsilon = 2.0", "epsilom = 2.0", "metric.color: epsilon is missing"),
+        ("reports = 3", "reports = 0", "metric.color: reports must be an integer from 1 to 10000, got 0"),
+        ("reports = 3", "reports = true", "metric.color: reports must be an integer"),
+        ("rev = 1", "rev = 1.0", "metric.color: rev must be an integer"),
+        ('period = "1d"', 'period = "24h"', 'metric.color: period must be whole days from "1d" to "366d", got "24h"'),
+        ('presence = "public"', 'presence = "private"', 'presence must be "public", got "private"'),
+        ('presence = "public"', "", 'metric.color: presence is missing: "public" when'),
+        ('sensitivity = "low"', 'sensitivity = "none"', 'must be "low" or "medium" or "high", got "none"'),
+        ('schedule = "early"', 'schedule = "late"', 'schedule must be "spread" or "early"'),
+        ('kind = "choice"', 'kind = "text"', 'metric.color: kind must be "flag" or "choice", got "text"'),
+        ('values = ["red", "green", "blue"]', "values = []", "values must be a list of 1 to 65535 texts, got a list of 0"),
+        ('values = ["red", "green", "blue"]', "", "metric.color: values or values_file is needed"),
+        ('"green"', '"red"', "values must be different texts, got \"red\" twice"),
+        ('"green"', '"other"', 'values must leave out "other"'),
+        ('"green"', '"gr\\neen"', "text in one line"),
+        ('"green"', "7", "values must be text of 1 to 200 characters"),
+        ('owners = ["team@example.org"]', 'owners = "team"', 'owners must be a list of 1 to 20 texts, got "team"'),
+        ("[metric.color]", "[metric.Color]", "metric.Color: name must match"),
+        ("[metric.color]", "[metric.flush]", "metric.flush: name must not be that of a method"),
+        ("[metric.color]", "[metric.color.deep]", "metric.color"),
+        ("[registry]", "[registri]", "m.toml: registry is missing"),
+        ('app = "example"', "", "registry: app is missing: the app's name"),
+        ('app = "example"', 'app = "../x"', "registry: app must be a lower-case name"),
+        ("quiet_days = 0", "quiet_day = 0", "registry: quiet_day is not a key of this table; did you mean quiet_days?"),
+        ("device_epsilon = 40.0", "device_epsilon = 11.99", "device_epsilon must be at least the sum of what the metrics "
+         "reserve, 12 (reports x epsilon: color 6, dark 6), got 11.99"),
+        ("[registry]", "[registry", "m.toml: must be TOML"),
+        ("[registry]", "[other]\n[registry]", "m.toml: other is not a key"),
+    ],
+)  # fmt: skip
+def test_a_mistake_names_its_place_what_was_needed_and_what_came(old: str, new: str, message: str) -> None:
+    text = registry_text()
+    assert old in text
+    assert message in refused(text.replace(old, new, 1))
+
+
+def test_expires_is_a_date_at_most_a_year_away() -> None:
+    today = utc_today()
+    text = registry_text(expires=today)
+    assert "expires must be a date such as 2027-06-30, without quotes" in refused(
+        text.replace(f"expires = {today}", f'expires = "{today}"', 1)
+    )
+    assert "expires must be a date" in refused(text.replace(f"expires = {today}", f"expires = {today}T00:00:00", 1))
+    registry(expires=today + timedelta(days=366)).check_dates(today)
+    registry(expires=today - timedelta(days=1)).check_dates(today)
+    with pytest.raises(RegistryError, match=r"r\.toml: metric\.color: expires must be at most a year away"):
+        registry(expires=today + timedelta(days=367)).check_dates(today, "r.toml")
+
+
+def test_a_registry_with_no_metric_is_refused() -> None:
+    assert "metric must hold 1 to 1000 tables" in refused(registry_text().split("[metric.color]")[0] + "[metric]")
+
+
+def test_values_may_come_from_a_file_beside_the_registry(tmp_path: Path) -> None:
+    text = registry_text().replace('values = ["red", "green", "blue"]', 'values_file = "colors.txt"')
+    (tmp_path / "metrics.toml").write_text(text, encoding="utf-8")
+    with pytest.raises(RegistryError, match=r"color: values_file must name a UTF-8 file .* cannot be read"):
+        Registry.load(tmp_path / "metrics.toml")
+    (tmp_path / "colors.txt").write_text("red\ngreen\nblue\n", encoding="utf-8")
+    loaded = Registry.load(tmp_path / "metrics.toml").metrics["color"]
+    assert loaded.plan == registry().metrics["color"].plan
+    (tmp_path / "colors.txt").write_bytes(b"\xff\xfe")
+    with pytest.raises(RegistryError, match="values_file must name a UTF-8 file"):
+        Registry.load(tmp_path / "metrics.toml")
+
+
+def test_an_unreadable_file_is_named(tmp_path: Path) -> None:
+    with pytest.raises(RegistryError, match=r"nowhere\.toml: cannot be read: No such file"):
+        Registry.load(tmp_path / "nowhere.toml")
+    with pytest.raises(RegistryError, match="cannot be read: Is a directory"):
+        Registry.load(tmp_path)
+    (tmp_path / "latin.toml").write_bytes('app = "caf\xe9"'.encode("latin-1"))
+    with pytest.raises(RegistryError, match="must be UTF-8, which it is not at byte 10"):
+        Registry.load(tmp_path / "latin.toml")
+
+
+class Awkward:
+    """An answer that raises whatever is asked of it."""
+
+    def __bool__(self) -> bool:
+        raise RuntimeError("no truth")
+
+    def __hash__(self) -> int:
+        raise RuntimeError("no hash")
+
+
+class AwkwardText(str):
+    __slots__ = ()
+
+    def __hash__(self) -> int:
+        raise RuntimeError("no hash")
+
+
+@pytest.mark.parametrize(
+    "answer", [None, 7, b"red", ["red"], "purple", "", Awkward(), AwkwardText("red"), float("nan")]
+)
+def test_whatever_is_not_listed_is_other(answer: object) -> None:
+    assert registry().metrics["color"].index(answer) == 3
+
+
+def test_listed_answers_are_found() -> None:
+    color = registry().metrics["color"]
+    assert [color.index(value) for value in ("red", "green", "blue", "other")] == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize(("answer", "index"), [(True, 1), (False, 0), (1, 1), (None, 0), ("no", 1), (Awkward(), 0)])
+def test_a_flag_takes_its_answers_truth(answer: object, index: int) -> None:
+    assert registry().metrics["dark"].index(answer) == index
+
+
+def test_dates_are_utc() -> None:
+    assert abs((utc_today() - date.today()).days) <= 1  # noqa: DTZ011 - the local day is the point

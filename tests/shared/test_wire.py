@@ -1,0 +1,179 @@
+"""The wire's bytes are pinned in vectors/uploads.json, the spoiled ones named after their damage."""
+
+import base64
+import gzip
+import json
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dither_shared import wire
+from dither_shared.plan import Plan
+from dither_shared.reports import BadReport, Bits, Symbols
+from dither_shared.wire import GroupRefused, Problem, encode_upload, inflate, new_upload_id, parse_upload
+from tests.support.registries import registry
+
+VECTORS = json.loads((Path(__file__).parents[1] / "vectors" / "uploads.json").read_text(encoding="utf-8"))
+MANY = tuple(f"v{number}" for number in range(40))
+PLANS = {
+    (plan.metric, plan.digest): plan
+    for metrics in (registry().metrics, registry(values=MANY).metrics)
+    for plan in (metric.plan for metric in metrics.values())
+}
+COLOR, DARK, MANY_COLORS = (
+    registry().metrics["color"].plan,
+    registry().metrics["dark"].plan,
+    registry(values=MANY).metrics["color"].plan,
+)
+ID = "AAECAwQFBgcICQoLDA0ODw"
+
+
+def find_plan(metric: str, digest: str) -> Plan:
+    if (metric, digest) not in PLANS:
+        raise GroupRefused("unknown-plan")
+    return PLANS[metric, digest]
+
+
+@pytest.mark.parametrize("vector", VECTORS["valid"], ids=lambda vector: vector["name"])
+def test_a_valid_upload_is_read_as_pinned(vector: dict[str, object]) -> None:
+    upload = parse_upload(str(vector["body"]).encode(), find_plan)
+    read = [[group.plan.metric, group.count, group.reports.hex()] for group in upload.groups]
+    assert (upload.id, read, upload.refused) == (ID, vector["groups"], ())
+
+
+@pytest.mark.parametrize("vector", VECTORS["spoiled"], ids=lambda vector: vector["name"])
+def test_a_spoiled_upload_is_refused_whole(vector: dict[str, str]) -> None:
+    with pytest.raises(Problem) as caught:
+        parse_upload(vector["body"].encode("latin-1"), find_plan)
+    assert caught.value.slug == vector["problem"]
+
+
+@pytest.mark.parametrize("depth", [1_000, 50_000, 500_000])
+@pytest.mark.parametrize("pair", ["[]", ('{"a":', "}")], ids=["lists", "objects"])
+def test_deep_json_is_malformed(pair: tuple[str, str], depth: int) -> None:
+    opening, closing = pair
+    for body in (opening * depth, '{"v": 1, "upload": "%s", "groups": %s1%s}' % (ID, opening * depth, closing * depth)):
+        with pytest.raises(Problem) as caught:
+            parse_upload(body.encode(), find_plan)
+        assert caught.value.slug == "malformed"
+
+
+@pytest.mark.parametrize("vector", VECTORS["spoiled groups"], ids=lambda vector: vector["name"])
+def test_a_spoiled_group_is_refused_and_its_neighbour_kept(vector: dict[str, object]) -> None:
+    good = {"metric": "dark", "plan": DARK.digest, "reports": [1]}
+    body = json.dumps({"v": 1, "upload": ID, "groups": [vector["group"], good]}).encode()
+    upload = parse_upload(body, find_plan)
+    assert [refusal.to_document() for refusal in upload.refused] == [
+        {"group": 0, "reason": vector["reason"], "count": vector["count"]}
+    ]
+    assert [(group.plan.metric, group.reports) for group in upload.groups] == [("dark", b"\x01")]
+
+
+def test_what_the_device_writes_the_aggregator_reads() -> None:
+    bits = (1 << 40) | 1
+    groups = [
+        ("dark", DARK.digest, [DARK.mechanism.shape.to_wire(1)]),
+        ("color", MANY_COLORS.digest, [MANY_COLORS.mechanism.shape.to_wire(bits)]),
+    ]
+    body = encode_upload(ID, groups)
+    assert len(body) == 512
+    upload = parse_upload(body, find_plan)
+    assert [(group.plan.metric, group.reports) for group in upload.groups] == [
+        ("color", bits.to_bytes(6, "little")),
+        ("dark", b"\x01"),
+    ]
+
+
+def test_uploads_are_padded_to_powers_of_two() -> None:
+    sizes = {len(encode_upload(ID, [("dark", DARK.digest, [1] * count)])) for count in range(1, 1800, 50)}
+    assert sizes == {512, 1024, 2048, 4096}
+
+
+def test_upload_ids_are_128_bits_and_all_are_accepted() -> None:
+    for number in (0, 1, 2**128 - 1, 0x0123456789ABCDEF0123456789ABCDEF):
+        upload_id = new_upload_id(lambda bits, n=number: n)  # type: ignore[misc]
+        assert base64.urlsafe_b64decode(upload_id + "==") == number.to_bytes(16, "big")
+        body = encode_upload(upload_id, [("dark", DARK.digest, [0])])
+        assert parse_upload(body, find_plan).id == upload_id
+
+
+def test_the_limits_are_exact() -> None:
+    group = {"metric": "dark", "plan": DARK.digest, "reports": [1] * 40}
+
+    def parse(groups: list[object]) -> wire.Upload:
+        return parse_upload(json.dumps({"v": 1, "upload": ID, "groups": groups}).encode(), find_plan)
+
+    assert len(parse([group] * 50).groups) == 50
+    with pytest.raises(Problem, match="1 to 50 groups"):
+        parse([group] * 51)
+    with pytest.raises(Problem, match="at most 2000 reports"):
+        parse([group] * 49 + [{**group, "reports": [1] * 41}])
+
+
+class TestInflate:
+    def test_one_member_is_inflated(self) -> None:
+        assert inflate(gzip.compress(b"{}")) == b"{}"
+
+    @pytest.mark.parametrize("size", [wire.INFLATED_BYTES_MAX + 1, 50_000_000])
+    def test_a_bomb_is_refused_without_inflating_it(self, size: int) -> None:
+        with pytest.raises(Problem) as caught:
+            inflate(gzip.compress(bytes(size)))
+        assert caught.value.slug == "too-large"
+
+    def test_the_largest_body_is_taken(self) -> None:
+        assert len(inflate(gzip.compress(bytes(wire.INFLATED_BYTES_MAX)))) == wire.INFLATED_BYTES_MAX
+
+    @pytest.mark.parametrize("body", [b"", b"{}", gzip.compress(b"{}")[:-1], gzip.compress(b"{}") * 2, b"\x1f\x8b"])
+    def test_anything_else_is_malformed(self, body: bytes) -> None:
+        with pytest.raises(Problem) as caught:
+            inflate(body)
+        assert caught.value.slug == "malformed"
+
+
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=20),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=8), inner, max_size=4),
+    max_leaves=20,
+)
+
+
+@settings(max_examples=300, deadline=None, derandomize=True)
+@given(st.binary(max_size=200) | json_values.map(lambda value: json.dumps(value).encode()))
+def test_garbage_only_ever_raises_a_problem(body: bytes) -> None:
+    with pytest.raises(Problem):
+        parse_upload(body, find_plan)
+
+
+@settings(max_examples=300, deadline=None, derandomize=True)
+@given(json_values, st.sampled_from(["metric", "plan", "reports"]))
+def test_a_garbage_field_only_ever_refuses_its_group(value: object, field: str) -> None:
+    group = {"metric": "color", "plan": MANY_COLORS.digest, "reports": ["AAAAAAAA"], field: value}
+    body = json.dumps({"v": 1, "upload": ID, "groups": [group]}).encode()
+    try:
+        upload = parse_upload(body, find_plan)
+    except Problem as problem:
+        assert problem.slug == "malformed"  # NaN and infinity are not JSON
+    else:
+        assert len(upload.groups) + len(upload.refused) == 1
+
+
+@settings(max_examples=200, deadline=None, derandomize=True)
+@given(st.integers(1, 100), st.data())
+def test_every_bit_string_has_exactly_one_form(size: int, data: st.DataObject) -> None:
+    shape = Bits(size)
+    report = data.draw(st.integers(0, 2**size - 1))
+    text = shape.to_wire(report)
+    assert shape.from_wire(text) == report
+    spoiled = text[:-1] + data.draw(st.sampled_from("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_"))
+    try:
+        assert shape.to_wire(shape.from_wire(spoiled)) == spoiled
+    except BadReport:
+        assert spoiled != text
+
+
+@pytest.mark.parametrize(("size", "width"), [(2, 1), (256, 1), (257, 2), (65_536, 2), (65_537, 4), (2**33, 8)])
+def test_symbols_are_packed_in_whole_machine_words(size: int, width: int) -> None:
+    assert Symbols(size).width == width
+    assert Symbols(size).pack([0, size - 1]) == bytes(width) + (size - 1).to_bytes(width, "little")
