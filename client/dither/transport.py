@@ -50,8 +50,8 @@ class Answer:
 
 def check_endpoint(endpoint: str) -> str:
     """Return the address that uploads go to; raise ConfigurationError unless it is https, or http on loopback."""
-    parts = urlsplit(endpoint)
     try:
+        parts = urlsplit(endpoint)
         valid = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
     except ValueError:
         valid = False
@@ -98,7 +98,12 @@ class HttpTransport:
 
     def idle(self) -> None:
         """Close the connection of a device that has nothing more to send: it may be a day until it has."""
-        if self._connection is not None and not self._keep_alive:
+        if not self._keep_alive:
+            self.close()
+
+    def close(self) -> None:
+        """Close the connection; the next upload opens another."""
+        if self._connection is not None:
             self._connection.close()
             self._connection = None
 

@@ -4,6 +4,7 @@ import random
 import sqlite3
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -18,9 +19,20 @@ from tests.support.registries import registry
 EXPIRES = EPOCH.fromordinal(EPOCH.toordinal() + 20_777 + 100)
 
 
+_made: list[Device] = []
+
+
+@pytest.fixture(autouse=True)
+def _close() -> Iterator[None]:
+    yield
+    while _made:
+        _made.pop().close()
+
+
 def make(clock: Clock, folder: Path | None = None, seed: int = 1, **changes: object) -> tuple[Device, Registry]:
     asked = registry(**{"expires": EXPIRES, **changes})
-    return Device(asked, folder, Rng(random.Random(seed).getrandbits), clock), asked
+    _made.append(Device(asked, folder, Rng(random.Random(seed).getrandbits), clock))
+    return _made[-1], asked
 
 
 def record(device: Device, asked: Registry, metric: str = "color", answer: object = "red") -> str | None:

@@ -61,6 +61,7 @@ def send(
             with taking:
                 device_answers = next(devices, None)
             if device_answers is None:
+                transport.close()
                 return
             device = Device(registry, None, Rng(secrets.randbits))
             for metric, answer in zip(metrics, device_answers, strict=True):

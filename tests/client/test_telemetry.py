@@ -1,0 +1,223 @@
+import logging
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+import dither
+from dither.device import FILE_NAME
+from dither.telemetry import default_data_dir
+from tests.support.registries import registry, registry_text
+from tests.support.servers import Reply, Request, accepted, problem, scripted
+
+
+@contextmanager
+def telemetry(
+    *replies: Reply, data_dir: str | Path = ":memory:", **changes: object
+) -> Iterator[tuple[dither.Telemetry, list[Request]]]:
+    with scripted(*replies or [Reply(body=accepted)]) as (url, requests):
+        started = dither.start(registry(**changes), endpoint=url, key="k", data_dir=data_dir, consent=True)
+        try:
+            yield started, requests
+        finally:
+            started.close()
+
+
+def test_record_and_flush_send_one_upload() -> None:
+    with telemetry() as (device, requests):
+        device.color.record("red")
+        device.dark.record(True)
+        assert device.flush(10) == dither.FlushResult(sent=2, waiting=0, detail="")
+        assert len(requests) == 1
+        assert device.status() == dither.Status("", 0, {"color": 2.0, "dark": 2.0}, {"accepted": 2})
+
+
+def test_handles_are_typed_by_kind() -> None:
+    with telemetry() as (device, _):
+        assert isinstance(device.color, dither.Choice)
+        assert isinstance(device.dark, dither.Flag)
+        assert {"color", "dark", "flush"} <= set(dir(device))
+        with pytest.raises(AttributeError, match="no metric 'colour'; it has color, dark"):
+            _ = device.colour
+
+
+def test_start_refuses_only_a_bad_registry_or_endpoint(tmp_path: Path) -> None:
+    with pytest.raises(dither.RegistryError, match="cannot be read"):
+        dither.start(tmp_path / "none.toml", endpoint="https://example.org", key="k", consent=True)
+    with pytest.raises(dither.ConfigurationError, match="must be https"):
+        dither.start(registry(), endpoint="http://example.org", key="k", consent=True)
+
+
+def test_a_registry_is_read_from_its_path(tmp_path: Path) -> None:
+    path = tmp_path / "metrics.toml"
+    path.write_text(registry_text(), encoding="utf-8")
+    started = dither.start(path, endpoint="https://example.org", key="k", data_dir=":memory:", consent=True)
+    assert started.status().silent == ""
+    started.close()
+
+
+@pytest.mark.parametrize("consent", [None, False])
+def test_without_consent_nothing_is_kept_or_sent(tmp_path: Path, consent: bool | None) -> None:
+    with scripted(Reply(body=accepted)) as (url, requests):
+        device = dither.start(registry(), endpoint=url, key="k", data_dir=tmp_path / "d", consent=consent)
+        device.color.record("red")
+        assert device.flush(1) == dither.FlushResult(0, 0, "no consent")
+        assert device.status().silent == "no consent"
+        device.close()
+        assert device.status().silent == "no consent"
+        assert requests == []
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_after_close_nothing_happens() -> None:
+    with telemetry() as (device, requests):
+        device.close()
+        device.close()
+        device.color.record("red")
+        assert device.flush(1) == dither.FlushResult(0, 0, "closed")
+        assert requests == []
+
+
+def test_a_flush_tries_again_until_the_aggregator_is_back() -> None:
+    away = Reply(502, b"<html>")
+    with telemetry(away, away, problem(503, "unavailable"), Reply(body=accepted)) as (device, requests):
+        device.color.record("red")
+        assert device.flush(30) == dither.FlushResult(1, 0, "")
+        assert len(requests) == 4
+        assert len({request.body for request in requests}) == 1
+
+
+def test_a_flush_ends_when_its_time_is_up() -> None:
+    with telemetry(Reply(502, b"")) as (device, _):
+        device.color.record("red")
+        started = time.monotonic()
+        assert device.flush(0.3) == dither.FlushResult(0, 1, "502 without an answer of ours")
+        assert time.monotonic() - started < 3
+
+
+def test_a_flush_of_nothing_returns_at_once() -> None:
+    with telemetry() as (device, requests):
+        assert device.flush(10) == dither.FlushResult(0, 0, "")
+        assert requests == []
+
+
+def test_a_wrong_key_stops_sending_and_keeps_the_report() -> None:
+    with telemetry(problem(403, "key-wrong")) as (device, requests):
+        device.color.record("red")
+        assert device.flush(5) == dither.FlushResult(0, 1, "403 key-wrong")
+        device.dark.record(True)
+        assert device.flush(5) == dither.FlushResult(0, 2, "403 key-wrong")
+        assert len(requests) == 1
+
+
+def test_a_refused_upload_is_dropped_and_counted() -> None:
+    with telemetry(problem(422, "refused"), Reply(body=accepted)) as (device, _):
+        device.color.record("red")
+        assert device.flush(5) == dither.FlushResult(0, 0, "")
+        assert device.status().counts == {"dropped": 1}
+
+
+def test_reports_leave_by_themselves_at_a_random_moment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("dither.uploader.SEND_WITHIN_S", 0.1)
+    with telemetry() as (device, requests):
+        device.color.record("red")
+        deadline = time.monotonic() + 10
+        while device.status().waiting and time.monotonic() < deadline:
+            time.sleep(0.01)
+        assert len(requests) == 1
+        deadline = time.monotonic() + 5
+        while _uploaders() and time.monotonic() < deadline:
+            time.sleep(0.01)
+        assert _uploaders() == []  # idle: the thread has ended
+
+
+def _uploaders() -> list[threading.Thread]:
+    return [thread for thread in threading.enumerate() if thread.name == "dither-uploader"]
+
+
+def test_the_moment_is_kept_across_restarts(tmp_path: Path) -> None:
+    with telemetry(data_dir=tmp_path) as (device, requests):
+        device.color.record("red")
+    with telemetry(data_dir=tmp_path) as (device, requests):
+        assert device.status().waiting == 1
+        assert requests == []
+        assert device.flush(10).sent == 1
+    with telemetry(data_dir=tmp_path) as (device, requests):
+        assert device.flush(10).sent == 0
+
+
+def test_close_does_not_wait_for_a_request_in_flight(tmp_path: Path) -> None:
+    with telemetry(Reply(body=accepted, delay_s=1.5), data_dir=tmp_path) as (device, requests):
+        device.color.record("red")
+        device.flush(0.2)
+        started = time.monotonic()
+        device.close()
+        assert time.monotonic() - started < 0.5
+        deadline = time.monotonic() + 10
+        while _uploaders() and time.monotonic() < deadline:
+            time.sleep(0.02)
+        assert _uploaders() == []
+    with telemetry(data_dir=tmp_path) as (device, requests):
+        assert device.status().counts == {"accepted": 1}  # its answer still counted
+
+
+def test_an_unusable_file_turns_telemetry_off_and_the_app_goes_on(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / FILE_NAME).write_bytes(b"x" * 5000)
+    with caplog.at_level(logging.WARNING, "dither"), telemetry(data_dir=tmp_path) as (device, requests):
+        device.color.record("red")
+        assert device.flush(1).sent == 0
+        assert "cannot be used" in device.status().silent
+        assert requests == []
+    assert "telemetry is off" in caplog.text
+
+
+class Rude:
+    def __bool__(self) -> bool:
+        raise SystemError("marker-secret")
+
+
+def test_odd_answers_neither_raise_nor_show_in_a_log(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.DEBUG, "dither"), telemetry() as (device, _):
+        device.color.record({"marker-secret": 1})
+        device.dark.record(Rude())
+        assert device.flush(10).sent == 2
+    assert "marker" not in caplog.text
+
+
+def test_a_broken_device_is_counted_and_not_raised(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object) -> None:
+        raise OSError("disk full")
+
+    with telemetry() as (device, _):
+        monkeypatch.setattr("dither.device.Device.record", fail)
+        device.color.record("red")
+        assert device.status().counts == {"failed": 1}
+
+
+def test_many_threads_record_one_answer_a_metric() -> None:
+    with telemetry() as (device, requests):
+        threads = [threading.Thread(target=lambda: [device.color.record("red") for _ in range(20)]) for _ in range(8)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert device.flush(10).sent == 1
+        assert device.status().counts == {"accepted": 1, "answered": 159}
+        assert len(requests) == 1
+
+
+@pytest.mark.parametrize(
+    ("platform", "variable", "expected"),
+    [("linux", "XDG_DATA_HOME", "/base/dither/app"), ("win32", "LOCALAPPDATA", "/base/dither/app")],
+)
+def test_the_default_folder_is_the_systems(
+    monkeypatch: pytest.MonkeyPatch, platform: str, variable: str, expected: str
+) -> None:
+    monkeypatch.setattr("sys.platform", platform)
+    monkeypatch.setenv(variable, "/base")
+    assert default_data_dir("app").as_posix() == expected
