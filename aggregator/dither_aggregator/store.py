@@ -507,6 +507,8 @@ def exclusive(folder: Path) -> Iterator[None]:
             if error.sqlite_errorcode == sqlite3.SQLITE_BUSY:
                 raise StoreError(f"{folder} is being served already: stop that process or use another --data") from None
             raise StoreError(f"{folder} cannot be used: {error}") from None
-        except (OSError, sqlite3.Error) as error:
+        except sqlite3.Error as error:
             raise StoreError(f"{folder} cannot be used: {error}") from None
+        except OSError as error:
+            raise StoreError(f"{folder} cannot be used: {error.strerror}") from None
         yield

@@ -66,10 +66,10 @@ def _load(command: str, module: str) -> ModuleType:
     try:
         return importlib.import_module(module)
     except ModuleNotFoundError as error:
-        if error.name in ("flask", "numpy", "waitress", "werkzeug"):
+        missing = (error.name or "").split(".")[0]
+        if missing in ("flask", "numpy", "waitress"):
             raise DitherError(
-                f"`dither {command}` needs {error.name}, which comes with the aggregator: "
-                "pip install 'dither[aggregator]'"
+                f"`dither {command}` needs {missing}, which comes with the aggregator: pip install 'dither[aggregator]'"
             ) from None
         raise
 

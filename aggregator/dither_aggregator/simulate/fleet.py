@@ -5,6 +5,7 @@ and write their progress to their standard output; a child whose parent is gone 
 """
 
 import json
+import os
 import secrets
 import subprocess
 import sys
@@ -95,8 +96,15 @@ class Fleet:
     """
 
     def __init__(self, registry: Path, endpoint: str, key: str, answers: Answers, processes: int) -> None:
+        # In sessions of their own, so that a Ctrl-C reaches the parent alone, which then ends them.
         self._children = [
-            subprocess.Popen([sys.executable, "-m", __name__], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+            subprocess.Popen(
+                [sys.executable, "-m", __name__],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                text=True,
+                start_new_session=True,
+            )
             for _ in range(processes)
         ]
         for place, child in enumerate(self._children):
@@ -147,7 +155,10 @@ def main() -> None:
     said_at = time.monotonic()
 
     def say() -> None:
-        print(json.dumps({"devices": devices, "unsent": unsent}), flush=True)
+        try:
+            print(json.dumps({"devices": devices, "unsent": unsent}), flush=True)
+        except BrokenPipeError:
+            os._exit(1)  # the parent is gone, and with it the aggregator
 
     def on_device(waiting: int) -> None:
         nonlocal devices, unsent, said_at

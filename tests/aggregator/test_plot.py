@@ -1,0 +1,41 @@
+import pytest
+
+from dither_aggregator.reading import Row
+from dither_aggregator.web.pages import precise
+from dither_aggregator.web.plot import draw, percent
+
+ROWS = [Row("a" * 50, 0.4, 0.02, 0.36, 0.44), Row("b", 0.1, 0.02, 0.06, 0.14), Row("c", -0.01, 0.02, -0.05, 0.03)]
+
+
+def test_everything_lies_within_the_plot() -> None:
+    plot = draw(ROWS, 0.02)
+    for mark in plot.marks:
+        assert 0 <= mark.x_low < mark.x < mark.x_high <= 100
+    assert all(0 <= tick.x <= 100 for tick in plot.ticks)
+    assert plot.noise_x >= 0
+    assert plot.marks[0].label == "a" * 29 + "…"
+    assert plot.marks[-1].y < plot.height
+
+
+def test_the_axis_has_zero_and_round_numbers() -> None:
+    plot = draw(ROWS, 0.02)
+    assert [tick.label.replace("\xa0", " ") for tick in plot.ticks] == ["0 %", "20 %", "40 %"]
+    assert [tick.zero for tick in plot.ticks] == [True, False, False]
+
+
+@pytest.mark.parametrize("scale", [1e-6, 1e-3, 0.1, 1, 40])
+def test_any_scale_has_a_few_different_labels(scale: float) -> None:
+    rows = [Row("a", scale, scale / 10, scale * 0.8, scale * 1.2)]
+    labels = [tick.label for tick in draw(rows, scale / 10).ticks]
+    assert 3 <= len(set(labels)) == len(labels) <= 6
+
+
+def test_numbers_have_the_digits_that_their_error_leaves() -> None:
+    assert [precise(0.12345, error).replace("\xa0", " ") for error in (0.1, 0.01, 0.001, 0.0001)] == [
+        "12 %",
+        "12.3 %",
+        "12.35 %",
+        "12.345 %",
+    ]
+    assert percent(-0.0001, 1) == "0.0\xa0%"
+    assert percent(-0.05, 1) == "\N{MINUS SIGN}5.0\xa0%"

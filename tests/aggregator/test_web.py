@@ -1,0 +1,284 @@
+"""The HTTP addresses, over a real server on loopback."""
+
+import csv
+import gzip
+import io
+import json
+import random
+import socket
+import sqlite3
+import time
+from collections.abc import Iterator
+from datetime import date, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+import requests
+
+from dither_aggregator.service import Service
+from dither_aggregator.store import Store
+from dither_aggregator.web.problems import CONTENT_TYPE
+from dither_shared.wire import encode_upload, new_upload_id
+from tests.support.aggregators import aggregator
+from tests.support.clocks import Clock
+from tests.support.registries import registry
+
+EXPIRES = date(2026, 11, 20) + timedelta(days=100)
+ASKED = registry(expires=EXPIRES)
+DARK = ASKED.metrics["dark"].plan
+
+
+class Client:
+    """Requests to one aggregator."""
+
+    def __init__(self, url: str, service: Service, clock: Clock) -> None:
+        self.url, self.service, self.clock = url, service, clock
+        self.session = requests.Session()
+        self.session.trust_env = False
+
+    def post(self, body: bytes, path: str = "/v1/reports", **headers: str | None) -> requests.Response:
+        given = {"Authorization": f"Bearer {self.service.store.key}", "Content-Type": "application/json"}
+        changed = {name.replace("_", "-"): value for name, value in headers.items()}
+        return self.session.post(self.url + path, data=body, headers={**given, **changed}, timeout=30)
+
+    def get(self, path: str) -> requests.Response:
+        return self.session.get(self.url + path, timeout=30)
+
+    def folded(self) -> None:
+        deadline = time.monotonic() + 10
+        while self.service.store.pending():
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+
+
+@pytest.fixture(scope="module")
+def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
+    clock = Clock()
+    with aggregator(ASKED, tmp_path_factory.mktemp("store"), clock) as (url, service):
+        made = Client(url, service, clock)
+        yield made
+        made.session.close()
+
+
+def upload(reports: list[int], upload_id: str = "", plan: str = DARK.digest) -> bytes:
+    return encode_upload(upload_id or new_upload_id(random.getrandbits), [("dark", plan, list(reports))])
+
+
+def test_an_upload_is_acknowledged_with_a_receipt(client: Client) -> None:
+    body = upload([1, 0], "AAECAwQFBgcICQoLDA0ODw")
+    answer = client.post(body)
+    receipt = {"upload": "AAECAwQFBgcICQoLDA0ODw", "accepted": 2, "duplicate": False, "rejected": []}
+    assert (answer.status_code, answer.json()) == (202, receipt)
+    again = client.post(gzip.compress(body), Content_Encoding="gzip")
+    assert (again.status_code, again.json()) == (202, {**receipt, "duplicate": True})
+    conflict = client.post(upload([0, 0], "AAECAwQFBgcICQoLDA0ODw"))
+    assert (conflict.status_code, conflict.json()["type"]) == (409, "urn:dither:problem:upload-conflict")
+
+
+def test_a_bad_group_does_not_spoil_its_neighbour(client: Client) -> None:
+    document = json.loads(upload([1]))
+    document["groups"] += [{"metric": "dark", "plan": "0" * 16, "reports": [1, 1]}]
+    answer = client.post(json.dumps(document).encode())
+    assert answer.status_code == 202
+    assert answer.json()["rejected"] == [{"group": 1, "reason": "unknown-plan", "count": 2}]
+    assert answer.json()["accepted"] == 1
+
+
+BIG = b" " * (256 * 1024 + 1)
+
+
+@pytest.mark.parametrize(
+    ("body", "headers", "status", "slug"),
+    [
+        (b"", {}, 400, "malformed"),
+        (upload([1]).strip()[:-1], {}, 400, "malformed"),
+        (b"\x00\xff", {}, 400, "malformed"),
+        (upload([1]), {"Authorization": None}, 401, "key-missing"),
+        (upload([1]), {"Authorization": "Basic abc"}, 401, "key-missing"),
+        (upload([1]), {"Authorization": "Bearer "}, 401, "key-missing"),
+        (upload([1]), {"Authorization": "Bearer wrong"}, 403, "key-wrong"),
+        (upload([1]), {"Authorization": "Bearer w\xe4rong"}, 403, "key-wrong"),
+        (upload([1]), {"Content_Type": "text/plain"}, 415, "unsupported-media-type"),
+        (upload([1]), {"Content_Type": None}, 415, "unsupported-media-type"),
+        (upload([1]), {"Content_Encoding": "br"}, 415, "unsupported-media-type"),
+        (upload([1]), {"Content_Encoding": "gzip"}, 400, "malformed"),
+        (gzip.compress(upload([1]))[:-3], {"Content_Encoding": "gzip"}, 400, "malformed"),
+        (gzip.compress(b" " * 2_000_000), {"Content_Encoding": "gzip"}, 413, "too-large"),
+        (BIG, {}, 413, "too-large"),
+        (BIG * 7, {}, 413, "too-large"),
+        (upload([1] * 2001), {}, 413, "too-large"),
+        (upload([2]), {}, 422, "refused"),
+        (upload([1], plan="f" * 16), {}, 422, "refused"),
+        (upload([1]), {"X_Padding": "x" * 20_000}, 431, "headers-too-large"),
+    ],
+    ids=lambda value: str(value)[:40],
+)  # fmt: skip
+def test_bad_uploads_are_refused_in_words_and_move_nothing(
+    client: Client, body: bytes, headers: dict[str, str | None], status: int, slug: str
+) -> None:
+    before = client.service.store.ledger()
+    answer = client.post(body, **headers)
+    assert (answer.status_code, answer.headers["Content-Type"]) == (status, CONTENT_TYPE)
+    document = answer.json()
+    assert (document["type"], document["status"]) == (f"urn:dither:problem:{slug}", status)
+    assert document["title"]
+    assert document["detail"]
+    client.folded()
+    after = client.service.store.ledger()
+    assert [row.accepted for row in after] == [row.accepted for row in before]
+
+
+def raw(client: Client, request: bytes) -> tuple[int, dict[str, Any]]:
+    host, port = client.url.removeprefix("http://").split(":")
+    with socket.create_connection((host, int(port)), timeout=10) as connection:
+        connection.sendall(request)
+        connection.shutdown(socket.SHUT_WR)
+        answer = b"".join(iter(lambda: connection.recv(65536), b""))
+    head, _, body = answer.partition(b"\r\n\r\n")
+    return int(head.split()[1]), json.loads(body)
+
+
+POST = b"POST /v1/reports HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Type: application/json\r\n"
+
+
+@pytest.mark.parametrize(
+    ("request_bytes", "status"),
+    [
+        (b"GARBAGE\r\n\r\n", 400),
+        (POST + b"Content-Length: minus\r\n\r\n", 400),
+        (POST + b"Content-Length: 5\r\nContent-Length: 6\r\n\r\nhello", 400),
+        (POST + b"Transfer-Encoding: gzip\r\n\r\n", 400),
+        (POST + b"Transfer-Encoding: chunked\r\n\r\nxyz\r\n", 400),
+        (POST + b"Content-Length: 99999999999\r\n\r\n", 413),
+    ],
+    ids=lambda value: str(value)[-60:],
+)
+def test_what_is_not_even_http_is_refused_in_words(client: Client, request_bytes: bytes, status: int) -> None:
+    answered, document = raw(client, request_bytes)
+    assert answered == status
+    assert document["type"].startswith("urn:dither:problem:")
+
+
+def test_a_body_without_a_length_is_refused_and_a_chunked_one_taken(client: Client) -> None:
+    authorized = POST + b"Authorization: Bearer " + client.service.store.key.encode() + b"\r\n"
+    status, document = raw(client, authorized + b"\r\n")
+    assert (status, document["type"]) == (411, "urn:dither:problem:length-required")
+    body = upload([1])
+    chunked = b"Transfer-Encoding: chunked\r\n\r\n%x\r\n%s\r\n0\r\n\r\n" % (len(body), body)
+    status, document = raw(client, authorized + chunked)
+    assert (status, document["accepted"]) == (202, 1)
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "status"),
+    [("GET", "/v1/reports", 405), ("DELETE", "/", 405), ("GET", "/nowhere", 404), ("GET", "/metrics/none", 404),
+     ("GET", "/v1/metrics/none/estimates", 404), ("GET", "/v1/metrics/dark/estimates?plan=none", 404),
+     ("GET", "/v1/metrics/dark/estimates?epoch=yesterday", 400), ("GET", "/v1/metrics/dark/estimates?epoch=2026-02-30", 400),
+     ("GET", "/v1/metrics/dark/estimates?format=xml", 400), ("GET", "/metrics/dark?epoch=%00", 400),
+     ("GET", "/metrics/%FF%00..%2F", 404), ("GET", "/static/../store.py", 404)],
+)  # fmt: skip
+def test_bad_addresses_are_refused_in_words(client: Client, method: str, path: str, status: int) -> None:
+    answer = client.session.request(method, client.url + path, timeout=10)
+    assert (answer.status_code, answer.headers["Content-Type"]) == (status, CONTENT_TYPE)
+
+
+def test_estimates_come_as_json_and_csv_with_the_same_numbers(client: Client) -> None:
+    client.clock.travel(1)
+    day = client.service.store.today().isoformat()
+    client.post(upload([1] * 700 + [0] * 300))
+    client.folded()
+    reading = client.get("/v1/metrics/dark/estimates").json()
+    assert reading == client.get(f"/v1/metrics/dark/estimates?epoch={day}&plan={DARK.digest}").json()
+    rows = reading.pop("rows")
+    assert reading == {
+        "metric": "dark",
+        "plan": DARK.digest,
+        "rev": 1,
+        "mechanism": "grr",
+        "epoch": day,
+        "n": 1000,
+        "provisional": True,
+        "epsilon": 2.0,
+        "noise_floor": pytest.approx(0.01345, rel=1e-3),
+    }
+    p, q = float(DARK.mechanism.p), float(DARK.mechanism.q)
+    assert [row["value"] for row in rows] == ["no", "yes"]
+    assert rows[1]["estimate"] == pytest.approx((0.7 - q) / (p - q))
+    assert rows[1]["upper"] - rows[1]["estimate"] == pytest.approx(1.959964 * rows[1]["std_error"])
+    table = list(csv.DictReader(io.StringIO(client.get("/v1/metrics/dark/estimates?format=csv").text)))
+    assert [{k: v if k == "value" else float(v) for k, v in row.items()} for row in table] == rows
+    client.clock.travel(1)
+    assert client.get(f"/v1/metrics/dark/estimates?epoch={day}").json()["provisional"] is False
+
+
+def test_a_day_without_reports_has_no_rows(client: Client) -> None:
+    reading = client.get("/v1/metrics/dark/estimates?epoch=2020-01-01").json()
+    assert (reading["n"], reading["rows"], reading["noise_floor"]) == (0, [], None)
+    assert "No reports of this day" in client.get("/metrics/dark?epoch=2020-01-01").text
+    assert "No reports of this day" in client.get("/metrics/color").text
+
+
+def test_the_metrics_are_listed(client: Client) -> None:
+    listing = client.get("/v1/metrics").json()
+    assert listing["app"] == "example"
+    assert [metric["metric"] for metric in listing["metrics"]] == ["color", "dark"]
+    dark = listing["metrics"][1]
+    assert (dark["plan"], dark["epsilon"], dark["epsilon_lifetime"], dark["values"]) == (
+        DARK.digest,
+        2.0,
+        6.0,
+        ["no", "yes"],
+    )
+
+
+def test_pages_load_nothing_from_elsewhere(client: Client) -> None:
+    for path in ("/", "/metrics/dark", "/static/dither.css"):
+        answer = client.get(path)
+        assert answer.status_code == 200
+        assert "default-src 'none'" in answer.headers["Content-Security-Policy"]
+        assert "http" not in answer.text.replace("http://www.w3.org/2000/svg", "")
+        assert "<script" not in answer.text
+
+
+def test_it_says_that_it_is_alive_and_ready(client: Client) -> None:
+    assert client.get("/livez").json() == {"status": "alive"}
+    assert client.get("/readyz").json() == {"status": "ready", "trouble": {}, "pending": 0}
+
+
+def test_a_store_that_cannot_be_written_is_unavailable_and_recovers(
+    client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> None:
+        raise sqlite3.OperationalError("database or disk is full")
+
+    body = upload([1])
+    monkeypatch.setattr(Store, "append", full)
+    answer = client.post(body)
+    assert (answer.status_code, answer.headers["Retry-After"]) == (503, "60")
+    assert answer.json()["type"] == "urn:dither:problem:unavailable"
+    ready = client.get("/readyz")
+    assert (ready.status_code, ready.json()["status"]) == (503, "not ready")
+    assert "disk is full" in ready.json()["trouble"]["writer"]
+    monkeypatch.undo()
+    assert client.post(body).json()["duplicate"] is False
+    assert client.get("/readyz").status_code == 200
+
+
+def test_a_fold_that_fails_is_tried_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("dither_aggregator.service.RETRY_S", 0.05)
+    fold, fails = Store.fold, iter([True, True])
+
+    def unlucky(self: Store) -> int:
+        if next(fails, False):
+            raise sqlite3.OperationalError("locked")
+        return fold(self)
+
+    monkeypatch.setattr(Store, "fold", unlucky)
+    clock = Clock()
+    with aggregator(ASKED, tmp_path, clock) as (url, service):
+        client = Client(url, service, clock)
+        client.post(upload([1]))
+        client.folded()
+        assert service.trouble() == {}
+        client.session.close()

@@ -1,0 +1,165 @@
+"""The commands as people call them: messages, exit codes, never a traceback."""
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from dither.cli import COMMANDS
+from dither_shared.registry import utc_today
+from tests.support.aggregators import DITHER, ENVIRONMENT, dither, serve
+from tests.support.registries import registry_text
+
+
+@pytest.fixture
+def registry_path(tmp_path: Path) -> Path:
+    path = tmp_path / "metrics.toml"
+    path.write_text(registry_text(), encoding="utf-8")
+    return path
+
+
+def refused(*arguments: object) -> str:
+    """Run a command that must refuse its input: exit code 2, nothing on stdout, no traceback."""
+    done = dither(*arguments)
+    assert (done.returncode, done.stdout) == (2, ""), done
+    assert "Traceback" not in done.stderr
+    return done.stderr
+
+
+def test_help_names_every_command_and_shows_examples() -> None:
+    done = dither("--help")
+    assert done.returncode == 0
+    assert all(command in done.stdout for command in COMMANDS)
+    for command in COMMANDS:
+        shown = dither(command, "--help")
+        assert (shown.returncode, "example: dither" in shown.stdout) == (0, True)
+
+
+def test_the_version_is_the_distributions() -> None:
+    assert dither("--version").stdout.startswith("dither 0.")
+
+
+def test_a_command_is_needed() -> None:
+    assert "COMMAND" in refused()
+    assert "invalid choice: 'tally'" in refused("tally")
+
+
+def test_a_sound_registry_is_described(registry_path: Path) -> None:
+    done = dither("metrics", "check", registry_path)
+    assert done.returncode == 0
+    assert "color: 4 values by grr, epsilon 2 a report and 6 for life" in done.stdout
+    assert "one device may be charged 12 of 40" in done.stdout
+    document = json.loads(dither("metrics", "check", registry_path, "--json").stdout)
+    assert (document["app"], document["reserved"], document["device_epsilon"]) == ("example", 12.0, 40.0)
+    assert [metric["metric"] for metric in document["metrics"]] == ["color", "dark"]
+
+
+def test_a_bad_registry_is_refused_by_every_command(registry_path: Path, tmp_path: Path) -> None:
+    text = registry_path.read_text(encoding="utf-8")
+    for damage, message in [
+        (text.replace("epsilon = 2.0", "epsilon = 2,0", 1), "must be TOML"),
+        (text.replace('kind = "flag"', 'kind = "flog"'), 'metric.dark: kind must be "flag" or "choice", got "flog"'),
+        (text.replace(f"expires = {utc_today().year + 0}", "expires = 2999").replace(f"expires = {utc_today().year + 1}",
+         "expires = 2999"), "expires must be at most a year away"),
+    ]:  # fmt: skip
+        registry_path.write_text(damage, encoding="utf-8")
+        assert message in refused("metrics", "check", registry_path)
+        assert message in refused("serve", registry_path, "--data", tmp_path / "data")
+    assert "No such file" in refused("serve", tmp_path / "none.toml", "--data", tmp_path / "data")
+    assert not (tmp_path / "data").exists()
+
+
+def test_serve_refuses_what_it_cannot_do(registry_path: Path, tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        message = refused("serve", registry_path, "--data", data, "--port", port)
+        assert f"port {port}: Address already in use; name another --port, or 0" in message
+    assert "must be a number from 0 to 65535, got '70000'" in refused(
+        "serve", registry_path, "--data", data, "--port", 70000
+    )
+    assert "cannot listen on 192.0.2.1" in refused("serve", registry_path, "--data", data, "--host", "192.0.2.1")
+    assert "cannot be used: Not a directory" in refused("serve", registry_path, "--data", registry_path / "x")
+    assert "--data" in refused("serve", registry_path)
+    (tmp_path / "other.toml").write_text(registry_text(app="other"), encoding="utf-8")
+    assert "belongs to the app 'example'" in refused("serve", tmp_path / "other.toml", "--data", data)
+    (tmp_path / "changed.toml").write_text(registry_text(values=("x", "y")), encoding="utf-8")
+    assert "give the changed metric the next rev" in refused("serve", tmp_path / "changed.toml", "--data", data)
+
+
+def test_a_second_serve_on_the_same_directory_is_refused_and_the_first_goes_on(
+    registry_path: Path, tmp_path: Path
+) -> None:
+    with serve(registry_path, tmp_path / "data") as served:
+        message = refused("serve", registry_path, "--data", tmp_path / "data", "--port", 0)
+        assert "is being served already" in message
+        assert json.loads(dither("ledger", "--data", tmp_path / "data", "--json").stdout)["balanced"] is True
+        assert served.process.poll() is None
+
+
+@pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGINT])
+def test_serve_announces_itself_in_words_and_stops_cleanly(
+    registry_path: Path, tmp_path: Path, how: signal.Signals
+) -> None:
+    process = subprocess.Popen(
+        [*DITHER, "serve", str(registry_path), "--data", str(tmp_path / "data"), "--port", "0"],
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=ENVIRONMENT,
+    )  # fmt: skip
+    assert process.stdout
+    lines = [process.stdout.readline() for _ in range(3)]
+    assert lines[0].startswith("dither serves example at http://127.0.0.1:")
+    assert lines[1].startswith("key for devices: ")
+    started = time.monotonic()
+    process.send_signal(how)
+    out, err = process.communicate(timeout=30)
+    assert (process.returncode, out, err) == (0, "", "")
+    assert time.monotonic() - started < 10
+
+
+def test_the_ledger_of_no_store_is_refused(tmp_path: Path) -> None:
+    assert "holds no store; `dither serve REGISTRY --data" in refused("ledger", "--data", tmp_path)
+    (tmp_path / "store.sqlite3").write_bytes(b"garbage" * 1000)
+    assert "file is not a database" in refused("ledger", "--data", tmp_path)
+
+
+def test_the_demo_refuses_impossible_fleets() -> None:
+    assert "must be a number from 1 to 2000000, got '0'" in refused("demo", "--devices", 0)
+    assert "got 'many'" in refused("demo", "--devices", "many")
+
+
+@pytest.mark.parametrize("missing", ["numpy", "flask", "waitress"])
+def test_without_the_extra_the_aggregators_commands_name_it(missing: str, registry_path: Path) -> None:
+    code = (
+        f"import sys; sys.modules[{missing!r}] = None\n"
+        f"from dither.cli import main\n"
+        f"print(main(['metrics', 'check', {str(registry_path)!r}]))\n"
+        f"sys.exit(main(['serve', {str(registry_path)!r}, '--data', 'x']))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, env=ENVIRONMENT)
+    assert done.returncode == 2
+    assert done.stdout.endswith("0\n")
+    assert done.stderr == (
+        f"dither: `dither serve` needs {missing}, which comes with the aggregator: pip install 'dither[aggregator]'\n"
+    )
+
+
+def test_a_reader_that_leaves_early_is_no_error(registry_path: Path) -> None:
+    read, write = os.pipe()
+    os.close(read)
+    done = subprocess.run(
+        [*DITHER, "metrics", "check", str(registry_path)],
+        stdout=write,
+        stderr=subprocess.PIPE,
+        check=False,
+        env=ENVIRONMENT,
+    )
+    os.close(write)
+    assert (done.returncode, done.stderr) == (0, b"")

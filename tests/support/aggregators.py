@@ -1,0 +1,77 @@
+"""Real aggregators for the tests: in this process, or `dither serve` in one of its own."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from dither_aggregator.service import Service
+from dither_aggregator.store import Store
+from dither_aggregator.web import create_app
+from dither_aggregator.web.server import HttpServer
+from dither_shared.registry import Registry
+from tests.support.clocks import Clock
+
+ENVIRONMENT = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
+DITHER = [sys.executable, "-m", "dither.cli"]
+
+
+@contextmanager
+def aggregator(registry: Registry, folder: Path, clock: Clock | None = None) -> Iterator[tuple[str, Service]]:
+    """Run an aggregator in this process; yield its address and its service."""
+    with closing(Store(folder, *([clock] if clock else []))) as store:
+        store.load(registry)
+        with Service(store) as service:
+            server = HttpServer(create_app(service), "127.0.0.1", 0)
+            with server.in_background():
+                yield server.url, service
+
+
+@dataclass
+class Served:
+    """A running `dither serve`."""
+
+    process: subprocess.Popen[str]
+    url: str
+    key: str
+
+    def stop(self, how: signal.Signals = signal.SIGTERM) -> str:
+        """End it and return what it wrote to stderr."""
+        self.process.send_signal(how)
+        return self.process.communicate(timeout=30)[1]
+
+
+@contextmanager
+def serve(registry: Path, data: Path, *options: str) -> Iterator[Served]:
+    """Run `dither serve` in a process of its own, on a free port unless told otherwise."""
+    command = [*DITHER, "serve", str(registry), "--data", str(data), "--json", *(options or ("--port", "0"))]
+    process = subprocess.Popen(
+        command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=ENVIRONMENT
+    )
+    try:
+        assert process.stdout
+        line = process.stdout.readline()
+        assert line, process.communicate(timeout=30)[1]
+        yield Served(process, **json.loads(line))
+    finally:
+        if process.poll() is None:
+            process.kill()
+        process.communicate()
+
+
+def dither(*arguments: object, timeout_s: float = 60) -> subprocess.CompletedProcess[str]:
+    """Run a `dither` command to its end."""
+    return subprocess.run(
+        [*DITHER, *map(str, arguments)],
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=timeout_s,
+        env=ENVIRONMENT,
+    )

@@ -1,0 +1,153 @@
+"""The whole way: devices, HTTP, store, folds, estimates; and the same under kill -9."""
+
+import json
+import os
+import random
+import signal
+import subprocess
+import threading
+import time
+from collections import Counter
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+import requests
+
+from dither_aggregator.simulate.fleet import send
+from dither_aggregator.simulate.population import browsers
+from dither_shared.registry import Registry
+from tests.support.aggregators import DITHER, ENVIRONMENT, dither, serve
+from tests.support.registries import registry_text
+
+pytestmark = pytest.mark.slow
+
+
+def test_the_demo_finds_the_truth() -> None:
+    """3,000 devices: of 266 intervals of 95 %, fewer than 90 % hold in one run of 10,000 (binomial)."""
+    done = dither("demo", "--devices", 3_000, "--seed", 1, "--exit", "--json", timeout_s=280)
+    assert done.returncode == 0, done.stderr
+    assert "3,000 of 3,000 devices" in done.stderr
+    document = json.loads(done.stdout)
+    assert document["devices"] == 3_000
+    assert document["ledger"] == {"accepted": 6_000, "folded": 6_000, "pending": 0, "quarantined": 0}
+    assert [(m["metric"], m["mechanism"], m["epsilon"], m["n"]) for m in document["metrics"]] == [
+        ("browser", "oue", 2.0, 3_000),
+        ("mobile", "grr", 2.0, 3_000),
+    ]
+    rows = [row for metric in document["metrics"] for row in metric["rows"]]
+    held = sum(row["lower"] <= row["truth"] <= row["upper"] for row in rows)
+    assert len(rows) == 266
+    assert held >= 0.9 * len(rows)
+    assert sum(m["coverage"] * len(m["rows"]) for m in document["metrics"]) == pytest.approx(held)
+    for metric in document["metrics"]:
+        assert sum(row["truth"] for row in metric["rows"]) == pytest.approx(1)
+    assert set(rows[0]) == {"value", "truth", "estimate", "std_error", "lower", "upper"}
+    top = max(document["metrics"][0]["rows"], key=lambda row: row["truth"])
+    assert top["value"] == "Chrome for Android 157"
+    assert top["std_error"] == pytest.approx(0.0197, rel=0.05)
+
+
+def test_the_demo_prints_its_tables_and_serves_until_interrupted() -> None:
+    process = subprocess.Popen(
+        [*DITHER, "demo", "--devices", "300"],
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=ENVIRONMENT,
+    )  # fmt: skip
+    assert process.stdout
+    printed: list[str] = []
+    for line in process.stdout:
+        printed.append(line)
+        if line.startswith("pages: "):
+            break
+    url = printed[-1].split()[1]
+    assert "Which browser versions" in requests.get(url, timeout=10).text
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=60)
+    text = "".join(printed)
+    assert process.returncode in (0, 1)  # of so few devices' intervals fewer may hold
+    assert "Traceback" not in err
+    for expected in ("browser: 300 reports by oue", "mobile: 300 reports by grr", "of 264 intervals hold the truth", "ledger: 600 accepted = 600 folded + 0 pending + 0 quarantined"):  # fmt: skip
+        assert expected in text
+
+
+def test_the_demos_population_is_the_worlds() -> None:
+    population = browsers()
+    assert len(population.labels) == len(set(population.labels)) == 263
+    assert sum(population.shares) == pytest.approx(1)
+    mobile = sum(share for share, is_mobile in zip(population.shares, population.mobile, strict=True) if is_mobile)
+    assert mobile == pytest.approx(0.62859, abs=0.00001)
+    assert population.draw(50, seed=3) == population.draw(50, seed=3)
+
+
+def free_port() -> int:
+    import socket
+
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+@pytest.mark.parametrize("kills", [1, 4])
+def test_every_acknowledged_report_is_counted_once_across_kill_9(tmp_path: Path, kills: int) -> None:
+    """Devices upload all the while; the server is killed in the middle, restarted, and each device tries again."""
+    devices = 1_200
+    path = tmp_path / "metrics.toml"
+    path.write_text(registry_text(reports=1), encoding="utf-8")
+    rng = random.Random(5)
+    answers = {"color": [rng.choice(["red", "green", "blue", "pink"]) for _ in range(devices)],
+               "dark": [rng.random() < 0.3 for _ in range(devices)]}  # fmt: skip
+    options = ("--port", str(free_port()))
+    unsent: list[int] = []
+
+    with ExitStack() as running:
+        served = running.enter_context(serve(path, tmp_path / "data", *options))
+        fleet = threading.Thread(
+            target=send,
+            args=(Registry.load(path), served.url, served.key, answers, unsent.append),
+            kwargs={"threads": 6},
+        )
+        fleet.start()
+        for kill in range(kills):
+            _wait_until(lambda share=kill: len(unsent) > devices * (share + 1) // (kills + 2))  # type: ignore[misc]
+            served.process.kill()
+            served.process.communicate()
+            served = running.enter_context(serve(path, tmp_path / "data", *options))
+        fleet.join(200)
+        assert not fleet.is_alive()
+        assert served.stop() == ""
+    assert len(unsent) == devices
+    assert sum(unsent) == 0
+    ledger = json.loads(dither("ledger", "--data", tmp_path / "data", "--json").stdout)
+    assert ledger["balanced"] is True
+    totals = Counter({row["metric"]: row["folded"] for row in ledger["rows"]})
+    assert totals == {"color": devices, "dark": devices}
+    assert (ledger["accepted"], ledger["pending"]) == (2 * devices, 0)
+
+
+def _wait_until(condition: object, timeout_s: float = 60) -> None:
+    assert callable(condition)
+    deadline = time.monotonic() + timeout_s
+    while not condition():
+        assert time.monotonic() < deadline, "it did not happen in time"
+        time.sleep(0.01)
+
+
+def test_an_interrupted_demo_leaves_nothing_behind(tmp_path: Path) -> None:
+    process = subprocess.Popen(
+        [*DITHER, "demo", "--devices", "100000"],
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env={**ENVIRONMENT, "TMPDIR": str(tmp_path)},
+    )  # fmt: skip
+    _wait_until(lambda: list(tmp_path.glob("dither-demo-*/data/store.sqlite3")))
+    children = Path(f"/proc/{process.pid}/task/{process.pid}/children")
+    _wait_until(children.read_text)
+    time.sleep(1)
+    fleet = [int(pid) for pid in children.read_text().split()]
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=60)
+    assert (process.returncode, out) == (130, "")
+    assert "Traceback" not in err
+    assert list(tmp_path.iterdir()) == []
+    assert fleet
+    for pid in fleet:
+        with pytest.raises(ProcessLookupError):
+            os.kill(pid, 0)

@@ -1,0 +1,70 @@
+"""Imports go one way, and `import dither` loads little."""
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.support.aggregators import ENVIRONMENT
+
+ROOT = Path(__file__).parents[1]
+MAY_IMPORT = {
+    "shared/dither_shared": {"dither_shared"},
+    "client/dither": {"dither", "dither_shared", "requests", "urllib3"},
+    "aggregator/dither_aggregator": {"dither_aggregator", "dither_shared", "flask", "numpy", "waitress", "werkzeug"},
+    "aggregator/dither_aggregator/simulate": {"dither_aggregator", "dither_shared", "dither", "numpy"},
+    # The demo compares what the simulated devices know with what the API says.
+    "aggregator/dither_aggregator/commands/demo.py": {"dither_aggregator", "dither_shared", "requests"},
+}
+
+
+def imported(path: Path) -> set[str]:
+    """Return the top-level packages that a module imports anywhere, the standard library left out."""
+    names: set[str] = set()
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            names |= {alias.name.split(".")[0] for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path} imports relatively"
+            names.add((node.module or "").split(".")[0])
+    return names - set(sys.stdlib_module_names)
+
+
+@pytest.mark.parametrize("path", sorted(p for room in ("shared", "client", "aggregator") for p in (ROOT / room).rglob("*.py")), ids=str)  # fmt: skip
+def test_a_module_imports_only_what_its_room_may(path: Path) -> None:
+    place = path.relative_to(ROOT).as_posix()
+    room = max((room for room in MAY_IMPORT if place.startswith(room)), key=len)
+    assert imported(path) <= MAY_IMPORT[room]
+
+
+def test_the_check_sees_an_import_that_is_not_allowed(tmp_path: Path) -> None:
+    (tmp_path / "module.py").write_text("def late():\n    import numpy.linalg\n    from flask import Flask\n")
+    assert imported(tmp_path / "module.py") == {"numpy", "flask"}
+
+
+def loaded(code: str) -> set[str]:
+    done = subprocess.run(
+        [sys.executable, "-c", f"{code}\nimport sys\nprint(*sys.modules)"],
+        capture_output=True, text=True, check=True, env=ENVIRONMENT, timeout=60,
+    )  # fmt: skip
+    return {name.split(".")[0] for name in done.stdout.split()}
+
+
+HEAVY = {"numpy", "flask", "waitress", "requests", "urllib3", "dither_aggregator"}
+
+
+def test_importing_and_starting_loads_nothing_heavy() -> None:
+    start = (
+        "import dither; from tests.support.registries import registry\n"
+        "t = dither.start(registry(), endpoint='https://example.org', key='k', data_dir=':memory:', consent=True)\n"
+        "t.color.record('red'); t.status(); t.close()"
+    )
+    assert not loaded("import dither") & HEAVY
+    assert not loaded(start) & HEAVY
+
+
+def test_the_command_line_loads_a_command_on_use() -> None:
+    assert not loaded("import dither.cli") & HEAVY
+    assert "numpy" in loaded("import dither_aggregator.commands.serve")
