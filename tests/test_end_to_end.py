@@ -4,11 +4,14 @@ import json
 import os
 import random
 import signal
+import socket
 import subprocess
 import threading
 import time
 from collections import Counter
+from collections.abc import Callable
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -51,8 +54,11 @@ def test_the_demo_finds_the_truth() -> None:
 def test_the_demo_prints_its_tables_and_serves_until_interrupted() -> None:
     process = subprocess.Popen(
         [*DITHER, "demo", "--devices", "300"],
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=ENVIRONMENT,
-    )  # fmt: skip
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=ENVIRONMENT,
+    )
     assert process.stdout
     printed: list[str] = []
     for line in process.stdout:
@@ -66,8 +72,10 @@ def test_the_demo_prints_its_tables_and_serves_until_interrupted() -> None:
     text = "".join(printed)
     assert process.returncode in (0, 1)  # of so few devices' intervals fewer may hold
     assert "Traceback" not in err
-    for expected in ("browser: 300 reports by oue", "mobile: 300 reports by grr", "of 264 intervals hold the truth", "ledger: 600 accepted = 600 folded + 0 pending + 0 quarantined"):  # fmt: skip
-        assert expected in text
+    assert "browser: 300 reports by oue" in text
+    assert "mobile: 300 reports by grr" in text
+    assert "of 264 intervals hold the truth" in text
+    assert "ledger: 600 accepted = 600 folded + 0 pending + 0 quarantined" in text
 
 
 def test_the_demos_population_is_the_worlds() -> None:
@@ -80,8 +88,6 @@ def test_the_demos_population_is_the_worlds() -> None:
 
 
 def free_port() -> int:
-    import socket
-
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
@@ -94,8 +100,10 @@ def test_every_acknowledged_report_is_counted_once_across_kill_9(tmp_path: Path,
     path = tmp_path / "metrics.toml"
     path.write_text(registry_text(reports=1), encoding="utf-8")
     rng = random.Random(5)
-    answers = {"color": [rng.choice(["red", "green", "blue", "pink"]) for _ in range(devices)],
-               "dark": [rng.random() < 0.3 for _ in range(devices)]}  # fmt: skip
+    answers = {
+        "color": [rng.choice(["red", "green", "blue", "pink"]) for _ in range(devices)],
+        "dark": [rng.random() < 0.3 for _ in range(devices)],
+    }
     options = ("--port", str(free_port()))
     unsent: list[int] = []
 
@@ -108,7 +116,8 @@ def test_every_acknowledged_report_is_counted_once_across_kill_9(tmp_path: Path,
         )
         fleet.start()
         for kill in range(kills):
-            _wait_until(lambda share=kill: len(unsent) > devices * (share + 1) // (kills + 2))  # type: ignore[misc]
+            enough = devices * (kill + 1) // (kills + 2)
+            _wait_until(partial(_has_more_than, unsent, enough))
             served.process.kill()
             served.process.communicate()
             served = running.enter_context(serve(path, tmp_path / "data", *options))
@@ -124,8 +133,11 @@ def test_every_acknowledged_report_is_counted_once_across_kill_9(tmp_path: Path,
     assert (ledger["accepted"], ledger["pending"]) == (2 * devices, 0)
 
 
-def _wait_until(condition: object, timeout_s: float = 60) -> None:
-    assert callable(condition)
+def _has_more_than(items: list[int], count: int) -> bool:
+    return len(items) > count
+
+
+def _wait_until(condition: Callable[[], object], timeout_s: float = 60) -> None:
     deadline = time.monotonic() + timeout_s
     while not condition():
         assert time.monotonic() < deadline, "it did not happen in time"
@@ -135,8 +147,11 @@ def _wait_until(condition: object, timeout_s: float = 60) -> None:
 def test_an_interrupted_demo_leaves_nothing_behind(tmp_path: Path) -> None:
     process = subprocess.Popen(
         [*DITHER, "demo", "--devices", "100000"],
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env={**ENVIRONMENT, "TMPDIR": str(tmp_path)},
-    )  # fmt: skip
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**ENVIRONMENT, "TMPDIR": str(tmp_path)},
+    )
     _wait_until(lambda: list(tmp_path.glob("dither-demo-*/data/store.sqlite3")))
     children = Path(f"/proc/{process.pid}/task/{process.pid}/children")
     _wait_until(children.read_text)

@@ -32,7 +32,10 @@ def imported(path: Path) -> set[str]:
     return names - set(sys.stdlib_module_names)
 
 
-@pytest.mark.parametrize("path", sorted(p for room in ("shared", "client", "aggregator") for p in (ROOT / room).rglob("*.py")), ids=str)  # fmt: skip
+MODULES = sorted(path for room in ("shared", "client", "aggregator") for path in (ROOT / room).rglob("*.py"))
+
+
+@pytest.mark.parametrize("path", MODULES, ids=str)
 def test_a_module_imports_only_what_its_room_may(path: Path) -> None:
     place = path.relative_to(ROOT).as_posix()
     room = max((room for room in MAY_IMPORT if place.startswith(room)), key=len)
@@ -47,8 +50,12 @@ def test_the_check_sees_an_import_that_is_not_allowed(tmp_path: Path) -> None:
 def loaded(code: str) -> set[str]:
     done = subprocess.run(
         [sys.executable, "-c", f"{code}\nimport sys\nprint(*sys.modules)"],
-        capture_output=True, text=True, check=True, env=ENVIRONMENT, timeout=60,
-    )  # fmt: skip
+        capture_output=True,
+        text=True,
+        check=True,
+        env=ENVIRONMENT,
+        timeout=60,
+    )
     return {name.split(".")[0] for name in done.stdout.split()}
 
 

@@ -14,7 +14,7 @@ KINDS = pytest.mark.parametrize("kind", MECHANISMS.values(), ids=lambda kind: ki
 def truth(d: int) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
     weights = 1 / np.arange(1, d + 1) ** 1.1
     weights[-1] = 0  # a value that nobody has
-    return weights / weights.sum()
+    return np.asarray(weights / weights.sum(), dtype=np.float64)
 
 
 def expected_support(mechanism: PureMechanism, n: int) -> np.ndarray[tuple[int], np.dtype[np.float64]]:

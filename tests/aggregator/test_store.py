@@ -61,7 +61,7 @@ def fold_all(store: Store) -> int:
 def balance(store: Store) -> tuple[int, int, int]:
     rows = store.ledger()
     assert all(row.balanced for row in rows)
-    return tuple(sum(getattr(row, name) for row in rows) for name in ("accepted", "folded", "pending"))  # type: ignore[return-value]
+    return tuple(sum(getattr(row, name) for row in rows) for name in ("accepted", "folded", "pending"))
 
 
 def test_reports_are_accepted_folded_and_counted(store: Store, asked: Registry) -> None:
@@ -338,9 +338,8 @@ def test_unusable_stores_are_refused_in_words(tmp_path: Path) -> None:
 
 
 def test_a_directory_is_served_once(tmp_path: Path) -> None:
-    with exclusive(tmp_path):
-        with pytest.raises(StoreError, match="is being served already"), exclusive(tmp_path):
-            pass
+    with exclusive(tmp_path), pytest.raises(StoreError, match="is being served already"), exclusive(tmp_path):
+        pass
     with exclusive(tmp_path):
         pass
 

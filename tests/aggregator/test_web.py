@@ -19,7 +19,7 @@ import requests
 from dither_aggregator.service import Service
 from dither_aggregator.store import Store
 from dither_aggregator.web.problems import CONTENT_TYPE
-from dither_shared.wire import encode_upload, new_upload_id
+from dither_shared.wire import PATH, encode_upload, new_upload_id
 from tests.support.aggregators import aggregator
 from tests.support.clocks import Clock
 from tests.support.registries import registry
@@ -37,10 +37,10 @@ class Client:
         self.session = requests.Session()
         self.session.trust_env = False
 
-    def post(self, body: bytes, path: str = "/v1/reports", **headers: str | None) -> requests.Response:
+    def post(self, body: bytes, **headers: str | None) -> requests.Response:
         given = {"Authorization": f"Bearer {self.service.store.key}", "Content-Type": "application/json"}
         changed = {name.replace("_", "-"): value for name, value in headers.items()}
-        return self.session.post(self.url + path, data=body, headers={**given, **changed}, timeout=30)
+        return self.session.post(self.url + PATH, data=body, headers={**given, **changed}, timeout=30)
 
     def get(self, path: str) -> requests.Response:
         return self.session.get(self.url + path, timeout=30)
@@ -113,7 +113,7 @@ BIG = b" " * (256 * 1024 + 1)
         (upload([1]), {"X_Padding": "x" * 20_000}, 431, "headers-too-large"),
     ],
     ids=lambda value: str(value)[:40],
-)  # fmt: skip
+)
 def test_bad_uploads_are_refused_in_words_and_move_nothing(
     client: Client, body: bytes, headers: dict[str, str | None], status: int, slug: str
 ) -> None:
@@ -172,12 +172,21 @@ def test_a_body_without_a_length_is_refused_and_a_chunked_one_taken(client: Clie
 
 @pytest.mark.parametrize(
     ("method", "path", "status"),
-    [("GET", "/v1/reports", 405), ("DELETE", "/", 405), ("GET", "/nowhere", 404), ("GET", "/metrics/none", 404),
-     ("GET", "/v1/metrics/none/estimates", 404), ("GET", "/v1/metrics/dark/estimates?plan=none", 404),
-     ("GET", "/v1/metrics/dark/estimates?epoch=yesterday", 400), ("GET", "/v1/metrics/dark/estimates?epoch=2026-02-30", 400),
-     ("GET", "/v1/metrics/dark/estimates?format=xml", 400), ("GET", "/metrics/dark?epoch=%00", 400),
-     ("GET", "/metrics/%FF%00..%2F", 404), ("GET", "/static/../store.py", 404)],
-)  # fmt: skip
+    [
+        ("GET", "/v1/reports", 405),
+        ("DELETE", "/", 405),
+        ("GET", "/nowhere", 404),
+        ("GET", "/metrics/none", 404),
+        ("GET", "/v1/metrics/none/estimates", 404),
+        ("GET", "/v1/metrics/dark/estimates?plan=none", 404),
+        ("GET", "/v1/metrics/dark/estimates?epoch=yesterday", 400),
+        ("GET", "/v1/metrics/dark/estimates?epoch=2026-02-30", 400),
+        ("GET", "/v1/metrics/dark/estimates?format=xml", 400),
+        ("GET", "/metrics/dark?epoch=%00", 400),
+        ("GET", "/metrics/%FF%00..%2F", 404),
+        ("GET", "/static/../store.py", 404),
+    ],
+)
 def test_bad_addresses_are_refused_in_words(client: Client, method: str, path: str, status: int) -> None:
     answer = client.session.request(method, client.url + path, timeout=10)
     assert (answer.status_code, answer.headers["Content-Type"]) == (status, CONTENT_TYPE)

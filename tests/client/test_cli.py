@@ -65,9 +65,13 @@ def test_a_bad_registry_is_refused_by_every_command(registry_path: Path, tmp_pat
     for damage, message in [
         (text.replace("epsilon = 2.0", "epsilon = 2,0", 1), "must be TOML"),
         (text.replace('kind = "flag"', 'kind = "flog"'), 'metric.dark: kind must be "flag" or "choice", got "flog"'),
-        (text.replace(f"expires = {utc_today().year + 0}", "expires = 2999").replace(f"expires = {utc_today().year + 1}",
-         "expires = 2999"), "expires must be at most a year away"),
-    ]:  # fmt: skip
+        (
+            text.replace(f"expires = {utc_today().year + 0}", "expires = 2999").replace(
+                f"expires = {utc_today().year + 1}", "expires = 2999"
+            ),
+            "expires must be at most a year away",
+        ),
+    ]:
         registry_path.write_text(damage, encoding="utf-8")
         assert message in refused("metrics", "check", registry_path)
         assert message in refused("serve", registry_path, "--data", tmp_path / "data")
@@ -111,8 +115,11 @@ def test_serve_announces_itself_in_words_and_stops_cleanly(
 ) -> None:
     process = subprocess.Popen(
         [*DITHER, "serve", str(registry_path), "--data", str(tmp_path / "data"), "--port", "0"],
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=ENVIRONMENT,
-    )  # fmt: skip
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=ENVIRONMENT,
+    )
     assert process.stdout
     lines = [process.stdout.readline() for _ in range(3)]
     assert lines[0].startswith("dither serves example at http://127.0.0.1:")

@@ -150,7 +150,7 @@ def test_the_moment_is_kept_across_restarts(tmp_path: Path) -> None:
 
 
 def test_close_does_not_wait_for_a_request_in_flight(tmp_path: Path) -> None:
-    with telemetry(Reply(body=accepted, delay_s=1.5), data_dir=tmp_path) as (device, requests):
+    with telemetry(Reply(body=accepted, delay_s=1.5), data_dir=tmp_path) as (device, _):
         device.color.record("red")
         device.flush(0.2)
         started = time.monotonic()
@@ -160,7 +160,7 @@ def test_close_does_not_wait_for_a_request_in_flight(tmp_path: Path) -> None:
         while _uploaders() and time.monotonic() < deadline:
             time.sleep(0.02)
         assert _uploaders() == []
-    with telemetry(data_dir=tmp_path) as (device, requests):
+    with telemetry(data_dir=tmp_path) as (device, _):
         assert device.status().counts == {"accepted": 1}  # its answer still counted
 
 

@@ -45,8 +45,9 @@ def test_other_statuses_keep_it(status: int) -> None:
 
 @pytest.mark.parametrize("status", [200, 202, 204, 301, 302, 400, 401, 403, 409, 410, 413, 422, 500, 503])
 @pytest.mark.parametrize(
-    "content", [b"", b"<html>Welcome to the hotel</html>", RECEIPT[:-1], b"[]", b'{"type": "about:blank"}', b"\xff", b"[" * 9999]
-)  # fmt: skip
+    "content",
+    [b"", b"<html>Welcome to the hotel</html>", RECEIPT[:-1], b"[]", b'{"type": "about:blank"}', b"\xff", b"[" * 9999],
+)
 def test_without_a_document_of_ours_nothing_ends_it(status: int, content: bytes) -> None:
     assert read(status, content).outcome is Outcome.KEPT
 
@@ -58,29 +59,56 @@ def test_a_receipt_for_another_upload_does_not_end_it() -> None:
 
 @pytest.mark.parametrize(
     ("header", "seconds"),
-    [("", 0), ("0", 60), ("60", 60), ("61", 600), ("3600", 3600), ("7200", 21_600), ("99999", 86_400), ("-5", 0),
-     ("soon", 0), ("9" * 5000, 0), ("1.5", 0), ("Wed, 21 Oct 2026 07:28:00 GMT", 0)],
-)  # fmt: skip
+    [
+        ("", 0),
+        ("0", 60),
+        ("60", 60),
+        ("61", 600),
+        ("3600", 3600),
+        ("7200", 21_600),
+        ("99999", 86_400),
+        ("-5", 0),
+        ("soon", 0),
+        ("9" * 5000, 0),
+        ("1.5", 0),
+        ("Wed, 21 Oct 2026 07:28:00 GMT", 0),
+    ],
+)
 def test_retry_after_is_rounded_up_to_a_few_steps(header: str, seconds: float) -> None:
     assert read(503, ours(), header).retry_after_s == seconds
 
 
 @pytest.mark.parametrize(
     "endpoint",
-    ["https://telemetry.example.org", "https://example.org:8443/dither/", "http://127.0.0.1:8080", "http://[::1]:80",
-     "http://localhost:1", "http://127.9.9.9"],
-)  # fmt: skip
+    [
+        "https://telemetry.example.org",
+        "https://example.org:8443/dither/",
+        "http://127.0.0.1:8080",
+        "http://[::1]:80",
+        "http://localhost:1",
+        "http://127.9.9.9",
+    ],
+)
 def test_https_and_loopback_are_accepted(endpoint: str) -> None:
     assert check_endpoint(endpoint) == endpoint.rstrip("/") + "/v1/reports"
 
 
 @pytest.mark.parametrize(
     ("endpoint", "message"),
-    [("http://example.org", "must be https beyond this machine"), ("http://10.0.0.1:8080", "must be https"),
-     ("http://localhost.example.org", "must be https"), ("ftp://example.org", "must be like"), ("example.org", "must be like"),
-     ("https://", "must be like"), ("https://user:pass@example.org", "must be like"), ("https://example.org?x=1", "must be"),
-     ("https://example.org:99999", "must be like"), ("http://[::1", "must be like"), ("", "must be like")],
-)  # fmt: skip
+    [
+        ("http://example.org", "must be https beyond this machine"),
+        ("http://10.0.0.1:8080", "must be https"),
+        ("http://localhost.example.org", "must be https"),
+        ("ftp://example.org", "must be like"),
+        ("example.org", "must be like"),
+        ("https://", "must be like"),
+        ("https://user:pass@example.org", "must be like"),
+        ("https://example.org?x=1", "must be"),
+        ("https://example.org:99999", "must be like"),
+        ("http://[::1", "must be like"),
+        ("", "must be like"),
+    ],
+)
 def test_other_endpoints_are_refused(endpoint: str, message: str) -> None:
     with pytest.raises(ConfigurationError, match=message):
         check_endpoint(endpoint)

@@ -29,8 +29,11 @@ def refused(text: str) -> str:
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [
-        ("epsilon = 2.0", 'epsilon = "two"', 'm.toml: metric.color: epsilon must be a number from 0.01 to 20 with at '
-         'most six decimals, got "two"'),
+        (
+            "epsilon = 2.0",
+            'epsilon = "two"',
+            'm.toml: metric.color: epsilon must be a number from 0.01 to 20 with at most six decimals, got "two"',
+        ),
         ("epsilon = 2.0", "epsilon = 0.0000001", "metric.color: epsilon must be"),
         ("epsilon = 2.0", "epsilon = 2.0000001", "at most six decimals, got 2.0000001"),
         ("epsilon = 2.0", "epsilon = nan", "metric.color: epsilon must be"),
@@ -46,9 +49,13 @@ def refused(text: str) -> str:
         ('sensitivity = "low"', 'sensitivity = "none"', 'must be "low" or "medium" or "high", got "none"'),
         ('schedule = "early"', 'schedule = "late"', 'schedule must be "spread" or "early"'),
         ('kind = "choice"', 'kind = "text"', 'metric.color: kind must be "flag" or "choice", got "text"'),
-        ('values = ["red", "green", "blue"]', "values = []", "values must be a list of 1 to 65535 texts, got a list of 0"),
+        (
+            'values = ["red", "green", "blue"]',
+            "values = []",
+            "values must be a list of 1 to 65535 texts, got a list of 0",
+        ),
         ('values = ["red", "green", "blue"]', "", "metric.color: values or values_file is needed"),
-        ('"green"', '"red"', "values must be different texts, got \"red\" twice"),
+        ('"green"', '"red"', 'values must be different texts, got "red" twice'),
         ('"green"', '"other"', 'values must leave out "other"'),
         ('"green"', '"gr\\neen"', "text in one line"),
         ('"green"', "7", "values must be text of 1 to 200 characters"),
@@ -60,12 +67,16 @@ def refused(text: str) -> str:
         ('app = "example"', "", "registry: app is missing: the app's name"),
         ('app = "example"', 'app = "../x"', "registry: app must be a lower-case name"),
         ("quiet_days = 0", "quiet_day = 0", "registry: quiet_day is not a key of this table; did you mean quiet_days?"),
-        ("device_epsilon = 40.0", "device_epsilon = 11.99", "device_epsilon must be at least the sum of what the metrics "
-         "reserve, 12 (reports x epsilon: color 6, dark 6), got 11.99"),
+        (
+            "device_epsilon = 40.0",
+            "device_epsilon = 11.99",
+            "device_epsilon must be at least the sum of what the metrics "
+            "reserve, 12 (reports x epsilon: color 6, dark 6), got 11.99",
+        ),
         ("[registry]", "[registry", "m.toml: must be TOML"),
         ("[registry]", "[other]\n[registry]", "m.toml: other is not a key"),
     ],
-)  # fmt: skip
+)
 def test_a_mistake_names_its_place_what_was_needed_and_what_came(old: str, new: str, message: str) -> None:
     text = registry_text()
     assert old in text

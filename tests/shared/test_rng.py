@@ -78,7 +78,7 @@ def test_a_modulo_would_be_caught() -> None:
 
 
 def test_coins_follow_their_law_at_full_size() -> None:
-    """64-bit thresholds, 300 coins, seeded; 5.5 sigma on 300 counts is a false alarm of 1e-5 over seeds, 0 on this one."""
+    """64-bit thresholds, seeded: none of 300 counts is 5.5 sigma off (over seeds, a false alarm of 1e-5)."""
     rng = Rng(random.Random(20261120).getrandbits)
     p, count, runs = 0.1192, 300, 4000
     threshold = int(p * 2**64)

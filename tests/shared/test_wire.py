@@ -3,6 +3,7 @@
 import base64
 import gzip
 import json
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -54,7 +55,8 @@ def test_a_spoiled_upload_is_refused_whole(vector: dict[str, str]) -> None:
 @pytest.mark.parametrize("pair", ["[]", ('{"a":', "}")], ids=["lists", "objects"])
 def test_deep_json_is_malformed(pair: tuple[str, str], depth: int) -> None:
     opening, closing = pair
-    for body in (opening * depth, '{"v": 1, "upload": "%s", "groups": %s1%s}' % (ID, opening * depth, closing * depth)):
+    nested = opening * depth + "1" + closing * depth
+    for body in (opening * depth, f'{{"v": 1, "upload": "{ID}", "groups": {nested}}}'):
         with pytest.raises(Problem) as caught:
             parse_upload(body.encode(), find_plan)
         assert caught.value.slug == "malformed"
@@ -102,7 +104,7 @@ def test_upload_ids_are_128_bits_and_all_are_accepted() -> None:
 def test_the_limits_are_exact() -> None:
     group = {"metric": "dark", "plan": DARK.digest, "reports": [1] * 40}
 
-    def parse(groups: list[object]) -> wire.Upload:
+    def parse(groups: Sequence[object]) -> wire.Upload:
         return parse_upload(json.dumps({"v": 1, "upload": ID, "groups": groups}).encode(), find_plan)
 
     assert len(parse([group] * 50).groups) == 50
@@ -151,11 +153,11 @@ def test_garbage_only_ever_raises_a_problem(body: bytes) -> None:
 def test_a_garbage_field_only_ever_refuses_its_group(value: object, field: str) -> None:
     group = {"metric": "color", "plan": MANY_COLORS.digest, "reports": ["AAAAAAAA"], field: value}
     body = json.dumps({"v": 1, "upload": ID, "groups": [group]}).encode()
-    try:
-        upload = parse_upload(body, find_plan)
-    except Problem as problem:
-        assert problem.slug == "malformed"  # NaN and infinity are not JSON
+    if "NaN" in body.decode() or "Infinity" in body.decode():
+        with pytest.raises(Problem):
+            parse_upload(body, find_plan)
     else:
+        upload = parse_upload(body, find_plan)
         assert len(upload.groups) + len(upload.refused) == 1
 
 

@@ -66,7 +66,7 @@ def scripted(*replies: Reply) -> Iterator[tuple[str, list[Request]]]:
             requests.append(Request(self.path, dict(self.headers), b"GET"))
             self.send_error(404)
 
-        def log_message(self, format: str, *args: object) -> None:
+        def log_message(self, *args: object) -> None:
             pass
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)

@@ -1,0 +1,142 @@
+"""The pages in a real Chromium, at phone and desktop width, light and dark."""
+
+import os
+import random
+import shutil
+import time
+from collections.abc import Iterator
+from itertools import product
+
+import pytest
+import requests
+from playwright.sync_api import Browser, Page, sync_playwright
+
+from dither_shared.registry import Registry
+from dither_shared.rng import Rng
+from dither_shared.wire import encode_upload, new_upload_id
+from tests.support.aggregators import aggregator
+from tests.support.registries import registry
+
+pytestmark = pytest.mark.slow
+
+VALUES = (*(f"Browser {number}" for number in range(60)), "A value with quite a long name, <b>&amp;</b> all")
+ASKED = registry(values=VALUES)
+LOOKS = list(product((390, 1280), ("light", "dark")))
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    path = os.environ.get("CHROMIUM") or shutil.which("chromium")
+    assert path, "the tests drive a real Chromium: apt-get install chromium, or set CHROMIUM to the path of one"
+    with sync_playwright() as playwright:
+        launched = playwright.chromium.launch(
+            executable_path=path,
+            args=["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--no-first-run"],
+        )
+        yield launched
+        launched.close()
+
+
+@pytest.fixture(scope="module")
+def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    with aggregator(ASKED, tmp_path_factory.mktemp("pages")) as (address, service):
+        for metric in ("color", "dark"):
+            body = encode_upload(new_upload_id(random.getrandbits), [(metric, *reports(ASKED, metric))])
+            answer = requests.post(
+                f"{address}/v1/reports",
+                data=body,
+                headers={"Authorization": f"Bearer {service.store.key}", "Content-Type": "application/json"},
+                timeout=30,
+            )
+            assert answer.status_code == 202, answer.text
+        while service.store.pending():
+            time.sleep(0.02)
+        yield address
+
+
+def reports(asked: Registry, metric: str) -> tuple[str, list[int | str]]:
+    plan = asked.metrics[metric].plan
+    rng = Rng(random.Random(1).getrandbits)
+    drawn = (plan.mechanism.randomize(number % 7 % len(plan.values), rng) for number in range(1500))
+    return plan.digest, [plan.mechanism.shape.to_wire(report) for report in drawn]
+
+
+def opened(browser: Browser, url: str, width: int, scheme: str) -> tuple[Page, list[str]]:
+    context = browser.new_context(viewport={"width": width, "height": 900}, color_scheme=scheme)  # type: ignore[arg-type]
+    page = context.new_page()
+    complaints: list[str] = []
+    page.on("console", lambda message: complaints.append(message.text))
+    page.on("pageerror", lambda error: complaints.append(str(error)))
+    page.on("requestfailed", lambda request: complaints.append(request.url))
+    page.goto(url)
+    return page, complaints
+
+
+BRIGHTNESS = """element => {
+    const rgb = getComputedStyle(element).getPropertyValue(element.tagName == 'BODY' ? 'background-color' : 'color')
+    return rgb.match(/\\d+/g).slice(0, 3).reduce((sum, part) => sum + Number(part), 0) / 765
+}"""
+
+
+@pytest.mark.parametrize(("width", "scheme"), LOOKS)
+@pytest.mark.parametrize("path", ["/", "/metrics/color", "/metrics/dark", "/metrics/color?epoch=2020-01-01"])
+def test_a_page_fits_and_can_be_read(browser: Browser, url: str, path: str, width: int, scheme: str) -> None:
+    page, complaints = opened(browser, url + path, width, scheme)
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+    background, text = page.locator("body").evaluate(BRIGHTNESS), page.locator("h1").evaluate(BRIGHTNESS)
+    assert abs(background - text) > 0.7
+    assert (background < 0.5) == (scheme == "dark")
+    assert complaints == []
+    page.context.close()
+
+
+@pytest.mark.parametrize("width", [390, 1280])
+def test_the_plot_shows_what_the_table_says(browser: Browser, url: str, width: int) -> None:
+    page, _ = opened(browser, f"{url}/metrics/color", width, "light")
+    assert page.locator("circle.dot").count() == 25
+    assert page.locator("tbody tr").count() == 62
+    labels = page.locator("text.label").all_text_contents()
+    values = page.locator("text.value").all_text_contents()
+    table = [row.split("\t")[:2] for row in page.locator("tbody tr").all_inner_texts()]
+    assert values == [estimate for _, estimate in table[:25]]
+    assert labels == [value if len(value) <= 30 else value[:29] + "…" for value, _ in table[:25]]
+    box = page.locator("svg").bounding_box()
+    assert box
+    for dot in page.locator("circle.dot").all()[:5]:
+        inner = dot.bounding_box()
+        assert inner
+        assert box["x"] - 8 <= inner["x"] <= box["x"] + box["width"] + 8
+    page.get_by_text("Draw all").click()
+    assert page.locator("circle.dot").count() == 62
+    assert "A value with quite a long nam…" in page.locator("text.label").all_text_contents()
+    assert page.locator("b").count() == 0
+    page.context.close()
+
+
+def test_dots_and_noise_band_are_where_the_numbers_are(browser: Browser, url: str) -> None:
+    """The axis, read back from two ticks in pixels, gives each dot's estimate."""
+    page, _ = opened(browser, f"{url}/metrics/dark", 1280, "light")
+    rows = requests.get(f"{url}/v1/metrics/dark/estimates", timeout=10).json()
+    x = "element => { const box = element.getBoundingClientRect(); return box.x + box.width / 2 }"
+    lines = page.locator("line.tick, line.zero").evaluate_all(f"lines => lines.map({x})")
+    labels = [
+        float(text.split("\xa0")[0].replace("\N{MINUS SIGN}", "-")) / 100
+        for text in page.locator("text.axis").all_text_contents()
+    ]
+    scale = (lines[-1] - lines[0]) / (labels[-1] - labels[0])
+    dots = page.locator("circle.dot").evaluate_all(f"dots => dots.map({x})")
+    estimates = sorted((row["estimate"] for row in rows["rows"]), reverse=True)
+    assert [labels[0] + (dot - lines[0]) / scale for dot in dots] == pytest.approx(estimates, abs=0.003)
+    band = page.locator("rect.noise").bounding_box()
+    assert band
+    assert band["width"] / scale == pytest.approx(2 * 1.96 * rows["noise_floor"], rel=0.02)
+    page.context.close()
+
+
+def test_the_list_leads_to_a_metric(browser: Browser, url: str) -> None:
+    page, _ = opened(browser, url, 390, "dark")
+    page.get_by_role("link", name="dark").click()
+    assert page.locator("h1").inner_text() == "Do people use the dark theme?"
+    for fact in ("1,500", "2.0", "6.0", "provisional", "What this aggregator can and cannot see"):
+        assert page.get_by_text(fact).count() >= 1
+    page.context.close()

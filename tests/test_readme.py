@@ -1,0 +1,59 @@
+"""What the README shows, runs."""
+
+import re
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from dither.cli import COMMANDS
+from dither_shared.registry import Registry, utc_today
+from tests.support.aggregators import aggregator
+
+ROOT = Path(__file__).parents[1]
+READMES = (ROOT / "README.md", *sorted(ROOT.glob("*/README.md")))
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+
+
+def blocks(language: str, text: str = README) -> list[str]:
+    return re.findall(rf"```{language}\n(.*?)```", text, re.DOTALL)
+
+
+def test_the_eight_lines_send_a_report(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (toml,), (code,) = blocks("toml"), blocks("python")
+    assert len(code.splitlines()) <= 8
+    soon = utc_today() + timedelta(days=200)
+    (tmp_path / "metrics.toml").write_text(re.sub(r"expires = \S+", f"expires = {soon}", toml), encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    registry = Registry.load("metrics.toml")
+    with aggregator(registry, tmp_path / "data") as (url, service):
+        code = code.replace("http://127.0.0.1:8080", url).replace("the key that serve printed", service.store.key)
+        exec(compile(code, "README.md", "exec"), {})
+        printed = capsys.readouterr().out.strip()
+        assert f"`{printed}`" in README
+        (row,) = service.store.ledger()
+    assert (row.metric, row.accepted) == ("theme", 1)
+
+
+def test_the_commands_that_it_names_exist() -> None:
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+    shells = [text for path in READMES for text in blocks("sh", path.read_text(encoding="utf-8"))]
+    assert len(shells) >= 3
+    for text in shells:
+        for command in re.findall(r"^dither (\w+)", text, re.MULTILINE):
+            assert command in COMMANDS
+        for target in re.findall(r"^make (\w+)", text, re.MULTILINE):
+            assert f"\n{target}:" in makefile
+
+
+def test_its_links_lead_somewhere() -> None:
+    for path in READMES:
+        for target in re.findall(r"(?:\]\(|src=\")([^)#\"]+)", path.read_text(encoding="utf-8")):
+            assert (path.parent / target).exists(), f"{path}: {target}"
+
+
+def test_the_registry_example_proves_its_budget() -> None:
+    registry = Registry.parse(blocks("toml")[0])
+    assert registry.metrics["theme"].reservation == 4_000_000
