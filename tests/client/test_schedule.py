@@ -16,8 +16,8 @@ def metric(**changes: object) -> Metric:
     return registry(schedule="spread", expires=EXPIRES, **changes).metrics["color"]
 
 
-def draw(seed: int, **changes: object) -> list[int]:
-    return draw_periods(metric(**changes), Rng(random.Random(seed).getrandbits))
+def draw(asked: Metric, seed: int) -> list[int]:
+    return draw_periods(asked, Rng(random.Random(seed).getrandbits))
 
 
 def test_days_are_counted_from_1970() -> None:
@@ -33,7 +33,7 @@ def test_a_period_starts_on_the_same_day_for_everybody() -> None:
 def test_as_many_periods_are_drawn_as_there_are_reports_all_in_the_year_before_expiry(
     reports: int, period: str
 ) -> None:
-    drawn = draw(3, reports=reports, period=period, epsilon="0.5")
+    drawn = draw(metric(reports=reports, period=period, epsilon="0.5"), seed=3)
     days = int(period[:-1])
     assert len(drawn) == len(set(drawn)) == min(reports, 2 if days == 366 else reports)
     last = day_number(EXPIRES) - 1
@@ -44,7 +44,8 @@ def test_as_many_periods_are_drawn_as_there_are_reports_all_in_the_year_before_e
 
 def test_every_period_is_drawn_equally_often() -> None:
     """Seeded: 4,000 draws of 3 in 53 weeks, no week 5 sigma from its share."""
-    counts = Counter(day for seed in range(4_000) for day in draw(seed, reports=3, period="7d"))
+    asked = metric(reports=3, period="7d")
+    counts = Counter(day for seed in range(4_000) for day in draw(asked, seed))
     expected = 4_000 * 3 / len(counts)
     assert len(counts) in (53, 54)
     assert all(abs(count - expected) < 5 * expected**0.5 for count in counts.values())

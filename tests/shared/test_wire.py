@@ -135,7 +135,7 @@ class TestInflate:
 
 
 json_values = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=20),
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(max_size=20),
     lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=8), inner, max_size=4),
     max_leaves=20,
 )
@@ -153,12 +153,8 @@ def test_garbage_only_ever_raises_a_problem(body: bytes) -> None:
 def test_a_garbage_field_only_ever_refuses_its_group(value: object, field: str) -> None:
     group = {"metric": "color", "plan": MANY_COLORS.digest, "reports": ["AAAAAAAA"], field: value}
     body = json.dumps({"v": 1, "upload": ID, "groups": [group]}).encode()
-    if "NaN" in body.decode() or "Infinity" in body.decode():
-        with pytest.raises(Problem):
-            parse_upload(body, find_plan)
-    else:
-        upload = parse_upload(body, find_plan)
-        assert len(upload.groups) + len(upload.refused) == 1
+    upload = parse_upload(body, find_plan)
+    assert len(upload.groups) + len(upload.refused) == 1
 
 
 @settings(max_examples=200, deadline=None, derandomize=True)
