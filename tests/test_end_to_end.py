@@ -5,7 +5,6 @@ import os
 import random
 import signal
 import socket
-import subprocess
 import threading
 import time
 from collections import Counter
@@ -20,7 +19,7 @@ import requests
 from dither_aggregator.simulate.fleet import send
 from dither_aggregator.simulate.population import browsers
 from dither_shared.registry import Registry
-from tests.support.aggregators import DITHER, ENVIRONMENT, dither, serve
+from tests.support.aggregators import dither, serve, start
 from tests.support.registries import registry_text
 
 pytestmark = pytest.mark.slow
@@ -52,13 +51,7 @@ def test_the_demo_finds_the_truth() -> None:
 
 
 def test_the_demo_prints_its_tables_and_serves_until_interrupted() -> None:
-    process = subprocess.Popen(
-        [*DITHER, "demo", "--devices", "300"],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        env=ENVIRONMENT,
-    )
+    process = start("demo", "--devices", 300)
     assert process.stdout
     printed: list[str] = []
     for line in process.stdout:
@@ -145,13 +138,7 @@ def _wait_until(condition: Callable[[], object], timeout_s: float = 60) -> None:
 
 
 def test_an_interrupted_demo_leaves_nothing_behind(tmp_path: Path) -> None:
-    process = subprocess.Popen(
-        [*DITHER, "demo", "--devices", "100000"],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        env={**ENVIRONMENT, "TMPDIR": str(tmp_path)},
-    )
+    process = start("demo", "--devices", 100_000, TMPDIR=str(tmp_path))
     _wait_until(lambda: list(tmp_path.glob("dither-demo-*/data/store.sqlite3")))
     children = Path(f"/proc/{process.pid}/task/{process.pid}/children")
     _wait_until(children.read_text)

@@ -32,10 +32,10 @@ class Service:
         self._submitted: queue.SimpleQueue[_Submission | None] = queue.SimpleQueue()
         self._reports_came = threading.Event()
         self._stopping = threading.Event()
-        self._writer = threading.Thread(target=self._own(self._write), name="writer", daemon=True)
+        self._writer = threading.Thread(target=self._write, name="writer", daemon=True)
         self._others = [
-            threading.Thread(target=self._own(self._fold), name="folder", daemon=True),
-            threading.Thread(target=self._own(self._maintain), name="scheduler", daemon=True),
+            threading.Thread(target=self._fold, name="folder", daemon=True),
+            threading.Thread(target=self._maintain, name="scheduler", daemon=True),
         ]
         self._trouble: dict[str, str] = {}
 
@@ -70,17 +70,6 @@ class Service:
         """Return what is wrong now, by thread; empty when the service is ready."""
         dead = {thread.name: "has ended" for thread in (self._writer, *self._others) if not thread.is_alive()}
         return {**self._trouble, **dead}
-
-    def _own(self, work: Callable[[], None]) -> Callable[[], None]:
-        """Return the body of a thread that closes its connection to the store at the end."""
-
-        def run() -> None:
-            try:
-                work()
-            finally:
-                self.store.close()
-
-        return run
 
     # The writer: one commit for all that wait.
 

@@ -151,13 +151,14 @@ class Tally:
 
 
 class Store:
-    """One SQLite store. Each thread has its own connection; any number of threads and readers may use it."""
+    """One SQLite store. Each thread has its own connection, until `close`; any number of processes may read it."""
 
     def __init__(self, folder: Path, clock: Callable[[], float] = time.time, *, read_only: bool = False) -> None:
         self._path = folder / FILE_NAME
         self._clock = clock
         self._read_only = read_only
         self._local = threading.local()
+        self._connections: list[sqlite3.Connection] = []
         self._plans: dict[tuple[str, str], StoredPlan] = {}
         if read_only and not self._path.exists():
             raise StoreError(f"{folder} holds no store; `dither serve REGISTRY --data {folder}` makes one")
@@ -173,6 +174,7 @@ class Store:
             self._digest_key = bytes(self._state("digest_key"))
             self.key: str = self._state("key")
         except (OSError, sqlite3.Error) as error:
+            self.close()
             raise StoreError(f"{self._path} cannot be used: {error}") from None
 
     # Connections and time.
@@ -183,7 +185,9 @@ class Store:
         if db is None:
             mode = "ro" if self._read_only else "rw"
             uri = f"{self._path.absolute().as_uri()}?mode={mode}"
-            db = sqlite3.connect(uri, uri=True, isolation_level=None, timeout=30)
+            # Used by one thread; closed by the one that closes the store.
+            db = sqlite3.connect(uri, uri=True, isolation_level=None, timeout=30, check_same_thread=False)
+            self._connections.append(db)
             db.execute(f"PRAGMA cache_size = -{CACHE_KIB}")
             if not self._read_only:
                 db.execute("PRAGMA journal_mode = WAL")
@@ -193,11 +197,9 @@ class Store:
         return db
 
     def close(self) -> None:
-        """Close this thread's connection."""
-        db = getattr(self._local, "db", None)
-        if db is not None:
-            db.close()
-            self._local.db = None
+        """Close every thread's connection, when none of them uses the store any more."""
+        while self._connections:
+            self._connections.pop().close()
 
     @contextmanager
     def _transaction(self) -> Iterator[sqlite3.Connection]:

@@ -223,7 +223,6 @@ def test_many_folders_at_once_count_once(store: Store, asked: Registry, monkeypa
     def work() -> None:
         while store.pending():
             store.fold()
-        store.close()
 
     threads = [threading.Thread(target=work) for _ in range(6)]
     for thread in threads:

@@ -13,7 +13,7 @@ import pytest
 
 from dither.cli import COMMANDS
 from dither_shared.registry import utc_today
-from tests.support.aggregators import DITHER, ENVIRONMENT, dither, serve
+from tests.support.aggregators import DITHER, ENVIRONMENT, dither, serve, start
 from tests.support.registries import registry_text
 
 
@@ -113,13 +113,7 @@ def test_a_second_serve_on_the_same_directory_is_refused_and_the_first_goes_on(
 def test_serve_announces_itself_in_words_and_stops_cleanly(
     registry_path: Path, tmp_path: Path, how: signal.Signals
 ) -> None:
-    process = subprocess.Popen(
-        [*DITHER, "serve", str(registry_path), "--data", str(tmp_path / "data"), "--port", "0"],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        env=ENVIRONMENT,
-    )
+    process = start("serve", registry_path, "--data", tmp_path / "data", "--port", 0)
     assert process.stdout
     lines = [process.stdout.readline() for _ in range(3)]
     assert lines[0].startswith("dither serves example at http://127.0.0.1:")

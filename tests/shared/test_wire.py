@@ -51,12 +51,12 @@ def test_a_spoiled_upload_is_refused_whole(vector: dict[str, str]) -> None:
     assert caught.value.slug == vector["problem"]
 
 
-@pytest.mark.parametrize("depth", [1_000, 50_000, 500_000])
 @pytest.mark.parametrize("pair", ["[]", ('{"a":', "}")], ids=["lists", "objects"])
-def test_deep_json_is_malformed(pair: tuple[str, str], depth: int) -> None:
+def test_deep_json_is_malformed(pair: tuple[str, str]) -> None:
     opening, closing = pair
-    nested = opening * depth + "1" + closing * depth
-    for body in (opening * depth, f'{{"v": 1, "upload": "{ID}", "groups": {nested}}}'):
+    deepest = wire.INFLATED_BYTES_MAX // 10
+    nested = opening * deepest + "1" + closing * deepest
+    for body in (opening * deepest, f'{{"v": 1, "upload": "{ID}", "groups": {nested}}}'):
         with pytest.raises(Problem) as caught:
             parse_upload(body.encode(), find_plan)
         assert caught.value.slug == "malformed"

@@ -46,13 +46,23 @@ class Served:
         return self.process.communicate(timeout=30)[1]
 
 
-@contextmanager
-def serve(registry: Path, data: Path, *options: str) -> Iterator[Served]:
-    """Run `dither serve` in a process of its own, on a free port unless told otherwise."""
-    command = [*DITHER, "serve", str(registry), "--data", str(data), "--json", *(options or ("--port", "0"))]
-    process = subprocess.Popen(
-        command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=ENVIRONMENT
+def start(*arguments: object, **environment: str) -> subprocess.Popen[str]:
+    """Start a `dither` command that a test will interrupt. Its SIGINT is as a terminal's, whatever ours is."""
+    return subprocess.Popen(
+        [*DITHER, *map(str, arguments)],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**ENVIRONMENT, **environment},
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
+
+
+@contextmanager
+def serve(registry: Path, data: Path, *options: object) -> Iterator[Served]:
+    """Run `dither serve` in a process of its own, on a free port unless told otherwise."""
+    process = start("serve", registry, "--data", data, "--json", *(options or ("--port", 0)))
     try:
         assert process.stdout
         line = process.stdout.readline()

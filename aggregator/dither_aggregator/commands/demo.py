@@ -11,6 +11,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -64,19 +65,15 @@ def run(args: argparse.Namespace) -> int:
         path = Path(name) / "metrics.toml"
         path.write_text(population.registry(utc_today()), encoding="utf-8")
         # The demo's day is the day it started on: a run over midnight is not split in two.
-        store = Store(Path(name) / "data", clock=lambda: started)
-        store.load(Registry.load(path))
-        with Service(store) as service:
-            server = HttpServer(create_app(service), "127.0.0.1", args.port)
-            with server.in_background():
-                document = _simulate(path, server.url, store, answers, started)
-                print(
-                    json.dumps(document) if args.json else _tables(document, server.url, everything=args.all),
-                    flush=True,
-                )
-                if not args.exit:
-                    _serve_on(server.url)
-        store.close()
+        with closing(Store(Path(name) / "data", clock=lambda: started)) as store:
+            store.load(Registry.load(path))
+            with Service(store) as service:
+                server = HttpServer(create_app(service), "127.0.0.1", args.port)
+                with server.in_background():
+                    document = _simulate(path, server.url, store, answers, started)
+                    print(json.dumps(document) if args.json else _tables(document, server.url, args.all), flush=True)
+                    if not args.exit:
+                        _serve_on(server.url)
     return _verdict(document)
 
 
@@ -144,7 +141,7 @@ def _verdict(document: dict[str, Any]) -> int:
     return 0 if holds else 1
 
 
-def _tables(document: dict[str, Any], url: str, *, everything: bool) -> str:
+def _tables(document: dict[str, Any], url: str, everything: bool) -> str:
     lines = []
     for metric in document["metrics"]:
         rows = sorted(metric["rows"], key=lambda row: -row["truth"])

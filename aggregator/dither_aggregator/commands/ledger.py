@@ -2,6 +2,7 @@
 
 import argparse
 import json
+from contextlib import closing
 from pathlib import Path
 
 from dither_aggregator.store import LedgerRow, Store
@@ -20,9 +21,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Print the ledger; return 1 when it does not balance."""
-    store = Store(args.data, read_only=True)
-    rows = store.ledger()
-    store.close()
+    with closing(Store(args.data, read_only=True)) as store:
+        rows = store.ledger()
     total = {column: sum(getattr(row, column) for row in rows) for column in COLUMNS}
     balanced = all(row.balanced for row in rows)
     if args.json:

@@ -4,6 +4,7 @@ import argparse
 import json
 import logging
 import signal
+from contextlib import closing
 from pathlib import Path
 
 from dither_aggregator.service import Service
@@ -38,12 +39,10 @@ def run(args: argparse.Namespace) -> int:
     logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(name)s %(levelname)s %(message)s")
     registry = Registry.load(args.registry)
     registry.check_dates(utc_today(), str(args.registry))
-    with exclusive(args.data):
-        store = Store(args.data)
+    with exclusive(args.data), closing(Store(args.data)) as store:
         store.load(registry)
         with Service(store) as service:
             serve(service, args.host, args.port, args.json)
-        store.close()
     return 0
 
 
