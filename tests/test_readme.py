@@ -11,7 +11,8 @@ from dither_shared.registry import Registry, utc_today
 from tests.support.aggregators import aggregator
 
 ROOT = Path(__file__).parents[1]
-READMES = (ROOT / "README.md", *sorted(ROOT.glob("*/README.md")))
+ROOMS = ("client", "shared", "aggregator", "deploy", "tests")
+READMES = (ROOT / "README.md", *(ROOT / room / "README.md" for room in ROOMS))
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 
 

@@ -176,6 +176,9 @@ class Store:
         except (OSError, sqlite3.Error) as error:
             self.close()
             raise StoreError(f"{self._path} cannot be used: {error}") from None
+        except StoreError:
+            self.close()
+            raise
 
     # Connections and time.
 

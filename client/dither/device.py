@@ -81,25 +81,26 @@ class Device:
         self._lock = threading.Lock()
         self._quiet_days = registry.quiet_days if folder else 0
         try:
-            self._db = self._open(folder)
-            with self._transaction():
-                self._found()
+            self._db = _connect(folder)
         except (OSError, sqlite3.Error) as error:
             raise DeviceUnusable(f"the device file in {folder} cannot be used: {error}") from None
+        try:
+            self._prepare_file(folder)
+        except sqlite3.Error as error:
+            self._db.close()
+            raise DeviceUnusable(f"the device file in {folder} cannot be used: {error}") from None
+        except DeviceUnusable:
+            self._db.close()
+            raise
 
-    @staticmethod
-    def _open(folder: Path | None) -> sqlite3.Connection:
-        if folder is None:
-            db = _connect(":memory:")
-            db.deserialize(_blank())
-            return db
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        path = folder / FILE_NAME
-        os.close(os.open(path, os.O_CREAT | os.O_RDWR, 0o600))
-        db = _connect(str(path))
-        db.execute("PRAGMA journal_mode = WAL")
-        db.execute("PRAGMA synchronous = NORMAL")
-        return db
+    def _prepare_file(self, folder: Path | None) -> None:
+        if folder:
+            self._db.execute("PRAGMA journal_mode = WAL")
+            self._db.execute("PRAGMA synchronous = NORMAL")
+        else:
+            self._db.deserialize(_blank())
+        with self._transaction():
+            self._found()
 
     def _found(self) -> None:
         """Make the tables of a new file; refuse a file of another version or app."""
@@ -317,7 +318,12 @@ class Device:
         self._db.execute("INSERT OR REPLACE INTO state VALUES (?, ?)", (key, value))
 
 
-def _connect(where: str) -> sqlite3.Connection:
+def _connect(folder: Path | None) -> sqlite3.Connection:
+    where = ":memory:"
+    if folder:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        where = str(folder / FILE_NAME)
+        os.close(os.open(where, os.O_CREAT | os.O_RDWR, 0o600))
     return sqlite3.connect(where, isolation_level=None, check_same_thread=False, timeout=5)
 
 
@@ -330,6 +336,6 @@ def _make_tables(db: sqlite3.Connection) -> None:
 @cache
 def _blank() -> bytes:
     """Return the image of an empty file: a fleet copies it instead of making the tables for each device."""
-    with closing(_connect(":memory:")) as db:
+    with closing(_connect(None)) as db:
         _make_tables(db)
         return db.serialize()
