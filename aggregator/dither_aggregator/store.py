@@ -167,11 +167,9 @@ class Store:
                 folder.mkdir(parents=True, exist_ok=True, mode=0o700)
                 self._path.touch(mode=0o600)
                 self._create()
-            (version,) = self._db.execute("PRAGMA user_version").fetchone()
-            if version != SCHEMA_VERSION:
-                raise StoreError(f"{self._path} has version {version}; this dither reads {SCHEMA_VERSION}")
+            self._check_version()
             self._read_plans()
-            self._digest_key = bytes(self._state("digest_key"))
+            self._digest_key: bytes = self._state("digest_key")
             self.key: str = self._state("key")
         except (OSError, sqlite3.Error) as error:
             self.close()
@@ -179,6 +177,11 @@ class Store:
         except StoreError:
             self.close()
             raise
+
+    def _check_version(self) -> None:
+        (version,) = self._db.execute("PRAGMA user_version").fetchone()
+        if version != SCHEMA_VERSION:
+            raise StoreError(f"{self._path} has version {version}; this dither reads {SCHEMA_VERSION}")
 
     # Connections and time.
 
@@ -294,17 +297,7 @@ class Store:
 
     def _read_plans(self) -> None:
         rows = self._db.execute("SELECT id, document, question, reports, expires, current FROM plan ORDER BY id")
-        stored = [
-            StoredPlan(
-                id=id_,
-                plan=Plan.from_document(json.loads(document)),
-                question=question,
-                reports=reports,
-                expires=date.fromisoformat(expires),
-                current=bool(current),
-            )
-            for id_, document, question, reports, expires, current in rows
-        ]
+        stored = [_stored_plan(*row) for row in rows]
         self._plans = {(item.plan.metric, item.plan.digest): item for item in stored}
 
     @property
@@ -480,6 +473,14 @@ class Store:
         """Return how many accepted reports are not folded."""
         (count,) = self._db.execute("SELECT COALESCE(SUM(n), 0) FROM log").fetchone()
         return int(count)
+
+
+def _stored_plan(id_: int, document: str, question: str, reports: int, expires: str, current: int) -> StoredPlan:
+    try:
+        plan = Plan.from_document(json.loads(document))
+        return StoredPlan(id_, plan, question, reports, date.fromisoformat(expires), bool(current))
+    except (ValueError, KeyError, TypeError) as error:
+        raise StoreError(f"the store's plan {id_} is damaged: {error!r}") from None
 
 
 def _to_blob(counts: Counts) -> bytes:

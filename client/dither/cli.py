@@ -6,6 +6,7 @@ Exit codes: 0 fine, 1 a finding, 2 bad input.
 import argparse
 import importlib
 import os
+import sqlite3
 import sys
 from importlib.metadata import version
 from types import ModuleType
@@ -25,21 +26,27 @@ def main(argv: list[str] | None = None) -> int:
     """Run the command line and return its exit code."""
     argv = sys.argv[1:] if argv is None else argv
     try:
-        parser = _parser(argv)
-        args = parser.parse_args(argv)
-        run = args.run
-        code: int = run(args)
-        sys.stdout.flush()
-    except DitherError as error:
-        print(f"dither: {error}", file=sys.stderr)
-        return 2
+        args = _parser(argv).parse_args(argv)
+        code: int = args.run(args)
+        if sys.stdout is not None:
+            sys.stdout.flush()
     except KeyboardInterrupt:
         return 130
     except BrokenPipeError:
         # The reader of our output has left; nothing more can be said, at exit either.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _discard_output()
         return 0
+    except (DitherError, OSError, sqlite3.Error) as error:
+        print(f"dither: {error}", file=sys.stderr)
+        _discard_output()
+        return 2
     return code
+
+
+def _discard_output() -> None:
+    """Send what is still buffered nowhere, so that the interpreter does not fail on it at exit."""
+    if sys.stdout is not None:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _parser(argv: list[str]) -> argparse.ArgumentParser:

@@ -23,7 +23,7 @@ from dither_shared.errors import DitherError
 from dither_shared.exact import to_micro
 from dither_shared.registry import Metric, Registry
 from dither_shared.rng import Rng
-from dither_shared.wire import encode_upload, new_upload_id
+from dither_shared.wire import GROUPS_MAX, encode_upload, new_upload_id
 
 FILE_NAME = "device.sqlite3"
 SCHEMA_VERSION = 1
@@ -78,11 +78,11 @@ class Device:
         self._registry = registry
         self._rng = rng
         self._clock = clock
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # so that a call from a signal handler is refused, not stuck
         self._quiet_days = registry.quiet_days if folder else 0
         try:
             self._db = _connect(folder)
-        except (OSError, sqlite3.Error) as error:
+        except (OSError, ValueError, sqlite3.Error) as error:
             raise DeviceUnusable(f"the device file in {folder} cannot be used: {error}") from None
         try:
             self._prepare_file(folder)
@@ -126,15 +126,16 @@ class Device:
     def record(self, metric: Metric, answer: object) -> str | None:
         """Randomize an answer into the metric's slot; return None, or why the device stays silent.
 
-        Whether it does depends on days, periods, the slot and the budget; never on the answer.
+        Whether it does depends on days, periods, slots and budgets; never on the answer.
         """
+        value = metric.index(answer)  # before the lock: an answer's own methods may do anything, recording included
         with self._transaction():
             reason = self._silence(metric)
             if reason:
                 self._count(reason)
                 return reason
             mechanism = metric.plan.mechanism
-            report = mechanism.shape.to_wire(mechanism.randomize(metric.index(answer), self._rng))
+            report = mechanism.shape.to_wire(mechanism.randomize(value, self._rng))
             self._db.execute(
                 "INSERT INTO slot VALUES (?, ?, ?, ?)",
                 (metric.name, metric.plan.digest, mechanism.charge, json.dumps(report)),
@@ -147,37 +148,44 @@ class Device:
 
     def _silence(self, metric: Metric) -> str | None:
         today = self._today()
+        if today > self._clock_day() + 1:
+            return "clock-behind"
         if today >= day_number(metric.expires):
             return "expired"
         if today < self._get("first_day") + self._quiet_days:
             return "quiet"
-        spent, next_day = self._prepare(metric, today)
-        if today < next_day:
+        if today < self._prepare(metric, today):
             return "answered"
         if not answers_always(metric) and not self._scheduled(metric, today):
             return "unscheduled"
-        if spent + metric.plan.mechanism.charge > metric.reservation:
-            return "spent"
         if self._slot_full(metric):
             self._build()
-            return "waiting" if self._slot_full(metric) else None
-        return None
+            if self._slot_full(metric):
+                return "waiting"
+        # Only now, when no report of the metric waits uncharged.
+        return None if self._spent(metric.name) + metric.plan.mechanism.charge <= metric.reservation else "spent"
 
-    def _prepare(self, metric: Metric, today: int) -> tuple[int, int]:
-        """Return (spent, next_day), drawing the metric's periods where its terms are new."""
+    def _prepare(self, metric: Metric, today: int) -> int:
+        """Return the day from which the metric may answer, drawing its periods where its terms are new."""
         terms = f"{metric.schedule} {metric.reports} {metric.period_days} {metric.expires}"
         row = self._one("SELECT spent, next_day, terms FROM metric WHERE name = ?", metric.name)
         if row and row[2] == terms:
-            return row[0], row[1]
+            return int(row[1])
         spent, next_day = row[:2] if row else (0, 0)
         self._db.execute("INSERT OR REPLACE INTO metric VALUES (?, ?, ?, ?)", (metric.name, spent, next_day, terms))
-        # Of an upgrade's draw only periods not begun count: today's was decided under the old terms.
-        begun = period_start(today, metric.period_days) + (1 if row else 0)
         self._db.execute("DELETE FROM schedule WHERE metric = ?", (metric.name,))
         if not answers_always(metric):
-            days = [(metric.name, day) for day in draw_periods(metric, self._rng) if day >= begun]
-            self._db.executemany("INSERT INTO schedule VALUES (?, ?)", days)
-        return spent, next_day
+            # Of an upgrade's draw only periods not begun count, today's was decided under the old terms, and of them
+            # no more than there are reports left. The draw's order is random, so its first ones are a fair choice.
+            begun = period_start(today, metric.period_days) + (1 if row else 0)
+            left = max(0, metric.reservation - spent) // metric.plan.mechanism.charge
+            days = [day for day in draw_periods(metric, self._rng) if day >= begun][:left]
+            self._db.executemany("INSERT INTO schedule VALUES (?, ?)", [(metric.name, day) for day in days])
+        return int(next_day)
+
+    def _spent(self, metric: str) -> int:
+        row = self._one("SELECT spent FROM metric WHERE name = ?", metric)
+        return int(row[0]) if row else 0
 
     def _slot_full(self, metric: Metric) -> bool:
         return self._one("SELECT 1 FROM slot WHERE metric = ?", metric.name) is not None
@@ -208,20 +216,22 @@ class Device:
             return BuiltUpload(*built) if built else None
 
     def _build(self) -> None:
-        """Move what the slots hold into a new upload and charge it, unless one is still to be sent."""
+        """Move what the slots hold into a new upload and charge it, unless one is still to be sent.
+
+        An upload takes at most GROUPS_MAX groups; what is left goes into the next. Every report was recorded within
+        its metric's reservation, and is dropped if it no longer is: the budget refuses if all else fails.
+        """
         if self._one("SELECT 1 FROM upload"):
             return
-        slots = self._db.execute("SELECT metric, plan, charge, report FROM slot").fetchall()
-        (spent,) = self._one("SELECT COALESCE(SUM(spent), 0) FROM metric") or (0,)
-        self._db.execute("DELETE FROM slot")
+        slots = self._db.execute("SELECT metric, plan, charge, report FROM slot LIMIT ?", (GROUPS_MAX,)).fetchall()
         groups = []
         for metric, plan, charge, report in slots:
-            if spent + charge > to_micro(self._registry.device_epsilon):
+            self._db.execute("DELETE FROM slot WHERE metric = ?", (metric,))
+            if self._affords(metric, charge):
+                self._db.execute("UPDATE metric SET spent = spent + ? WHERE name = ?", (charge, metric))
+                groups.append((metric, plan, [json.loads(report)]))
+            else:
                 self._count("spent")
-                continue
-            spent += charge
-            self._db.execute("UPDATE metric SET spent = spent + ? WHERE name = ?", (charge, metric))
-            groups.append((metric, plan, [json.loads(report)]))
         if groups:
             upload_id = new_upload_id(self._rng.randbits)
             self._db.execute(
@@ -229,16 +239,23 @@ class Device:
                 (upload_id, encode_upload(upload_id, groups), len(groups)),
             )
 
-    def settle(self, upload_id: str, outcome: str) -> None:
-        """Forget the upload of that id and count its reports under `outcome`. Another id changes nothing."""
-        with self._transaction():
-            self._forget_upload(upload_id, outcome)
+    def _affords(self, metric: str, charge: int) -> bool:
+        (spent,) = self._one("SELECT COALESCE(SUM(spent), 0) FROM metric") or (0,)
+        asked = self._registry.metrics.get(metric)
+        within_metric = asked is None or self._spent(metric) + charge <= asked.reservation
+        return within_metric and spent + charge <= to_micro(self._registry.device_epsilon)
 
-    def _forget_upload(self, upload_id: str, outcome: str) -> None:
+    def settle(self, upload_id: str, outcome: str) -> bool:
+        """Forget the upload of that id and count its reports under `outcome`; False if another process was first."""
+        with self._transaction():
+            return self._forget_upload(upload_id, outcome)
+
+    def _forget_upload(self, upload_id: str, outcome: str) -> bool:
         row = self._one("SELECT reports FROM upload WHERE id = ?", upload_id)
         if row:
             self._db.execute("DELETE FROM upload WHERE id = ?", (upload_id,))
             self._count(outcome, row[0])
+        return row is not None
 
     def planned(self) -> float | None:
         """Return when the next attempt is due, in seconds since 1970, or None."""
@@ -246,20 +263,30 @@ class Device:
             when: float | None = self._get("planned")
             return when
 
-    def plan(self, when: float | None) -> None:
+    def plan(self, when: float) -> None:
         """Remember when the next attempt is due, across restarts too."""
         with self._transaction():
             self._set("planned", when)
+
+    def rest(self) -> bool:
+        """Plan nothing if nothing waits; tell whether nothing does."""
+        with self._transaction():
+            if self._waiting():
+                return False
+            self._set("planned", None)
+            return True
 
     # Looking.
 
     def waiting(self) -> int:
         """Return how many reports wait in slots and in the built upload."""
         with self._lock:
-            (count,) = self._one(
-                "SELECT (SELECT COUNT(*) FROM slot) + (SELECT COALESCE(SUM(reports), 0) FROM upload)"
-            ) or (0,)
-            return int(count)
+            return self._waiting()
+
+    def _waiting(self) -> int:
+        (slots,) = self._one("SELECT COUNT(*) FROM slot") or (0,)
+        (built,) = self._one("SELECT COALESCE(SUM(reports), 0) FROM upload") or (0,)
+        return int(slots + built)
 
     def spent(self) -> dict[str, int]:
         """Return the micro-epsilon charged so far, by metric."""
@@ -277,6 +304,8 @@ class Device:
     def _transaction(self, durable: bool = False) -> Iterator[None]:
         """Run the block as one transaction; `durable` syncs it, and all before it, to the disk."""
         with self._lock:
+            if self._busy():
+                raise DeviceUnusable("the device was called from within its own call, by a signal handler perhaps")
             if durable:
                 self._db.execute("PRAGMA synchronous = FULL")
             self._db.execute("BEGIN IMMEDIATE")
@@ -284,21 +313,27 @@ class Device:
                 yield
                 self._db.execute("COMMIT")
             except BaseException:
-                if self._db.in_transaction:
+                if self._busy():
                     self._db.execute("ROLLBACK")
                 raise
             finally:
                 if durable:
                     self._db.execute("PRAGMA synchronous = NORMAL")
 
+    def _busy(self) -> bool:
+        return self._db.in_transaction
+
     def _today(self) -> int:
         """Return the day by the clock, or the latest day that was ever used if the clock went back behind it."""
-        clock_day = int(self._clock() // DAY_S)
+        clock_day = self._clock_day()
         last_day = self._get("last_day")
         if last_day is not None and last_day >= clock_day:
             return int(last_day)
         self._set("last_day", clock_day)
         return clock_day
+
+    def _clock_day(self) -> int:
+        return int(self._clock() // DAY_S)
 
     def _count(self, name: str, count: int = 1) -> None:
         self._db.execute(

@@ -29,7 +29,7 @@ def answers_always(metric: Metric) -> bool:
 
 
 def draw_periods(metric: Metric, rng: Rng) -> list[int]:
-    """Return the first days of `metric.reports` periods, drawn uniformly from the year before the metric expires.
+    """Return the first days of `metric.reports` periods of the year before the metric expires, as they were drawn.
 
     The whole year is drawn from, whenever the device came: those before it came are lost, so that a device that has
     been there for a month has answered in as many of its days as one that has been there for a year. Nothing drawn
@@ -39,7 +39,7 @@ def draw_periods(metric: Metric, rng: Rng) -> list[int]:
     drawn = []
     for _ in range(min(metric.reports, len(candidates))):
         drawn.append(candidates.pop(rng.uniform(len(candidates))))
-    return sorted(drawn)
+    return drawn
 
 
 def _periods(metric: Metric) -> list[int]:

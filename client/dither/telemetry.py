@@ -160,13 +160,13 @@ def start(
     transport = HttpTransport(endpoint, key)
     if consent is not True:
         return Telemetry(registry, None, None, "no consent")
-    folder = None if data_dir == IN_MEMORY else Path(data_dir) if data_dir else default_data_dir(registry.app)
     try:
+        folder = None if data_dir == IN_MEMORY else Path(data_dir) if data_dir else default_data_dir(registry.app)
         device = Device(registry, folder, Rng(secrets.randbits))
         uploader = Uploader(device, transport)
         if device.waiting():
             uploader.wake()
-    except (DeviceUnusable, sqlite3.Error) as error:
+    except (DeviceUnusable, sqlite3.Error, RuntimeError) as error:  # RuntimeError: there is no home directory
         _log.warning("telemetry is off: %s", error)
         return Telemetry(registry, None, None, str(error))
     return Telemetry(registry, device, uploader)

@@ -2,6 +2,7 @@
 
 import ipaddress
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
@@ -53,13 +54,20 @@ def check_endpoint(endpoint: str) -> str:
     try:
         parts = urlsplit(endpoint)
         valid = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
-    except ValueError:
+    except (ValueError, AttributeError, TypeError):
         valid = False
-    if not valid or parts.username or parts.query or parts.fragment:
+    if not valid or any(character in endpoint for character in "?#@"):
         raise ConfigurationError(f"endpoint must be like https://telemetry.example.org, got {endpoint!r}")
     if parts.scheme == "http" and not is_loopback(parts.hostname or ""):
         raise ConfigurationError(f"endpoint must be https beyond this machine, got {endpoint!r}")
     return endpoint.rstrip("/") + PATH
+
+
+def check_key(key: str) -> str:
+    """Return the key; raise ConfigurationError unless it can be sent in a header."""
+    if not isinstance(key, str) or not re.fullmatch(r"[!-~]+", key):
+        raise ConfigurationError("key must be the one that the aggregator printed: ASCII, without spaces")
+    return key
 
 
 def is_loopback(host: str) -> bool:
@@ -78,22 +86,20 @@ class HttpTransport:
 
     def __init__(self, endpoint: str, key: str, keep_alive: bool = False) -> None:
         self._url = check_endpoint(endpoint)
-        self._key = key
+        self._key = check_key(key)
         self._keep_alive = keep_alive
         self._connection: _Connection | None = None
 
     def post(self, upload_id: str, body: bytes) -> Answer:
         """Send one upload and say what to do with it. Never raises for what the network or the server does."""
-        import requests
-        import urllib3
-
         try:
             if self._connection is None:
                 self._connection = _Connection(self._url, self._key)
             with self._connection.post(body) as response:
                 content = response.raw.read(ANSWER_BYTES_MAX, decode_content=True)
                 return read_answer(response.status_code, response.headers, content, upload_id)
-        except (requests.RequestException, urllib3.exceptions.HTTPError, OSError) as error:
+        except Exception as error:
+            # Not only what requests documents: a captive portal's headers raise whatever they like within it.
             return Answer(Outcome.KEPT, f"no answer ({type(error).__name__})")
 
     def idle(self) -> None:

@@ -16,6 +16,7 @@ BACKOFF_S = 60.0
 BACKOFF_MAX_S = 6 * 3_600.0
 FLUSH_BACKOFF_S = 0.25
 FLUSH_BACKOFF_MAX_S = 5.0
+FLUSH_MAX_S = 3_600.0
 
 _log = logging.getLogger("dither")
 _jitter = random.SystemRandom()
@@ -30,7 +31,7 @@ class FlushResult:
     waiting: int
     """Reports still on the device: they are sent later, or by the next start."""
     detail: str
-    """Why some wait, or "" when none does."""
+    """Why the last attempt was not accepted, or "" if it was."""
 
 
 class Sender:
@@ -43,7 +44,7 @@ class Sender:
         self.sent = 0
         """Reports that the aggregator has acknowledged."""
         self.detail = ""
-        """What came of the latest attempt."""
+        """Why the latest attempt was not accepted, or "" if it was."""
 
     def attempt(self) -> Outcome | None:
         """Send one upload, act on the answer and return what it was; None when there is nothing to send."""
@@ -51,14 +52,14 @@ class Sender:
         if upload is None:
             return None
         answer = self._transport.post(upload.id, upload.body)
-        self.detail = answer.detail
+        self.detail = "" if answer.outcome is Outcome.ACCEPTED else answer.detail
         if answer.outcome is Outcome.KEPT:
             backoff_s = min(BACKOFF_MAX_S, BACKOFF_S * 2.0 ** min(upload.attempts, 20))
             self._device.plan(self._clock() + answer.retry_after_s + _jitter.uniform(0, backoff_s))
         elif answer.outcome is not Outcome.STOPPED:
-            self._device.settle(upload.id, answer.outcome.value)
-        if answer.outcome is Outcome.ACCEPTED:
-            self.sent += upload.reports - answer.rejected
+            settled = self._device.settle(upload.id, answer.outcome.value)
+            if settled and answer.outcome is Outcome.ACCEPTED:
+                self.sent += upload.reports - answer.rejected
         return answer.outcome
 
 
@@ -72,10 +73,10 @@ class Uploader:
         self._sender = Sender(device, transport, clock)
         self._changed = threading.Condition()
         self._thread: threading.Thread | None = None
-        self._flush_until = 0.0  # time.monotonic
+        self._flushes: list[float] = []  # until when each goes on, by time.monotonic
         self._flush_failures = 0
         self._closed = False
-        self._stopped = ""  # why nothing is sent until the next start
+        self._stopped = False  # by a wrong key: nothing is sent until the next start
 
     def wake(self) -> None:
         """Plan an attempt, if none is planned, and start the thread that makes it."""
@@ -86,17 +87,18 @@ class Uploader:
 
     def flush(self, timeout_s: float) -> FlushResult:
         """Send what waits now; return when all of it is answered for, sending has stopped, or time is up."""
+        timeout_s = min(timeout_s, FLUSH_MAX_S) if timeout_s > 0 else 0.0  # NaN is not above 0 either
+        until = time.monotonic() + timeout_s
         with self._changed:
             sent_before = self._sender.sent
-            self._flush_until = time.monotonic() + timeout_s
+            self._flushes.append(until)
             self._flush_failures = 0
+            if not self._stopped:
+                self._sender.detail = ""
             self._start()
-            self._changed.notify_all()
             self._changed.wait_for(lambda: self._thread is None, timeout_s)
-            self._flush_until = 0.0
-            waiting = self._device.waiting()
-            detail = self._stopped or self._sender.detail if waiting else ""
-            return FlushResult(self._sender.sent - sent_before, waiting, detail)
+            self._flushes.remove(until)
+            return FlushResult(self._sender.sent - sent_before, self._device.waiting(), self._sender.detail)
 
     def close(self) -> None:
         """End the thread and close the device, without waiting for the network.
@@ -111,57 +113,54 @@ class Uploader:
                     self._device.close()
 
     def _start(self) -> None:
+        """Start the thread, or let the one there is look again."""
         if self._thread is None and not self._closed and not self._stopped:
             self._thread = threading.Thread(target=self._run, name="dither-uploader", daemon=True)
             self._thread.start()
+        self._changed.notify_all()
 
     def _run(self) -> None:
         try:
-            while self._wait_until_due() and self._send_one():
-                pass
+            while self._wait_until_due():
+                outcome = self._sender.attempt()
+                if outcome is Outcome.STOPPED:
+                    self._stopped = True
+                    _log.warning("telemetry stopped sending: %s", self._sender.detail)
+                elif outcome is Outcome.KEPT:
+                    self._pause_flush()
         except Exception as error:
-            # The host app must not notice; what waits stays in the file for the next start.
-            self._stop(type(error).__name__)
-        finally:
-            self._transport.idle()
+            # The host app must not notice. What waits stays in the file; the next record or start tries again.
+            self._sender.detail = f"failed ({type(error).__name__})"
+            _log.warning("telemetry could not send: %s", type(error).__name__)
             with self._changed:
-                if self._closed:
-                    self._device.close()
-                self._thread = None
-                self._changed.notify_all()
+                self._end()
 
     def _wait_until_due(self) -> bool:
-        """Wait for the planned moment or a flush; False when there is nothing to wait for."""
+        """Wait for the planned moment or a flush. When there is nothing to wait for, end the thread and return False.
+
+        Both under one lock, so that whoever records meanwhile finds either a thread that looks again or none.
+        """
         with self._changed:
-            while not self._closed:
-                planned = self._device.planned()
+            while not self._closed and not self._stopped and not self._device.rest():
                 if self._flushing():
                     return True
-                if planned is None or not self._device.waiting():
-                    return False
-                wait_s = planned - self._clock()
+                planned = self._device.planned()
+                wait_s = 0.0 if planned is None else planned - self._clock()
                 if wait_s <= 0:
                     return True
-                self._changed.wait(wait_s)
+                self._changed.wait(min(wait_s, SEND_WITHIN_S))
+            self._end()
             return False
 
+    def _end(self) -> None:
+        self._thread = None
+        self._transport.idle()
+        if self._closed:
+            self._device.close()
+        self._changed.notify_all()
+
     def _flushing(self) -> bool:
-        return time.monotonic() < self._flush_until
-
-    def _send_one(self) -> bool:
-        """Send one upload; False when nothing is left to send or sending must stop."""
-        outcome = self._sender.attempt()
-        if outcome is None:
-            self._device.plan(None)
-        if outcome is Outcome.STOPPED:
-            self._stop(self._sender.detail)
-        if outcome is Outcome.KEPT:
-            self._pause_flush()
-        return outcome not in (None, Outcome.STOPPED)
-
-    def _stop(self, why: str) -> None:
-        self._stopped = why
-        _log.warning("telemetry stopped sending: %s", why)
+        return any(time.monotonic() < until for until in self._flushes)
 
     def _pause_flush(self) -> None:
         """In a flush, wait for a short while instead of the planned one."""

@@ -31,7 +31,7 @@ def micro_epsilon(exp_epsilon: Fraction) -> int:
 
 def to_micro(epsilon: Decimal) -> int:
     """Return a stated epsilon, a multiple of 1e-6, as micro-epsilon."""
-    return int(epsilon * MICRO)
+    return int(Fraction(epsilon) * MICRO)
 
 
 def from_micro(micro: int) -> float:

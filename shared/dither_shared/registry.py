@@ -16,7 +16,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Final
 
-from dither_shared.exact import MICRO, to_micro
+from dither_shared.exact import from_micro, to_micro
 from dither_shared.plan import Plan
 from dither_shared.tables import Table, read_metric_name
 
@@ -107,7 +107,7 @@ class Registry:
         """Read a registry from its text. `values_file` is looked for in `folder`."""
         try:
             document = Table(source, "", tomllib.loads(text, parse_float=Decimal))
-        except (tomllib.TOMLDecodeError, RecursionError, ValueError) as error:
+        except (tomllib.TOMLDecodeError, RecursionError, ValueError, ArithmeticError) as error:
             raise Table.refuse(source, f"must be TOML: {error}") from None
         head = document.table("registry")
         app = head.name("app")
@@ -128,11 +128,11 @@ class Registry:
     def _prove_budget(self, source: str) -> None:
         reserved = sum(metric.reservation for metric in self.metrics.values())
         if reserved > to_micro(self.device_epsilon):
-            parts = ", ".join(f"{m.name} {Decimal(m.reservation) / MICRO}" for m in self.metrics.values())
+            parts = ", ".join(f"{metric.name} {from_micro(metric.reservation):g}" for metric in self.metrics.values())
             raise Table.refuse(
                 source,
                 f"registry: device_epsilon must be at least the sum of what the metrics reserve, "
-                f"{Decimal(reserved) / MICRO} (reports x epsilon: {parts}), got {self.device_epsilon}",
+                f"{from_micro(reserved):g} (reports x epsilon: {parts}), got {self.device_epsilon}",
             )
 
     def check_dates(self, today: date, source: str = "metrics.toml") -> None:

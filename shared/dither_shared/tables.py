@@ -6,6 +6,7 @@ import unicodedata
 from collections.abc import Collection, Sequence
 from datetime import date, datetime
 from decimal import Decimal
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from dither_shared.exact import EPSILON_MAX, EPSILON_MIN, MICRO
 
 METRIC_NAME = re.compile(r"[a-z][a-z0-9_]{0,62}")
 
+_SHOWN_MAX = 10**60
 _MISSING = {
     "rev": "the metric's version, 1 for a new one: it tells one meaning of the numbers from the next",
     "kind": '"flag" for yes or no, "choice" for one of several values',
@@ -57,6 +59,8 @@ class Table:
                 shown = "a table"
             case list():
                 shown = f"a list of {len(got)}"
+            case int() if abs(got) > _SHOWN_MAX:
+                shown = "a number of too many digits"
             case _:
                 shown = str(got)
         return self.error(key, f"must be {needed}, got {shown if len(shown) <= 60 else shown[:57] + '...'}")
@@ -108,7 +112,9 @@ class Table:
         if type(value) not in (int, Decimal):
             raise self._needs(key, needed, value)
         epsilon = Decimal(value)
-        if not (epsilon.is_finite() and EPSILON_MIN <= epsilon <= most) or epsilon * MICRO % 1:
+        if not (epsilon.is_finite() and EPSILON_MIN <= epsilon <= most):
+            raise self._needs(key, needed, value)
+        if (Fraction(epsilon) * MICRO).denominator != 1:
             raise self._needs(key, needed, value)
         return epsilon
 

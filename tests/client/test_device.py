@@ -141,10 +141,12 @@ def test_a_clock_set_back_opens_no_period_twice() -> None:
     record(device, asked)
     clock.travel(3)
     assert record(device, asked) is None
-    clock.travel(-2)
+    clock.travel(-1)
     assert record(device, asked) == "answered"
+    clock.travel(-1)
+    assert record(device, asked) == "clock-behind"
     clock.travel(-365)
-    assert record(device, asked) == "answered"
+    assert record(device, asked) == "clock-behind"
 
 
 def test_only_drawn_periods_are_answered_and_not_more_than_reports() -> None:

@@ -116,8 +116,9 @@ def test_a_wrong_key_stops_sending_and_keeps_the_report() -> None:
 def test_a_refused_upload_is_dropped_and_counted() -> None:
     with telemetry(problem(422, "refused"), Reply(body=accepted)) as (device, _):
         device.color.record("red")
-        assert device.flush(5) == dither.FlushResult(0, 0, "")
+        assert device.flush(5) == dither.FlushResult(0, 0, "422 refused")
         assert device.status().counts == {"dropped": 1}
+        assert device.flush(5) == dither.FlushResult(0, 0, "")
 
 
 def test_reports_leave_by_themselves_at_a_random_moment(monkeypatch: pytest.MonkeyPatch) -> None:

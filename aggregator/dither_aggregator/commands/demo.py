@@ -42,7 +42,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--devices", type=_device_count, default=20_000, help="simulated devices (default: %(default)s)"
     )
     parser.add_argument("--port", type=port_number, default=0, help="the page's port (default: any free one)")
-    parser.add_argument("--seed", type=int, help="draw the same true answers again; the noise is never repeatable")
+    parser.add_argument("--seed", type=_seed, help="draw the same true answers again; the noise is never repeatable")
     parser.add_argument("--all", action="store_true", help=f"print every row, not the {TABLE_ROWS} largest")
     parser.add_argument("--exit", action="store_true", help="end after the tables instead of serving the pages")
     parser.add_argument("--json", action="store_true", help="print exactly one JSON document; progress goes to stderr")
@@ -51,6 +51,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def _device_count(text: str) -> int:
     if not (text.isascii() and text.isdigit()) or not 1 <= int(text) <= DEVICES_MAX:
         raise argparse.ArgumentTypeError(f"must be a number from 1 to {DEVICES_MAX}, got {text!r}")
+    return int(text)
+
+
+def _seed(text: str) -> int:
+    if not (text.isascii() and text.isdigit()) or len(text) > 18:
+        raise argparse.ArgumentTypeError(f"must be a number of at most 18 digits, got {text!r}")
     return int(text)
 
 
@@ -112,7 +118,9 @@ def _wait_for_fold(store: Store) -> None:
 
 def _compare(metric: Metric, url: str, answers: Sequence[object]) -> dict[str, Any]:
     """Return what the API says of a metric, beside the truth."""
-    reading = requests.get(f"{url}/v1/metrics/{metric.name}/estimates", timeout=30).json()
+    with requests.Session() as session:
+        session.trust_env = False  # no proxy stands between us and ourselves
+        reading = session.get(f"{url}/v1/metrics/{metric.name}/estimates", timeout=30).json()
     counts = Counter(metric.values[metric.index(answer)] for answer in answers)
     rows = [{"value": row["value"], "truth": counts[row["value"]] / len(answers), **row} for row in reading["rows"]]
     return {

@@ -20,11 +20,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Describe the command line."""
     parser.add_argument("registry", metavar="REGISTRY", type=Path, help="the app's metrics.toml")
     parser.add_argument(
-        "--data", metavar="DIR", type=Path, required=True, help="where reports are kept; made if missing"
+        "--data", metavar="DIR", type=directory, required=True, help="where reports are kept; made if missing"
     )
     parser.add_argument("--host", default="127.0.0.1", help="the address to listen on (default: %(default)s)")
     parser.add_argument("--port", type=port_number, default=8080, help="0 for any free one (default: %(default)s)")
     parser.add_argument("--json", action="store_true", help='print one line {"url": ..., "key": ...} when ready')
+
+
+def directory(text: str) -> Path:
+    """Read a directory's name."""
+    if not text:
+        raise argparse.ArgumentTypeError("must name a directory")
+    return Path(text)
 
 
 def port_number(text: str) -> int:
@@ -61,5 +68,3 @@ def serve(service: Service, host: str, port: int, as_json: bool) -> None:
         server.run()
     except KeyboardInterrupt:
         pass
-    finally:
-        server.stop()

@@ -1,7 +1,7 @@
 """A fleet: many simulated devices, each with its own state, noise and upload over HTTP.
 
 `send` runs devices in this process. `Fleet` runs them in child processes, which read a job from their standard input
-and write their progress to their standard output; a child whose parent is gone finds the pipe closed and ends.
+and write their progress to their standard output; a child whose parent is gone finds its input closed and ends.
 """
 
 import json
@@ -11,7 +11,8 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from queue import SimpleQueue
@@ -96,39 +97,56 @@ class Fleet:
     """
 
     def __init__(self, registry: Path, endpoint: str, key: str, answers: Answers, processes: int) -> None:
-        # In sessions of their own, so that a Ctrl-C reaches the parent alone, which then ends them.
-        self._children = [
-            subprocess.Popen(
-                [sys.executable, "-m", __name__],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                text=True,
-                start_new_session=True,
-            )
-            for _ in range(processes)
-        ]
-        for place, child in enumerate(self._children):
-            part = {metric: list(values[place::processes]) for metric, values in answers.items()}
-            job = {"registry": str(registry), "endpoint": endpoint, "key": key, "answers": part}
-            assert child.stdin
-            child.stdin.write(json.dumps(job))
-            child.stdin.close()
+        common = {"registry": str(registry), "endpoint": endpoint, "key": key}
+        parts = (
+            {metric: list(values[place::processes]) for metric, values in answers.items()} for place in range(processes)
+        )
+        self._jobs = [{**common, "answers": part} for part in parts]
+        self._children: list[subprocess.Popen[str]] = []
+        self._listeners: list[threading.Thread] = []
 
     def __enter__(self) -> "Fleet":
+        try:
+            for job in self._jobs:
+                self._start(job)
+        except BaseException:
+            self.__exit__()
+            raise
         return self
+
+    def _start(self, job: Mapping[str, object]) -> None:
+        # In a session of its own, so that a Ctrl-C reaches the parent alone, which then ends it. Its standard input
+        # stays open for as long as the parent lives.
+        child = subprocess.Popen(
+            [sys.executable, "-m", __name__],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+        )
+        self._children.append(child)
+        assert child.stdin
+        print(json.dumps(job), file=child.stdin, flush=True)
 
     def __exit__(self, *exc_info: object) -> None:
         for child in self._children:
             child.kill()
             child.wait()
+        for listener in self._listeners:
+            listener.join()
+        for child in self._children:
+            assert child.stdin
             assert child.stdout
+            with suppress(BrokenPipeError):  # a job that it never read
+                child.stdin.close()
             child.stdout.close()
 
     def progress(self) -> Iterator[Progress]:
         """Yield the fleet's progress as it changes; end when every child has ended."""
         lines: SimpleQueue[tuple[int, Progress | None]] = SimpleQueue()
         for place in range(len(self._children)):
-            threading.Thread(target=self._listen, args=(place, lines), daemon=True).start()
+            self._listeners.append(threading.Thread(target=self._listen, args=(place, lines), daemon=True))
+            self._listeners[-1].start()
         latest = [Progress(0, 0)] * len(self._children)
         running = len(latest)
         while running:
@@ -149,16 +167,14 @@ class Fleet:
 
 def main() -> None:
     """Run one child's devices."""
-    job = json.load(sys.stdin)
+    job = json.loads(sys.stdin.readline())
+    threading.Thread(target=_end_with_parent, daemon=True).start()
     lock = threading.Lock()
     devices = unsent = 0
     said_at = time.monotonic()
 
     def say() -> None:
-        try:
-            print(json.dumps({"devices": devices, "unsent": unsent}), flush=True)
-        except BrokenPipeError:
-            os._exit(1)  # the parent is gone, and with it the aggregator
+        print(json.dumps({"devices": devices, "unsent": unsent}), flush=True)
 
     def on_device(waiting: int) -> None:
         nonlocal devices, unsent, said_at
@@ -171,6 +187,12 @@ def main() -> None:
 
     send(Registry.load(job["registry"]), job["endpoint"], job["key"], job["answers"], on_device)
     say()
+
+
+def _end_with_parent() -> None:
+    """Wait for the end of standard input: the parent is gone, and with it the aggregator."""
+    sys.stdin.read()
+    os._exit(1)
 
 
 if __name__ == "__main__":

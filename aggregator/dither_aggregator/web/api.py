@@ -71,11 +71,17 @@ def requested(store: Store, metric: str) -> Reading:
     text = request.args.get("epoch")
     if text is None:
         return read(store, stored, next(iter(store.epochs(stored.plan)), store.today()))
+    return read(store, stored, _read_day(text))
+
+
+def _read_day(text: str) -> date:
     try:
-        epoch = date.fromisoformat(text)
+        day = date.fromisoformat(text)
     except ValueError:
-        raise Problem("malformed", f"epoch must be a day such as 2027-06-30, got {text!r}") from None
-    return read(store, stored, epoch)
+        day = None
+    if day is None or day.isoformat() != text:
+        raise Problem("malformed", f"epoch must be a day such as 2027-06-30, got {text!r}")
+    return day
 
 
 def to_csv(reading: Reading) -> str:

@@ -33,7 +33,9 @@ def _respond_http(error: HTTPException) -> Response | HTTPException:
     status = error.code or 500
     if not 400 <= status < 500:
         return error
-    return respond(Problem(_SLUGS.get(status, "malformed"), error.description or error.name))
+    response = respond(Problem(_SLUGS.get(status, "malformed"), error.description or error.name))
+    response.headers.extend((name, value) for name, value in error.get_headers() if name == "Allow")
+    return response
 
 
 def register(app: Flask) -> None:

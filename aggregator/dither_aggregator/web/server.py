@@ -5,12 +5,15 @@ import socket
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from http import HTTPStatus
 from typing import Any
 
 from flask import Flask
 from waitress.channel import HTTPChannel
+from waitress.parser import HTTPRequestParser, ParsingError
 from waitress.server import create_server
 from waitress.task import ErrorTask
+from waitress.wasyncore import close_all
 
 from dither_aggregator.web.problems import CONTENT_TYPE, render
 from dither_shared.errors import ConfigurationError
@@ -26,16 +29,27 @@ DRAINED_BYTES_MAX = 2 * 1024 * 1024
 _SLUGS = {413: "too-large", 431: "headers-too-large"}
 
 
+class _Parser(HTTPRequestParser):
+    def parse_header(self, header_plus: bytes) -> None:
+        """Refuse what is not a URL as what is not HTTP is refused."""
+        try:
+            super().parse_header(header_plus)
+        except ValueError:
+            raise ParsingError("the request's target is not a URL") from None
+
+
 class _ProblemTask(ErrorTask):
-    """Answers a request that waitress could not read."""
+    """Answers a request that waitress could not read, or that failed within the application."""
 
     def execute(self) -> None:
-        """Write a problem document in place of waitress's plain text."""
+        """Write a problem document in place of waitress's plain text. An error of ours is no fault of the upload's."""
         request: Any = self.request  # a parser, which waitress's stubs take for a request
         error = request.error
-        problem = Problem(_SLUGS.get(error.code, "malformed"), f"{error.reason}: {error.body}")
+        slug = "unavailable" if error.code == 500 else _SLUGS.get(error.code, "malformed")
+        detail = "the request failed" if slug == "unavailable" else f"{error.reason}: {error.body}"
+        problem = Problem(slug, detail)
         body = render(problem)
-        self.status = f"{problem.status} {error.reason}"
+        self.status = f"{problem.status} {HTTPStatus(problem.status).phrase}"
         self.response_headers = [*self.response_headers, ("Content-Type", CONTENT_TYPE)]
         self.set_close_on_finish()
         self.content_length = len(body)
@@ -43,6 +57,7 @@ class _ProblemTask(ErrorTask):
 
 
 class _Channel(HTTPChannel):
+    parser_class = _Parser
     error_task_class = _ProblemTask
 
 
@@ -52,8 +67,10 @@ class HttpServer:
     def __init__(self, app: Flask, host: str, port: int) -> None:
         listener = _listen(host, port)
         self.url = _url(*listener.getsockname()[:2])
+        self._dispatchers: dict[int, Any] = {}
         server: Any = create_server(
             app,
+            map=self._dispatchers,
             sockets=[listener],
             threads=THREADS,
             connection_limit=CONNECTIONS_MAX,
@@ -67,12 +84,17 @@ class HttpServer:
 
     def run(self) -> None:
         """Answer requests until KeyboardInterrupt or `stop`; the requests that have begun are finished."""
-        self._server.run()
+        try:
+            self._server.run()
+        finally:
+            self._server.task_dispatcher.shutdown()
+            close_all(self._dispatchers)
 
     def stop(self) -> None:
-        """Finish the requests that have begun and stop listening. From any thread."""
+        """End `run`, from any other thread, after the requests that have begun."""
         self._server.task_dispatcher.shutdown()
-        self._server.close()
+        # Within the loop: closing its descriptors from outside would pull them from under its select.
+        self._server.trigger.pull_trigger(lambda: close_all(self._dispatchers))
 
     @contextmanager
     def in_background(self) -> Iterator[None]:
@@ -90,8 +112,9 @@ def _listen(host: str, port: int) -> socket.socket:
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
         listener = socket.socket(family, kind, protocol)
-    except OSError as error:
-        raise ConfigurationError(f"cannot listen on {host}: {error.strerror}") from None
+    except (OSError, UnicodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "not a host's name"
+        raise ConfigurationError(f"cannot listen on {host}: {reason}") from None
     try:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind(address)
