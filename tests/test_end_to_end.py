@@ -137,13 +137,31 @@ def _wait_until(condition: Callable[[], object], timeout_s: float = 60) -> None:
         time.sleep(0.01)
 
 
-def test_an_interrupted_demo_leaves_nothing_behind(tmp_path: Path) -> None:
+def test_the_fleet_of_a_killed_demo_ends_too(tmp_path: Path) -> None:
     process = start("demo", "--devices", 100_000, TMPDIR=str(tmp_path))
-    _wait_until(lambda: list(tmp_path.glob("dither-demo-*/data/store.sqlite3")))
-    children = Path(f"/proc/{process.pid}/task/{process.pid}/children")
+    fleet = _fleet_of(process.pid)
+    process.kill()
+    process.communicate()
+    _wait_until(lambda: not any(map(_is_running, fleet)))
+
+
+def _is_running(pid: int) -> bool:
+    """Tell whether a process does anything: one that nobody has waited for yet still has a number, but no command."""
+    command = Path(f"/proc/{pid}/cmdline")
+    return command.exists() and command.read_bytes() != b""
+
+
+def _fleet_of(pid: int) -> list[int]:
+    """Return the process ids of a demo's children, once they are at work."""
+    children = Path(f"/proc/{pid}/task/{pid}/children")
     _wait_until(children.read_text)
     time.sleep(1)
-    fleet = [int(pid) for pid in children.read_text().split()]
+    return [int(child) for child in children.read_text().split()]
+
+
+def test_an_interrupted_demo_leaves_nothing_behind(tmp_path: Path) -> None:
+    process = start("demo", "--devices", 100_000, TMPDIR=str(tmp_path))
+    fleet = _fleet_of(process.pid)
     process.send_signal(signal.SIGINT)
     out, err = process.communicate(timeout=60)
     assert (process.returncode, out) == (130, "")

@@ -16,9 +16,11 @@ from typing import Any
 import pytest
 import requests
 
+from dither.transport import HttpTransport, Outcome
 from dither_aggregator.service import Service
 from dither_aggregator.store import Store
 from dither_aggregator.web.problems import CONTENT_TYPE
+from dither_aggregator.web.server import HttpServer
 from dither_shared.wire import PATH, encode_upload, new_upload_id
 from tests.support.aggregators import aggregator
 from tests.support.clocks import Clock
@@ -146,6 +148,7 @@ POST = b"POST /v1/reports HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Ty
     ("request_bytes", "status"),
     [
         (b"GARBAGE\r\n\r\n", 400),
+        (b"GET http://[::1/v1/metrics HTTP/1.1\r\nHost: x\r\n\r\n", 400),
         (POST + b"Content-Length: minus\r\n\r\n", 400),
         (POST + b"Content-Length: 5\r\nContent-Length: 6\r\n\r\nhello", 400),
         (POST + b"Transfer-Encoding: gzip\r\n\r\n", 400),
@@ -181,6 +184,8 @@ def test_a_body_without_a_length_is_refused_and_a_chunked_one_taken(client: Clie
         ("GET", "/v1/metrics/dark/estimates?plan=none", 404),
         ("GET", "/v1/metrics/dark/estimates?epoch=yesterday", 400),
         ("GET", "/v1/metrics/dark/estimates?epoch=2026-02-30", 400),
+        ("GET", "/v1/metrics/dark/estimates?epoch=20261120", 400),
+        ("GET", "/v1/metrics/dark/estimates?epoch=2026-W47-5", 400),
         ("GET", "/v1/metrics/dark/estimates?format=xml", 400),
         ("GET", "/metrics/dark?epoch=%00", 400),
         ("GET", "/metrics/%FF%00..%2F", 404),
@@ -190,6 +195,24 @@ def test_a_body_without_a_length_is_refused_and_a_chunked_one_taken(client: Clie
 def test_bad_addresses_are_refused_in_words(client: Client, method: str, path: str, status: int) -> None:
     answer = client.session.request(method, client.url + path, timeout=10)
     assert (answer.status_code, answer.headers["Content-Type"]) == (status, CONTENT_TYPE)
+
+
+def test_a_wrong_method_is_told_the_right_ones(client: Client) -> None:
+    assert "POST" in client.get("/v1/reports").headers["Allow"]
+
+
+def test_a_failure_of_ours_is_no_fault_of_the_uploads() -> None:
+    """What escapes the application would leave as waitress's 500; a device must keep its upload then."""
+
+    def broken(environ: object, start_response: object) -> list[bytes]:
+        raise RuntimeError("a bug")
+
+    server = HttpServer(broken, "127.0.0.1", 0)
+    with server.in_background():
+        transport = HttpTransport(server.url, "k")
+        answer = transport.post("AAECAwQFBgcICQoLDA0ODw", upload([1]))
+        transport.close()
+    assert (answer.outcome, answer.detail) == (Outcome.KEPT, "503 unavailable")
 
 
 def test_estimates_come_as_json_and_csv_with_the_same_numbers(client: Client) -> None:

@@ -2,11 +2,14 @@
 
 import json
 import os
+import shlex
 import signal
 import socket
+import sqlite3
 import subprocess
 import sys
 import time
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -131,9 +134,56 @@ def test_the_ledger_of_no_store_is_refused(tmp_path: Path) -> None:
     assert "file is not a database" in refused("ledger", "--data", tmp_path)
 
 
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("epsilon = 2.0", "epsilon = 1e99999999999999999999"),
+        ("epsilon = 2.0", "epsilon = 1e-99999999999999999999"),
+        ("epsilon = 2.0", "epsilon = 2.00000000000000000000000000000000000001"),
+        ("rev = 1", "rev = 0x" + "F" * 5000),
+        ("rev = 1", "rev = " + "9" * 5000),
+    ],
+    ids=lambda text: text[:20],
+)
+def test_absurd_numbers_are_refused(registry_path: Path, old: str, new: str) -> None:
+    text = registry_path.read_text(encoding="utf-8")
+    registry_path.write_text(text.replace(old, new, 1), encoding="utf-8")
+    assert str(registry_path) in refused("metrics", "check", registry_path)
+
+
+def test_absurd_hosts_and_directories_are_refused(registry_path: Path, tmp_path: Path) -> None:
+    for host in ("a..b", "h" * 300, "none.invalid"):
+        assert "cannot listen on" in refused("serve", registry_path, "--data", tmp_path / "data", "--host", host)
+    assert "must name a directory" in refused("serve", registry_path, "--data", "")
+
+
+def test_a_damaged_store_is_refused(registry_path: Path, tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    with serve(registry_path, data) as served:
+        served.stop()
+    with closing(sqlite3.connect(data / "store.sqlite3")) as db, db:
+        db.execute("UPDATE plan SET document = '{}' WHERE metric = 'dark'")
+    assert "the store's plan 2 is damaged" in refused("ledger", "--data", data)
+    assert "the store's plan 2 is damaged" in refused("serve", registry_path, "--data", data)
+    with closing(sqlite3.connect(data / "store.sqlite3")) as db, db:
+        db.execute("DROP TABLE log")
+        db.execute("UPDATE plan SET document = (SELECT document FROM plan WHERE metric = 'color')")
+    assert "no such table: log" in refused("ledger", "--data", data)
+
+
+@pytest.mark.parametrize("where", ["/dev/full", "closed"])
+def test_output_that_cannot_be_written_is_no_traceback(registry_path: Path, where: str) -> None:
+    redirect = ">&-" if where == "closed" else f">{where}"
+    command = f"{shlex.join(DITHER)} metrics check {shlex.quote(str(registry_path))} {redirect}"
+    done = subprocess.run(command, shell=True, stderr=subprocess.PIPE, text=True, check=False, env=ENVIRONMENT)
+    assert "Traceback" not in done.stderr
+    assert done.returncode == (0 if where == "closed" else 2)
+
+
 def test_the_demo_refuses_impossible_fleets() -> None:
     assert "must be a number from 1 to 2000000, got '0'" in refused("demo", "--devices", 0)
     assert "got 'many'" in refused("demo", "--devices", "many")
+    assert "must be a number of at most 18 digits, got '-1'" in refused("demo", "--seed=-1")
 
 
 @pytest.mark.parametrize("missing", ["numpy", "flask", "waitress"])

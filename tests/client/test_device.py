@@ -14,7 +14,7 @@ from dither.schedule import EPOCH
 from dither_shared.registry import Registry
 from dither_shared.rng import Rng
 from tests.support.clocks import DAY_S, Clock
-from tests.support.registries import registry
+from tests.support.registries import registry, registry_text
 
 EXPIRES = EPOCH.fromordinal(EPOCH.toordinal() + 20_777 + 100)
 
@@ -95,6 +95,104 @@ def test_reports_are_limited_for_life() -> None:
         send(device)
         clock.travel(1)
     assert device.spent()["color"] == asked.metrics["color"].reservation
+
+
+def test_a_waiting_report_counts_against_the_limit() -> None:
+    """The answer of a second day must see the first one's charge, though it is made only then."""
+    clock = Clock()
+    device, asked = make(clock, reports=1)
+    assert record(device, asked) is None
+    clock.travel(1)
+    assert record(device, asked) == "spent"
+    while send(device):
+        pass
+    assert device.spent() == {"color": 2_000_000}
+    assert device.counters() == {"accepted": 1, "spent": 1}
+
+
+def test_a_report_that_no_longer_fits_is_dropped_when_the_upload_is_built(tmp_path: Path) -> None:
+    clock = Clock()
+    device, asked = make(clock, tmp_path, reports=3)
+    for _ in range(2):
+        record(device, asked)
+        send(device)
+        clock.travel(1)
+    record(device, asked)
+    device.close()
+    device, asked = make(clock, tmp_path, reports=2)
+    assert send(device) is None
+    assert device.spent() == {"color": 4_000_000}
+    assert device.counters() == {"accepted": 2, "spent": 1}
+
+
+def test_an_upgrade_draws_only_as_many_periods_as_reports_are_left(tmp_path: Path) -> None:
+    clock = Clock()
+    clock.now -= 250 * DAY_S
+    device, asked = make(clock, tmp_path, reports=4, epsilon="1")
+    for _ in range(3):
+        assert record(device, asked) is None
+        send(device)
+        clock.travel(1)
+    device.close()
+    device, asked = make(clock, tmp_path, reports=4, epsilon="1", schedule="spread")
+    outcomes = []
+    for _ in range(345):
+        outcomes.append(record(device, asked))
+        send(device)
+        clock.travel(1)
+    assert outcomes.count(None) == 1
+    assert set(outcomes) <= {None, "unscheduled"}
+
+
+def test_more_metrics_than_an_upload_takes_go_in_several(many_flags: Registry) -> None:
+    device = Device(many_flags, None, Rng(random.Random(1).getrandbits), Clock())
+    _made.append(device)
+    assert [device.record(metric, True) for metric in many_flags.metrics.values()] == [None] * 120
+    sizes = []
+    while body := send(device):
+        assert isinstance(body["groups"], list)
+        sizes.append(len(body["groups"]))
+    assert sizes == [50, 50, 20]
+    assert sum(device.spent().values()) == 120 * 100_000
+
+
+@pytest.fixture
+def many_flags() -> Registry:
+    text = registry_text(epsilon="0.1", reports=1, expires=EXPIRES)
+    head, _, rest = text.partition("[metric.color]")
+    flag = rest.partition("[metric.dark]")[2]
+    return Registry.parse(head + "".join(f"[metric.flag_{number}]{flag}" for number in range(120)))
+
+
+class Nosy:
+    """An answer that answers another question when asked for its truth."""
+
+    def __init__(self, device: Device, asked: Registry) -> None:
+        self.device, self.asked = device, asked
+
+    def __bool__(self) -> bool:
+        assert record(self.device, self.asked, "color", "blue") is None
+        return True
+
+
+def test_an_answer_that_records_another_does_not_hang() -> None:
+    device, asked = make(Clock())
+    assert record(device, asked, "dark", Nosy(device, asked)) is None
+    assert device.waiting() == 2
+
+
+def test_a_call_from_within_a_call_is_refused_and_not_stuck() -> None:
+    """As a signal handler would make it, in the middle of a transaction of the same thread."""
+    device, asked = make(Clock())
+
+    def interrupting(bits: int) -> int:
+        with pytest.raises(DeviceUnusable, match="from within its own call"):
+            record(device, asked, "color")
+        return random.Random(1).getrandbits(bits)
+
+    device._rng = Rng(interrupting)
+    assert record(device, asked, "dark", True) is None
+    assert device.waiting() == 1
 
 
 def test_nothing_refreshes_a_budget(tmp_path: Path) -> None:

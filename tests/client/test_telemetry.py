@@ -1,4 +1,6 @@
+import decimal
 import logging
+import sqlite3
 import threading
 import time
 from collections.abc import Iterator
@@ -96,6 +98,81 @@ def test_a_flush_ends_when_its_time_is_up() -> None:
         started = time.monotonic()
         assert device.flush(0.3) == dither.FlushResult(0, 1, "502 without an answer of ours")
         assert time.monotonic() - started < 3
+
+
+@pytest.mark.parametrize("timeout", [float("nan"), -1.0, 0.0])
+def test_a_flush_without_time_returns_at_once(timeout: float) -> None:
+    with telemetry(Reply(502, b"")) as (device, _):
+        device.color.record("red")
+        assert device.flush(timeout).waiting == 1
+
+
+def test_a_flush_may_be_given_all_the_time_there_is() -> None:
+    with telemetry() as (device, _):
+        device.color.record("red")
+        assert device.flush(float("inf")).sent == 1
+
+
+def test_flushes_at_the_same_time_do_not_end_each_other() -> None:
+    with telemetry(Reply(502, b""), Reply(502, b""), Reply(502, b""), Reply(502, b""), Reply(body=accepted)) as (
+        device,
+        _,
+    ):
+        device.color.record("red")
+        short = threading.Thread(target=device.flush, args=(0.01,))
+        short.start()
+        assert device.flush(30).waiting == 0
+        short.join()
+
+
+def test_a_passing_fault_does_not_stop_sending_for_good(monkeypatch: pytest.MonkeyPatch) -> None:
+    def locked(*_: object) -> None:
+        raise sqlite3.OperationalError("database is locked")
+
+    with telemetry() as (device, _):
+        device.color.record("red")
+        with monkeypatch.context() as patched:
+            patched.setattr("dither.device.Device.next_upload", locked)
+            assert device.flush(5) == dither.FlushResult(0, 1, "failed (OperationalError)")
+        assert device.flush(5) == dither.FlushResult(1, 0, "")
+
+
+def test_a_record_while_the_thread_ends_is_not_forgotten() -> None:
+    """Many short lives of the thread: after each flush nothing may wait without a thread and a plan."""
+    with telemetry(reports=10_000, epsilon="0.01", device_epsilon="500") as (device, _):
+        recorder = threading.Thread(target=lambda: [device.dark.record(True) for _ in range(300)])
+        recorder.start()
+        for _ in range(100):
+            device.color.record("red")
+            device.flush(5)
+        recorder.join()
+        device.flush(5)
+        assert device.status().waiting == 0
+
+
+def test_a_host_with_few_decimal_digits_is_no_trouble() -> None:
+    with decimal.localcontext(prec=2):
+        asked = registry(epsilon="1.234567", reports=2)
+        assert asked.metrics["dark"].reservation == 2 * 1_234_567
+
+
+@pytest.mark.parametrize("folder", ["a\0b", "/proc/none/such"])
+def test_a_folder_that_cannot_be_is_no_trouble(folder: str) -> None:
+    device = dither.start(registry(), endpoint="https://example.org", key="k", data_dir=folder, consent=True)
+    device.color.record("red")
+    assert "cannot be used" in device.status().silent
+    device.close()
+
+
+def test_without_a_home_directory_telemetry_is_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_home() -> Path:
+        raise RuntimeError("Could not determine home directory.")
+
+    monkeypatch.delenv("XDG_DATA_HOME", raising=False)
+    monkeypatch.setattr(Path, "home", no_home)
+    device = dither.start(registry(), endpoint="https://example.org", key="k", consent=True)
+    assert device.status().silent == "Could not determine home directory."
+    device.close()
 
 
 def test_a_flush_of_nothing_returns_at_once() -> None:

@@ -107,6 +107,10 @@ def test_https_and_loopback_are_accepted(endpoint: str) -> None:
         ("https://example.org:99999", "must be like"),
         ("http://[::1", "must be like"),
         ("", "must be like"),
+        ("https://example.org/?", "must be like"),
+        ("https://:p@example.org", "must be like"),
+        (None, "must be like"),
+        (5, "must be like"),
     ],
 )
 def test_other_endpoints_are_refused(endpoint: str, message: str) -> None:
@@ -141,6 +145,18 @@ def test_headers_are_constant_and_carry_the_key() -> None:
 def test_a_redirect_is_not_followed() -> None:
     answer, paths, _ = post(Reply(307, b"", {"Location": "/elsewhere"}), Reply(body=accepted))
     assert (answer.outcome, paths) == (Outcome.KEPT, ["/v1/reports"])
+
+
+@pytest.mark.parametrize("location", ["\xff\xfe://[", "http://[", "\x00", ""])
+def test_a_redirect_to_nowhere_keeps_it(location: str) -> None:
+    answer, paths, _ = post(Reply(301, b"", {"Location": location}))
+    assert (answer.outcome, len(paths)) == (Outcome.KEPT, 1)
+
+
+@pytest.mark.parametrize("key", ["", "a b", "a\nb", "\u20ac", None, b"k"])
+def test_a_key_that_no_header_can_carry_is_refused(key: str) -> None:
+    with pytest.raises(ConfigurationError, match="key must be the one that the aggregator printed"):
+        HttpTransport("https://example.org", key)
 
 
 def test_cookies_are_not_kept() -> None:

@@ -3,12 +3,11 @@
 import ipaddress
 import socket
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from http import HTTPStatus
 from typing import Any
 
-from flask import Flask
 from waitress.channel import HTTPChannel
 from waitress.parser import HTTPRequestParser, ParsingError
 from waitress.server import create_server
@@ -64,7 +63,7 @@ class _Channel(HTTPChannel):
 class HttpServer:
     """A listening server. Raises ConfigurationError when the address cannot be had; port 0 is any free one."""
 
-    def __init__(self, app: Flask, host: str, port: int) -> None:
+    def __init__(self, app: Callable[..., Any], host: str, port: int) -> None:
         listener = _listen(host, port)
         self.url = _url(*listener.getsockname()[:2])
         self._dispatchers: dict[int, Any] = {}
