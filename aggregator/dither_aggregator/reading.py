@@ -4,7 +4,8 @@ from dataclasses import dataclass
 from datetime import date
 
 from dither_aggregator.estimate import Estimates, estimate_shares
-from dither_aggregator.store import Store, StoredPlan
+from dither_aggregator.records import StoredPlan
+from dither_aggregator.store import Store
 
 
 @dataclass(frozen=True)

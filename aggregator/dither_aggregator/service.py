@@ -8,7 +8,8 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeoutError
 
-from dither_aggregator.store import Receipt, Store, StoreError
+from dither_aggregator.records import Receipt, StoreError
+from dither_aggregator.store import Store
 from dither_shared.wire import Problem, Upload
 
 COMMIT_UPLOADS_MAX = 256

@@ -12,7 +12,8 @@ import numpy as np
 import pytest
 
 from dither_aggregator import store as store_module
-from dither_aggregator.store import FILE_NAME, Receipt, Store, StoreError, exclusive
+from dither_aggregator.records import Receipt, StoreError
+from dither_aggregator.store import FILE_NAME, Store, exclusive
 from dither_shared.plan import Plan
 from dither_shared.registry import Registry
 from dither_shared.wire import GroupRefused, Problem, encode_upload, new_upload_id, parse_upload

@@ -5,7 +5,8 @@ import json
 from contextlib import closing
 from pathlib import Path
 
-from dither_aggregator.store import LedgerRow, Store
+from dither_aggregator.records import LedgerRow
+from dither_aggregator.store import Store
 
 EXAMPLE = "dither ledger --data /var/lib/dither"
 COLUMNS = ("accepted", "folded", "pending", "quarantined")

@@ -7,8 +7,9 @@ from datetime import date
 from flask import Flask, Response, jsonify, request
 
 from dither_aggregator.reading import Reading, read
+from dither_aggregator.records import StoredPlan
 from dither_aggregator.service import Service
-from dither_aggregator.store import Store, StoredPlan
+from dither_aggregator.store import Store
 from dither_shared.wire import Problem
 
 
