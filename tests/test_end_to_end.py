@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 import requests
 
+from dither_aggregator.commands.demo import _verdict
 from dither_aggregator.simulate.fleet import send
 from dither_aggregator.simulate.population import browsers
 from dither_shared.registry import Registry
@@ -26,7 +27,7 @@ pytestmark = pytest.mark.slow
 
 
 def test_the_demo_finds_the_truth() -> None:
-    """3,000 devices: of 266 intervals of 95 %, fewer than 90 % hold in one run of 10,000 (binomial)."""
+    """Of 266 intervals of 94.5 %, as they are for 3,000 devices, fewer than 226 hold in 3 of 10^9 runs (binomial)."""
     done = dither("demo", "--devices", 3_000, "--seed", 1, "--exit", "--json", timeout_s=280)
     assert done.returncode == 0, done.stderr
     assert "3,000 of 3,000 devices" in done.stderr
@@ -40,7 +41,7 @@ def test_the_demo_finds_the_truth() -> None:
     rows = [row for metric in document["metrics"] for row in metric["rows"]]
     held = sum(row["lower"] <= row["truth"] <= row["upper"] for row in rows)
     assert len(rows) == 266
-    assert held >= 0.9 * len(rows)
+    assert held >= 226
     assert sum(m["coverage"] * len(m["rows"]) for m in document["metrics"]) == pytest.approx(held)
     for metric in document["metrics"]:
         assert sum(row["truth"] for row in metric["rows"]) == pytest.approx(1)
@@ -48,6 +49,21 @@ def test_the_demo_finds_the_truth() -> None:
     top = max(document["metrics"][0]["rows"], key=lambda row: row["truth"])
     assert top["value"] == "Chrome for Android 157"
     assert top["std_error"] == pytest.approx(0.0197, rel=0.05)
+
+
+def document(held: float, folded: int = 200) -> dict[str, object]:
+    rows = [{"truth": 0.5, "lower": 0.4, "upper": 0.6 if place < 100 * held else 0.49} for place in range(100)]
+    return {
+        "devices": 100,
+        "ledger": {"accepted": 200, "folded": folded, "pending": 200 - folded, "quarantined": 0},
+        "metrics": [{"n": 100, "rows": rows}, {"n": 100, "rows": rows}],
+    }
+
+
+def test_the_demo_finds_it_when_too_few_intervals_hold_or_reports_are_missing() -> None:
+    assert _verdict(document(held=0.95)) == 0
+    assert _verdict(document(held=0.8)) == 1
+    assert _verdict(document(held=0.95, folded=199)) == 1
 
 
 def test_the_demo_prints_its_tables_and_serves_until_interrupted() -> None:

@@ -129,7 +129,7 @@ def test_planted_bugs_are_caught(bug: type[PureMechanism]) -> None:
 
 @pytest.mark.parametrize("kind", MECHANISMS.values(), ids=lambda kind: kind.name)
 def test_the_sampler_follows_its_law_with_real_coins(kind: type[PureMechanism]) -> None:
-    """Seeded, 20,000 draws for each of 4 answers: no count 5 sigma from its law (over seeds: 1e-5 of false alarm)."""
+    """Seeded, 20,000 draws for each of 4 answers: no count 5 sigma from its law (over seeds, a false alarm of 4e-5)."""
     mechanism = kind.for_epsilon(4, Decimal(1))
     rng, runs = Rng(random.Random(7).getrandbits), 20_000
     assert _farthest(mechanism, rng, runs) < 5
