@@ -128,6 +128,14 @@ def test_serve_announces_itself_in_words_and_stops_cleanly(
     assert time.monotonic() - started < 10
 
 
+def test_serve_warns_when_others_can_reach_it(registry_path: Path, tmp_path: Path) -> None:
+    with serve(registry_path, tmp_path / "data", "--port", 0, "--host", "0.0.0.0") as served:
+        assert served.url.startswith("http://127.0.0.1:")
+        assert served.stop() == (
+            "0.0.0.0 can be reached from elsewhere: pages and estimates need no key, devices need TLS\n"
+        )
+
+
 def test_the_ledger_of_no_store_is_refused(tmp_path: Path) -> None:
     assert "holds no store; `dither serve REGISTRY --data" in refused("ledger", "--data", tmp_path)
     (tmp_path / "store.sqlite3").write_bytes(b"garbage" * 1000)

@@ -4,6 +4,7 @@ import argparse
 import json
 import logging
 import signal
+import sys
 from contextlib import closing
 from pathlib import Path
 
@@ -58,6 +59,10 @@ def serve(service: Service, host: str, port: int, as_json: bool) -> None:
     server = HttpServer(create_app(service), host, port)
     # waitress ends on KeyboardInterrupt, after the requests that it is answering.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
+    if server.reachable_from_elsewhere:
+        print(
+            f"{host} can be reached from elsewhere: pages and estimates need no key, devices need TLS", file=sys.stderr
+        )
     try:
         if as_json:
             print(json.dumps({"url": server.url, "key": service.store.key}), flush=True)

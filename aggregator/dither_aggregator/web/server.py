@@ -65,7 +65,9 @@ class HttpServer:
 
     def __init__(self, app: Callable[..., Any], host: str, port: int) -> None:
         listener = _listen(host, port)
-        self.url = _url(*listener.getsockname()[:2])
+        host, port = listener.getsockname()[:2]
+        self.url = _url(host, port)
+        self.reachable_from_elsewhere = not ipaddress.ip_address(host).is_loopback
         self._dispatchers: dict[int, Any] = {}
         server: Any = create_server(
             app,

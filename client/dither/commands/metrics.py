@@ -13,7 +13,10 @@ EXAMPLE = "dither metrics check metrics.toml"
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Describe the command line."""
     actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
-    check = actions.add_parser("check", help="refuse a registry that cannot be used, or that exceeds device_epsilon")
+    summary = "refuse a registry that cannot be used, or that exceeds device_epsilon"
+    check = actions.add_parser(
+        "check", help=summary, description=summary.capitalize() + ".", epilog=f"example: {EXAMPLE}"
+    )
     check.add_argument("registry", metavar="REGISTRY", type=Path, help="the app's metrics.toml")
     check.add_argument("--json", action="store_true", help="print one JSON document")
 
