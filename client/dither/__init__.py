@@ -5,7 +5,6 @@ explains what a device keeps, sends and never says.
 """
 
 import logging
-from importlib.metadata import version
 
 from dither.telemetry import Choice, Flag, Status, Telemetry, start
 from dither.uploader import FlushResult
@@ -25,6 +24,15 @@ __all__ = [
     "Telemetry",
     "start",
 ]
-__version__ = version("dither")
 
 logging.getLogger("dither").addHandler(logging.NullHandler())
+
+
+def __getattr__(name: str) -> str:
+    if (
+        name == "__version__"
+    ):  # looked up when asked for: reading the distribution's metadata takes longer than the rest
+        from importlib.metadata import version
+
+        return version("dither")
+    raise AttributeError(f"module 'dither' has no attribute {name!r}")

@@ -9,15 +9,19 @@ import sqlite3
 import subprocess
 import sys
 import time
+import tomllib
 from contextlib import closing
 from pathlib import Path
 
 import pytest
 
+import dither as sdk
 from dither.cli import COMMANDS
 from dither_shared.registry import utc_today
 from tests.support.aggregators import DITHER, ENVIRONMENT, dither, serve, start
 from tests.support.registries import registry_text
+
+ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture
@@ -45,7 +49,10 @@ def test_help_names_every_command_and_shows_examples() -> None:
 
 
 def test_the_version_is_the_distributions() -> None:
-    assert dither("--version").stdout.startswith("dither 0.")
+    assert dither("--version").stdout == f"dither {sdk.__version__}\n"
+    assert sdk.__version__ == tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["version"]
+    with pytest.raises(AttributeError, match="no attribute 'versions'"):
+        _ = sdk.versions
 
 
 def test_a_command_is_needed() -> None:
