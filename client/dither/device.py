@@ -130,7 +130,8 @@ class Device:
         """
         value = metric.index(answer)  # before the lock: an answer's own methods may do anything, recording included
         with self._transaction():
-            reason = self._silence(metric)
+            today = self._today()
+            reason = self._silence(metric, today)
             if reason:
                 self._count(reason)
                 return reason
@@ -142,19 +143,19 @@ class Device:
             )
             self._db.execute(
                 "UPDATE metric SET next_day = ? WHERE name = ?",
-                (period_start(self._today(), metric.period_days) + metric.period_days, metric.name),
+                (period_start(today, metric.period_days) + metric.period_days, metric.name),
             )
             return None
 
-    def _silence(self, metric: Metric) -> str | None:
-        today = self._today()
+    def _silence(self, metric: Metric, today: int) -> str | None:
         if today > self._clock_day() + 1:
             return "clock-behind"
         if today >= day_number(metric.expires):
             return "expired"
         if today < self._get("first_day") + self._quiet_days:
             return "quiet"
-        if today < self._prepare(metric, today):
+        spent, next_day = self._prepare(metric, today)
+        if today < next_day:
             return "answered"
         if not answers_always(metric) and not self._scheduled(metric, today):
             return "unscheduled"
@@ -162,15 +163,15 @@ class Device:
             self._build()
             if self._slot_full(metric):
                 return "waiting"
-        # Only now, when no report of the metric waits uncharged.
-        return None if self._spent(metric.name) + metric.plan.mechanism.charge <= metric.reservation else "spent"
+            spent = self._spent()[metric.name]  # what waited is charged now
+        return None if spent + metric.plan.mechanism.charge <= metric.reservation else "spent"
 
-    def _prepare(self, metric: Metric, today: int) -> int:
-        """Return the day from which the metric may answer, drawing its periods where its terms are new."""
+    def _prepare(self, metric: Metric, today: int) -> tuple[int, int]:
+        """Return what the metric has spent and the day from which it may answer; draw its periods if terms are new."""
         terms = f"{metric.schedule} {metric.reports} {metric.period_days} {metric.expires}"
         row = self._one("SELECT spent, next_day, terms FROM metric WHERE name = ?", metric.name)
         if row and row[2] == terms:
-            return int(row[1])
+            return row[0], row[1]
         spent, next_day = row[:2] if row else (0, 0)
         self._db.execute("INSERT OR REPLACE INTO metric VALUES (?, ?, ?, ?)", (metric.name, spent, next_day, terms))
         self._db.execute("DELETE FROM schedule WHERE metric = ?", (metric.name,))
@@ -181,11 +182,7 @@ class Device:
             left = max(0, metric.reservation - spent) // metric.plan.mechanism.charge
             days = [day for day in draw_periods(metric, self._rng) if day >= begun][:left]
             self._db.executemany("INSERT INTO schedule VALUES (?, ?)", [(metric.name, day) for day in days])
-        return int(next_day)
-
-    def _spent(self, metric: str) -> int:
-        row = self._one("SELECT spent FROM metric WHERE name = ?", metric)
-        return int(row[0]) if row else 0
+        return spent, next_day
 
     def _slot_full(self, metric: Metric) -> bool:
         return self._one("SELECT 1 FROM slot WHERE metric = ?", metric.name) is not None
@@ -224,11 +221,13 @@ class Device:
         if self._one("SELECT 1 FROM upload"):
             return
         slots = self._db.execute("SELECT metric, plan, charge, report FROM slot LIMIT ?", (GROUPS_MAX,)).fetchall()
+        spent = self._spent()
         groups = []
         for metric, plan, charge, report in slots:
             self._db.execute("DELETE FROM slot WHERE metric = ?", (metric,))
-            if self._affords(metric, charge):
-                self._db.execute("UPDATE metric SET spent = spent + ? WHERE name = ?", (charge, metric))
+            if self._affords(metric, charge, spent):
+                spent[metric] += charge
+                self._db.execute("UPDATE metric SET spent = ? WHERE name = ?", (spent[metric], metric))
                 groups.append((metric, plan, [json.loads(report)]))
             else:
                 self._count("spent")
@@ -239,11 +238,10 @@ class Device:
                 (upload_id, encode_upload(upload_id, groups), len(groups)),
             )
 
-    def _affords(self, metric: str, charge: int) -> bool:
-        (spent,) = self._one("SELECT COALESCE(SUM(spent), 0) FROM metric") or (0,)
+    def _affords(self, metric: str, charge: int, spent: dict[str, int]) -> bool:
         asked = self._registry.metrics.get(metric)
-        within_metric = asked is None or self._spent(metric) + charge <= asked.reservation
-        return within_metric and spent + charge <= to_micro(self._registry.device_epsilon)
+        within_metric = asked is None or spent[metric] + charge <= asked.reservation
+        return within_metric and sum(spent.values()) + charge <= to_micro(self._registry.device_epsilon)
 
     def settle(self, upload_id: str, outcome: str) -> bool:
         """Forget the upload of that id and count its reports under `outcome`; False if another process was first."""
@@ -284,14 +282,18 @@ class Device:
             return self._waiting()
 
     def _waiting(self) -> int:
-        (slots,) = self._one("SELECT COUNT(*) FROM slot") or (0,)
-        (built,) = self._one("SELECT COALESCE(SUM(reports), 0) FROM upload") or (0,)
-        return int(slots + built)
+        (count,) = self._one("SELECT (SELECT COUNT(*) FROM slot) + (SELECT COALESCE(SUM(reports), 0) FROM upload)") or (
+            0,
+        )
+        return int(count)
 
     def spent(self) -> dict[str, int]:
         """Return the micro-epsilon charged so far, by metric."""
         with self._lock:
-            return dict(self._db.execute("SELECT name, spent FROM metric ORDER BY name").fetchall())
+            return self._spent()
+
+    def _spent(self) -> dict[str, int]:
+        return dict(self._db.execute("SELECT name, spent FROM metric ORDER BY name").fetchall())
 
     def counters(self) -> dict[str, int]:
         """Return how many reports were accepted, and how many answers and reports were not sent, by reason."""

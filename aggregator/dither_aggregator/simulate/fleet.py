@@ -68,7 +68,7 @@ def send(
             device = Device(registry, None, Rng(secrets.randbits))
             for metric, answer in zip(metrics, device_answers, strict=True):
                 device.record(metric, answer)
-            _deliver(device, Sender(device, transport))
+            _deliver(Sender(device, transport))
             on_device(device.waiting())
             device.close()
 
@@ -79,12 +79,11 @@ def send(
         worker.join()
 
 
-def _deliver(device: Device, sender: Sender) -> None:
+def _deliver(sender: Sender) -> None:
     """Send until nothing waits, or the aggregator has refused the key or been away for too long."""
     give_up_at = time.monotonic() + DEVICE_TIMEOUT_S
-    while device.waiting() and time.monotonic() < give_up_at:
-        outcome = sender.attempt()
-        if outcome is Outcome.STOPPED:
+    while (outcome := sender.attempt()) is not None:
+        if outcome is Outcome.STOPPED or time.monotonic() > give_up_at:
             return
         if outcome is Outcome.KEPT:
             time.sleep(RETRY_S)

@@ -49,7 +49,8 @@ def precise(share: float, std_error: float) -> str:
 
 def guard(response: Response) -> Response:
     """Let a page load its own style sheet and nothing else, from nowhere else."""
-    response.headers.setdefault("Content-Security-Policy", _POLICY)
-    response.headers.setdefault("X-Content-Type-Options", "nosniff")
-    response.headers.setdefault("Referrer-Policy", "no-referrer")
+    if (response.mimetype or "").startswith(("text/", "image/")):
+        response.headers["Content-Security-Policy"] = _POLICY
+        response.headers["Referrer-Policy"] = "no-referrer"
+    response.headers["X-Content-Type-Options"] = "nosniff"
     return response
