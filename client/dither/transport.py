@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 from urllib.parse import urlsplit
 
 from dither_shared.errors import ConfigurationError
@@ -78,16 +78,31 @@ def is_loopback(host: str) -> bool:
         return host == "localhost"
 
 
+class Transport(Protocol):
+    """What sends an upload: over HTTP, or otherwise in a test."""
+
+    def post(self, upload_id: str, body: bytes) -> Answer:
+        """Send one upload and say what to do with it. Never raises for what the network or the server does."""
+
+    def idle(self) -> None:
+        """Let go of what is only needed while there is something to send."""
+
+
+HEADERS = {
+    "User-Agent": "dither",
+    "Accept": "application/json",
+    "Accept-Encoding": "identity",
+    "Content-Type": "application/json",
+}
+"""The same for every device and upload; beside them go the key and the length."""
+
+
 class HttpTransport:
-    """Posts uploads to one aggregator: constant headers, no cookies, no redirects.
+    """Posts uploads to one aggregator: constant headers, no cookies, no redirects."""
 
-    `keep_alive` keeps the connection for the next device: for simulated fleets, where many share one transport.
-    """
-
-    def __init__(self, endpoint: str, key: str, keep_alive: bool = False) -> None:
+    def __init__(self, endpoint: str, key: str) -> None:
         self._url = check_endpoint(endpoint)
         self._key = check_key(key)
-        self._keep_alive = keep_alive
         self._connection: _Connection | None = None
 
     def post(self, upload_id: str, body: bytes) -> Answer:
@@ -103,12 +118,7 @@ class HttpTransport:
             return Answer(Outcome.KEPT, f"no answer ({type(error).__name__})")
 
     def idle(self) -> None:
-        """Close the connection of a device that has nothing more to send: it may be a day until it has."""
-        if not self._keep_alive:
-            self.close()
-
-    def close(self) -> None:
-        """Close the connection; the next upload opens another."""
+        """Close the connection: it may be a day until there is something to send again."""
         if self._connection is not None:
             self._connection.close()
             self._connection = None
@@ -126,19 +136,13 @@ class _Connection:
         self._session.headers.clear()
         self._session.cookies.set_policy(DefaultCookiePolicy(allowed_domains=[]))
         self._session.trust_env = not is_loopback(urlsplit(url).hostname or "")
-        headers = {
-            "User-Agent": "dither",
-            "Accept": "application/json",
-            "Accept-Encoding": "identity",
-            "Content-Type": "application/json",
-        }
 
         def authorize(request: requests.PreparedRequest) -> requests.PreparedRequest:
             request.headers["Authorization"] = f"Bearer {key}"
             return request
 
         # Given as `auth`, the key also wins over a .netrc entry for the host.
-        self._request = self._session.prepare_request(requests.Request("POST", url, headers, auth=authorize))
+        self._request = self._session.prepare_request(requests.Request("POST", url, HEADERS, auth=authorize))
         self._settings = self._session.merge_environment_settings(url, {}, True, None, None)
 
     def post(self, body: bytes) -> "requests.Response":

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from dither.device import Device
-from dither.transport import HttpTransport, Outcome
+from dither.transport import Outcome, Transport
 
 SEND_WITHIN_S = 3_600.0
 """A report leaves at a random moment of the hour after it was recorded."""
@@ -37,7 +37,7 @@ class FlushResult:
 class Sender:
     """Sends what a device has built, one upload at a time, on the thread that asks."""
 
-    def __init__(self, device: Device, transport: HttpTransport, clock: Callable[[], float] = time.time) -> None:
+    def __init__(self, device: Device, transport: Transport, clock: Callable[[], float] = time.time) -> None:
         self._device = device
         self._transport = transport
         self._clock = clock
@@ -66,7 +66,7 @@ class Sender:
 class Uploader:
     """The thread around a sender: at a planned moment, or at once in a flush."""
 
-    def __init__(self, device: Device, transport: HttpTransport, clock: Callable[[], float] = time.time) -> None:
+    def __init__(self, device: Device, transport: Transport, clock: Callable[[], float] = time.time) -> None:
         self._device = device
         self._transport = transport
         self._clock = clock

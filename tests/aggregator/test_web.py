@@ -211,7 +211,7 @@ def test_a_failure_of_ours_is_no_fault_of_the_uploads() -> None:
     with server.in_background():
         transport = HttpTransport(server.url, "k")
         answer = transport.post("AAECAwQFBgcICQoLDA0ODw", upload([1]))
-        transport.close()
+        transport.idle()
     assert (answer.outcome, answer.detail) == (Outcome.KEPT, "503 unavailable")
 
 

@@ -161,10 +161,10 @@ def test_a_key_that_no_header_can_carry_is_refused(key: str) -> None:
 
 def test_cookies_are_not_kept() -> None:
     with scripted(Reply(body=accepted, headers={"Set-Cookie": "id=1; Path=/"})) as (url, requests):
-        transport = HttpTransport(url, "k", keep_alive=True)
+        transport = HttpTransport(url, "k")
         transport.post(ID, BODY)
         transport.post(ID, BODY)
-        transport.close()
+        transport.idle()
         assert "Cookie" not in requests[1].headers
 
 
