@@ -352,6 +352,23 @@ def test_what_waits_survives_a_restart(tmp_path: Path) -> None:
     device.close()
 
 
+def test_processes_share_one_file_one_budget_and_one_upload(tmp_path: Path) -> None:
+    """Two connections to one file, as two processes have them."""
+    clock = Clock()
+    one, asked = make(clock, tmp_path, seed=1)
+    other, _ = make(clock, tmp_path, seed=2)
+    assert record(one, asked) is None
+    assert record(other, asked) == "answered"
+    first, second = one.next_upload(), other.next_upload()
+    assert first is not None
+    assert second is not None
+    assert (first.id, first.body) == (second.id, second.body)
+    assert other.settle(second.id, "accepted")
+    assert not one.settle(first.id, "accepted")
+    assert one.spent() == other.spent() == {"color": 2_000_000}
+    assert one.counters() == {"accepted": 1, "answered": 1}
+
+
 KILLED = """
 import os, random, signal, sys
 from pathlib import Path
