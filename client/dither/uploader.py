@@ -80,9 +80,8 @@ class Uploader:
 
     def wake(self) -> None:
         """Plan an attempt, if none is planned, and start the thread that makes it."""
-        if self._device.planned() is None:
-            self._device.plan(self._clock() + _jitter.uniform(0, SEND_WITHIN_S))
         with self._changed:
+            self._planned()
             self._start()
 
     def flush(self, timeout_s: float) -> FlushResult:
@@ -144,13 +143,20 @@ class Uploader:
             while not self._closed and not self._stopped and not self._device.rest():
                 if self._flushing():
                     return True
-                planned = self._device.planned()
-                wait_s = 0.0 if planned is None else planned - self._clock()
+                wait_s = self._planned() - self._clock()
                 if wait_s <= 0:
                     return True
                 self._changed.wait(min(wait_s, SEND_WITHIN_S))
             self._end()
             return False
+
+    def _planned(self) -> float:
+        """Return when the next attempt is due: a random moment, chosen now if none is."""
+        planned = self._device.planned()
+        if planned is None:
+            planned = self._clock() + _jitter.uniform(0, SEND_WITHIN_S)
+            self._device.plan(planned)
+        return planned
 
     def _end(self) -> None:
         self._thread = None
