@@ -1,6 +1,7 @@
 """waitress, set up so that whatever it refuses by itself leaves as a problem document too."""
 
 import ipaddress
+import logging
 import socket
 import threading
 from collections.abc import Callable, Iterator
@@ -24,6 +25,9 @@ CONNECTIONS_MAX = 1_000
 HEADER_BYTES_MAX = 16 * 1024
 DRAINED_BYTES_MAX = 2 * 1024 * 1024
 """A body up to here is read and refused in words; a longer one is cut off."""
+
+# A request that waits for a thread is nothing to warn about: it waits for the same commit as those before it.
+logging.getLogger("waitress.queue").setLevel(logging.ERROR)
 
 _SLUGS = {413: "too-large", 431: "headers-too-large"}
 
