@@ -29,9 +29,8 @@ logging.getLogger("dither").addHandler(logging.NullHandler())
 
 
 def __getattr__(name: str) -> str:
-    if (
-        name == "__version__"
-    ):  # looked up when asked for: reading the distribution's metadata takes longer than the rest
+    # The version is looked up when asked for: reading the distribution's metadata would slow every import.
+    if name == "__version__":
         from importlib.metadata import version
 
         return version("dither")

@@ -282,9 +282,8 @@ class Device:
             return self._waiting()
 
     def _waiting(self) -> int:
-        (count,) = self._one("SELECT (SELECT COUNT(*) FROM slot) + (SELECT COALESCE(SUM(reports), 0) FROM upload)") or (
-            0,
-        )
+        both = "SELECT (SELECT COUNT(*) FROM slot) + (SELECT COALESCE(SUM(reports), 0) FROM upload)"
+        (count,) = self._db.execute(both).fetchone()
         return int(count)
 
     def spent(self) -> dict[str, int]:
