@@ -13,7 +13,15 @@ ROOT = Path(__file__).parents[1]
 MAY_IMPORT = {
     "shared/dither_shared": {"dither_shared"},
     "client/dither": {"dither", "dither_shared", "requests", "urllib3"},
-    "aggregator/dither_aggregator": {"dither_aggregator", "dither_shared", "flask", "numpy", "waitress", "werkzeug"},
+    "aggregator/dither_aggregator": {
+        "dither_aggregator",
+        "dither_shared",
+        "flask",
+        "numpy",
+        "scipy",
+        "waitress",
+        "werkzeug",
+    },
     "aggregator/dither_aggregator/simulate": {"dither_aggregator", "dither_shared", "dither", "numpy"},
     # The demo compares what the simulated devices know with what the API says.
     "aggregator/dither_aggregator/commands/demo.py": {"dither_aggregator", "dither_shared", "requests"},
@@ -59,7 +67,7 @@ def loaded(code: str) -> set[str]:
     return {name.split(".")[0] for name in done.stdout.split()}
 
 
-HEAVY = {"numpy", "flask", "waitress", "requests", "urllib3", "dither_aggregator"}
+HEAVY = {"numpy", "scipy", "flask", "waitress", "requests", "urllib3", "dither_aggregator"}
 
 
 def test_importing_and_starting_loads_nothing_heavy() -> None:

@@ -1,24 +1,38 @@
-"""From a tally to estimates: raw, unbiased, never clamped, each with its standard error and interval.
+"""From support counts to estimates: raw, unbiased, never clamped, each with its standard error and interval.
 
-The formulas are those of a pure protocol, `dither_shared.mechanisms.pure`. The standard error is that of these n
-reports: how far the estimate may lie from the share among the devices that reported. What those devices say about
-devices that did not report is another question, whose error is larger.
+The formulas are those of a pure protocol, `dither_shared.mechanisms.pure`. Which error is meant is said:
+
+    reports       how far an estimate may lie from the share among the n devices that reported
+                  variance [ f p (1 - p) + (1 - f) q (1 - q) ] / (n (p - q)^2)
+    population    how far from the share in the population that they are a random sample of
+                  variance r (1 - r) / (n (p - q)^2)  with r = q + f (p - q): the former plus f (1 - f) / n
+
+The share f in them is the estimate, cut to [0, 1]. Intervals are Wald's, estimate +- z standard errors; where a bit
+or symbol is expected fewer than 30 times they are Clopper and Pearson's for C(v) / n, moved to shares by (r - q) /
+(p - q): exact for the population, wider than need be for the reports, whose count varies less than a binomial one
+(Hoeffding 1956). Simultaneous intervals hold all the truths of a metric with the stated confidence (Bonferroni).
 """
 
 from dataclasses import dataclass
-from math import sqrt
 from statistics import NormalDist
+from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
+from scipy.special import betaincinv
 
 from dither_aggregator.fold import Counts
 from dither_shared.mechanisms import PureMechanism
+from dither_shared.precision import noise_floor
 
 Floats = npt.NDArray[np.float64]
+ErrorOf = Literal["reports", "population"]
+Method = Literal["wald", "clopper-pearson"]
 
 CONFIDENCE = 0.95
 Z = NormalDist().inv_cdf((1 + CONFIDENCE) / 2)
+COUNT_MIN = 30
+"""Below so many expected counts of a bit or symbol their law is too skewed for Wald intervals."""
 
 
 @dataclass(frozen=True)
@@ -30,32 +44,49 @@ class Estimates:
     std_error: Floats
     lower: Floats
     upper: Floats
+    method: Method
     noise_floor: float
     """The standard error of a value that nobody has: differences below a few of these are noise."""
 
 
-def estimate_shares(mechanism: PureMechanism, support: Counts, n: int) -> Estimates:
-    """Remove the noise from support counts of n >= 1 reports.
+def estimate_shares(
+    mechanism: PureMechanism,
+    support: Counts,
+    n: int,
+    *,
+    error_of: ErrorOf = "reports",
+    simultaneous: bool = False,
+    method: Method | None = None,
+) -> Estimates:
+    """Remove the noise from support counts, int64[d], of n >= 1 reports.
 
-    The intervals are Wald intervals of 95 %, each on its own. They are of the raw estimate, so they may reach below 0
-    and above 1, as the estimate itself may: cutting it there would bias every sum that is made of it.
+    Intervals are of 95 %, each on its own or, `simultaneous`, all of them together. They are of the raw estimate, so
+    they may reach below 0 and above 1, as the estimate itself may: cutting it there would bias every sum that is made
+    of it. `method` forces one of the two kinds of interval.
     """
     p, q = float(mechanism.p), float(mechanism.q)
     estimate = (support / n - q) / (p - q)
-    share = np.clip(estimate, 0.0, 1.0)
-    variance = (share * p * (1 - p) + (1 - share) * q * (1 - q)) / (n * (p - q) ** 2)
-    std_error = np.sqrt(variance)
-    return Estimates(
-        n=n,
-        estimate=estimate,
-        std_error=std_error,
-        lower=estimate - Z * std_error,
-        upper=estimate + Z * std_error,
-        noise_floor=noise_floor(mechanism, n),
-    )
+    std_error = np.sqrt(variance(mechanism, np.clip(estimate, 0.0, 1.0), n, error_of))
+    alpha = (1 - CONFIDENCE) / (mechanism.d if simultaneous else 1)
+    method = method or ("wald" if n * min(q, 1 - p) >= COUNT_MIN else "clopper-pearson")
+    if method == "wald":
+        z = NormalDist().inv_cdf(1 - alpha / 2) if simultaneous else Z
+        lower, upper = estimate - z * std_error, estimate + z * std_error
+    else:
+        lower, upper = ((rate - q) / (p - q) for rate in clopper_pearson(support, n, alpha))
+    return Estimates(n, estimate, std_error, lower, upper, method, noise_floor(mechanism, n))
 
 
-def noise_floor(mechanism: PureMechanism, n: int) -> float:
-    """Return sqrt(q (1 - q) / n) / (p - q), the standard error of a share of zero."""
+def variance(mechanism: PureMechanism, share: Floats, n: int, error_of: ErrorOf) -> Floats:
+    """Return the variance of the estimates of true shares, each in [0, 1]."""
     p, q = float(mechanism.p), float(mechanism.q)
-    return sqrt(q * (1 - q) / n) / (p - q)
+    of_reports: Floats = (share * p * (1 - p) + (1 - share) * q * (1 - q)) / (n * (p - q) ** 2)
+    return of_reports if error_of == "reports" else of_reports + share * (1 - share) / n
+
+
+def clopper_pearson(counts: Counts, n: int, alpha: float) -> tuple[Floats, Floats]:
+    """Return the ends of the exact intervals of confidence 1 - alpha for the rates behind binomial counts out of n."""
+    none, all_ = counts <= 0, counts >= n
+    lower = betaincinv(np.where(none, 1, counts), n - np.where(none, 1, counts) + 1, alpha / 2)
+    upper = betaincinv(np.where(all_, n - 1, counts) + 1, n - np.where(all_, n - 1, counts), 1 - alpha / 2)
+    return np.where(none, 0.0, lower), np.where(all_, 1.0, upper)

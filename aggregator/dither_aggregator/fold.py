@@ -1,45 +1,102 @@
 """Folding: packed reports in, an integer count vector out. Everything that is counted is counted here.
 
-A count vector has one entry for each symbol or bit of the mechanism's reports. Counts add, so reports may be folded
-in any order and any grouping.
+A count vector has one entry for each symbol, bit or member of the mechanism's reports. Counts add, so reports may be
+folded in any order and any grouping.
 """
-
-from typing import cast
 
 import numpy as np
 import numpy.typing as npt
 
-from dither_shared.reports import ReportShape, Symbols
+from dither_shared.reports import ReportShape, Subsets, Symbols
 
 Counts = npt.NDArray[np.int64]
 
-_BLOCK = 255
-"""Reports whose bits are summed in one byte a bit before the sums are widened."""
+_BYTE_MAX = 255
+"""Rows whose bits can be summed in one byte a bit."""
+_BLOCK_ROWS = 1 << 20
+"""Rows that are added up at once: it bounds the memory, at about twice their size."""
 
 
 def fold(shape: ReportShape, reports: bytes) -> Counts:
-    """Count how often each symbol was sent, or each bit set, in reports packed by `ReportShape.pack`.
+    """Count how often each symbol was sent, each bit set, or each member named, in reports packed back to back.
 
     Returns int64[size]. Raises ValueError when the bytes are not whole, valid reports: a store that hands out such
     bytes is damaged, and a wrong count would be worse than none.
     """
     if len(reports) % shape.width:
         raise ValueError(f"packed reports must be a multiple of {shape.width} bytes, got {len(reports)}")
-    counts = _count_symbols(shape, reports) if isinstance(shape, Symbols) else _count_bits(shape, reports)
+    if isinstance(shape, Symbols):
+        counts = _count_symbols(shape, reports)
+    elif isinstance(shape, Subsets) and shape.listed:
+        counts = _count_symbols(shape.member, reports)
+    else:
+        counts = _count_bits(shape.width, reports)
     if len(counts) > shape.size and counts[shape.size :].any():
         raise ValueError(f"a packed report lies beyond the mechanism's {shape.size} symbols or bits")
+    if isinstance(shape, Subsets) and counts.sum() != len(reports) // shape.width * shape.weight:
+        raise ValueError(f"packed reports must name {shape.weight} values each")
     return counts[: shape.size]
 
 
-def _count_symbols(shape: ReportShape, reports: bytes) -> Counts:
+def _count_symbols(shape: Symbols, reports: bytes) -> Counts:
     symbols = np.frombuffer(reports, dtype=f"<u{shape.width}")
-    return cast("Counts", np.bincount(symbols, minlength=shape.size).astype(np.int64, copy=False))
-
-
-def _count_bits(shape: ReportShape, reports: bytes) -> Counts:
-    rows = np.frombuffer(reports, dtype=np.uint8).reshape(-1, shape.width)
-    counts = np.zeros(shape.width * 8, dtype=np.int64)
-    for start in range(0, len(rows), _BLOCK):
-        bits = np.unpackbits(rows[start : start + _BLOCK], axis=1, bitorder="little")
-        counts += bits.sum(axis=0, dtype=np.uint8)
+    counts: Counts = np.bincount(symbols, minlength=shape.size).astype(np.int64, copy=False)
     return counts
+
+
+def _count_bits(width: int, reports: bytes) -> Counts:
+    rows = np.frombuffer(reports, dtype=np.uint8).reshape(-1, width)
+    if len(rows) <= _BYTE_MAX:
+        return _sum_bytes(rows)
+    counts = np.zeros(8 * width, dtype=np.int64)
+    for start in range(0, len(rows), _BLOCK_ROWS):
+        counts += _positional_popcount(_as_words(rows[start : start + _BLOCK_ROWS]))[: 8 * width]
+    return counts
+
+
+def _as_words(rows: npt.NDArray[np.uint8]) -> npt.NDArray[np.unsignedinteger]:
+    """Return rows of bytes as rows of the widest words, with zeros behind them where they do not fill one."""
+    count, width = rows.shape
+    word = width if width in (1, 2, 4) else 8
+    padding = -width % word
+    if padding:
+        padded = np.zeros((count, width + padding), dtype=np.uint8)
+        padded[:, :width] = rows
+        rows = padded
+    words: npt.NDArray[np.unsignedinteger] = rows.view(f"u{word}")
+    return words
+
+
+def _positional_popcount(rows: npt.NDArray[np.unsignedinteger]) -> Counts:
+    """Count each bit over rows of words, with carry-save adders.
+
+    An adder takes three rows of the same weight to two, their sum bits and, of twice the weight, their carries: five
+    operations on whole words in place of unpacking 64 bits. It is done to thirds of all rows at once, until few enough
+    rows of a weight are left to be unpacked. Harley and Seal's method; Mula, Kurz, Lemire 2018.
+    """
+    counts = np.zeros(rows.shape[1] * rows.itemsize * 8, dtype=np.int64)
+    weight = 0
+    while True:
+        carries = []
+        while len(rows) > _BYTE_MAX:
+            third = len(rows) // 3
+            a, b, c = rows[:third], rows[third : 2 * third], rows[2 * third : 3 * third]
+            carry = a ^ b
+            sums = np.empty((len(rows) - 2 * third, rows.shape[1]), rows.dtype)
+            np.bitwise_xor(carry, c, out=sums[:third])
+            sums[third:] = rows[3 * third :]
+            carry &= c
+            carry |= a & b
+            carries.append(carry)
+            rows = sums
+        counts += _sum_bytes(rows.view(np.uint8)) << weight
+        if not carries:
+            return counts
+        rows = np.concatenate(carries)
+        weight += 1
+
+
+def _sum_bytes(rows: npt.NDArray[np.uint8]) -> Counts:
+    """Count each bit over at most 255 rows of bytes."""
+    ones: Counts = np.unpackbits(rows, axis=1, bitorder="little").sum(axis=0, dtype=np.uint8).astype(np.int64)
+    return ones

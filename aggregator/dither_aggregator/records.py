@@ -21,8 +21,8 @@ class StoredPlan:
     id: int
     plan: Plan
     question: str
-    reports: int
-    """The most reports that one device sends in its life."""
+    reservation: int
+    """The most that the metric may charge one device, ever, in micro-epsilon."""
     expires: date
     current: bool
     """Whether it is what the registry says now."""
@@ -35,7 +35,7 @@ class StoredPlan:
     @property
     def epsilon_lifetime(self) -> float:
         """The privacy loss of all the reports of a device's life."""
-        return from_micro(self.reports * self.plan.mechanism.charge)
+        return from_micro(self.reservation)
 
 
 @dataclass(frozen=True)

@@ -34,7 +34,7 @@ from dither_shared.wire import Group, GroupRefused, Problem, Refusal, Upload
 
 FILE_NAME = "store.sqlite3"
 LOCK_NAME = "lock.sqlite3"
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 DEDUPE = timedelta(days=7)
 """How long an upload's id is remembered. A device gives an upload up a day earlier."""
 GRACE = timedelta(days=7)
@@ -49,7 +49,7 @@ CREATE TABLE plan (
     id INTEGER PRIMARY KEY,
     metric TEXT NOT NULL, digest TEXT NOT NULL, rev INTEGER NOT NULL,
     document TEXT NOT NULL,
-    question TEXT NOT NULL, reports INTEGER NOT NULL, expires TEXT NOT NULL,
+    question TEXT NOT NULL, reservation INTEGER NOT NULL, expires TEXT NOT NULL,
     current INTEGER NOT NULL,  -- 1 for the plan that the registry holds now
     UNIQUE (metric, rev), UNIQUE (metric, digest)
 );
@@ -206,22 +206,22 @@ class Store:
                 f"{plan.digest}); give the changed metric the next rev"
             )
         self._db.execute(
-            "INSERT INTO plan (metric, digest, rev, document, question, reports, expires, current) "
+            "INSERT INTO plan (metric, digest, rev, document, question, reservation, expires, current) "
             "VALUES (?, ?, ?, ?, ?, ?, ?, 1) ON CONFLICT (metric, rev) DO UPDATE SET "
-            "question = excluded.question, reports = excluded.reports, expires = excluded.expires, current = 1",
+            "question = excluded.question, reservation = excluded.reservation, expires = excluded.expires, current = 1",
             (
                 metric.name,
                 plan.digest,
                 metric.rev,
                 canonical_json(plan.to_document()).decode("ascii"),
                 metric.question,
-                metric.reports,
+                metric.reservation,
                 metric.expires.isoformat(),
             ),
         )
 
     def _read_plans(self) -> None:
-        rows = self._db.execute("SELECT id, document, question, reports, expires, current FROM plan ORDER BY id")
+        rows = self._db.execute("SELECT id, document, question, reservation, expires, current FROM plan ORDER BY id")
         stored = [_stored_plan(*row) for row in rows]
         self._plans = {(item.plan.metric, item.plan.digest): item for item in stored}
 
@@ -400,10 +400,10 @@ class Store:
         return int(count)
 
 
-def _stored_plan(id_: int, document: str, question: str, reports: int, expires: str, current: int) -> StoredPlan:
+def _stored_plan(id_: int, document: str, question: str, reservation: int, expires: str, current: int) -> StoredPlan:
     try:
         plan = Plan.from_document(json.loads(document))
-        return StoredPlan(id_, plan, question, reports, date.fromisoformat(expires), bool(current))
+        return StoredPlan(id_, plan, question, reservation, date.fromisoformat(expires), bool(current))
     except (ValueError, KeyError, TypeError) as error:
         raise StoreError(f"the store's plan {id_} is damaged: {error!r}") from None
 

@@ -6,13 +6,14 @@ explains what a device keeps, sends and never says.
 
 import logging
 
-from dither.telemetry import Choice, Flag, Status, Telemetry, start
+from dither.telemetry import Choice, Choices, Flag, Status, Telemetry, start
 from dither.uploader import FlushResult
 from dither_shared.errors import ConfigurationError, DitherError, InvalidParameter, RegistryError
 from dither_shared.registry import Registry
 
 __all__ = [
     "Choice",
+    "Choices",
     "ConfigurationError",
     "DitherError",
     "Flag",

@@ -16,6 +16,7 @@ from dither_shared.errors import DitherError
 # command: (module, what it does). Modules have EXAMPLE, add_arguments(parser) and run(args) -> exit code.
 COMMANDS = {
     "metrics": ("dither.commands.metrics", "check a registry and show what it may cost a device"),
+    "privacy": ("dither.commands.privacy", "show what each metric of a registry promises, and what it can show"),
     "serve": ("dither_aggregator.commands.serve", "take reports, fold them and show estimates"),
     "ledger": ("dither_aggregator.commands.ledger", "show that every accepted report is counted once"),
     "demo": ("dither_aggregator.commands.demo", "watch true frequencies come back out of noisy answers"),
@@ -74,7 +75,7 @@ def _load(command: str, module: str) -> ModuleType:
         return importlib.import_module(module)
     except ModuleNotFoundError as error:
         missing = (error.name or "").split(".")[0]
-        if missing in ("flask", "numpy", "waitress"):
+        if missing in ("flask", "numpy", "scipy", "waitress"):
             raise DitherError(
                 f"`dither {command}` needs {missing}, which comes with the aggregator: pip install 'dither[aggregator]'"
             ) from None

@@ -1,9 +1,9 @@
 """The device: one SQLite file with the budget, the schedule, a slot for each metric and the built upload.
 
 Each call is one transaction, so a device that is killed anywhere is found in a state it was in before or after. What
-is stored is public, random already, or a count: no answer ever reaches the file. Life of a report: `record` puts it
-in its metric's slot; building moves what the slots hold into one upload, charges the budget and freezes the upload's
-bytes and id; `settle` forgets the upload.
+is stored is public, random already, or a count; only of a memoized metric the file tells which listed answers it has
+given, since each costs once. Life of a report: `record` puts it in its metric's slot; building moves what the slots
+hold into one upload, charges the budget and freezes the upload's bytes and id; `settle` forgets the upload.
 """
 
 import json
@@ -21,12 +21,14 @@ from typing import Any
 from dither.schedule import answers_always, day_number, draw_periods, period_start
 from dither_shared.errors import DitherError
 from dither_shared.exact import to_micro
+from dither_shared.mechanisms import Memoized
 from dither_shared.registry import Metric, Registry
-from dither_shared.rng import Rng
+from dither_shared.rng import Rng, keyed_rng
 from dither_shared.wire import GROUPS_MAX, encode_upload, new_upload_id
 
 FILE_NAME = "device.sqlite3"
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
+SECRET_BYTES = 32
 DAY_S = 86_400
 GIVE_UP_S = 6 * DAY_S
 """A sent upload is given up a day before the aggregator forgets its id: a later copy could be counted twice."""
@@ -37,11 +39,16 @@ CREATE TABLE metric (
     name TEXT PRIMARY KEY,
     spent INTEGER NOT NULL,    -- micro-epsilon charged, ever
     next_day INTEGER NOT NULL, -- the first day on which it may answer again
-    terms TEXT NOT NULL        -- what its periods were drawn for
+    terms TEXT NOT NULL,       -- what its periods were drawn for
+    memo_key TEXT NOT NULL,    -- what its memo belongs to, '' for fresh noise
+    reserved INTEGER NOT NULL  -- micro-epsilon that it may charge under these terms
+) WITHOUT ROWID;
+CREATE TABLE class (  -- the answers that a memoized metric has given, by their class
+    metric TEXT, class TEXT, place INTEGER NOT NULL, charged INTEGER NOT NULL DEFAULT 0, PRIMARY KEY (metric, class)
 ) WITHOUT ROWID;
 CREATE TABLE schedule (metric TEXT, day INTEGER, PRIMARY KEY (metric, day)) WITHOUT ROWID;
 CREATE TABLE slot (
-    metric TEXT PRIMARY KEY, plan TEXT NOT NULL, charge INTEGER NOT NULL, report TEXT NOT NULL
+    metric TEXT PRIMARY KEY, plan TEXT NOT NULL, charge INTEGER NOT NULL, class TEXT, report TEXT NOT NULL
 ) WITHOUT ROWID;
 CREATE TABLE upload (
     id TEXT PRIMARY KEY, body BLOB NOT NULL, reports INTEGER NOT NULL,
@@ -128,19 +135,15 @@ class Device:
 
         Whether it does depends on days, periods, slots and budgets; never on the answer.
         """
-        value = metric.index(answer)  # before the lock: an answer's own methods may do anything, recording included
+        # Before the lock: an answer's own methods may do anything, recording included.
+        answer_class = metric.mechanism.class_of(metric.indices(answer))
         with self._transaction():
             today = self._today()
             reason = self._silence(metric, today)
             if reason:
                 self._count(reason)
                 return reason
-            mechanism = metric.plan.mechanism
-            report = mechanism.shape.to_wire(mechanism.randomize(value, self._rng))
-            self._db.execute(
-                "INSERT INTO slot VALUES (?, ?, ?, ?)",
-                (metric.name, metric.plan.digest, mechanism.charge, json.dumps(report)),
-            )
+            self._fill_slot(metric, answer_class)
             self._db.execute(
                 "UPDATE metric SET next_day = ? WHERE name = ?",
                 (period_start(today, metric.period_days) + metric.period_days, metric.name),
@@ -164,22 +167,79 @@ class Device:
             if self._slot_full(metric):
                 return "waiting"
             spent = self._spent()[metric.name]  # what waited is charged now
-        return None if spent + metric.plan.mechanism.charge <= metric.reservation else "spent"
+        # A memo that has begun goes on for nothing; else there must be something left, whatever the answer is.
+        begun = self._one("SELECT 1 FROM class WHERE metric = ?", metric.name)
+        return None if begun or spent + self._first_charge(metric) <= metric.reservation else "spent"
+
+    def _first_charge(self, metric: Metric) -> int:
+        """Return what must be left for a report with fresh noise, or for a memo to begin: all of its answers."""
+        return metric.reservation if metric.memoized else metric.charge
+
+    def _fill_slot(self, metric: Metric, answer_class: int) -> None:
+        mechanism = metric.mechanism
+        charge, key = metric.charge, None
+        if isinstance(mechanism, Memoized):
+            key, charge = self._paid_class(metric, str(answer_class))
+            memo_rng = keyed_rng(self._secret(), f"{metric.plan.memo_key} {key}".encode("ascii"))
+            report = mechanism.repeat(mechanism.permanent.randomize(int(key), memo_rng), self._rng)
+        else:
+            report = mechanism.randomize(answer_class, self._rng)
+        self._db.execute(
+            "INSERT INTO slot VALUES (?, ?, ?, ?, ?)",
+            (metric.name, metric.plan.digest, charge, key, json.dumps(mechanism.shape.to_wire(report))),
+        )
+
+    def _paid_class(self, metric: Metric, key: str) -> tuple[str, int]:
+        """Return the class that a memoized metric answers with, and what its report costs.
+
+        A class that was charged is free. When the last one that may be charged is, any further answer repeats it:
+        silence would say that the answer has changed.
+        """
+        sql = "SELECT class, charged FROM class WHERE metric = ? ORDER BY place"
+        known: dict[str, int] = dict(self._db.execute(sql, (metric.name,)).fetchall())
+        payable = (key in known or len(known) < metric.charges) and (
+            self._spent()[metric.name] + metric.charge <= metric.reservation
+        )
+        charged = [answered for answered, paid in known.items() if paid]
+        if charged and not known.get(key) and not payable:
+            key = charged[-1]
+        if key not in known:
+            self._db.execute("INSERT INTO class VALUES (?, ?, ?, 0)", (metric.name, key, len(known)))
+        return key, 0 if known.get(key) else metric.charge
+
+    def _secret(self) -> bytes:
+        secret: bytes | None = self._get("secret")
+        if secret is None:
+            secret = self._rng.randbits(8 * SECRET_BYTES).to_bytes(SECRET_BYTES, "big")
+            self._set("secret", secret)
+        return secret
 
     def _prepare(self, metric: Metric, today: int) -> tuple[int, int]:
         """Return what the metric has spent and the day from which it may answer; draw its periods if terms are new."""
-        terms = f"{metric.schedule} {metric.reports} {metric.period_days} {metric.expires}"
-        row = self._one("SELECT spent, next_day, terms FROM metric WHERE name = ?", metric.name)
-        if row and row[2] == terms:
+        terms = f"{metric.schedule} {metric.charges} {metric.period_days} {metric.expires}"
+        memo_key, reserved = metric.plan.memo_key, metric.reservation
+        row = self._one("SELECT spent, next_day, terms, memo_key, reserved FROM metric WHERE name = ?", metric.name)
+        if row and row[2:] == (terms, memo_key, reserved):
             return row[0], row[1]
         spent, next_day = row[:2] if row else (0, 0)
-        self._db.execute("INSERT OR REPLACE INTO metric VALUES (?, ?, ?, ?)", (metric.name, spent, next_day, terms))
+        if row and row[3] and row[3] != memo_key:
+            # The memo cannot go on. All that was reserved counts as spent, for what was not would tell how many
+            # answers there were; what waits is part of it.
+            spent = max(spent, row[4])
+            self._db.execute("DELETE FROM class WHERE metric = ?", (metric.name,))
+            self._db.execute("UPDATE slot SET charge = 0, class = NULL WHERE metric = ?", (metric.name,))
+        self._db.execute(
+            "INSERT OR REPLACE INTO metric VALUES (?, ?, ?, ?, ?, ?)",
+            (metric.name, spent, next_day, terms, memo_key, reserved),
+        )
+        if row and row[2] == terms:
+            return spent, next_day
         self._db.execute("DELETE FROM schedule WHERE metric = ?", (metric.name,))
         if not answers_always(metric):
             # Of an upgrade's draw only periods not begun count, today's was decided under the old terms, and of them
             # no more than there are reports left. The draw's order is random, so its first ones are a fair choice.
             begun = period_start(today, metric.period_days) + (1 if row else 0)
-            left = max(0, metric.reservation - spent) // metric.plan.mechanism.charge
+            left = max(0, metric.reservation - spent) // metric.charge
             days = [day for day in draw_periods(metric, self._rng) if day >= begun][:left]
             self._db.executemany("INSERT INTO schedule VALUES (?, ?)", [(metric.name, day) for day in days])
         return spent, next_day
@@ -220,14 +280,16 @@ class Device:
         """
         if self._one("SELECT 1 FROM upload"):
             return
-        slots = self._db.execute("SELECT metric, plan, charge, report FROM slot LIMIT ?", (GROUPS_MAX,)).fetchall()
+        sql = "SELECT metric, plan, charge, class, report FROM slot LIMIT ?"
+        slots = self._db.execute(sql, (GROUPS_MAX,)).fetchall()
         spent = self._spent()
         groups = []
-        for metric, plan, charge, report in slots:
+        for metric, plan, charge, key, report in slots:
             self._db.execute("DELETE FROM slot WHERE metric = ?", (metric,))
             if self._affords(metric, charge, spent):
                 spent[metric] += charge
                 self._db.execute("UPDATE metric SET spent = ? WHERE name = ?", (spent[metric], metric))
+                self._db.execute("UPDATE class SET charged = 1 WHERE metric = ? AND class = ?", (metric, key))
                 groups.append((metric, plan, [json.loads(report)]))
             else:
                 self._count("spent")
@@ -239,6 +301,8 @@ class Device:
             )
 
     def _affords(self, metric: str, charge: int, spent: dict[str, int]) -> bool:
+        if not charge:
+            return True
         asked = self._registry.metrics.get(metric)
         within_metric = asked is None or spent[metric] + charge <= asked.reservation
         return within_metric and sum(spent.values()) + charge <= to_micro(self._registry.device_epsilon)

@@ -25,11 +25,11 @@ def period_start(day: int, period_days: int) -> int:
 
 def answers_always(metric: Metric) -> bool:
     """Tell whether the device answers in each of its periods while it may, with nothing to draw."""
-    return metric.schedule == "early" or metric.reports >= len(_periods(metric))
+    return metric.schedule == "early" or metric.charges >= len(_periods(metric))
 
 
 def draw_periods(metric: Metric, rng: Rng) -> list[int]:
-    """Return the first days of `metric.reports` periods of the year before the metric expires, as they were drawn.
+    """Return the first days of `metric.charges` periods of the year before the metric expires, as they were drawn.
 
     The whole year is drawn from, whenever the device came: those before it came are lost, so that a device that has
     been there for a month has answered in as many of its days as one that has been there for a year. Nothing drawn
@@ -37,7 +37,7 @@ def draw_periods(metric: Metric, rng: Rng) -> list[int]:
     """
     candidates = _periods(metric)
     drawn = []
-    for _ in range(min(metric.reports, len(candidates))):
+    for _ in range(min(metric.charges, len(candidates))):
         drawn.append(candidates.pop(rng.uniform(len(candidates))))
     return drawn
 

@@ -6,6 +6,7 @@ import secrets
 import sqlite3
 import sys
 from collections import Counter
+from collections.abc import Collection
 from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
@@ -71,7 +72,21 @@ class Choice(Handle):
         self._telemetry._record(self.metric, answer)
 
 
-_HANDLES: dict[str, type[Handle]] = {"flag": Flag, "choice": Choice}
+class Choices(Handle):
+    """Several of the listed values; whatever is not listed is "other".
+
+    Use for a question with several answers at once. Do not use for more ticks than `ticks_max`: of those the first
+    listed count.
+
+        telemetry.languages.record(["Python", "Rust"])
+    """
+
+    def record(self, answer: Collection[str]) -> None:
+        """Randomize the list, tuple or set of answers, and keep the report to send. Never raises."""
+        self._telemetry._record(self.metric, answer)
+
+
+_HANDLES: dict[str, type[Handle]] = {"flag": Flag, "choice": Choice, "choices": Choices}
 
 
 class Telemetry:
@@ -85,7 +100,7 @@ class Telemetry:
         self._handles = {name: _HANDLES[metric.kind](self, metric) for name, metric in registry.metrics.items()}
 
     def __getattr__(self, name: str) -> Any:
-        """Return the handle of a metric: a Flag or a Choice, as its kind says."""
+        """Return the handle of a metric: a Flag, a Choice or Choices, as its kind says."""
         handles = self.__dict__.get("_handles", {})
         if name in handles:
             return handles[name]

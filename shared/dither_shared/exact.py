@@ -6,6 +6,7 @@ Only `decimal` and `fractions`: its results are the same on every machine, which
 
 from decimal import ROUND_CEILING, Context, Decimal
 from fractions import Fraction
+from functools import lru_cache
 
 MICRO = 1_000_000
 """Micro-epsilons in one epsilon: the unit of every charge."""
@@ -17,6 +18,7 @@ _CONTEXT = Context(prec=80)
 _CEILING = Context(prec=80, rounding=ROUND_CEILING)
 
 
+@lru_cache(maxsize=64)
 def exp_below(epsilon: Decimal) -> Fraction:
     """Return a rational below e^epsilon and within 1e-78 of it, relatively."""
     return Fraction(epsilon.exp(_CONTEXT).next_minus(_CONTEXT))

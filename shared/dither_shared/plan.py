@@ -4,16 +4,19 @@ import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from decimal import Decimal
 from functools import cached_property
 from typing import Any
 
-from dither_shared.mechanisms import PureMechanism, choose, from_parameters
+from dither_shared.mechanisms import Memoized, PureMechanism, from_parameters
 
 
 def canonical_json(document: object) -> bytes:
     """Return the one byte string that stands for a document: sorted keys, no spaces, ASCII."""
     return json.dumps(document, sort_keys=True, separators=(",", ":"), ensure_ascii=True).encode("ascii")
+
+
+def _sha256(document: object) -> str:
+    return hashlib.sha256(canonical_json(document)).hexdigest()
 
 
 @dataclass(frozen=True)
@@ -29,23 +32,40 @@ class Plan:
     values: tuple[str, ...]
     mechanism: PureMechanism
 
-    @classmethod
-    def compile(cls, metric: str, rev: int, presence: str, values: tuple[str, ...], epsilon: Decimal) -> "Plan":
-        """Choose the mechanism for these values. The same arguments give the same plan on every machine."""
-        return cls(metric, rev, presence, values, choose(len(values), epsilon))
-
     @cached_property
     def digest(self) -> str:
         """64 bits of SHA-256 as 16 hex digits, over all that decides what a report means but the metric's name."""
-        values = hashlib.sha256(canonical_json(self.values)).hexdigest()
         document = {
             "mechanism": self.mechanism.name,
             "parameters": self.mechanism.parameters(),
             "presence": self.presence,
             "rev": self.rev,
-            "values": values,
+            "values": self._values_digest,
         }
-        return hashlib.sha256(canonical_json(document)).hexdigest()[:16]
+        return _sha256(document)[:16]
+
+    @cached_property
+    def memo_key(self) -> str:
+        """SHA-256, in hex, of what a memo depends on besides the device and the answer; "" where nothing is memoized.
+
+        The metric's name, the integers of the permanent part, the values. So a new rev, or another epsilon of one
+        report, redraws no memo.
+        """
+        if not isinstance(self.mechanism, Memoized):
+            return ""
+        permanent = self.mechanism.permanent
+        return _sha256(
+            {
+                "mechanism": permanent.name,
+                "metric": self.metric,
+                "parameters": permanent.parameters(),
+                "values": self._values_digest,
+            }
+        )
+
+    @cached_property
+    def _values_digest(self) -> str:
+        return _sha256(self.values)
 
     def to_document(self) -> dict[str, object]:
         """Return what `from_document` needs to make this plan again, for a store."""

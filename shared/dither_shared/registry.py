@@ -16,7 +16,9 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Final
 
+from dither_shared.errors import InvalidParameter
 from dither_shared.exact import from_micro, to_micro
+from dither_shared.mechanisms import MECHANISMS, Memoized, PureMechanism, choose
 from dither_shared.plan import Plan
 from dither_shared.tables import Table, read_metric_name
 
@@ -25,6 +27,7 @@ OTHER = "other"
 
 VALUES_MAX = 65_535
 VALUE_CHARACTERS_MAX = 200
+TICKS_MAX = 64
 METRICS_MAX = 1_000
 LIFETIME: Final = timedelta(days=366)
 """The longest way from today to `expires`: one year, leap years included."""
@@ -42,9 +45,11 @@ class Metric:
     kind: str
     question: str
     values: tuple[str, ...]
-    """What an answer can be, in order: a report's value v is `values[v]`. A choice ends with "other"."""
+    """What an answer can hold, in order: value v is `values[v]`. All but a flag's end with "other"."""
+    mechanism: PureMechanism
     epsilon: Decimal
-    reports: int
+    charges: int
+    """The most charges in a device's life: its reports, or, memoized, its different answers."""
     presence: str
     period_days: int
     schedule: str
@@ -55,29 +60,46 @@ class Metric:
     @cached_property
     def plan(self) -> Plan:
         """What the metric compiles to."""
-        return Plan.compile(self.name, self.rev, self.presence, self.values, self.epsilon)
+        return Plan(self.name, self.rev, self.presence, self.values, self.mechanism)
+
+    @property
+    def memoized(self) -> bool:
+        """Whether a repeated answer costs nothing more."""
+        return isinstance(self.mechanism, Memoized)
+
+    @property
+    def charge(self) -> int:
+        """What a report costs, or, memoized, a different answer with all its reports: in micro-epsilon."""
+        return self.mechanism.permanent.charge if isinstance(self.mechanism, Memoized) else self.mechanism.charge
 
     @property
     def reservation(self) -> int:
         """What the metric may charge one device, ever, in micro-epsilon."""
-        return self.reports * self.plan.mechanism.charge
+        return self.charges * self.charge
 
     @cached_property
     def _indices(self) -> dict[str, int]:
         return {value: index for index, value in enumerate(self.values)}
 
-    def index(self, answer: object) -> int:
-        """Return which value an answer of the host app is. Never raises: silence would tell what the answer was.
+    def indices(self, answer: object) -> tuple[int, ...]:
+        """Return which values an answer of the host app holds. Never raises: silence would tell what the answer was.
 
-        A flag takes the answer's truth. In a choice everything that is not listed is "other", wrong types included.
+        A flag takes the answer's truth. A choice takes a text, choices take a list, tuple or set of them, or one text.
+        Everything that is not listed is "other", wrong types included.
         """
         try:
             if self.kind == "flag":
-                return int(bool(answer))
-            return self._indices[answer] if isinstance(answer, str) else self._indices[OTHER]
+                return (int(bool(answer)),)
+            if self.kind == "choices" and isinstance(answer, list | tuple | set | frozenset):
+                return tuple(sorted({self._index(value) for value in answer}))
+            return (self._index(answer),)
         except Exception:
-            # Not listed; or the answer's own __bool__ or __hash__ raised, which may be anything.
-            return self._indices[FLAG_VALUES[0] if self.kind == "flag" else OTHER]
+            # The answer's own __bool__, __hash__ or __iter__ raised, which may be anything.
+            return (self._indices[FLAG_VALUES[0] if self.kind == "flag" else OTHER],)
+
+    def _index(self, value: object) -> int:
+        other = self._indices[OTHER]
+        return self._indices.get(value, other) if isinstance(value, str) else other
 
 
 @dataclass(frozen=True)
@@ -132,7 +154,8 @@ class Registry:
             raise Table.refuse(
                 source,
                 f"registry: device_epsilon must be at least the sum of what the metrics reserve, "
-                f"{from_micro(reserved):g} (reports x epsilon: {parts}), got {self.device_epsilon}",
+                f"{from_micro(reserved):g} (reports x epsilon, or answers x epsilon_permanent: {parts}), "
+                f"got {self.device_epsilon}",
             )
 
     def check_dates(self, today: date, source: str = "metrics.toml") -> None:
@@ -153,24 +176,54 @@ def utc_today() -> date:
 
 def _read_metric(name: str, table: Table, folder: Path | None) -> Metric:
     read_metric_name(table, name, RESERVED_NAMES)
-    kind = table.one_of("kind", ("flag", "choice"))
+    kind = table.one_of("kind", ("flag", "choice", "choices"))
+    values = FLAG_VALUES if kind == "flag" else (*_read_values(table, folder), OTHER)
+    epsilon = table.epsilon("epsilon")
+    memoize = table.boolean("memoize", default=False)
     metric = Metric(
         name=name,
         kind=kind,
         rev=table.integer("rev", 1, 1_000_000),
         question=table.text("question", 300),
-        values=FLAG_VALUES if kind == "flag" else (*_read_values(table, folder), OTHER),
-        epsilon=table.epsilon("epsilon"),
-        reports=table.integer("reports", 1, 10_000),
+        values=values,
+        mechanism=_read_mechanism(table, kind, len(values), epsilon, memoize),
+        epsilon=epsilon,
+        charges=table.integer("answers" if memoize else "reports", 1, 10_000),
         presence=table.one_of("presence", ("public",)),
         period_days=table.days("period"),
-        schedule=table.one_of("schedule", ("spread", "early"), default="spread"),
+        schedule=table.one_of("schedule", ("spread", "early"), default="early" if memoize else "spread"),
         owners=table.texts("owners", 20, 200),
         sensitivity=table.one_of("sensitivity", ("low", "medium", "high")),
         expires=table.day("expires"),
     )
+    if memoize and metric.schedule == "spread":
+        raise table.error("schedule", 'must not be "spread" where answers are memoized: they are asked in every period')
     table.done()
     return metric
+
+
+def _read_mechanism(table: Table, kind: str, d: int, epsilon: Decimal, memoize: bool) -> PureMechanism:
+    """Return the named mechanism, or the automatic choice."""
+    permanent = table.epsilon("epsilon_permanent") if memoize else None
+    if permanent is not None and permanent <= epsilon:
+        raise table.error("epsilon_permanent", f"must be above epsilon, {epsilon}, got {permanent}")
+    for key, why in _FRESH_ONLY.items() if memoize else _MEMOIZED_ONLY.items():
+        if table.has(key):
+            raise table.error(key, why)
+    ticks = table.integer("ticks_max", 2, min(d, TICKS_MAX)) if kind == "choices" else None
+    names = tuple(name for name in MECHANISMS if ticks is None or name in ("oue", "sue"))
+    name = table.one_of("mechanism", names) if table.has("mechanism") else None
+    try:
+        return choose(d, epsilon, ticks=ticks, permanent=permanent, name=name)
+    except InvalidParameter as error:
+        hint = "; ask fewer values, or fresh answers" if memoize else "; leave mechanism out"
+        raise table.error("values", f"are too many: {error}{hint}") from None
+
+
+_FRESH_ONLY = {"reports": "must be left out where answers are memoized: repeating one costs nothing more"}
+_MEMOIZED_ONLY = dict.fromkeys(
+    ("epsilon_permanent", "answers"), "is for memoized answers: add memoize = true and leave reports out"
+)
 
 
 def _read_values(table: Table, folder: Path | None) -> tuple[str, ...]:

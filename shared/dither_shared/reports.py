@@ -1,14 +1,17 @@
-"""The two shapes of a report: a symbol, or a bit string. Each has one form in memory, on the wire and in the log.
+"""The shapes of a report: a symbol, a bit string, a subset. Each has one form in memory, on the wire and in the log.
 
-A report is a non-negative integer everywhere inside dither: the symbol itself, or the bit string with bit v standing
-for value v. Packed, for slots and logs, it is `width` bytes, little-endian. On the wire a symbol is a JSON number
-and a bit string is base64url without padding, of exactly that packed form.
+A report is a non-negative integer everywhere inside dither: the symbol itself; the bit string, with bit v standing
+for value v; the subset, as a bit string or as its members one after another, whichever is shorter. Packed, for slots
+and logs, it is `width` bytes, little-endian. On the wire a symbol is a JSON number and everything else is base64url
+without padding, of exactly that packed form.
 """
 
 import base64
 import binascii
 from abc import ABC, abstractmethod
+from collections.abc import Collection
 from dataclasses import dataclass
+from itertools import pairwise
 
 from dither_shared.errors import DitherError
 
@@ -19,7 +22,7 @@ class BadReport(DitherError, ValueError):
 
 @dataclass(frozen=True)
 class ReportShape(ABC):
-    """The set of possible reports of a mechanism, of `size` symbols or bits."""
+    """The set of possible reports of a mechanism. A tally of them has `size` entries: one for each symbol or bit."""
 
     size: int
 
@@ -73,7 +76,36 @@ class Symbols(ReportShape):
         return value
 
 
-class Bits(ReportShape):
+class _Packed(ReportShape):
+    """A report that travels as the base64url of its packed bytes."""
+
+    def to_wire(self, report: int) -> str:
+        """Return the packed bytes as base64url without padding."""
+        return base64.urlsafe_b64encode(report.to_bytes(self.width, "little")).rstrip(b"=").decode("ascii")
+
+    def from_wire(self, value: object) -> int:
+        """Accept canonical base64url of exactly `width` bytes that hold one of the reports."""
+        if type(value) is not str:
+            raise BadReport(f"a report must be a base64url string, got {type(value).__name__}")
+        length = (self.width * 8 + 5) // 6
+        if len(value) != length:
+            raise BadReport(f"a report must have {length} base64url characters, got {len(value)}")
+        try:
+            packed = base64.b64decode(value + "=" * (-length % 4), altchars=b"-_", validate=True)
+        except (binascii.Error, ValueError):
+            raise BadReport("a report must be base64url without padding") from None
+        report = int.from_bytes(packed, "little")
+        if self.to_wire(report) != value:
+            raise BadReport("a report must be canonical base64url: its spare bits are zero")
+        self.check(report)
+        return report
+
+    @abstractmethod
+    def check(self, report: int) -> None:
+        """Raise BadReport unless these bytes are one of the reports."""
+
+
+class Bits(_Packed):
     """A string of `size` bits, one for each value."""
 
     @property
@@ -86,22 +118,58 @@ class Bits(ReportShape):
         """One bit a value."""
         return self.size
 
-    def to_wire(self, report: int) -> str:
-        """Return the packed bytes as base64url without padding."""
-        return base64.urlsafe_b64encode(report.to_bytes(self.width, "little")).rstrip(b"=").decode("ascii")
-
-    def from_wire(self, value: object) -> int:
-        """Accept canonical base64url of exactly `width` bytes whose spare bits are zero."""
-        if type(value) is not str:
-            raise BadReport(f"a report must be a base64url string, got {type(value).__name__}")
-        length = (self.width * 8 + 5) // 6
-        if len(value) != length:
-            raise BadReport(f"a report must have {length} base64url characters, got {len(value)}")
-        try:
-            packed = base64.b64decode(value + "=" * (-length % 4), altchars=b"-_", validate=True)
-        except (binascii.Error, ValueError):
-            raise BadReport("a report must be base64url without padding") from None
-        report = int.from_bytes(packed, "little")
-        if report >> self.size or self.to_wire(report) != value:
+    def check(self, report: int) -> None:
+        """Refuse bits beyond the last value's."""
+        if report >> self.size:
             raise BadReport(f"a report must have {self.size} bits, with every spare bit zero")
-        return report
+
+
+@dataclass(frozen=True)
+class Subsets(_Packed):
+    """A subset of exactly `weight` of `size` values: a bit string, or the members in order if that is shorter.
+
+    A member is as wide as a symbol: 1, 2 or 4 bytes, so a list of members is read like `weight` reports of one symbol.
+    """
+
+    weight: int
+
+    @property
+    def member(self) -> Symbols:
+        """The shape of one member."""
+        return Symbols(self.size)
+
+    @property
+    def listed(self) -> bool:
+        """Whether a report lists its members."""
+        return self.weight * self.member.width * 8 < self.size
+
+    @property
+    def width(self) -> int:
+        """Whole bytes."""
+        return self.weight * self.member.width if self.listed else (self.size + 7) // 8
+
+    @property
+    def bits(self) -> int:
+        """The bits of the shorter form."""
+        return min(self.size, self.weight * self.member.width * 8)
+
+    def of(self, members: Collection[int]) -> int:
+        """Return the report that is the subset of these different members."""
+        if self.listed:
+            return int.from_bytes(self.member.pack(sorted(members)), "little")
+        return sum(1 << member for member in members)
+
+    def members(self, report: int) -> list[int]:
+        """Return the members of a report, in ascending order where it is valid."""
+        if not self.listed:
+            return [value for value in range(report.bit_length()) if report >> value & 1]
+        width = self.member.width
+        packed = report.to_bytes(self.width, "little")
+        return [int.from_bytes(packed[at : at + width], "little") for at in range(0, len(packed), width)]
+
+    def check(self, report: int) -> None:
+        """Refuse what is not `weight` different values in ascending order."""
+        members = self.members(report)
+        ascending = all(one < other for one, other in pairwise(members))
+        if len(members) != self.weight or not ascending or members[-1] >= self.size:
+            raise BadReport(f"a report must be {self.weight} different values from 0 to {self.size - 1}")

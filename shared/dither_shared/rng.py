@@ -2,9 +2,10 @@
 
 A probability is a threshold T out of `SCALE` = 2^64, so it is known exactly and so is every epsilon computed from
 it. Nothing here knows where random bits come from: the device passes `secrets.randbits`, tests pass a seeded
-generator or one that enumerates every outcome.
+generator or one that enumerates every outcome, and a memo is drawn from the bits of a keyed function.
 """
 
+import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -64,3 +65,25 @@ class Rng:
             drawn = self.randbits(bits)
             if drawn < size:
                 return drawn
+
+
+def keyed_rng(secret: bytes, context: bytes) -> Rng:
+    """Return an Rng whose bits are a function of the context alone, and random to whoever lacks the secret.
+
+    Keyed BLAKE2b (RFC 7693), a pseudorandom function, of the context's digest and a counter. The same context always
+    gives the same bits: this is how a memo is drawn again instead of stored. `secret` is 16 to 64 bytes.
+    """
+    name = hashlib.blake2b(context).digest()
+    unused = b""
+    blocks = 0
+
+    def randbits(count: int) -> int:
+        nonlocal unused, blocks
+        needed = (count + 7) // 8
+        while len(unused) < needed:
+            unused += hashlib.blake2b(name + blocks.to_bytes(8, "big"), key=secret).digest()
+            blocks += 1
+        taken, unused = unused[:needed], unused[needed:]
+        return int.from_bytes(taken, "big") >> (8 * needed - count)
+
+    return Rng(randbits)

@@ -18,10 +18,15 @@ METRIC_NAME = re.compile(r"[a-z][a-z0-9_]{0,62}")
 _SHOWN_MAX = 10**60
 _MISSING = {
     "rev": "the metric's version, 1 for a new one: it tells one meaning of the numbers from the next",
-    "kind": '"flag" for yes or no, "choice" for one of several values',
+    "kind": '"flag" for yes or no, "choice" for one of several values, "choices" for several of them',
+    "ticks_max": "the most values that one answer may hold: each one costs accuracy",
     "question": "what people are asked, in a sentence they can read",
     "epsilon": "the privacy loss of one report: 1 or 2 suit most questions",
-    "reports": "how many reports one device may send in its life: times epsilon, this is its whole privacy loss",
+    "reports": "how many reports one device may send in its life: times epsilon, this is its whole privacy loss; or "
+    "memoize = true, with epsilon_permanent and answers, to repeat one answer for a fixed loss",
+    "epsilon_permanent": "the privacy loss of one memoized answer, however often it is repeated: above epsilon",
+    "answers": "how many different answers one device may give in its life: times epsilon_permanent, this is its whole "
+    "privacy loss; after the last one it repeats that one",
     "presence": '"public" when being asked at all tells nothing about a person',
     "period": 'the time in which a device answers at most once, in whole days: "1d", "7d"',
     "owners": "who answers for the question: a list of addresses",
@@ -103,6 +108,13 @@ class Table:
         value = self._get(key, default)
         if type(value) is not int or not least <= value <= most:
             raise self._needs(key, f"an integer from {least} to {most}", value)
+        return value
+
+    def boolean(self, key: str, default: bool) -> bool:
+        """Return true or false."""
+        value = self._data[key] if self.has(key) else default
+        if type(value) is not bool:
+            raise self._needs(key, "true or false", value)
         return value
 
     def epsilon(self, key: str, most: Decimal = EPSILON_MAX) -> Decimal:

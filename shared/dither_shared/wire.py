@@ -50,6 +50,7 @@ PROBLEMS: dict[str, tuple[int, str]] = {
     "unsupported-media-type": (415, "The body must be application/json, as it is or in gzip"),
     "refused": (422, "Every group was refused"),
     "headers-too-large": (431, "The request's headers are too large"),
+    "bad-tally": (500, "The stored counts are not those of any reports"),
     "unavailable": (503, "The aggregator cannot store reports now; send the same bytes again later"),
 }
 """Every answer that is not a success: the stable end of its `type`, its status, its title."""

@@ -1,68 +1,147 @@
 from decimal import Decimal
-from math import sqrt
+from math import comb, sqrt
 
 import numpy as np
+import numpy.typing as npt
 import pytest
 
-from dither_aggregator.estimate import estimate_shares, noise_floor
-from dither_shared.mechanisms import GRR, MECHANISMS, OUE, PureMechanism
+from dither_aggregator.decode import support_counts
+from dither_aggregator.estimate import Estimates, clopper_pearson, estimate_shares, variance
+from dither_shared.mechanisms import GRR, OUE, PGR, SUE, PureMechanism, SubsetSelection, choose
+from dither_shared.precision import critical_share, detectable_share, noise_floor
+from tests.support.tallies import draw_tally
+
+Floats = npt.NDArray[np.float64]
 
 N = 100_000
-KINDS = pytest.mark.parametrize("kind", MECHANISMS.values(), ids=lambda kind: kind.name)
+NAMES = pytest.mark.parametrize("name", ["grr", "ss", "pgr", "oue", "sue"])
 
 
-def truth(d: int) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
+def truth(d: int) -> Floats:
     weights = 1 / np.arange(1, d + 1) ** 1.1
     weights[-1] = 0  # a value that nobody has
     return np.asarray(weights / weights.sum(), dtype=np.float64)
 
 
-def expected_support(mechanism: PureMechanism, n: int) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
+def expected_support(mechanism: PureMechanism, n: int) -> Floats:
     p, q = float(mechanism.p), float(mechanism.q)
     return n * (truth(mechanism.d) * (p - q) + q)
 
 
-@KINDS
+@NAMES
 @pytest.mark.parametrize("epsilon", ["0.5", "2", "8"])
 @pytest.mark.parametrize("d", [2, 16, 300])
-def test_expected_counts_give_the_truth(kind: type[PureMechanism], d: int, epsilon: str) -> None:
-    mechanism = kind.for_epsilon(d, Decimal(epsilon))
+def test_expected_counts_give_the_truth(name: str, d: int, epsilon: str) -> None:
+    mechanism = choose(d, Decimal(epsilon), name=name)
     estimates = estimate_shares(mechanism, expected_support(mechanism, N), N)  # type: ignore[arg-type]  # not whole
     assert np.allclose(estimates.estimate, truth(d), atol=1e-9)
     assert ((estimates.lower < truth(d)) & (truth(d) < estimates.upper)).all()
 
 
-def draw_tally(
-    mechanism: PureMechanism, counts: np.ndarray[tuple[int], np.dtype[np.int64]], rng: np.random.Generator
-) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
-    """Draw support counts from their exact law, for devices of which counts[v] have the value v."""
-    n, p, q = int(counts.sum()), float(mechanism.p), float(mechanism.q)
-    if isinstance(mechanism, OUE):
-        return rng.binomial(counts, p) + rng.binomial(n - counts, q)
-    tally = np.zeros(mechanism.d, dtype=np.int64)
-    for value, count in enumerate(counts):
-        law = np.full(mechanism.d, q)
-        law[value] = p
-        tally += rng.multinomial(count, law / law.sum())
-    return tally
+@pytest.mark.parametrize(
+    "mechanism",
+    [
+        *(choose(d, Decimal(1), name=name) for name in ("grr", "ss", "oue", "sue") for d in (2, 16)),
+        PGR.for_design(7, 2, 3, Decimal(1)),
+        PGR.for_design(30, 5, 3, Decimal(2)),
+        choose(8, Decimal(1), permanent=Decimal(3)),
+    ],
+    ids=str,
+)
+def test_the_standard_error_and_the_intervals_hold(mechanism: PureMechanism) -> None:
+    """2,000 seeded repetitions of 20,000 answers: bounds of 6 sigma on what they show.
 
-
-@KINDS
-@pytest.mark.parametrize("d", [2, 16])
-def test_the_standard_error_and_the_intervals_hold(kind: type[PureMechanism], d: int) -> None:
-    """2,000 seeded repetitions: the error's spread is the stated one within 8 % (5 sigma of a variance estimate), and
-    intervals hold the truth in 95 % within 2.5 points (5 sigma), for every value, the absent one included."""
-    mechanism = kind.for_epsilon(d, Decimal(1))
+    The error's spread is the stated one within 10 %, its mean is zero, and intervals hold the truth in 95 % within 3
+    points. For every value, the absent one included. Over seeds some 150 values are watched: a false alarm of 1e-6.
+    """
     rng = np.random.default_rng(20261120)
-    counts = np.round(truth(d) * 20_000).astype(np.int64)
+    counts = np.round(truth(mechanism.d) * 20_000).astype(np.int64)
     n = int(counts.sum())
-    runs = [estimate_shares(mechanism, draw_tally(mechanism, counts, rng), n) for _ in range(2_000)]
+    runs = [_estimate(mechanism, counts, rng) for _ in range(2_000)]
     errors = np.array([run.estimate for run in runs]) - counts / n
     stated = np.mean([run.std_error for run in runs], axis=0)
-    assert np.abs(errors.std(axis=0) / stated - 1).max() < 0.08
-    assert np.abs(errors.mean(axis=0) / stated).max() < 5 / sqrt(2_000)
+    assert np.abs(errors.std(axis=0) / stated - 1).max() < 0.1
+    assert np.abs(errors.mean(axis=0) / stated).max() < 6 / sqrt(2_000)
     held = np.mean([(run.lower <= counts / n) & (counts / n <= run.upper) for run in runs], axis=0)
-    assert np.abs(held - 0.95).max() < 0.025
+    assert np.abs(held - 0.95).max() < 0.03
+
+
+def _estimate(mechanism: PureMechanism, counts: npt.NDArray[np.int64], rng: np.random.Generator) -> Estimates:
+    n = int(counts.sum())
+    return estimate_shares(mechanism, support_counts(mechanism, draw_tally(mechanism, counts, rng), n), n)
+
+
+def test_the_population_error_is_that_of_a_random_sample() -> None:
+    """4,000 samples of devices: the spread around the population's share, within 7 % (6 sigma: 1e-8 for 4 values)."""
+    mechanism, rng = GRR.for_epsilon(4, Decimal(3)), np.random.default_rng(3)
+    shares, n = np.array([0.5, 0.3, 0.2, 0.0]), 2_000
+    runs = []
+    for counts in rng.multinomial(n, shares, size=4_000):
+        support = support_counts(mechanism, draw_tally(mechanism, counts, rng), n)
+        runs.append(estimate_shares(mechanism, support, n, error_of="population").estimate)
+    stated = np.sqrt(variance(mechanism, shares, n, "population"))
+    assert np.abs(np.std(runs, axis=0) / stated - 1).max() < 0.07
+    assert stated[0] > 1.2 * np.sqrt(variance(mechanism, shares, n, "reports"))[0]
+
+
+def test_the_population_variance_is_that_of_a_binomial_count() -> None:
+    """r (1 - r) / (n (p - q)^2) = the fixed one + f (1 - f) / n, whatever f is."""
+    for mechanism in (GRR.for_epsilon(9, Decimal(1)), OUE.for_epsilon(9, Decimal(2)), SUE.for_epsilon(9, Decimal(3))):
+        p, q, share = float(mechanism.p), float(mechanism.q), np.linspace(0, 1, 11)
+        rate = q + share * (p - q)
+        binomial = rate * (1 - rate) / (50 * (p - q) ** 2)
+        assert np.allclose(variance(mechanism, share, 50, "population"), binomial, rtol=1e-12)
+
+
+def test_exact_intervals_are_taken_where_counts_are_small() -> None:
+    large, small = OUE.for_epsilon(16, Decimal(1)), GRR.for_epsilon(1000, Decimal(4))
+    assert estimate_shares(large, np.full(16, 300), 1_000).method == "wald"
+    assert estimate_shares(large, np.full(16, 3), 10).method == "clopper-pearson"
+    assert estimate_shares(small, np.full(1000, 10), 10_000).method == "clopper-pearson"
+    assert estimate_shares(GRR.for_epsilon(2, Decimal(6)), np.array([1, 999]), 1_000).method == "clopper-pearson"
+
+
+def test_clopper_pearson_is_the_inversion_of_the_binomial_tails() -> None:
+    counts, n, alpha = np.array([0, 1, 5, 19, 20]), 20, 0.05
+    lower, upper = clopper_pearson(counts, n, alpha)
+    assert lower[0] == 0
+    assert upper[-1] == 1
+    for count, low, high in zip(counts[1:], lower[1:], upper[1:], strict=True):
+        tail = sum(comb(n, k) * low**k * (1 - low) ** (n - k) for k in range(count, n + 1))
+        assert tail == pytest.approx(alpha / 2, rel=1e-9)
+        if count < n:
+            tail = sum(comb(n, k) * high**k * (1 - high) ** (n - k) for k in range(count + 1))
+            assert tail == pytest.approx(alpha / 2, rel=1e-9)
+
+
+@pytest.mark.parametrize("n", [40, 400])
+def test_exact_intervals_hold_at_least_as_often_as_they_say(n: int) -> None:
+    """20,000 seeded repetitions: every value at least 94 % (6 sigma below 95 %)."""
+    mechanism, rng = GRR.for_epsilon(20, Decimal(4)), np.random.default_rng(8)
+    counts = np.array([n // 2, n // 4, n - n // 2 - n // 4, *[0] * 17])
+    held = np.zeros(20)
+    for _ in range(20_000):
+        estimates = estimate_shares(mechanism, draw_tally(mechanism, counts, rng), n)
+        assert estimates.method == "clopper-pearson"
+        held += (estimates.lower <= counts / n) & (counts / n <= estimates.upper)
+    assert (held / 20_000).min() > 0.94
+
+
+def test_simultaneous_intervals_hold_all_at_once() -> None:
+    """1,000 seeded repetitions: all 64 truths within in at least 92.5 % (3.6 sigma below 95 %; Bonferroni has slack),
+    while separate intervals nearly never hold them all."""
+    mechanism, rng = OUE.for_epsilon(64, Decimal(1)), np.random.default_rng(9)
+    counts = np.round(truth(64) * 10_000).astype(np.int64)
+    n = int(counts.sum())
+    together = apart = 0
+    for _ in range(1_000):
+        support = draw_tally(mechanism, counts, rng)
+        for simultaneous in (True, False):
+            run = estimate_shares(mechanism, support, n, simultaneous=simultaneous)
+            held = bool(((run.lower <= counts / n) & (counts / n <= run.upper)).all())
+            together, apart = together + (held and simultaneous), apart + (held and not simultaneous)
+    assert together > 925
+    assert apart < 200
 
 
 def test_a_wrong_p_would_be_caught() -> None:
@@ -85,3 +164,28 @@ def test_the_noise_floor_is_the_error_of_an_absent_value() -> None:
     assert noise_floor(mechanism, 20_000) == pytest.approx(sqrt(4 * np.e**2 / (np.e**2 - 1) ** 2 / 20_000), rel=1e-6)
     absent = estimate_shares(mechanism, np.full(264, round(20_000 * float(mechanism.q))), 20_000)
     assert absent.std_error[0] == pytest.approx(absent.noise_floor, rel=1e-3)
+
+
+@pytest.mark.parametrize(("epsilon", "critical"), [("1", 0.0075), ("2", 0.0033), ("4", 0.00107)])
+def test_the_critical_share_of_a_million_reports(epsilon: str, critical: float) -> None:
+    mechanism = OUE.for_epsilon(1024, Decimal(epsilon))
+    assert critical_share(mechanism, 1_000_000) == pytest.approx(critical, rel=0.01)
+    assert detectable_share(mechanism, 1_000_000) == pytest.approx(1.216 * critical, rel=0.01)
+
+
+def test_noise_passes_the_critical_share_rarely_and_the_detectable_share_mostly_does() -> None:
+    """400 seeded repetitions of two present values, one of the detectable share, and 62 absent ones.
+
+    80 % within 12 points, and at most 5 % with 7 points more: 6 sigma.
+    """
+    mechanism, n, rng = SubsetSelection.for_weight(64, 8, Decimal(2)), 20_000, np.random.default_rng(4)
+    present = round(detectable_share(mechanism, n) * n)
+    counts = np.array([present, n - present, *[0] * 62])
+    critical = critical_share(mechanism, n)
+    runs = []
+    for _ in range(400):
+        support = support_counts(mechanism, draw_tally(mechanism, counts, rng), n)
+        runs.append(estimate_shares(mechanism, support, n).estimate > critical)
+    seen = np.array(runs)
+    assert abs(seen[:, 0].mean() - 0.8) < 0.12
+    assert seen[:, 2:].any(axis=1).mean() < 0.12

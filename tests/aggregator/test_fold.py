@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from dither_aggregator.fold import fold
-from dither_shared.reports import Bits, ReportShape, Symbols
+from dither_shared.reports import Bits, ReportShape, Subsets, Symbols
 
 
 def plain_fold(shape: ReportShape, reports: list[int]) -> list[int]:
@@ -15,27 +15,52 @@ def plain_fold(shape: ReportShape, reports: list[int]) -> list[int]:
     for report in reports:
         if isinstance(shape, Symbols):
             counts[report] += 1
+        elif isinstance(shape, Subsets):
+            for member in shape.members(report):
+                counts[member] += 1
         else:
             for place in range(shape.size):
                 counts[place] += report >> place & 1
     return counts
 
 
-@pytest.mark.parametrize("n", [0, 1, 2, 254, 255, 256, 510, 511, 3_000])
-@pytest.mark.parametrize(
-    "shape", [Bits(2), Bits(8), Bits(9), Bits(130), Symbols(2), Symbols(256), Symbols(257), Symbols(70_000)], ids=str
-)
+SHAPES = [
+    *(Bits(size) for size in (2, 8, 9, 16, 31, 40, 64, 65, 130)),
+    *(Symbols(size) for size in (2, 256, 257, 70_000)),
+    *(Subsets(*shape) for shape in ((9, 4), (128, 2), (40, 12), (600, 3))),
+]
+
+
+def draw_report(shape: ReportShape, rng: random.Random) -> int:
+    if isinstance(shape, Subsets):
+        return shape.of(rng.sample(range(shape.size), shape.weight))
+    return rng.randrange(shape.size if isinstance(shape, Symbols) else 1 << shape.size)
+
+
+@pytest.mark.parametrize("n", [0, 1, 2, 3, 254, 255, 256, 257, 510, 511, 767, 768, 3_000])
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
 def test_the_kernels_equal_the_plain_fold(shape: ReportShape, n: int) -> None:
     rng = random.Random(n)
-    top = shape.size if isinstance(shape, Symbols) else 1 << shape.size
-    reports = [rng.randrange(top) for _ in range(n)]
+    reports = [draw_report(shape, rng) for _ in range(n)]
     counts = fold(shape, shape.pack(reports))
     assert counts.dtype == np.int64
     assert counts.tolist() == plain_fold(shape, reports)
 
 
-def test_a_full_block_of_ones_does_not_overflow() -> None:
-    assert fold(Bits(16), b"\xff\xff" * 65_536).tolist() == [65_536] * 16
+@pytest.mark.parametrize("n", [255, 256, 65_535, 65_536, 70_001])
+@pytest.mark.parametrize("size", [3, 16, 128, 130])
+def test_ones_and_zeros_do_not_overflow(size: int, n: int) -> None:
+    ones = ((1 << size) - 1).to_bytes(Bits(size).width, "little")
+    assert fold(Bits(size), ones * n).tolist() == [n] * size
+    assert fold(Bits(size), bytes(len(ones)) * n).tolist() == [0] * size
+
+
+def test_blocks_add_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    shape, rng = Bits(130), random.Random(5)
+    packed = shape.pack([draw_report(shape, rng) for _ in range(2_000)])
+    whole = fold(shape, packed)
+    monkeypatch.setattr("dither_aggregator.fold._BLOCK_ROWS", 600)
+    assert (fold(shape, packed) == whole).all()
 
 
 @pytest.mark.parametrize(
@@ -46,6 +71,9 @@ def test_a_full_block_of_ones_does_not_overflow() -> None:
         (Symbols(3), b"\x03"),
         (Symbols(300), b"\x00"),
         (Bits(3), b"\xff" * 300),
+        (Subsets(9, 4), b"\xff\x00"),
+        (Subsets(9, 4), b"\x07\x02"),
+        (Subsets(600, 2), b"\x00\x00\x58\x02"),
     ],
 )
 def test_damaged_bytes_are_refused_and_not_miscounted(shape: ReportShape, reports: bytes) -> None:

@@ -313,7 +313,7 @@ def test_a_rev_with_another_meaning_is_refused(store: Store, asked: Registry) ->
 
 def test_a_new_expiry_or_question_is_taken_up(store: Store) -> None:
     store.load(registry(expires=EXPIRES + timedelta(days=9), reports=1))
-    assert {(stored.expires, stored.reports) for stored in store.plans()} == {(EXPIRES + timedelta(days=9), 1)}
+    assert {(stored.expires, stored.epsilon_lifetime) for stored in store.plans()} == {(EXPIRES + timedelta(days=9), 2)}
 
 
 def test_another_apps_registry_is_refused(store: Store) -> None:
@@ -333,7 +333,7 @@ def test_unusable_stores_are_refused_in_words(tmp_path: Path) -> None:
     Store(other).close()
     with closing(sqlite3.connect(other / FILE_NAME)) as db:
         db.execute("PRAGMA user_version = 7")
-    with pytest.raises(StoreError, match="version 7; this dither reads 1"):
+    with pytest.raises(StoreError, match="version 7; this dither reads 2"):
         Store(other)
 
 

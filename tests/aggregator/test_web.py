@@ -232,7 +232,12 @@ def test_estimates_come_as_json_and_csv_with_the_same_numbers(client: Client) ->
         "n": 1000,
         "provisional": True,
         "epsilon": 2.0,
+        "epsilon_lifetime": 6.0,
         "noise_floor": pytest.approx(0.01345, rel=1e-3),
+        "critical_share": pytest.approx(0.01345 * 1.95996, rel=1e-3),
+        "detectable_share": pytest.approx(0.01345 * (1.95996 + 0.84162), rel=1e-3),
+        "error_of": "reports",
+        "interval": {"method": "wald", "confidence": 0.95, "simultaneous": False},
     }
     p, q = float(DARK.mechanism.p), float(DARK.mechanism.q)
     assert [row["value"] for row in rows] == ["no", "yes"]
@@ -242,6 +247,63 @@ def test_estimates_come_as_json_and_csv_with_the_same_numbers(client: Client) ->
     assert [{k: v if k == "value" else float(v) for k, v in row.items()} for row in table] == rows
     client.clock.travel(1)
     assert client.get(f"/v1/metrics/dark/estimates?epoch={day}").json()["provisional"] is False
+
+
+def test_other_errors_intervals_and_a_normalised_column_are_there_for_the_asking(client: Client) -> None:
+    address = "/v1/metrics/dark/estimates"
+    client.post(upload([1] * 200 + [0] * 800))
+    client.folded()
+    plain = client.get(address).json()
+    population = client.get(f"{address}?error_of=population").json()
+    together = client.get(f"{address}?intervals=simultaneous").json()
+    assert (population["error_of"], together["interval"]["simultaneous"]) == ("population", True)
+    for row, wider, widest in zip(plain["rows"], population["rows"], together["rows"], strict=True):
+        assert row["estimate"] == wider["estimate"] == widest["estimate"]
+        assert row["std_error"] < wider["std_error"]
+        assert row["upper"] < widest["upper"]
+        assert "normalised" not in row
+    for method in ("norm_sub", "mle"):
+        shown = client.get(f"{address}?normalised={method}").json()
+        assert shown["normalised"]["method"] == method
+        assert shown["normalised"]["converged"] is True
+        assert sum(row["normalised"] for row in shown["rows"]) == pytest.approx(1)
+        table = client.get(f"{address}?normalised={method}&format=csv").text
+        assert table.splitlines()[0] == "value,estimate,std_error,lower,upper,normalised"
+    for wrong, message in (
+        ("error_of=both", "error_of must be reports or population, got 'both'"),
+        ("intervals=all", "intervals must be each or simultaneous"),
+        ("normalised=yes", "normalised must be no or norm_sub or mle"),
+        ("format=xml", "format must be json or csv"),
+    ):
+        answer = client.get(f"{address}?{wrong}")
+        assert answer.status_code == 400
+        assert message in answer.json()["detail"]
+
+
+def test_shares_of_several_ticks_are_not_normalised(tmp_path: Path) -> None:
+    asked = registry(expires=EXPIRES, kind="choices", color="ticks_max = 2")
+    clock = Clock()
+    with aggregator(asked, tmp_path, clock) as (url, service):
+        client = Client(url, service, clock)
+        answer = client.get("/v1/metrics/color/estimates?normalised=mle")
+        assert answer.status_code == 400
+        assert "several values" in answer.json()["detail"]
+        client.session.close()
+
+
+def test_counts_that_are_damaged_are_refused_in_words(tmp_path: Path) -> None:
+    clock = Clock()
+    with aggregator(ASKED, tmp_path, clock) as (url, service):
+        client = Client(url, service, clock)
+        client.post(upload([1, 0]))
+        client.folded()
+        with sqlite3.connect(tmp_path / "store.sqlite3") as db:
+            db.execute("UPDATE segment SET n = n + 1")
+        db.close()
+        answer = client.get("/v1/metrics/dark/estimates")
+        assert (answer.status_code, answer.json()["type"]) == (500, "urn:dither:problem:bad-tally")
+        assert client.get("/livez").status_code == 200
+        client.session.close()
 
 
 def test_a_day_without_reports_has_no_rows(client: Client) -> None:

@@ -17,7 +17,8 @@ import pytest
 
 import dither as sdk
 from dither.cli import COMMANDS
-from dither_shared.registry import utc_today
+from dither_shared.mechanisms import from_parameters
+from dither_shared.registry import Registry, utc_today
 from tests.support.aggregators import DITHER, ENVIRONMENT, dither, serve, start
 from tests.support.registries import registry_text
 
@@ -70,11 +71,83 @@ def test_a_sound_registry_is_described(registry_path: Path) -> None:
     assert [metric["metric"] for metric in document["metrics"]] == ["color", "dark"]
 
 
+PRIVACY = """
+[registry]
+app = "example"
+device_epsilon = 100
+
+""" + "\n".join(
+    f"""
+[metric.{name}]
+rev = 1
+question = "What?"
+presence = "public"
+period = "1d"
+owners = ["team@example.org"]
+sensitivity = "low"
+expires = 2027-01-01
+{keys}
+"""
+    for name, keys in {
+        "dark": 'kind = "flag"\nepsilon = 1\nreports = 3',
+        "browser": f'kind = "choice"\nvalues = {json.dumps([f"v{i}" for i in range(1023)])}\nepsilon = 2\nreports = 1',
+        "theme": 'kind = "choice"\nvalues = ["a", "b", "c"]\nepsilon = 1\nmemoize = true\n'
+        "epsilon_permanent = 3\nanswers = 2",
+        "tools": 'kind = "choices"\nticks_max = 3\nvalues = ["a", "b", "c", "d", "e", "f", "g"]\nepsilon = 4\n'
+        "reports = 2",
+        "named": 'kind = "choice"\nvalues = ["a", "b", "c"]\nepsilon = 1.25\nreports = 2\nmechanism = "sue"',
+    }.items()
+)
+
+
+def test_privacy_shows_what_each_metric_promises_and_can_show(tmp_path: Path) -> None:
+    path = tmp_path / "metrics.toml"
+    path.write_text(PRIVACY, encoding="utf-8")
+    done = dither("privacy", path)
+    assert (done.returncode, done.stderr) == (0, "")
+    lines = done.stdout.splitlines()
+    assert [line.split()[:2] for line in lines[1:6]] == [
+        ["dark", "grr"],
+        ["browser", "pgr"],
+        ["theme", "grr"],
+        ["tools", "sue"],
+        ["named", "sue"],
+    ]
+    assert "grr memoized" in lines[3]
+    document = json.loads(dither("privacy", path, "--json").stdout)
+    registry = Registry.load(path)
+    assert [row["metric"] for row in document] == list(registry.metrics)
+    for row in document:
+        metric = registry.metrics[row["metric"]]
+        assert list(row) == [
+            "metric",
+            "mechanism",
+            "parameters",
+            "epsilon_report",
+            "epsilon_lifetime",
+            "bits_per_report",
+            "std_error_at_1e6",
+            "detectable_at_1e6",
+        ]
+        assert float(metric.epsilon) - 1e-6 <= row["epsilon_report"] <= float(metric.epsilon)
+        mechanism = from_parameters(row["mechanism"], row["parameters"])
+        assert mechanism == metric.mechanism
+        p, q = float(mechanism.p), float(mechanism.q)
+        assert row["std_error_at_1e6"] == pytest.approx((q * (1 - q) / 1e6) ** 0.5 / (p - q), rel=1e-12)
+        assert 4 < row["detectable_at_1e6"] / row["std_error_at_1e6"] + 2.5 < 8
+    life = {row["metric"]: row["epsilon_lifetime"] for row in document}
+    assert life == {"dark": 3, "browser": 2, "theme": 6, "tools": 8, "named": 2.5}
+    assert [row["bits_per_report"] for row in document] == [1, 11, 2, 8, 4]
+
+
 def test_a_bad_registry_is_refused_by_every_command(registry_path: Path, tmp_path: Path) -> None:
     text = registry_path.read_text(encoding="utf-8")
     for damage, message in [
         (text.replace("epsilon = 2.0", "epsilon = 2,0", 1), "must be TOML"),
-        (text.replace('kind = "flag"', 'kind = "flog"'), 'metric.dark: kind must be "flag" or "choice", got "flog"'),
+        (
+            text.replace('kind = "flag"', 'kind = "flog"'),
+            'metric.dark: kind must be "flag" or "choice" or "choices", got "flog"',
+        ),
         (
             text.replace(f"expires = {utc_today().year + 0}", "expires = 2999").replace(
                 f"expires = {utc_today().year + 1}", "expires = 2999"
@@ -84,6 +157,7 @@ def test_a_bad_registry_is_refused_by_every_command(registry_path: Path, tmp_pat
     ]:
         registry_path.write_text(damage, encoding="utf-8")
         assert message in refused("metrics", "check", registry_path)
+        assert "a year away" in message or message in refused("privacy", registry_path)
         assert message in refused("serve", registry_path, "--data", tmp_path / "data")
     assert "No such file" in refused("serve", tmp_path / "none.toml", "--data", tmp_path / "data")
     assert not (tmp_path / "data").exists()
@@ -201,7 +275,7 @@ def test_the_demo_refuses_impossible_fleets() -> None:
     assert "must be a number of at most 18 digits, got '-1'" in refused("demo", "--seed=-1")
 
 
-@pytest.mark.parametrize("missing", ["numpy", "flask", "waitress"])
+@pytest.mark.parametrize("missing", ["numpy", "scipy", "flask", "waitress"])
 def test_without_the_extra_the_aggregators_commands_name_it(missing: str, registry_path: Path) -> None:
     code = (
         f"import sys; sys.modules[{missing!r}] = None\n"

@@ -6,6 +6,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -420,7 +421,7 @@ def test_a_file_of_another_app_or_version_is_refused(tmp_path: Path) -> None:
     with sqlite3.connect(tmp_path / FILE_NAME) as db:
         db.execute("PRAGMA user_version = 99")
     db.close()
-    with pytest.raises(DeviceUnusable, match="version 99; this dither reads 1"):
+    with pytest.raises(DeviceUnusable, match="version 99; this dither reads 2"):
         make(Clock(), tmp_path)
 
 
@@ -441,3 +442,195 @@ def test_two_devices_make_different_noise_and_one_seed_makes_the_same() -> None:
 
     assert reports(1) == reports(1)
     assert reports(1) != reports(2)
+
+
+MEMO: dict[str, Any] = {"epsilon": "1", "epsilon_permanent": "4", "device_epsilon": "16"}
+"""Two answers, of 4 each; a year of repeats."""
+
+
+def classes(device: Device) -> list[tuple[str, int]]:
+    rows: list[tuple[str, int]] = device._db.execute(
+        "SELECT class, charged FROM class WHERE metric = 'color' ORDER BY place"
+    ).fetchall()
+    return rows
+
+
+def test_a_repeated_answer_is_charged_once() -> None:
+    clock = Clock()
+    device, asked = make(clock, **MEMO)
+    for _ in range(30):
+        assert record(device, asked) is None
+        send(device)
+        clock.travel(1)
+    assert device.spent()["color"] == 4_000_000
+    assert device.counters()["accepted"] == 30
+
+
+def test_each_different_answer_is_charged_and_after_the_last_one_that_one_is_repeated() -> None:
+    clock = Clock()
+    device, asked = make(clock, **MEMO)
+    for answer, known, spent in [
+        ("red", ["0"], 4),
+        ("blue", ["0", "2"], 8),
+        ("green", ["0", "2"], 8),
+        ("red", ["0", "2"], 8),
+        (None, ["0", "2"], 8),
+    ]:
+        assert record(device, asked, answer=answer) is None
+        assert [name for name, _ in classes(device)] == known
+        send(device)
+        assert device.spent()["color"] == spent * 1_000_000
+        clock.travel(1)
+
+
+class FixedRng(Rng):
+    """A second stage that always keeps the memo, so that a test can see it."""
+
+    def coin(self, threshold: int) -> bool:
+        return True
+
+
+def memos(folder: Path | None, answers: list[str], seed: int, day: int = 0, **changes: object) -> list[object]:
+    clock = Clock()
+    clock.travel(day)
+    asked = registry(
+        expires=EXPIRES, values=tuple("abcdefghijklmnopqrstuvwxyz"), color='mechanism = "grr"', **{**MEMO, **changes}
+    )
+    device = Device(asked, folder, FixedRng(random.Random(seed).getrandbits), clock)
+    seen: list[object] = []
+    for answer in answers:
+        assert record(device, asked, answer=answer) is None
+        body = send(device)
+        assert body is not None
+        seen.append(body["groups"][0]["reports"][0])  # type: ignore[index]
+        clock.travel(1)
+    device.close()
+    return seen
+
+
+def test_the_same_answer_has_the_same_memo_for_life_and_across_restarts(tmp_path: Path) -> None:
+    first = memos(tmp_path, ["c", "d", "c", "c"], seed=1)
+    assert first[0] == first[2] == first[3]
+    later = memos(tmp_path, ["c"], seed=2, day=9)  # a new process, another generator, the same file
+    assert later == first[:1]
+
+
+def test_a_third_answer_repeats_the_second_ones_memo() -> None:
+    first = memos(None, ["c", "d", "e", "f"], seed=3)
+    assert first[1] == first[2] == first[3]
+
+
+def test_devices_draw_their_own_memos() -> None:
+    """26 values at epsilon 4: the memo of 40 devices is not one and the same (a false alarm of 1e-9)."""
+    assert len({str(memos(None, ["c"], seed)) for seed in range(40)}) > 1
+
+
+def test_a_new_rev_or_epsilon_of_a_report_keeps_the_memo(tmp_path: Path) -> None:
+    first = memos(tmp_path, ["c"], seed=1)
+    assert memos(tmp_path, ["c"], seed=2, day=1, rev=2) == first
+    assert memos(tmp_path, ["c"], seed=3, day=2, rev=3, epsilon="0.5") == first
+
+
+@pytest.mark.parametrize("changes", [{"epsilon_permanent": "3"}, {"values": ("red", "green")}])
+def test_a_memo_that_cannot_go_on_has_spent_all_that_was_reserved(tmp_path: Path, changes: dict[str, Any]) -> None:
+    """One answer of two was given; that it was one would be told by what is left."""
+    clock = Clock()
+    device, asked = make(clock, tmp_path, **MEMO)
+    record(device, asked)
+    send(device)
+    device.close()
+    clock.travel(1)
+    device, asked = make(clock, tmp_path, **{**MEMO, **changes, "rev": 2})
+    for answer in ("red", "green"):
+        assert record(device, asked, answer=answer) == "spent"
+    assert device.spent()["color"] == 8_000_000
+    assert classes(device) == []
+    device.close()
+    device, asked = make(clock, tmp_path, reports=4, epsilon="2", rev=3)
+    assert record(device, asked) == "spent"
+
+
+def test_what_waits_when_the_memo_ends_is_sent_and_is_part_of_what_was_reserved(tmp_path: Path) -> None:
+    clock = Clock()
+    device, asked = make(clock, tmp_path, **MEMO)
+    record(device, asked)
+    device.close()
+    clock.travel(1)
+    device, asked = make(clock, tmp_path, **{**MEMO, "epsilon_permanent": "3"})
+    assert record(device, asked) == "spent"
+    assert send(device) is not None
+    assert device.spent()["color"] == 8_000_000
+
+
+def test_fresh_noise_that_becomes_a_memo_has_nothing_left(tmp_path: Path) -> None:
+    clock = Clock()
+    device, asked = make(clock, tmp_path, reports=3)
+    record(device, asked)
+    send(device)
+    device.close()
+    clock.travel(1)
+    device, asked = make(clock, tmp_path, **MEMO)
+    assert record(device, asked) == "spent"
+
+
+def test_fewer_answers_than_were_given_leave_those_that_were_paid(tmp_path: Path) -> None:
+    clock = Clock()
+    device, asked = make(clock, tmp_path, **MEMO)
+    for answer in ("red", "blue"):
+        record(device, asked, answer=answer)
+        send(device)
+        clock.travel(1)
+    device.close()
+    device, asked = make(clock, tmp_path, **{**MEMO, "answers": 1})
+    for answer in ("red", "blue", "green"):
+        assert record(device, asked, answer=answer) is None
+        send(device)
+        clock.travel(1)
+    assert device.spent()["color"] == 8_000_000
+    assert classes(device) == [("0", 1), ("2", 1)]
+
+
+def test_whether_a_memoized_metric_is_silent_does_not_depend_on_its_answers() -> None:
+    def said(answers: list[object]) -> list[str | None]:
+        clock = Clock()
+        device, asked = make(clock, **MEMO)
+        words = []
+        for place in range(24):
+            words.append(record(device, asked, answer=answers[place % len(answers)]))
+            if place % 5 > 2:
+                send(device)
+            clock.travel(1)
+        return words
+
+    always = said(["red"])
+    assert "waiting" in always
+    others: list[list[object]] = [
+        ["red", "green", "blue", None],
+        [None, 7, "red", "red"],
+        [*["green"] * 9, "red", "blue"],
+    ]
+    for answers in others:
+        assert said(answers) == always
+
+
+def test_an_unsent_answer_that_was_dropped_is_charged_when_it_is_given_again() -> None:
+    clock = Clock()
+    device, asked = make(clock, **MEMO)
+    record(device, asked)
+    device._db.execute("DELETE FROM slot")
+    clock.travel(1)
+    assert record(device, asked) is None
+    send(device)
+    assert device.spent()["color"] == 4_000_000
+    assert classes(device) == [("0", 1)]
+
+
+def test_several_ticks_are_one_report(tmp_path: Path) -> None:
+    device, asked = make(Clock(), tmp_path, kind="choices", color="ticks_max = 2")
+    assert record(device, asked, answer=["red", "blue"]) is None
+    body = send(device)
+    assert body is not None
+    groups = body["groups"]
+    assert isinstance(groups, list)
+    assert len(groups[0]["reports"]) == 1
+    assert device.spent()["color"] == 2_000_000

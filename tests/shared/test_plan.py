@@ -2,26 +2,29 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from dither_shared.mechanisms import GRR
 from dither_shared.plan import Plan
-from tests.support.registries import registry
+from tests.support.registries import VALUES, registry
 
 VECTORS = json.loads((Path(__file__).parents[1] / "vectors" / "plans.json").read_text(encoding="utf-8"))
 
 
 @pytest.mark.parametrize("vector", VECTORS, ids=lambda vector: vector["name"])
-def test_plans_are_pinned(vector: dict[str, object]) -> None:
-    plan = registry(**vector["registry"]).metrics[str(vector["metric"])].plan  # type: ignore[arg-type]
+def test_plans_are_pinned(vector: dict[str, Any]) -> None:
+    plan = registry(**vector["registry"]).metrics[vector["metric"]].plan
     assert plan.mechanism.name == vector["mechanism"]
     assert plan.mechanism.parameters() == vector["parameters"]
     assert plan.digest == vector["digest"]
+    assert plan.memo_key == vector["memo_key"]
 
 
-def test_a_stored_plan_comes_back_the_same() -> None:
-    plan = registry().metrics["color"].plan
+@pytest.mark.parametrize("vector", VECTORS, ids=lambda vector: vector["name"])
+def test_a_stored_plan_comes_back_the_same(vector: dict[str, Any]) -> None:
+    plan = registry(**vector["registry"]).metrics[vector["metric"]].plan
     again = Plan.from_document(json.loads(json.dumps(plan.to_document())))
     assert again == plan
     assert again.digest == plan.digest
@@ -45,3 +48,15 @@ def test_what_does_not_change_it_leaves_the_digest() -> None:
     plan = registry().metrics["color"].plan
     same = registry(reports=1, period="7d", quiet_days=3, device_epsilon="19", schedule="spread").metrics["color"].plan
     assert same.digest == plan.digest
+
+
+def test_a_memo_outlives_what_its_permanent_part_does_not_depend_on() -> None:
+    asked: dict[str, Any] = {"epsilon": "1", "epsilon_permanent": "4"}
+    plan = registry(**asked).metrics["color"].plan
+    same: list[dict[str, Any]] = [{"rev": 2}, {"epsilon": "0.5"}, {"answers": 1}]
+    for changes in same:
+        assert registry(**asked | changes).metrics["color"].plan.memo_key == plan.memo_key
+    other: list[dict[str, Any]] = [{"epsilon_permanent": "5"}, {"values": ("red", "green")}, {"values": VALUES[::-1]}]
+    for changes in other:
+        assert registry(**asked | changes).metrics["color"].plan.memo_key != plan.memo_key
+    assert registry().metrics["color"].plan.memo_key == ""

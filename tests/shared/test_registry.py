@@ -1,6 +1,8 @@
+from collections.abc import Iterator
 from datetime import date, timedelta
 from decimal import Decimal
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -14,7 +16,7 @@ def test_a_registry_is_read_as_written() -> None:
     color = read.metrics["color"]
     assert (read.app, read.device_epsilon, read.quiet_days) == ("example", Decimal(40), 0)
     assert color.values == ("red", "green", "blue", "other")
-    assert (color.epsilon, color.reports, color.period_days, color.rev) == (Decimal("1.5"), 3, 7, 1)
+    assert (color.epsilon, color.charges, color.period_days, color.rev) == (Decimal("1.5"), 3, 7, 1)
     assert color.reservation == 4_500_000
     assert read.metrics["dark"].values == ("no", "yes")
     assert list(read.metrics) == ["color", "dark"]
@@ -48,7 +50,7 @@ def refused(text: str) -> str:
         ('presence = "public"', "", 'metric.color: presence is missing: "public" when'),
         ('sensitivity = "low"', 'sensitivity = "none"', 'must be "low" or "medium" or "high", got "none"'),
         ('schedule = "early"', 'schedule = "late"', 'schedule must be "spread" or "early"'),
-        ('kind = "choice"', 'kind = "text"', 'metric.color: kind must be "flag" or "choice", got "text"'),
+        ('kind = "choice"', 'kind = "text"', 'kind must be "flag" or "choice" or "choices", got "text"'),
         (
             'values = ["red", "green", "blue"]',
             "values = []",
@@ -71,7 +73,7 @@ def refused(text: str) -> str:
             "device_epsilon = 40.0",
             "device_epsilon = 11.99",
             "device_epsilon must be at least the sum of what the metrics "
-            "reserve, 12 (reports x epsilon: color 6, dark 6), got 11.99",
+            "reserve, 12 (reports x epsilon, or answers x epsilon_permanent: color 6, dark 6), got 11.99",
         ),
         ("[registry]", "[registry", "m.toml: must be TOML"),
         ("[registry]", "[other]\n[registry]", "m.toml: other is not a key"),
@@ -144,18 +146,108 @@ class AwkwardText(str):
     "answer", [None, 7, b"red", ["red"], "purple", "", Awkward(), AwkwardText("red"), float("nan")]
 )
 def test_whatever_is_not_listed_is_other(answer: object) -> None:
-    assert registry().metrics["color"].index(answer) == 3
+    assert registry().metrics["color"].indices(answer) == (3,)
 
 
 def test_listed_answers_are_found() -> None:
     color = registry().metrics["color"]
-    assert [color.index(value) for value in ("red", "green", "blue", "other")] == [0, 1, 2, 3]
+    assert [color.indices(value) for value in ("red", "green", "blue", "other")] == [(0,), (1,), (2,), (3,)]
 
 
 @pytest.mark.parametrize(("answer", "index"), [(True, 1), (False, 0), (1, 1), (None, 0), ("no", 1), (Awkward(), 0)])
 def test_a_flag_takes_its_answers_truth(answer: object, index: int) -> None:
-    assert registry().metrics["dark"].index(answer) == index
+    assert registry().metrics["dark"].indices(answer) == (index,)
 
 
 def test_dates_are_utc() -> None:
     assert abs((utc_today() - date.today()).days) <= 1  # noqa: DTZ011 - the local day is the point
+
+
+MEMO: dict[str, Any] = {"epsilon": "1", "epsilon_permanent": "4"}
+
+
+def test_a_memoized_metric_reserves_its_answers() -> None:
+    color = registry(**MEMO, answers=3).metrics["color"]
+    assert color.memoized
+    assert (color.charge, color.charges, color.reservation) == (4_000_000, 3, 12_000_000)
+    assert (color.mechanism.charge, color.schedule) == (1_000_000, "early")
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("epsilon_permanent = 4", "", "epsilon_permanent is missing: the privacy loss of one memoized answer"),
+        ("epsilon_permanent = 4", "epsilon_permanent = 1", "epsilon_permanent must be above epsilon, 1, got 1"),
+        ("answers = 2", "", "answers is missing: how many different answers"),
+        ("answers = 2", "answers = 2\nreports = 5", "reports must be left out where answers are memoized"),
+        ("answers = 2", 'answers = 2\nschedule = "spread"', 'schedule must not be "spread"'),
+        ("memoize = true", "memoize = 1", "memoize must be true or false, got 1"),
+        ("memoize = true", "memoize = false\nreports = 2", "epsilon_permanent is for memoized answers"),
+        ("memoize = true", "memoize = true\nticks_max = 2", "ticks_max is not a key"),
+    ],
+)
+def test_mistakes_about_memoized_answers(old: str, new: str, message: str) -> None:
+    text = registry_text(**MEMO)
+    assert old in text
+    assert f"metric.color: {message}" in refused(text.replace(old, new, 1))
+
+
+def test_a_mechanism_may_be_named() -> None:
+    for name in ("grr", "ss", "pgr", "oue", "sue"):
+        assert registry(color=f'mechanism = "{name}"').metrics["color"].mechanism.name == name
+    assert 'mechanism must be "grr" or "ss" or "pgr" or "oue" or "sue", got "olh"' in refused(
+        registry_text(color='mechanism = "olh"')
+    )
+    assert 'mechanism must be "oue" or "sue", got "grr"' in refused(
+        registry_text(kind="choices", color='mechanism = "grr"\nticks_max = 2')
+    )
+
+
+def test_what_no_mechanism_can_do_is_refused_with_the_next_step() -> None:
+    many = tuple(f"v{number}" for number in range(5000))
+    assert "metric.color: values are too many: there is no oue for 5001 values" in refused(
+        registry_text(values=many, color='mechanism = "oue"')
+    )
+    assert "ask fewer values, or fresh answers" in refused(registry_text(values=many, **MEMO))
+    assert "no memoized grr for 5001 values" in refused(registry_text(values=many, **MEMO, color='mechanism = "grr"'))
+
+
+def test_several_ticks_are_limited() -> None:
+    color = registry(kind="choices", color="ticks_max = 2").metrics["color"]
+    assert color.mechanism.ticks == 2
+    assert "ticks_max is missing: the most values" in refused(registry_text(kind="choices"))
+    for wrong in ("1", "5", "true"):
+        assert "ticks_max must be an integer from 2 to 4" in refused(
+            registry_text(kind="choices", color=f"ticks_max = {wrong}")
+        )
+
+
+class EndlessList(list[str]):
+    def __iter__(self) -> Iterator[str]:
+        raise RuntimeError("no end")
+
+
+@pytest.mark.parametrize(
+    ("answer", "indices"),
+    [
+        (["red", "blue"], (0, 2)),
+        ({"blue"}, (2,)),
+        (("blue", "blue", "red"), (0, 2)),
+        ([], ()),
+        (frozenset(["red", "purple"]), (0, 3)),
+        (["red", None, 7], (0, 3)),
+        ("red", (0,)),
+        (None, (3,)),
+        ({"red": 1}, (3,)),
+        (iter(["red"]), (3,)),
+        (EndlessList(["red"]), (3,)),
+    ],
+)
+def test_choices_take_lists_tuples_sets_and_one_text(answer: object, indices: tuple[int, ...]) -> None:
+    color = registry(kind="choices", color="ticks_max = 2").metrics["color"]
+    assert color.indices(answer) == indices
+
+
+def test_of_too_many_ticks_the_first_listed_count() -> None:
+    color = registry(kind="choices", color="ticks_max = 2").metrics["color"]
+    assert color.mechanism.class_of(color.indices(["blue", "green", "red"])) == 0b011

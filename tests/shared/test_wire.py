@@ -12,21 +12,27 @@ from hypothesis import strategies as st
 
 from dither_shared import wire
 from dither_shared.plan import Plan
-from dither_shared.reports import BadReport, Bits, Symbols
+from dither_shared.reports import BadReport, Bits, Subsets, Symbols
 from dither_shared.wire import GroupRefused, Problem, encode_upload, inflate, new_upload_id, parse_upload
 from tests.support.registries import registry
 
 VECTORS = json.loads((Path(__file__).parents[1] / "vectors" / "uploads.json").read_text(encoding="utf-8"))
 MANY = tuple(f"v{number}" for number in range(40))
+MORE = tuple(f"v{number}" for number in range(127))
+ASKED = (
+    registry(),
+    registry(values=MANY, color='mechanism = "oue"'),
+    registry(values=MANY[:15], epsilon="1"),  # a subset as bits
+    registry(values=MORE, epsilon="4"),  # a subset by its members
+    registry(values=MORE),  # a point
+)
 PLANS = {
-    (plan.metric, plan.digest): plan
-    for metrics in (registry().metrics, registry(values=MANY).metrics)
-    for plan in (metric.plan for metric in metrics.values())
+    (plan.metric, plan.digest): plan for asked in ASKED for plan in (metric.plan for metric in asked.metrics.values())
 }
 COLOR, DARK, MANY_COLORS = (
-    registry().metrics["color"].plan,
-    registry().metrics["dark"].plan,
-    registry(values=MANY).metrics["color"].plan,
+    ASKED[0].metrics["color"].plan,
+    ASKED[0].metrics["dark"].plan,
+    ASKED[1].metrics["color"].plan,
 )
 ID = "AAECAwQFBgcICQoLDA0ODw"
 
@@ -175,3 +181,30 @@ def test_every_bit_string_has_exactly_one_form(size: int, data: st.DataObject) -
 def test_symbols_are_packed_in_whole_machine_words(size: int, width: int) -> None:
     assert Symbols(size).width == width
     assert Symbols(size).pack([0, size - 1]) == bytes(width) + (size - 1).to_bytes(width, "little")
+
+
+@pytest.mark.parametrize(("size", "weight"), [(5, 2), (16, 4), (40, 5), (128, 2), (300, 3), (600, 2), (70_000, 2)])
+def test_a_subset_has_exactly_one_form_and_the_shorter_one(size: int, weight: int) -> None:
+    shape = Subsets(size, weight)
+    assert shape.bits == min(size, weight * 8 * Symbols(size).width)
+    assert shape.width == (shape.bits + 7) // 8
+    members = [*range(weight - 1), size - 1]
+    report = shape.of(members[::-1])
+    assert shape.members(report) == members
+    assert shape.from_wire(shape.to_wire(report)) == report
+    assert len(shape.pack([report, report])) == 2 * shape.width
+
+
+@settings(max_examples=300, deadline=None, derandomize=True)
+@given(st.sampled_from([Subsets(40, 5), Subsets(128, 2), Subsets(600, 3)]), st.data())
+def test_only_subsets_of_the_right_weight_are_read(shape: Subsets, data: st.DataObject) -> None:
+    packed = data.draw(st.binary(min_size=shape.width, max_size=shape.width))
+    text = base64.urlsafe_b64encode(packed).rstrip(b"=").decode()
+    try:
+        members = shape.members(shape.from_wire(text))
+    except BadReport:
+        return
+    assert members == sorted(set(members))
+    assert len(members) == shape.weight
+    assert members[-1] < shape.size
+    assert shape.pack([shape.of(members)]) == packed

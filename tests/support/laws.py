@@ -1,10 +1,14 @@
 """The exact law of a randomizer: its own code, run once for every sequence of decisions it can make."""
 
 from collections import defaultdict
+from collections.abc import Callable, Sequence
 from fractions import Fraction
+from itertools import combinations
 
-from dither_shared.mechanisms import PureMechanism
+from dither_shared.mechanisms import GRR, PGR, Memoized, PureMechanism, SubsetSelection
 from dither_shared.rng import COIN_BITS, Rng
+
+Law = dict[int, Fraction]
 
 
 class BranchingRng(Rng):
@@ -39,19 +43,70 @@ class BranchingRng(Rng):
         return self._decide([Fraction(1, size)] * size)
 
 
-def law(mechanism: PureMechanism, value: int) -> dict[int, Fraction]:
-    """Return the probability of each report for the answer `value`, exactly."""
-    probabilities: dict[int, Fraction] = defaultdict(Fraction)
+def law_of(draw: Callable[[Rng], int]) -> Law:
+    """Return the probability of each outcome of `draw`, exactly."""
+    probabilities: Law = defaultdict(Fraction)
     pending: list[list[int]] = [[]]
     while pending:
         decisions = pending.pop()
         rng = BranchingRng(decisions)
-        report = mechanism.randomize(value, rng)
+        outcome = draw(rng)
         probability = Fraction(1)
         for choice, branches in rng.taken:
             probability *= branches[choice]
-        probabilities[report] += probability
+        probabilities[outcome] += probability
         for place in range(len(decisions), len(rng.taken)):
             prefix = [choice for choice, _ in rng.taken[:place]]
             pending += [[*prefix, other] for other in range(1, len(rng.taken[place][1]))]
     return dict(probabilities)
+
+
+def law(mechanism: PureMechanism, values: Sequence[int]) -> Law:
+    """Return the probability of each report for the answer that holds `values`, exactly."""
+    answer = mechanism.class_of(values)
+    if isinstance(mechanism, Memoized):
+        # The two stages one after the other: far fewer branches than both at once, and the same law.
+        return _mixed(
+            law_of(lambda rng: mechanism.permanent.randomize(answer, rng)), lambda memo: repeats(mechanism, memo)
+        )
+    return law_of(lambda rng: mechanism.randomize(answer, rng))
+
+
+def repeats(mechanism: Memoized, memo: int) -> Law:
+    """Return the probability of each report of a memo, exactly."""
+    return law_of(lambda rng: mechanism.repeat(memo, rng))
+
+
+def _mixed(memos: Law, reports_of: Callable[[int], Law]) -> Law:
+    total: Law = defaultdict(Fraction)
+    for memo, weight in memos.items():
+        for report, probability in reports_of(memo).items():
+            total[report] += weight * probability
+    return dict(total)
+
+
+def answers(mechanism: PureMechanism) -> list[tuple[int, ...]]:
+    """Return every answer: one value, or up to `ticks` of them where several may be ticked, none included."""
+    if mechanism.ticks == 1:
+        return [(value,) for value in range(mechanism.d)]
+    sizes = range(mechanism.ticks + 1)
+    return [chosen for size in sizes for chosen in combinations(range(mechanism.d), size)]
+
+
+def largest_ratio(laws: Sequence[Law]) -> Fraction:
+    """Return the largest ratio of one outcome's probabilities under two of the laws."""
+    assert len({frozenset(one) for one in laws}) == 1, "an outcome that only some answers have: e^epsilon is infinite"
+    return max(max(one[y] for one in laws) / min(one[y] for one in laws) for y in laws[0])
+
+
+def supports(mechanism: PureMechanism, report: int, value: int) -> bool:
+    """The definition of support: the value named, a point on its hyperplane, a subset with it, its bit set."""
+    design = mechanism.permanent if isinstance(mechanism, Memoized) else mechanism
+    if isinstance(design, GRR):
+        return report == value
+    if isinstance(design, PGR):
+        pairs = zip(design.unrank(report), design.unrank(value), strict=True)
+        return sum(one * other for one, other in pairs) % design.order == 0
+    if isinstance(design, SubsetSelection):
+        return value in design.shape.members(report)
+    return bool(report >> value & 1)

@@ -19,15 +19,24 @@ def registry_text(
     schedule: str = "early",
     period: str = "1d",
     expires: date | None = None,
+    kind: str = "choice",
+    color: str = "",
+    epsilon_permanent: str | None = None,
+    answers: int = 2,
 ) -> str:
-    """Return a registry with a choice, `color`, and a flag, `dark`."""
+    """Return a registry with a choice, `color`, and a flag, `dark`.
+
+    `color` is further lines for the first of them. With `epsilon_permanent` both are memoized, for `answers` answers.
+    """
     listed = ", ".join(f'"{value}"' for value in values)
     until = expires or utc_today() + timedelta(days=180)
+    life = f'reports = {reports}\nschedule = "{schedule}"'
+    if epsilon_permanent:
+        life = f"memoize = true\nepsilon_permanent = {epsilon_permanent}\nanswers = {answers}"
     common = f"""
 rev = {rev}
 epsilon = {epsilon}
-reports = {reports}
-schedule = "{schedule}"
+{life}
 presence = "public"
 period = "{period}"
 owners = ["team@example.org"]
@@ -41,9 +50,10 @@ device_epsilon = {device_epsilon}
 quiet_days = {quiet_days}
 
 [metric.color]
-kind = "choice"
+kind = "{kind}"
 question = "Which colour do people choose?"
 values = [{listed}]
+{color}
 {common}
 
 [metric.dark]

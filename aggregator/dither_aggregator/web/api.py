@@ -2,11 +2,15 @@
 
 import csv
 import io
+from collections.abc import Sequence
 from datetime import date
+from typing import cast, get_args
 
 from flask import Flask, Response, jsonify, request
 
-from dither_aggregator.reading import Reading, read
+from dither_aggregator.estimate import ErrorOf
+from dither_aggregator.normalise import METHODS
+from dither_aggregator.reading import Reading, View, read
 from dither_aggregator.records import StoredPlan
 from dither_aggregator.service import Service
 from dither_aggregator.store import Store
@@ -24,11 +28,8 @@ def register(app: Flask, service: Service) -> None:
     @app.get("/v1/metrics/<metric>/estimates")
     def estimates(metric: str) -> Response:
         reading = requested(store, metric)
-        form = request.args.get("format", "json")
-        if form == "csv":
+        if _one_of("format", ("json", "csv")) == "csv":
             return Response(to_csv(reading), content_type="text/csv; charset=utf-8")
-        if form != "json":
-            raise Problem("malformed", f"format must be json or csv, got {form!r}")
         return jsonify(reading.to_document())
 
     @app.get("/livez")
@@ -69,10 +70,28 @@ def requested(store: Store, metric: str) -> Reading:
     stored = next((item for item in plans if item.plan.digest == digest), None)
     if stored is None:
         raise Problem("not-found", f"the metric {metric!r} has no plan {digest!r}")
+    view = _read_view(stored.plan.mechanism.ticks)
     text = request.args.get("epoch")
     if text is None:
-        return read(store, stored, next(iter(store.epochs(stored.plan)), store.today()))
-    return read(store, stored, _read_day(text))
+        return read(store, stored, next(iter(store.epochs(stored.plan)), store.today()), view)
+    return read(store, stored, _read_day(text), view)
+
+
+def _read_view(ticks: int) -> View:
+    error_of = _one_of("error_of", get_args(ErrorOf))
+    simultaneous = _one_of("intervals", ("each", "simultaneous")) == "simultaneous"
+    normalised = _one_of("normalised", ("no", *METHODS))
+    if normalised != "no" and ticks > 1:
+        raise Problem("malformed", "answers of this metric may hold several values: their shares need not sum to one")
+    return View(cast("ErrorOf", error_of), simultaneous, None if normalised == "no" else normalised)
+
+
+def _one_of(name: str, choices: Sequence[str]) -> str:
+    """Return a parameter that is one of a few words, by default the first."""
+    given = request.args.get(name, choices[0])
+    if given not in choices:
+        raise Problem("malformed", f"{name} must be {' or '.join(choices)}, got {given!r}")
+    return given
 
 
 def _read_day(text: str) -> date:
@@ -89,6 +108,7 @@ def to_csv(reading: Reading) -> str:
     """Return the rows as CSV with a header."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(["value", "estimate", "std_error", "lower", "upper"])
-    writer.writerows([row.value, row.estimate, row.std_error, row.lower, row.upper] for row in reading.rows)
+    columns = ["value", "estimate", "std_error", "lower", "upper", *(["normalised"] if reading.normalised else [])]
+    writer.writerow(columns)
+    writer.writerows([getattr(row, column) for column in columns] for row in reading.rows)
     return text.getvalue()

@@ -5,6 +5,7 @@ import json
 from flask import Flask, Response
 from werkzeug.exceptions import HTTPException
 
+from dither_aggregator.decode import BadTally
 from dither_shared.wire import Problem
 
 CONTENT_TYPE = "application/problem+json"
@@ -38,7 +39,12 @@ def _respond_http(error: HTTPException) -> Response | HTTPException:
     return response
 
 
+def _respond_bad_tally(error: BadTally) -> Response:
+    return respond(Problem("bad-tally", str(error)))
+
+
 def register(app: Flask) -> None:
     """Answer errors with problem documents."""
     app.register_error_handler(Problem, respond)
+    app.register_error_handler(BadTally, _respond_bad_tally)
     app.register_error_handler(HTTPException, _respond_http)

@@ -2,24 +2,24 @@
 
 A mechanism is pure when each report supports some of the d values, and
 
-    p = P[report supports v | answer is v]      q = P[report supports v | answer is another]      p > q
+    p = P[report supports v | answer holds v]      q = P[report supports v | answer does not]      p > q
 
-for every v. With C(v) the number of the n reports that support v, and f_v the share of answers that are v,
+for every v. With C(v) the number of the n reports that support v, and f_v the share of answers that hold v,
 
     estimate    f^_v = (C(v) / n - q) / (p - q)
     variance    [ f_v p (1 - p) + (1 - f_v) q (1 - q) ] / (n (p - q)^2)          of these n answers
 
 E[C(v)] = n f_v p + n (1 - f_v) q, so the estimate is unbiased; C(v) is a sum of independent coins, hence the variance.
-Wang, Blocki, Li, Jha 2017, section 3. The shares sum to one, so the variance averaged over the values needs no f:
+Wang, Blocki, Li, Jha 2017, section 3. Where each answer holds t values the shares sum to t, so the variance averaged
+over the values needs no f:
 
-    average     [ p (1 - p) + (d - 1) q (1 - q) ] / (d n (p - q)^2)
+    average     [ t p (1 - p) + (d - t) q (1 - q) ] / (d n (p - q)^2)
 """
 
 from abc import ABC, abstractmethod
-from decimal import Decimal
+from collections.abc import Sequence
 from fractions import Fraction
 from functools import cached_property
-from typing import ClassVar, Self
 
 from dither_shared.exact import micro_epsilon
 from dither_shared.reports import ReportShape
@@ -27,18 +27,12 @@ from dither_shared.rng import Rng
 
 
 class PureMechanism(ABC):
-    """A randomizer over d values, fixed by integers, with its exact epsilon.
+    """A randomizer over d values, fixed by integers, with its exact epsilon. Subclasses are frozen dataclasses."""
 
-    Subclasses are frozen dataclasses whose fields are exactly the integers of the plan.
-    """
-
-    name: ClassVar[str]
+    name: str
     d: int
-
-    @classmethod
-    @abstractmethod
-    def for_epsilon(cls, d: int, epsilon: Decimal) -> Self:
-        """Return the mechanism for d values whose epsilon is the largest that is not above `epsilon`."""
+    ticks: int
+    """The most values that one answer holds: 1 unless several may be ticked."""
 
     @abstractmethod
     def parameters(self) -> dict[str, int]:
@@ -47,12 +41,12 @@ class PureMechanism(ABC):
     @property
     @abstractmethod
     def p(self) -> Fraction:
-        """P[report supports v | answer is v]."""
+        """P[report supports v | answer holds v]."""
 
     @property
     @abstractmethod
     def q(self) -> Fraction:
-        """P[report supports v | answer is another value]."""
+        """P[report supports v | answer does not hold v]."""
 
     @property
     @abstractmethod
@@ -65,8 +59,12 @@ class PureMechanism(ABC):
         """The set of possible reports."""
 
     @abstractmethod
-    def randomize(self, value: int, rng: Rng) -> int:
-        """Return a report for the answer `value` in [0, d)."""
+    def class_of(self, values: Sequence[int]) -> int:
+        """Return the class of the answer that holds these values, each in [0, d): all that `randomize` sees of it."""
+
+    @abstractmethod
+    def randomize(self, answer: int, rng: Rng) -> int:
+        """Return a report for an answer, given by its class."""
 
     @cached_property
     def charge(self) -> int:
@@ -75,6 +73,10 @@ class PureMechanism(ABC):
 
     @cached_property
     def average_variance(self) -> Fraction:
-        """The variance of an estimated share, averaged over the values, times n."""
+        """The variance of an estimated share, averaged over the values, times n; every answer holds `ticks` values."""
         p, q = self.p, self.q
-        return (p * (1 - p) + (self.d - 1) * q * (1 - q)) / (self.d * (p - q) ** 2)
+        # Over a common denominator, which cancels: one reduction instead of eight.
+        unit = p.denominator * q.denominator
+        a, b = p.numerator * q.denominator, q.numerator * p.denominator
+        spread = self.ticks * a * (unit - a) + (self.d - self.ticks) * b * (unit - b)
+        return Fraction(spread, self.d * (a - b) ** 2)

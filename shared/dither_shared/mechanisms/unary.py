@@ -1,19 +1,26 @@
-"""Unary encoding: a bit for each value, set at the answer, and every bit flipped at random on its own.
+"""Unary encoding: a bit for each value, set for those the answer holds, and every bit sent at random on its own.
 
-    p = T_p / 2^64      P[bit is sent as 1 | it is 1]      optimised (OUE): 1/2
-    q = T_q / 2^64      P[bit is sent as 1 | it is 0]      optimised (OUE): 1 / (e^eps + 1)
+    p = T_p / 2^64      P[bit is sent as 1 | it is 1]      OUE: 1/2      SUE: 1 - q
+    q = T_q / 2^64      P[bit is sent as 1 | it is 0]
 
-Privacy. The bits of two answers v and w differ at two places, v and w. The other bits have the same law under both, so
-P[y | v] / P[y | w] is largest where y has v set and w not: p (1 - q) / (q (1 - p)) = e^eps.
+Privacy. Let an answer hold at most t of the d values. Where v has a bit and w has none a report's probabilities
+differ by a factor of at most p / q, where w has it and v not by at most (1 - q) / (1 - p), elsewhere not at all. With
+A the larger of the two factors and B the other one, two answers that share no value are the worst:
+
+    e^eps = A^a B^b      a = min(t, d)      b = min(t, d - a)
+
+For one value of d this is p (1 - q) / (q (1 - p)). It is t times that epsilon only while 2 t <= d, or if p = 1 - q.
 Estimate. A report supports the values whose bits it has set: pure, with these p and q.
-OUE minimises the variance of rare values, 4 e^eps / (n (e^eps - 1)^2), which does not depend on d.
-Erlingsson, Pihur, Korolova 2014; Wang et al. 2017, section 4.2.
+The optimised code (OUE) minimises the error of rare values, the symmetric one (SUE, basic RAPPOR) has the same error
+for every share. Erlingsson, Pihur, Korolova 2014; Wang et al. 2017, section 4.2.
 """
 
+from abc import abstractmethod
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from decimal import Decimal
 from fractions import Fraction
-from typing import ClassVar, Self
+from typing import Self
 
 from dither_shared.errors import InvalidParameter
 from dither_shared.exact import exp_below
@@ -22,22 +29,42 @@ from dither_shared.reports import Bits
 from dither_shared.rng import SCALE, Rng
 
 
+class UnaryCode(PureMechanism):
+    """A pure mechanism that sends d bits, each with a law of its own."""
+
+    @property
+    def exp_epsilon(self) -> Fraction:
+        """The largest ratio for two answers of at most `ticks` values each."""
+        p, q = self.p, self.q
+        unit = p.denominator * q.denominator
+        return Fraction(
+            *multi_hot_ratio(self.d, self.ticks, p.numerator * q.denominator, q.numerator * p.denominator, unit)
+        )
+
+    @property
+    def shape(self) -> Bits:
+        """A report is d bits, bit v for value v."""
+        return Bits(self.d)
+
+    def class_of(self, values: Sequence[int]) -> int:
+        """Return the values as bits. Of more than `ticks` values the first count, in the metric's order."""
+        return sum(1 << value for value in sorted(set(values))[: self.ticks])
+
+
 @dataclass(frozen=True)
-class OUE(PureMechanism):
-    """Send d bits: the answer's set with probability threshold_p / 2^64, every other with threshold_q / 2^64.
-
-    Use for up to some hundred values. Do not use for more: a report is d bits long.
-    """
-
-    name: ClassVar[str] = "oue"
+class Unary(UnaryCode):
+    """Send d bits: those of the answer set with probability threshold_p / 2^64, others with threshold_q / 2^64."""
 
     d: int
+    ticks: int
     threshold_p: int
     threshold_q: int
 
     def __post_init__(self) -> None:
         if self.d < 2:
             raise InvalidParameter(f"d must be at least 2, got {self.d}")
+        if not 1 <= self.ticks <= self.d:
+            raise InvalidParameter(f"ticks must be from 1 to d = {self.d}, got {self.ticks}")
         if not 0 < self.threshold_q < self.threshold_p < SCALE:
             raise InvalidParameter(
                 f"thresholds must satisfy 0 < threshold_q < threshold_p < 2^64, "
@@ -45,17 +72,17 @@ class OUE(PureMechanism):
             )
 
     @classmethod
-    def for_epsilon(cls, d: int, epsilon: Decimal) -> Self:
-        """Keep p at one half exactly and round q up: a larger q is a smaller epsilon."""
-        return cls(d, SCALE // 2, int(SCALE / (exp_below(epsilon) + 1)) + 1)
+    @abstractmethod
+    def for_epsilon(cls, d: int, epsilon: Decimal, ticks: int = 1) -> Self:
+        """Return the mechanism with the largest epsilon that is not above `epsilon`, for answers of up to `ticks`."""
 
     def parameters(self) -> dict[str, int]:
-        """Return d, threshold_p and threshold_q."""
+        """Return d, ticks, threshold_p and threshold_q."""
         return asdict(self)
 
     @property
     def p(self) -> Fraction:
-        """P[the answer's bit is sent as 1]."""
+        """P[a bit of the answer is sent as 1]."""
         return Fraction(self.threshold_p, SCALE)
 
     @property
@@ -63,18 +90,70 @@ class OUE(PureMechanism):
         """P[another bit is sent as 1]."""
         return Fraction(self.threshold_q, SCALE)
 
-    @property
-    def exp_epsilon(self) -> Fraction:
-        """p (1 - q) / (q (1 - p))."""
-        p, q = self.threshold_p, self.threshold_q
-        return Fraction(p * (SCALE - q), q * (SCALE - p))
+    def randomize(self, answer: int, rng: Rng) -> int:
+        """Return a coin for every bit. Both laws are drawn for each, so that time tells nothing."""
+        if self.threshold_p + self.threshold_q == SCALE:
+            return answer ^ rng.coins(self.threshold_q, self.d)
+        noise, kept = rng.coins(self.threshold_q, self.d), rng.coins(self.threshold_p, self.d)
+        return noise ^ (noise ^ kept) & answer
 
-    @property
-    def shape(self) -> Bits:
-        """A report is d bits, bit v for value v."""
-        return Bits(self.d)
 
-    def randomize(self, value: int, rng: Rng) -> int:
-        """Return the noise of every bit, with the answer's own coin put in its place."""
-        noise = rng.coins(self.threshold_q, self.d)
-        return noise & ~(1 << value) | rng.coin(self.threshold_p) << value
+@dataclass(frozen=True)
+class OUE(Unary):
+    """Optimised unary encoding: p is one half.
+
+    Use for up to some hundred values, of which each device holds few. Do not use for more: a report is d bits long.
+    """
+
+    name = "oue"
+
+    @classmethod
+    def for_epsilon(cls, d: int, epsilon: Decimal, ticks: int = 1) -> Self:
+        """Keep p at one half exactly and take the least q: a larger q is a smaller epsilon."""
+        half = SCALE // 2
+        threshold = least_private(half, epsilon, lambda threshold: multi_hot_ratio(d, ticks, half, threshold, SCALE))
+        return cls(d, ticks, half, threshold)
+
+
+@dataclass(frozen=True)
+class SUE(Unary):
+    """Symmetric unary encoding: every bit is flipped with the same probability.
+
+    Use where devices hold many of the values. Do not use for one value of many: OUE has less error.
+    """
+
+    name = "sue"
+
+    @classmethod
+    def for_epsilon(cls, d: int, epsilon: Decimal, ticks: int = 1) -> Self:
+        """Take the least probability of a flip: a larger one is a smaller epsilon."""
+        threshold = least_private(
+            SCALE // 2, epsilon, lambda threshold: multi_hot_ratio(d, ticks, SCALE - threshold, threshold, SCALE)
+        )
+        return cls(d, ticks, SCALE - threshold, threshold)
+
+
+def multi_hot_ratio(d: int, ticks: int, p: int, q: int, unit: int) -> tuple[int, int]:
+    """Return e^epsilon of a unary code of d bits with at most `ticks` set, as numerator and denominator.
+
+    p and q are integers out of `unit`. Nothing is reduced: a search compares hundreds of these.
+    """
+    held, missing = (p, q), (unit - q, unit - p)
+    larger, smaller = (held, missing) if p * (unit - p) >= q * (unit - q) else (missing, held)
+    most = min(ticks, d)
+    rest = min(ticks, d - most)
+    return larger[0] ** most * smaller[0] ** rest, larger[1] ** most * smaller[1] ** rest
+
+
+def least_private(above: int, epsilon: Decimal, ratio: Callable[[int], tuple[int, int]]) -> int:
+    """Return the least threshold in [1, above) with ln(ratio) <= epsilon, for a ratio that falls as it grows."""
+    e = exp_below(epsilon)
+    low, high = 0, above - 1
+    while high - low > 1:
+        middle = (low + high) // 2
+        numerator, denominator = ratio(middle)
+        if numerator * e.denominator <= denominator * e.numerator:
+            high = middle
+        else:
+            low = middle
+    return high

@@ -1,0 +1,95 @@
+"""From a tally to support counts: in how many of the reports each of the d values is supported.
+
+For most mechanisms the tally counts just that. Of a projective geometry response it counts points, and a report
+supports the values on whose hyperplanes its point lies: all these sums come out of one pass of Fourier transforms.
+"""
+
+import numpy as np
+import numpy.typing as npt
+
+from dither_aggregator.fold import Counts
+from dither_shared.errors import DitherError
+from dither_shared.mechanisms import PGR, Memoized, PureMechanism
+from dither_shared.mechanisms.pgr import points
+from dither_shared.reports import Bits, Subsets
+
+REPORTS_MAX = 1 << 42
+"""With so many every sum is exact, in the transform as in int64: four million million."""
+ROUNDING_MAX = 0.25
+"""How far a transformed count may lie from an integer: one half could hide a wrong one."""
+
+
+class BadTally(DitherError, ValueError):
+    """A tally that no n reports of its mechanism can have, or too large for the transform: nothing is estimated."""
+
+
+def support_counts(mechanism: PureMechanism, tally: Counts, n: int) -> Counts:
+    """Return int64[d]: how many of the n reports support each value.
+
+    Raises BadTally when the tally's sum is not that of n reports, or the transform fails its own check.
+    """
+    shape = mechanism.shape
+    if not isinstance(shape, Bits) and tally.sum() != n * (shape.weight if isinstance(shape, Subsets) else 1):
+        raise BadTally(f"the tally's sum, {tally.sum()}, is not that of {n} reports")
+    design = mechanism.permanent if isinstance(mechanism, Memoized) else mechanism
+    if not isinstance(design, PGR):
+        return tally
+    if n > REPORTS_MAX:
+        raise BadTally(f"at most {REPORTS_MAX} reports can be decoded, got {n}")
+    sums = hyperplane_sums(tally, design.order, design.dimension)
+    # Each point lies on equally many hyperplanes, whatever was reported.
+    if sums.sum() != n * points(design.order, design.dimension - 1):
+        raise BadTally("the sums over hyperplanes do not add up to the reports")
+    return sums[: design.d]
+
+
+def hyperplane_sums(histogram: Counts, order: int, dimension: int) -> Counts:
+    """Return, for each point v of a projective space, the sum of the histogram over the points u with <u, v> = 0.
+
+    int64[K] in, int64[K] out, both in the points' order; O(K log K) time, 50 to 160 bytes of memory a point. Points
+    are split by their first coordinate. Those of (0, ...) are a space of one dimension less: the same function. Those
+    of (1, u) make a grid H[u] of order^(dimension - 1). With F its Fourier transform and w a point of that space,
+
+        sum of H[u] over <u, w> = -b      = 1 / order  sum over c of  e^(-2 pi i b c / order) F[c w]
+
+    which is a transform along the line of multiples of w. v = (0, w) has b = 0; v = (1, a w) has b = 1 / a. A transform
+    of the whole space would take order times as long. Raises BadTally when a sum comes out too far from an integer.
+    """
+    if dimension == 1:
+        return np.zeros(1, dtype=np.int64)
+    smaller = points(order, dimension - 1)
+    inner = hyperplane_sums(histogram[:smaller], order, dimension - 1)
+    grid = histogram[smaller:].reshape((order,) * (dimension - 1))
+    multiples = _multiples(order, dimension - 1)
+    lines = np.fft.fft(np.fft.fftn(grid).ravel()[multiples], axis=1).real / order
+    rounded = np.rint(lines)
+    if np.abs(lines - rounded).max() > ROUNDING_MAX:
+        raise BadTally("the transform lost precision")
+    along = rounded.astype(np.int64) + inner[:, np.newaxis]
+    # b = 1 / a is also the place at which the multiple a of w finds its sum.
+    inverses = [pow(a, -1, order) for a in range(1, order)]
+    outer = np.empty(order ** (dimension - 1), dtype=np.int64)
+    outer[0] = histogram[:smaller].sum()  # v = (1, 0, ...): no point (1, u), and every point (0, ...)
+    outer[multiples[:, 1:]] = along[:, inverses]
+    return np.concatenate([along[:, 0], outer])
+
+
+def _multiples(order: int, dimension: int) -> npt.NDArray[np.int64]:
+    """Return, for each point w of a space and each a below `order`, the place of a w in the flat grid of vectors."""
+    factors = np.arange(order)
+    places = np.zeros((points(order, dimension), order), dtype=np.int64)
+    for coordinate in _coordinates(order, dimension):
+        places *= order
+        places += coordinate[:, np.newaxis] * factors % order
+    return places
+
+
+def _coordinates(order: int, dimension: int) -> list[npt.NDArray[np.int64]]:
+    """Return the points' first coordinates, their second ones, and so on."""
+    vectors = np.arange(order ** (dimension - 1))
+    tails = [vectors // order**place % order for place in range(dimension - 2, -1, -1)]
+    if dimension == 1:
+        return [np.ones(1, dtype=np.int64)]
+    inner = _coordinates(order, dimension - 1)
+    first = np.repeat([0, 1], [points(order, dimension - 1), len(vectors)])
+    return [first, *(np.concatenate(pair) for pair in zip(inner, tails, strict=True))]

@@ -1,0 +1,70 @@
+"""`dither privacy`: what each metric of a registry promises a device, and what its reports can show."""
+
+import argparse
+import json
+from pathlib import Path
+
+from dither_shared.exact import from_micro
+from dither_shared.precision import critical_share, detectable_share, noise_floor
+from dither_shared.registry import Metric, Registry
+
+EXAMPLE = "dither privacy metrics.toml"
+REPORTS = 1_000_000
+
+_LEGEND = f"""\
+epsilon   the privacy loss of one report, and of everything that a device ever says about the metric
+std error of a value that nobody has, at {REPORTS:,} reports; it falls with the root of their number
+critical  the least estimate that {REPORTS:,} reports tell from noise; a value with the detectable share exceeds it
+          in four of five cases"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Describe the command line."""
+    parser.add_argument("registry", metavar="REGISTRY", type=Path, help="the app's metrics.toml")
+    parser.add_argument("--json", action="store_true", help="print one JSON document")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Show every metric of a registry, in its order."""
+    metrics = list(Registry.load(args.registry).metrics.values())
+    if args.json:
+        print(json.dumps([describe(metric) for metric in metrics]))
+    else:
+        _print_tables(metrics)
+    return 0
+
+
+def describe(metric: Metric) -> dict[str, object]:
+    """Return what a metric promises and can show, as plain numbers."""
+    mechanism = metric.mechanism
+    return {
+        "metric": metric.name,
+        "mechanism": mechanism.name,
+        "parameters": mechanism.parameters(),
+        "epsilon_report": from_micro(mechanism.charge),
+        "epsilon_lifetime": from_micro(metric.reservation),
+        "bits_per_report": mechanism.shape.bits,
+        "std_error_at_1e6": noise_floor(mechanism, REPORTS),
+        "detectable_at_1e6": detectable_share(mechanism, REPORTS),
+    }
+
+
+def _print_tables(metrics: list[Metric]) -> None:
+    width = max(6, *(len(metric.name) for metric in metrics))
+    print(
+        f"{'metric':{width}}  {'mechanism':14}  {'values':>6}  {'bits':>5}  {'epsilon: report':>15}  {'life':>10}  "
+        f"{'std error':>9}  {'critical':>8}  {'detectable':>10}"
+    )
+    for metric in metrics:
+        mechanism = metric.mechanism
+        name = f"{mechanism.name} memoized" if metric.memoized else mechanism.name
+        print(
+            f"{metric.name:{width}}  {name:14}  {mechanism.d:6,}  {mechanism.shape.bits:5,}  "
+            f"{from_micro(mechanism.charge):>15.6g}  {from_micro(metric.reservation):>10.6g}  "
+            f"{noise_floor(mechanism, REPORTS):9.4%}  {critical_share(mechanism, REPORTS):8.3%}  "
+            f"{detectable_share(mechanism, REPORTS):10.3%}"
+        )
+    print(f"\n{_LEGEND}\n\nthe integers that the device compares its random numbers with, out of 2^64:")
+    for metric in metrics:
+        integers = "  ".join(f"{name} {value}" for name, value in metric.mechanism.parameters().items())
+        print(f"{metric.name:{width}}  {integers}")

@@ -1,0 +1,167 @@
+"""Projective geometry response: send a point of a finite projective space, mostly one on the answer's hyperplane.
+
+Points are the vectors of t coordinates modulo a prime r (the `order`; t is the `dimension`) whose first nonzero
+coordinate is 1, in lexicographic order. There are K of them, and the first d stand for the d values. The set of a value
+is its hyperplane: the points u with u_1 v_1 + ... + u_t v_t = 0 modulo r. With
+
+    K = (r^t - 1) / (r - 1)      s = (r^(t-1) - 1) / (r - 1)      l = (r^(t-2) - 1) / (r - 1)
+
+every hyperplane has s points and any two share l, so this is a two-level mechanism (two_level.py):
+
+    p = T / 2^64                 ideally e^eps s / (e^eps s + K - s)
+    q = p l / s + (1 - p) / r    since (s - l) / (K - s) = r^(t-2) / r^(t-1)
+
+For r near e^eps + 1 the error is close to the least that any mechanism has, 4 e^eps / (n (e^eps - 1)^2), while a
+report is one number below K and the device's work is O(t).
+Sampling. u -> <u, v> determines the coordinate at v's first 1 from the others. Uniform nonzero others with <u, v> = 0
+give each point of the hyperplane r - 1 times; uniform others with <u, v> = 1 give each point off it exactly once.
+Feldman, Nelson, Nguyen, Talwar 2022; order 2 is the Hadamard response of Acharya, Sun, Zhang 2019.
+"""
+
+from dataclasses import asdict, dataclass
+from decimal import Decimal
+from fractions import Fraction
+from functools import cache
+from math import isqrt
+from typing import Self
+
+from dither_shared.errors import InvalidParameter
+from dither_shared.mechanisms.two_level import OneShot, threshold_for
+from dither_shared.reports import Symbols
+from dither_shared.rng import Rng
+
+OUTPUTS_MAX = 1 << 21
+"""A tally has an entry for each point: 16 MiB of them."""
+DIMENSION_MIN = 3
+"""In two dimensions hyperplanes are points, and the mechanism is GRR with unused values."""
+
+
+@dataclass(frozen=True)
+class PGR(OneShot):
+    """Send a point on the answer's hyperplane with probability threshold / 2^64, else a point off it.
+
+    Use for many values. Do not use for fewer than about e^epsilon: there GRR and subset selection have less error.
+    """
+
+    name = "pgr"
+
+    d: int
+    order: int
+    dimension: int
+    threshold: int
+
+    def __post_init__(self) -> None:
+        if self.dimension < DIMENSION_MIN:
+            raise InvalidParameter(f"dimension must be at least {DIMENSION_MIN}, got {self.dimension}")
+        if not 2 <= self.order <= OUTPUTS_MAX or points(self.order, self.dimension) > OUTPUTS_MAX:
+            raise InvalidParameter(
+                f"order and dimension must make at most {OUTPUTS_MAX} points, got {self.order} and {self.dimension}"
+            )
+        if any(self.order % divisor == 0 for divisor in range(2, isqrt(self.order) + 1)):
+            raise InvalidParameter(f"order must be a prime, got {self.order}")
+        if not 2 <= self.d <= self.outputs:
+            raise InvalidParameter(f"d must be from 2 to the {self.outputs} points, got {self.d}")
+        self.check_threshold()
+
+    @classmethod
+    def for_design(cls, d: int, order: int, dimension: int, epsilon: Decimal) -> Self:
+        """Return the mechanism on these points with the largest epsilon that is not above `epsilon`."""
+        share = Fraction(points(order, dimension - 1), points(order, dimension))
+        return cls(d, order, dimension, threshold_for(epsilon, share))
+
+    def parameters(self) -> dict[str, int]:
+        """Return d, order, dimension and threshold."""
+        return asdict(self)
+
+    @property
+    def outputs(self) -> int:
+        """The number of points, K."""
+        return points(self.order, self.dimension)
+
+    @property
+    def share(self) -> Fraction:
+        """s / K."""
+        return Fraction(points(self.order, self.dimension - 1), self.outputs)
+
+    @property
+    def overlap(self) -> Fraction:
+        """l / s."""
+        return Fraction(points(self.order, self.dimension - 2), points(self.order, self.dimension - 1))
+
+    @property
+    def shape(self) -> Symbols:
+        """A report is the rank of a point."""
+        return Symbols(self.outputs)
+
+    def randomize(self, answer: int, rng: Rng) -> int:
+        """Return a point on or off the answer's hyperplane. All draws are always made, so that time tells nothing."""
+        others = self.order ** (self.dimension - 1)
+        on = rng.coin(self.threshold)
+        vector_on, vector_off = 1 + rng.uniform(others - 1), rng.uniform(others)
+        point = self.unrank(answer)
+        pivot = point.index(1)
+        vector = self._digits(vector_on if on else vector_off, self.dimension - 1)
+        vector.insert(pivot, 0)
+        product = sum(a * b for a, b in zip(vector, point, strict=True))
+        vector[pivot] = ((0 if on else 1) - product) % self.order
+        return self.rank(vector)
+
+    def uniform_report(self, rng: Rng) -> int:
+        """Return any point."""
+        return rng.uniform(self.outputs)
+
+    def unrank(self, rank: int) -> list[int]:
+        """Return the coordinates of a point."""
+        zeros, start = self.dimension - 1, 0
+        while rank - start >= self.order ** (self.dimension - 1 - zeros):
+            start += self.order ** (self.dimension - 1 - zeros)
+            zeros -= 1
+        return [0] * zeros + [1] + self._digits(rank - start, self.dimension - 1 - zeros)
+
+    def rank(self, vector: list[int]) -> int:
+        """Return the rank of the point on which a nonzero vector lies."""
+        first = next(place for place, coordinate in enumerate(vector) if coordinate)
+        scale = pow(vector[first], -1, self.order)
+        tail = 0
+        for coordinate in vector[first + 1 :]:
+            tail = tail * self.order + coordinate * scale % self.order
+        return points(self.order, self.dimension - 1 - first) + tail
+
+    def _digits(self, number: int, count: int) -> list[int]:
+        """Return `count` digits to the base `order`, the most significant first."""
+        digits = [0] * count
+        for place in range(count - 1, -1, -1):
+            number, digits[place] = divmod(number, self.order)
+        return digits
+
+
+def points(order: int, dimension: int) -> int:
+    """Return the number of points, (order^dimension - 1) / (order - 1)."""
+    return int((order**dimension - 1) // (order - 1))
+
+
+def designs(d: int, outputs_max: int = OUTPUTS_MAX) -> list[tuple[int, int]]:
+    """Return the (order, dimension) with a point for each of d values and at most `outputs_max` of them.
+
+    For each prime the smallest such space: further points would only lengthen reports.
+    """
+    found = []
+    for order in _primes():
+        dimension = DIMENSION_MIN
+        while points(order, dimension) < d:
+            dimension += 1
+        if points(order, dimension) <= outputs_max:
+            found.append((order, dimension))
+    return found
+
+
+@cache
+def _primes() -> tuple[int, ...]:
+    """Return the primes whose plane has at most OUTPUTS_MAX points."""
+    found: list[int] = []
+    number = 2
+    while points(number, DIMENSION_MIN) <= OUTPUTS_MAX:
+        if all(number % prime for prime in found):
+            found.append(number)
+        number += 1
+    return tuple(found)

@@ -1,0 +1,114 @@
+"""Subset selection: send w of the d values, mostly including the answer.
+
+    p = T / 2^64                              P[answer is in the subset]; ideally w e^eps / (w e^eps + d - w)
+    q = p (w - 1) / (d - 1) + (1 - p) w / (d - 1)      P[another value is in it]
+
+Privacy. Every subset with the answer has one probability, every other subset another. Of all subsets a part w / d
+holds a given value, so the ratio of the two is T (d - w) / ((2^64 - T) w) = e^eps.
+Estimate. A report supports the w values it holds. Two levels (two_level.py): the set of v is the subsets that hold v,
+a part w / d of all, and of these a part (w - 1) / (d - 1) holds a given other value.
+With the best w, next to d / (e^eps + 1), no mechanism has less average error, whatever d and epsilon are.
+Wang et al. 2016; Ye, Barg 2018.
+"""
+
+from dataclasses import asdict, dataclass
+from decimal import Decimal
+from fractions import Fraction
+from functools import cached_property
+from math import comb, perm
+from typing import Self
+
+from dither_shared.errors import InvalidParameter
+from dither_shared.exact import exp_below
+from dither_shared.mechanisms.two_level import OneShot, threshold_for
+from dither_shared.reports import Subsets
+from dither_shared.rng import Rng
+
+
+@dataclass(frozen=True)
+class SubsetSelection(OneShot):
+    """Send a subset of `weight` values that holds the answer with probability threshold / 2^64.
+
+    Use where d is between e^epsilon and ten times that, or small. Do not use for more values: a point of PGR is shorter
+    than a subset, and no less accurate.
+    """
+
+    name = "ss"
+
+    d: int
+    weight: int
+    threshold: int
+
+    def __post_init__(self) -> None:
+        if self.d < 2:
+            raise InvalidParameter(f"d must be at least 2, got {self.d}")
+        if not 1 <= self.weight < self.d:
+            raise InvalidParameter(f"weight must be from 1 to {self.d - 1}, got {self.weight}")
+        self.check_threshold()
+
+    @classmethod
+    def for_weight(cls, d: int, weight: int, epsilon: Decimal) -> Self:
+        """Return the mechanism of this weight with the largest epsilon that is not above `epsilon`."""
+        return cls(d, weight, threshold_for(epsilon, Fraction(weight, d)))
+
+    @classmethod
+    def for_epsilon(cls, d: int, epsilon: Decimal) -> Self:
+        """Return the mechanism with the weight of least average variance: an integer next to d / (e^epsilon + 1)."""
+        below = int(d / (exp_below(epsilon) + 1))
+        weights = {max(1, below), min(d - 1, below + 1)}
+        return min(
+            (cls.for_weight(d, weight, epsilon) for weight in sorted(weights)), key=lambda one: one.average_variance
+        )
+
+    def parameters(self) -> dict[str, int]:
+        """Return d, weight and threshold."""
+        return asdict(self)
+
+    @property
+    def outputs(self) -> int:
+        """The number of subsets."""
+        return comb(self.d, self.weight)
+
+    @property
+    def share(self) -> Fraction:
+        """w / d."""
+        return Fraction(self.weight, self.d)
+
+    @property
+    def overlap(self) -> Fraction:
+        """(w - 1) / (d - 1)."""
+        return Fraction(self.weight - 1, self.d - 1)
+
+    @cached_property
+    def shape(self) -> Subsets:
+        """A report is a subset of `weight` of the d values."""
+        return Subsets(self.d, self.weight)
+
+    def randomize(self, answer: int, rng: Rng) -> int:
+        """Return a subset. All draws are always made, so that time tells nothing."""
+        inside = rng.coin(self.threshold)
+        others = [other + (other >= answer) for other in draw_distinct(self.d - 1, self.weight, rng)]
+        if inside:
+            others[-1] = answer
+        return self.shape.of(others)
+
+    def uniform_report(self, rng: Rng) -> int:
+        """Return any subset."""
+        return self.shape.of(draw_distinct(self.d, self.weight, rng))
+
+
+def draw_distinct(size: int, count: int, rng: Rng) -> list[int]:
+    """Return `count` different integers below `size`, in random order, every ordered choice equally likely.
+
+    One uniform number below size (size - 1) ... names the choice: its digits to these bases are the swaps of a
+    Fisher-Yates shuffle that stops after `count` places.
+    """
+    choice = rng.uniform(perm(size, count))
+    moved: dict[int, int] = {}
+    drawn = []
+    for place in range(count):
+        choice, swap = divmod(choice, size - place)
+        swap += place
+        drawn.append(moved.get(swap, swap))
+        moved[swap] = moved.get(place, place)
+    return drawn

@@ -1,0 +1,35 @@
+"""How small a share n reports can show: the noise floor, the critical share and the detectable share.
+
+    noise floor     s0 = sqrt(q (1 - q) / n) / (p - q)      the standard error of a value that nobody has
+    critical        z(1 - alpha / d) s0                     an estimate above it is not noise: with all d values
+                                                            watched, noise passes it once in 1 / alpha times at most
+    detectable      (z(1 - alpha / d) + z(power)) s0        a value with this share passes it with that power
+
+A value whose true share is just critical is seen half of the time. alpha is 5 %, the power 80 %.
+"""
+
+from math import sqrt
+from statistics import NormalDist
+
+from dither_shared.mechanisms import PureMechanism
+
+ALPHA = 0.05
+POWER = 0.8
+
+_NORMAL = NormalDist()
+
+
+def noise_floor(mechanism: PureMechanism, n: int) -> float:
+    """Return the standard error of a share of zero among n >= 1 reports."""
+    q = mechanism.q
+    return sqrt(q * (1 - q) / n) / float(mechanism.p - q)
+
+
+def critical_share(mechanism: PureMechanism, n: int) -> float:
+    """Return the least estimate that n >= 1 reports tell from noise, whichever of the d values it is of."""
+    return -_NORMAL.inv_cdf(ALPHA / mechanism.d) * noise_floor(mechanism, n)
+
+
+def detectable_share(mechanism: PureMechanism, n: int) -> float:
+    """Return the true share that n >= 1 reports tell from noise in 80 % of cases."""
+    return critical_share(mechanism, n) + _NORMAL.inv_cdf(POWER) * noise_floor(mechanism, n)

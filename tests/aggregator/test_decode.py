@@ -1,0 +1,85 @@
+"""From tallies to support counts, beside the definition of support."""
+
+import random
+from decimal import Decimal
+
+import numpy as np
+import pytest
+
+from dither_aggregator.decode import REPORTS_MAX, BadTally, hyperplane_sums, support_counts
+from dither_aggregator.fold import fold
+from dither_shared.mechanisms import GRR, OUE, PGR, MemoizedTwoLevel, PureMechanism, SubsetSelection
+from dither_shared.mechanisms.pgr import points
+from dither_shared.rng import Rng
+from tests.support.laws import supports
+
+EPSILON = Decimal(1)
+MECHANISMS: list[PureMechanism] = [
+    GRR.for_epsilon(5, EPSILON),
+    OUE.for_epsilon(9, EPSILON),
+    SubsetSelection.for_weight(9, 3, EPSILON),
+    SubsetSelection.for_weight(300, 2, EPSILON),
+    PGR.for_design(100, 5, 4, EPSILON),
+    PGR.for_design(31, 2, 5, EPSILON),
+    MemoizedTwoLevel.for_epsilon(PGR.for_design(20, 5, 3, Decimal(3)), EPSILON),
+]
+
+
+@pytest.mark.parametrize("mechanism", MECHANISMS, ids=str)
+@pytest.mark.parametrize("n", [1, 300])
+def test_support_counts_are_those_of_the_definition(mechanism: PureMechanism, n: int) -> None:
+    rng = Rng(random.Random(3).getrandbits)
+    reports = [mechanism.randomize(mechanism.class_of([place % mechanism.d]), rng) for place in range(n)]
+    counts = support_counts(mechanism, fold(mechanism.shape, mechanism.shape.pack(reports)), n)
+    expected = [sum(supports(mechanism, report, value) for report in reports) for value in range(mechanism.d)]
+    assert counts.dtype == np.int64
+    assert counts.tolist() == expected
+
+
+@pytest.mark.parametrize(("order", "dimension"), [(2, 1), (2, 3), (2, 6), (3, 4), (5, 3), (7, 3), (11, 3)])
+@pytest.mark.parametrize("scale", [3, 10**9])
+def test_sums_over_hyperplanes_equal_the_plain_ones(order: int, dimension: int, scale: int) -> None:
+    """The naive version: the incidence of every two points, one inner product each."""
+    histogram = np.random.default_rng(order).integers(0, scale, points(order, dimension))
+    space = (
+        [PGR.for_design(2, order, dimension, EPSILON).unrank(u) for u in range(len(histogram))] if dimension > 2 else []
+    )
+    vectors = np.array(space or [[1]])
+    incidence = vectors @ vectors.T % order == 0
+    assert (hyperplane_sums(histogram, order, dimension) == incidence @ histogram).all()
+
+
+@pytest.mark.parametrize("mechanism", [MECHANISMS[0], *MECHANISMS[2:]], ids=str)
+def test_a_tally_that_n_reports_cannot_have_is_refused(mechanism: PureMechanism) -> None:
+    tally = np.zeros(mechanism.shape.size, dtype=np.int64)
+    tally[3] = 7
+    with pytest.raises(BadTally, match="is not that of 6 reports"):
+        support_counts(mechanism, tally, 6)
+
+
+def test_a_wrong_transform_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The integrity check: every point lies on as many hyperplanes."""
+    mechanism = PGR.for_design(100, 5, 4, EPSILON)
+    tally = np.ones(mechanism.outputs, dtype=np.int64)
+    right = hyperplane_sums(tally, 5, 4)
+    monkeypatch.setattr("dither_aggregator.decode.hyperplane_sums", lambda *_: right + (np.arange(len(right)) == 9))
+    with pytest.raises(BadTally, match="do not add up"):
+        support_counts(mechanism, tally, mechanism.outputs)
+
+
+def test_the_most_reports_are_summed_exactly_and_more_are_refused() -> None:
+    mechanism = PGR.for_design(100, 11, 3, EPSILON)
+    tally = np.zeros(mechanism.outputs, dtype=np.int64)
+    tally[[0, 7, 132]] = [REPORTS_MAX // 2 + 1, REPORTS_MAX // 2 - 2, 1]
+    counts = support_counts(mechanism, tally, REPORTS_MAX)
+    expected = [sum(int(tally[u]) for u in (0, 7, 132) if supports(mechanism, u, v)) for v in range(100)]
+    assert counts.tolist() == expected
+    with pytest.raises(BadTally, match="can be decoded"):
+        support_counts(mechanism, tally + 1, REPORTS_MAX + mechanism.outputs)
+
+
+def test_a_transform_without_enough_digits_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    transform = np.fft.fftn
+    monkeypatch.setattr(np.fft, "fftn", lambda grid: transform(grid + 0.3 * (grid == grid.max())))
+    with pytest.raises(BadTally, match="lost precision"):
+        hyperplane_sums(np.random.default_rng(1).integers(0, 2**15, points(11, 3)), 11, 3)
