@@ -35,7 +35,7 @@ def test_the_demo_finds_the_truth() -> None:
     assert document["devices"] == 3_000
     assert document["ledger"] == {"accepted": 6_000, "folded": 6_000, "pending": 0, "quarantined": 0}
     assert [(m["metric"], m["mechanism"], m["epsilon"], m["n"]) for m in document["metrics"]] == [
-        ("browser", "oue", 2.0, 3_000),
+        ("browser", "pgr", 2.0, 3_000),
         ("mobile", "grr", 2.0, 3_000),
     ]
     rows = [row for metric in document["metrics"] for row in metric["rows"]]
@@ -81,7 +81,7 @@ def test_the_demo_prints_its_tables_and_serves_until_interrupted() -> None:
     text = "".join(printed)
     assert process.returncode in (0, 1)  # of so few devices' intervals fewer may hold
     assert "Traceback" not in err
-    assert "browser: 300 reports by oue" in text
+    assert "browser: 300 reports by pgr" in text
     assert "mobile: 300 reports by grr" in text
     assert "of 264 intervals hold the truth" in text
     assert "ledger: 600 accepted = 600 folded + 0 pending + 0 quarantined" in text

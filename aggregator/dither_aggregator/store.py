@@ -17,6 +17,7 @@ import secrets
 import sqlite3
 import threading
 import time
+import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from datetime import UTC, date, datetime, timedelta
@@ -366,7 +367,7 @@ class Store:
 
     def _sum(self, plan: int, epoch: str, size: int = 0) -> Tally:
         rows = self._db.execute("SELECT n, counts FROM segment WHERE plan = ? AND epoch = ?", (plan, epoch)).fetchall()
-        counts = [np.frombuffer(blob, dtype="<i8") for _, blob in rows] or [np.zeros(size, dtype=np.int64)]
+        counts = [_from_blob(blob) for _, blob in rows] or [np.zeros(size, dtype=np.int64)]
         return Tally(sum(n for n, _ in rows), np.sum(counts, axis=0, dtype=np.int64))
 
     def epochs(self, plan: Plan) -> list[date]:
@@ -409,7 +410,12 @@ def _stored_plan(id_: int, document: str, question: str, reservation: int, expir
 
 
 def _to_blob(counts: Counts) -> bytes:
-    return counts.astype("<i8").tobytes()
+    """Pack a count vector. Compressed, since the few reports of one fold leave most points of a large space empty."""
+    return zlib.compress(counts.astype("<i8").tobytes(), level=1)
+
+
+def _from_blob(blob: bytes) -> Counts:
+    return np.frombuffer(zlib.decompress(blob), dtype="<i8")
 
 
 def _all_refused(refused: Sequence[Refusal]) -> Problem:

@@ -7,22 +7,7 @@ import pytest
 
 from dither_aggregator.fold import fold
 from dither_shared.reports import Bits, ReportShape, Subsets, Symbols
-
-
-def plain_fold(shape: ReportShape, reports: list[int]) -> list[int]:
-    """Count one report at a time: what `fold` must equal."""
-    counts = [0] * shape.size
-    for report in reports:
-        if isinstance(shape, Symbols):
-            counts[report] += 1
-        elif isinstance(shape, Subsets):
-            for member in shape.members(report):
-                counts[member] += 1
-        else:
-            for place in range(shape.size):
-                counts[place] += report >> place & 1
-    return counts
-
+from tests.benchmarks import naive
 
 SHAPES = [
     *(Bits(size) for size in (2, 8, 9, 16, 31, 40, 64, 65, 130)),
@@ -44,7 +29,7 @@ def test_the_kernels_equal_the_plain_fold(shape: ReportShape, n: int) -> None:
     reports = [draw_report(shape, rng) for _ in range(n)]
     counts = fold(shape, shape.pack(reports))
     assert counts.dtype == np.int64
-    assert counts.tolist() == plain_fold(shape, reports)
+    assert counts.tolist() == naive.fold(shape, reports)
 
 
 @pytest.mark.parametrize("n", [255, 256, 65_535, 65_536, 70_001])

@@ -1,1 +1,1 @@
-"""`make bench`: each figure beside a naive version, in the same run. `ARGS="fold"` runs one section."""
+"""`make bench`: each figure beside a naive version, a peer or a bound. `ARGS="speed"` runs one section."""

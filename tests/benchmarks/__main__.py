@@ -2,13 +2,13 @@
 
 import argparse
 
-from tests.benchmarks import fold, randomize
+from tests.benchmarks import accuracy, speed
 
-SECTIONS = {"randomize": randomize.run, "fold": fold.run}
+SECTIONS = {"accuracy": accuracy.run, "speed": speed.run}
 
 
 def main() -> None:
-    """Print each section's table."""
+    """Print each section's tables."""
     parser = argparse.ArgumentParser(prog="make bench", description=__doc__)
     parser.add_argument("sections", nargs="*", choices=[*SECTIONS, []], help=f"of {', '.join(SECTIONS)}; default: all")
     for name in parser.parse_args().sections or SECTIONS:

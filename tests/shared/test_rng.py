@@ -72,6 +72,25 @@ def test_a_uniform_choice_is_exactly_uniform(size: int) -> None:
     assert len(set(outcomes.values())) == 1
 
 
+@pytest.mark.parametrize("threshold", [1, 2**63 + 1, 2**64 - 1, 0x123456789ABCDEF1])
+def test_a_coin_is_decided_by_its_last_bit(threshold: int) -> None:
+    for number, heads in ((threshold - 1, True), (threshold, False)):
+        assert Rng(lambda bits, n=number: n).coin(threshold) is heads  # type: ignore[misc]
+
+
+class FloatRng(Rng):
+    """A planted bug: a number in [0, 1) compared with a probability, as `random() < p` does."""
+
+    def coin(self, threshold: int) -> bool:
+        return bool(self.randbits(self.coin_bits) / 2**self.coin_bits < threshold / 2**self.coin_bits)
+
+
+def test_a_float_comparison_would_be_caught() -> None:
+    """With 53 bits of 64 the numbers below a threshold cannot be told from it."""
+    threshold = 2**63 + 1
+    assert FloatRng(lambda bits: threshold - 1).coin(threshold) is False
+
+
 def test_a_modulo_would_be_caught() -> None:
     outcomes = every_run(9, lambda rng: rng.randbits(3) % 5, coin_bits=64)
     assert len(set(outcomes.values())) > 1

@@ -94,13 +94,16 @@ class PGR(OneShot):
         return Symbols(self.outputs)
 
     def randomize(self, answer: int, rng: Rng) -> int:
-        """Return a point on or off the answer's hyperplane. All draws are always made, so that time tells nothing."""
+        """Return a point on or off the answer's hyperplane.
+
+        Both vectors, the nonzero one and the other, are always drawn, in one number: time tells nothing.
+        """
         others = self.order ** (self.dimension - 1)
         on = rng.coin(self.threshold)
-        vector_on, vector_off = 1 + rng.uniform(others - 1), rng.uniform(others)
+        nonzero, any_ = divmod(rng.uniform((others - 1) * others), others)
         point = self.unrank(answer)
         pivot = point.index(1)
-        vector = self._digits(vector_on if on else vector_off, self.dimension - 1)
+        vector = self._digits(1 + nonzero if on else any_, self.dimension - 1)
         vector.insert(pivot, 0)
         product = sum(a * b for a, b in zip(vector, point, strict=True))
         vector[pivot] = ((0 if on else 1) - product) % self.order

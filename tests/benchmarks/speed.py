@@ -1,0 +1,170 @@
+"""Microseconds to randomize, reports folded a second, milliseconds to decode: each beside a naive version and peers."""
+
+import secrets
+from decimal import Decimal
+from functools import partial
+
+import numpy as np
+
+from dither_aggregator.decode import hyperplane_sums, support_counts
+from dither_aggregator.estimate import estimate_shares
+from dither_aggregator.fold import fold
+from dither_shared.mechanisms import OUE, SUE, Memoized, PureMechanism, SubsetSelection, choose
+from dither_shared.mechanisms.pgr import PGR
+from dither_shared.reports import Bits, ReportShape, Subsets, Symbols
+from dither_shared.rng import Rng
+from tests.benchmarks import naive
+from tests.benchmarks.peers import ask
+from tests.benchmarks.timing import each, seconds
+
+SIZES = (16, 128, 1024)
+EPSILON = Decimal(1)
+VALUE = 3
+FOLDED = 100_000
+FOLDED_NAIVELY = 200
+PEERS = {
+    "grr": (("pure_ldp", "grr"), ("multi_freq_ldpy", "grr")),
+    "oue": (("pure_ldp", "oue"), ("multi_freq_ldpy", "oue")),
+    "sue": (("pure_ldp", "sue"), ("multi_freq_ldpy", "sue")),
+    "ss": (("multi_freq_ldpy", "ss"),),
+    "pgr": (("pure_ldp", "olh"), ("multi_freq_ldpy", "olh")),
+}
+"""What a peer offers in the place of each mechanism: local hashing where we have projective geometry response."""
+
+_UNITS = {"randomize_us": "us", "fold_us": "us a report", "estimate_ms": "ms"}
+
+Speeds = dict[tuple[str, str, int], dict[str, float]]
+
+
+def run() -> None:
+    """Print the three tables."""
+    peers = ask_peers()
+    print("\n  randomize: microseconds a value, epsilon 1 (a system call for 16 random bytes is part of each)")
+    print(f"  {'':22}{'dither':>9}{'naive':>10}{'ratio':>8}   peers")
+    for d in SIZES:
+        for mechanism in mechanisms(d):
+            _randomize(mechanism, d, peers)
+    print(f"\n  fold: millions of reports a second, {FOLDED:,} at once")
+    print(f"  {'':22}{'dither':>9}{'naive':>10}{'ratio':>8}{'unpackbits':>12}{'ratio':>8}   peers")
+    for shape in (Symbols(128), Symbols(1024), Symbols(151_740), Subsets(128, 2), *(Bits(size) for size in SIZES)):
+        _fold(shape, peers)
+    print("\n  decode and estimate: milliseconds for all values")
+    print(f"  {'':34}{'dither':>9}{'one FFT':>10}{'ratio':>8}   peers")
+    for d, epsilon in (
+        (128, "2"),
+        (1024, "0.5"),
+        (1024, "1"),
+        (1024, "4"),
+        (65_536, "1"),
+        (65_536, "2"),
+        (65_536, "4"),
+    ):
+        _decode(d, Decimal(epsilon), peers)
+
+
+def mechanisms(d: int) -> list[PureMechanism]:
+    """Return one of each kind."""
+    return [
+        choose(d, EPSILON, name="grr"),
+        SubsetSelection.for_epsilon(d, EPSILON),
+        choose(d, EPSILON, name="pgr"),
+        OUE.for_epsilon(d, EPSILON),
+        SUE.for_epsilon(d, EPSILON),
+        choose(d, EPSILON, permanent=Decimal(3), name="oue"),
+    ]
+
+
+def ask_peers() -> Speeds:
+    """Measure the peers, in their own environments."""
+    found: Speeds = {}
+    for peer in ("pure_ldp", "multi_freq_ldpy"):
+        names = sorted({name for pairs in PEERS.values() for whose, name in pairs if whose == peer})
+        asked = [(name, d) for name in names for d in SIZES]
+        answers = ask(
+            peer,
+            [{"what": "speed", "mechanism": name, "d": d, "epsilon": float(EPSILON)} for name, d in asked],
+        )
+        found |= {(peer, name, d): answer for (name, d), answer in zip(asked, answers, strict=True)}
+    return found
+
+
+def _beside(ours: float, what: str, scale: float, name: str, d: int, peers: Speeds) -> str:
+    """Return the peers' figures, and how many times ours each takes."""
+    parts = []
+    for peer, theirs in PEERS.get(name, ()):
+        figure = peers.get((peer, theirs, d), {}).get(what)
+        if figure:
+            parts.append(f"{peer} {theirs} {figure:.3g} {_UNITS[what]} ({figure * scale / ours:.2g} of ours)")
+    return ", ".join(parts)
+
+
+def _randomize(mechanism: PureMechanism, d: int, peers: Speeds) -> None:
+    rng = Rng(secrets.randbits)
+    answer = mechanism.class_of([VALUE])
+    work = partial(mechanism.randomize, answer, rng)
+    label = mechanism.name
+    if isinstance(mechanism, Memoized):
+        work = partial(mechanism.repeat, mechanism.permanent.randomize(answer, rng), rng)
+        label += " memoized, repeat"
+    ours_s = each(work)
+    naive_s = each(partial(naive.randomize, mechanism, VALUE, rng), 20)
+    beside = _beside(ours_s, "randomize_us", 1e-6, mechanism.name, d, peers)
+    print(f"  {f'{label}, {d}':22}{ours_s * 1e6:9.2f}{naive_s * 1e6:10.2f}{naive_s / ours_s:7.1f}x   {beside}")
+
+
+def random_reports(shape: ReportShape, count: int) -> bytes:
+    """Return packed reports, uniform over the shape."""
+    rng = np.random.default_rng(1)
+    if isinstance(shape, Symbols):
+        return rng.integers(0, shape.size, count).astype(f"<u{shape.width}").tobytes()
+    if isinstance(shape, Subsets):
+        pool = [shape.of(rng.choice(shape.size, shape.weight, replace=False).tolist()) for _ in range(1000)]
+        return shape.pack([pool[place] for place in rng.integers(0, len(pool), count)])
+    rows = rng.integers(0, 256, (count, shape.width), dtype=np.uint8)
+    rows[:, -1] &= 255 >> -shape.size % 8
+    return rows.tobytes()
+
+
+def unpack(shape: ReportShape, packed: bytes, count: int) -> list[int]:
+    """Return the first reports one by one."""
+    return [int.from_bytes(packed[at * shape.width : (at + 1) * shape.width], "little") for at in range(count)]
+
+
+def _fold(shape: ReportShape, peers: Speeds) -> None:
+    packed = random_reports(shape, FOLDED)
+    ours_s = seconds(partial(fold, shape, packed)) / FOLDED
+    few = unpack(shape, packed, FOLDED_NAIVELY)
+    naive_s = seconds(partial(naive.fold, shape, few)) / FOLDED_NAIVELY
+    line = f"  {shape!s:22}{1e-6 / ours_s:9.1f}{1e-6 / naive_s:10.3f}{naive_s / ours_s:7.0f}x"
+    if isinstance(shape, Bits):
+        unpacked_s = seconds(partial(naive.unpacked, shape, packed)) / FOLDED
+        line += f"{1e-6 / unpacked_s:12.1f}{unpacked_s / ours_s:7.1f}x"
+    else:
+        line += " " * 20
+    name = "oue" if isinstance(shape, Bits) else "grr" if isinstance(shape, Symbols) else ""
+    print(f"{line}   {_beside(ours_s, 'fold_us', 1e-6, name, shape.size, peers)}")
+
+
+def draw_points(mechanism: PGR, count: int) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+    """Return a tally of uniform points."""
+    drawn = np.random.default_rng(2).integers(0, mechanism.outputs, count)
+    return np.bincount(drawn, minlength=mechanism.outputs)
+
+
+def _decode(d: int, epsilon: Decimal, peers: Speeds) -> None:
+    mechanism = choose(d, epsilon, name="pgr")
+    assert isinstance(mechanism, PGR)
+    n, tally = 1_000_000, draw_points(mechanism, 1_000_000)
+
+    def ours() -> None:
+        estimate_shares(mechanism, support_counts(mechanism, tally, n), n)
+
+    ours_s = seconds(ours)
+    naive_s = seconds(partial(naive.hyperplane_sums, tally, mechanism.order, mechanism.dimension), 0.2)
+    assert (
+        hyperplane_sums(tally, mechanism.order, mechanism.dimension)
+        == naive.hyperplane_sums(tally, mechanism.order, mechanism.dimension)
+    ).all()
+    label = f"d {d}, epsilon {epsilon}: {mechanism.outputs} points"
+    beside = _beside(ours_s, "estimate_ms", 1e-3, "pgr", d, peers) if epsilon == EPSILON else ""
+    print(f"  {label:34}{ours_s * 1e3:9.2f}{naive_s * 1e3:10.1f}{naive_s / ours_s:7.0f}x   {beside}")
