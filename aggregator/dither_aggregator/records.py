@@ -7,6 +7,7 @@ from datetime import date
 from dither_aggregator.fold import Counts
 from dither_shared.errors import DitherError
 from dither_shared.exact import from_micro
+from dither_shared.mechanisms import Memoized
 from dither_shared.plan import Plan
 
 
@@ -31,6 +32,12 @@ class StoredPlan:
     def epsilon(self) -> float:
         """The privacy loss of one report."""
         return from_micro(self.plan.mechanism.charge)
+
+    @property
+    def epsilon_permanent(self) -> float | None:
+        """The privacy loss of all the reports of one memoized answer; None for fresh noise."""
+        mechanism = self.plan.mechanism
+        return from_micro(mechanism.permanent.charge) if isinstance(mechanism, Memoized) else None
 
     @property
     def epsilon_lifetime(self) -> float:

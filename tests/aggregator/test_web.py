@@ -280,6 +280,20 @@ def test_other_errors_intervals_and_a_normalised_column_are_there_for_the_asking
         assert message in answer.json()["detail"]
 
 
+def test_a_memoized_metric_says_what_is_not_hidden(client: Client, tmp_path: Path) -> None:
+    asked, clock = registry(expires=EXPIRES, epsilon="1", epsilon_permanent="3.5"), Clock()
+    with aggregator(asked, tmp_path, clock) as (url, service):
+        memoized = Client(url, service, clock)
+        page = memoized.get("/metrics/dark").text
+        assert "by at most e<sup>3.5</sup>. When an answer changed is not hidden" in page
+        assert "life by at most e<sup>7.0</sup>" in page
+        dark = memoized.get("/v1/metrics").json()["metrics"][1]
+        assert (dark["epsilon"], dark["epsilon_permanent"], dark["epsilon_lifetime"]) == (1.0, 3.5, 7.0)
+        memoized.session.close()
+    assert "is not hidden" not in client.get("/metrics/dark").text
+    assert client.get("/v1/metrics").json()["metrics"][1]["epsilon_permanent"] is None
+
+
 def test_shares_of_several_ticks_are_not_normalised(tmp_path: Path) -> None:
     asked = registry(expires=EXPIRES, kind="choices", color="ticks_max = 2")
     clock = Clock()

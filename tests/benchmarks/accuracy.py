@@ -87,7 +87,7 @@ def measure(
     mechanism: PureMechanism, epsilon: float, counts: Counts, repetitions: int
 ) -> tuple[float, float, float, float]:
     """Return measured MSE by formula, formula by bound, and the coverage of Wald and of Clopper-Pearson intervals."""
-    rng = np.random.default_rng(20261121)
+    rng = np.random.default_rng([mechanism.charge, mechanism.d, int(counts.max())])
     n, e = int(counts.sum()), exp(epsilon)
     truth = counts / n
     squares, held, held_exactly = 0.0, 0.0, 0.0

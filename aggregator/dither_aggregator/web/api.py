@@ -54,6 +54,7 @@ def describe(store: Store, stored: StoredPlan) -> dict[str, object]:
         "mechanism": plan.mechanism.name,
         "question": stored.question,
         "epsilon": stored.epsilon,
+        "epsilon_permanent": stored.epsilon_permanent,
         "epsilon_lifetime": stored.epsilon_lifetime,
         "expires": stored.expires.isoformat(),
         "values": list(plan.values),

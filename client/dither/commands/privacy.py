@@ -64,7 +64,7 @@ def _print_tables(metrics: list[Metric]) -> None:
             f"{noise_floor(mechanism, REPORTS):9.4%}  {critical_share(mechanism, REPORTS):8.3%}  "
             f"{detectable_share(mechanism, REPORTS):10.3%}"
         )
-    print(f"\n{_LEGEND}\n\nthe integers that the device compares its random numbers with, out of 2^64:")
+    print(f"\n{_LEGEND}\n\nthe integers of each mechanism; a threshold is a probability out of 2^64:")
     for metric in metrics:
         integers = "  ".join(f"{name} {value}" for name, value in metric.mechanism.parameters().items())
         print(f"{metric.name:{width}}  {integers}")
