@@ -16,6 +16,7 @@ import numpy.typing as npt
 
 from dither_aggregator.decode import support_counts
 from dither_aggregator.estimate import estimate_shares
+from dither_aggregator.normalise import norm_sub
 from dither_shared.mechanisms import PureMechanism, choose
 from tests.benchmarks.peers import ask
 from tests.support.tallies import draw_tally
@@ -133,15 +134,21 @@ def _print_peers() -> None:
     for place, (epsilon, d, name) in enumerate(cases):
         counts = TRUTHS[name](d)
         print(f"  eps {epsilon}, d {d}, {name}: true top {counts.max() / N:.2%}")
-        print(_peer_line("dither " + choose(d, Decimal(epsilon)).name, _ours(d, epsilon, counts), counts))
+        raw, shifted = _ours(d, epsilon, counts)
+        print(_peer_line("dither " + choose(d, Decimal(epsilon)).name, {"estimates": raw}, counts))
+        print(_peer_line("  the same, norm_sub", {"estimates": shifted}, counts))
         for (peer, mechanism), answers in theirs.items():
             print(_peer_line(f"{peer} {mechanism}", answers[place], counts))
 
 
-def _ours(d: int, epsilon: str, counts: Counts) -> dict[str, Any]:
-    mechanism, rng = choose(d, Decimal(epsilon)), np.random.default_rng(1)
+def _ours(d: int, epsilon: str, counts: Counts) -> tuple[list[Floats], list[Floats]]:
+    """Return raw estimates, and normalised ones to stand beside a peer that clips."""
+    mechanism = choose(d, Decimal(epsilon))
+    rng = np.random.default_rng([mechanism.charge, d, int(counts.max())])
     tallies = (draw_tally(mechanism, counts, rng) for _ in range(PEER_REPETITIONS))
-    return {"estimates": [estimate_shares(mechanism, support_counts(mechanism, t, N), N).estimate for t in tallies]}
+    supports = [support_counts(mechanism, tally, N) for tally in tallies]
+    raw = [estimate_shares(mechanism, support, N).estimate for support in supports]
+    return raw, [norm_sub(mechanism, support, N).shares for support in supports]
 
 
 def _peer_line(label: str, answer: dict[str, Any], counts: Counts) -> str:
