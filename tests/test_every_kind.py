@@ -1,5 +1,6 @@
 """Every kind of metric and every mechanism, from the app's answer to the API's estimate, over a real server."""
 
+import json
 import random
 import time
 from collections import Counter
@@ -13,7 +14,7 @@ from dither_aggregator.simulate.fleet import Answers, send
 from dither_shared.registry import Registry, utc_today
 from tests.support.aggregators import aggregator
 
-DEVICES = 1_500
+DEVICES = 2_500
 VALUES = [f"v{number}" for number in range(12)]
 METRICS = {
     "flag": 'kind = "flag"\nreports = 1\nepsilon = 2',
@@ -25,6 +26,8 @@ METRICS = {
     "memo_grr": 'kind = "choice"\nmemoize = true\nanswers = 1\nepsilon = 2\nepsilon_permanent = 4\nmechanism = "grr"',
     "memo_pgr": 'kind = "choice"\nmemoize = true\nanswers = 1\nepsilon = 2\nepsilon_permanent = 4\nmechanism = "pgr"',
     "memo_oue": 'kind = "choice"\nmemoize = true\nanswers = 1\nepsilon = 2\nepsilon_permanent = 4\nmechanism = "oue"',
+    "text": 'kind = "text"\nmemoize = true\nanswers = 1\nepsilon = 4\nepsilon_permanent = 8\n'
+    "candidates_expected = 20\ncandidates = " + json.dumps([*VALUES[:10], "unheard of"]),
     "several": 'kind = "choices"\nticks_max = 2\nreports = 1\nepsilon = 4',
     "several_again": 'kind = "choices"\nticks_max = 9\nmemoize = true\nanswers = 1\nepsilon = 4\nepsilon_permanent = 9',
 }
@@ -35,7 +38,7 @@ def registry_text() -> str:
     parts = ['[registry]\napp = "kinds"\ndevice_epsilon = 100\nquiet_days = 0\n']
     for name, keys in METRICS.items():
         parts.append(
-            f"[metric.{name}]\n{keys}\n{'' if 'flag' in name else values}\n"
+            f"[metric.{name}]\n{keys}\n{'' if 'flag' in name or name == 'text' else values}\n"
             f"{'' if 'memoize' in keys else 'schedule = ' + chr(34) + 'early' + chr(34)}\n"
             'rev = 1\nquestion = "What?"\npresence = "public"\nperiod = "1d"\nowners = ["team@example.org"]\n'
             f'sensitivity = "low"\nexpires = {utc_today() + timedelta(days=30)}\n'
@@ -47,7 +50,7 @@ def draw_answers(registry: Registry, rng: random.Random) -> Answers:
     def one(kind: str) -> object:
         if kind == "flag":
             return rng.random() < 0.3
-        if kind == "choice":
+        if kind in ("choice", "text"):
             return rng.choices([*VALUES, None], range(13, 0, -1))[0]
         return rng.sample(VALUES, rng.randrange(3))
 
@@ -70,7 +73,11 @@ def test_estimates_of_every_kind_hold_the_truth(tmp_path: Path) -> None:
         assert all(row.balanced for row in service.store.ledger())
         for name, metric in registry.metrics.items():
             reading = requests.get(f"{url}/v1/metrics/{name}/estimates", timeout=30).json()
-            truth = Counter(metric.values[index] for answer in answers[name] for index in metric.indices(answer))
+            values = [
+                [metric.read(answer)] if name == "text" else [metric.values[index] for index in metric.indices(answer)]
+                for answer in answers[name]
+            ]
+            truth = Counter(value for held in values for value in held)
             assert reading["n"] == DEVICES
             for row in reading["rows"]:
                 off = row["estimate"] - truth[row["value"]] / DEVICES

@@ -58,8 +58,7 @@ def reports(asked: Registry, metric: str) -> tuple[str, list[int | str]]:
     plan = asked.metrics[metric].plan
     rng = Rng(random.Random(1).getrandbits)
     drawn = (
-        plan.mechanism.randomize(plan.mechanism.class_of([number % 7 % len(plan.values)]), rng)
-        for number in range(1500)
+        plan.mechanism.randomize(plan.pure.class_of([number % 7 % len(plan.values)]), rng) for number in range(1500)
     )
     return plan.digest, [plan.mechanism.shape.to_wire(report) for report in drawn]
 

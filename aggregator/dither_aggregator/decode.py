@@ -29,6 +29,8 @@ def support_counts(mechanism: PureMechanism, tally: Counts, n: int) -> Counts:
     Raises BadTally when the tally's sum is not that of n reports, or the transform fails its own check.
     """
     shape = mechanism.shape
+    if tally.min() < 0 or tally.max() > n:
+        raise BadTally(f"the tally's counts must be from 0 to {n}, got {tally.min()} to {tally.max()}")
     if not isinstance(shape, Bits) and tally.sum() != n * (shape.weight if isinstance(shape, Subsets) else 1):
         raise BadTally(f"the tally's sum, {tally.sum()}, is not that of {n} reports")
     design = mechanism.permanent if isinstance(mechanism, Memoized) else mechanism

@@ -19,11 +19,11 @@ from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
-from scipy.special import betaincinv
+from scipy.special import bdtri, bdtrik, betaincinv, gammaincinv
 
 from dither_aggregator.fold import Counts
 from dither_shared.mechanisms import PureMechanism
-from dither_shared.precision import noise_floor
+from dither_shared.precision import ALPHA, POWER, noise_floor
 
 Floats = npt.NDArray[np.float64]
 ErrorOf = Literal["reports", "population"]
@@ -32,7 +32,12 @@ Method = Literal["wald", "clopper-pearson"]
 CONFIDENCE = 0.95
 Z = NormalDist().inv_cdf((1 + CONFIDENCE) / 2)
 COUNT_MIN = 30
-"""Below so many expected counts of a bit or symbol their law is too skewed for Wald intervals."""
+"""Below so many expected counts of a bit or symbol their law is too skewed for Wald intervals of 95 %.
+
+Farther out the skew weighs more: for z standard errors it is (z / 1.96)^4 as many.
+"""
+LARGE_N, LARGE_COUNT = 10**7, 10**4
+"""Beyond, and below: binomial counts are Poisson's, whose quantiles are computed more exactly."""
 
 
 @dataclass(frozen=True)
@@ -68,9 +73,9 @@ def estimate_shares(
     estimate = (support / n - q) / (p - q)
     std_error = np.sqrt(variance(mechanism, np.clip(estimate, 0.0, 1.0), n, error_of))
     alpha = (1 - CONFIDENCE) / (mechanism.d if simultaneous else 1)
-    method = method or ("wald" if n * min(q, 1 - p) >= COUNT_MIN else "clopper-pearson")
+    z = -NormalDist().inv_cdf(alpha / 2)
+    method = method or ("wald" if n * min(q, 1 - p) >= COUNT_MIN * (z / Z) ** 4 else "clopper-pearson")
     if method == "wald":
-        z = NormalDist().inv_cdf(1 - alpha / 2) if simultaneous else Z
         lower, upper = estimate - z * std_error, estimate + z * std_error
     else:
         lower, upper = ((rate - q) / (p - q) for rate in clopper_pearson(support, n, alpha))
@@ -87,6 +92,21 @@ def variance(mechanism: PureMechanism, share: Floats, n: int, error_of: ErrorOf)
 def clopper_pearson(counts: Counts, n: int, alpha: float) -> tuple[Floats, Floats]:
     """Return the ends of the exact intervals of confidence 1 - alpha for the rates behind binomial counts out of n."""
     none, all_ = counts <= 0, counts >= n
-    lower = betaincinv(np.where(none, 1, counts), n - np.where(none, 1, counts) + 1, alpha / 2)
-    upper = betaincinv(np.where(all_, n - 1, counts) + 1, n - np.where(all_, n - 1, counts), 1 - alpha / 2)
+    some, less = np.where(none, 1, counts), np.where(all_, n - 1, counts)
+    lower = betaincinv(some, n - some + 1, alpha / 2)
+    upper = betaincinv(less + 1, n - less, 1 - alpha / 2)
+    if n >= LARGE_N:
+        lower = np.where(some <= LARGE_COUNT, gammaincinv(some, alpha / 2) / n, lower)
+        upper = np.where(less <= LARGE_COUNT, gammaincinv(less + 1, 1 - alpha / 2) / n, upper)
     return np.where(none, 0.0, lower), np.where(all_, 1.0, upper)
+
+
+def exact_shares(mechanism: PureMechanism, n: int) -> tuple[float, float]:
+    """Return the critical and the detectable share (`dither_shared.precision`) by the binomial law of the counts.
+
+    The normal law of the planning figures lets noise pass too often where a bit or symbol is expected rarely.
+    """
+    p, q = float(mechanism.p), float(mechanism.q)
+    most = np.ceil(bdtrik(1 - ALPHA / mechanism.d, n, q))  # noise exceeds this count with at most that chance
+    passing = float(bdtri(most, n, 1 - POWER)) if most < n else 1.0
+    return (float(most) / n - q) / (p - q), (passing - q) / (p - q)

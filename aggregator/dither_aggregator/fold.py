@@ -7,7 +7,7 @@ folded in any order and any grouping.
 import numpy as np
 import numpy.typing as npt
 
-from dither_shared.reports import ReportShape, Subsets, Symbols
+from dither_shared.reports import CohortBits, ReportShape, Subsets, Symbols
 
 Counts = npt.NDArray[np.int64]
 
@@ -20,11 +20,13 @@ _BLOCK_ROWS = 1 << 20
 def fold(shape: ReportShape, reports: bytes) -> Counts:
     """Count how often each symbol was sent, each bit set, or each member named, in reports packed back to back.
 
-    Returns int64[size]. Raises ValueError when the bytes are not whole, valid reports: a store that hands out such
-    bytes is damaged, and a wrong count would be worse than none.
+    Returns int64[tally_size]. Raises ValueError when the bytes are not whole, valid reports: a store that hands out
+    such bytes is damaged, and a wrong count would be worse than none.
     """
     if len(reports) % shape.width:
         raise ValueError(f"packed reports must be a multiple of {shape.width} bytes, got {len(reports)}")
+    if isinstance(shape, CohortBits):
+        return _count_cohorts(shape, reports)
     if isinstance(shape, Symbols):
         counts = _count_symbols(shape, reports)
     elif isinstance(shape, Subsets) and shape.listed:
@@ -40,8 +42,28 @@ def fold(shape: ReportShape, reports: bytes) -> Counts:
 
 def _count_symbols(shape: Symbols, reports: bytes) -> Counts:
     symbols = np.frombuffer(reports, dtype=f"<u{shape.width}")
+    if len(symbols) and symbols.max() >= shape.size:  # before a count as long as the largest is made
+        raise ValueError(f"a packed report lies beyond the mechanism's {shape.size} symbols")
     counts: Counts = np.bincount(symbols, minlength=shape.size).astype(np.int64, copy=False)
     return counts
+
+
+def _count_cohorts(shape: CohortBits, reports: bytes) -> Counts:
+    """Count, for each cohort, its reports and then each of their bits."""
+    rows = np.frombuffer(reports, dtype=np.uint8).reshape(-1, shape.width)
+    numbers = np.bincount(rows[:, -1], minlength=shape.cohorts)
+    if len(numbers) > shape.cohorts:
+        raise ValueError(f"a packed report lies beyond the {shape.cohorts} cohorts")
+    counts = np.zeros((shape.cohorts, shape.size + 1), dtype=np.int64)
+    counts[:, 0] = numbers
+    bits = rows[np.argsort(rows[:, -1], kind="stable"), :-1]
+    ends = np.cumsum(numbers)
+    for cohort in np.flatnonzero(numbers):
+        ones = _count_bits(shape.wire_width, bits[ends[cohort] - numbers[cohort] : ends[cohort]].tobytes())
+        if ones[shape.size :].any():
+            raise ValueError(f"a packed report lies beyond the mechanism's {shape.size} bits")
+        counts[cohort, 1:] = ones[: shape.size]
+    return counts.ravel()
 
 
 def _count_bits(width: int, reports: bytes) -> Counts:

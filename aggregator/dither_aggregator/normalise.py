@@ -16,7 +16,7 @@ from dither_aggregator.estimate import Floats
 from dither_aggregator.fold import Counts
 from dither_shared.mechanisms import GRR, Memoized, PureMechanism
 
-RESIDUAL_MAX = 1e-9
+RESIDUAL_MAX = 1e-8
 
 
 @dataclass(frozen=True)

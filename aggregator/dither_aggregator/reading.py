@@ -1,14 +1,16 @@
 """A reading: the estimates of one metric on one day, as the API and the pages show them."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import date
 
 from dither_aggregator.decode import support_counts
-from dither_aggregator.estimate import CONFIDENCE, ErrorOf, Estimates, Method, estimate_shares
+from dither_aggregator.estimate import CONFIDENCE, ErrorOf, Estimates, Method, estimate_shares, exact_shares
 from dither_aggregator.normalise import METHODS, Normalised
-from dither_aggregator.records import StoredPlan
+from dither_aggregator.rappor.candidates import decode_candidates
+from dither_aggregator.records import StoredPlan, Tally
 from dither_aggregator.store import Store
-from dither_shared.precision import critical_share, detectable_share
+from dither_shared.mechanisms import RAPPOR, PureMechanism
+from dither_shared.precision import critical_share, detectable_share, noise_floor
 
 
 @dataclass(frozen=True)
@@ -31,6 +33,12 @@ class Row:
     lower: float
     upper: float
     normalised: float | None = None
+    proportion: float | None = None
+    """Of a text: the share of the constrained fit, 0 where it was not selected."""
+    significant: bool | None = None
+    significant_holm: bool | None = None
+    group: str | None = None
+    """Of a text: "", or the candidate whose bits are the same in every cohort, so that the two cannot be told apart."""
 
     def to_document(self) -> dict[str, object]:
         """Return the row of the API's answer."""
@@ -49,9 +57,13 @@ class Reading:
     rows: tuple[Row, ...] = ()
     """One for each value, in the plan's order; empty while there is no report."""
     noise_floor: float | None = None
+    critical_share: float | None = None
+    detectable_share: float | None = None
     method: Method | None = None
     view: View = View()
     normalised: Normalised | None = None
+    fit: dict[str, object] | None = None
+    """Of a text: how well the candidates explain the reports, and what they leave."""
 
     def to_document(self) -> dict[str, object]:
         """Return the API's answer."""
@@ -67,8 +79,8 @@ class Reading:
             "epsilon": self.stored.epsilon,
             "epsilon_lifetime": self.stored.epsilon_lifetime,
             "noise_floor": self.noise_floor,
-            "critical_share": critical_share(plan.mechanism, self.n) if self.n else None,
-            "detectable_share": detectable_share(plan.mechanism, self.n) if self.n else None,
+            "critical_share": self.critical_share,
+            "detectable_share": self.detectable_share,
             "error_of": self.view.error_of,
             "interval": {
                 "method": self.method,
@@ -79,30 +91,62 @@ class Reading:
         }
         if self.normalised:
             document["normalised"] = self.normalised.to_document()
+        if self.fit is not None:
+            document["fit"] = self.fit
         return document
 
 
-def read(store: Store, stored: StoredPlan, epoch: date, view: View = View()) -> Reading:
-    """Estimate every value of a plan on an epoch from what is folded now."""
+def read(
+    store: Store, stored: StoredPlan, epoch: date, view: View = View(), candidates: tuple[str, ...] | None = None
+) -> Reading:
+    """Estimate every value of a plan on an epoch from what is folded now.
+
+    Of a text, every one of the `candidates`, by default those of the registry.
+    """
     plan = stored.plan
     provisional = store.is_open(plan, epoch)
     tally = store.tally(plan, epoch)
+    reading = Reading(stored, epoch, provisional, tally.n, view=view)
     if tally.n == 0:
-        return Reading(stored, epoch, provisional, 0, view=view)
-    mechanism = plan.mechanism
+        return reading
+    if isinstance(plan.mechanism, RAPPOR):
+        return _read_texts(reading, plan.mechanism, tally, stored.candidates if candidates is None else candidates)
+    return _read_values(reading, plan.pure, tally)
+
+
+def _read_values(reading: Reading, mechanism: PureMechanism, tally: Tally) -> Reading:
+    view = reading.view
     support = support_counts(mechanism, tally.counts, tally.n)
     estimates = estimate_shares(mechanism, support, tally.n, error_of=view.error_of, simultaneous=view.simultaneous)
     normalised = METHODS[view.normalised](mechanism, support, tally.n) if view.normalised else None
-    return Reading(
-        stored,
-        epoch,
-        provisional,
-        tally.n,
-        _rows(plan.values, estimates, normalised),
-        estimates.noise_floor,
-        estimates.method,
-        view,
-        normalised,
+    critical, detectable = exact_shares(mechanism, tally.n)
+    return replace(
+        reading,
+        critical_share=critical,
+        detectable_share=detectable,
+        rows=_rows(reading.stored.plan.values, estimates, normalised),
+        noise_floor=estimates.noise_floor,
+        method=estimates.method,
+        normalised=normalised,
+    )
+
+
+def _read_texts(reading: Reading, mechanism: RAPPOR, tally: Tally, candidates: tuple[str, ...]) -> Reading:
+    if not candidates:
+        return reading
+    decoded = decode_candidates(mechanism, tally.counts, candidates)
+    rows = tuple(Row(**vars(row)) for row in decoded.rows)
+    summary = decoded.to_document()["summary"]
+    assert isinstance(summary, dict)
+    fit = {name: value for name, value in summary.items() if name != "seconds"}
+    return replace(
+        reading,
+        rows=rows,
+        critical_share=critical_share(mechanism, len(rows), tally.n),
+        detectable_share=detectable_share(mechanism, len(rows), tally.n),
+        noise_floor=noise_floor(mechanism, tally.n),
+        method="wald",
+        fit=fit,
     )
 
 

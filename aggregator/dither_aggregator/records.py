@@ -22,6 +22,8 @@ class StoredPlan:
     id: int
     plan: Plan
     question: str
+    candidates: tuple[str, ...]
+    """Of a text: what is looked for unless somebody asks for something else."""
     reservation: int
     """The most that the metric may charge one device, ever, in micro-epsilon."""
     expires: date

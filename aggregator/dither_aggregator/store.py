@@ -27,6 +27,7 @@ from typing import Any
 
 import numpy as np
 
+from dither_aggregator.decode import BadTally
 from dither_aggregator.fold import Counts, fold
 from dither_aggregator.records import LedgerRow, Receipt, StoredPlan, StoreError, Tally
 from dither_shared.plan import Plan, canonical_json
@@ -50,7 +51,7 @@ CREATE TABLE plan (
     id INTEGER PRIMARY KEY,
     metric TEXT NOT NULL, digest TEXT NOT NULL, rev INTEGER NOT NULL,
     document TEXT NOT NULL,
-    question TEXT NOT NULL, reservation INTEGER NOT NULL, expires TEXT NOT NULL,
+    question TEXT NOT NULL, candidates TEXT NOT NULL, reservation INTEGER NOT NULL, expires TEXT NOT NULL,
     current INTEGER NOT NULL,  -- 1 for the plan that the registry holds now
     UNIQUE (metric, rev), UNIQUE (metric, digest)
 );
@@ -207,22 +208,26 @@ class Store:
                 f"{plan.digest}); give the changed metric the next rev"
             )
         self._db.execute(
-            "INSERT INTO plan (metric, digest, rev, document, question, reservation, expires, current) "
-            "VALUES (?, ?, ?, ?, ?, ?, ?, 1) ON CONFLICT (metric, rev) DO UPDATE SET "
-            "question = excluded.question, reservation = excluded.reservation, expires = excluded.expires, current = 1",
+            "INSERT INTO plan (metric, digest, rev, document, question, candidates, reservation, expires, current) "
+            "VALUES (?, ?, ?, ?, ?, ?, ?, ?, 1) ON CONFLICT (metric, rev) DO UPDATE SET "
+            "question = excluded.question, candidates = excluded.candidates, reservation = excluded.reservation, "
+            "expires = excluded.expires, current = 1",
             (
                 metric.name,
                 plan.digest,
                 metric.rev,
                 canonical_json(plan.to_document()).decode("ascii"),
                 metric.question,
+                json.dumps(metric.candidates),
                 metric.reservation,
                 metric.expires.isoformat(),
             ),
         )
 
     def _read_plans(self) -> None:
-        rows = self._db.execute("SELECT id, document, question, reservation, expires, current FROM plan ORDER BY id")
+        rows = self._db.execute(
+            "SELECT id, document, question, candidates, reservation, expires, current FROM plan ORDER BY id"
+        )
         stored = [_stored_plan(*row) for row in rows]
         self._plans = {(item.plan.metric, item.plan.digest): item for item in stored}
 
@@ -347,8 +352,9 @@ class Store:
             crowded = db.execute(
                 "SELECT plan, epoch FROM segment GROUP BY plan, epoch HAVING COUNT(*) >= ?", (COMPACT_SEGMENTS,)
             ).fetchall()
+            sizes = {item.id: item.plan.mechanism.shape.tally_size for item in self._plans.values()}
             for plan, epoch in crowded:
-                tally = self._sum(plan, epoch)
+                tally = self._sum(plan, epoch, sizes[plan])
                 low, high = db.execute(
                     "SELECT MIN(low), MAX(high) FROM segment WHERE plan = ? AND epoch = ?", (plan, epoch)
                 ).fetchone()
@@ -363,11 +369,13 @@ class Store:
     def tally(self, plan: Plan, epoch: date) -> Tally:
         """Return the tally of a plan and epoch: n = 0 and zeros where nothing was folded."""
         stored = self._plans[plan.metric, plan.digest]
-        return self._sum(stored.id, epoch.isoformat(), plan.mechanism.shape.size)
+        return self._sum(stored.id, epoch.isoformat(), plan.mechanism.shape.tally_size)
 
-    def _sum(self, plan: int, epoch: str, size: int = 0) -> Tally:
+    def _sum(self, plan: int, epoch: str, size: int) -> Tally:
         rows = self._db.execute("SELECT n, counts FROM segment WHERE plan = ? AND epoch = ?", (plan, epoch)).fetchall()
         counts = [_from_blob(blob) for _, blob in rows] or [np.zeros(size, dtype=np.int64)]
+        if any(len(one) != size for one in counts):
+            raise BadTally(f"a stored tally does not have its {size} counts")
         return Tally(sum(n for n, _ in rows), np.sum(counts, axis=0, dtype=np.int64))
 
     def epochs(self, plan: Plan) -> list[date]:
@@ -401,10 +409,14 @@ class Store:
         return int(count)
 
 
-def _stored_plan(id_: int, document: str, question: str, reservation: int, expires: str, current: int) -> StoredPlan:
+def _stored_plan(
+    id_: int, document: str, question: str, candidates: str, reservation: int, expires: str, current: int
+) -> StoredPlan:
     try:
         plan = Plan.from_document(json.loads(document))
-        return StoredPlan(id_, plan, question, reservation, date.fromisoformat(expires), bool(current))
+        return StoredPlan(
+            id_, plan, question, tuple(json.loads(candidates)), reservation, date.fromisoformat(expires), bool(current)
+        )
     except (ValueError, KeyError, TypeError) as error:
         raise StoreError(f"the store's plan {id_} is damaged: {error!r}") from None
 
@@ -414,8 +426,12 @@ def _to_blob(counts: Counts) -> bytes:
     return zlib.compress(counts.astype("<i8").tobytes(), level=1)
 
 
-def _from_blob(blob: bytes) -> Counts:
-    return np.frombuffer(zlib.decompress(blob), dtype="<i8")
+def _from_blob(blob: object) -> Counts:
+    """Unpack a count vector; raise BadTally for what is none."""
+    try:
+        return np.frombuffer(zlib.decompress(blob), dtype="<i8")  # type: ignore[arg-type]  # SQLite holds anything
+    except (zlib.error, TypeError, ValueError) as error:
+        raise BadTally(f"a stored tally cannot be read: {error}") from None
 
 
 def _all_refused(refused: Sequence[Refusal]) -> Problem:

@@ -6,7 +6,7 @@ explains what a device keeps, sends and never says.
 
 import logging
 
-from dither.telemetry import Choice, Choices, Flag, Status, Telemetry, start
+from dither.telemetry import Choice, Choices, Flag, Status, Telemetry, Text, start
 from dither.uploader import FlushResult
 from dither_shared.errors import ConfigurationError, DitherError, InvalidParameter, RegistryError
 from dither_shared.registry import Registry
@@ -23,6 +23,7 @@ __all__ = [
     "RegistryError",
     "Status",
     "Telemetry",
+    "Text",
     "start",
 ]
 

@@ -19,6 +19,7 @@ COMMANDS = {
     "privacy": ("dither.commands.privacy", "show what each metric of a registry promises, and what it can show"),
     "serve": ("dither_aggregator.commands.serve", "take reports, fold them and show estimates"),
     "ledger": ("dither_aggregator.commands.ledger", "show that every accepted report is counted once"),
+    "rappor": ("dither_aggregator.commands.rappor", "decode RAPPOR counts, and take over google/rappor's files"),
     "demo": ("dither_aggregator.commands.demo", "watch true frequencies come back out of noisy answers"),
 }
 

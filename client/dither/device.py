@@ -22,6 +22,7 @@ from dither.schedule import answers_always, day_number, draw_periods, period_sta
 from dither_shared.errors import DitherError
 from dither_shared.exact import to_micro
 from dither_shared.mechanisms import Memoized
+from dither_shared.mechanisms.rappor import COHORTS_MAX
 from dither_shared.registry import Metric, Registry
 from dither_shared.rng import Rng, keyed_rng
 from dither_shared.wire import GROUPS_MAX, encode_upload, new_upload_id
@@ -41,14 +42,15 @@ CREATE TABLE metric (
     next_day INTEGER NOT NULL, -- the first day on which it may answer again
     terms TEXT NOT NULL,       -- what its periods were drawn for
     memo_key TEXT NOT NULL,    -- what its memo belongs to, '' for fresh noise
-    reserved INTEGER NOT NULL  -- micro-epsilon that it may charge under these terms
+    reserved INTEGER NOT NULL  -- the most that it may charge, and of a memo the most it ever might
 ) WITHOUT ROWID;
 CREATE TABLE class (  -- the answers that a memoized metric has given, by their class
     metric TEXT, class TEXT, place INTEGER NOT NULL, charged INTEGER NOT NULL DEFAULT 0, PRIMARY KEY (metric, class)
 ) WITHOUT ROWID;
 CREATE TABLE schedule (metric TEXT, day INTEGER, PRIMARY KEY (metric, day)) WITHOUT ROWID;
 CREATE TABLE slot (
-    metric TEXT PRIMARY KEY, plan TEXT NOT NULL, charge INTEGER NOT NULL, class TEXT, report TEXT NOT NULL
+    metric TEXT PRIMARY KEY, plan TEXT NOT NULL, charge INTEGER NOT NULL, class TEXT, cohort INTEGER,
+    report TEXT NOT NULL
 ) WITHOUT ROWID;
 CREATE TABLE upload (
     id TEXT PRIMARY KEY, body BLOB NOT NULL, reports INTEGER NOT NULL,
@@ -136,14 +138,14 @@ class Device:
         Whether it does depends on days, periods, slots and budgets; never on the answer.
         """
         # Before the lock: an answer's own methods may do anything, recording included.
-        answer_class = metric.mechanism.class_of(metric.indices(answer))
+        read = metric.read(answer)
         with self._transaction():
             today = self._today()
             reason = self._silence(metric, today)
             if reason:
                 self._count(reason)
                 return reason
-            self._fill_slot(metric, answer_class)
+            self._fill_slot(metric, read)
             self._db.execute(
                 "UPDATE metric SET next_day = ? WHERE name = ?",
                 (period_start(today, metric.period_days) + metric.period_days, metric.name),
@@ -167,16 +169,33 @@ class Device:
             if self._slot_full(metric):
                 return "waiting"
             spent = self._spent()[metric.name]  # what waited is charged now
-        # A memo that has begun goes on for nothing; else there must be something left, whatever the answer is.
-        begun = self._one("SELECT 1 FROM class WHERE metric = ?", metric.name)
-        return None if begun or spent + self._first_charge(metric) <= metric.reservation else "spent"
+        if self._has_memo(metric.name):
+            return None  # all its answers were reserved when it began
+        if not spent and not self._fits(metric.name, metric.reservation):
+            return "spent"
+        # A memo begins with all of its answers left, or not at all.
+        needed = metric.reservation if metric.memoized else metric.charge
+        return None if spent + needed <= metric.reservation else "spent"
 
-    def _first_charge(self, metric: Metric) -> int:
-        """Return what must be left for a report with fresh noise, or for a memo to begin: all of its answers."""
-        return metric.reservation if metric.memoized else metric.charge
+    def _has_memo(self, name: str) -> bool:
+        return self._one("SELECT 1 FROM class WHERE metric = ?", name) is not None
 
-    def _fill_slot(self, metric: Metric, answer_class: int) -> None:
-        mechanism = metric.mechanism
+    def _fits(self, name: str, reservation: int) -> bool:
+        """Tell whether the device's epsilon bears a metric's reservation beside what the others have begun to spend.
+
+        Those count with all that they reserved, also where they have left the registry: how much of it was spent would
+        tell how many answers there were.
+        """
+        begun = "spent > 0 OR name IN (SELECT metric FROM class UNION SELECT metric FROM slot)"
+        sql = f"SELECT name, MAX(spent, reserved), {begun} FROM metric WHERE name <> ?"  # noqa: S608 - no value in it
+        others = self._db.execute(sql, (name,)).fetchall()
+        taken = sum(most for other, most, begun in others if begun or other not in self._registry.metrics)
+        return int(taken) + reservation <= to_micro(self._registry.device_epsilon)
+
+    def _fill_slot(self, metric: Metric, read: tuple[int, ...] | str) -> None:
+        mechanism, shape = metric.mechanism, metric.mechanism.shape
+        cohort = self._cohort() & (shape.cohorts - 1) if shape.cohorts else None
+        answer_class = metric.class_of(read, cohort or 0)
         charge, key = metric.charge, None
         if isinstance(mechanism, Memoized):
             key, charge = self._paid_class(metric, str(answer_class))
@@ -185,8 +204,8 @@ class Device:
         else:
             report = mechanism.randomize(answer_class, self._rng)
         self._db.execute(
-            "INSERT INTO slot VALUES (?, ?, ?, ?, ?)",
-            (metric.name, metric.plan.digest, charge, key, json.dumps(mechanism.shape.to_wire(report))),
+            "INSERT INTO slot VALUES (?, ?, ?, ?, ?, ?)",
+            (metric.name, metric.plan.digest, charge, key, cohort, json.dumps(shape.to_wire(report))),
         )
 
     def _paid_class(self, metric: Metric, key: str) -> tuple[str, int]:
@@ -197,15 +216,20 @@ class Device:
         """
         sql = "SELECT class, charged FROM class WHERE metric = ? ORDER BY place"
         known: dict[str, int] = dict(self._db.execute(sql, (metric.name,)).fetchall())
-        payable = (key in known or len(known) < metric.charges) and (
-            self._spent()[metric.name] + metric.charge <= metric.reservation
-        )
-        charged = [answered for answered, paid in known.items() if paid]
-        if charged and not known.get(key) and not payable:
-            key = charged[-1]
+        (reserved,) = self._one("SELECT reserved FROM metric WHERE name = ?", metric.name) or (0,)
+        if key not in known and len(known) >= min(metric.charges, reserved // metric.charge):
+            key = list(known)[-1]
         if key not in known:
             self._db.execute("INSERT INTO class VALUES (?, ?, ?, 0)", (metric.name, key, len(known)))
         return key, 0 if known.get(key) else metric.charge
+
+    def _cohort(self) -> int:
+        """Return the one number below 128 that puts this device into a cohort of every metric that has some."""
+        cohort: int | None = self._get("cohort")
+        if cohort is None:
+            cohort = self._rng.uniform(COHORTS_MAX)
+            self._set("cohort", cohort)
+        return cohort
 
     def _secret(self) -> bytes:
         secret: bytes | None = self._get("secret")
@@ -222,12 +246,16 @@ class Device:
         if row and row[2:] == (terms, memo_key, reserved):
             return row[0], row[1]
         spent, next_day = row[:2] if row else (0, 0)
-        if row and row[3] and row[3] != memo_key:
-            # The memo cannot go on. All that was reserved counts as spent, for what was not would tell how many
-            # answers there were; what waits is part of it.
-            spent = max(spent, row[4])
-            self._db.execute("DELETE FROM class WHERE metric = ?", (metric.name,))
-            self._db.execute("UPDATE slot SET charge = 0, class = NULL WHERE metric = ?", (metric.name,))
+        if row and self._has_memo(metric.name):
+            if row[3] == memo_key:
+                # What was reserved stays so, and grows only where the device's epsilon bears it.
+                reserved = reserved if reserved > row[4] and self._fits(metric.name, reserved) else row[4]
+            else:
+                # The memo cannot go on. All that was reserved counts as spent, for what was not would tell how many
+                # answers there were; what waits is part of it.
+                spent = max(spent, row[4])
+                self._db.execute("DELETE FROM class WHERE metric = ?", (metric.name,))
+                self._db.execute("UPDATE slot SET charge = 0, class = NULL WHERE metric = ?", (metric.name,))
         self._db.execute(
             "INSERT OR REPLACE INTO metric VALUES (?, ?, ?, ?, ?, ?)",
             (metric.name, spent, next_day, terms, memo_key, reserved),
@@ -280,17 +308,17 @@ class Device:
         """
         if self._one("SELECT 1 FROM upload"):
             return
-        sql = "SELECT metric, plan, charge, class, report FROM slot LIMIT ?"
+        sql = "SELECT metric, plan, charge, class, cohort, report FROM slot LIMIT ?"
         slots = self._db.execute(sql, (GROUPS_MAX,)).fetchall()
         spent = self._spent()
         groups = []
-        for metric, plan, charge, key, report in slots:
+        for metric, plan, charge, key, cohort, report in slots:
             self._db.execute("DELETE FROM slot WHERE metric = ?", (metric,))
-            if self._affords(metric, charge, spent):
+            if self._affords(metric, charge, spent, memoized=key is not None):
                 spent[metric] += charge
                 self._db.execute("UPDATE metric SET spent = ? WHERE name = ?", (spent[metric], metric))
                 self._db.execute("UPDATE class SET charged = 1 WHERE metric = ? AND class = ?", (metric, key))
-                groups.append((metric, plan, [json.loads(report)]))
+                groups.append((metric, plan, [json.loads(report)], cohort))
             else:
                 self._count("spent")
         if groups:
@@ -300,12 +328,17 @@ class Device:
                 (upload_id, encode_upload(upload_id, groups), len(groups)),
             )
 
-    def _affords(self, metric: str, charge: int, spent: dict[str, int]) -> bool:
-        if not charge:
+    def _affords(self, metric: str, charge: int, spent: dict[str, int], *, memoized: bool) -> bool:
+        """Tell whether a report may be charged. One of a memo may: a refusal would tell that its answer is new."""
+        if memoized or not charge:
             return True
         asked = self._registry.metrics.get(metric)
         within_metric = asked is None or spent[metric] + charge <= asked.reservation
-        return within_metric and sum(spent.values()) + charge <= to_micro(self._registry.device_epsilon)
+        memos = dict(
+            self._db.execute("SELECT name, reserved FROM metric WHERE name IN (SELECT metric FROM class)").fetchall()
+        )
+        total = sum(max(micro, memos.get(name, 0)) for name, micro in spent.items())
+        return within_metric and total + charge <= to_micro(self._registry.device_epsilon)
 
     def settle(self, upload_id: str, outcome: str) -> bool:
         """Forget the upload of that id and count its reports under `outcome`; False if another process was first."""

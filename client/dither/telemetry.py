@@ -86,7 +86,20 @@ class Choices(Handle):
         self._telemetry._record(self.metric, answer)
 
 
-_HANDLES: dict[str, type[Handle]] = {"flag": Flag, "choice": Choice, "choices": Choices}
+class Text(Handle):
+    """A word that nobody can list beforehand, up to 200 characters.
+
+    Use for short texts that many devices share. Do not use for names or sentences: what is rare is not found.
+
+        telemetry.homepage.record("example.org")
+    """
+
+    def record(self, answer: str) -> None:
+        """Randomize the text's Bloom bits and keep the report to send. Returns quickly and never raises."""
+        self._telemetry._record(self.metric, answer)
+
+
+_HANDLES: dict[str, type[Handle]] = {"flag": Flag, "choice": Choice, "choices": Choices, "text": Text}
 
 
 class Telemetry:
@@ -100,7 +113,7 @@ class Telemetry:
         self._handles = {name: _HANDLES[metric.kind](self, metric) for name, metric in registry.metrics.items()}
 
     def __getattr__(self, name: str) -> Any:
-        """Return the handle of a metric: a Flag, a Choice or Choices, as its kind says."""
+        """Return the handle of a metric: a Flag, a Choice, Choices or a Text, as its kind says."""
         handles = self.__dict__.get("_handles", {})
         if name in handles:
             return handles[name]

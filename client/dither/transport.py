@@ -46,6 +46,8 @@ class Answer:
     """For people: what came back, in a few words."""
     rejected: int = 0
     """Reports of an accepted upload whose groups were refused."""
+    duplicate: bool = False
+    """Whether an accepted upload had been counted before."""
     retry_after_s: float = 0.0
 
 
@@ -167,7 +169,8 @@ def read_answer(status: int, headers: Mapping[str, str], content: bytes, upload_
         counts = (
             [group.get("count") for group in rejected if isinstance(group, dict)] if isinstance(rejected, list) else []
         )
-        return Answer(Outcome.ACCEPTED, "accepted", rejected=sum(count for count in counts if type(count) is int))
+        refused = sum(count for count in counts if type(count) is int)
+        return Answer(Outcome.ACCEPTED, "accepted", rejected=refused, duplicate=document.get("duplicate") is True)
     kind = document.get("type")
     if isinstance(kind, str) and kind.startswith(PROBLEM_PREFIX):
         detail = f"{status} {kind.removeprefix(PROBLEM_PREFIX)}"

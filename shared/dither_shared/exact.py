@@ -24,6 +24,11 @@ def exp_below(epsilon: Decimal) -> Fraction:
     return Fraction(epsilon.exp(_CONTEXT).next_minus(_CONTEXT))
 
 
+def divided(epsilon: Decimal, parts: int) -> Decimal:
+    """Return a part of an epsilon to 80 digits, whatever precision the host has set for decimals."""
+    return _CONTEXT.divide(epsilon, parts)
+
+
 def micro_epsilon(exp_epsilon: Fraction) -> int:
     """Return the charge for a probability ratio of `exp_epsilon` >= 1: ceil(1e6 ln(exp_epsilon)) micro-epsilon."""
     ratio = _CEILING.divide(Decimal(exp_epsilon.numerator), Decimal(exp_epsilon.denominator))

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from dither_shared.mechanisms import Memoized, PureMechanism, from_parameters
+from dither_shared.mechanisms import Mechanism, Memoized, PureMechanism, from_parameters
 
 
 def canonical_json(document: object) -> bytes:
@@ -30,7 +30,14 @@ class Plan:
     rev: int
     presence: str
     values: tuple[str, ...]
-    mechanism: PureMechanism
+    mechanism: Mechanism
+
+    @property
+    def pure(self) -> PureMechanism:
+        """The mechanism, of a metric whose values are listed: its reports support them."""
+        if not isinstance(self.mechanism, PureMechanism):
+            raise TypeError(f"the values of {self.metric} are not listed")
+        return self.mechanism
 
     @cached_property
     def digest(self) -> str:

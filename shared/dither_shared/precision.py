@@ -5,13 +5,15 @@
                                                             watched, noise passes it once in 1 / alpha times at most
     detectable      (z(1 - alpha / d) + z(power)) s0        a value with this share passes it with that power
 
-A value whose true share is just critical is seen half of the time. alpha is 5 %, the power 80 %.
+A value whose true share is just critical is seen half of the time. alpha is 5 %, the power 80 %. These are planning
+figures, by the normal law: it holds where a bit or symbol is expected thousands of times, n q; at a hundred times noise
+passes the critical share some times as often. The aggregator computes both from the binomial law.
 """
 
 from math import sqrt
 from statistics import NormalDist
 
-from dither_shared.mechanisms import PureMechanism
+from dither_shared.mechanisms import RAPPOR, Mechanism, PureMechanism
 
 ALPHA = 0.05
 POWER = 0.8
@@ -19,17 +21,24 @@ POWER = 0.8
 _NORMAL = NormalDist()
 
 
-def noise_floor(mechanism: PureMechanism, n: int) -> float:
-    """Return the standard error of a share of zero among n >= 1 reports."""
+def noise_floor(mechanism: Mechanism, n: int) -> float:
+    """Return the standard error of a share of zero among n >= 1 reports.
+
+    For texts, sqrt(p* (1 - p*) / (n h)) / (q* - p*): as if no two texts had a bit in common.
+    """
+    if isinstance(mechanism, RAPPOR):
+        spread = mechanism.p_star * (1 - mechanism.p_star) / (n * mechanism.h)
+        return sqrt(spread) / float(mechanism.q_star - mechanism.p_star)
+    assert isinstance(mechanism, PureMechanism)
     q = mechanism.q
     return sqrt(q * (1 - q) / n) / float(mechanism.p - q)
 
 
-def critical_share(mechanism: PureMechanism, n: int) -> float:
-    """Return the least estimate that n >= 1 reports tell from noise, whichever of the d values it is of."""
-    return -_NORMAL.inv_cdf(ALPHA / mechanism.d) * noise_floor(mechanism, n)
+def critical_share(mechanism: Mechanism, d: int, n: int) -> float:
+    """Return about the least estimate that n >= 1 reports tell from noise, whichever of d values it is of."""
+    return -_NORMAL.inv_cdf(ALPHA / d) * noise_floor(mechanism, n)
 
 
-def detectable_share(mechanism: PureMechanism, n: int) -> float:
-    """Return the true share that n >= 1 reports tell from noise in 80 % of cases."""
-    return critical_share(mechanism, n) + _NORMAL.inv_cdf(POWER) * noise_floor(mechanism, n)
+def detectable_share(mechanism: Mechanism, d: int, n: int) -> float:
+    """Return about the true share that n >= 1 reports tell from noise in 80 % of cases."""
+    return critical_share(mechanism, d, n) + _NORMAL.inv_cdf(POWER) * noise_floor(mechanism, n)

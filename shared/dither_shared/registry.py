@@ -10,15 +10,19 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
+from fractions import Fraction
 from functools import cached_property
 from os import PathLike
 from pathlib import Path
 from types import MappingProxyType
 from typing import Final
 
+from dither_shared.bloom import bloom_bits
 from dither_shared.errors import InvalidParameter
 from dither_shared.exact import from_micro, to_micro
-from dither_shared.mechanisms import MECHANISMS, Memoized, PureMechanism, choose
+from dither_shared.mechanisms import MECHANISMS, RAPPOR, Mechanism, Memoized, PureMechanism, choose
+from dither_shared.mechanisms.parameter_sets import PARAMETER_SETS, choose_rappor
+from dither_shared.mechanisms.rappor import COHORTS_MAX, H_MAX, K_MAX
 from dither_shared.plan import Plan
 from dither_shared.tables import Table, read_metric_name
 
@@ -26,6 +30,7 @@ FLAG_VALUES = ("no", "yes")
 OTHER = "other"
 
 VALUES_MAX = 65_535
+CANDIDATES_MAX = 100_000
 VALUE_CHARACTERS_MAX = 200
 TICKS_MAX = 64
 METRICS_MAX = 1_000
@@ -45,8 +50,10 @@ class Metric:
     kind: str
     question: str
     values: tuple[str, ...]
-    """What an answer can hold, in order: value v is `values[v]`. All but a flag's end with "other"."""
-    mechanism: PureMechanism
+    """What an answer can hold, in order: value v is `values[v]`. All but a flag's end with "other"; a text has none."""
+    candidates: tuple[str, ...]
+    """Of a text: what to look for by default. No part of the plan: any list can be looked for at any time."""
+    mechanism: Mechanism
     epsilon: Decimal
     charges: int
     """The most charges in a device's life: its reports, or, memoized, its different answers."""
@@ -61,6 +68,11 @@ class Metric:
     def plan(self) -> Plan:
         """What the metric compiles to."""
         return Plan(self.name, self.rev, self.presence, self.values, self.mechanism)
+
+    @property
+    def d(self) -> int:
+        """How many values are told apart: the listed ones, or of a text the candidates."""
+        return len(self.values) or max(len(self.candidates), 1)
 
     @property
     def memoized(self) -> bool:
@@ -82,7 +94,7 @@ class Metric:
         return {value: index for index, value in enumerate(self.values)}
 
     def indices(self, answer: object) -> tuple[int, ...]:
-        """Return which values an answer of the host app holds. Never raises: silence would tell what the answer was.
+        """Return which listed values an answer of the host app holds. Never raises: silence would be an answer.
 
         A flag takes the answer's truth. A choice takes a text, choices take a list, tuple or set of them, or one text.
         Everything that is not listed is "other", wrong types included.
@@ -96,6 +108,28 @@ class Metric:
         except Exception:
             # The answer's own __bool__, __hash__ or __iter__ raised, which may be anything.
             return (self._indices[FLAG_VALUES[0] if self.kind == "flag" else OTHER],)
+
+    def read(self, answer: object) -> tuple[int, ...] | str:
+        """Return the listed values that an answer holds, or its text. Runs code of the answer's own, and never raises.
+
+        What is no text, or has over 200 characters, is the text "other".
+        """
+        if self.kind != "text":
+            return self.indices(answer)
+        try:
+            return _plain_text(answer)
+        except Exception:
+            return OTHER
+
+    def class_of(self, read: tuple[int, ...] | str, cohort: int) -> int:
+        """Return the class of an answer that was `read`: all that the mechanism sees of it.
+
+        `cohort` is the device's number below 128, of which a metric with m cohorts takes the low bits.
+        """
+        if isinstance(self.mechanism, RAPPOR):
+            k, h, m = self.mechanism.k, self.mechanism.h, self.mechanism.m
+            return sum(1 << bit for bit in set(bloom_bits(str(read), cohort & (m - 1), k, h)))
+        return self.plan.pure.class_of([int(index) for index in read])
 
     def _index(self, value: object) -> int:
         other = self._indices[OTHER]
@@ -169,6 +203,13 @@ class Registry:
                 )
 
 
+def _plain_text(answer: object) -> str:
+    """Return a text as it is; what is none, or too long, is "other". A lone surrogate becomes a question mark."""
+    if not isinstance(answer, str) or str.__len__(answer) > VALUE_CHARACTERS_MAX:
+        return OTHER
+    return str.encode(answer, "utf-8", "replace").decode("utf-8")
+
+
 def utc_today() -> date:
     """Return today's date in UTC."""
     return datetime.now(UTC).date()
@@ -176,8 +217,11 @@ def utc_today() -> date:
 
 def _read_metric(name: str, table: Table, folder: Path | None) -> Metric:
     read_metric_name(table, name, RESERVED_NAMES)
-    kind = table.one_of("kind", ("flag", "choice", "choices"))
-    values = FLAG_VALUES if kind == "flag" else (*_read_values(table, folder), OTHER)
+    kind = table.one_of("kind", ("flag", "choice", "choices", "text"))
+    values: tuple[str, ...] = ()
+    if kind != "text":
+        values = FLAG_VALUES if kind == "flag" else (*_read_list(table, "values", folder), OTHER)
+    listed = kind == "text" and (table.has("candidates") or table.has("candidates_file"))
     epsilon = table.epsilon("epsilon")
     memoize = table.boolean("memoize", default=False)
     metric = Metric(
@@ -186,7 +230,12 @@ def _read_metric(name: str, table: Table, folder: Path | None) -> Metric:
         rev=table.integer("rev", 1, 1_000_000),
         question=table.text("question", 300),
         values=values,
-        mechanism=_read_mechanism(table, kind, len(values), epsilon, memoize),
+        candidates=_read_list(table, "candidates", folder) if listed else (),
+        mechanism=(
+            _read_rappor(table, epsilon, memoize)
+            if kind == "text"
+            else _read_mechanism(table, kind, len(values), epsilon, memoize)
+        ),
         epsilon=epsilon,
         charges=table.integer("answers" if memoize else "reports", 1, 10_000),
         presence=table.one_of("presence", ("public",)),
@@ -202,11 +251,53 @@ def _read_metric(name: str, table: Table, folder: Path | None) -> Metric:
     return metric
 
 
+def _read_permanent(table: Table, epsilon: Decimal) -> Decimal:
+    permanent = table.epsilon("epsilon_permanent")
+    if permanent <= epsilon:
+        raise table.error("epsilon_permanent", f"must be above epsilon, {epsilon}, got {permanent}")
+    return permanent
+
+
+def _read_rappor(table: Table, epsilon: Decimal, memoize: bool) -> RAPPOR:
+    """Return the named parameter set, whose epsilons must be stated, or the sizes and noise of least error."""
+    if not memoize:
+        raise table.error("memoize", "must be true for a text: its noise is drawn once and repeated")
+    if table.has("reports"):
+        raise table.error("reports", _FRESH_ONLY["reports"])
+    permanent = _read_permanent(table, epsilon)
+    if not (table.has("parameter_set") or table.has("parameters")):
+        return choose_rappor(epsilon, permanent, table.integer("candidates_expected", 1, CANDIDATES_MAX, default=1_000))
+    if table.has("candidates_expected"):
+        raise table.error("candidates_expected", "must be left out where the parameters are given: it chooses them")
+    mechanism = _read_parameters(table)
+    for key, stated, charge in (
+        ("epsilon", epsilon, mechanism.charge),
+        ("epsilon_permanent", permanent, mechanism.permanent.charge),
+    ):
+        if to_micro(stated) != charge:
+            raise table.error(key, f"must be that of the parameters, {from_micro(charge)}, got {stated}")
+    return mechanism
+
+
+def _read_parameters(table: Table) -> RAPPOR:
+    """Return RAPPOR with a published parameter set, or with sizes and probabilities of one's own."""
+    if table.has("parameter_set") and table.has("parameters"):
+        raise table.error("parameters", "or parameter_set is needed, and not both")
+    if table.has("parameter_set"):
+        return PARAMETER_SETS[table.one_of("parameter_set", tuple(PARAMETER_SETS))].mechanism
+    given = table.table("parameters")
+    k, h, m = (given.integer(name, 1, most) for name, most in (("k", K_MAX), ("h", H_MAX), ("m", COHORTS_MAX)))
+    f, p, q = (Fraction(given.probability(name)) for name in ("f", "p", "q"))
+    given.done()
+    try:
+        return RAPPOR.of_probabilities(k, h, m, f, p, q)
+    except InvalidParameter as error:
+        raise table.error("parameters", f"are not those of a RAPPOR that may be repeated: {error}") from None
+
+
 def _read_mechanism(table: Table, kind: str, d: int, epsilon: Decimal, memoize: bool) -> PureMechanism:
     """Return the named mechanism, or the automatic choice."""
-    permanent = table.epsilon("epsilon_permanent") if memoize else None
-    if permanent is not None and permanent <= epsilon:
-        raise table.error("epsilon_permanent", f"must be above epsilon, {epsilon}, got {permanent}")
+    permanent = _read_permanent(table, epsilon) if memoize else None
     for key, why in _FRESH_ONLY.items() if memoize else _MEMOIZED_ONLY.items():
         if table.has(key):
             raise table.error(key, why)
@@ -216,8 +307,12 @@ def _read_mechanism(table: Table, kind: str, d: int, epsilon: Decimal, memoize: 
     try:
         return choose(d, epsilon, ticks=ticks, permanent=permanent, name=name)
     except InvalidParameter as error:
-        hint = "; ask fewer values, or fresh answers" if memoize else "; leave mechanism out"
-        raise table.error("values", f"are too many: {error}{hint}") from None
+        steps = ["ask fewer values"]
+        if name is not None:
+            steps.append("leave mechanism out")
+        if memoize and ticks is None:
+            steps.append("ask fresh answers")
+        raise table.error("values", f"are too many: {error}; {', or '.join(steps)}") from None
 
 
 _FRESH_ONLY = {"reports": "must be left out where answers are memoized: repeating one costs nothing more"}
@@ -226,14 +321,16 @@ _MEMOIZED_ONLY = dict.fromkeys(
 )
 
 
-def _read_values(table: Table, folder: Path | None) -> tuple[str, ...]:
-    """Return the listed values, from `values` or from the lines of `values_file`."""
-    if table.has("values") == table.has("values_file"):
-        raise table.error("values", "or values_file is needed, and not both")
-    if table.has("values"):
-        values = table.texts("values", VALUES_MAX, VALUE_CHARACTERS_MAX)
+def _read_list(table: Table, key: str, folder: Path | None) -> tuple[str, ...]:
+    """Return the listed values, from `key` or from the lines of the file that `key`_file names."""
+    file_key = f"{key}_file"
+    if table.has(key) == table.has(file_key):
+        raise table.error(key, f"or {file_key} is needed, and not both")
+    most = VALUES_MAX if key == "values" else CANDIDATES_MAX
+    if table.has(key):
+        listed = table.texts(key, most, VALUE_CHARACTERS_MAX)
     else:
-        values = table.lines_of_file("values_file", folder, VALUES_MAX, VALUE_CHARACTERS_MAX)
-    if OTHER in values:
-        raise table.error("values", 'must leave out "other": it is always there and takes everything else')
-    return values
+        listed = table.lines_of_file(file_key, folder, most, VALUE_CHARACTERS_MAX)
+    if key == "values" and OTHER in listed:
+        raise table.error(key, 'must leave out "other": it is always there and takes everything else')
+    return listed

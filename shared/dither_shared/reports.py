@@ -22,9 +22,16 @@ class BadReport(DitherError, ValueError):
 
 @dataclass(frozen=True)
 class ReportShape(ABC):
-    """The set of possible reports of a mechanism. A tally of them has `size` entries: one for each symbol or bit."""
+    """The set of possible reports of a mechanism, of `size` symbols, bits or values."""
 
     size: int
+    cohorts = 0
+    """The cohorts that devices are in; 0 where there are none."""
+
+    @property
+    def tally_size(self) -> int:
+        """The entries of a tally: one for each symbol, bit or value."""
+        return self.size
 
     @property
     @abstractmethod
@@ -81,13 +88,18 @@ class _Packed(ReportShape):
 
     def to_wire(self, report: int) -> str:
         """Return the packed bytes as base64url without padding."""
-        return base64.urlsafe_b64encode(report.to_bytes(self.width, "little")).rstrip(b"=").decode("ascii")
+        return base64.urlsafe_b64encode(report.to_bytes(self.wire_width, "little")).rstrip(b"=").decode("ascii")
+
+    @property
+    def wire_width(self) -> int:
+        """Bytes of a report on the wire."""
+        return self.width
 
     def from_wire(self, value: object) -> int:
-        """Accept canonical base64url of exactly `width` bytes that hold one of the reports."""
+        """Accept canonical base64url of exactly `wire_width` bytes that hold one of the reports."""
         if type(value) is not str:
             raise BadReport(f"a report must be a base64url string, got {type(value).__name__}")
-        length = (self.width * 8 + 5) // 6
+        length = (self.wire_width * 8 + 5) // 6
         if len(value) != length:
             raise BadReport(f"a report must have {length} base64url characters, got {len(value)}")
         try:
@@ -122,6 +134,36 @@ class Bits(_Packed):
         """Refuse bits beyond the last value's."""
         if report >> self.size:
             raise BadReport(f"a report must have {self.size} bits, with every spare bit zero")
+
+
+@dataclass(frozen=True)
+class CohortBits(Bits):
+    """A string of `size` bits from a device of one of `cohorts` cohorts.
+
+    On the wire the cohort is said once a group; packed, it is the byte behind the bits. A tally has a row a cohort: the
+    number of its reports, then the count of each bit.
+    """
+
+    cohorts: int
+
+    @property
+    def tally_size(self) -> int:
+        """A number and `size` counts for each cohort."""
+        return self.cohorts * (self.size + 1)
+
+    @property
+    def width(self) -> int:
+        """Whole bytes of bits, and one for the cohort."""
+        return self.wire_width + 1
+
+    @property
+    def wire_width(self) -> int:
+        """Whole bytes of bits."""
+        return (self.size + 7) // 8
+
+    def of_cohort(self, bits: int, cohort: int) -> int:
+        """Return the report that these bits are in a cohort."""
+        return bits | cohort << 8 * self.wire_width
 
 
 @dataclass(frozen=True)

@@ -33,6 +33,8 @@ class Rng:
     def coins(self, threshold: int, count: int) -> int:
         """Return `count` independent coins as the bits of one integer, each with the law of `coin(threshold)`.
 
+        `threshold` is above 0 and below 2^coin_bits.
+
         All positions compare their own random number with the threshold at once, most significant bit first. A
         position is open while its number equals the threshold so far. Half of them close in each round, so about
         log2(count) + 2 rounds of `count` bits replace `count` numbers of 64; they are drawn a few rounds at a time,

@@ -18,7 +18,8 @@ METRIC_NAME = re.compile(r"[a-z][a-z0-9_]{0,62}")
 _SHOWN_MAX = 10**60
 _MISSING = {
     "rev": "the metric's version, 1 for a new one: it tells one meaning of the numbers from the next",
-    "kind": '"flag" for yes or no, "choice" for one of several values, "choices" for several of them',
+    "kind": '"flag" for yes or no, "choice" for one of several values, "choices" for several of them, "text" for words '
+    "that nobody can list beforehand",
     "ticks_max": "the most values that one answer may hold: each one costs accuracy",
     "question": "what people are asked, in a sentence they can read",
     "epsilon": "the privacy loss of one report: 1 or 2 suit most questions",
@@ -130,6 +131,17 @@ class Table:
             raise self._needs(key, needed, value)
         return epsilon
 
+    def probability(self, key: str) -> Decimal:
+        """Return a number from 0 to 1, of at most 18 decimals."""
+        value = self._get(key)
+        needed = "a number from 0 to 1 with at most 18 decimals"
+        if type(value) not in (int, Decimal):
+            raise self._needs(key, needed, value)
+        probability = Decimal(value)
+        if not (probability.is_finite() and 0 <= probability <= 1) or (Fraction(probability) * 10**18).denominator != 1:
+            raise self._needs(key, needed, value)
+        return probability
+
     def one_of(self, key: str, choices: Collection[str], default: str | None = None) -> str:
         """Return one of a few words."""
         value = self._get(key, default)
@@ -160,7 +172,7 @@ class Table:
         named = self.text(key, 1000)
         path = (folder or Path()) / named
         try:
-            lines = path.read_text(encoding="utf-8").splitlines()
+            lines = path.read_text(encoding="utf-8-sig").splitlines()
         except (OSError, UnicodeDecodeError, ValueError) as error:
             raise self.error(
                 key, f"must name a UTF-8 file with a value a line; {path} cannot be read: {error}"

@@ -1,7 +1,8 @@
 """The wire, version 1: one POST of reports, grouped by metric and plan, under a fresh random id.
 
     {"v": 1, "upload": "<128 random bits, base64url>",
-     "groups": [{"metric": "browser", "plan": "<16 hex digits>", "reports": [17]}]}
+     "groups": [{"metric": "browser", "plan": "<16 hex digits>", "reports": [17]},
+                {"metric": "homepage", "plan": "<16 hex digits>", "cohort": 5, "reports": ["q83vEg"]}]}
 
 The device writes it with `encode_upload`. The aggregator reads it once, here: what is not exactly this is refused.
 What spoils the whole upload raises a `Problem`; what spoils one group refuses that group, with a reason, and its
@@ -12,13 +13,14 @@ import base64
 import json
 import re
 import zlib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from operator import itemgetter
 from typing import Any, NoReturn
 
 from dither_shared.errors import DitherError
 from dither_shared.plan import Plan
-from dither_shared.reports import BadReport
+from dither_shared.reports import BadReport, CohortBits
 from dither_shared.rng import RandBits
 from dither_shared.tables import METRIC_NAME
 
@@ -120,8 +122,12 @@ def new_upload_id(randbits: RandBits) -> str:
     return base64.urlsafe_b64encode(randbits(ID_BITS).to_bytes(ID_BITS // 8, "big")).rstrip(b"=").decode("ascii")
 
 
-def encode_upload(upload_id: str, groups: Iterable[tuple[str, str, list[int | str]]]) -> bytes:
-    """Return the body for (metric, plan digest, reports on the wire) groups, in the order of the metrics' names.
+WireGroup = tuple[str, str, Sequence[int | str]] | tuple[str, str, Sequence[int | str], int | None]
+"""A metric, its plan's digest, reports as they are on the wire, and the cohort where the mechanism has cohorts."""
+
+
+def encode_upload(upload_id: str, groups: Iterable[WireGroup]) -> bytes:
+    """Return the body for groups, in the order of the metrics' names.
 
     Padded with white space to the next power of two, so that its length tells as little as its order.
     """
@@ -129,11 +135,16 @@ def encode_upload(upload_id: str, groups: Iterable[tuple[str, str, list[int | st
         {
             "v": VERSION,
             "upload": upload_id,
-            "groups": [{"metric": m, "plan": plan, "reports": reports} for m, plan, reports in sorted(groups)],
+            "groups": [_encode_group(*group) for group in sorted(groups, key=itemgetter(0, 1))],
         },
         separators=(",", ":"),
     ).encode("ascii")
     return body.ljust(max(PADDED_BYTES_MIN, 1 << (len(body) - 1).bit_length()))
+
+
+def _encode_group(metric: str, plan: str, reports: Sequence[int | str], cohort: int | None = None) -> dict[str, object]:
+    group: dict[str, object] = {"metric": metric, "plan": plan, "reports": list(reports)}
+    return group if cohort is None else {**group, "cohort": cohort}
 
 
 # Reading, in the aggregator.
@@ -155,7 +166,7 @@ def inflate(body: bytes) -> bytes:
 
 def parse_upload(body: bytes, find_plan: Callable[[str, str], Plan]) -> Upload:
     """Read an inflated body. `find_plan(metric, digest)` returns the plan, or raises GroupRefused with the reason."""
-    document = _object(_parse_json(body), {"v", "upload", "groups"}, "the body")
+    document = _object(parse_json(body), {"v", "upload", "groups"}, "the body")
     if type(document["v"]) is not int or document["v"] != VERSION:
         raise Problem("malformed", f"v must be {VERSION}")
     upload_id = document["upload"]
@@ -178,7 +189,7 @@ def parse_upload(body: bytes, find_plan: Callable[[str, str], Plan]) -> Upload:
 
 
 def _parse_group(item: object, find_plan: Callable[[str, str], Plan]) -> Group:
-    if not isinstance(item, dict) or item.keys() != {"metric", "plan", "reports"}:
+    if not isinstance(item, dict) or item.keys() - {"cohort"} != {"metric", "plan", "reports"}:
         raise GroupRefused("malformed")
     metric, digest, reports = item["metric"], item["plan"], item["reports"]
     if not isinstance(metric, str) or not METRIC_NAME.fullmatch(metric):
@@ -189,7 +200,20 @@ def _parse_group(item: object, find_plan: Callable[[str, str], Plan]) -> Group:
         raise GroupRefused("malformed")
     plan = find_plan(metric, digest)
     shape = plan.mechanism.shape
-    return Group(plan, shape.pack([shape.from_wire(report) for report in reports]), len(reports))
+    read = [shape.from_wire(report) for report in reports]
+    if isinstance(shape, CohortBits):
+        cohort = _cohort(item, shape.cohorts)
+        read = [shape.of_cohort(bits, cohort) for bits in read]
+    elif "cohort" in item:
+        raise GroupRefused("malformed")
+    return Group(plan, shape.pack(read), len(reports))
+
+
+def _cohort(item: dict[str, Any], cohorts: int) -> int:
+    cohort = item.get("cohort")
+    if type(cohort) is not int or not 0 <= cohort < cohorts:
+        raise BadReport(f"cohort must be an integer from 0 to {cohorts - 1}")
+    return cohort
 
 
 def _count(item: object) -> int:
@@ -204,7 +228,8 @@ def _object(value: object, keys: set[str], what: str) -> dict[str, Any]:
     return value
 
 
-def _parse_json(body: bytes) -> object:
+def parse_json(body: bytes) -> object:
+    """Return the document of a JSON body, without duplicate fields or constants beyond JSON; raise Problem."""
     try:
         return json.loads(body.decode("utf-8"), object_pairs_hook=_no_duplicates, parse_constant=_no_constants)
     except UnicodeDecodeError:

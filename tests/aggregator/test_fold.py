@@ -6,17 +6,20 @@ import numpy as np
 import pytest
 
 from dither_aggregator.fold import fold
-from dither_shared.reports import Bits, ReportShape, Subsets, Symbols
+from dither_shared.reports import Bits, CohortBits, ReportShape, Subsets, Symbols
 from tests.benchmarks import naive
 
 SHAPES = [
     *(Bits(size) for size in (2, 8, 9, 16, 31, 40, 64, 65, 130)),
     *(Symbols(size) for size in (2, 256, 257, 70_000)),
     *(Subsets(*shape) for shape in ((9, 4), (128, 2), (40, 12), (600, 3))),
+    *(CohortBits(*shape) for shape in ((4, 1), (8, 128), (32, 2), (128, 64))),
 ]
 
 
 def draw_report(shape: ReportShape, rng: random.Random) -> int:
+    if isinstance(shape, CohortBits):
+        return shape.of_cohort(rng.randrange(1 << shape.size), rng.randrange(shape.cohorts))
     if isinstance(shape, Subsets):
         return shape.of(rng.sample(range(shape.size), shape.weight))
     return rng.randrange(shape.size if isinstance(shape, Symbols) else 1 << shape.size)
@@ -54,11 +57,14 @@ def test_blocks_add_up(monkeypatch: pytest.MonkeyPatch) -> None:
         (Bits(9), b"\x00"),
         (Bits(9), b"\x00\x02"),
         (Symbols(3), b"\x03"),
+        (Symbols(70_000), b"\xff\xff\xff\xff"),
         (Symbols(300), b"\x00"),
         (Bits(3), b"\xff" * 300),
         (Subsets(9, 4), b"\xff\x00"),
         (Subsets(9, 4), b"\x07\x02"),
         (Subsets(600, 2), b"\x00\x00\x58\x02"),
+        (CohortBits(4, 2), b"\x01\x02"),
+        (CohortBits(4, 2), b"\x10\x01"),
     ],
 )
 def test_damaged_bytes_are_refused_and_not_miscounted(shape: ReportShape, reports: bytes) -> None:

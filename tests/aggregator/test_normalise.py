@@ -7,7 +7,7 @@ import numpy.typing as npt
 import pytest
 
 from dither_aggregator.decode import support_counts
-from dither_aggregator.normalise import METHODS, maximum_likelihood, norm_sub
+from dither_aggregator.normalise import METHODS, Normalised, maximum_likelihood, norm_sub
 from dither_shared.mechanisms import GRR, OUE, PureMechanism, choose
 from tests.support.tallies import draw_tally
 
@@ -36,6 +36,10 @@ def test_shares_are_possible_and_the_report_says_so(method: str, mechanism: Pure
         "iterations": result.iterations,
         "residual": result.residual,
     }
+
+
+def test_shares_that_do_not_sum_to_one_are_said_not_to_have_converged() -> None:
+    assert not Normalised("mle", np.array([0.5, 0.4]), 100, 0.1).converged
 
 
 def test_norm_sub_is_the_nearest_point_of_the_simplex() -> None:

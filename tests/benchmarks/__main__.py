@@ -2,9 +2,9 @@
 
 import argparse
 
-from tests.benchmarks import accuracy, speed
+from tests.benchmarks import accuracy, rappor, speed
 
-SECTIONS = {"accuracy": accuracy.run, "speed": speed.run}
+SECTIONS = {"accuracy": accuracy.run, "speed": speed.run, "rappor": rappor.run}
 
 
 def main() -> None:

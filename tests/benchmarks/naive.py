@@ -3,8 +3,8 @@
 import numpy as np
 import numpy.typing as npt
 
-from dither_shared.mechanisms import GRR, PGR, Memoized, PureMechanism, SubsetSelection, Unary
-from dither_shared.reports import ReportShape, Subsets, Symbols
+from dither_shared.mechanisms import GRR, PGR, MemoizedUnary, PureMechanism, SubsetSelection, Unary
+from dither_shared.reports import CohortBits, ReportShape, Subsets, Symbols
 from dither_shared.rng import Rng
 from tests.support.laws import supports
 
@@ -13,7 +13,7 @@ Counts = npt.NDArray[np.int64]
 
 def randomize(mechanism: PureMechanism, value: int, rng: Rng) -> int:
     """Randomize as the definition says: a coin for each bit, a member at a time, points until one fits."""
-    if isinstance(mechanism, Memoized):
+    if isinstance(mechanism, MemoizedUnary):
         return randomize(mechanism.permanent, value, rng)
     if isinstance(mechanism, Unary):
         return _bit_by_bit(mechanism, value, rng)
@@ -51,9 +51,14 @@ def _until_it_fits(mechanism: PGR, value: int, rng: Rng) -> int:
 
 def fold(shape: ReportShape, reports: list[int]) -> list[int]:
     """Count one report at a time."""
-    counts = [0] * shape.size
+    counts = [0] * shape.tally_size
     for report in reports:
-        if isinstance(shape, Symbols):
+        if isinstance(shape, CohortBits):
+            row = (report >> 8 * shape.wire_width) * (shape.size + 1)
+            counts[row] += 1
+            for place in range(shape.size):
+                counts[row + 1 + place] += report >> place & 1
+        elif isinstance(shape, Symbols):
             counts[report] += 1
         elif isinstance(shape, Subsets):
             for member in shape.members(report):

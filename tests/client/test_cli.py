@@ -132,7 +132,7 @@ def test_privacy_shows_what_each_metric_promises_and_can_show(tmp_path: Path) ->
         assert float(metric.epsilon) - 1e-6 <= row["epsilon_report"] <= float(metric.epsilon)
         mechanism = from_parameters(row["mechanism"], row["parameters"])
         assert mechanism == metric.mechanism
-        p, q = float(mechanism.p), float(mechanism.q)
+        p, q = float(metric.plan.pure.p), float(metric.plan.pure.q)
         assert row["std_error_at_1e6"] == pytest.approx((q * (1 - q) / 1e6) ** 0.5 / (p - q), rel=1e-12)
         assert 4 < row["detectable_at_1e6"] / row["std_error_at_1e6"] + 2.5 < 8
     life = {row["metric"]: row["epsilon_lifetime"] for row in document}
@@ -146,7 +146,7 @@ def test_a_bad_registry_is_refused_by_every_command(registry_path: Path, tmp_pat
         (text.replace("epsilon = 2.0", "epsilon = 2,0", 1), "must be TOML"),
         (
             text.replace('kind = "flag"', 'kind = "flog"'),
-            'metric.dark: kind must be "flag" or "choice" or "choices", got "flog"',
+            'metric.dark: kind must be "flag" or "choice" or "choices" or "text", got "flog"',
         ),
         (
             text.replace(f"expires = {utc_today().year + 0}", "expires = 2999").replace(

@@ -5,15 +5,17 @@ import sqlite3
 import subprocess
 import sys
 from collections.abc import Iterator
+from datetime import timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from dither.device import FILE_NAME, Device, DeviceUnusable
 from dither.schedule import EPOCH
+from dither_shared.mechanisms import RAPPOR
 from dither_shared.registry import Registry
-from dither_shared.rng import Rng
+from dither_shared.rng import Rng, keyed_rng
 from tests.support.clocks import DAY_S, Clock
 from tests.support.registries import registry, registry_text
 
@@ -634,3 +636,197 @@ def test_several_ticks_are_one_report(tmp_path: Path) -> None:
     assert isinstance(groups, list)
     assert len(groups[0]["reports"]) == 1
     assert device.spent()["color"] == 2_000_000
+
+
+TEXT: dict[str, Any] = {
+    "kind": "text",
+    "epsilon": "1",
+    "epsilon_permanent": "4",
+    "device_epsilon": "16",
+    "candidates": ("example.org", "example.net"),
+}
+
+
+def test_a_text_is_a_report_of_the_devices_one_cohort(tmp_path: Path) -> None:
+    clock = Clock()
+    device, asked = make(clock, tmp_path, **TEXT)
+    cohorts = set()
+    for answer in ("example.org", "another word", None, "x" * 1000, "\ud800", 7):
+        assert record(device, asked, answer=answer) is None
+        body = send(device)
+        assert body is not None
+        (group,) = cast("list[dict[str, Any]]", body["groups"])
+        cohorts.add(group["cohort"])
+        assert len(group["reports"]) == 1
+        clock.travel(1)
+    assert len(cohorts) == 1
+    assert device.spent()["color"] == 8_000_000  # two answers are paid, the second is repeated
+    stored = b"".join(path.read_bytes() for path in tmp_path.iterdir())
+    assert b"example.org" not in stored
+    assert b"another word" not in stored
+
+
+def test_what_is_no_text_is_one_and_the_same_answer() -> None:
+    clock = Clock()
+    device, asked = make(clock, **TEXT)
+    for answer in (None, 7, "x" * 201, "other", b"other"):
+        record(device, asked, answer=answer)
+        send(device)
+        clock.travel(1)
+    assert device.spent()["color"] == 4_000_000
+
+
+def test_an_observer_of_a_year_learns_the_permanent_bits_and_no_more() -> None:
+    """365 reports of one text: their mean tells every bit of the memo, and the memo is not the text's Bloom bits.
+
+    A bit's mean lies within 6 sigma of p or q, which are 0.3 apart here, 11 sigma.
+    """
+    clock = Clock()
+    device, asked = make(clock, seed=5, **{**TEXT, "epsilon": "2", "color": ""}, expires=EXPIRES + timedelta(days=300))
+    mechanism = asked.metrics["color"].mechanism
+    assert isinstance(mechanism, RAPPOR)
+    ones = [0] * mechanism.k
+    for _ in range(365):
+        assert record(device, asked, answer="example.org") is None
+        body = send(device)
+        assert body is not None
+        report = mechanism.shape.from_wire(body["groups"][0]["reports"][0])  # type: ignore[index]
+        ones = [count + (report >> bit & 1) for bit, count in enumerate(ones)]
+        clock.travel(1)
+    middle = 365 * (mechanism.threshold_irr_0 + mechanism.threshold_irr_1) / 2 / 2**64
+    seen = sum(1 << bit for bit, count in enumerate(ones) if count > middle)
+    ((key, _),) = classes(device)
+    memo = mechanism.permanent.randomize(
+        int(key), keyed_rng(device._secret(), f"{asked.metrics['color'].plan.memo_key} {key}".encode())
+    )
+    assert seen == memo
+    assert seen != int(key)
+    assert device.spent()["color"] == 4_000_000
+
+
+def test_metrics_and_answers_have_memos_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked_for: list[tuple[bytes, bytes]] = []
+
+    def keyed(secret: bytes, context: bytes) -> Rng:
+        asked_for.append((secret, context))
+        return keyed_rng(secret, context)
+
+    monkeypatch.setattr("dither.device.keyed_rng", keyed)
+    clock = Clock()
+    device, asked = make(clock, values=("a",), color='mechanism = "grr"', **MEMO)
+    for metric, answer in (("color", "a"), ("dark", False), ("color", None), ("dark", True), ("color", "a")):
+        assert record(device, asked, metric, answer) is None
+        send(device)
+        clock.travel(1)
+    assert asked_for[0] == asked_for[4]
+    assert len(set(asked_for)) == 4
+    keys = {asked.metrics[name].plan.memo_key.encode() for name in ("color", "dark")}
+    assert len(keys) == 2
+    assert {context.split()[0] for _, context in asked_for} == keys
+
+
+# Registries that change while a memo goes on: what leaves, and when, never depends on the answers.
+
+_METRIC = """
+[metric.{name}]
+rev = {rev}
+kind = "choice"
+question = "What?"
+values = ["a", "b", "c"]
+epsilon = 1
+{life}
+presence = "public"
+period = "1d"
+owners = ["team@example.org"]
+sensitivity = "low"
+expires = {expires}
+"""
+
+
+def registry_of(device_epsilon: int, **metrics: str) -> Registry:
+    """Return a registry of choices: "fresh 3" has three reports of 1, "memo 2 4" two answers of 4."""
+    parts = [f"[registry]\napp = 'x'\ndevice_epsilon = {device_epsilon}\nquiet_days = 0"]
+    for name, text in metrics.items():
+        kind, number, *permanent = text.split()
+        life = f"reports = {number}\nschedule = 'early'"
+        if kind == "memo":
+            life = f"memoize = true\nanswers = {number}\nepsilon_permanent = {permanent[0]}"
+        parts.append(_METRIC.format(name=name, rev=1, life=life, expires=EXPIRES))
+    return Registry.parse("\n".join(parts))
+
+
+Day = tuple[list[str | None], list[str]]
+"""What was said to each metric's answer, and the metrics of the upload."""
+
+
+def history(folder: Path, steps: list[tuple[Registry, str, bool]]) -> tuple[list[Day], dict[str, int]]:
+    """Live through a day a step: a registry, the answer to all of its metrics, whether what waits is sent."""
+    clock = Clock()
+    log: list[Day] = []
+    for number, (asked, answer, sent) in enumerate(steps):
+        device = Device(asked, folder, Rng(random.Random(number).getrandbits), clock)
+        said = [device.record(metric, answer) for metric in asked.metrics.values()]
+        body = send(device) if sent else None
+        groups = cast("list[dict[str, Any]]", body["groups"]) if body else []
+        log.append((said, sorted(group["metric"] for group in groups)))
+        spent = device.spent()
+        device.close()
+        clock.travel(1)
+    return log, spent
+
+
+TWO, ONE, THREE = (registry_of(16, m=f"memo {number} 4") for number in (2, 1, 3))
+CHANGES: dict[str, list[tuple[Registry, bool]]] = {
+    "a metric leaves and another comes": [
+        (registry_of(16, m="memo 2 4", old="fresh 8"), True),
+        *[(registry_of(16, m="memo 2 4", new="fresh 8"), True)] * 3,
+    ],
+    "fewer answers while one waits": [(TWO, True), (TWO, False), (ONE, True), (ONE, True)],
+    "the memo leaves": [(TWO, True), (TWO, True), *[(registry_of(8, new="fresh 4"), True)] * 2],
+    "fewer answers, then fresh noise": [
+        *[(TWO, True)] * 2,
+        (ONE, True),
+        *[(registry_of(16, m="fresh 9"), True)] * 3,
+    ],
+    "fresh noise while an answer waits": [(TWO, True), (TWO, False), *[(registry_of(16, m="fresh 5"), True)] * 2],
+    "more answers than the device's epsilon bears": [
+        (registry_of(16, m="memo 2 4", old="fresh 8"), True),
+        *[(registry_of(16, m="memo 4 4"), True)] * 4,
+    ],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_no_silence_of_a_memo_depends_on_an_answer(change: str, tmp_path: Path) -> None:
+    steps = CHANGES[change]
+    logs = []
+    for place, answers in enumerate(("aaaaaaaa", "abbbbbbb", "abcabcab", "aabbccaa")):
+        log, spent = history(
+            tmp_path / str(place), [(asked, a, sent) for (asked, sent), a in zip(steps, answers, strict=False)]
+        )
+        logs.append(log)
+        assert sum(spent.values()) <= 16_000_000
+    assert all(log == logs[0] for log in logs)
+
+
+def test_a_device_is_never_charged_less_than_it_sent(tmp_path: Path) -> None:
+    """Three answers of 4, the third of which waits while the cap falls and then the values change."""
+    values = registry_of(16, m="memo 1 4.5")
+    steps = [(THREE, "a", True), (THREE, "b", True), (THREE, "c", False), (ONE, "c", False), (values, "c", True)]
+    log, spent = history(tmp_path / "memo", steps)
+    assert [sent for _, sent in log].count(["m"]) == 3
+    assert spent["m"] == 12_000_000
+    fresh, memo = registry_of(16, m="fresh 4"), registry_of(16, m="memo 1 4")
+    log, spent = history(
+        tmp_path / "fresh", [(fresh, "a", True), (fresh, "a", False), (memo, "a", False), (fresh, "a", True)]
+    )
+    assert [sent for _, sent in log].count(["m"]) == 2
+    assert spent["m"] == 2_000_000
+
+
+def test_all_metrics_together_never_exceed_the_devices_epsilon(tmp_path: Path) -> None:
+    """Two metrics have begun; one leaves with all it reserved, and the other is refused when its report is built."""
+    both, one = registry_of(8, m="fresh 4", n="fresh 4"), registry_of(4, n="fresh 4")
+    log, spent = history(tmp_path, [(both, "a", True)] * 3 + [(one, "a", True)] * 3)
+    assert spent == {"m": 3_000_000, "n": 3_000_000}
+    assert [sent for _, sent in log[3:]] == [[], [], []]

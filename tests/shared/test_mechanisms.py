@@ -51,7 +51,10 @@ def one_shots(epsilon: Decimal) -> list[PureMechanism]:
     ]
 
 
-def memoized(permanent: Decimal, epsilon: Decimal) -> list[Memoized]:
+TwoStages = MemoizedTwoLevel | MemoizedUnary
+
+
+def memoized(permanent: Decimal, epsilon: Decimal) -> list[TwoStages]:
     return [
         *(
             MemoizedTwoLevel.for_epsilon(one_shot, epsilon)
@@ -126,7 +129,7 @@ class TestEveryMechanism:
         assert from_parameters(mechanism.name, mechanism.parameters()) == mechanism
 
 
-def of_repeats(mechanism: Memoized, answer: tuple[int, ...], count: int) -> dict[tuple[int, ...], Fraction]:
+def of_repeats(mechanism: TwoStages, answer: tuple[int, ...], count: int) -> dict[tuple[int, ...], Fraction]:
     """Return the exact law of `count` reports of one memo."""
     memos = law_of_memo(mechanism, answer)
     kernels = {memo: repeats(mechanism, memo) for memo in memos}
@@ -139,17 +142,17 @@ def of_repeats(mechanism: Memoized, answer: tuple[int, ...], count: int) -> dict
     }
 
 
-def law_of_memo(mechanism: Memoized, answer: tuple[int, ...]) -> Law:
+def law_of_memo(mechanism: TwoStages, answer: tuple[int, ...]) -> Law:
     return law(mechanism.permanent, answer)
 
 
 @pytest.mark.parametrize("mechanism", TWO_STAGES, ids=str)
 class TestEveryMemo:
-    def test_the_permanent_part_is_private_by_itself(self, mechanism: Memoized) -> None:
+    def test_the_permanent_part_is_private_by_itself(self, mechanism: TwoStages) -> None:
         laws = [law_of_memo(mechanism, answer) for answer in answers(mechanism)]
         assert largest_ratio(laws) == mechanism.permanent.exp_epsilon
 
-    def test_repeated_reports_never_exceed_the_permanent_epsilon(self, mechanism: Memoized) -> None:
+    def test_repeated_reports_never_exceed_the_permanent_epsilon(self, mechanism: TwoStages) -> None:
         exceeded = mechanism.exp_epsilon
         for count in (2, 3):
             if len(law_of_memo(mechanism, (0,))) ** count > 600:
@@ -159,7 +162,7 @@ class TestEveryMemo:
             assert exceeded < ratio < mechanism.permanent.exp_epsilon
             exceeded = ratio
 
-    def test_the_first_report_has_the_law_of_the_one_shot_mechanism(self, mechanism: Memoized) -> None:
+    def test_the_first_report_has_the_law_of_the_one_shot_mechanism(self, mechanism: TwoStages) -> None:
         """Memoizing costs no accuracy: p and q are those of fresh noise with the same epsilon, to rounding."""
         epsilon = Decimal(mechanism.charge) / 1_000_000
         one_shot = re_drawn(mechanism.permanent, epsilon)
@@ -417,6 +420,40 @@ def _farthest(mechanism: PureMechanism, rng: Rng, runs: int, declared: PureMecha
             sigma = (runs * probability * (1 - probability)) ** 0.5
             worst = max(worst, abs(counts[report] - runs * probability) / sigma)
     return worst
+
+
+class CountingRng(Rng):
+    """Notes what is drawn, and answers each kind of question with the next of some given numbers."""
+
+    def __init__(self, seed: int) -> None:
+        source = random.Random(seed)
+        super().__init__(source.getrandbits)
+        object.__setattr__(self, "drawn", [])
+
+    drawn: list[tuple[str, int, int]]
+
+    def coin(self, threshold: int) -> bool:
+        self.drawn.append(("coin", threshold, 1))
+        return super().coin(threshold)
+
+    def coins(self, threshold: int, count: int) -> int:
+        self.drawn.append(("coins", threshold, count))
+        return super().coins(threshold, count)
+
+    def uniform(self, size: int) -> int:
+        self.drawn.append(("uniform", size, 1))
+        return super().uniform(size)
+
+
+@pytest.mark.parametrize("mechanism", SAMPLED, ids=str)
+def test_what_is_drawn_does_not_depend_on_the_answer_or_on_the_coins(mechanism: PureMechanism) -> None:
+    seen = set()
+    for seed in range(40):
+        for answer in answers(mechanism):
+            rng = CountingRng(seed)
+            mechanism.randomize(mechanism.class_of(answer), rng)
+            seen.add(tuple(rng.drawn))
+    assert len(seen) == 1
 
 
 def test_a_memo_is_the_same_for_a_device_and_an_answer_and_differs_between_them() -> None:

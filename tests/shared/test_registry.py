@@ -6,7 +6,10 @@ from typing import Any
 
 import pytest
 
+from dither_shared.bloom import bloom_bits
 from dither_shared.errors import RegistryError
+from dither_shared.mechanisms import RAPPOR
+from dither_shared.mechanisms.parameter_sets import PARAMETER_SETS, choose_rappor
 from dither_shared.registry import Registry, utc_today
 from tests.support.registries import registry, registry_text
 
@@ -50,7 +53,7 @@ def refused(text: str) -> str:
         ('presence = "public"', "", 'metric.color: presence is missing: "public" when'),
         ('sensitivity = "low"', 'sensitivity = "none"', 'must be "low" or "medium" or "high", got "none"'),
         ('schedule = "early"', 'schedule = "late"', 'schedule must be "spread" or "early"'),
-        ('kind = "choice"', 'kind = "text"', 'kind must be "flag" or "choice" or "choices", got "text"'),
+        ('kind = "choice"', 'kind = "word"', '"choice" or "choices" or "text", got "word"'),
         (
             'values = ["red", "green", "blue"]',
             "values = []",
@@ -108,8 +111,10 @@ def test_values_may_come_from_a_file_beside_the_registry(tmp_path: Path) -> None
     with pytest.raises(RegistryError, match=r"color: values_file must name a UTF-8 file .* cannot be read"):
         Registry.load(tmp_path / "metrics.toml")
     (tmp_path / "colors.txt").write_text("red\ngreen\nblue\n", encoding="utf-8")
-    loaded = Registry.load(tmp_path / "metrics.toml").metrics["color"]
-    assert loaded.plan == registry().metrics["color"].plan
+    for written in (b"red\ngreen\nblue\n", b"\xef\xbb\xbfred\r\ngreen\r\nblue"):
+        (tmp_path / "colors.txt").write_bytes(written)
+        loaded = Registry.load(tmp_path / "metrics.toml").metrics["color"]
+        assert loaded.plan == registry().metrics["color"].plan
     (tmp_path / "colors.txt").write_bytes(b"\xff\xfe")
     with pytest.raises(RegistryError, match="values_file must name a UTF-8 file"):
         Registry.load(tmp_path / "metrics.toml")
@@ -208,13 +213,15 @@ def test_what_no_mechanism_can_do_is_refused_with_the_next_step() -> None:
     assert "metric.color: values are too many: there is no oue for 5001 values" in refused(
         registry_text(values=many, color='mechanism = "oue"')
     )
-    assert "ask fewer values, or fresh answers" in refused(registry_text(values=many, **MEMO))
+    assert "; ask fewer values, or ask fresh answers" in refused(registry_text(values=many, **MEMO))
+    several = refused(registry_text(kind="choices", values=many, color="ticks_max = 2"))
+    assert several.endswith("there is no mechanism for 5001 values with reports of at most 4096 bits; ask fewer values")
     assert "no memoized grr for 5001 values" in refused(registry_text(values=many, **MEMO, color='mechanism = "grr"'))
 
 
 def test_several_ticks_are_limited() -> None:
     color = registry(kind="choices", color="ticks_max = 2").metrics["color"]
-    assert color.mechanism.ticks == 2
+    assert color.plan.pure.ticks == 2
     assert "ticks_max is missing: the most values" in refused(registry_text(kind="choices"))
     for wrong in ("1", "5", "true"):
         assert "ticks_max must be an integer from 2 to 4" in refused(
@@ -250,4 +257,91 @@ def test_choices_take_lists_tuples_sets_and_one_text(answer: object, indices: tu
 
 def test_of_too_many_ticks_the_first_listed_count() -> None:
     color = registry(kind="choices", color="ticks_max = 2").metrics["color"]
-    assert color.mechanism.class_of(color.indices(["blue", "green", "red"])) == 0b011
+    assert color.plan.pure.class_of(color.indices(["blue", "green", "red"])) == 0b011
+
+
+GOOGLE = "parameters = { k = 16, h = 2, m = 64, f = 0.5, p = 0.5, q = 0.75 }"
+TEXT: dict[str, Any] = {"kind": "text", "epsilon": "1", "epsilon_permanent": "4"}
+
+
+def test_a_text_gets_the_parameters_of_least_error_for_its_candidates() -> None:
+    color = registry(**TEXT, color="candidates_expected = 5000").metrics["color"]
+    assert color.mechanism == choose_rappor(Decimal(1), Decimal(4), 5_000)
+    assert (color.values, color.candidates, color.memoized, color.reservation) == ((), (), True, 8_000_000)
+
+
+def test_candidates_are_no_part_of_the_plan() -> None:
+    few, many = (registry(**TEXT, candidates=listed).metrics["color"] for listed in (("a",), ("a", "b", "other")))
+    assert few.plan.digest == many.plan.digest
+    assert many.candidates == ("a", "b", "other")
+
+
+def test_a_parameter_set_is_taken_with_its_epsilons() -> None:
+    asked = {"kind": "text", "epsilon": "2.043303", "epsilon_permanent": "4.39445"}
+    color = registry(**asked, color='parameter_set = "chromium_string"').metrics["color"]
+    assert color.mechanism == PARAMETER_SETS["chromium_string"].mechanism
+    for key, wrong in (("epsilon", "2.0433"), ("epsilon_permanent", "4.4")):
+        text = registry_text(**{**asked, key: wrong}, color='parameter_set = "chromium_string"')  # type: ignore[arg-type]
+        assert f"metric.color: {key} must be that of the parameters, " in refused(text)
+        assert f"got {wrong}" in refused(text)
+
+
+@pytest.mark.parametrize(
+    ("color", "message"),
+    [
+        ('parameter_set = "chrome"', 'parameter_set must be "chromium_string" or'),
+        (
+            'parameter_set = "google_demo"\ncandidates_expected = 9',
+            "candidates_expected must be left out where the parameters are given",
+        ),
+        ("candidates_expected = 0", "candidates_expected must be an integer from 1 to 100000, got 0"),
+        ('candidates = ["a", "a"]', 'candidates must be different texts, got "a" twice'),
+        ('candidates = ["a"]\ncandidates_file = "b.txt"', "candidates or candidates_file is needed, and not both"),
+        ("reports = 3", "reports must be left out"),
+        (f'parameter_set = "google_demo"\n{GOOGLE}', "parameters or parameter_set is needed, and not both"),
+        ('mechanism = "oue"', "mechanism is not a key of this table"),
+        ('values = ["a"]', "values is not a key of this table"),
+    ],
+)
+def test_mistakes_about_texts(color: str, message: str) -> None:
+    assert f"metric.color: {message}" in refused(registry_text(**TEXT, color=color))
+
+
+def test_parameters_of_ones_own_are_taken_with_their_epsilons() -> None:
+    asked: dict[str, Any] = {"kind": "text", "epsilon": "1.074286", "epsilon_permanent": "4.39445"}
+    color = registry(**asked, color=GOOGLE).metrics["color"]
+    assert color.mechanism == PARAMETER_SETS["google_default"].mechanism
+    for old, new, message in [
+        ("f = 0.5", "f = 0", "parameters are not those of a RAPPOR that may be repeated: threshold_prr must be above"),
+        ("f = 0.5", "f = 1.5", "f must be a number from 0 to 1 with at most 18 decimals, got 1.5"),
+        ("p = 0.5", "p = nan", "p must be a number from 0 to 1"),
+        ("q = 0.75", "q = 0.5", "parameters are not those of a RAPPOR that may be repeated"),
+        ("k = 16", "k = 24", "k must be a power of two"),
+        ("k = 16", "k = 512", "k must be an integer from 1 to 256, got 512"),
+        (", q = 0.75", "", "q is missing"),
+        ("q = 0.75", "q = 0.75, z = 1", "z is not a key"),
+    ]:
+        assert message in refused(registry_text(**asked, color=GOOGLE.replace(old, new)))
+
+
+def test_a_text_is_always_memoized() -> None:
+    assert "metric.color: memoize must be true for a text" in refused(registry_text(kind="text"))
+
+
+@pytest.mark.parametrize(
+    ("answer", "read"),
+    [("word", "word"), ("", ""), ("é", "é"), ("a\ud800", "a?"), (None, "other"), (7, "other"), ("x" * 201, "other")],
+)
+def test_a_text_is_read_as_it_is(answer: object, read: str) -> None:
+    color = registry(**TEXT).metrics["color"]
+    assert color.read(answer) == read
+    assert color.read(AwkwardText("word")) == "word"
+
+
+def test_a_text_has_the_bloom_bits_of_its_devices_cohort() -> None:
+    color = registry(**TEXT).metrics["color"]
+    mechanism = color.mechanism
+    assert isinstance(mechanism, RAPPOR)
+    for cohort in (0, 5, 127):
+        (bit,) = bloom_bits("word", cohort, mechanism.k, 1)
+        assert color.class_of("word", cohort) == 1 << bit

@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from fractions import Fraction
 from itertools import combinations
 
-from dither_shared.mechanisms import GRR, PGR, Memoized, PureMechanism, SubsetSelection
+from dither_shared.mechanisms import GRR, PGR, Mechanism, Memoized, PureMechanism, SubsetSelection
 from dither_shared.rng import COIN_BITS, Rng
 
 Law = dict[int, Fraction]
@@ -63,7 +63,11 @@ def law_of(draw: Callable[[Rng], int]) -> Law:
 
 def law(mechanism: PureMechanism, values: Sequence[int]) -> Law:
     """Return the probability of each report for the answer that holds `values`, exactly."""
-    answer = mechanism.class_of(values)
+    return law_of_class(mechanism, mechanism.class_of(values))
+
+
+def law_of_class(mechanism: Mechanism, answer: int) -> Law:
+    """Return the probability of each report for an answer of this class, exactly."""
     if isinstance(mechanism, Memoized):
         # The two stages one after the other: far fewer branches than both at once, and the same law.
         return _mixed(

@@ -1,5 +1,6 @@
 """Registries for the tests."""
 
+import json
 from datetime import date, timedelta
 
 from dither_shared.registry import Registry, utc_today
@@ -23,6 +24,7 @@ def registry_text(
     color: str = "",
     epsilon_permanent: str | None = None,
     answers: int = 2,
+    candidates: tuple[str, ...] = (),
 ) -> str:
     """Return a registry with a choice, `color`, and a flag, `dark`.
 
@@ -52,7 +54,8 @@ quiet_days = {quiet_days}
 [metric.color]
 kind = "{kind}"
 question = "Which colour do people choose?"
-values = [{listed}]
+{f"candidates = {json.dumps(candidates)}" if kind == "text" and candidates else ""}
+{"" if kind == "text" else f"values = [{listed}]"}
 {color}
 {common}
 

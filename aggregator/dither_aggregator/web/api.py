@@ -14,7 +14,10 @@ from dither_aggregator.reading import Reading, View, read
 from dither_aggregator.records import StoredPlan
 from dither_aggregator.service import Service
 from dither_aggregator.store import Store
-from dither_shared.wire import Problem
+from dither_shared.mechanisms import RAPPOR
+from dither_shared.plan import Plan
+from dither_shared.registry import CANDIDATES_MAX, VALUE_CHARACTERS_MAX
+from dither_shared.wire import Problem, parse_json
 
 
 def register(app: Flask, service: Service) -> None:
@@ -31,6 +34,11 @@ def register(app: Flask, service: Service) -> None:
         if _one_of("format", ("json", "csv")) == "csv":
             return Response(to_csv(reading), content_type="text/csv; charset=utf-8")
         return jsonify(reading.to_document())
+
+    @app.post("/v1/metrics/<metric>/estimates")
+    def estimates_of(metric: str) -> Response:
+        """Look for the texts that the body names, in place of the registry's."""
+        return jsonify(requested(store, metric, _read_candidates(request.get_data())).to_document())
 
     @app.get("/livez")
     def livez() -> Response:
@@ -58,11 +66,12 @@ def describe(store: Store, stored: StoredPlan) -> dict[str, object]:
         "epsilon_lifetime": stored.epsilon_lifetime,
         "expires": stored.expires.isoformat(),
         "values": list(plan.values),
+        "candidates": len(stored.candidates),
         "epochs": [epoch.isoformat() for epoch in store.epochs(plan)],
     }
 
 
-def requested(store: Store, metric: str) -> Reading:
+def requested(store: Store, metric: str, candidates: tuple[str, ...] | None = None) -> Reading:
     """Return the reading that a request's `plan` and `epoch` ask for: by default the registry's, and the latest."""
     plans = store.plans(metric)
     if not plans:
@@ -71,18 +80,38 @@ def requested(store: Store, metric: str) -> Reading:
     stored = next((item for item in plans if item.plan.digest == digest), None)
     if stored is None:
         raise Problem("not-found", f"the metric {metric!r} has no plan {digest!r}")
-    view = _read_view(stored.plan.mechanism.ticks)
+    view = _read_view(stored.plan)
     text = request.args.get("epoch")
-    if text is None:
-        return read(store, stored, next(iter(store.epochs(stored.plan)), store.today()), view)
-    return read(store, stored, _read_day(text), view)
+    if candidates is not None and not isinstance(stored.plan.mechanism, RAPPOR):
+        raise Problem("malformed", f"the values of {metric} are listed: candidates are for texts")
+    epoch = next(iter(store.epochs(stored.plan)), store.today()) if text is None else _read_day(text)
+    return read(store, stored, epoch, view, candidates)
 
 
-def _read_view(ticks: int) -> View:
+def _read_candidates(body: bytes) -> tuple[str, ...]:
+    document = parse_json(body)
+    listed = document.get("candidates") if isinstance(document, dict) and len(document) == 1 else None
+    if not isinstance(listed, list) or not 1 <= len(listed) <= CANDIDATES_MAX:
+        raise Problem("malformed", f'the body must be {{"candidates": [...]}} with 1 to {CANDIDATES_MAX} texts')
+    if not all(isinstance(text, str) and len(text) <= VALUE_CHARACTERS_MAX for text in listed):
+        raise Problem("malformed", f"a candidate must be a text of at most {VALUE_CHARACTERS_MAX} characters")
+    if len(set(listed)) < len(listed):
+        raise Problem("malformed", "candidates must be different")
+    try:
+        "".join(listed).encode("utf-8")
+    except UnicodeEncodeError:
+        raise Problem("malformed", "a candidate must be text that UTF-8 can hold") from None
+    return tuple(listed)
+
+
+def _read_view(plan: Plan) -> View:
     error_of = _one_of("error_of", get_args(ErrorOf))
     simultaneous = _one_of("intervals", ("each", "simultaneous")) == "simultaneous"
     normalised = _one_of("normalised", ("no", *METHODS))
-    if normalised != "no" and ticks > 1:
+    if isinstance(plan.mechanism, RAPPOR):
+        if request.args.keys() & {"error_of", "intervals", "normalised"}:
+            raise Problem("malformed", "error_of, intervals and normalised are for metrics whose values are listed")
+    elif normalised != "no" and plan.pure.ticks > 1:
         raise Problem("malformed", "answers of this metric may hold several values: their shares need not sum to one")
     return View(cast("ErrorOf", error_of), simultaneous, None if normalised == "no" else normalised)
 
@@ -109,7 +138,11 @@ def to_csv(reading: Reading) -> str:
     """Return the rows as CSV with a header."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
-    columns = ["value", "estimate", "std_error", "lower", "upper", *(["normalised"] if reading.normalised else [])]
+    columns = ["value", "estimate", "std_error", "lower", "upper"]
+    if reading.normalised:
+        columns.append("normalised")
+    if reading.fit is not None:
+        columns += ["proportion", "significant", "significant_holm", "group"]
     writer.writerow(columns)
     writer.writerows([getattr(row, column) for column in columns] for row in reading.rows)
     return text.getvalue()

@@ -36,7 +36,7 @@ def register(app: Flask, store: Store) -> None:
             plan=reading.stored.plan,
             epochs=store.epochs(reading.stored.plan),
             rows=rows,
-            plot=draw(shown, reading.noise_floor) if reading.noise_floor else None,
+            plot=draw(shown, reading.noise_floor) if reading.noise_floor and rows else None,
             confidence=percent(CONFIDENCE, 0),
         )
 

@@ -45,7 +45,7 @@ def describe(metric: Metric) -> dict[str, object]:
         "epsilon_lifetime": from_micro(metric.reservation),
         "bits_per_report": mechanism.shape.bits,
         "std_error_at_1e6": noise_floor(mechanism, REPORTS),
-        "detectable_at_1e6": detectable_share(mechanism, REPORTS),
+        "detectable_at_1e6": detectable_share(mechanism, metric.d, REPORTS),
     }
 
 
@@ -59,10 +59,10 @@ def _print_tables(metrics: list[Metric]) -> None:
         mechanism = metric.mechanism
         name = f"{mechanism.name} memoized" if metric.memoized else mechanism.name
         print(
-            f"{metric.name:{width}}  {name:14}  {mechanism.d:6,}  {mechanism.shape.bits:5,}  "
+            f"{metric.name:{width}}  {name:14}  {metric.d:6,}  {mechanism.shape.bits:5,}  "
             f"{from_micro(mechanism.charge):>15.6g}  {from_micro(metric.reservation):>10.6g}  "
-            f"{noise_floor(mechanism, REPORTS):9.4%}  {critical_share(mechanism, REPORTS):8.3%}  "
-            f"{detectable_share(mechanism, REPORTS):10.3%}"
+            f"{noise_floor(mechanism, REPORTS):9.4%}  {critical_share(mechanism, metric.d, REPORTS):8.3%}  "
+            f"{detectable_share(mechanism, metric.d, REPORTS):10.3%}"
         )
     print(f"\n{_LEGEND}\n\nthe integers of each mechanism; a threshold is a probability out of 2^64:")
     for metric in metrics:

@@ -1,14 +1,16 @@
 """The mechanisms, by name, and the choice between them."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Final
 
 from dither_shared.errors import InvalidParameter
 from dither_shared.mechanisms.choice import choose
 from dither_shared.mechanisms.grr import GRR
+from dither_shared.mechanisms.mechanism import Mechanism
 from dither_shared.mechanisms.memoized import Memoized, MemoizedTwoLevel, MemoizedUnary
 from dither_shared.mechanisms.pgr import PGR
 from dither_shared.mechanisms.pure import PureMechanism
+from dither_shared.mechanisms.rappor import RAPPOR
 from dither_shared.mechanisms.subset import SubsetSelection
 from dither_shared.mechanisms.two_level import OneShot
 from dither_shared.mechanisms.unary import OUE, SUE, Unary
@@ -18,7 +20,9 @@ __all__ = [
     "MECHANISMS",
     "OUE",
     "PGR",
+    "RAPPOR",
     "SUE",
+    "Mechanism",
     "Memoized",
     "MemoizedTwoLevel",
     "MemoizedUnary",
@@ -35,14 +39,15 @@ MECHANISMS: Final[Mapping[str, type[OneShot] | type[Unary]]] = {
 }
 
 
-def from_parameters(name: str, parameters: Mapping[str, int]) -> PureMechanism:
+def from_parameters(name: str, parameters: Mapping[str, int]) -> Mechanism:
     """Return the mechanism that a stored plan names; raise InvalidParameter when it is not one of ours."""
-    if name not in MECHANISMS:
-        raise InvalidParameter(f"mechanism must be one of {', '.join(MECHANISMS)}, got {name!r}")
+    makers: Mapping[str, Callable[..., Mechanism]] = {**MECHANISMS, RAPPOR.name: RAPPOR}
+    if name not in makers:
+        raise InvalidParameter(f"mechanism must be one of {', '.join(makers)}, got {name!r}")
     integers = dict(parameters)
     keep, flip = integers.pop("threshold_keep", None), integers.pop("threshold_flip", None)
     try:
-        permanent = MECHANISMS[name](**integers)
+        permanent = makers[name](**integers)
     except TypeError:
         raise InvalidParameter(f"{name} does not take the parameters {', '.join(integers)}") from None
     if keep is not None and isinstance(permanent, OneShot):

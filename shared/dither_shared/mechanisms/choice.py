@@ -38,16 +38,16 @@ def choose(
     least variance. Raises InvalidParameter where every report would be too long.
     """
     candidates = [one for one in _candidates(d, epsilon, ticks, permanent, name) if name in (None, one.name)]
-    bound = min((one.average_variance for one in candidates), default=Fraction(0)) * INDIFFERENT
     short = [one for one in candidates if one.shape.bits <= REPORT_BITS_MAX]
     if not short:
-        form = f"memoized {name or 'mechanism'}" if permanent is not None else name
-        limit = f" and at most {OUTPUTS_MAX} symbols" if permanent is not None else ""
+        what = f"{'memoized ' if permanent is not None else ''}{name or 'mechanism'}"
+        limit = f" or at most {OUTPUTS_MAX} symbols" if permanent is not None and ticks is None else ""
         raise InvalidParameter(
-            f"there is no {form} for {d} values with reports of at most {REPORT_BITS_MAX} bits{limit}"
+            f"there is no {what} for {d} values with reports of at most {REPORT_BITS_MAX} bits{limit}"
         )
+    bound = min(one.average_variance for one in short) * INDIFFERENT
     near = [one for one in short if one.average_variance <= bound]
-    return min(near or short, key=lambda one: (one.shape.bits, one.shape.size, one.average_variance))
+    return min(near, key=lambda one: (one.shape.bits, one.shape.tally_size, one.average_variance))
 
 
 def _candidates(

@@ -31,7 +31,7 @@ from typing import Self
 
 from dither_shared.errors import InvalidParameter
 from dither_shared.exact import exp_below
-from dither_shared.mechanisms.pure import PureMechanism
+from dither_shared.mechanisms.mechanism import Mechanism
 from dither_shared.mechanisms.two_level import OneShot, TwoLevel
 from dither_shared.mechanisms.unary import Unary, UnaryCode, least_private, multi_hot_ratio
 from dither_shared.reports import ReportShape
@@ -41,10 +41,10 @@ OUTPUTS_MAX = 64
 """A permanent symbol out of more would be a fingerprint of its device, seen again whenever it is kept."""
 
 
-class Memoized(PureMechanism):
+class Memoized(Mechanism):
     """A mechanism in two stages: `permanent` draws the memo, `repeat` adds fresh noise to it."""
 
-    permanent: PureMechanism
+    permanent: Mechanism
 
     @abstractmethod
     def repeat(self, memo: int, rng: Rng) -> int:

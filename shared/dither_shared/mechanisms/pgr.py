@@ -96,7 +96,7 @@ class PGR(OneShot):
     def randomize(self, answer: int, rng: Rng) -> int:
         """Return a point on or off the answer's hyperplane.
 
-        Both vectors, the nonzero one and the other, are always drawn, in one number: time tells nothing.
+        Both vectors, the nonzero one and the other, are always drawn, in one number: the draws tell nothing.
         """
         others = self.order ** (self.dimension - 1)
         on = rng.coin(self.threshold)

@@ -16,27 +16,20 @@ over the values needs no f:
     average     [ t p (1 - p) + (d - t) q (1 - q) ] / (d n (p - q)^2)
 """
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Sequence
 from fractions import Fraction
 from functools import cached_property
 
-from dither_shared.exact import micro_epsilon
-from dither_shared.reports import ReportShape
-from dither_shared.rng import Rng
+from dither_shared.mechanisms.mechanism import Mechanism
 
 
-class PureMechanism(ABC):
-    """A randomizer over d values, fixed by integers, with its exact epsilon. Subclasses are frozen dataclasses."""
+class PureMechanism(Mechanism):
+    """A randomizer of answers that hold some of d values."""
 
-    name: str
     d: int
     ticks: int
     """The most values that one answer holds: 1 unless several may be ticked."""
-
-    @abstractmethod
-    def parameters(self) -> dict[str, int]:
-        """Return the integers that fix the mechanism: what the plan's digest covers."""
 
     @property
     @abstractmethod
@@ -48,28 +41,9 @@ class PureMechanism(ABC):
     def q(self) -> Fraction:
         """P[report supports v | answer does not hold v]."""
 
-    @property
-    @abstractmethod
-    def exp_epsilon(self) -> Fraction:
-        """e^epsilon: the largest ratio of the probabilities of one report under two answers, exactly."""
-
-    @property
-    @abstractmethod
-    def shape(self) -> ReportShape:
-        """The set of possible reports."""
-
     @abstractmethod
     def class_of(self, values: Sequence[int]) -> int:
         """Return the class of the answer that holds these values, each in [0, d): all that `randomize` sees of it."""
-
-    @abstractmethod
-    def randomize(self, answer: int, rng: Rng) -> int:
-        """Return a report for an answer, given by its class."""
-
-    @cached_property
-    def charge(self) -> int:
-        """What one report costs, in micro-epsilon: epsilon rounded up."""
-        return micro_epsilon(self.exp_epsilon)
 
     @cached_property
     def average_variance(self) -> Fraction:

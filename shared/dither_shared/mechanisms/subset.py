@@ -29,8 +29,8 @@ from dither_shared.rng import Rng
 class SubsetSelection(OneShot):
     """Send a subset of `weight` values that holds the answer with probability threshold / 2^64.
 
-    Use where d is between e^epsilon and ten times that, or small. Do not use for more values: a point of PGR is shorter
-    than a subset, and no less accurate.
+    Use where d is between e^epsilon and ten times that, or small. Do not use for more values: a point of PGR is far
+    shorter than a subset, and its error at most some percent larger.
     """
 
     name = "ss"

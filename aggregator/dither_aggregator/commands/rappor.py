@@ -1,0 +1,227 @@
+"""`dither rappor`: what google/rappor's users have, its parameters, counts, maps and reports, read and decoded."""
+
+import argparse
+import io
+import json
+import sys
+import textwrap
+import unicodedata
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from dither.transport import HttpTransport
+from dither_aggregator.rappor.decoder import Channel, decode
+from dither_aggregator.rappor.files import (
+    Params,
+    Refused,
+    Report,
+    count_lines,
+    map_line,
+    read_candidates,
+    read_counts,
+    read_map,
+    read_params,
+    read_reports,
+    sum_reports,
+)
+from dither_aggregator.rappor.importing import import_reports, plan_for
+from dither_shared.registry import Registry
+
+EXAMPLE = "dither rappor decode --params params.csv --counts counts.csv --map map.csv"
+HASH_EXAMPLE = "dither rappor hash-candidates --params params.csv candidates.txt > map.csv"
+SUM_EXAMPLE = "dither rappor sum-bits --params params.csv reports.csv > counts.csv"
+IMPORT_EXAMPLE = (
+    "dither rappor import-reports reports.csv --params params.csv --registry metrics.toml --metric homepage "
+    "--endpoint https://telemetry.example.org --key KEY"
+)
+VALUE_COLUMNS = 32
+LINE_COLUMNS = 96
+OTHER_ROWS = 10
+"""How many candidates that were not found the table shows, the selected ones first."""
+
+_LEGEND = """\
+estimate  a share of all reports, raw: it may be below zero
+selected  for looking at: what stands out, fitted again with nothing below zero; biased
+found     "yes" where at most 5 % of all that are called so are false (Benjamini-Hochberg),
+          "surely" where, with 95 %, none is (Holm)"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Describe the command line."""
+    actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
+    decode_ = _add_action(actions, "decode", "estimate each candidate's share from counts", EXAMPLE)
+    _add_file(decode_, "--counts", "a row a cohort: its reports, then the count of each bit; as sum-bits prints it")
+    _add_file(decode_, "--map", "a row a candidate, with its bits in every cohort; as hash-candidates prints it")
+    decode_.add_argument("--all", action="store_true", help="print every candidate, not only those that were found")
+    decode_.add_argument("--json", action="store_true", help="print one JSON document")
+    hash_ = _add_action(actions, "hash-candidates", "print the map of a list of values", HASH_EXAMPLE)
+    hash_.add_argument(
+        "--java", action="store_true", help="as google/rappor's Java client hashes; the others do it differently"
+    )
+    hash_.add_argument("file", metavar="FILE", type=Path, help="one value a line, spaces and all; an empty line is one")
+    sum_ = _add_action(actions, "sum-bits", "count the bits of reports, cohort by cohort", SUM_EXAMPLE)
+    sum_.add_argument("file", metavar="FILE", type=Path, help=_REPORTS)
+    import_ = _add_action(actions, "import-reports", "send reports to an aggregator that asks the same", IMPORT_EXAMPLE)
+    import_.add_argument("file", metavar="FILE", type=Path, help=_REPORTS)
+    _add_file(import_, "--registry", "the metrics.toml that the aggregator serves")
+    import_.add_argument("--metric", metavar="NAME", required=True, help="a text metric with the same parameters")
+    import_.add_argument("--endpoint", metavar="URL", required=True, help="the aggregator's address")
+    import_.add_argument("--key", metavar="KEY", required=True, help="the key that `dither serve` prints")
+    import_.add_argument("--json", action="store_true", help="print one JSON document")
+
+
+_REPORTS = "reports: CSV with the columns client, cohort and irr"
+
+
+def _add_action(actions: Any, name: str, summary: str, example: str) -> argparse.ArgumentParser:
+    action: argparse.ArgumentParser = actions.add_parser(
+        name,
+        help=summary,
+        description=f"{summary.capitalize()}. Files are google/rappor's, plain or gzip.",
+        epilog=f"example: {example}",
+    )
+    _add_file(action, "--params", "a header k,h,m,p,q,f and one row")
+    return action
+
+
+def _add_file(parser: argparse.ArgumentParser, option: str, summary: str) -> None:
+    parser.add_argument(option, metavar="FILE", type=Path, required=True, help=summary)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Do one of the four; return 1 when some reports were refused."""
+    params = read_params(args.params)
+    match args.action:
+        case "decode":
+            return _decode(args, params)
+        case "hash-candidates":
+            return _hash_candidates(args, params)
+        case "sum-bits":
+            return _sum_bits(args, params)
+        case _:
+            return _import_reports(args, params)
+
+
+def _decode(args: argparse.Namespace, params: Params) -> int:
+    counts = read_counts(args.counts, params)
+    values, bits = read_map(args.map, params)
+    channel = Channel(params.k, params.h, params.m, float(params.p_star), float(params.q_star))
+    document = decode(counts, values, bits, channel).to_document()
+    if args.json:
+        print(json.dumps(document, allow_nan=False))
+    else:
+        if isinstance(sys.stdout, io.TextIOWrapper):
+            sys.stdout.reconfigure(errors="backslashreplace")  # a terminal may lack a value's characters
+        print("\n".join(_table(document, args.all)))
+    return 0
+
+
+def _hash_candidates(args: argparse.Namespace, params: Params) -> int:
+    values = read_candidates(args.file)
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(encoding="utf-8")  # the file's encoding, whatever the terminal's
+    for value in values:
+        print(map_line(value, params, java=args.java))
+    spaced = sum(value != value.strip() for value in values)
+    if spaced:
+        print(f"{spaced:,} of {len(values):,} values have space around them; it is part of the value", file=sys.stderr)
+    return 0
+
+
+def _sum_bits(args: argparse.Namespace, params: Params) -> int:
+    refused: list[int] = []
+    counts = sum_reports(_accepted(args.file, params, refused), params)
+    print("\n".join(count_lines(counts)))
+    if refused:
+        print(f"{len(refused):,} rows refused, {int(counts[:, 0].sum()):,} reports counted", file=sys.stderr)
+    return 1 if refused else 0
+
+
+def _import_reports(args: argparse.Namespace, params: Params) -> int:
+    plan = plan_for(Registry.load(args.registry), args.metric, params)
+    transport = HttpTransport(args.endpoint, args.key)
+    refused: list[int] = []
+    said = 0
+
+    def on_upload(done: int, total: int) -> None:
+        nonlocal said
+        if 10 * done // total > said:
+            said = 10 * done // total
+            print(f"{done:,} of {total:,} reports", file=sys.stderr)
+
+    imported = import_reports(_accepted(args.file, params, refused), plan, transport, on_upload)
+    if args.json:
+        print(json.dumps({**vars(imported), "refused": len(refused)}))
+    else:
+        print(
+            f"{imported.counted:,} reports counted, {imported.counted_before:,} had been counted before, "
+            f"{len(refused):,} refused"
+        )
+    return 1 if refused else 0
+
+
+def _accepted(path: Path, params: Params, refused: list[int]) -> Iterator[Report]:
+    """Yield the reports of a file; say which rows are none, and collect their lines."""
+    for row in read_reports(path, params):
+        if isinstance(row, Refused):
+            refused.append(row.line)
+            print(f"{path}: line {row.line}: refused: {row.reason}", file=sys.stderr)
+        else:
+            yield row
+
+
+def _table(document: dict[str, Any], everything: bool) -> Iterator[str]:
+    """Yield the lines of the table, what was found first, and then what is to be said of it."""
+    candidates = document["rows"]
+    rows = sorted(
+        (row for row in candidates if row["group"] in ("", row["value"])),
+        key=lambda row: (not _found(row), row["proportion"] == 0, -row["estimate"], row["value"]),
+    )
+    found = sum(map(_found, rows))
+    shown = rows if everything else rows[: found + OTHER_ROWS]
+    width = max(5, *(_columns(_label(row["value"], VALUE_COLUMNS)) for row in shown))
+    yield f"{document['summary']['n']:,} reports, {len(candidates):,} candidates, {found:,} of them found"
+    yield ""
+    yield f"  {'value':{width}}  {'estimate':>9}  {'95 % interval':^21}  {'selected':>9}  found"
+    for row in shown:
+        yield _line(row, width)
+        if row["group"]:
+            others = (_label(other["value"], VALUE_COLUMNS) for other in candidates if other["group"] == row["value"])
+            yield "    " + _label("together with " + ", ".join(list(others)[1:]), LINE_COLUMNS - 4)
+    if len(shown) < len(rows):
+        yield f"  ... and {len(rows) - len(shown):,} more that were not found (--all prints them)"
+    yield from ("", _LEGEND, "")
+    for sentence in document["summary"]["sentences"]:
+        yield textwrap.fill(sentence, width=LINE_COLUMNS)
+
+
+def _line(row: dict[str, Any], width: int) -> str:
+    label = _label(row["value"], VALUE_COLUMNS)
+    verdict = "surely" if row["significant_holm"] else "yes" if row["significant"] else ""
+    return (
+        f"  {label}{' ' * (width - _columns(label))}  {row['estimate']:9.3%}  "
+        f"{row['lower']:9.3%} .. {row['upper']:8.3%}  {row['proportion']:9.3%}  {verdict}"
+    ).rstrip()
+
+
+def _found(row: dict[str, Any]) -> bool:
+    return bool(row["significant"] or row["significant_holm"])
+
+
+def _label(value: str, width: int) -> str:
+    """Return a value in one line of at most `width` columns, without control characters."""
+    text = "".join(mark if mark.isprintable() else mark.encode("unicode_escape").decode() for mark in value) or '""'
+    if _columns(text) <= width:
+        return text
+    text = text[: width - 3]
+    while _columns(text) > width - 3:
+        text = text[:-1]
+    return f"{text}..."
+
+
+def _columns(text: str) -> int:
+    """Return how many columns of a terminal a text takes."""
+    return sum(
+        0 if unicodedata.combining(mark) else 2 if unicodedata.east_asian_width(mark) in "WF" else 1 for mark in text
+    )

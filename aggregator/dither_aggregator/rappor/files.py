@@ -1,0 +1,379 @@
+"""google/rappor's files: parameters, counts, candidate maps and reports. CSV in UTF-8, plain or gzip.
+
+    params     k,h,m,p,q,f            a header and one row; columns are found by name
+               16,2,64,0.5,0.75,0.5
+    counts     210,131,118, ...       no header; a row a cohort: its N reports, then how many set bit 0, 1, .. k - 1
+    map        abc,7,14,20,29, ...    no header; a row a candidate: the value, then c k + bit + 1 for cohort c = 0, ..
+                                      m - 1 and in each for hash 0, 1, .. h - 1: in this order, repeats kept
+    reports    client,cohort,irr      a header; these three are found by name and other columns ignored
+               c1,0,0010000001000000  the leftmost character is bit k - 1, the rightmost bit 0
+
+The map's row above is bloom.py's example: bits 6 and 13 of cohort 0 are 7 and 14. R writes 100000 as 1e+05, so a whole
+number may be written in any way. Parameters are kept as exact fractions.
+
+A file that breaks these rules is refused with its line. A report that does is refused alone: its neighbours count.
+"""
+
+import csv
+import gzip
+import re
+import zlib
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+from fractions import Fraction
+from pathlib import Path
+from typing import IO
+
+import numpy as np
+import numpy.typing as npt
+
+from dither_aggregator.fold import Counts, fold
+from dither_shared.bloom import HASHES_MAX, JAVA_BITS_MAX, bloom_bits
+from dither_shared.errors import DitherError, InvalidParameter
+from dither_shared.reports import Bits
+
+COHORTS_MAX = 1 << 14
+CELLS_MAX = 1 << 22
+"""Bits of all cohorts together."""
+COUNT_MAX = 10**12
+CANDIDATES_MAX = 1_000_000
+INDICES_MAX = 1 << 25
+"""Indices of a whole map: 256 MiB in memory."""
+VALUE_CHARACTERS_MAX = 65_536
+LINE_BYTES_MAX = 1 << 22
+PARAMS_BYTES_MAX = 1 << 16
+FILE_BYTES_MAX = 1 << 30
+REPORTS_BYTES_MAX = 1 << 34
+"""Reports are read one by one: this bounds time, not memory."""
+
+_REPORTS_AT_ONCE = 1 << 16
+_NUMBER = re.compile(r"(?:[0-9]{1,40}(?:\.[0-9]{0,40})?|\.[0-9]{1,40})(?:[eE][+-]?[0-9]{1,3})?")
+_GZIP_MAGIC = b"\x1f\x8b"
+_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+
+
+class BadFile(DitherError, ValueError):
+    """A file that cannot be used. The message names it and the line, what was needed and what came."""
+
+    def __init__(self, path: Path, line: int, problem: str) -> None:
+        super().__init__(f"{path}: line {line}: {problem}")
+
+
+@dataclass(frozen=True)
+class Params:
+    """What reports were made with: k bits, h hashes, m cohorts, p, q and f as the paper has them."""
+
+    k: int
+    h: int
+    m: int
+    p: Fraction
+    q: Fraction
+    f: Fraction
+
+    def __post_init__(self) -> None:
+        limits = {"k": JAVA_BITS_MAX, "h": min(HASHES_MAX, self.k), "m": COHORTS_MAX}
+        for name, most in limits.items():
+            if not 1 <= (size := getattr(self, name)) <= most:
+                raise InvalidParameter(f"{name} must be from 1 to {most}, got {size}")
+        if self.m * self.k > CELLS_MAX:
+            raise InvalidParameter(f"m times k must be at most {CELLS_MAX}, got {self.m} times {self.k}")
+        for name, probability in (("p", self.p), ("q", self.q), ("f", self.f)):
+            if not 0 <= probability <= 1:
+                raise InvalidParameter(f"{name} must be from 0 to 1, got {probability}")
+        if self.p == self.q:
+            raise InvalidParameter(f"p and q must differ, or a report says nothing, got {self.p} for both")
+        if self.f == 1:
+            raise InvalidParameter("f must be below 1, or a report says nothing, got 1")
+
+    @property
+    def p_star(self) -> Fraction:
+        """P[a bit is reported as 1 | its Bloom bit is 0]."""
+        return self.f / 2 * (self.p + self.q) + (1 - self.f) * self.p
+
+    @property
+    def q_star(self) -> Fraction:
+        """P[a bit is reported as 1 | its Bloom bit is 1]."""
+        return self.f / 2 * (self.p + self.q) + (1 - self.f) * self.q
+
+
+@dataclass(frozen=True)
+class Report:
+    """One report; bit b of `bits` is worth 2^b."""
+
+    line: int
+    client: str
+    cohort: int
+    bits: int
+
+
+@dataclass(frozen=True)
+class Refused:
+    """A row that is not a report, and why."""
+
+    line: int
+    reason: str
+
+
+def read_params(path: Path) -> Params:
+    """Read a parameter file."""
+    rows = list(_rows(path, PARAMS_BYTES_MAX))
+    header_line, header = rows[0]
+    columns = _find_columns(path, header_line, header, ("k", "h", "m", "p", "q", "f"))
+    if len(rows) != 2:
+        raise BadFile(path, rows[min(2, len(rows) - 1)][0], f"must have one row below the header, got {len(rows) - 1}")
+    line, row = rows[1]
+    if len(row) != len(header):
+        raise BadFile(path, line, f"must have {len(header)} cells, as the header has, got {len(row)}")
+    cells = {name: row[column] for name, column in columns.items()}
+    k, h, m = (_whole_cell(path, line, name, cells[name], 1) for name in ("k", "h", "m"))
+    p, q, f = (_probability_cell(path, line, name, cells[name]) for name in ("p", "q", "f"))
+    try:
+        return Params(k, h, m, p, q, f)
+    except InvalidParameter as error:
+        raise BadFile(path, line, str(error)) from None
+
+
+def read_counts(path: Path, params: Params) -> Counts:
+    """Read a counts file into int64[m, k + 1]: for each cohort N, then the count of each bit."""
+    counts = np.zeros((params.m, params.k + 1), dtype=np.int64)
+    line, cohorts = 1, 0
+    for line, row in _rows(path, FILE_BYTES_MAX):
+        if cohorts == params.m:
+            raise BadFile(path, line, f"must not be there: a row for each of m = {params.m} cohorts came before it")
+        if len(row) != params.k + 1:
+            raise BadFile(path, line, f"must have {params.k + 1} cells, N and k = {params.k} counts, got {len(row)}")
+        n = _whole_cell(path, line, "N", row[0], 0)
+        counts[cohorts, 0] = n
+        for bit, cell in enumerate(row[1:]):
+            count = _whole_cell(path, line, f"the count of bit {bit}", cell, 0)
+            if count > n:
+                raise BadFile(path, line, f"the count of bit {bit} must be at most N = {n}, got {count}")
+            counts[cohorts, bit + 1] = count
+        cohorts += 1
+    if cohorts < params.m:
+        raise BadFile(path, line, f"must not be the last: a row for each of m = {params.m} cohorts is needed")
+    return counts
+
+
+def count_lines(counts: Counts) -> Iterator[str]:
+    """Yield the lines of a counts file."""
+    for row in counts.tolist():
+        yield ",".join(map(str, row))
+
+
+def read_map(path: Path, params: Params) -> tuple[tuple[str, ...], npt.NDArray[np.int64]]:
+    """Read a candidate map: the S values, and their bits as int64[S, m, h]."""
+    seen: dict[str, int] = {}
+    bits: list[npt.NDArray[np.int64]] = []
+    for line, row in _rows(path, FILE_BYTES_MAX):
+        _add_candidate(path, line, row[0], seen)
+        if len(seen) * params.m * params.h > INDICES_MAX:
+            raise BadFile(path, line, f"must not be there: a map may hold {INDICES_MAX:,} indices")
+        bits.append(_map_bits(path, line, row[1:], params))
+    return tuple(seen), np.stack(bits)
+
+
+def map_line(value: str, params: Params, *, java: bool = False) -> str:
+    """Return a candidate's line of a map."""
+    quoted = '"' + value.replace('"', '""') + '"' if any(mark in value for mark in ',"\r\n') else value
+    indices = (
+        cohort * params.k + bit + 1
+        for cohort in range(params.m)
+        for bit in bloom_bits(value, cohort, params.k, params.h, java=java)
+    )
+    return f"{quoted},{','.join(map(str, indices))}"
+
+
+def read_candidates(path: Path) -> list[str]:
+    """Read a list of values, one a line and each once. Spaces belong to a value; an empty line is the empty value."""
+    seen: dict[str, int] = {}
+    for line, text in enumerate(_lines(path, FILE_BYTES_MAX), start=1):
+        value = text.removesuffix("\n").removesuffix("\r")
+        if "\r" in value:
+            raise BadFile(path, line, "must end with a line feed, got a carriage return within the line")
+        _add_candidate(path, line, value, seen)
+    if not seen:
+        raise BadFile(path, 1, "must hold a value, got an empty file")
+    return list(seen)
+
+
+def read_reports(path: Path, params: Params) -> Iterator[Report | Refused]:
+    """Yield what each row of a reports file holds, in order."""
+    rows = _rows(path, REPORTS_BYTES_MAX)
+    header_line, header = next(rows)
+    columns = _find_columns(path, header_line, header, ("client", "cohort", "irr"))
+    for line, row in rows:
+        if len(row) != len(header):
+            yield Refused(line, f"must have {len(header)} cells, as the header has, got {len(row)}")
+            continue
+        client, cohort, irr = (row[column].strip() for column in columns.values())
+        yield _read_report(line, client, cohort, irr, params)
+
+
+def sum_reports(reports: Iterable[Report], params: Params) -> Counts:
+    """Count reports into int64[m, k + 1], as `read_counts` has it."""
+    counts = np.zeros((params.m, params.k + 1), dtype=np.int64)
+    waiting: dict[int, list[int]] = {}
+    for number, report in enumerate(reports, start=1):
+        waiting.setdefault(report.cohort, []).append(report.bits)
+        if number % _REPORTS_AT_ONCE == 0:
+            _add_waiting(counts, waiting, params)
+    _add_waiting(counts, waiting, params)
+    return counts
+
+
+def _add_waiting(counts: Counts, waiting: dict[int, list[int]], params: Params) -> None:
+    shape = Bits(params.k)
+    for cohort, reports in waiting.items():
+        counts[cohort, 0] += len(reports)
+        counts[cohort, 1:] += fold(shape, shape.pack(reports))
+    waiting.clear()
+
+
+def _read_report(line: int, client: str, cohort: str, irr: str, params: Params) -> Report | Refused:
+    number = _whole(cohort)
+    if number is None or number >= params.m:
+        return Refused(line, f"cohort must be a whole number from 0 to {params.m - 1}, got {_shown(cohort)}")
+    if len(irr) != params.k:
+        return Refused(line, f"irr must have k = {params.k} characters, got {len(irr)}")
+    if irr.strip("01"):
+        place = next(place for place, character in enumerate(irr, start=1) if character not in "01")
+        return Refused(line, f"irr must be of 0 and 1, got {_shown(irr[place - 1])} as character {place}")
+    return Report(line, client, number, int(irr, 2))
+
+
+def _add_candidate(path: Path, line: int, value: str, seen: dict[str, int]) -> None:
+    if value in seen:
+        raise BadFile(path, line, f"must be another candidate than line {seen[value]}, got {_shown(value)} twice")
+    if len(value) > VALUE_CHARACTERS_MAX:
+        raise BadFile(path, line, f"a value must have at most {VALUE_CHARACTERS_MAX} characters, got {len(value)}")
+    if len(seen) == CANDIDATES_MAX:
+        raise BadFile(path, line, f"must not be there: at most {CANDIDATES_MAX:,} candidates can be read")
+    seen[value] = line
+
+
+def _map_bits(path: Path, line: int, cells: Sequence[str], params: Params) -> npt.NDArray[np.int64]:
+    """Return the bits of one candidate, int64[m, h]."""
+    needed = params.m * params.h
+    given = len(cells) - cells.count("")
+    if len(cells) != needed or given != needed:
+        raise BadFile(
+            path,
+            line,
+            f"must have {needed} indices, one for each of {params.m} cohorts and {params.h} hashes, got {given}",
+        )
+    firsts = np.repeat(np.arange(params.m) * params.k + 1, params.h)
+    bits: npt.NDArray[np.int64] = np.array([_whole(cell) or 0 for cell in cells], dtype=np.int64) - firsts
+    wrong = np.flatnonzero((bits < 0) | (bits >= params.k))
+    if len(wrong):
+        place = int(wrong[0])
+        first = int(firsts[place])
+        cohort, number = divmod(place, params.h)
+        raise BadFile(
+            path,
+            line,
+            f"the index of cohort {cohort}, hash {number} must be from {first} to {first + params.k - 1}, "
+            f"got {_shown(cells[place])}",
+        )
+    return bits.reshape(params.m, params.h)
+
+
+def _find_columns(path: Path, line: int, header: Sequence[str], names: Sequence[str]) -> dict[str, int]:
+    found = [cell.strip() for cell in header]
+    for name in names:
+        if found.count(name) != 1:
+            raise BadFile(
+                path,
+                line,
+                f"must be a header with the columns {','.join(names)}; {name} is there {found.count(name)} times",
+            )
+    return {name: found.index(name) for name in names}
+
+
+def _whole_cell(path: Path, line: int, name: str, cell: str, least: int) -> int:
+    number = _whole(cell)
+    if number is None or number < least:
+        raise BadFile(path, line, f"{name} must be a whole number from {least} to {COUNT_MAX:,}, got {_shown(cell)}")
+    return number
+
+
+def _probability_cell(path: Path, line: int, name: str, cell: str) -> Fraction:
+    number = _number(cell)
+    if number is None or number > 1:
+        raise BadFile(path, line, f"{name} must be a number from 0 to 1, got {_shown(cell)}")
+    return number
+
+
+def _number(cell: str) -> Fraction | None:
+    text = cell.strip()
+    return Fraction(Decimal(text)) if _NUMBER.fullmatch(text) else None
+
+
+def _whole(cell: str) -> int | None:
+    """Return a whole number up to COUNT_MAX; None for anything else."""
+    if cell.isascii() and cell.isdigit() and len(cell) <= 12:
+        return int(cell)
+    number = _number(cell)
+    return int(number) if number is not None and number.denominator == 1 and number <= COUNT_MAX else None
+
+
+def _shown(text: str) -> str:
+    return repr(text if len(text) <= 40 else text[:37] + "...")
+
+
+def _rows(path: Path, bytes_max: int) -> Iterator[tuple[int, list[str]]]:
+    """Yield each row that is not blank with the line it begins on. A file without any is refused."""
+    reader = csv.reader(_lines(path, bytes_max), strict=True)
+    line, empty = 1, True
+    while True:
+        try:
+            row = next(reader, None)
+        except csv.Error as error:
+            raise BadFile(path, line, f"must be CSV: {error}") from None
+        if row is None:
+            break
+        if row:
+            empty = False
+            yield line, row
+        line = reader.line_num + 1
+    if empty:
+        raise BadFile(path, 1, "must hold rows of CSV, got an empty file")
+
+
+def _lines(path: Path, bytes_max: int) -> Iterator[str]:
+    """Yield the lines of a file with their ends, inflated where the content is gzip."""
+    with path.open("rb") as file:
+        stream: IO[bytes] = file
+        if file.peek(len(_GZIP_MAGIC)).startswith(_GZIP_MAGIC):
+            stream = gzip.GzipFile(fileobj=file)  # type: ignore[assignment]
+        line, size = 0, 0
+        while True:
+            line += 1
+            raw = _read_line(path, line, stream)
+            if not raw:
+                break
+            size += len(raw)
+            if size > bytes_max:
+                raise BadFile(path, line, f"must not be there: a file may hold {bytes_max:,} bytes, inflated")
+            if line > 1 or (raw := raw.removeprefix(_BYTE_ORDER_MARK)):
+                yield _text(path, line, raw)
+
+
+def _read_line(path: Path, line: int, stream: IO[bytes]) -> bytes:
+    try:
+        raw = stream.readline(LINE_BYTES_MAX + 1)
+    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+        raise BadFile(path, line, f"must be whole gzip, as the file's beginning is: {error}") from None
+    if len(raw) > LINE_BYTES_MAX:
+        raise BadFile(path, line, f"must have at most {LINE_BYTES_MAX:,} bytes")
+    return raw
+
+
+def _text(path: Path, line: int, raw: bytes) -> str:
+    try:
+        return raw.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise BadFile(
+            path, line, f"must be UTF-8, got byte 0x{raw[error.start]:02x} as byte {error.start + 1}"
+        ) from None

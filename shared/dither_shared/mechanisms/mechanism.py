@@ -1,0 +1,38 @@
+"""What a mechanism is, whatever its reports mean: integers, an exact epsilon, a randomizer."""
+
+from abc import ABC, abstractmethod
+from fractions import Fraction
+from functools import cached_property
+
+from dither_shared.exact import micro_epsilon
+from dither_shared.reports import ReportShape
+from dither_shared.rng import Rng
+
+
+class Mechanism(ABC):
+    """A randomizer, fixed by integers, with its exact epsilon. Subclasses are frozen dataclasses."""
+
+    name: str
+
+    @abstractmethod
+    def parameters(self) -> dict[str, int]:
+        """Return the integers that fix the mechanism: what the plan's digest covers."""
+
+    @property
+    @abstractmethod
+    def exp_epsilon(self) -> Fraction:
+        """e^epsilon: the largest ratio of the probabilities of one report under two answers, exactly."""
+
+    @property
+    @abstractmethod
+    def shape(self) -> ReportShape:
+        """The set of possible reports."""
+
+    @abstractmethod
+    def randomize(self, answer: int, rng: Rng) -> int:
+        """Return a report for an answer, given by its class."""
+
+    @cached_property
+    def charge(self) -> int:
+        """What one report costs, in micro-epsilon: epsilon rounded up."""
+        return micro_epsilon(self.exp_epsilon)

@@ -1,0 +1,60 @@
+"""RAPPOR's parameters: published sets under their names, and the choice of others for a wanted epsilon."""
+
+from dataclasses import dataclass
+from decimal import Decimal
+from fractions import Fraction
+from types import MappingProxyType
+from typing import Final
+
+from dither_shared.mechanisms.rappor import COHORTS_MAX, RAPPOR
+
+
+@dataclass(frozen=True)
+class ParameterSet:
+    """Parameters that somebody has published, with where."""
+
+    mechanism: RAPPOR
+    provenance: str
+
+
+def _published(k: int, h: int, m: int, f: str, p: str, q: str, provenance: str) -> ParameterSet:
+    return ParameterSet(RAPPOR.of_probabilities(k, h, m, Fraction(f), Fraction(p), Fraction(q)), provenance)
+
+
+_CHROMIUM = "Chromium, components/rappor"
+_GOOGLE = "google/rappor"
+
+PARAMETER_SETS: Final = MappingProxyType(
+    {
+        "chromium_string": _published(32, 2, 128, "0.5", "0.25", "0.75", f"{_CHROMIUM}: UMA_RAPPOR_TYPE"),
+        "chromium_coarse": _published(8, 2, 128, "0.5", "0.25", "0.75", f"{_CHROMIUM}: COARSE_RAPPOR_TYPE"),
+        "chromium_etld_plus_one": _published(128, 2, 128, "0.5", "0.25", "0.75", f"{_CHROMIUM}: ETLD_PLUS_ONE"),
+        "google_default": _published(16, 2, 64, "0.5", "0.5", "0.75", f"{_GOOGLE}: the client's defaults"),
+        "google_demo": _published(32, 1, 64, "0.5", "0.25", "0.75", f"{_GOOGLE}: the demo's simulation"),
+        "google_typical": _published(
+            8, 2, 128, "0.45", "0.39", "0.61", f"{_GOOGLE}: the regression tests' typical case"
+        ),
+    }
+)
+
+INDIFFERENT = Fraction(103, 100)
+K_CHOICES = (8, 16, 32, 64, 128, 256)
+
+
+def choose_rappor(epsilon: Decimal, permanent: Decimal, candidates: int) -> RAPPOR:
+    """Return the RAPPOR with the least error for a list of so many candidates; within 3 %, with the fewest bits.
+
+    An estimate's variance is that of one bit, p* (1 - p*) / (q* - p*)^2, over h; the other candidates' bits take a part
+    1 / k of each row away, and S candidates a part S / (m k) of all rows. The cohorts are all the 128 there are: each
+    makes two texts less likely to have the same bits throughout.
+    """
+    found = []
+    for h in (1, 2):
+        noise = RAPPOR.for_epsilon(K_CHOICES[0], h, COHORTS_MAX, epsilon, permanent)
+        spread = noise.p_star * (1 - noise.p_star) / (h * (noise.q_star - noise.p_star) ** 2)
+        for k in K_CHOICES:
+            left = max(1 - Fraction(candidates, COHORTS_MAX * k), Fraction(1, 10))
+            found.append((spread / ((1 - Fraction(h, k)) * left), k, h))
+    bound = min(found)[0] * INDIFFERENT
+    _, k, h = min((one for one in found if one[0] <= bound), key=lambda one: (one[1], one[0]))
+    return RAPPOR.for_epsilon(k, h, COHORTS_MAX, epsilon, permanent)

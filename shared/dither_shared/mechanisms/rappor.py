@@ -1,0 +1,149 @@
+"""RAPPOR: a text's bits in a Bloom filter, sent through a permanent and an instantaneous randomized response.
+
+A device belongs to one of m cohorts for good. In cohort c, h hash functions give a text at most h of k bits (bloom.py).
+
+    permanent        every Bloom bit is flipped with probability f / 2                 F = f / 2
+    instantaneous    a bit of the memo is sent as 1 with probability q if it is 1, with p if it is 0
+
+    p* = P[bit sent as 1 | Bloom bit 0] = F q + (1 - F) p        q* = P[.. | Bloom bit 1] = (1 - F) q + F p
+
+Privacy. Both stages are unary codes of k bits of which at most h are set (unary.py), so with two texts whose bits are
+disjoint as the worst case (it needs k >= 2 h, and is a bound where no two texts have disjoint bits)
+
+    e^eps_permanent = ((1 - F) / F)^(2 h)        e^eps = (q* (1 - p*) / (p* (1 - q*)))^h
+
+A memo belongs to a Bloom pattern: texts with the same bits in a device's cohort share it, and cost once.
+Estimate. The counts of each cohort's bits are linear in the shares of all texts; given a list of candidates, they are
+found by regression. A text that nobody thought of cannot be found, but the mass that the list misses is estimated.
+Erlingsson, Pihur, Korolova 2014. f, p and q are theirs: this q is above this p.
+"""
+
+from dataclasses import asdict, dataclass
+from decimal import Decimal
+from fractions import Fraction
+from functools import cached_property
+from typing import Self
+
+from dither_shared.errors import InvalidParameter
+from dither_shared.exact import divided, exp_below
+from dither_shared.mechanisms.memoized import Memoized
+from dither_shared.mechanisms.unary import SUE, least_private, multi_hot_ratio
+from dither_shared.reports import CohortBits
+from dither_shared.rng import SCALE, Rng
+
+K_MAX = 256
+H_MAX = 16
+COHORTS_MAX = 128
+"""A device draws one number below this for all of its metrics: several would be an identifier."""
+
+
+@dataclass(frozen=True)
+class RAPPOR(Memoized):
+    """Send a text's Bloom bits in two stages.
+
+    Use for texts whose list nobody knows beforehand. Do not use for listed values: other mechanisms have less error.
+    """
+
+    name = "rappor"
+
+    k: int
+    h: int
+    m: int
+    threshold_prr: int
+    """F = f / 2, out of 2^64."""
+    threshold_irr_0: int
+    """p: a bit of the memo that is 0 is sent as 1."""
+    threshold_irr_1: int
+    """q: a bit of the memo that is 1 is sent as 1."""
+
+    def __post_init__(self) -> None:
+        for name, size, most in (("k", self.k, K_MAX), ("m", self.m, COHORTS_MAX)):
+            if not 1 <= size <= most or size & (size - 1):
+                raise InvalidParameter(f"{name} must be a power of two up to {most}, got {size}")
+        if not 1 <= self.h <= min(H_MAX, self.k):
+            raise InvalidParameter(f"h must be from 1 to {min(H_MAX, self.k)}, got {self.h}")
+        if not 0 < self.threshold_prr < SCALE // 2:
+            raise InvalidParameter(f"threshold_prr must be above 0 and below 2^63, got {self.threshold_prr}")
+        # Without noise in the second stage a memo would be a fingerprint, seen again with every report.
+        if not 0 < self.threshold_irr_0 < self.threshold_irr_1 < SCALE:
+            raise InvalidParameter(
+                f"thresholds must satisfy 0 < threshold_irr_0 < threshold_irr_1 < 2^64, "
+                f"got {self.threshold_irr_0} and {self.threshold_irr_1}"
+            )
+
+    @classmethod
+    def of_probabilities(cls, k: int, h: int, m: int, f: Fraction, p: Fraction, q: Fraction) -> Self:
+        """Return the mechanism of the paper's parameters, each rounded toward less privacy loss."""
+        return cls(k, h, m, _up(f / 2), _up(p), int(q * SCALE))
+
+    @classmethod
+    def for_epsilon(cls, k: int, h: int, m: int, epsilon: Decimal, permanent: Decimal) -> Self:
+        """Return the mechanism of least noise whose two epsilons are not above the stated ones.
+
+        F follows from `permanent`. What is left is one choice, q*: each has one p*, from the odds that `epsilon`
+        allows, and the noise p* (1 - p*) / (q* - p*)^2 of a bit that is rarely set. It falls toward q* = 1/2, but not
+        every q* can be made out of the memo's bits.
+        """
+        flip = least_private(SCALE // 2, permanent, lambda flip: multi_hot_ratio(k, h, SCALE - flip, flip, SCALE))
+        odds = exp_below(divided(epsilon, h))
+        f_half = Fraction(flip, SCALE)
+        found = []
+        for hundredth in range(50, 100):
+            q_star = Fraction(hundredth, 100)
+            p_star = q_star / (q_star + (1 - q_star) * odds)
+            spread = (q_star - p_star) / (1 - 2 * f_half)
+            p, q = (p_star + q_star - spread) / 2, (p_star + q_star + spread) / 2
+            if p >= 0 and q <= 1:
+                found.append((p_star * (1 - p_star) / (q_star - p_star) ** 2, q))
+        if not found:
+            raise InvalidParameter(f"epsilon_permanent must be above epsilon, got {permanent} and {epsilon}")
+        irr_1 = min(int(min(found)[1] * SCALE), SCALE - 1)
+
+        def ratio(irr_0: int) -> tuple[int, int]:
+            q_star = (SCALE - flip) * irr_1 + flip * irr_0
+            p_star = flip * irr_1 + (SCALE - flip) * irr_0
+            return multi_hot_ratio(k, h, q_star, p_star, SCALE**2)
+
+        return cls(k, h, m, flip, least_private(irr_1, epsilon, ratio), irr_1)
+
+    def parameters(self) -> dict[str, int]:
+        """Return the sizes and thresholds."""
+        return asdict(self)
+
+    @cached_property
+    def permanent(self) -> SUE:  # type: ignore[override]  # read-only, like every field
+        """The first stage: every bit is flipped with probability F, and at most h of k are set."""
+        return SUE(self.k, self.h, SCALE - self.threshold_prr, self.threshold_prr)
+
+    @property
+    def p_star(self) -> Fraction:
+        """P[a bit is sent as 1 | the Bloom bit is 0]."""
+        f_half = Fraction(self.threshold_prr, SCALE)
+        return (f_half * self.threshold_irr_1 + (1 - f_half) * self.threshold_irr_0) / SCALE
+
+    @property
+    def q_star(self) -> Fraction:
+        """P[a bit is sent as 1 | the Bloom bit is 1]."""
+        f_half = Fraction(self.threshold_prr, SCALE)
+        return ((1 - f_half) * self.threshold_irr_1 + f_half * self.threshold_irr_0) / SCALE
+
+    @cached_property
+    def exp_epsilon(self) -> Fraction:
+        """The largest ratio for two texts with disjoint bits."""
+        unit = SCALE**2
+        p_star, q_star = int(self.p_star * unit), int(self.q_star * unit)
+        return Fraction(*multi_hot_ratio(self.k, self.h, q_star, p_star, unit))
+
+    @cached_property
+    def shape(self) -> CohortBits:
+        """A report is k bits, of a device of one of m cohorts."""
+        return CohortBits(self.k, self.m)
+
+    def repeat(self, memo: int, rng: Rng) -> int:
+        """Return a coin for every bit of the memo. Both laws are drawn for each, so that time tells nothing."""
+        zeros, ones = rng.coins(self.threshold_irr_0, self.k), rng.coins(self.threshold_irr_1, self.k)
+        return zeros ^ (zeros ^ ones) & memo
+
+
+def _up(probability: Fraction) -> int:
+    return -int(-probability * SCALE // 1)

@@ -1,0 +1,290 @@
+"""`dither rappor` as people call it: what they have from google/rappor goes in, and comes out decoded."""
+
+import argparse
+import csv
+import gzip
+import hashlib
+import io
+import json
+import random
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from dither_aggregator.commands import rappor
+from dither_shared.errors import DitherError
+from tests.support.aggregators import dither, start
+
+VECTORS = json.loads((Path(__file__).parents[1] / "vectors" / "rappor.json").read_text(encoding="utf-8"))
+K, H, M = 16, 2, 32
+SHARES = {"often": 0.5, "seldom": 0.2, "größer, auch": 0.1}
+LISTED = [*SHARES, *(f"nobody {number}" for number in range(20))]
+
+
+def digest(value: str, cohort: int) -> list[int]:
+    return [byte % K for byte in hashlib.md5(cohort.to_bytes(4, "big") + value.encode()).digest()[:H]]
+
+
+def bits_of(value: str, cohort: int) -> set[int]:
+    return set(digest(value, cohort))
+
+
+def counts_text(f: float, n: int = 4000, seed: int = 1) -> str:
+    """Draw counts of n reports a cohort from their law; what is left of the shares are strings with one report each."""
+    rng = np.random.default_rng(seed)
+    rows = []
+    for cohort in range(M):
+        numbers = rng.multinomial(n, [*SHARES.values(), 1 - sum(SHARES.values())])
+        ones = rng.multinomial(numbers[-1], [1 / K] * K) * H  # the unlisted set each bit about as often
+        for value, number in zip(SHARES, numbers, strict=False):
+            for bit in bits_of(value, cohort):
+                ones[bit] += number
+        memo = f / 2 + (1 - f) * np.array([[0], [1]])
+        zero, one = (memo * 0.75 + (1 - memo) * 0.25).ravel()
+        ones = np.minimum(ones, n)
+        rows.append([n, *(rng.binomial(ones, one) + rng.binomial(n - ones, zero)).tolist()])
+    return "".join(",".join(map(str, row)) + "\n" for row in rows)
+
+
+def map_text(values: Sequence[str]) -> str:
+    """Return a map, worked out without the code under test."""
+    text = io.StringIO()
+    for value in values:
+        csv.writer(text).writerow([value, *(c * K + bit + 1 for c in range(M) for bit in digest(value, c))])
+    return text.getvalue()
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A folder with the files of a collection, as google/rappor's tools write them."""
+    (tmp_path / "params.csv").write_text(f"k,h,m,p,q,f\n{K},{H},{M},0.25,0.75,0.5\n")
+    (tmp_path / "counts.csv").write_text(counts_text(0.5))
+    (tmp_path / "map.csv").write_bytes(map_text(LISTED).encode())
+    return tmp_path
+
+
+def decoding(folder: Path, *options: str, **other: Path) -> Sequence[object]:
+    named = {name: other.get(name, folder / f"{name}.csv") for name in ("params", "counts", "map")}
+    return ["rappor", "decode", *(word for name, path in named.items() for word in (f"--{name}", path)), *options]
+
+
+def decoded(folder: Path, **other: Path) -> dict[str, Any]:
+    done = dither(*decoding(folder, "--json", **other))
+    assert (done.returncode, done.stderr) == (0, "")
+    document: dict[str, Any] = json.loads(done.stdout, parse_constant=pytest.fail)
+    return document
+
+
+def refused(*arguments: object) -> str:
+    """Run a command that must refuse its input: exit code 2, nothing on stdout, no traceback."""
+    done = dither("rappor", *arguments)
+    assert (done.returncode, done.stdout) == (2, ""), done
+    assert done.stderr.count("\n") == 1
+    return done.stderr
+
+
+def ends(*arguments: object) -> str:
+    """Run a command in this process; return what it refuses its input with, empty when it does not."""
+    parser = argparse.ArgumentParser()
+    rappor.add_arguments(parser)
+    try:
+        assert rappor.run(parser.parse_args([str(word) for word in arguments])) in (0, 1)
+    except DitherError as error:
+        return str(error)
+    return ""
+
+
+def test_each_command_explains_itself_with_an_example() -> None:
+    for action in ("decode", "hash-candidates", "sum-bits"):
+        shown = dither("rappor", action, "--help")
+        assert shown.returncode == 0
+        assert f"example: dither rappor {action} --params params.csv" in " ".join(shown.stdout.split())
+    assert "ACTION" in dither("rappor").stderr
+
+
+def test_decoding_finds_what_is_there_and_says_so_in_one_document(folder: Path) -> None:
+    document = decoded(folder)
+    assert list(document) == ["rows", "summary"]
+    assert [row["value"] for row in document["rows"]] == LISTED
+    keys = ["value", "estimate", "std_error", "lower", "upper", "proportion"]
+    keys += ["significant", "significant_holm", "group"]
+    for row in document["rows"]:
+        assert list(row) == keys
+        assert None not in row.values()
+        truth = SHARES.get(row["value"], 0.0)
+        assert abs(row["estimate"] - truth) < 5 * row["std_error"]
+        assert row["significant_holm"] is (truth > 0)
+    assert document["summary"]["n"] == 4000 * M
+    assert {"chi_square", "degrees_of_freedom", "seconds", "sentences"} <= document["summary"].keys()
+
+
+def test_without_a_permanent_stage_it_decodes_too(folder: Path) -> None:
+    (folder / "params.csv").write_text(f"f,q,p,m,h,k\n0,0.75,0.25,{M},{H},{K}\n")
+    (folder / "counts.csv").write_text(counts_text(0))
+    assert {row["value"] for row in decoded(folder)["rows"] if row["significant_holm"]} == set(SHARES)
+
+
+def test_gzip_decodes_to_the_same(folder: Path) -> None:
+    packed = {}
+    for name in ("params", "counts", "map"):
+        packed[name] = folder / f"{name}.anything"
+        packed[name].write_bytes(gzip.compress((folder / f"{name}.csv").read_bytes()))
+    assert decoded(folder, **packed)["rows"] == decoded(folder)["rows"]
+
+
+def test_the_table_begins_with_what_was_found(folder: Path) -> None:
+    done = dither(*decoding(folder))
+    assert (done.returncode, done.stderr) == (0, "")
+    lines = done.stdout.splitlines()
+    assert lines[0].startswith("128,000 reports, 23 candidates, ")
+    assert [line.split("  ")[1] for line in lines[3:6]] == list(SHARES)
+    assert all(line.endswith("surely") for line in lines[3:6])
+    assert max(map(len, lines)) <= 100
+    assert "more that were not found (--all prints them)" in done.stdout
+    everything = dither(*decoding(folder, "--all")).stdout
+    assert all(f"  {value}  " in everything for value in LISTED)
+
+
+def test_candidates_with_equal_bits_are_shown_as_one(folder: Path) -> None:
+    rows = (folder / "map.csv").read_text(encoding="utf-8").splitlines()
+    twins = [rows[0].replace("often", name) for name in ("twin", "t" * 50, "\x1b[2J\u65e5\u672c" * 9)]
+    (folder / "map.csv").write_text("".join(f"{row}\n" for row in [*rows, *twins]), encoding="utf-8")
+    groups = {row["value"]: row["group"] for row in decoded(folder)["rows"]}
+    assert [groups[name] for name in ("often", "twin", "seldom")] == ["often", "often", ""]
+    lines = dither(*decoding(folder)).stdout.splitlines()
+    assert lines[3].startswith("  often  ")
+    assert lines[4].startswith("    together with twin, ttttttttttttttttttttttttttttt..., \\x1b[2J")
+    assert max(map(len, lines)) <= 100
+
+
+def test_a_list_that_does_not_fit_is_a_sentence(folder: Path) -> None:
+    (folder / "map.csv").write_text(map_text([f"else {number}" for number in range(30)]))
+    document = decoded(folder)
+    assert document["summary"]["sentences"]
+    flat = " ".join(dither(*decoding(folder)).stdout.split())
+    assert all(" ".join(sentence.split()) in flat for sentence in document["summary"]["sentences"])
+
+
+def test_any_terminal_can_show_the_table_and_the_map(folder: Path) -> None:
+    process = start(*decoding(folder), PYTHONIOENCODING="ascii", PYTHONUTF8="0")
+    out, err = process.communicate(timeout=60)
+    assert (process.returncode, err) == (0, "")
+    assert "gr\\xf6\\xdfer, auch" in out
+    (folder / "candidates.txt").write_text("".join(f"{value}\n" for value in LISTED), encoding="utf-8")
+    hashing = ("rappor", "hash-candidates", "--params", folder / "params.csv", folder / "candidates.txt")
+    process = start(*hashing, PYTHONIOENCODING="latin-1", PYTHONUTF8="0")
+    out, err = process.communicate(timeout=60)
+    assert (process.returncode, err, out) == (0, "", (folder / "map.csv").read_text(encoding="utf-8"))
+
+
+def test_the_map_of_candidates_is_the_vectors(tmp_path: Path) -> None:
+    vector = VECTORS["map"]
+    for name in ("params", "candidates"):
+        (tmp_path / name).write_text(vector[name], encoding="utf-8")
+    arguments = ["rappor", "hash-candidates", "--params", tmp_path / "params", tmp_path / "candidates"]
+    done = dither(*arguments)
+    assert (done.returncode, done.stdout, done.stderr) == (0, vector["map"], "")
+    java = dither(*arguments, "--java")
+    assert java.returncode == 0
+    assert java.stdout.startswith("abc,14,13,")
+    (tmp_path / "candidates").write_text("a\n b\n")
+    done = dither(*arguments)
+    assert done.stdout.splitlines()[1].startswith(" b,")
+    assert done.stderr == "1 of 2 values have space around them; it is part of the value\n"
+
+
+def test_hashes_that_a_client_does_not_have_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "params").write_text("k,h,m,p,q,f\n512,9,4,0.25,0.75,0.5\n")
+    (tmp_path / "candidates").write_text("a\n")
+    arguments = ["hash-candidates", "--params", tmp_path / "params", tmp_path / "candidates"]
+    assert "k must be from 1 to 256 for the Python and C++ hash, got 512" in refused(*arguments)
+    assert "h must be from 1 to 8 for the Java hash, got 9" in refused(*arguments, "--java")
+
+
+def test_bits_are_summed_and_bad_rows_are_named(tmp_path: Path) -> None:
+    vector = VECTORS["reports"]
+    (tmp_path / "params.csv").write_text(vector["params"])
+    path = tmp_path / "reports.csv"
+    path.write_text("".join(f"{row['row']}\n" for row in vector["rows"]), encoding="utf-8")
+    done = dither("rappor", "sum-bits", "--params", tmp_path / "params.csv", path)
+    assert (done.returncode, done.stdout) == (1, vector["counts"])
+    lines = done.stderr.splitlines()
+    bad = [line for line, row in enumerate(vector["rows"], start=1) if "refused" in row]
+    assert [line.split(" refused: ")[0] for line in lines[:-1]] == [f"{path}: line {line}:" for line in bad]
+    assert lines[-1] == "9 rows refused, 5 reports counted"
+    assert not any("c2" in line or "c, 4" in line for line in lines)
+
+
+def test_reports_are_summed_hashed_and_decoded_from_end_to_end(folder: Path) -> None:
+    rng = random.Random(2)
+    rows = ["cohort,irr,client,prr"]
+    for client in range(20_000):
+        cohort = rng.randrange(M)
+        value = rng.choices([*SHARES], [*SHARES.values()])[0]
+        pattern = bits_of(value, cohort)
+        text = "".join(str(int(rng.random() < (0.75 if bit in pattern else 0.25))) for bit in reversed(range(K)))
+        rows.append(f"{cohort},{text},c{client},")
+    (folder / "reports.csv").write_text("\n".join(rows) + "\n")
+    (folder / "params.csv").write_text(f"k,h,m,p,q,f\n{K},{H},{M},0.25,0.75,0\n")
+    done = dither("rappor", "sum-bits", "--params", folder / "params.csv", folder / "reports.csv")
+    assert (done.returncode, done.stderr) == (0, "")
+    (folder / "counts.csv").write_text(done.stdout)
+    document = decoded(folder)
+    assert document["summary"]["n"] == 20_000
+    for row in document["rows"]:
+        truth = SHARES.get(row["value"], 0.0) / sum(SHARES.values())
+        assert abs(row["estimate"] - truth) < 5 * row["std_error"]
+        assert row["significant_holm"] is (truth > 0)
+
+
+def test_files_that_cannot_be_used_are_refused_by_name_and_line(folder: Path) -> None:
+    bad = folder / "bad.csv"
+    damages: list[tuple[str, str | bytes, str]] = [
+        (
+            "counts",
+            counts_text(0.5).replace("\n", "\n1,", 1),
+            "line 2: must have 17 cells, N and k = 16 counts, got 18",
+        ),
+        ("counts", "3,4" + ",0" * 15 + "\n", "line 1: the count of bit 0 must be at most N = 3, got 4"),
+        ("map", "", "line 1: must hold rows of CSV, got an empty file"),
+        ("map", (folder / "map.csv").read_bytes() * 2, "line 24: must be another candidate than line 1"),
+        ("map", "a" + ",1" * K * M + "\n", "line 1: must have 64 indices"),
+        ("map", "a" + ",1" * H * M + "\n", "line 1: the index of cohort 1, hash 0 must be from 17 to 32, got '1'"),
+        ("map", b"\xff\xfe", "line 1: must be UTF-8, got byte 0xff as byte 1"),
+        ("params", "k,h,m,p,q,f\n16,2,32,0.5,0.5,0\n", "line 2: p and q must differ"),
+        ("params", "k,h,m,p,q,f\n16,2,32,0.25,0.75,1\n", "line 2: f must be below 1"),
+        ("params", "k,h,m,p,q\n", "line 1: must be a header with the columns k,h,m,p,q,f; f is there 0 times"),
+    ]
+    for name, content, message in damages:
+        bad.write_bytes(content.encode() if isinstance(content, str) else content)
+        assert ends(*decoding(folder, **{name: bad})[1:]).startswith(f"{bad}: {message}")
+    bad.write_text("a,1\n")
+    assert refused(*decoding(folder, map=bad)[1:]).startswith(f"dither: {bad}: line 1: must have 64 indices")
+    assert "No such file" in refused(*decoding(folder, map=folder / "none.csv")[1:])
+    bad.write_text("client,cohort\n1,2\n")
+    shown = refused("sum-bits", "--params", folder / "params.csv", bad)
+    assert f"{bad}: line 1: must be a header with the columns client,cohort,irr; irr is there 0 times" in shown
+
+
+def test_spoiled_files_end_in_words(folder: Path) -> None:
+    """Commands on files with some bytes replaced: an answer or a refusal, and no other exception."""
+    rng = random.Random(7)
+    rows = "".join(f"c,{rng.randrange(M)},{rng.getrandbits(K):0{K}b}\n" for _ in range(20))
+    (folder / "reports.csv").write_text(f"client,cohort,irr\n{rows}")
+    commands = {name: decoding(folder, "--json")[1:] for name in ("params.csv", "counts.csv", "map.csv")}
+    commands["reports.csv"] = ["sum-bits", "--params", folder / "params.csv", folder / "reports.csv"]
+    answered = 0
+    for _ in range(200):
+        name = rng.choice([*commands])
+        whole = (folder / name).read_bytes()
+        content = bytearray(whole)
+        for _ in range(rng.randrange(1, 4)):
+            place = rng.randrange(len(content))
+            content[place : place + rng.randrange(3)] = rng.choice([b"", b",", b"\n", b'"', b"0", b"9", b"\xe9", b"-"])
+        (folder / name).write_bytes(content)
+        answered += not ends(*commands[name])
+        (folder / name).write_bytes(whole)
+    assert 20 < answered < 180
