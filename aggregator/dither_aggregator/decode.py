@@ -35,7 +35,7 @@ def support_counts(mechanism: PureMechanism, tally: Counts, n: int) -> Counts:
         raise BadTally(f"the tally's sum, {tally.sum()}, is not that of {n} reports")
     design = mechanism.permanent if isinstance(mechanism, Memoized) else mechanism
     if not isinstance(design, PGR):
-        return tally
+        return tally[: mechanism.d]  # without PrivSet's dummies
     if n > REPORTS_MAX:
         raise BadTally(f"at most {REPORTS_MAX} reports can be decoded, got {n}")
     sums = hyperplane_sums(tally, design.order, design.dimension)

@@ -20,7 +20,7 @@ from typing import Final
 from dither_shared.bloom import bloom_bits
 from dither_shared.errors import InvalidParameter
 from dither_shared.exact import from_micro, to_micro
-from dither_shared.mechanisms import MECHANISMS, RAPPOR, Mechanism, Memoized, PureMechanism, choose
+from dither_shared.mechanisms import ONE_VALUE, RAPPOR, SEVERAL_VALUES, Mechanism, Memoized, PureMechanism, choose
 from dither_shared.mechanisms.parameter_sets import PARAMETER_SETS, choose_rappor
 from dither_shared.mechanisms.rappor import COHORTS_MAX, H_MAX, K_MAX
 from dither_shared.plan import Plan
@@ -302,7 +302,7 @@ def _read_mechanism(table: Table, kind: str, d: int, epsilon: Decimal, memoize: 
         if table.has(key):
             raise table.error(key, why)
     ticks = table.integer("ticks_max", 2, min(d, TICKS_MAX)) if kind == "choices" else None
-    names = tuple(name for name in MECHANISMS if ticks is None or name in ("oue", "sue"))
+    names = ONE_VALUE if ticks is None else SEVERAL_VALUES
     name = table.one_of("mechanism", names) if table.has("mechanism") else None
     try:
         return choose(d, epsilon, ticks=ticks, permanent=permanent, name=name)

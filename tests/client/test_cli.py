@@ -110,7 +110,7 @@ def test_privacy_shows_what_each_metric_promises_and_can_show(tmp_path: Path) ->
         ["dark", "grr"],
         ["browser", "pgr"],
         ["theme", "grr"],
-        ["tools", "sue"],
+        ["tools", "privset"],
         ["named", "sue"],
     ]
     assert "grr memoized" in lines[3]

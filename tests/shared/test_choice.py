@@ -1,5 +1,6 @@
 """The automatic choice, beside every mechanism that there is."""
 
+from contextlib import suppress
 from decimal import Decimal
 from fractions import Fraction
 from math import comb, exp
@@ -7,7 +8,7 @@ from math import comb, exp
 import pytest
 
 from dither_shared.errors import InvalidParameter
-from dither_shared.mechanisms import GRR, OUE, PGR, SUE, MemoizedUnary, PureMechanism, SubsetSelection, choose
+from dither_shared.mechanisms import GRR, OUE, PGR, SUE, MemoizedUnary, PrivSet, PureMechanism, SubsetSelection, choose
 from dither_shared.mechanisms.choice import INDIFFERENT, REPORT_BITS_MAX
 from dither_shared.mechanisms.pgr import designs
 
@@ -74,14 +75,30 @@ def test_what_is_chosen() -> None:
     }
 
 
-def test_several_ticks_are_sent_as_bits() -> None:
-    assert choose(20, Decimal(2), ticks=2).name == "oue"
-    assert choose(20, Decimal(2), ticks=15).name == "sue"  # more than half of the values may be ticked
-    for d, ticks in ((3, 2), (10, 3), (40, 8)):
-        chosen = choose(d, Decimal(2), ticks=ticks)
-        best = min(kind.for_epsilon(d, Decimal(2), ticks).average_variance for kind in (OUE, SUE))
-        assert chosen.average_variance <= best * INDIFFERENT
-        assert chosen.ticks == ticks
+@pytest.mark.parametrize("epsilon", EPSILONS, ids=str)
+@pytest.mark.parametrize(("d", "ticks"), [(2, 2), (3, 2), (10, 3), (20, 15), (40, 8), (100, 2)])
+def test_for_several_ticks_no_mechanism_is_noticeably_better(d: int, ticks: int, epsilon: Decimal) -> None:
+    """Against both unary codes, and PrivSet with every weight that tells values apart."""
+    sets = []
+    for weight in range(1, d + 1):
+        with suppress(InvalidParameter):
+            sets.append(PrivSet.for_weight(d, ticks, weight, epsilon))
+    candidates = [*sets, *(kind.for_epsilon(d, epsilon, ticks) for kind in (OUE, SUE))]
+    chosen = choose(d, epsilon, ticks=ticks)
+    assert chosen.average_variance <= min(one.average_variance for one in candidates) * INDIFFERENT
+    assert chosen.ticks == ticks
+    best = min(one.average_variance for one in sets)
+    assert PrivSet.for_epsilon(d, epsilon, ticks, REPORT_BITS_MAX).average_variance == best
+
+
+def test_several_ticks_are_sent_as_sets_or_bits() -> None:
+    names = {(d, t, e): choose(d, Decimal(e), ticks=t).name for d, t in ((20, 4), (10, 9)) for e in (1, 4)}
+    assert names == {(20, 4, 1): "privset", (20, 4, 4): "privset", (10, 9, 1): "privset", (10, 9, 4): "sue"}
+    ratio = OUE.for_epsilon(20, Decimal(2), 4).average_variance / choose(20, Decimal(2), ticks=4).average_variance
+    assert ratio > 6
+    assert choose(5_000, Decimal(1), ticks=3).shape.bits <= REPORT_BITS_MAX
+    assert choose(20, Decimal(1), ticks=4, permanent=Decimal(3)).name == "privset"
+    assert choose(90, Decimal(1), ticks=4, permanent=Decimal(3)).name == "oue"
 
 
 @pytest.mark.parametrize("d", [2, 5, 8, 16, 50, 64, 200, 3000])
@@ -110,7 +127,7 @@ def test_a_named_mechanism_is_taken(name: str) -> None:
     [
         (5000, {"name": "oue"}, "there is no oue for 5000 values with reports of at most 4096 bits"),
         (5000, {"permanent": Decimal(3)}, "there is no memoized mechanism for 5000 values"),
-        (5000, {"ticks": 3}, "there is no mechanism for 5000 values with reports of at most 4096 bits$"),
+        (5000, {"ticks": 3, "name": "oue"}, "there is no oue for 5000 values with reports of at most 4096 bits$"),
         (65, {"permanent": Decimal(3), "name": "grr"}, "no memoized grr for 65 values .* at most 64 symbols"),
     ],
 )

@@ -6,8 +6,8 @@ from collections.abc import Callable
 from decimal import Decimal
 from fractions import Fraction
 from functools import partial
-from itertools import product
-from math import prod
+from itertools import combinations, product
+from math import comb, prod
 
 import pytest
 
@@ -23,12 +23,14 @@ from dither_shared.mechanisms import (
     MemoizedTwoLevel,
     MemoizedUnary,
     OneShot,
+    PrivSet,
     PureMechanism,
     SubsetSelection,
     Unary,
     choose,
     from_parameters,
 )
+from dither_shared.mechanisms.privset import unrank
 from dither_shared.rng import SCALE, Rng, keyed_rng
 from tests.support.laws import Law, answers, largest_ratio, law, repeats, supports
 
@@ -42,6 +44,7 @@ def one_shots(epsilon: Decimal) -> list[PureMechanism]:
         *(GRR.for_epsilon(d, epsilon) for d in (2, 3, 5)),
         *(SubsetSelection.for_weight(d, w, epsilon) for d, w in ((2, 1), (4, 1), (4, 2), (5, 2), (5, 4), (18, 2))),
         *(PGR.for_design(d, r, t, epsilon) for d, r, t in ((7, 2, 3), (5, 2, 3), (9, 3, 3), (15, 2, 4))),
+        *(PrivSet.for_weight(*a, epsilon) for a in ((2, 2, 1), (3, 2, 1), (3, 2, 2), (4, 1, 2), (4, 3, 1), (5, 2, 2))),
         *(kind.for_epsilon(d, epsilon) for kind in (OUE, SUE) for d in (2, 3, 4)),
         *(
             kind.for_epsilon(d, epsilon, ticks)
@@ -63,6 +66,8 @@ def memoized(permanent: Decimal, epsilon: Decimal) -> list[TwoStages]:
                 GRR.for_epsilon(4, permanent),
                 SubsetSelection.for_weight(4, 2, permanent),
                 PGR.for_design(7, 2, 3, permanent),
+                PrivSet.for_weight(3, 2, 1, permanent),
+                PrivSet.for_weight(4, 2, 2, permanent),
             )
         ),
         *(
@@ -178,6 +183,8 @@ def re_drawn(mechanism: PureMechanism, epsilon: Decimal) -> PureMechanism:
             return GRR.for_epsilon(mechanism.d, epsilon)
         case SubsetSelection():
             return SubsetSelection.for_weight(mechanism.d, mechanism.weight, epsilon)
+        case PrivSet():
+            return PrivSet.for_weight(mechanism.d, mechanism.ticks, mechanism.weight, epsilon)
         case PGR():
             return PGR.for_design(mechanism.d, mechanism.order, mechanism.dimension, epsilon)
         case Unary():
@@ -203,6 +210,8 @@ def test_the_loss_of_repeated_grr_reports_is_the_closed_form() -> None:
 def for_epsilon(name: str, d: int, epsilon: Decimal) -> PureMechanism:
     if name == "grr":
         return GRR.for_epsilon(d, epsilon)
+    if name == "privset":
+        return PrivSet.for_epsilon(d, epsilon, min(d, 3), bits_max=4096)
     if name == "ss":
         return SubsetSelection.for_epsilon(d, epsilon)
     return choose(d, epsilon, name=name) if name == "pgr" else {"oue": OUE, "sue": SUE}[name].for_epsilon(d, epsilon)
@@ -221,13 +230,15 @@ def test_declared_epsilon_is_just_below_the_wanted_one(name: str, d: int, epsilo
 
 @pytest.mark.parametrize("ticks", [2, 3, 7, 64])
 @pytest.mark.parametrize("d", [3, 16, 128])
-@pytest.mark.parametrize("kind", [OUE, SUE])
+@pytest.mark.parametrize("name", ["oue", "sue", "privset"])
 @pytest.mark.parametrize("permanent", [None, Decimal(6)])
 def test_declared_epsilon_of_several_ticks_is_just_below_the_wanted_one(
-    kind: type[Unary], d: int, ticks: int, permanent: Decimal | None
+    name: str, d: int, ticks: int, permanent: Decimal | None
 ) -> None:
     most = min(ticks, d)
-    mechanism = choose(d, Decimal(2), ticks=most, permanent=permanent, name=kind.name)
+    if name == "privset" and permanent is not None and d + most > 64:
+        return  # not one of its reports may be memoized
+    mechanism = choose(d, Decimal(2), ticks=most, permanent=permanent, name=name)
     wanted = exp_below(Decimal(2))
     assert wanted * (1 - Fraction(1, 10**8)) < mechanism.exp_epsilon <= wanted
     assert mechanism.charge == 2_000_000
@@ -255,6 +266,13 @@ def test_the_tightest_second_stage() -> None:
             assert MemoizedTwoLevel(mechanism.permanent, mechanism.threshold_keep + 1).exp_epsilon > wanted
         if isinstance(mechanism, MemoizedUnary):
             assert MemoizedUnary(mechanism.permanent, mechanism.threshold_flip - 1).exp_epsilon > wanted
+
+
+def test_subsets_are_unranked_in_lexicographic_order() -> None:
+    for size, count in ((5, 2), (6, 3), (4, 0), (5, 5), (7, 1)):
+        assert [tuple(unrank(size, count, rank)) for rank in range(comb(size, count))] == list(
+            combinations(range(size), count)
+        )
 
 
 @pytest.mark.parametrize(("order", "dimension"), [(2, 3), (3, 4), (5, 3), (7, 3)])
@@ -390,6 +408,7 @@ SAMPLED = [
     PGR.for_design(13, 3, 3, Decimal(1)),
     OUE.for_epsilon(4, Decimal(1)),
     SUE.for_epsilon(4, Decimal(1), 2),
+    PrivSet.for_weight(5, 2, 2, Decimal(1)),
     MemoizedTwoLevel.for_epsilon(GRR.for_epsilon(4, E), Decimal(1)),
     MemoizedUnary.for_epsilon(OUE.for_epsilon(4, E), Decimal(1)),
 ]
@@ -485,6 +504,11 @@ OUTSIDE: list[Callable[[], PureMechanism]] = [
     *(partial(OUE, *a) for a in ((1, 1, HALF, 1), (3, 1, HALF, 0), (3, 1, SCALE, 1), (3, 1, 5, 5), (3, 1, 4, 5))),
     *(partial(OUE, *a) for a in ((3, 0, HALF, 5), (3, 4, HALF, 5))),
     *(partial(SubsetSelection, *a) for a in ((1, 1, HALF), (4, 0, HALF), (4, 4, HALF), (4, 2, HALF), (4, 2, SCALE))),
+    *(
+        partial(PrivSet, *a)
+        for a in ((1, 1, 1, HALF), (4, 0, 1, HALF), (4, 5, 1, HALF), (4, 2, 0, HALF), (4, 2, 5, HALF))
+    ),
+    *(partial(PrivSet, *a) for a in ((4, 2, 1, SCALE // 3), (4, 2, 1, SCALE))),
     *(partial(PGR, *a) for a in ((7, 4, 3, HALF), (8, 2, 3, HALF + 1), (7, 2, 2, HALF), (7, 1, 3, HALF))),
     *(partial(PGR, *a) for a in ((7, 2, 3, SCALE * 3 // 7), (7, 2, 3, SCALE), (7, 1451, 3, HALF), (1, 2, 3, HALF))),
     *(partial(MemoizedTwoLevel, GRR.for_epsilon(3, E), a) for a in (0, SCALE)),

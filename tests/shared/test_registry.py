@@ -203,7 +203,7 @@ def test_a_mechanism_may_be_named() -> None:
     assert 'mechanism must be "grr" or "ss" or "pgr" or "oue" or "sue", got "olh"' in refused(
         registry_text(color='mechanism = "olh"')
     )
-    assert 'mechanism must be "oue" or "sue", got "grr"' in refused(
+    assert 'mechanism must be "privset" or "oue" or "sue", got "grr"' in refused(
         registry_text(kind="choices", color='mechanism = "grr"\nticks_max = 2')
     )
 
@@ -214,8 +214,8 @@ def test_what_no_mechanism_can_do_is_refused_with_the_next_step() -> None:
         registry_text(values=many, color='mechanism = "oue"')
     )
     assert "; ask fewer values, or ask fresh answers" in refused(registry_text(values=many, **MEMO))
-    several = refused(registry_text(kind="choices", values=many, color="ticks_max = 2"))
-    assert several.endswith("there is no mechanism for 5001 values with reports of at most 4096 bits; ask fewer values")
+    several = refused(registry_text(**MEMO, kind="choices", values=many, color="ticks_max = 2"))
+    assert "values are too many: there is no memoized mechanism for 5001 values with reports of at most" in several
     assert "no memoized grr for 5001 values" in refused(registry_text(values=many, **MEMO, color='mechanism = "grr"'))
 
 

@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from fractions import Fraction
 from itertools import combinations
 
-from dither_shared.mechanisms import GRR, PGR, Mechanism, Memoized, PureMechanism, SubsetSelection
+from dither_shared.mechanisms import GRR, PGR, Mechanism, Memoized, PrivSet, PureMechanism, SubsetSelection
 from dither_shared.rng import COIN_BITS, Rng
 
 Law = dict[int, Fraction]
@@ -111,6 +111,6 @@ def supports(mechanism: PureMechanism, report: int, value: int) -> bool:
     if isinstance(design, PGR):
         pairs = zip(design.unrank(report), design.unrank(value), strict=True)
         return sum(one * other for one, other in pairs) % design.order == 0
-    if isinstance(design, SubsetSelection):
+    if isinstance(design, SubsetSelection | PrivSet):
         return value in design.shape.members(report)
     return bool(report >> value & 1)

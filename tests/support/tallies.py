@@ -3,7 +3,7 @@
 import numpy as np
 import numpy.typing as npt
 
-from dither_shared.mechanisms import GRR, PGR, Memoized, PureMechanism, SubsetSelection
+from dither_shared.mechanisms import GRR, PGR, Memoized, PrivSet, PureMechanism, SubsetSelection
 
 Counts = npt.NDArray[np.int64]
 
@@ -20,6 +20,8 @@ def draw_tally(mechanism: PureMechanism, counts: Counts, rng: np.random.Generato
         return np.asarray(inside + elsewhere, dtype=np.int64)
     if isinstance(design, PGR):
         return _points(design, counts, rng.binomial(counts, float(mechanism.p)), rng)
+    if isinstance(design, PrivSet):
+        raise TypeError("answers of several values have no counts to draw from: simulate them")
     if isinstance(design, SubsetSelection):
         return _subsets(design, counts, rng.binomial(counts, float(mechanism.p)), rng)
     p, q = float(mechanism.p), float(mechanism.q)

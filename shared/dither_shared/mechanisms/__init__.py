@@ -4,11 +4,12 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 from dither_shared.errors import InvalidParameter
-from dither_shared.mechanisms.choice import choose
+from dither_shared.mechanisms.choice import ONE_VALUE, SEVERAL_VALUES, choose
 from dither_shared.mechanisms.grr import GRR
 from dither_shared.mechanisms.mechanism import Mechanism
 from dither_shared.mechanisms.memoized import Memoized, MemoizedTwoLevel, MemoizedUnary
 from dither_shared.mechanisms.pgr import PGR
+from dither_shared.mechanisms.privset import PrivSet
 from dither_shared.mechanisms.pure import PureMechanism
 from dither_shared.mechanisms.rappor import RAPPOR
 from dither_shared.mechanisms.subset import SubsetSelection
@@ -18,15 +19,18 @@ from dither_shared.mechanisms.unary import OUE, SUE, Unary
 __all__ = [
     "GRR",
     "MECHANISMS",
+    "ONE_VALUE",
     "OUE",
     "PGR",
     "RAPPOR",
+    "SEVERAL_VALUES",
     "SUE",
     "Mechanism",
     "Memoized",
     "MemoizedTwoLevel",
     "MemoizedUnary",
     "OneShot",
+    "PrivSet",
     "PureMechanism",
     "SubsetSelection",
     "Unary",
@@ -35,7 +39,7 @@ __all__ = [
 ]
 
 MECHANISMS: Final[Mapping[str, type[OneShot] | type[Unary]]] = {
-    mechanism.name: mechanism for mechanism in (GRR, SubsetSelection, PGR, OUE, SUE)
+    mechanism.name: mechanism for mechanism in (GRR, SubsetSelection, PGR, PrivSet, OUE, SUE)
 }
 
 

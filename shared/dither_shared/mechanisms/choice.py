@@ -14,6 +14,7 @@ from dither_shared.exact import exp_below
 from dither_shared.mechanisms.grr import GRR
 from dither_shared.mechanisms.memoized import OUTPUTS_MAX, MemoizedTwoLevel, MemoizedUnary
 from dither_shared.mechanisms.pgr import PGR, designs
+from dither_shared.mechanisms.privset import PrivSet
 from dither_shared.mechanisms.pure import PureMechanism
 from dither_shared.mechanisms.subset import SubsetSelection
 from dither_shared.mechanisms.two_level import OneShot
@@ -21,6 +22,9 @@ from dither_shared.mechanisms.unary import OUE, SUE
 
 INDIFFERENT = Fraction(103, 100)
 """Within 3 % of the least error the shorter report wins: nobody sees 3 %, everybody pays for the bits."""
+ONE_VALUE = ("grr", "ss", "pgr", "oue", "sue")
+SEVERAL_VALUES = ("privset", "oue", "sue")
+"""The mechanisms for answers of one value, and of several."""
 REPORT_BITS_MAX = 4_096
 """Longer reports are refused: they cost more to send and store than they are worth."""
 ORDER_FACTOR = 2
@@ -41,7 +45,7 @@ def choose(
     short = [one for one in candidates if one.shape.bits <= REPORT_BITS_MAX]
     if not short:
         what = f"{'memoized ' if permanent is not None else ''}{name or 'mechanism'}"
-        limit = f" or at most {OUTPUTS_MAX} symbols" if permanent is not None and ticks is None else ""
+        limit = f" or at most {OUTPUTS_MAX} symbols" if permanent is not None else ""
         raise InvalidParameter(
             f"there is no {what} for {d} values with reports of at most {REPORT_BITS_MAX} bits{limit}"
         )
@@ -56,14 +60,15 @@ def _candidates(
     if permanent is None:
         if ticks is None:
             yield from _two_level(d, epsilon)
+        else:
+            yield PrivSet.for_epsilon(d, epsilon, ticks, REPORT_BITS_MAX)
         if ticks is not None or name is not None:
             # For one value of d they never win: subset selection has less error in as many bits.
             yield OUE.for_epsilon(d, epsilon, ticks or 1)
             yield SUE.for_epsilon(d, epsilon, ticks or 1)
         return
-    if ticks is None:
-        for one_shot in _few_outputs(d, permanent):
-            yield MemoizedTwoLevel.for_epsilon(one_shot, epsilon)
+    for one_shot in _few_outputs(d, permanent) if ticks is None else _few_sets(d, permanent, ticks):
+        yield MemoizedTwoLevel.for_epsilon(one_shot, epsilon)
     yield MemoizedUnary.for_epsilon(OUE.for_epsilon(d, permanent, ticks or 1), epsilon)
     yield MemoizedUnary.for_epsilon(SUE.for_epsilon(d, permanent, ticks or 1), epsilon)
 
@@ -88,3 +93,9 @@ def _few_outputs(d: int, permanent: Decimal) -> Iterator[OneShot]:
                 yield SubsetSelection.for_weight(d, weight, permanent)
     for order, dimension in designs(d, OUTPUTS_MAX):
         yield PGR.for_design(d, order, dimension, permanent)
+
+
+def _few_sets(d: int, permanent: Decimal, ticks: int) -> Iterator[OneShot]:
+    for weight in range(1, d + 1):
+        if comb(d + ticks, weight) <= OUTPUTS_MAX:
+            yield PrivSet.for_weight(d, ticks, weight, permanent)

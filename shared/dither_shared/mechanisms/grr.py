@@ -28,6 +28,7 @@ class GRR(OneShot):
     """
 
     name = "grr"
+    ticks = 1
 
     d: int
     threshold: int

@@ -23,6 +23,7 @@ Erlingsson, Pihur, Korolova 2014; Arcolezi et al. 2022 and 2023 for the two stag
 """
 
 from abc import abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
 from fractions import Fraction
@@ -66,6 +67,7 @@ class MemoizedTwoLevel(Memoized, TwoLevel):
     threshold_keep: int
     name: str = field(init=False)
     d: int = field(init=False)
+    ticks: int = field(init=False)
 
     def __post_init__(self) -> None:
         if self.permanent.outputs > OUTPUTS_MAX:
@@ -77,6 +79,7 @@ class MemoizedTwoLevel(Memoized, TwoLevel):
             raise InvalidParameter(f"threshold_keep must be above 0 and below 2^64, got {self.threshold_keep}")
         object.__setattr__(self, "name", self.permanent.name)
         object.__setattr__(self, "d", self.permanent.d)
+        object.__setattr__(self, "ticks", self.permanent.ticks)
 
     @classmethod
     def for_epsilon(cls, permanent: OneShot, epsilon: Decimal) -> Self:
@@ -107,6 +110,20 @@ class MemoizedTwoLevel(Memoized, TwoLevel):
     def overlap(self) -> Fraction:
         """l / s, as without a memo."""
         return self.permanent.overlap
+
+    @property
+    def held(self) -> Fraction:
+        """As without a memo."""
+        return self.permanent.held
+
+    @property
+    def overlap_outside(self) -> Fraction:
+        """As without a memo."""
+        return self.permanent.overlap_outside
+
+    def class_of(self, values: Sequence[int]) -> int:
+        """Return the class that the permanent part sees."""
+        return self.permanent.class_of(values)
 
     @property
     def shape(self) -> ReportShape:

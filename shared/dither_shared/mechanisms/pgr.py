@@ -44,6 +44,7 @@ class PGR(OneShot):
     """
 
     name = "pgr"
+    ticks = 1
 
     d: int
     order: int

@@ -34,6 +34,7 @@ class SubsetSelection(OneShot):
     """
 
     name = "ss"
+    ticks = 1
 
     d: int
     weight: int

@@ -12,7 +12,9 @@ w a report of S_v lies in S_w with probability l / s, another one with probabili
     q = i l / s + (1 - i) (s - l) / (K - s)
 
 Only two ratios matter: the share s / K, and the overlap l / s. GRR, subset selection and projective geometry response
-are such mechanisms, and so are their memoized forms. Ye, Barg 2018, section II; Feldman, Nelson, Nguyen, Talwar 2022.
+are such mechanisms, and so are their memoized forms. PrivSet is one, too, whose answers hold several values: there a
+report of the answer's set supports a value of it not always, but with a probability `held`.
+Ye, Barg 2018, section II; Feldman, Nelson, Nguyen, Talwar 2022.
 """
 
 from abc import abstractmethod
@@ -28,9 +30,7 @@ from dither_shared.rng import SCALE, Rng
 
 
 class TwoLevel(PureMechanism):
-    """A pure mechanism whose reports have one of two probabilities, for answers that hold one value."""
-
-    ticks = 1
+    """A pure mechanism whose reports have one of two probabilities. What it says of values holds for answers of one."""
 
     @property
     @abstractmethod
@@ -45,18 +45,27 @@ class TwoLevel(PureMechanism):
     @property
     @abstractmethod
     def overlap(self) -> Fraction:
-        """The part of a value's set that is in another value's set, l / s."""
+        """The part of the answer's set that supports another value, l / s."""
+
+    @property
+    def held(self) -> Fraction:
+        """The part of the answer's set that supports a value of the answer: all of it."""
+        return Fraction(1)
+
+    @property
+    def overlap_outside(self) -> Fraction:
+        """The part of all other reports that supports another value, (s - l) / (K - s)."""
+        return (1 - self.overlap) * self.share / (1 - self.share)
 
     @property
     def p(self) -> Fraction:
-        """P[the report lies in the answer's set]."""
-        return self.inside
+        """P[the report supports a value of the answer]: those outside its set never do."""
+        return self.inside * self.held
 
     @cached_property
     def q(self) -> Fraction:
-        """P[the report lies in another value's set]."""
-        outside_overlap = (1 - self.overlap) * self.share / (1 - self.share)
-        return self.inside * self.overlap + (1 - self.inside) * outside_overlap
+        """P[the report supports another value]."""
+        return self.inside * self.overlap + (1 - self.inside) * self.overlap_outside
 
     @property
     def exp_epsilon(self) -> Fraction:

@@ -102,7 +102,7 @@ class Unary(UnaryCode):
 class OUE(Unary):
     """Optimised unary encoding: p is one half.
 
-    Use for up to some hundred values, of which each device holds few. Do not use for more: a report is d bits long.
+    Use for up to some hundred values where a bit for each is wanted. Do not use for more: a report is d bits long.
     """
 
     name = "oue"
