@@ -9,6 +9,8 @@ import pytest
 from dither_aggregator.estimate import Z
 from dither_aggregator.rappor import decoder
 from dither_aggregator.rappor.decoder import Channel, Decoded, Row, decode
+from dither_aggregator.rappor.equations import Equations, make_equations, merge, reweighted, weights_of
+from dither_aggregator.rappor.least_squares import add_each, least_squares
 from dither_shared.errors import InvalidParameter
 from tests.benchmarks import rappor
 from tests.benchmarks.rappor import CASES, HALF_MISSING, Case, draw, draw_case, map_of
@@ -64,8 +66,8 @@ def test_expected_counts_give_the_truth(false: int, h: int) -> None:
 
 def test_standard_errors_are_those_of_the_inverse_by_brute_force() -> None:
     tally, values, bits = drawn(CHANNEL, np.append(SHARES, 0.0), 20_000)
-    patterns, _ = decoder._merge(bits)
-    equations = decoder._reweighted(decoder._equations(tally, patterns, CHANNEL), np.arange(6))
+    patterns, _ = merge(bits)
+    equations = reweighted(make_equations(tally, patterns, CHANNEL), np.arange(6))
     columns = np.column_stack([equations.patterns.toarray().T, np.full(16 * 32, 1 - (15 / 16) ** 2)])
     assert (columns[:, 0].reshape(32, 16).sum(axis=1) == [len(set(cohort)) for cohort in bits[0].tolist()]).all()
     inverse = np.linalg.inv(columns.T @ (columns * equations.weight[:, np.newaxis]))
@@ -76,7 +78,7 @@ def test_standard_errors_are_those_of_the_inverse_by_brute_force() -> None:
     residual = equations.share - columns @ coefficients
     assert decoded.chi_square == pytest.approx((equations.weight * residual**2).sum())
     assert decoded.degrees_of_freedom == 16 * 32 - 7
-    scale = decoder._fit(equations, np.arange(6)).scale
+    scale = least_squares(equations, np.arange(6)).scale
     sampling = np.clip(coefficients, 0, 1) * (1 - np.clip(coefficients, 0, 1)) / (2 * 20_000)
     errors = np.sqrt(scale**2 * np.diag(inverse) + sampling)
     assert np.allclose(column(decoded, "std_error"), errors[:-1], rtol=1e-9)
@@ -86,12 +88,12 @@ def test_standard_errors_are_those_of_the_inverse_by_brute_force() -> None:
 
 def test_adding_each_candidate_at_once_is_fitting_with_it_added() -> None:
     tally, _, bits = drawn(CHANNEL, np.append(SHARES, np.zeros(20)), 20_000)
-    equations = decoder._equations(tally, decoder._merge(bits)[0], CHANNEL)
+    equations = make_equations(tally, merge(bits)[0], CHANNEL)
     few = np.array([0, 2, 9])
-    fit = decoder._fit(equations, few)
-    added = decoder._add_each(equations, fit)
+    fit = least_squares(equations, few)
+    added = add_each(equations, fit)
     for candidate in (1, 5, 24):
-        larger = decoder._fit(equations, np.append(few, candidate))
+        larger = least_squares(equations, np.append(few, candidate))
         assert added.estimate[candidate] == pytest.approx(larger.coefficients[3], abs=1e-12)
         assert added.variance[candidate] == pytest.approx(larger.variances[3], rel=1e-9)
         fallen = fit.coefficients[-1] - larger.coefficients[-1]
@@ -117,7 +119,7 @@ def test_a_decoder_without_the_unlisted_column_would_be_caught(monkeypatch: pyte
 
 
 def test_errors_of_the_noise_alone_would_be_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(decoder, "_scale", lambda *_: 1.0)
+    monkeypatch.setattr("dither_aggregator.rappor.least_squares._scale", lambda *_: 1.0)
     assert hold(LOOSE) < 0.85
 
 
@@ -130,8 +132,8 @@ def test_errors_allow_for_what_a_missing_string_takes_from_the_other_bits() -> N
         tally, values, bits = drawn(channel, shares, 100_000, seed)
         decoded = decode(tally, values[:4], bits[:4], channel)
         ratios.append((column(decoded, "estimate") - 0.125) / column(decoded, "std_error"))
-        equations = decoder._equations(tally, decoder._merge(bits[:4])[0], channel)
-        fit = decoder._fit(equations, np.arange(4))
+        equations = make_equations(tally, merge(bits[:4])[0], channel)
+        fit = least_squares(equations, np.arange(4))
         ratios_of_all.append(ratios[-1] * fit.scale / sqrt(decoded.chi_square / decoded.degrees_of_freedom))
     assert abs(np.std(ratios) - 1) < 0.12
     assert np.std(ratios_of_all) == pytest.approx(1.15, abs=0.12)
@@ -391,11 +393,12 @@ def test_few_reports_in_a_cohort_bias_nothing() -> None:
 
 
 def test_weights_made_of_the_counts_would_be_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    def of_counts(equations: decoder._Equations, chosen: decoder.Ints) -> decoder._Equations:
+    def of_counts(equations: Equations, chosen: Ints) -> Equations:
         rate = FEW.p_star + (FEW.q_star - FEW.p_star) * equations.share
-        return replace(equations, weight=decoder._weights(rate, equations.reports, FEW))
+        return replace(equations, weight=weights_of(rate, equations.reports, FEW))
 
-    monkeypatch.setattr(decoder, "_reweighted", of_counts)
+    monkeypatch.setattr(decoder, "reweighted", of_counts)
+    monkeypatch.setattr("dither_aggregator.rappor.inference.reweighted", of_counts)
     runs = np.array([of_few_reports(seed) for seed in range(20)])
     assert runs[:, 0].mean() < 0.49
     assert runs[:, -1].mean() < -0.5

@@ -3,7 +3,8 @@
 import numpy as np
 import numpy.typing as npt
 
-from dither_shared.mechanisms import GRR, PGR, MemoizedUnary, PureMechanism, SubsetSelection, Unary
+from dither_shared.mechanisms import GRR, PGR, MemoizedUnary, PrivSet, PureMechanism, SubsetSelection, Unary
+from dither_shared.mechanisms.subset import draw_distinct
 from dither_shared.reports import CohortBits, ReportShape, Subsets, Symbols
 from dither_shared.rng import Rng
 from tests.support.laws import supports
@@ -21,6 +22,8 @@ def randomize(mechanism: PureMechanism, value: int, rng: Rng) -> int:
         return _member_by_member(mechanism, value, rng)
     if isinstance(mechanism, PGR):
         return _until_it_fits(mechanism, value, rng)
+    if isinstance(mechanism, PrivSet):
+        return _until_it_meets(mechanism, value, rng)
     assert isinstance(mechanism, GRR)
     others = [other for other in range(mechanism.d) if other != value]
     return value if rng.coin(mechanism.threshold) else others[rng.uniform(len(others))]
@@ -47,6 +50,15 @@ def _until_it_fits(mechanism: PGR, value: int, rng: Rng) -> int:
         point = rng.uniform(mechanism.outputs)
         if supports(mechanism, point, value) == on:
             return point
+
+
+def _until_it_meets(mechanism: PrivSet, value: int, rng: Rng) -> int:
+    meets = rng.coin(mechanism.threshold)
+    answer = {value, *range(mechanism.d, mechanism.padded - 1)}
+    while True:
+        members = draw_distinct(mechanism.padded, mechanism.weight, rng)
+        if answer.isdisjoint(members) != meets:
+            return mechanism.shape.of(members)
 
 
 def fold(shape: ReportShape, reports: list[int]) -> list[int]:

@@ -71,6 +71,7 @@ def mechanisms(d: int) -> list[PureMechanism]:
         OUE.for_epsilon(d, EPSILON),
         SUE.for_epsilon(d, EPSILON),
         choose(d, EPSILON, permanent=Decimal(3), name="oue"),
+        choose(d, EPSILON, ticks=3, name="privset"),
     ]
 
 

@@ -1,0 +1,143 @@
+"""The equations of a decoding: one for each bit of each cohort, in the shares of the candidates.
+
+Weights are made of the rates that a first fit finds; decoder.py says what for.
+"""
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+import numpy.typing as npt
+from scipy.sparse import csr_array, vstack
+from scipy.sparse.linalg import lsqr
+
+from dither_aggregator.estimate import Floats
+from dither_aggregator.fold import Counts
+from dither_shared.errors import InvalidParameter
+
+Ints = npt.NDArray[np.int64]
+Mask = npt.NDArray[np.bool_]
+
+BEARABLE = 0.8
+"""The most candidates that are fitted at once, as a share of the equations."""
+FIRST_FIT_STEPS = 100
+"""Of the fit that weights are made of: it need not be exact."""
+TINY = 1e-9
+
+
+@dataclass(frozen=True)
+class Channel:
+    """What happens to a string's bits on the way: k bits, h hashes, m cohorts, two stages of noise."""
+
+    k: int
+    h: int
+    m: int
+    p_star: float
+    """P[a bit is sent as 1 | the Bloom filter has 0], after both stages."""
+    q_star: float
+    """P[a bit is sent as 1 | the Bloom filter has 1]."""
+
+    def __post_init__(self) -> None:
+        if min(self.k, self.h, self.m) < 1:
+            raise InvalidParameter(f"k, h and m must be at least 1, got {self.k}, {self.h} and {self.m}")
+        if not (0 <= self.p_star <= 1 and 0 <= self.q_star <= 1):
+            raise InvalidParameter(f"p* and q* must lie in [0, 1], got {self.p_star} and {self.q_star}")
+        if abs(self.q_star - self.p_star) < TINY:
+            raise InvalidParameter(f"p* and q* must differ, or reports say nothing, got {self.p_star} for both")
+
+    @property
+    def unlisted(self) -> float:
+        """The probability that a string nobody listed sets a given bit."""
+        return float(1 - (1 - 1 / self.k) ** self.h)
+
+
+@dataclass(frozen=True)
+class Equations:
+    """One equation for each bit of each cohort that has reports: R of them, for G distinct candidates."""
+
+    patterns: csr_array
+    """float64[G, R]: 1 where a candidate sets the bit."""
+    share: Floats
+    """float64[R]: the debiased share of reports whose string sets the bit."""
+    weight: Floats
+    """float64[R]: 1 / variance of it."""
+    cohort: Ints
+    """int64[R]: to tell the halves apart; cohorts without reports are not counted."""
+    reports: Ints
+    """int64[R]: the cohort's reports."""
+    unlisted: float
+    common: float
+    """What the h bits of a string share of the sampling variance, (1 - 1 / h) / n."""
+    channel: Channel
+
+    @property
+    def few(self) -> bool:
+        """Whether the candidates are few enough to be fitted all at once."""
+        return bool(self.patterns.shape[0] < BEARABLE * len(self.share))
+
+    def of(self, rows: Mask) -> "Equations":
+        """Return some of the equations."""
+        columns = np.flatnonzero(rows)
+        parts = (self.share[rows], self.weight[rows], self.cohort[rows], self.reports[rows])
+        return Equations(csr_array(self.patterns[:, columns]), *parts, self.unlisted, self.common, self.channel)
+
+
+def merge(bits: Ints) -> tuple[Ints, Ints]:
+    """Return the distinct patterns, int64[G, m, h] with -1 for repeated bits, and each candidate's place among them."""
+    ordered = np.sort(bits, axis=2)
+    ordered[:, :, 1:][ordered[:, :, 1:] == ordered[:, :, :-1]] = -1
+    ordered = np.sort(ordered, axis=2)
+    places: dict[bytes, int] = {}
+    group_of = np.array([places.setdefault(pattern.tobytes(), len(places)) for pattern in ordered], dtype=np.int64)
+    _, first = np.unique(group_of, return_index=True)
+    return ordered[first], group_of
+
+
+def make_equations(tally: Counts, patterns: Ints, channel: Channel) -> Equations:
+    """Return the equations of cohorts that all have reports, with the weights of one rate for all bits."""
+    p, q = channel.p_star, channel.q_star
+    n, counts = tally[:, :1], tally[:, 1:]
+    mean = np.full(counts.shape, counts.sum() / (n.sum() * channel.k))
+    return Equations(
+        patterns=_as_sparse(patterns, channel.k),
+        share=((counts / n - p) / (q - p)).ravel(),
+        weight=weights_of(mean, n, channel).ravel(),
+        cohort=np.repeat(np.arange(len(n)), channel.k),
+        reports=np.repeat(n.ravel(), channel.k),
+        unlisted=channel.unlisted,
+        common=float((1 - 1 / channel.h) / n.sum()),
+        channel=channel,
+    )
+
+
+def weights_of(rate: Floats, n: Ints, channel: Channel) -> Floats:
+    """Return 1 / variance of debiased shares whose bits are sent at these rates."""
+    p, q = channel.p_star, channel.q_star
+    # They lie between p* and q*; half a count keeps the variance above zero where those are 0 and 1.
+    edge = 0.5 / (n + 1)
+    rate = np.clip(rate, np.maximum(min(p, q), edge), np.minimum(max(p, q), 1 - edge))
+    weights: Floats = n * (q - p) ** 2 / (rate * (1 - rate))
+    return weights
+
+
+def reweighted(equations: Equations, chosen: Ints) -> Equations:
+    """Return the equations with the weights of the rates that a first fit of some candidates finds.
+
+    Weights made of the counts themselves would favour the bits that came out low by chance: with few reports in a
+    cohort every estimate would be too small, and the unlisted one far below zero.
+    """
+    root = np.sqrt(equations.weight)
+    columns = vstack([equations.patterns[chosen], csr_array(np.full((1, len(root)), equations.unlisted))]).multiply(
+        root
+    )
+    coefficients = lsqr(columns.T, root * equations.share, iter_lim=FIRST_FIT_STEPS)[0]
+    fitted = equations.patterns[chosen].T @ coefficients[:-1] + equations.unlisted * coefficients[-1]
+    p, q = equations.channel.p_star, equations.channel.q_star
+    return replace(equations, weight=weights_of(p + (q - p) * fitted, equations.reports, equations.channel))
+
+
+def _as_sparse(patterns: Ints, k: int) -> csr_array:
+    columns = (np.arange(patterns.shape[1]) * k)[:, np.newaxis] + patterns
+    present = patterns >= 0
+    ends = np.concatenate([[0], np.cumsum(present.sum(axis=(1, 2)))])
+    shape = (len(patterns), patterns.shape[1] * k)
+    return csr_array((np.ones(ends[-1]), columns[present], ends), shape=shape)
