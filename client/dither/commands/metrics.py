@@ -38,8 +38,9 @@ def run(args: argparse.Namespace) -> int:
         return 0
     for metric in metrics:
         facts = _describe(metric)
+        asked = f"{len(metric.values)} values" if metric.values else "texts"
         print(
-            f"{metric.name}: {len(metric.values)} values by {facts['mechanism']}, epsilon {facts['epsilon_report']:g} "
+            f"{metric.name}: {asked} by {facts['mechanism']}, epsilon {facts['epsilon_report']:g} "
             f"a report and {facts['epsilon_lifetime']:g} for life, plan {facts['plan']}"
         )
     print(f"{args.registry} is sound: one device may be charged {reserved:g} of {registry.device_epsilon}")
