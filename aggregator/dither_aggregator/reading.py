@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, replace
 from datetime import date
+from statistics import median
 
 from dither_aggregator.decode import support_counts
 from dither_aggregator.estimate import CONFIDENCE, ErrorOf, Estimates, Method, estimate_shares, exact_shares
@@ -10,7 +11,6 @@ from dither_aggregator.rappor.candidates import decode_candidates
 from dither_aggregator.records import StoredPlan, Tally
 from dither_aggregator.store import Store
 from dither_shared.mechanisms import RAPPOR, PureMechanism
-from dither_shared.precision import critical_share, detectable_share, noise_floor
 
 
 @dataclass(frozen=True)
@@ -136,15 +136,17 @@ def _read_texts(reading: Reading, mechanism: RAPPOR, tally: Tally, candidates: t
         return reading
     decoded = decode_candidates(mechanism, tally.counts, candidates)
     rows = tuple(Row(**vars(row)) for row in decoded.rows)
+    if reading.provisional:
+        rows = tuple(replace(row, significant=None, significant_holm=None) for row in rows)
     summary = decoded.to_document()["summary"]
     assert isinstance(summary, dict)
     fit = {name: value for name, value in summary.items() if name != "seconds"}
     return replace(
         reading,
         rows=rows,
-        critical_share=critical_share(mechanism, len(rows), tally.n),
-        detectable_share=detectable_share(mechanism, len(rows), tally.n),
-        noise_floor=noise_floor(mechanism, tally.n),
+        # What other candidates take away differs from list to list: the errors that were found say it.
+        noise_floor=median(row.std_error for row in rows),
+        view=replace(reading.view, error_of="population"),
         method="wald",
         fit=fit,
     )

@@ -60,12 +60,11 @@ class Plan:
         """
         if not isinstance(self.mechanism, Memoized):
             return ""
-        permanent = self.mechanism.permanent
         return _sha256(
             {
-                "mechanism": permanent.name,
+                "mechanism": self.mechanism.name,
                 "metric": self.metric,
-                "parameters": permanent.parameters(),
+                "parameters": self.mechanism.memo_parameters(),
                 "values": self._values_digest,
             }
         )

@@ -53,6 +53,8 @@ class Metric:
     """What an answer can hold, in order: value v is `values[v]`. All but a flag's end with "other"; a text has none."""
     candidates: tuple[str, ...]
     """Of a text: what to look for by default. No part of the plan: any list can be looked for at any time."""
+    candidates_expected: int
+    """Of a text: how long such a list may become."""
     mechanism: Mechanism
     epsilon: Decimal
     charges: int
@@ -72,7 +74,7 @@ class Metric:
     @property
     def d(self) -> int:
         """How many values are told apart: the listed ones, or of a text the candidates."""
-        return len(self.values) or max(len(self.candidates), 1)
+        return len(self.values) or max(len(self.candidates), self.candidates_expected)
 
     @property
     def memoized(self) -> bool:
@@ -231,6 +233,9 @@ def _read_metric(name: str, table: Table, folder: Path | None) -> Metric:
         question=table.text("question", 300),
         values=values,
         candidates=_read_list(table, "candidates", folder) if listed else (),
+        candidates_expected=table.integer("candidates_expected", 1, CANDIDATES_MAX, default=1_000)
+        if kind == "text" and not (table.has("parameter_set") or table.has("parameters"))
+        else 1,
         mechanism=(
             _read_rappor(table, epsilon, memoize)
             if kind == "text"

@@ -97,7 +97,7 @@ def test_what_cannot_be_imported_is_refused_in_words(files: Path, served: tuple[
         plan_for(ASKED, "color", Params(16, 2, 64, Fraction(1, 2), Fraction(3, 4), Fraction(0)))
     code, out, err = run(files, (served[0], _WrongKey()))  # type: ignore[arg-type]
     assert (code, out) == (2, "")
-    assert "the aggregator did not take an upload (403 key-wrong); run it again" in err
+    assert "the aggregator did not take the key (403 key-wrong); it prints its own" in err
 
 
 class _WrongKey:

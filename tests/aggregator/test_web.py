@@ -333,6 +333,14 @@ def texts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
         client.session.close()
 
 
+def test_a_day_of_texts_that_is_not_over_has_no_verdicts(texts: Client) -> None:
+    reading = texts.get("/v1/metrics/color/estimates").json()
+    assert reading["provisional"] is True
+    assert reading["error_of"] == "population"
+    assert not any("significant" in row or "significant_holm" in row for row in reading["rows"])
+    texts.clock.travel(1)
+
+
 def test_texts_are_looked_for_in_the_registrys_list(texts: Client) -> None:
     reading = texts.get("/v1/metrics/color/estimates").json()
     assert (reading["n"], reading["mechanism"], reading["interval"]["method"]) == (4_000, "rappor", "wald")
@@ -342,6 +350,7 @@ def test_texts_are_looked_for_in_the_registrys_list(texts: Client) -> None:
         assert abs(rows[word]["estimate"] - share) < 6 * rows[word]["std_error"]
         assert rows[word]["significant_holm"] is (share > 0)
     assert abs(reading["fit"]["unexplained"]) < 0.1
+    assert reading["noise_floor"] == sorted(row["std_error"] for row in reading["rows"])[2]
     page = texts.get("/metrics/color").text
     assert "unheard of" in page
     assert "over 0 values" not in page

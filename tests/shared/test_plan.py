@@ -60,3 +60,13 @@ def test_a_memo_outlives_what_its_permanent_part_does_not_depend_on() -> None:
     for changes in other:
         assert registry(**asked | changes).metrics["color"].plan.memo_key != plan.memo_key
     assert registry().metrics["color"].plan.memo_key == ""
+
+
+def test_another_number_of_cohorts_is_another_memo() -> None:
+    """A text has other bits in another cohort: the classes that a device has paid would no longer be its texts."""
+    keys = set()
+    for m in (32, 64):
+        parameters = f"parameters = {{ k = 16, h = 2, m = {m}, f = 0.5, p = 0.5, q = 0.75 }}"
+        asked = registry(kind="text", epsilon="1.074286", epsilon_permanent="4.39445", color=parameters)
+        keys.add(asked.metrics["color"].plan.memo_key)
+    assert len(keys) == 2

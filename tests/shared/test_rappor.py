@@ -10,7 +10,7 @@ import pytest
 from dither_shared.errors import InvalidParameter
 from dither_shared.exact import exp_below
 from dither_shared.mechanisms import RAPPOR, from_parameters
-from dither_shared.mechanisms.parameter_sets import INDIFFERENT, K_CHOICES, PARAMETER_SETS, choose_rappor
+from dither_shared.mechanisms.parameter_sets import BEARABLE, INDIFFERENT, K_CHOICES, PARAMETER_SETS, choose_rappor
 from dither_shared.reports import CohortBits
 from dither_shared.rng import SCALE
 from tests.support.laws import largest_ratio, law_of_class, repeats
@@ -112,7 +112,10 @@ def test_published_parameters_are_rounded_toward_less_privacy_loss() -> None:
 
 
 @pytest.mark.parametrize("h", [1, 2])
-@pytest.mark.parametrize(("epsilon", "permanent"), [("1", "4"), ("0.5", "6"), ("2", "2.1"), ("4", "8"), ("0.1", "20")])
+@pytest.mark.parametrize(
+    ("epsilon", "permanent"),
+    [("1", "4"), ("0.5", "6"), ("2", "2.1"), ("4", "8"), ("0.1", "20"), ("4", "4.01"), ("16", "20"), ("2", "2.000001")],
+)
 def test_wanted_epsilons_are_met_from_below(epsilon: str, permanent: str, h: int) -> None:
     mechanism = RAPPOR.for_epsilon(64, h, 128, Decimal(epsilon), Decimal(permanent))
     for ratio, wanted in ((mechanism.exp_epsilon, epsilon), (mechanism.permanent.exp_epsilon, permanent)):
@@ -122,7 +125,7 @@ def test_wanted_epsilons_are_met_from_below(epsilon: str, permanent: str, h: int
     assert mechanism.permanent.charge == Decimal(permanent) * 10**6
 
 
-@pytest.mark.parametrize(("epsilon", "permanent"), [("1", "4"), ("2", "2.1"), ("4", "8")])
+@pytest.mark.parametrize(("epsilon", "permanent"), [("1", "4"), ("2", "2.1"), ("4", "8"), ("5", "5.5"), ("6", "7")])
 def test_no_other_noise_of_the_same_epsilons_is_noticeably_less(epsilon: str, permanent: str) -> None:
     """Against a grid of p and q with the same permanent part: none with at most this epsilon has 1 % less variance."""
     mechanism = RAPPOR.for_epsilon(64, 1, 128, Decimal(epsilon), Decimal(permanent))
@@ -146,8 +149,14 @@ def test_the_chosen_size_is_the_shortest_within_three_percent(candidates: int) -
     def error(k: int) -> Fraction:
         return 1 / ((1 - Fraction(1, k)) * max(1 - Fraction(candidates, 128 * k), Fraction(1, 10)))
 
-    best = min(error(k) for k in K_CHOICES)
-    assert chosen.k == min(k for k in K_CHOICES if error(k) <= best * INDIFFERENT)
+    fitted_whole = [k for k in K_CHOICES if candidates < BEARABLE * 128 * k] or [K_CHOICES[-1]]
+    best = min(error(k) for k in fitted_whole)
+    assert chosen.k == min(k for k in fitted_whole if error(k) <= best * INDIFFERENT)
+
+
+def test_longer_lists_never_get_fewer_bits() -> None:
+    sizes = [choose_rappor(Decimal(1), Decimal(4), 2**power).k for power in range(17)]
+    assert sizes == sorted(sizes)
 
 
 # A year of reports.

@@ -158,6 +158,8 @@ def _import_reports(args: argparse.Namespace, params: Params) -> int:
             f"{imported.counted:,} reports counted, {imported.counted_before:,} had been counted before, "
             f"{len(refused):,} refused"
         )
+    if refused:
+        print("send corrected rows as a file of their own: this one, changed, would be counted again", file=sys.stderr)
     return 1 if refused else 0
 
 

@@ -1,6 +1,7 @@
 """Candidates: texts that somebody thinks devices may have said, with the Bloom bits that each would have."""
 
 from functools import lru_cache
+from threading import Lock
 
 import numpy as np
 import numpy.typing as npt
@@ -12,16 +13,26 @@ from dither_shared.bloom import bloom_bits
 from dither_shared.errors import InvalidParameter
 from dither_shared.mechanisms import RAPPOR
 
+_one_at_a_time = Lock()
+"""A decoding takes all the memory and time that a request may: others wait, and mostly find its answer kept."""
+
 
 def decode_candidates(mechanism: RAPPOR, tally: Counts, candidates: tuple[str, ...]) -> Decoded:
     """Estimate the share of each candidate from a tally of `mechanism`, int64[m (k + 1)]; raise BadTally if it is none.
 
     At least one candidate is needed.
     """
+    with _one_at_a_time:
+        return _decode(mechanism, tally.tobytes(), candidates)
+
+
+@lru_cache(maxsize=8)
+def _decode(mechanism: RAPPOR, tally: bytes, candidates: tuple[str, ...]) -> Decoded:
     k, h, m = mechanism.k, mechanism.h, mechanism.m
     channel = Channel(k, h, m, float(mechanism.p_star), float(mechanism.q_star))
+    counts = np.frombuffer(tally, dtype=np.int64).reshape(m, k + 1)
     try:
-        return decode(tally.reshape(m, k + 1), candidates, candidate_bits(candidates, k, h, m), channel)
+        return decode(counts, candidates, candidate_bits(candidates, k, h, m), channel)
     except InvalidParameter as error:
         raise BadTally(str(error)) from None
 

@@ -17,8 +17,11 @@ from dither_shared.errors import InvalidParameter
 Ints = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
 
-BEARABLE = 0.8
-"""The most candidates that are fitted at once, as a share of the equations."""
+BEARABLE, WHOLE_MAX = 0.3, 2_000
+"""The most candidates that are fitted at once, as a share of the equations and in all.
+
+With more, halves are more accurate: each further column takes a part of every other one. The cost is cubic.
+"""
 FIRST_FIT_STEPS = 100
 """Of the fit that weights are made of: it need not be exact."""
 TINY = 1e-9
@@ -72,7 +75,7 @@ class Equations:
     @property
     def few(self) -> bool:
         """Whether the candidates are few enough to be fitted all at once."""
-        return bool(self.patterns.shape[0] < BEARABLE * len(self.share))
+        return bool(self.patterns.shape[0] < min(BEARABLE * len(self.share), WHOLE_MAX))
 
     def of(self, rows: Mask) -> "Equations":
         """Return some of the equations."""

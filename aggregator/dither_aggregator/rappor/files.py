@@ -83,6 +83,8 @@ class Params:
                 raise InvalidParameter(f"{name} must be from 0 to 1, got {probability}")
         if self.p == self.q:
             raise InvalidParameter(f"p and q must differ, or a report says nothing, got {self.p} for both")
+        if self.f < 1 and abs(self.q_star - self.p_star) < Fraction(1, 10**6):
+            raise InvalidParameter("p, q and f must leave a bit's rates at least 1e-6 apart, or a report says nothing")
         if self.f == 1:
             raise InvalidParameter("f must be below 1, or a report says nothing, got 1")
 

@@ -125,6 +125,8 @@ def _send(transport: Transport, upload_id: str, body: bytes, sleep: Callable[[fl
             break
         sleep(WAIT_S * attempt)
         answer = transport.post(upload_id, body)
+    if answer.outcome is Outcome.STOPPED:
+        raise DitherError(f"the aggregator did not take the key ({answer.detail}); it prints its own when it starts")
     if answer.outcome is not Outcome.ACCEPTED:
         raise DitherError(f"the aggregator did not take an upload ({answer.detail}); {again}")
     if answer.rejected:

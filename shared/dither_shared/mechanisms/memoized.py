@@ -51,6 +51,10 @@ class Memoized(Mechanism):
     def repeat(self, memo: int, rng: Rng) -> int:
         """Return a report of a memo."""
 
+    def memo_parameters(self) -> dict[str, int]:
+        """Return the integers that a memo depends on: those of the permanent part, and of what it sees."""
+        return self.permanent.parameters()
+
     def randomize(self, answer: int, rng: Rng) -> int:
         """Return the first report of an answer, with a memo out of the same coins."""
         return self.repeat(self.permanent.randomize(answer, rng), rng)

@@ -38,6 +38,8 @@ PARAMETER_SETS: Final = MappingProxyType(
 )
 
 INDIFFERENT = Fraction(103, 100)
+BEARABLE = Fraction(3, 10)
+"""Candidates for each equation, of which there are m k: longer lists are decoded by halves."""
 K_CHOICES = (8, 16, 32, 64, 128, 256)
 
 
@@ -48,11 +50,12 @@ def choose_rappor(epsilon: Decimal, permanent: Decimal, candidates: int) -> RAPP
     1 / k of each row away, and S candidates a part S / (m k) of all rows. The cohorts are all the 128 there are: each
     makes two texts less likely to have the same bits throughout.
     """
+    bearable = [k for k in K_CHOICES if candidates < BEARABLE * COHORTS_MAX * k] or [K_CHOICES[-1]]
     found = []
     for h in (1, 2):
         noise = RAPPOR.for_epsilon(K_CHOICES[0], h, COHORTS_MAX, epsilon, permanent)
         spread = noise.p_star * (1 - noise.p_star) / (h * (noise.q_star - noise.p_star) ** 2)
-        for k in K_CHOICES:
+        for k in bearable:
             left = max(1 - Fraction(candidates, COHORTS_MAX * k), Fraction(1, 10))
             found.append((spread / ((1 - Fraction(h, k)) * left), k, h))
     bound = min(found)[0] * INDIFFERENT

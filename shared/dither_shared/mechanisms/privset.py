@@ -144,7 +144,8 @@ class PrivSet(OneShot):
         inside, outside = rng.uniform(self.outputs - self._outside), rng.uniform(self._outside)
         values = [value for value in range(self.d) if answer >> value & 1]
         values += range(self.d, self.padded - len(values))
-        others = [value for value in range(self.padded) if value not in values]
+        held = set(values)
+        others = [value for value in range(self.padded) if value not in held]
         if not meets:
             return self.shape.of([others[place] for place in unrank(self.d, self.weight, outside)])
         for common in range(1, min(self.ticks, self.weight) + 1):

@@ -81,23 +81,31 @@ class RAPPOR(Memoized):
         """Return the mechanism of least noise whose two epsilons are not above the stated ones.
 
         F follows from `permanent`. What is left is one choice, q*: each has one p*, from the odds that `epsilon`
-        allows, and the noise p* (1 - p*) / (q* - p*)^2 of a bit that is rarely set. It falls toward q* = 1/2, but not
-        every q* can be made out of the memo's bits.
+        allows, and the noise p* (1 - p*) / (q* - p*)^2 of a bit that is rarely set. It falls toward q* = 1/2, but a
+        q* that is far from 1 - F cannot be made out of the memo's bits: p or q would not be a probability.
         """
+        if permanent <= epsilon:
+            raise InvalidParameter(f"epsilon_permanent must be above epsilon, got {permanent} and {epsilon}")
         flip = least_private(SCALE // 2, permanent, lambda flip: multi_hot_ratio(k, h, SCALE - flip, flip, SCALE))
         odds = exp_below(divided(epsilon, h))
         f_half = Fraction(flip, SCALE)
-        found = []
-        for hundredth in range(50, 100):
-            q_star = Fraction(hundredth, 100)
+
+        def irr_of(q_star: Fraction) -> tuple[Fraction, Fraction]:
             p_star = q_star / (q_star + (1 - q_star) * odds)
             spread = (q_star - p_star) / (1 - 2 * f_half)
-            p, q = (p_star + q_star - spread) / 2, (p_star + q_star + spread) / 2
-            if p >= 0 and q <= 1:
-                found.append((p_star * (1 - p_star) / (q_star - p_star) ** 2, q))
-        if not found:
-            raise InvalidParameter(f"epsilon_permanent must be above epsilon, got {permanent} and {epsilon}")
-        irr_1 = min(int(min(found)[1] * SCALE), SCALE - 1)
+            return (p_star + q_star - spread) / 2, (p_star + q_star + spread) / 2
+
+        def possible(q_star: Fraction) -> bool:
+            p, q = irr_of(q_star)
+            return p >= 0 and q <= 1
+
+        low, high = Fraction(1, 2), 1 - f_half
+        if possible(low):
+            high = low
+        while high - low > Fraction(1, 1 << 40):
+            middle = (low + high) / 2
+            low, high = (low, middle) if possible(middle) else (middle, high)
+        irr_1 = min(int(irr_of(high)[1] * SCALE), SCALE - 1)
 
         def ratio(irr_0: int) -> tuple[int, int]:
             q_star = (SCALE - flip) * irr_1 + flip * irr_0
@@ -114,6 +122,10 @@ class RAPPOR(Memoized):
     def permanent(self) -> SUE:  # type: ignore[override]  # read-only, like every field
         """The first stage: every bit is flipped with probability F, and at most h of k are set."""
         return SUE(self.k, self.h, SCALE - self.threshold_prr, self.threshold_prr)
+
+    def memo_parameters(self) -> dict[str, int]:
+        """Return all but the instantaneous part: the number of cohorts decides which bits a text has."""
+        return {"k": self.k, "h": self.h, "m": self.m, "threshold_prr": self.threshold_prr}
 
     @property
     def p_star(self) -> Fraction:
