@@ -144,12 +144,17 @@ def _read_texts(reading: Reading, mechanism: RAPPOR, tally: Tally, candidates: t
     return replace(
         reading,
         rows=rows,
-        # What other candidates take away differs from list to list: the errors that were found say it.
-        noise_floor=median(row.std_error for row in rows),
+        noise_floor=_floor_of(rows),
         view=replace(reading.view, error_of="population"),
         method="wald",
         fit=fit,
     )
+
+
+def _floor_of(rows: tuple[Row, ...]) -> float:
+    """Return the usual standard error of a rare candidate: how much others take of it differs from list to list."""
+    middle = median(row.estimate for row in rows)
+    return median(row.std_error for row in rows if row.estimate <= middle)
 
 
 def _rows(values: tuple[str, ...], estimates: Estimates, normalised: Normalised | None) -> tuple[Row, ...]:
