@@ -108,7 +108,8 @@ def test_the_plot_shows_what_the_table_says(browser: Browser, url: str, width: i
         inner = dot.bounding_box()
         assert inner
         assert box["x"] - 8 <= inner["x"] <= box["x"] + box["width"] + 8
-    page.get_by_text("Draw all").click()
+    with page.expect_navigation(wait_until="load"):
+        page.get_by_text("Draw all").click()
     assert page.locator("circle.dot").count() == 62
     assert "A value with quite a long nam…" in page.locator("text.label").all_text_contents()
     assert page.locator("b").count() == 0
