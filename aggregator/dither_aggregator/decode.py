@@ -7,9 +7,8 @@ supports the values on whose hyperplanes its point lies: all these sums come out
 import numpy as np
 import numpy.typing as npt
 
-from dither_aggregator.fold import Counts
-from dither_shared.errors import DitherError
-from dither_shared.mechanisms import PGR, Memoized, PureMechanism
+from dither_aggregator.fold import BadTally, Counts
+from dither_shared.mechanisms import PGR, PureMechanism
 from dither_shared.mechanisms.pgr import points
 from dither_shared.reports import Bits, Subsets
 
@@ -17,10 +16,6 @@ REPORTS_MAX = 1 << 42
 """With so many every sum is exact, in the transform as in int64: four million million."""
 ROUNDING_MAX = 0.25
 """How far a transformed count may lie from an integer: one half could hide a wrong one."""
-
-
-class BadTally(DitherError, ValueError):
-    """A tally that no n reports of its mechanism can have, or too large for the transform: nothing is estimated."""
 
 
 def support_counts(mechanism: PureMechanism, tally: Counts, n: int) -> Counts:
@@ -33,7 +28,7 @@ def support_counts(mechanism: PureMechanism, tally: Counts, n: int) -> Counts:
         raise BadTally(f"the tally's counts must be from 0 to {n}, got {tally.min()} to {tally.max()}")
     if not isinstance(shape, Bits) and tally.sum() != n * (shape.weight if isinstance(shape, Subsets) else 1):
         raise BadTally(f"the tally's sum, {tally.sum()}, is not that of {n} reports")
-    design = mechanism.permanent if isinstance(mechanism, Memoized) else mechanism
+    design = mechanism.first_stage
     if not isinstance(design, PGR):
         return tally[: mechanism.d]  # without PrivSet's dummies
     if n > REPORTS_MAX:

@@ -7,6 +7,7 @@ folded in any order and any grouping.
 import numpy as np
 import numpy.typing as npt
 
+from dither_shared.errors import DitherError
 from dither_shared.reports import CohortBits, ReportShape, Subsets, Symbols
 
 Counts = npt.NDArray[np.int64]
@@ -15,6 +16,10 @@ _BYTE_MAX = 255
 """Rows whose bits can be summed in one byte a bit."""
 _BLOCK_ROWS = 1 << 20
 """Rows that are added up at once: it bounds the memory, at about twice their size."""
+
+
+class BadTally(DitherError, ValueError):
+    """A tally that no n reports of its mechanism can have, or too large to be decoded: nothing is estimated."""
 
 
 def fold(shape: ReportShape, reports: bytes) -> Counts:

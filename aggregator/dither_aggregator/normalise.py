@@ -14,7 +14,7 @@ from scipy.optimize import brentq
 
 from dither_aggregator.estimate import Floats
 from dither_aggregator.fold import Counts
-from dither_shared.mechanisms import GRR, Memoized, PureMechanism
+from dither_shared.mechanisms import GRR, PureMechanism
 
 RESIDUAL_MAX = 1e-8
 
@@ -65,7 +65,7 @@ def maximum_likelihood(mechanism: PureMechanism, support: Counts, n: int) -> Nor
     """
     p, q = float(mechanism.p), float(mechanism.q)
     rate = support / n
-    design = mechanism.permanent if isinstance(mechanism, Memoized) else mechanism
+    design = mechanism.first_stage
 
     def multinomial(level: float) -> Floats:
         shares: Floats = (np.maximum(rate / level, q) - q) / (p - q)

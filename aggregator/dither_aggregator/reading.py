@@ -138,9 +138,8 @@ def _read_texts(reading: Reading, mechanism: RAPPOR, tally: Tally, candidates: t
     rows = tuple(Row(**vars(row)) for row in decoded.rows)
     if reading.provisional:
         rows = tuple(replace(row, significant=None, significant_holm=None) for row in rows)
-    summary = decoded.to_document()["summary"]
-    assert isinstance(summary, dict)
-    fit = {name: value for name, value in summary.items() if name != "seconds"}
+    fit = decoded.summary()
+    del fit["seconds"]  # of whichever request was the first
     return replace(
         reading,
         rows=rows,

@@ -27,8 +27,7 @@ from typing import Any
 
 import numpy as np
 
-from dither_aggregator.decode import BadTally
-from dither_aggregator.fold import Counts, fold
+from dither_aggregator.fold import BadTally, Counts, fold
 from dither_aggregator.records import LedgerRow, Receipt, StoredPlan, StoreError, Tally
 from dither_shared.plan import Plan, canonical_json
 from dither_shared.registry import Metric, Registry

@@ -55,8 +55,8 @@ class Plan:
     def memo_key(self) -> str:
         """SHA-256, in hex, of what a memo depends on besides the device and the answer; "" where nothing is memoized.
 
-        The metric's name, the integers of the permanent part, the values. So a new rev, or another epsilon of one
-        report, redraws no memo.
+        The metric's name, the integers of the permanent part and, of RAPPOR, those that give a text its bits, the
+        values. So a new rev, or another epsilon of one report, redraws no memo.
         """
         if not isinstance(self.mechanism, Memoized):
             return ""

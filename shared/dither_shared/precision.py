@@ -13,7 +13,7 @@ passes the critical share some times as often. The aggregator computes both from
 from math import sqrt
 from statistics import NormalDist
 
-from dither_shared.mechanisms import RAPPOR, Mechanism, PureMechanism
+from dither_shared.mechanisms import Mechanism
 
 ALPHA = 0.05
 POWER = 0.8
@@ -22,16 +22,8 @@ _NORMAL = NormalDist()
 
 
 def noise_floor(mechanism: Mechanism, n: int) -> float:
-    """Return the standard error of a share of zero among n >= 1 reports.
-
-    For texts, sqrt(p* (1 - p*) / (n h)) / (q* - p*): as if no two texts had a bit in common.
-    """
-    if isinstance(mechanism, RAPPOR):
-        spread = mechanism.p_star * (1 - mechanism.p_star) / (n * mechanism.h)
-        return sqrt(spread) / float(mechanism.q_star - mechanism.p_star)
-    assert isinstance(mechanism, PureMechanism)
-    q = mechanism.q
-    return sqrt(q * (1 - q) / n) / float(mechanism.p - q)
+    """Return the standard error of a share of zero among n >= 1 reports; for texts as if no two had a bit in common."""
+    return sqrt(mechanism.noise_variance / n)
 
 
 def critical_share(mechanism: Mechanism, d: int, n: int) -> float:

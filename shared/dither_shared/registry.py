@@ -17,12 +17,12 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Final
 
-from dither_shared.bloom import bloom_bits
+from dither_shared.bloom import BITS_MAX, HASHES_MAX
 from dither_shared.errors import InvalidParameter
 from dither_shared.exact import from_micro, to_micro
 from dither_shared.mechanisms import ONE_VALUE, RAPPOR, SEVERAL_VALUES, Mechanism, Memoized, PureMechanism, choose
 from dither_shared.mechanisms.parameter_sets import PARAMETER_SETS, choose_rappor
-from dither_shared.mechanisms.rappor import COHORTS_MAX, H_MAX, K_MAX
+from dither_shared.mechanisms.rappor import COHORTS_MAX
 from dither_shared.plan import Plan
 from dither_shared.tables import Table, read_metric_name
 
@@ -84,7 +84,7 @@ class Metric:
     @property
     def charge(self) -> int:
         """What a report costs, or, memoized, a different answer with all its reports: in micro-epsilon."""
-        return self.mechanism.permanent.charge if isinstance(self.mechanism, Memoized) else self.mechanism.charge
+        return self.mechanism.first_stage.charge
 
     @property
     def reservation(self) -> int:
@@ -126,12 +126,12 @@ class Metric:
     def class_of(self, read: tuple[int, ...] | str, cohort: int) -> int:
         """Return the class of an answer that was `read`: all that the mechanism sees of it.
 
-        `cohort` is the device's number below 128, of which a metric with m cohorts takes the low bits.
+        `cohort` is the device's, among those that the mechanism has; of listed values it is ignored.
         """
-        if isinstance(self.mechanism, RAPPOR):
-            k, h, m = self.mechanism.k, self.mechanism.h, self.mechanism.m
-            return sum(1 << bit for bit in set(bloom_bits(str(read), cohort & (m - 1), k, h)))
-        return self.plan.pure.class_of([int(index) for index in read])
+        if isinstance(read, str):
+            assert isinstance(self.mechanism, RAPPOR)
+            return self.mechanism.class_of(read, cohort)
+        return self.plan.pure.class_of(read)
 
     def _index(self, value: object) -> int:
         other = self._indices[OTHER]
@@ -226,6 +226,11 @@ def _read_metric(name: str, table: Table, folder: Path | None) -> Metric:
     listed = kind == "text" and (table.has("candidates") or table.has("candidates_file"))
     epsilon = table.epsilon("epsilon")
     memoize = table.boolean("memoize", default=False)
+    expected, mechanism = (
+        _read_rappor(table, epsilon, memoize)
+        if kind == "text"
+        else (1, _read_mechanism(table, kind, len(values), epsilon, memoize))
+    )
     metric = Metric(
         name=name,
         kind=kind,
@@ -233,14 +238,8 @@ def _read_metric(name: str, table: Table, folder: Path | None) -> Metric:
         question=table.text("question", 300),
         values=values,
         candidates=_read_list(table, "candidates", folder) if listed else (),
-        candidates_expected=table.integer("candidates_expected", 1, CANDIDATES_MAX, default=1_000)
-        if kind == "text" and not (table.has("parameter_set") or table.has("parameters"))
-        else 1,
-        mechanism=(
-            _read_rappor(table, epsilon, memoize)
-            if kind == "text"
-            else _read_mechanism(table, kind, len(values), epsilon, memoize)
-        ),
+        candidates_expected=expected,
+        mechanism=mechanism,
         epsilon=epsilon,
         charges=table.integer("answers" if memoize else "reports", 1, 10_000),
         presence=table.one_of("presence", ("public",)),
@@ -263,15 +262,19 @@ def _read_permanent(table: Table, epsilon: Decimal) -> Decimal:
     return permanent
 
 
-def _read_rappor(table: Table, epsilon: Decimal, memoize: bool) -> RAPPOR:
-    """Return the named parameter set, whose epsilons must be stated, or the sizes and noise of least error."""
+def _read_rappor(table: Table, epsilon: Decimal, memoize: bool) -> tuple[int, RAPPOR]:
+    """Return the expected candidates and the sizes and noise of least error for them.
+
+    Or 1 and the given parameters, whose epsilons must be stated.
+    """
     if not memoize:
         raise table.error("memoize", "must be true for a text: its noise is drawn once and repeated")
     if table.has("reports"):
         raise table.error("reports", _FRESH_ONLY["reports"])
     permanent = _read_permanent(table, epsilon)
     if not (table.has("parameter_set") or table.has("parameters")):
-        return choose_rappor(epsilon, permanent, table.integer("candidates_expected", 1, CANDIDATES_MAX, default=1_000))
+        expected = table.integer("candidates_expected", 1, CANDIDATES_MAX, default=1_000)
+        return expected, choose_rappor(epsilon, permanent, expected)
     if table.has("candidates_expected"):
         raise table.error("candidates_expected", "must be left out where the parameters are given: it chooses them")
     mechanism = _read_parameters(table)
@@ -281,7 +284,7 @@ def _read_rappor(table: Table, epsilon: Decimal, memoize: bool) -> RAPPOR:
     ):
         if to_micro(stated) != charge:
             raise table.error(key, f"must be that of the parameters, {from_micro(charge)}, got {stated}")
-    return mechanism
+    return 1, mechanism
 
 
 def _read_parameters(table: Table) -> RAPPOR:
@@ -291,7 +294,7 @@ def _read_parameters(table: Table) -> RAPPOR:
     if table.has("parameter_set"):
         return PARAMETER_SETS[table.one_of("parameter_set", tuple(PARAMETER_SETS))].mechanism
     given = table.table("parameters")
-    k, h, m = (given.integer(name, 1, most) for name, most in (("k", K_MAX), ("h", H_MAX), ("m", COHORTS_MAX)))
+    k, h, m = (given.integer(name, 1, most) for name, most in (("k", BITS_MAX), ("h", HASHES_MAX), ("m", COHORTS_MAX)))
     f, p, q = (Fraction(given.probability(name)) for name in ("f", "p", "q"))
     given.done()
     try:

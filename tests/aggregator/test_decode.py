@@ -6,8 +6,8 @@ from decimal import Decimal
 import numpy as np
 import pytest
 
-from dither_aggregator.decode import REPORTS_MAX, BadTally, hyperplane_sums, support_counts
-from dither_aggregator.fold import fold
+from dither_aggregator.decode import REPORTS_MAX, hyperplane_sums, support_counts
+from dither_aggregator.fold import BadTally, fold
 from dither_shared.mechanisms import GRR, OUE, PGR, MemoizedTwoLevel, PureMechanism, SubsetSelection
 from dither_shared.mechanisms.pgr import points
 from dither_shared.rng import Rng

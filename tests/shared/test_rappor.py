@@ -10,7 +10,8 @@ import pytest
 from dither_shared.errors import InvalidParameter
 from dither_shared.exact import exp_below
 from dither_shared.mechanisms import RAPPOR, from_parameters
-from dither_shared.mechanisms.parameter_sets import BEARABLE, INDIFFERENT, K_CHOICES, PARAMETER_SETS, choose_rappor
+from dither_shared.mechanisms.choice import INDIFFERENT
+from dither_shared.mechanisms.parameter_sets import BEARABLE, K_CHOICES, PARAMETER_SETS, choose_rappor
 from dither_shared.reports import CohortBits
 from dither_shared.rng import SCALE
 from tests.support.laws import largest_ratio, law_of_class, repeats

@@ -105,7 +105,7 @@ def largest_ratio(laws: Sequence[Law]) -> Fraction:
 
 def supports(mechanism: PureMechanism, report: int, value: int) -> bool:
     """The definition of support: the value named, a point on its hyperplane, a subset with it, its bit set."""
-    design = mechanism.permanent if isinstance(mechanism, Memoized) else mechanism
+    design = mechanism.first_stage
     if isinstance(design, GRR):
         return report == value
     if isinstance(design, PGR):

@@ -3,7 +3,7 @@
 import numpy as np
 import numpy.typing as npt
 
-from dither_shared.mechanisms import GRR, PGR, Memoized, PrivSet, PureMechanism, SubsetSelection
+from dither_shared.mechanisms import GRR, PGR, PrivSet, PureMechanism, SubsetSelection
 
 Counts = npt.NDArray[np.int64]
 
@@ -13,7 +13,7 @@ def draw_tally(mechanism: PureMechanism, counts: Counts, rng: np.random.Generato
 
     Only for mechanisms whose real randomizer has passed its law tests: nothing of it runs here.
     """
-    design = mechanism.permanent if isinstance(mechanism, Memoized) else mechanism
+    design = mechanism.first_stage
     if isinstance(design, GRR):
         inside = rng.binomial(counts, float(mechanism.p))
         elsewhere = rng.multinomial(counts - inside, _all_but_one(design.d)).sum(axis=0)

@@ -6,8 +6,7 @@ from threading import Lock
 import numpy as np
 import numpy.typing as npt
 
-from dither_aggregator.decode import BadTally
-from dither_aggregator.fold import Counts
+from dither_aggregator.fold import BadTally, Counts
 from dither_aggregator.rappor.decoder import Channel, Decoded, decode
 from dither_shared.bloom import bloom_bits
 from dither_shared.errors import InvalidParameter

@@ -43,10 +43,10 @@ from dither_aggregator.rappor.equations import Channel, Ints, Mask, make_equatio
 from dither_aggregator.rappor.inference import Found, infer_split, infer_whole, know_nothing
 from dither_aggregator.rappor.selection import selected_shares
 from dither_shared.errors import InvalidParameter
+from dither_shared.precision import ALPHA
 
 __all__ = ["Channel", "Decoded", "Row", "decode"]
 
-ALPHA = 0.05
 MISFIT = 1e-3
 """A chi-square so improbable is said to be a misfit."""
 FEW = 0.1
@@ -88,10 +88,13 @@ class Decoded:
     seconds: float
     sentences: tuple[str, ...]
 
+    def summary(self) -> dict[str, object]:
+        """Return all but the rows, ready for JSON: every number is finite."""
+        return {name: value for name, value in vars(self).items() if name != "rows"}
+
     def to_document(self) -> dict[str, object]:
-        """Return rows and summary, ready for JSON: every number is finite."""
-        summary = {name: value for name, value in vars(self).items() if name not in ("rows", "sentences")}
-        return {"rows": [{**vars(row)} for row in self.rows], "summary": {**summary, "sentences": list(self.sentences)}}
+        """Return rows and summary, ready for JSON."""
+        return {"rows": [{**vars(row)} for row in self.rows], "summary": self.summary()}
 
 
 def decode(tally: Counts, candidates: Sequence[str], bits: Ints, channel: Channel) -> Decoded:

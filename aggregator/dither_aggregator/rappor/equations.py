@@ -13,15 +13,13 @@ from scipy.sparse.linalg import lsqr
 from dither_aggregator.estimate import Floats
 from dither_aggregator.fold import Counts
 from dither_shared.errors import InvalidParameter
+from dither_shared.mechanisms.parameter_sets import BEARABLE
 
 Ints = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
 
-BEARABLE, WHOLE_MAX = 0.3, 2_000
-"""The most candidates that are fitted at once, as a share of the equations and in all.
-
-With more, halves are more accurate: each further column takes a part of every other one. The cost is cubic.
-"""
+WHOLE_MAX = 2_000
+"""The most candidates that are fitted at once: the cost is cubic."""
 FIRST_FIT_STEPS = 100
 """Of the fit that weights are made of: it need not be exact."""
 TINY = 1e-9
@@ -67,21 +65,25 @@ class Equations:
     """int64[R]: to tell the halves apart; cohorts without reports are not counted."""
     reports: Ints
     """int64[R]: the cohort's reports."""
-    unlisted: float
     common: float
     """What the h bits of a string share of the sampling variance, (1 - 1 / h) / n."""
     channel: Channel
 
     @property
+    def unlisted(self) -> float:
+        """What each row holds of the column of strings that are not listed."""
+        return self.channel.unlisted
+
+    @property
     def few(self) -> bool:
         """Whether the candidates are few enough to be fitted all at once."""
-        return bool(self.patterns.shape[0] < min(BEARABLE * len(self.share), WHOLE_MAX))
+        return bool(self.patterns.shape[0] < min(float(BEARABLE) * len(self.share), WHOLE_MAX))
 
     def of(self, rows: Mask) -> "Equations":
         """Return some of the equations."""
         columns = np.flatnonzero(rows)
         parts = (self.share[rows], self.weight[rows], self.cohort[rows], self.reports[rows])
-        return Equations(csr_array(self.patterns[:, columns]), *parts, self.unlisted, self.common, self.channel)
+        return Equations(csr_array(self.patterns[:, columns]), *parts, self.common, self.channel)
 
 
 def merge(bits: Ints) -> tuple[Ints, Ints]:
@@ -106,7 +108,6 @@ def make_equations(tally: Counts, patterns: Ints, channel: Channel) -> Equations
         weight=weights_of(mean, n, channel).ravel(),
         cohort=np.repeat(np.arange(len(n)), channel.k),
         reports=np.repeat(n.ravel(), channel.k),
-        unlisted=channel.unlisted,
         common=float((1 - 1 / channel.h) / n.sum()),
         channel=channel,
     )

@@ -5,7 +5,7 @@ import json
 from flask import Flask, Response
 from werkzeug.exceptions import HTTPException
 
-from dither_aggregator.decode import BadTally
+from dither_aggregator.fold import BadTally
 from dither_shared.wire import Problem
 
 CONTENT_TYPE = "application/problem+json"

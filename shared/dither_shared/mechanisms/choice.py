@@ -22,8 +22,8 @@ from dither_shared.mechanisms.unary import OUE, SUE
 
 INDIFFERENT = Fraction(103, 100)
 """Within 3 % of the least error the shorter report wins: nobody sees 3 %, everybody pays for the bits."""
-ONE_VALUE = ("grr", "ss", "pgr", "oue", "sue")
-SEVERAL_VALUES = ("privset", "oue", "sue")
+ONE_VALUE = tuple(mechanism.name for mechanism in (GRR, SubsetSelection, PGR, OUE, SUE))
+SEVERAL_VALUES = tuple(mechanism.name for mechanism in (PrivSet, OUE, SUE))
 """The mechanisms for answers of one value, and of several."""
 REPORT_BITS_MAX = 4_096
 """Longer reports are refused: they cost more to send and store than they are worth."""

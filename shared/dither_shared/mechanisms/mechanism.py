@@ -25,6 +25,16 @@ class Mechanism(ABC):
 
     @property
     @abstractmethod
+    def noise_variance(self) -> Fraction:
+        """The variance of an estimated share of zero, times n."""
+
+    @property
+    def first_stage(self) -> "Mechanism":
+        """What sees the answer, and decides what a report says of it: all, or of a memoized one the permanent part."""
+        return self
+
+    @property
+    @abstractmethod
     def shape(self) -> ReportShape:
         """The set of possible reports."""
 

@@ -31,10 +31,10 @@ from functools import cached_property
 from typing import Self
 
 from dither_shared.errors import InvalidParameter
-from dither_shared.exact import exp_below
 from dither_shared.mechanisms.mechanism import Mechanism
-from dither_shared.mechanisms.two_level import OneShot, TwoLevel
-from dither_shared.mechanisms.unary import Unary, UnaryCode, least_private, multi_hot_ratio
+from dither_shared.mechanisms.pure import PureMechanism
+from dither_shared.mechanisms.two_level import OneShot, TwoLevel, inside_for
+from dither_shared.mechanisms.unary import Unary, UnaryCode, least_private, multi_hot_ratio, send_bits
 from dither_shared.reports import ReportShape
 from dither_shared.rng import SCALE, Rng
 
@@ -46,6 +46,11 @@ class Memoized(Mechanism):
     """A mechanism in two stages: `permanent` draws the memo, `repeat` adds fresh noise to it."""
 
     permanent: Mechanism
+
+    @property
+    def first_stage(self) -> Mechanism:
+        """The permanent part."""
+        return self.permanent
 
     @abstractmethod
     def repeat(self, memo: int, rng: Rng) -> int:
@@ -61,7 +66,21 @@ class Memoized(Mechanism):
 
 
 @dataclass(frozen=True)
-class MemoizedTwoLevel(Memoized, TwoLevel):
+class MemoizedPure(Memoized, PureMechanism):
+    """A pure mechanism in two stages, with the name and the values of its permanent part."""
+
+    permanent: PureMechanism
+    name: str = field(init=False)
+    d: int = field(init=False)
+    ticks: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        for name in ("name", "d", "ticks"):
+            object.__setattr__(self, name, getattr(self.permanent, name))
+
+
+@dataclass(frozen=True)
+class MemoizedTwoLevel(MemoizedPure, TwoLevel):
     """A two-level mechanism in two stages.
 
     Use for states that are asked again and again. Do not use where the change is the secret.
@@ -69,11 +88,9 @@ class MemoizedTwoLevel(Memoized, TwoLevel):
 
     permanent: OneShot
     threshold_keep: int
-    name: str = field(init=False)
-    d: int = field(init=False)
-    ticks: int = field(init=False)
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if self.permanent.outputs > OUTPUTS_MAX:
             raise InvalidParameter(
                 f"memoized symbols must be of at most {OUTPUTS_MAX}, got {self.permanent.outputs}: more would be a "
@@ -81,9 +98,6 @@ class MemoizedTwoLevel(Memoized, TwoLevel):
             )
         if not 0 < self.threshold_keep < SCALE:
             raise InvalidParameter(f"threshold_keep must be above 0 and below 2^64, got {self.threshold_keep}")
-        object.__setattr__(self, "name", self.permanent.name)
-        object.__setattr__(self, "d", self.permanent.d)
-        object.__setattr__(self, "ticks", self.permanent.ticks)
 
     @classmethod
     def for_epsilon(cls, permanent: OneShot, epsilon: Decimal) -> Self:
@@ -91,9 +105,8 @@ class MemoizedTwoLevel(Memoized, TwoLevel):
 
         From inside = k i + (1 - k) share, where `inside` is that of the one-shot mechanism; rounded down.
         """
-        e, share = exp_below(epsilon), permanent.share
-        inside = e * share / (e * share + 1 - share)
-        return cls(permanent, int(SCALE * (inside - share) / (permanent.inside - share)))
+        share = permanent.share
+        return cls(permanent, int(SCALE * (inside_for(epsilon, share) - share) / (permanent.inside - share)))
 
     def parameters(self) -> dict[str, int]:
         """Return those of the permanent part, and threshold_keep."""
@@ -142,7 +155,7 @@ class MemoizedTwoLevel(Memoized, TwoLevel):
 
 
 @dataclass(frozen=True)
-class MemoizedUnary(Memoized, UnaryCode):
+class MemoizedUnary(MemoizedPure, UnaryCode):
     """A unary code in two stages.
 
     Use for states that are asked again and again. Do not use where the change is the secret.
@@ -150,24 +163,19 @@ class MemoizedUnary(Memoized, UnaryCode):
 
     permanent: Unary
     threshold_flip: int
-    name: str = field(init=False)
-    d: int = field(init=False)
-    ticks: int = field(init=False)
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if not 0 < self.threshold_flip < SCALE // 2:
             raise InvalidParameter(f"threshold_flip must be above 0 and below 2^63, got {self.threshold_flip}")
-        object.__setattr__(self, "name", self.permanent.name)
-        object.__setattr__(self, "d", self.permanent.d)
-        object.__setattr__(self, "ticks", self.permanent.ticks)
 
     @classmethod
     def for_epsilon(cls, permanent: Unary, epsilon: Decimal) -> Self:
         """Return the least threshold_flip whose first report's epsilon is not above `epsilon`."""
-        p, q = permanent.threshold_p, permanent.threshold_q
 
         def ratio(flip: int) -> tuple[int, int]:
-            return multi_hot_ratio(permanent.d, permanent.ticks, _flipped(p, flip), _flipped(q, flip), SCALE**2)
+            p, q = (sent_as_one(one, flip, SCALE - flip) for one in (permanent.threshold_p, permanent.threshold_q))
+            return multi_hot_ratio(permanent.d, permanent.ticks, p, q, SCALE**2)
 
         return cls(permanent, least_private(SCALE // 2, epsilon, ratio))
 
@@ -178,18 +186,26 @@ class MemoizedUnary(Memoized, UnaryCode):
     @cached_property
     def p(self) -> Fraction:
         """P[a bit of the answer is sent as 1]."""
-        return Fraction(_flipped(self.permanent.threshold_p, self.threshold_flip), SCALE**2)
+        return self._sent_as_one(self.permanent.threshold_p)
 
     @cached_property
     def q(self) -> Fraction:
         """P[another bit is sent as 1]."""
-        return Fraction(_flipped(self.permanent.threshold_q, self.threshold_flip), SCALE**2)
+        return self._sent_as_one(self.permanent.threshold_q)
+
+    def _sent_as_one(self, threshold: int) -> Fraction:
+        flip = self.threshold_flip
+        return Fraction(sent_as_one(threshold, flip, SCALE - flip), SCALE**2)
 
     def repeat(self, memo: int, rng: Rng) -> int:
         """Return the memo with a coin's flip for every bit."""
-        return memo ^ rng.coins(self.threshold_flip, self.d)
+        return send_bits(memo, self.d, self.threshold_flip, SCALE - self.threshold_flip, rng)
 
 
-def _flipped(threshold: int, flip: int) -> int:
-    """Return P[a bit is 1 after the flip], out of 2^128, for one that was 1 with probability threshold / 2^64."""
-    return threshold * (SCALE - flip) + (SCALE - threshold) * flip
+def sent_as_one(threshold: int, threshold_0: int, threshold_1: int) -> int:
+    """Return P[a bit is sent as 1] after both stages, out of 2^128.
+
+    The first makes it 1 with probability threshold / 2^64; the second sends a 1 as 1 with probability
+    threshold_1 / 2^64, a 0 with threshold_0 / 2^64.
+    """
+    return threshold * threshold_1 + (SCALE - threshold) * threshold_0

@@ -6,6 +6,7 @@ from fractions import Fraction
 from types import MappingProxyType
 from typing import Final
 
+from dither_shared.mechanisms.choice import INDIFFERENT
 from dither_shared.mechanisms.rappor import COHORTS_MAX, RAPPOR
 
 
@@ -37,9 +38,11 @@ PARAMETER_SETS: Final = MappingProxyType(
     }
 )
 
-INDIFFERENT = Fraction(103, 100)
 BEARABLE = Fraction(3, 10)
-"""Candidates for each equation, of which there are m k: longer lists are decoded by halves."""
+"""Candidates for each equation, of which there are m k, that are decoded at once.
+
+Of more, halves of the cohorts are more accurate: each further column takes a part of every other one.
+"""
 K_CHOICES = (8, 16, 32, 64, 128, 256)
 
 
@@ -54,10 +57,9 @@ def choose_rappor(epsilon: Decimal, permanent: Decimal, candidates: int) -> RAPP
     found = []
     for h in (1, 2):
         noise = RAPPOR.for_epsilon(K_CHOICES[0], h, COHORTS_MAX, epsilon, permanent)
-        spread = noise.p_star * (1 - noise.p_star) / (h * (noise.q_star - noise.p_star) ** 2)
         for k in bearable:
             left = max(1 - Fraction(candidates, COHORTS_MAX * k), Fraction(1, 10))
-            found.append((spread / ((1 - Fraction(h, k)) * left), k, h))
+            found.append((noise.noise_variance / ((1 - Fraction(h, k)) * left), k, h))
     bound = min(found)[0] * INDIFFERENT
     _, k, h = min((one for one in found if one[0] <= bound), key=lambda one: (one[1], one[0]))
     return RAPPOR.for_epsilon(k, h, COHORTS_MAX, epsilon, permanent)

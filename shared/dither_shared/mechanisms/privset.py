@@ -15,8 +15,9 @@ meet x, and C(D - t - 1, w - 1) of those of another value do not. So it is pure 
     p = i C(D - 1, w - 1) / N_1
     q = i (C(D - 1, w - 1) - C(D - t - 1, w - 1)) / N_1 + (1 - i) C(D - t - 1, w - 1) / N_0
 
-An epsilon is not divided among the values of an answer, as unary codes must: the variance is smaller by a factor that
-grows with t. With t = 1 this is subset selection, with w = 1 it is GRR of one value drawn from the answer.
+An epsilon is not divided among the values of an answer, as unary codes must: the variance is several times smaller,
+but for answers that hold most of the values. With t = 1 this is subset selection, with w = 1 it is GRR of one value
+drawn from the answer.
 Wang, Huang, Nie, Wang, Xu, Yang 2018.
 """
 
@@ -30,6 +31,7 @@ from typing import Self
 
 from dither_shared.errors import InvalidParameter
 from dither_shared.exact import exp_below
+from dither_shared.mechanisms.pure import as_bits
 from dither_shared.mechanisms.two_level import OneShot, threshold_for
 from dither_shared.reports import Subsets, Symbols
 from dither_shared.rng import Rng
@@ -135,8 +137,8 @@ class PrivSet(OneShot):
         return Subsets(self.padded, self.weight)
 
     def class_of(self, values: Sequence[int]) -> int:
-        """Return the values as bits. Of more than `ticks` values the first count, in the metric's order."""
-        return sum(1 << value for value in sorted(set(values))[: self.ticks])
+        """Return the values as bits."""
+        return as_bits(values, self.ticks)
 
     def randomize(self, answer: int, rng: Rng) -> int:
         """Return a subset. One that meets the answer and one that does not are always drawn: the draws tell nothing."""

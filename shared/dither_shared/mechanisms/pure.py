@@ -46,6 +46,11 @@ class PureMechanism(Mechanism):
         """Return the class of the answer that holds these values, each in [0, d): all that `randomize` sees of it."""
 
     @cached_property
+    def noise_variance(self) -> Fraction:
+        """q (1 - q) / (p - q)^2."""
+        return self.q * (1 - self.q) / (self.p - self.q) ** 2
+
+    @cached_property
     def average_variance(self) -> Fraction:
         """The variance of an estimated share, averaged over the values, times n; every answer holds `ticks` values."""
         p, q = self.p, self.q
@@ -54,3 +59,8 @@ class PureMechanism(Mechanism):
         a, b = p.numerator * q.denominator, q.numerator * p.denominator
         spread = self.ticks * a * (unit - a) + (self.d - self.ticks) * b * (unit - b)
         return Fraction(spread, self.d * (a - b) ** 2)
+
+
+def as_bits(values: Sequence[int], ticks: int) -> int:
+    """Return values as the bits of a class. Of more than `ticks` values the first count, in the metric's order."""
+    return sum(1 << value for value in sorted(set(values))[:ticks])

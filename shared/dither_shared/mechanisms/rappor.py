@@ -24,15 +24,14 @@ from fractions import Fraction
 from functools import cached_property
 from typing import Self
 
+from dither_shared.bloom import BITS_MAX, HASHES_MAX, bloom_bits
 from dither_shared.errors import InvalidParameter
 from dither_shared.exact import divided, exp_below
-from dither_shared.mechanisms.memoized import Memoized
-from dither_shared.mechanisms.unary import SUE, least_private, multi_hot_ratio
+from dither_shared.mechanisms.memoized import Memoized, sent_as_one
+from dither_shared.mechanisms.unary import SUE, least_private, multi_hot_ratio, send_bits
 from dither_shared.reports import CohortBits
 from dither_shared.rng import SCALE, Rng
 
-K_MAX = 256
-H_MAX = 16
 COHORTS_MAX = 128
 """A device draws one number below this for all of its metrics: several would be an identifier."""
 
@@ -57,11 +56,11 @@ class RAPPOR(Memoized):
     """q: a bit of the memo that is 1 is sent as 1."""
 
     def __post_init__(self) -> None:
-        for name, size, most in (("k", self.k, K_MAX), ("m", self.m, COHORTS_MAX)):
+        for name, size, most in (("k", self.k, BITS_MAX), ("m", self.m, COHORTS_MAX)):
             if not 1 <= size <= most or size & (size - 1):
                 raise InvalidParameter(f"{name} must be a power of two up to {most}, got {size}")
-        if not 1 <= self.h <= min(H_MAX, self.k):
-            raise InvalidParameter(f"h must be from 1 to {min(H_MAX, self.k)}, got {self.h}")
+        if not 1 <= self.h <= min(HASHES_MAX, self.k):
+            raise InvalidParameter(f"h must be from 1 to {min(HASHES_MAX, self.k)}, got {self.h}")
         if not 0 < self.threshold_prr < SCALE // 2:
             raise InvalidParameter(f"threshold_prr must be above 0 and below 2^63, got {self.threshold_prr}")
         # Without noise in the second stage a memo would be a fingerprint, seen again with every report.
@@ -108,8 +107,7 @@ class RAPPOR(Memoized):
         irr_1 = min(int(irr_of(high)[1] * SCALE), SCALE - 1)
 
         def ratio(irr_0: int) -> tuple[int, int]:
-            q_star = (SCALE - flip) * irr_1 + flip * irr_0
-            p_star = flip * irr_1 + (SCALE - flip) * irr_0
+            q_star, p_star = (sent_as_one(one, irr_0, irr_1) for one in (SCALE - flip, flip))
             return multi_hot_ratio(k, h, q_star, p_star, SCALE**2)
 
         return cls(k, h, m, flip, least_private(irr_1, epsilon, ratio), irr_1)
@@ -130,31 +128,39 @@ class RAPPOR(Memoized):
     @property
     def p_star(self) -> Fraction:
         """P[a bit is sent as 1 | the Bloom bit is 0]."""
-        f_half = Fraction(self.threshold_prr, SCALE)
-        return (f_half * self.threshold_irr_1 + (1 - f_half) * self.threshold_irr_0) / SCALE
+        return Fraction(self._sent_as_one(self.threshold_prr), SCALE**2)
 
     @property
     def q_star(self) -> Fraction:
         """P[a bit is sent as 1 | the Bloom bit is 1]."""
-        f_half = Fraction(self.threshold_prr, SCALE)
-        return ((1 - f_half) * self.threshold_irr_1 + f_half * self.threshold_irr_0) / SCALE
+        return Fraction(self._sent_as_one(SCALE - self.threshold_prr), SCALE**2)
+
+    def _sent_as_one(self, threshold: int) -> int:
+        return sent_as_one(threshold, self.threshold_irr_0, self.threshold_irr_1)
 
     @cached_property
     def exp_epsilon(self) -> Fraction:
         """The largest ratio for two texts with disjoint bits."""
-        unit = SCALE**2
-        p_star, q_star = int(self.p_star * unit), int(self.q_star * unit)
-        return Fraction(*multi_hot_ratio(self.k, self.h, q_star, p_star, unit))
+        q_star, p_star = (self._sent_as_one(one) for one in (SCALE - self.threshold_prr, self.threshold_prr))
+        return Fraction(*multi_hot_ratio(self.k, self.h, q_star, p_star, SCALE**2))
+
+    @property
+    def noise_variance(self) -> Fraction:
+        """p* (1 - p*) / (h (q* - p*)^2): of a text whose h bits it shares with no other."""
+        return self.p_star * (1 - self.p_star) / (self.h * (self.q_star - self.p_star) ** 2)
 
     @cached_property
     def shape(self) -> CohortBits:
         """A report is k bits, of a device of one of m cohorts."""
         return CohortBits(self.k, self.m)
 
+    def class_of(self, text: str, cohort: int) -> int:
+        """Return the Bloom bits of a text in a cohort, which is from 0 to m - 1."""
+        return sum(1 << bit for bit in set(bloom_bits(text, cohort, self.k, self.h)))
+
     def repeat(self, memo: int, rng: Rng) -> int:
-        """Return a coin for every bit of the memo. Both laws are drawn for each, so that time tells nothing."""
-        zeros, ones = rng.coins(self.threshold_irr_0, self.k), rng.coins(self.threshold_irr_1, self.k)
-        return zeros ^ (zeros ^ ones) & memo
+        """Return a coin for every bit of the memo."""
+        return send_bits(memo, self.k, self.threshold_irr_0, self.threshold_irr_1, rng)
 
 
 def _up(probability: Fraction) -> int:

@@ -104,10 +104,15 @@ class OneShot(TwoLevel):
             raise InvalidParameter(f"threshold must be above {least} and below 2^64, got {self.threshold}")
 
 
-def threshold_for(epsilon: Decimal, share: Fraction) -> int:
-    """Return the largest threshold whose epsilon is not above `epsilon`, for sets of this share of all reports.
+def inside_for(epsilon: Decimal, share: Fraction) -> Fraction:
+    """Return the i that `epsilon` allows, for sets of this share of all reports.
 
-    From e^eps = i (1 - share) / ((1 - i) share), rounded down: a smaller threshold is a smaller epsilon.
+    From e^eps = i (1 - share) / ((1 - i) share).
     """
     e = exp_below(epsilon)
-    return int(SCALE * e * share / (e * share + 1 - share))
+    return e * share / (e * share + 1 - share)
+
+
+def threshold_for(epsilon: Decimal, share: Fraction) -> int:
+    """Return i out of 2^64, rounded down: a smaller threshold is a smaller epsilon."""
+    return int(SCALE * inside_for(epsilon, share))

@@ -24,7 +24,7 @@ from typing import Self
 
 from dither_shared.errors import InvalidParameter
 from dither_shared.exact import exp_below
-from dither_shared.mechanisms.pure import PureMechanism
+from dither_shared.mechanisms.pure import PureMechanism, as_bits
 from dither_shared.reports import Bits
 from dither_shared.rng import SCALE, Rng
 
@@ -47,8 +47,8 @@ class UnaryCode(PureMechanism):
         return Bits(self.d)
 
     def class_of(self, values: Sequence[int]) -> int:
-        """Return the values as bits. Of more than `ticks` values the first count, in the metric's order."""
-        return sum(1 << value for value in sorted(set(values))[: self.ticks])
+        """Return the values as bits."""
+        return as_bits(values, self.ticks)
 
 
 @dataclass(frozen=True)
@@ -91,11 +91,8 @@ class Unary(UnaryCode):
         return Fraction(self.threshold_q, SCALE)
 
     def randomize(self, answer: int, rng: Rng) -> int:
-        """Return a coin for every bit. Both laws are drawn for each, so that time tells nothing."""
-        if self.threshold_p + self.threshold_q == SCALE:
-            return answer ^ rng.coins(self.threshold_q, self.d)
-        noise, kept = rng.coins(self.threshold_q, self.d), rng.coins(self.threshold_p, self.d)
-        return noise ^ (noise ^ kept) & answer
+        """Return a coin for every bit."""
+        return send_bits(answer, self.d, self.threshold_q, self.threshold_p, rng)
 
 
 @dataclass(frozen=True)
@@ -131,6 +128,18 @@ class SUE(Unary):
             SCALE // 2, epsilon, lambda threshold: multi_hot_ratio(d, ticks, SCALE - threshold, threshold, SCALE)
         )
         return cls(d, ticks, SCALE - threshold, threshold)
+
+
+def send_bits(bits: int, size: int, threshold_0: int, threshold_1: int, rng: Rng) -> int:
+    """Return `size` coins: 1 with probability threshold_1 / 2^64 where the bit is 1, threshold_0 / 2^64 where it is 0.
+
+    Both laws are drawn for each, so that time tells nothing; where they are each other's mirror, one is enough.
+    """
+    zeros = rng.coins(threshold_0, size)
+    if threshold_0 + threshold_1 == SCALE:
+        return bits ^ zeros
+    ones = rng.coins(threshold_1, size)
+    return zeros ^ (zeros ^ ones) & bits
 
 
 def multi_hot_ratio(d: int, ticks: int, p: int, q: int, unit: int) -> tuple[int, int]:
