@@ -28,6 +28,8 @@ from dither_shared.tables import Table, read_metric_name
 
 FLAG_VALUES = ("no", "yes")
 OTHER = "other"
+NONE = "none"
+"""What a device says that has nothing to say, where whether it has is hidden. Always the last value."""
 
 VALUES_MAX = 65_535
 CANDIDATES_MAX = 100_000
@@ -37,8 +39,8 @@ METRICS_MAX = 1_000
 LIFETIME: Final = timedelta(days=366)
 """The longest way from today to `expires`: one year, leap years included."""
 
-RESERVED_NAMES = frozenset({"close", "flush", "forget", "preview", "set_consent", "status"})
-"""The methods of the telemetry object, whose attributes are the metrics."""
+RESERVED_NAMES = frozenset({"close", "flush", "forget", "preview", "recorded", "set_consent", "status", "travel"})
+"""The methods of the telemetry object, and of the one for tests: metrics are its other attributes."""
 
 
 @dataclass(frozen=True)
@@ -50,7 +52,10 @@ class Metric:
     kind: str
     question: str
     values: tuple[str, ...]
-    """What an answer can hold, in order: value v is `values[v]`. All but a flag's end with "other"; a text has none."""
+    """What an answer can hold, in order: value v is `values[v]`. A text has none.
+
+    After those that are listed come "other", but for a flag, and "none", where presence is hidden.
+    """
     candidates: tuple[str, ...]
     """Of a text: what to look for by default. No part of the plan: any list can be looked for at any time."""
     candidates_expected: int
@@ -90,6 +95,16 @@ class Metric:
     def reservation(self) -> int:
         """What the metric may charge one device, ever, in micro-epsilon."""
         return self.charges * self.charge
+
+    @property
+    def hidden(self) -> bool:
+        """Whether it is hidden if a device has anything to say: then it says "none" where it has not."""
+        return self.presence == "hidden"
+
+    @property
+    def nothing(self) -> tuple[int, ...] | str:
+        """What a device that has nothing to say has `read`, where presence is hidden."""
+        return NONE if self.kind == "text" else (self._indices[NONE],)
 
     @cached_property
     def _indices(self) -> dict[str, int]:
@@ -221,9 +236,15 @@ def _read_metric(name: str, table: Table, folder: Path | None) -> Metric:
     read_metric_name(table, name, RESERVED_NAMES)
     kind = table.one_of("kind", ("flag", "choice", "choices", "text"))
     values: tuple[str, ...] = ()
-    if kind != "text":
-        values = FLAG_VALUES if kind == "flag" else (*_read_list(table, "values", folder), OTHER)
-    listed = kind == "text" and (table.has("candidates") or table.has("candidates_file"))
+    presence = table.one_of("presence", ("public", "hidden"))
+    unlisted = (NONE,) if presence == "hidden" else ()
+    candidates: tuple[str, ...] = ()
+    if kind == "flag":
+        values = (*FLAG_VALUES, *unlisted)
+    elif kind != "text":
+        values = (*_read_list(table, "values", folder, OTHER, *unlisted), OTHER, *unlisted)
+    elif table.has("candidates") or table.has("candidates_file"):
+        candidates = (*_read_list(table, "candidates", folder, *unlisted), *unlisted)
     epsilon = table.epsilon("epsilon")
     memoize = table.boolean("memoize", default=False)
     expected, mechanism = (
@@ -237,12 +258,12 @@ def _read_metric(name: str, table: Table, folder: Path | None) -> Metric:
         rev=table.integer("rev", 1, 1_000_000),
         question=table.text("question", 300),
         values=values,
-        candidates=_read_list(table, "candidates", folder) if listed else (),
+        candidates=candidates,
         candidates_expected=expected,
         mechanism=mechanism,
         epsilon=epsilon,
         charges=table.integer("answers" if memoize else "reports", 1, 10_000),
-        presence=table.one_of("presence", ("public",)),
+        presence=presence,
         period_days=table.days("period"),
         schedule=table.one_of("schedule", ("spread", "early"), default="early" if memoize else "spread"),
         owners=table.texts("owners", 20, 200),
@@ -329,8 +350,11 @@ _MEMOIZED_ONLY = dict.fromkeys(
 )
 
 
-def _read_list(table: Table, key: str, folder: Path | None) -> tuple[str, ...]:
-    """Return the listed values, from `key` or from the lines of the file that `key`_file names."""
+def _read_list(table: Table, key: str, folder: Path | None, *unlisted: str) -> tuple[str, ...]:
+    """Return the listed values, from `key` or from the lines of the file that `key`_file names.
+
+    Those that are `unlisted` come to the list by themselves.
+    """
     file_key = f"{key}_file"
     if table.has(key) == table.has(file_key):
         raise table.error(key, f"or {file_key} is needed, and not both")
@@ -339,6 +363,13 @@ def _read_list(table: Table, key: str, folder: Path | None) -> tuple[str, ...]:
         listed = table.texts(key, most, VALUE_CHARACTERS_MAX)
     else:
         listed = table.lines_of_file(file_key, folder, most, VALUE_CHARACTERS_MAX)
-    if key == "values" and OTHER in listed:
-        raise table.error(key, 'must leave out "other": it is always there and takes everything else')
+    for value in unlisted:
+        if value in listed:
+            raise table.error(key, f'must leave out "{value}": {_UNLISTED[value]}')
     return listed
+
+
+_UNLISTED = {
+    OTHER: "it is always there and takes everything else",
+    NONE: "presence is hidden, so it is there and said by devices that have nothing to say",
+}

@@ -28,7 +28,8 @@ _MISSING = {
     "epsilon_permanent": "the privacy loss of one memoized answer, however often it is repeated: above epsilon",
     "answers": "how many different answers one device may give in its life: times epsilon_permanent, this is its whole "
     "privacy loss; after the last one it repeats that one",
-    "presence": '"public" when being asked at all tells nothing about a person',
+    "presence": '"public" when it tells nothing about a person that a device answers, "hidden" to let devices with '
+    'nothing to say answer "none"',
     "period": 'the time in which a device answers at most once, in whole days: "1d", "7d"',
     "owners": "who answers for the question: a list of addresses",
     "sensitivity": '"low", "medium" or "high": how much the true answer would tell about a person',

@@ -49,7 +49,7 @@ def refused(text: str) -> str:
         ("reports = 3", "reports = true", "metric.color: reports must be an integer"),
         ("rev = 1", "rev = 1.0", "metric.color: rev must be an integer"),
         ('period = "1d"', 'period = "24h"', 'metric.color: period must be whole days from "1d" to "366d", got "24h"'),
-        ('presence = "public"', 'presence = "private"', 'presence must be "public", got "private"'),
+        ('presence = "public"', 'presence = "private"', 'presence must be "public" or "hidden", got "private"'),
         ('presence = "public"', "", 'metric.color: presence is missing: "public" when'),
         ('sensitivity = "low"', 'sensitivity = "none"', 'must be "low" or "medium" or "high", got "none"'),
         ('schedule = "early"', 'schedule = "late"', 'schedule must be "spread" or "early"'),
