@@ -6,9 +6,11 @@ explains what a device keeps, sends and never says.
 
 import logging
 
-from dither.telemetry import Choice, Choices, Flag, Status, Telemetry, Text, start
+from dither.handles import Choice, Choices, Flag, Text
+from dither.starting import start
+from dither.telemetry import Preview, Status, Telemetry
 from dither.uploader import FlushResult
-from dither_shared.errors import ConfigurationError, DitherError, InvalidParameter, RegistryError
+from dither_shared.errors import ConfigurationError, DitherError, InvalidAnswer, InvalidParameter, RegistryError
 from dither_shared.registry import Registry
 
 __all__ = [
@@ -18,7 +20,9 @@ __all__ = [
     "DitherError",
     "Flag",
     "FlushResult",
+    "InvalidAnswer",
     "InvalidParameter",
+    "Preview",
     "Registry",
     "RegistryError",
     "Status",

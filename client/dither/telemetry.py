@@ -1,25 +1,29 @@
-"""What a host app holds: `start()`, the telemetry object, and a handle for each metric."""
+"""The telemetry object that a host app holds. It lets nothing that goes wrong here reach the app."""
 
 import logging
-import os
 import secrets
-import sqlite3
-import sys
+import time
 from collections import Counter
-from collections.abc import Collection
-from dataclasses import dataclass
-from os import PathLike
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
-from dither.device import Device, DeviceUnusable
-from dither.transport import HttpTransport
+from dither.device import FILE_NAME, Device
+from dither.handles import HANDLES
+from dither.transport import Transport
 from dither.uploader import FlushResult, Uploader
+from dither_shared.errors import InvalidAnswer
 from dither_shared.exact import from_micro
 from dither_shared.registry import Metric, Registry
 from dither_shared.rng import Rng
 
-IN_MEMORY = ":memory:"
+NOT_ASKED = "the person was not asked yet: set_consent(True) when they agree"
+REFUSED = "the person refused"
+CLOSED = "closed"
+
+T = TypeVar("T")
 
 _log = logging.getLogger("dither")
 
@@ -35,82 +39,55 @@ class Status:
     spent: dict[str, float]
     """Epsilon charged so far, by metric."""
     counts: dict[str, int]
-    """Reports accepted, and answers and reports not sent, by reason."""
+    """Reports accepted; answers and reports not sent, by reason; "unlisted" answers, which were sent as "other"."""
+    asks: dict[str, list[str]] = field(default_factory=dict)
+    """What goes beyond what the person agreed to, by metric, and by "" for all: silent until `set_consent(True)`."""
+    refused: list[str] = field(default_factory=list)
+    """Metrics that the person refuses."""
 
 
-class Handle:
-    """One metric of the telemetry object."""
+@dataclass(frozen=True)
+class Preview:
+    """The upload that is sent next."""
 
-    def __init__(self, telemetry: "Telemetry", metric: Metric) -> None:
-        self._telemetry = telemetry
-        self.metric = metric
-
-
-class Flag(Handle):
-    """A yes-or-no question.
-
-    Use for a setting that is on or off. Do not use for events: a device answers once in a period.
-
-        telemetry.dark_mode.record(True)
-    """
-
-    def record(self, answer: bool) -> None:
-        """Randomize the answer's truth and keep the report to send. Returns quickly and never raises."""
-        self._telemetry._record(self.metric, answer)
+    body: bytes
+    """Its bytes, but for the id if it is not built yet; b"" if nothing is due."""
+    cost: dict[str, float]
+    """The epsilon that it costs, by metric."""
 
 
-class Choice(Handle):
-    """One of the listed values; whatever is not listed is "other".
+@dataclass(frozen=True)
+class Settings:
+    """What `start()` was given, after the environment had its say."""
 
-    Use for a question with known answers. Do not use for free text: everything would be "other".
-
-        telemetry.browser.record("Firefox 158")
-    """
-
-    def record(self, answer: str) -> None:
-        """Randomize the answer and keep the report to send. Returns quickly and never raises."""
-        self._telemetry._record(self.metric, answer)
-
-
-class Choices(Handle):
-    """Several of the listed values; whatever is not listed is "other".
-
-    Use for a question with several answers at once. Do not use for more ticks than `ticks_max`: of those the first
-    listed count.
-
-        telemetry.languages.record(["Python", "Rust"])
-    """
-
-    def record(self, answer: Collection[str]) -> None:
-        """Randomize the list, tuple or set of answers, and keep the report to send. Never raises."""
-        self._telemetry._record(self.metric, answer)
-
-
-class Text(Handle):
-    """A word that nobody can list beforehand, up to 200 characters.
-
-    Use for short texts that many devices share. Do not use for names or sentences: what is rare is not found.
-
-        telemetry.homepage.record("example.org")
-    """
-
-    def record(self, answer: str) -> None:
-        """Randomize the text's Bloom bits and keep the report to send. Returns quickly and never raises."""
-        self._telemetry._record(self.metric, answer)
-
-
-_HANDLES: dict[str, type[Handle]] = {"flag": Flag, "choice": Choice, "choices": Choices, "text": Text}
+    registry: Registry
+    transport: Transport
+    folder: Path | None
+    """Where the device's file is, or None for a device in memory."""
+    consent: bool | None
+    silent: str = ""
+    """Why nothing may be recorded, kept or sent, whatever the person chose."""
+    strict: bool = False
+    clock: Callable[[], float] = time.time
 
 
 class Telemetry:
-    """An app's telemetry: an attribute for each metric of the registry. Made by `start()`."""
+    """An app's telemetry: an attribute for each metric of the registry. Made by `start()`.
 
-    def __init__(self, registry: Registry, device: Device | None, uploader: Uploader | None, silent: str = "") -> None:
-        self._device = device
-        self._uploader = uploader
-        self._silent = silent
+    Nothing but asking for a metric that there is not raises, unless it is strict.
+    """
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._device: Device | None = None
+        self._uploader: Uploader | None = None
+        self._silent = settings.silent
+        self._closed = False
         self._failures: Counter[str] = Counter()
-        self._handles = {name: _HANDLES[metric.kind](self, metric) for name, metric in registry.metrics.items()}
+        metrics = settings.registry.metrics
+        self._handles = {name: HANDLES[metric.kind](metric, self._record) for name, metric in metrics.items()}
+        if not self._silent:
+            self._silent = self._guarded(self._begin, self._failed_to_begin)
 
     def __getattr__(self, name: str) -> Any:
         """Return the handle of a metric: a Flag, a Choice, Choices or a Text, as its kind says."""
@@ -122,90 +99,184 @@ class Telemetry:
     def __dir__(self) -> list[str]:
         return [*super().__dir__(), *self._handles]
 
+    # Beginning and ending.
+
+    def _begin(self) -> str:
+        """Open the device if the person's choice allows it, and return ""; else return why not.
+
+        What they chose here goes before what the app says. Until one of both is there, nothing is made or kept.
+        """
+        settings = self._settings
+        device = self._open() if self._file_exists() else None
+        choice = device.choice() if device else None
+        if choice is None:
+            choice = settings.consent
+        if not choice:
+            if device:
+                device.close()
+            return NOT_ASKED if choice is None else REFUSED
+        device = device or self._open()
+        device.agree_once()
+        self._speak(device)
+        return ""
+
+    def _failed_to_begin(self, error: Exception) -> str:
+        _log.warning("telemetry is off: %s", error)
+        return str(error)
+
+    def _open(self) -> Device:
+        return Device(self._settings.registry, self._settings.folder, Rng(secrets.randbits), self._settings.clock)
+
+    def _file_exists(self) -> bool:
+        folder = self._settings.folder
+        return folder is not None and (folder / FILE_NAME).exists()
+
+    def _speak(self, device: Device) -> None:
+        self._device = device
+        self._uploader = Uploader(device, self._settings.transport, self._settings.clock)
+        self._uploader.begin()
+
+    def close(self) -> None:
+        """Stop, without waiting for the network. What waits in the device's file is sent by the next start."""
+        self._closed = True
+        self._guarded(self._end, lambda error: None)
+        self._silent = self._silent or CLOSED
+
+    def _end(self) -> None:
+        uploader, self._uploader, self._device = self._uploader, None, None
+        if uploader is not None:
+            uploader.close()
+
+    @contextmanager
+    def _any_device(self) -> Iterator[Device]:
+        """Yield the device, or one that is closed again if telemetry is silent."""
+        if self._device is not None:
+            yield self._device
+            return
+        device = self._open()
+        try:
+            yield device
+        finally:
+            device.close()
+
+    def _guarded(self, action: Callable[[], T], failed: Callable[[Exception], T]) -> T:
+        """Return what `action` returns, or what `failed` makes of its error: the app must not notice."""
+        try:
+            return action()
+        except Exception as error:
+            if self._settings.strict:
+                raise
+            return failed(error)
+
+    # Recording and sending.
+
     def _record(self, metric: Metric, answer: object) -> None:
-        if self._device is None or self._uploader is None:
+        if self._settings.strict and not metric.takes(answer):
+            raise InvalidAnswer(f"what came is no answer that {metric.name} asks for: it would be sent as \"other\"")
+        device, uploader = self._device, self._uploader
+        if device is None or uploader is None:
             return
         try:
-            if self._device.record(metric, answer) is None:
-                self._uploader.wake()
+            if not metric.takes(answer):
+                self._failures["unlisted"] += 1
+            silence = device.record(metric, answer)
+            _log.debug("%s: %s", metric.name, silence or "recorded")
+            if not silence or uploader.paused:
+                uploader.wake()
         except Exception as error:
             # The exception's text is not logged: it may come from the answer itself.
             self._failures["failed"] += 1
             _log.debug("an answer to %s was not recorded: %s", metric.name, type(error).__name__)
+            if self._settings.strict:
+                raise
 
     def flush(self, timeout: float = 10.0) -> FlushResult:
         """Send what waits now instead of at its random moment; wait for at most `timeout` seconds.
 
-        For tests, trials and short-lived programs. An app need not call it: what waits is sent by the next start.
+        For tests, trials and short-lived programs. An app need not call it: what waits is sent by the next start. In
+        asyncio call it as `await asyncio.to_thread(telemetry.flush, 5)`.
         """
-        if self._uploader is None:
+        uploader = self._uploader
+        if uploader is None:
             return FlushResult(0, 0, self._silent)
-        try:
-            return self._uploader.flush(timeout)
-        except Exception as error:
+
+        def failed(error: Exception) -> FlushResult:
             _log.warning("telemetry could not be flushed: %s", type(error).__name__)
             return FlushResult(0, 0, f"failed ({type(error).__name__})")
 
+        return self._guarded(lambda: uploader.flush(timeout), failed)
+
+    # Looking.
+
     def status(self) -> Status:
         """Return what this device has done, and why it is silent if it is."""
-        if self._device is None:
+        device = self._device
+        if device is None:
             return Status(self._silent, 0, {}, dict(self._failures))
-        try:
-            spent = {metric: from_micro(micro) for metric, micro in self._device.spent().items()}
-            counts = Counter(self._device.counters()) + self._failures
-            return Status(self._silent, self._device.waiting(), spent, dict(counts))
-        except Exception as error:
+
+        def look() -> Status:
+            spent = {metric: from_micro(micro) for metric, micro in device.spent().items()}
+            counts = dict(Counter(device.counters()) + self._failures)
+            return Status(self._silent, device.waiting(), spent, counts, device.asks(), device.refused())
+
+        def failed(error: Exception) -> Status:
             return Status(f"the device file cannot be read ({type(error).__name__})", 0, {}, dict(self._failures))
 
-    def close(self) -> None:
-        """Stop, without waiting for the network. What waits in the device's file is sent by the next start."""
-        if self._uploader is not None:
-            self._uploader.close()
-        self._uploader = self._device = None
-        self._silent = self._silent or "closed"
+        return self._guarded(look, failed)
 
+    def preview(self) -> Preview:
+        """Return the upload that is sent next and what it costs, without building or charging it."""
+        device = self._device
+        if device is None:
+            return Preview(b"", {})
 
-def start(
-    registry: Registry | str | PathLike[str],
-    *,
-    endpoint: str,
-    key: str,
-    data_dir: str | PathLike[str] | None = None,
-    consent: bool | None = None,
-) -> Telemetry:
-    """Return the app's telemetry. Starts no thread and opens no connection until there is something to send.
+        def look() -> Preview:
+            preview = device.preview()
+            return Preview(preview.body, {metric: from_micro(micro) for metric, micro in preview.cost.items()})
 
-    `registry` is the path of `metrics.toml`, or a Registry. `endpoint` is the aggregator's https address (http only on
-    loopback) and `key` the one it takes reports with. `data_dir` is the folder of the device's file, by default one for
-    the app in the user's data folder; ":memory:" keeps nothing beyond this process and has no quiet days. Unless
-    `consent` is True nothing is recorded, kept or sent.
+        return self._guarded(look, lambda error: Preview(b"", {}))
 
-    Raises RegistryError for a registry that cannot be used and ConfigurationError for an endpoint that cannot. After
-    that nothing raises into the app: `status()` says why it is silent.
-    """
-    if not isinstance(registry, Registry):
-        registry = Registry.load(registry)
-    transport = HttpTransport(endpoint, key)
-    if consent is not True:
-        return Telemetry(registry, None, None, "no consent")
-    try:
-        folder = None if data_dir == IN_MEMORY else Path(data_dir) if data_dir else default_data_dir(registry.app)
-        device = Device(registry, folder, Rng(secrets.randbits))
-        uploader = Uploader(device, transport)
-        if device.waiting():
-            uploader.wake()
-    except (DeviceUnusable, sqlite3.Error, RuntimeError) as error:  # RuntimeError: there is no home directory
-        _log.warning("telemetry is off: %s", error)
-        return Telemetry(registry, None, None, str(error))
-    return Telemetry(registry, device, uploader)
+    # The person's choices.
 
+    def set_consent(self, given: bool, metric: str | None = None) -> None:
+        """Keep what the person chose: for the whole app, or with `metric` for one metric.
 
-def default_data_dir(app: str) -> Path:
-    """Return the folder of an app's device file, where this system keeps a user's application data."""
-    if sys.platform == "win32":
-        base = Path(os.environ.get("LOCALAPPDATA") or Path.home() / "AppData" / "Local")
-    elif sys.platform == "darwin":
-        base = Path.home() / "Library" / "Application Support"
-    else:
-        base = Path(os.environ.get("XDG_DATA_HOME") or Path.home() / ".local" / "share")
-    return base / "dither" / app
+        Agreeing is to the terms of this registry, and counts until a later one asks for more (`status().asks`).
+        Refusing drops what waits; what was charged stays charged. It goes before what `start()` was given.
+        """
+        if metric is not None:
+            self.__getattr__(metric)
+        self._guarded(lambda: self._choose(given, metric), self._not_kept)
+
+    def _choose(self, given: bool, metric: str | None) -> None:
+        with self._any_device() as device:
+            if metric is not None:
+                device.refuse_metric(metric, refused=not given)
+            elif given:
+                device.agree(chosen=True)
+            else:
+                device.refuse()
+        if metric is not None or self._settings.silent or self._closed:
+            return
+        if not given:
+            self._end()
+            self._silent = REFUSED
+        elif self._uploader is None:
+            self._speak(self._open())
+            self._silent = ""
+        else:
+            self._uploader.begin()
+
+    def forget(self) -> None:
+        """Erase what this device knows of the person's answers, keep what was spent, and be silent for 30 days."""
+
+        def erase() -> None:
+            if self._device is not None or self._file_exists():
+                with self._any_device() as device:
+                    device.forget()
+
+        self._guarded(erase, self._not_kept)
+
+    def _not_kept(self, error: Exception) -> None:
+        self._failures["failed"] += 1
+        _log.warning("the device file cannot be used: %s", type(error).__name__)

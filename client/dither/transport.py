@@ -2,7 +2,10 @@
 
 import ipaddress
 import json
+import logging
+import os
 import re
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
@@ -17,9 +20,14 @@ if TYPE_CHECKING:
 
 CONNECT_TIMEOUT_S = 10
 READ_TIMEOUT_S = 30
-ANSWER_BYTES_MAX = 64 * 1024
+ANSWER_TIMEOUT_S = 60.0
+"""For an answer that comes drop by drop."""
+ANSWER_BYTES_MAX = 16 * 1024
 
-_DROP = frozenset({400, 409, 410, 411, 413, 414, 415, 422, 431})
+_log = logging.getLogger("dither")
+
+_DROP = frozenset({400, 409, 410, 411, 414, 415, 422, 431})
+_TOO_LARGE = 413
 _STOP = frozenset({401, 403})
 _RETRY_AFTER_STEPS_S = (60.0, 600.0, 3_600.0, 21_600.0, 86_400.0)
 
@@ -35,6 +43,8 @@ class Outcome(Enum):
     """The key is wrong: keep it, and send nothing until the configuration changes."""
     KEPT = "kept"
     """Anything else: send the same bytes again later."""
+    TOO_LARGE = "too-large"
+    """Refused for its size: send halves under new ids, if nothing of it can have been stored."""
 
 
 @dataclass(frozen=True)
@@ -49,6 +59,8 @@ class Answer:
     duplicate: bool = False
     """Whether an accepted upload had been counted before."""
     retry_after_s: float = 0.0
+    connected: bool = True
+    """False if there was no connection for certain, so that nothing can have arrived."""
 
 
 def check_endpoint(endpoint: str) -> str:
@@ -106,24 +118,25 @@ class HttpTransport:
         self._url = check_endpoint(endpoint)
         self._key = check_key(key)
         self._connection: _Connection | None = None
+        self._process = os.getpid()
 
     def post(self, upload_id: str, body: bytes) -> Answer:
         """Send one upload and say what to do with it. Never raises for what the network or the server does."""
         try:
-            if self._connection is None:
-                self._connection = _Connection(self._url, self._key)
+            if self._connection is None or self._process != os.getpid():
+                # One that came with a fork belongs to the other process: both would talk over one another.
+                self._connection, self._process = _Connection(self._url, self._key), os.getpid()
             with self._connection.post(body) as response:
-                content = response.raw.read(ANSWER_BYTES_MAX, decode_content=True)
-                return read_answer(response.status_code, response.headers, content, upload_id)
+                return read_answer(response.status_code, response.headers, _content(response), upload_id)
         except Exception as error:
             # Not only what requests documents: a captive portal's headers raise whatever they like within it.
-            return Answer(Outcome.KEPT, f"no answer ({type(error).__name__})")
+            return Answer(Outcome.KEPT, f"no answer ({type(error).__name__})", connected=not _unconnected(error))
 
     def idle(self) -> None:
         """Close the connection: it may be a day until there is something to send again."""
-        if self._connection is not None:
+        if self._connection is not None and self._process == os.getpid():
             self._connection.close()
-            self._connection = None
+        self._connection = None
 
 
 class _Connection:
@@ -157,6 +170,39 @@ class _Connection:
         self._session.close()
 
 
+class DryRun:
+    """A transport that shows what would be sent, and takes it as sent."""
+
+    def post(self, upload_id: str, body: bytes) -> Answer:
+        """Log the upload's bytes, which tell as little here as to an aggregator."""
+        _log.info("would send %s", body.decode("ascii").rstrip())
+        return Answer(Outcome.ACCEPTED, "not sent: a dry run")
+
+    def idle(self) -> None:
+        """Do nothing."""
+
+
+def _content(response: "requests.Response") -> bytes:
+    """Return the first bytes of an answer, which may be all that a hostile one gives in the time that it has."""
+    content = bytearray()
+    deadline = time.monotonic() + ANSWER_TIMEOUT_S
+    for piece in response.iter_content(1):
+        content += piece
+        if len(content) >= ANSWER_BYTES_MAX or time.monotonic() > deadline:
+            break
+    return bytes(content)
+
+
+def _unconnected(error: Exception) -> bool:
+    """Tell whether an error says for certain that there was no connection to the aggregator or its proxy."""
+    from requests.exceptions import ConnectTimeout
+    from urllib3.exceptions import NewConnectionError
+
+    # Requests wraps urllib3's MaxRetryError, which has the reason.
+    reason = getattr(error.args[0], "reason", None) if error.args else None
+    return isinstance(error, ConnectTimeout) or isinstance(reason, NewConnectionError)
+
+
 def read_answer(status: int, headers: Mapping[str, str], content: bytes, upload_id: str) -> Answer:
     """Decide what an answer means for the upload `upload_id`.
 
@@ -176,6 +222,8 @@ def read_answer(status: int, headers: Mapping[str, str], content: bytes, upload_
         detail = f"{status} {kind.removeprefix(PROBLEM_PREFIX)}"
         if status in _DROP:
             return Answer(Outcome.DROPPED, detail)
+        if status == _TOO_LARGE:
+            return Answer(Outcome.TOO_LARGE, detail)
         if status in _STOP:
             return Answer(Outcome.STOPPED, detail)
         return Answer(Outcome.KEPT, detail, retry_after_s=_retry_after_s(headers))

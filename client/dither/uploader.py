@@ -1,22 +1,28 @@
 """The uploader: a daemon thread that starts when there is something to send and ends when there is not."""
 
 import logging
+import os
 import random
 import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from weakref import WeakSet
 
-from dither.device import Device
-from dither.transport import Outcome, Transport
+from dither.device import BuiltUpload, Device
+from dither.transport import Answer, Outcome, Transport
 
 SEND_WITHIN_S = 3_600.0
 """A report leaves at a random moment of the hour after it was recorded."""
 BACKOFF_S = 60.0
 BACKOFF_MAX_S = 6 * 3_600.0
-FLUSH_BACKOFF_S = 0.25
-FLUSH_BACKOFF_MAX_S = 5.0
+PAUSE_S = 0.25
+PAUSE_MAX_S = 5.0
 FLUSH_MAX_S = 3_600.0
+LOOK_AGAIN_S = 3_600.0
+"""The longest that the thread sleeps without a look at the clock, which may be set."""
+FORK_WAIT_S = 0.05
+"""The longest that a fork of the host app waits for the thread to end."""
 
 _log = logging.getLogger("dither")
 _jitter = random.SystemRandom()
@@ -48,23 +54,36 @@ class Sender:
 
     def attempt(self) -> Outcome | None:
         """Send one upload, act on the answer and return what it was; None when there is nothing to send."""
-        upload = self._device.next_upload() if self._device.waiting() else None
+        upload = self._device.next_upload() if self._device.due() else None
         if upload is None:
             return None
         answer = self._transport.post(upload.id, upload.body)
+        _log.debug("an upload of %d reports: %s", upload.reports, answer.detail)
         self.detail = "" if answer.outcome is Outcome.ACCEPTED else answer.detail
+        self._act(upload, answer)
+        return answer.outcome
+
+    def _act(self, upload: BuiltUpload, answer: Answer) -> None:
         if answer.outcome is Outcome.KEPT:
+            if not answer.connected:
+                self._device.not_sent(upload)
             backoff_s = min(BACKOFF_MAX_S, BACKOFF_S * 2.0 ** min(upload.attempts, 20))
             self._device.plan(self._clock() + answer.retry_after_s + _jitter.uniform(0, backoff_s))
+        elif answer.outcome is Outcome.TOO_LARGE:
+            if not self._device.split(upload.id):
+                self._device.settle(upload.id, Outcome.DROPPED.value)
         elif answer.outcome is not Outcome.STOPPED:
             settled = self._device.settle(upload.id, answer.outcome.value)
             if settled and answer.outcome is Outcome.ACCEPTED:
                 self.sent += upload.reports - answer.rejected
-        return answer.outcome
 
 
 class Uploader:
-    """The thread around a sender: at a planned moment, or at once in a flush."""
+    """The thread around a sender: at a planned moment, or at once in a flush.
+
+    It ends when nothing waits. A fork of the host app ends it too if it only waits, so that the app forks with no
+    thread of ours; the next call starts it again, in either process.
+    """
 
     def __init__(self, device: Device, transport: Transport, clock: Callable[[], float] = time.time) -> None:
         self._device = device
@@ -74,15 +93,26 @@ class Uploader:
         self._changed = threading.Condition()
         self._thread: threading.Thread | None = None
         self._flushes: list[float] = []  # until when each goes on, by time.monotonic
-        self._flush_failures = 0
+        self._pauses = 0
+        self._idle = True  # the thread has found nothing to send
         self._closed = False
         self._stopped = False  # by a wrong key: nothing is sent until the next start
+        self._forking = False
+        self.paused = False
+        """Whether a fork has ended the thread, so that the next call should wake it."""
+        _uploaders.add(self)
+
+    def begin(self) -> None:
+        """Open what today opens, and wake the thread if there is anything to wait for."""
+        if self._device.next_moment(_jitter.uniform(0, SEND_WITHIN_S)) is not None:
+            self.wake()
 
     def wake(self) -> None:
-        """Plan an attempt, if none is planned, and start the thread that makes it."""
+        """Let the thread plan an attempt and make it."""
         with self._changed:
-            self._planned()
-            self._start()
+            self.paused = False
+            if self._thread is None or self._idle:
+                self._start()
 
     def flush(self, timeout_s: float) -> FlushResult:
         """Send what waits now; return when all of it is answered for, sending has stopped, or time is up."""
@@ -91,11 +121,12 @@ class Uploader:
         with self._changed:
             sent_before = self._sender.sent
             self._flushes.append(until)
-            self._flush_failures = 0
+            self._pauses = 0
             if not self._stopped:
                 self._sender.detail = ""
+                self._idle = False
             self._start()
-            self._changed.wait_for(lambda: self._thread is None, timeout_s)
+            self._changed.wait_for(lambda: self._thread is None or self._idle, timeout_s)
             self._flushes.remove(until)
             return FlushResult(self._sender.sent - sent_before, self._device.waiting(), self._sender.detail)
 
@@ -110,6 +141,7 @@ class Uploader:
                 self._changed.notify_all()
                 if self._thread is None:
                     self._device.close()
+        _uploaders.discard(self)
 
     def _start(self) -> None:
         """Start the thread, or let the one there is look again."""
@@ -121,12 +153,19 @@ class Uploader:
     def _run(self) -> None:
         try:
             while self._wait_until_due():
-                outcome = self._sender.attempt()
+                if self._device.lease():
+                    self._sender.detail = "another process is sending"
+                    self._pause()
+                    continue
+                try:
+                    outcome = self._sender.attempt()
+                finally:
+                    self._device.release()
                 if outcome is Outcome.STOPPED:
                     self._stopped = True
                     _log.warning("telemetry stopped sending: %s", self._sender.detail)
-                elif outcome is Outcome.KEPT:
-                    self._pause_flush()
+                elif outcome is Outcome.KEPT and self._flushing():
+                    self._pause()
         except Exception as error:
             # The host app must not notice. What waits stays in the file; the next record or start tries again.
             self._sender.detail = f"failed ({type(error).__name__})"
@@ -140,26 +179,25 @@ class Uploader:
         Both under one lock, so that whoever records meanwhile finds either a thread that looks again or none.
         """
         with self._changed:
-            while not self._closed and not self._stopped and not self._device.rest():
-                if self._flushing():
+            while not (self._closed or self._stopped or self._forking):
+                when = self._device.next_moment(_jitter.uniform(0, SEND_WITHIN_S))
+                if when is None:
+                    break
+                self._idle = not self._device.due()
+                if self._idle:
+                    self._changed.notify_all()
+                elif self._flushing():
                     return True
-                wait_s = self._planned() - self._clock()
-                if wait_s <= 0:
+                wait_s = when - self._clock()
+                if wait_s <= 0 and not self._idle:
                     return True
-                self._changed.wait(min(wait_s, SEND_WITHIN_S))
+                self._changed.wait(min(max(wait_s, 0.0), LOOK_AGAIN_S))
             self._end()
             return False
 
-    def _planned(self) -> float:
-        """Return when the next attempt is due: a random moment, chosen now if none is."""
-        planned = self._device.planned()
-        if planned is None:
-            planned = self._clock() + _jitter.uniform(0, SEND_WITHIN_S)
-            self._device.plan(planned)
-        return planned
-
     def _end(self) -> None:
         self._thread = None
+        self._idle = True
         self._transport.idle()
         if self._closed:
             self._device.close()
@@ -168,10 +206,49 @@ class Uploader:
     def _flushing(self) -> bool:
         return any(time.monotonic() < until for until in self._flushes)
 
-    def _pause_flush(self) -> None:
-        """In a flush, wait for a short while instead of the planned one."""
+    def _pause(self) -> None:
+        """Wait for a short while, not for the planned moment: in a flush, or while another process is sending."""
         with self._changed:
-            if self._flushing():
-                self._flush_failures += 1
-                longest_s = min(FLUSH_BACKOFF_MAX_S, FLUSH_BACKOFF_S * 2.0 ** min(self._flush_failures, 20))
-                self._changed.wait_for(lambda: self._closed, _jitter.uniform(0, longest_s))
+            self._pauses += 1
+            longest_s = min(PAUSE_MAX_S, PAUSE_S * 2.0 ** min(self._pauses, 20))
+            self._changed.wait_for(lambda: self._closed or self._forking, _jitter.uniform(0, longest_s))
+
+    # Around a fork.
+
+    def _before_fork(self) -> None:
+        if self._changed.acquire(timeout=FORK_WAIT_S):
+            self._forking = self.paused = True
+            self._changed.notify_all()
+            self._changed.wait_for(lambda: self._thread is None, FORK_WAIT_S)
+            self._changed.release()
+
+    def _after_fork_in_parent(self) -> None:
+        self._forking = False
+
+    def _after_fork_in_child(self) -> None:
+        self._changed = threading.Condition()
+        self._thread = None
+        self._flushes = []
+        self._idle = True
+        self._forking = False
+        self.paused = True
+
+
+_uploaders: WeakSet[Uploader] = WeakSet()
+
+
+def _for_all(method: Callable[[Uploader], None]) -> Callable[[], None]:
+    def hook() -> None:
+        for uploader in list(_uploaders):
+            method(uploader)
+
+    return hook
+
+
+if hasattr(os, "register_at_fork"):  # not on Windows
+    # Runs before the hook of the device's file, which was registered first.
+    os.register_at_fork(
+        before=_for_all(Uploader._before_fork),
+        after_in_parent=_for_all(Uploader._after_fork_in_parent),
+        after_in_child=_for_all(Uploader._after_fork_in_child),
+    )

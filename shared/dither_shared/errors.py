@@ -9,6 +9,10 @@ class InvalidParameter(DitherError, ValueError):
     """A parameter outside what a mechanism's proof covers."""
 
 
+class InvalidAnswer(DitherError, ValueError):
+    """An answer that its metric does not list: said where tests ask for it, never to a host app."""
+
+
 class RegistryError(DitherError, ValueError):
     """A registry that cannot be used: its file, its metric and its key are named."""
 

@@ -126,6 +126,19 @@ class Metric:
             # The answer's own __bool__, __hash__ or __iter__ raised, which may be anything.
             return (self._indices[FLAG_VALUES[0] if self.kind == "flag" else OTHER],)
 
+    def takes(self, answer: object) -> bool:
+        """Tell whether an answer is one that the metric asks for; if not, it is read as "other". Never raises."""
+        try:
+            if self.kind == "flag":
+                return isinstance(bool(answer), bool)
+            if self.kind == "text":
+                return _plain_text(answer) is not OTHER or answer == OTHER
+            several = self.kind == "choices" and isinstance(answer, list | tuple | set | frozenset)
+            values = list(answer) if several else [answer]  # type: ignore[call-overload]
+            return all(isinstance(value, str) and value in self._indices for value in values)
+        except Exception:
+            return False
+
     def read(self, answer: object) -> tuple[int, ...] | str:
         """Return the listed values that an answer holds, or its text. Runs code of the answer's own, and never raises.
 

@@ -11,7 +11,8 @@ import pytest
 
 import dither
 from dither.device import FILE_NAME
-from dither.telemetry import default_data_dir
+from dither.starting import default_data_dir
+from dither.telemetry import NOT_ASKED, REFUSED
 from tests.support.registries import registry, registry_text
 from tests.support.servers import Reply, Request, accepted, problem, scripted
 
@@ -46,11 +47,25 @@ def test_handles_are_typed_by_kind() -> None:
             _ = device.colour
 
 
-def test_start_refuses_only_a_bad_registry_or_endpoint(tmp_path: Path) -> None:
+def test_start_refuses_only_a_bad_registry(tmp_path: Path) -> None:
     with pytest.raises(dither.RegistryError, match="cannot be read"):
         dither.start(tmp_path / "none.toml", endpoint="https://example.org", key="k", consent=True)
-    with pytest.raises(dither.ConfigurationError, match="must be https"):
-        dither.start(registry(), endpoint="http://example.org", key="k", consent=True)
+
+
+@pytest.mark.parametrize(
+    ("endpoint", "key", "why"), [("http://example.org", "k", "must be https"), ("https://example.org", "", "key must")]
+)
+def test_an_endpoint_or_key_that_cannot_work_is_said_and_not_raised(
+    endpoint: str, key: str, why: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.WARNING, "dither"):
+        device = dither.start(registry(), endpoint=endpoint, key=key, data_dir=":memory:", consent=True)
+    device.color.record("red")
+    assert why in device.status().silent
+    assert why in caplog.text
+    device.close()
+    with pytest.raises(dither.ConfigurationError, match=why):
+        dither.start(registry(), endpoint=endpoint, key=key, data_dir=":memory:", consent=True, strict=True)
 
 
 def test_a_registry_is_read_from_its_path(tmp_path: Path) -> None:
@@ -61,15 +76,15 @@ def test_a_registry_is_read_from_its_path(tmp_path: Path) -> None:
     started.close()
 
 
-@pytest.mark.parametrize("consent", [None, False])
-def test_without_consent_nothing_is_kept_or_sent(tmp_path: Path, consent: bool | None) -> None:
+@pytest.mark.parametrize(("consent", "why"), [(None, NOT_ASKED), (False, REFUSED)])
+def test_without_consent_nothing_is_kept_or_sent(tmp_path: Path, consent: bool | None, why: str) -> None:
     with scripted(Reply(body=accepted)) as (url, requests):
         device = dither.start(registry(), endpoint=url, key="k", data_dir=tmp_path / "d", consent=consent)
         device.color.record("red")
-        assert device.flush(1) == dither.FlushResult(0, 0, "no consent")
-        assert device.status().silent == "no consent"
+        assert device.flush(1) == dither.FlushResult(0, 0, why)
+        assert device.status().silent == why
         device.close()
-        assert device.status().silent == "no consent"
+        assert device.status().silent == why
         assert requests == []
     assert list(tmp_path.iterdir()) == []
 

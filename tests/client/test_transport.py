@@ -28,9 +28,14 @@ def test_a_receipt_for_this_upload_ends_it() -> None:
     assert read(202, rejected).rejected == 3
 
 
-@pytest.mark.parametrize("status", [400, 409, 410, 411, 413, 414, 415, 422, 431])
+@pytest.mark.parametrize("status", [400, 409, 410, 411, 414, 415, 422, 431])
 def test_a_definite_refusal_in_our_words_ends_it(status: int) -> None:
     assert read(status, ours()).outcome is Outcome.DROPPED
+
+
+def test_a_definite_413_asks_for_halves() -> None:
+    assert read(413, ours("too-large")).outcome is Outcome.TOO_LARGE
+    assert read(413, b"<html>").outcome is Outcome.KEPT
 
 
 @pytest.mark.parametrize("status", [401, 403])

@@ -68,6 +68,7 @@ def send(
                 transport.close()
                 return
             device = Device(registry, None, Rng(secrets.randbits))
+            device.agree_once()
             for metric, answer in zip(metrics, device_answers, strict=True):
                 device.record(metric, answer)
             _deliver(Sender(device, transport))

@@ -1,0 +1,84 @@
+"""What the person agreed to, and what they refused. All within a transaction.
+
+Agreeing keeps the terms of every metric of the registry. A later registry that goes beyond them finds its metric held
+back until the person agrees again; the others go on. Refusing keeps what was agreed to, so that toggling refreshes
+nothing.
+"""
+
+from dither.device.file import DeviceFile
+from dither_shared.exact import to_micro
+from dither_shared.registry import Metric, Registry
+from dither_shared.terms import Terms, device_asks
+
+
+class Agreement:
+    """The agreement in a device's file."""
+
+    def __init__(self, file: DeviceFile, registry: Registry) -> None:
+        self._file = file
+        self._registry = registry
+        self._epsilon = to_micro(registry.device_epsilon)
+        self._terms = {name: Terms.of(metric).to_json() for name, metric in registry.metrics.items()}
+
+    def choice(self) -> bool | None:
+        """Return what the person chose for the whole app, or None if they did not choose."""
+        chosen = self._file.get("consent")
+        return None if chosen is None else bool(chosen)
+
+    def choose(self, given: bool) -> None:
+        """Keep the person's choice for the whole app."""
+        self._file.set("consent", int(given))
+
+    def agreed(self) -> bool:
+        """Tell whether anything was ever agreed to."""
+        return self._file.get("agreed_epsilon") is not None
+
+    def agree(self) -> None:
+        """Keep the terms of the whole registry as agreed to."""
+        self._file.set("agreed_epsilon", max(self._epsilon, self.epsilon()))
+        for name, terms in self._terms.items():
+            self._file.execute(
+                "INSERT INTO agreement (metric, terms) VALUES (?, ?) "
+                "ON CONFLICT (metric) DO UPDATE SET terms = excluded.terms",
+                name,
+                terms,
+            )
+
+    def refuse(self, metric: str, refused: bool) -> None:
+        """Keep whether the person refuses one metric."""
+        self._file.execute(
+            "INSERT INTO agreement (metric, refused) VALUES (?, ?) "
+            "ON CONFLICT (metric) DO UPDATE SET refused = excluded.refused",
+            metric,
+            int(refused),
+        )
+
+    def refused(self) -> list[str]:
+        """Return the metrics that the person refuses."""
+        return [row[0] for row in self._file.execute("SELECT metric FROM agreement WHERE refused ORDER BY metric")]
+
+    def epsilon(self) -> int:
+        """Return the most that this device may be charged, in micro-epsilon: what was agreed to, and no more."""
+        agreed = self._file.get("agreed_epsilon")
+        return 0 if agreed is None else int(agreed)
+
+    def silence(self, metric: Metric) -> str:
+        """Return why the person's choices keep a metric silent, or ""."""
+        if self.choice() is False:
+            return "refused"
+        row = self._file.one("SELECT terms, refused FROM agreement WHERE metric = ?", metric.name)
+        if row and row[1]:
+            return "refused"
+        if row and row[0] == self._terms[metric.name]:
+            return ""
+        return "not-agreed" if self._asks(metric, row[0] if row else "") else ""
+
+    def asks(self) -> dict[str, list[str]]:
+        """Return what goes beyond the agreement, by metric, and by "" for the whole device."""
+        agreed = dict(self._file.execute("SELECT metric, terms FROM agreement").fetchall())
+        found = {name: self._asks(metric, agreed.get(name, "")) for name, metric in self._registry.metrics.items()}
+        found[""] = device_asks(self._epsilon, self.epsilon())
+        return {name: asks for name, asks in found.items() if asks}
+
+    def _asks(self, metric: Metric, agreed: str) -> list[str]:
+        return Terms.of(metric).asks(Terms.from_json(agreed) if agreed else None)

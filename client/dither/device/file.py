@@ -1,0 +1,303 @@
+"""The device's SQLite file: its tables, its one connection, its transactions, its days.
+
+A connection is never carried across a fork: it is closed before, and opened again by whichever side needs it. Where
+that cannot be (a call is in the middle, or the state is in memory), the child has no device.
+"""
+
+import os
+import sqlite3
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from functools import cache
+from pathlib import Path
+from typing import Any
+from weakref import WeakSet
+
+from dither_shared.errors import DitherError
+
+FILE_NAME = "device.sqlite3"
+SCHEMA_VERSION = 3
+DAY_S = 86_400
+
+WAIT_S = 0.25
+"""The longest that a call of the host app waits for another thread or process."""
+DURABLE_WAIT_S = 5.0
+FORK_WAIT_S = 0.05
+
+_SCHEMA = """
+CREATE TABLE state (key TEXT PRIMARY KEY, value) WITHOUT ROWID;
+CREATE TABLE agreement (  -- what the person agreed to, and which metrics they refused
+    metric TEXT PRIMARY KEY, terms TEXT NOT NULL DEFAULT '', refused INTEGER NOT NULL DEFAULT 0
+) WITHOUT ROWID;
+CREATE TABLE metric (
+    name TEXT PRIMARY KEY,
+    spent INTEGER NOT NULL,    -- micro-epsilon charged, ever
+    next_day INTEGER NOT NULL, -- the first day on which it may answer again
+    terms TEXT NOT NULL,       -- what its periods were drawn for
+    memo_key TEXT NOT NULL,    -- what its memo belongs to, '' for fresh noise
+    reserved INTEGER NOT NULL  -- the most that it may charge, and of a memo the most it ever might
+) WITHOUT ROWID;
+CREATE TABLE class (  -- the answers that a memoized metric has given, by their class
+    metric TEXT, class TEXT, place INTEGER NOT NULL, charged INTEGER NOT NULL DEFAULT 0, PRIMARY KEY (metric, class)
+) WITHOUT ROWID;
+CREATE TABLE schedule (metric TEXT, day INTEGER, PRIMARY KEY (metric, day)) WITHOUT ROWID;
+CREATE TABLE slot (
+    metric TEXT PRIMARY KEY, plan TEXT NOT NULL, charge INTEGER NOT NULL, class TEXT, cohort INTEGER,
+    report TEXT NOT NULL,
+    leaves INTEGER NOT NULL    -- the first day on which it may be built into an upload
+) WITHOUT ROWID;
+CREATE TABLE upload (
+    place INTEGER PRIMARY KEY, id TEXT NOT NULL UNIQUE, body BLOB NOT NULL, reports INTEGER NOT NULL,
+    cost TEXT NOT NULL,        -- what was charged for it, by metric
+    attempts INTEGER NOT NULL DEFAULT 0, first_attempt REAL, last_attempt REAL
+);
+CREATE TABLE counter (name TEXT PRIMARY KEY, count INTEGER NOT NULL) WITHOUT ROWID;
+"""
+
+
+class DeviceUnusable(DitherError):
+    """The device's file cannot be used; the app goes on without telemetry."""
+
+
+class DeviceBusy(DitherError):
+    """The device is in the middle of another call, which a host app does not wait for."""
+
+
+class DeviceFile:
+    """The file in `folder`, or with None the same in memory. Threads take turns; so do processes.
+
+    What the part "Within a transaction" has is for use there.
+    """
+
+    def __init__(self, folder: Path | None, clock: Callable[[], float] = time.time) -> None:
+        self.folder = folder
+        self.clock = clock
+        self._lock = threading.RLock()  # so that a call from a signal handler is refused, not stuck
+        self._held_for_fork = False
+        self._ended = ""
+        self._db: sqlite3.Connection | None = None
+        with self._taken(DURABLE_WAIT_S):
+            self._open()
+        _files.add(self)
+
+    def _open(self) -> sqlite3.Connection:
+        try:
+            self._db = _connect(self.folder)
+            if self.folder is None:
+                self._db.deserialize(_blank())
+        except (OSError, ValueError, sqlite3.Error) as error:
+            self._close()
+            raise DeviceUnusable(f"the device file in {self.folder} cannot be used: {error}") from None
+        return self._db
+
+    def close(self) -> None:
+        """Close the file. What waits in it is sent by the next start."""
+        with self._taken(DURABLE_WAIT_S):
+            self._ended = self._ended or "it was closed"
+            self._close()
+        _files.discard(self)
+
+    def _close(self) -> None:
+        if self._db is not None:
+            self._db.close()
+            self._db = None
+
+    @contextmanager
+    def _taken(self, wait_s: float) -> Iterator[None]:
+        if not self._lock.acquire(timeout=wait_s):
+            raise DeviceBusy("another thread uses the device")
+        try:
+            yield
+        finally:
+            self._lock.release()
+
+    @contextmanager
+    def transaction(self, durable: bool = False) -> Iterator[None]:
+        """Run the block as one transaction; `durable` waits longer for it, and syncs it and all before to the disk."""
+        with self._idle(DURABLE_WAIT_S if durable else WAIT_S) as db:
+            if durable:
+                db.execute("PRAGMA synchronous = FULL")
+                db.execute(f"PRAGMA busy_timeout = {int(DURABLE_WAIT_S * 1000)}")
+            try:
+                db.execute("BEGIN IMMEDIATE")
+                yield
+                db.execute("COMMIT")
+            finally:
+                if db.in_transaction:
+                    db.execute("ROLLBACK")
+                if durable:
+                    db.execute("PRAGMA synchronous = NORMAL")
+                    db.execute(f"PRAGMA busy_timeout = {int(WAIT_S * 1000)}")
+
+    @contextmanager
+    def peek(self) -> Iterator[None]:
+        """Run the block as a transaction that leaves nothing."""
+        with self._idle(WAIT_S) as db:
+            db.execute("BEGIN")
+            try:
+                yield
+            finally:
+                if db.in_transaction:
+                    db.execute("ROLLBACK")
+
+    @contextmanager
+    def _idle(self, wait_s: float) -> Iterator[sqlite3.Connection]:
+        """Take the lock and the connection, which must not be in the middle of something."""
+        with self._taken(wait_s):
+            if self._ended:
+                raise DeviceUnusable(f"the device cannot be used: {self._ended}")
+            db = self._db or self._open()
+            if db.in_transaction:
+                raise DeviceBusy("the device was called from within its own call, by a signal handler perhaps")
+            yield db
+
+    def truncate_log(self) -> None:
+        """Leave nothing of what was deleted in the write-ahead log, as far as other processes let us."""
+        if self.folder:
+            with self._idle(DURABLE_WAIT_S) as db:
+                db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+
+    # Within a transaction.
+
+    def execute(self, sql: str, *arguments: object) -> sqlite3.Cursor:
+        """Run one statement."""
+        assert self._db is not None
+        return self._db.execute(sql, arguments)
+
+    def one(self, sql: str, *arguments: object) -> tuple[Any, ...] | None:
+        """Return the first row."""
+        row: tuple[Any, ...] | None = self.execute(sql, *arguments).fetchone()
+        return row
+
+    def get(self, key: str) -> Any:
+        """Return a value of the state, or None."""
+        row = self.one("SELECT value FROM state WHERE key = ?", key)
+        return row[0] if row else None
+
+    def set(self, key: str, value: object) -> None:
+        """Set a value of the state."""
+        self.execute("INSERT OR REPLACE INTO state VALUES (?, ?)", key, value)
+
+    def count(self, name: str, count: int = 1) -> None:
+        """Count something for `status()`."""
+        self.execute(
+            "INSERT INTO counter VALUES (?, ?) ON CONFLICT (name) DO UPDATE SET count = count + excluded.count",
+            name,
+            count,
+        )
+
+    def belongs_to(self, app: str) -> None:
+        """Make the file that app's if it is new; raise DeviceUnusable if it is another's."""
+        owner = self.get("app")
+        if owner is None:
+            self.set("app", app)
+            self.set("first_day", self.today())
+        elif owner != app:
+            raise DeviceUnusable(f"the device file belongs to the app {owner!r}")
+
+    def today(self) -> int:
+        """Return the day by the clock, or the latest day that was ever used if the clock went back behind it."""
+        clock_day = self.clock_day()
+        last_day = self.get("last_day")
+        if last_day is not None and last_day >= clock_day:
+            return int(last_day)
+        self.set("last_day", clock_day)
+        return clock_day
+
+    def clock_day(self) -> int:
+        """Return the day by the clock, as days since 1970."""
+        return int(self.clock() // DAY_S)
+
+    # Around a fork.
+
+    def _before_fork(self) -> None:
+        self._held_for_fork = self._lock.acquire(timeout=FORK_WAIT_S)
+        if self._held_for_fork and self.folder and self._db is not None and not self._db.in_transaction:
+            self._close()
+
+    def _after_fork_in_parent(self) -> None:
+        if self._held_for_fork:
+            self._held_for_fork = False
+            self._lock.release()
+
+    def _after_fork_in_child(self) -> None:
+        self._lock = threading.RLock()
+        if self._db is not None:
+            self._ended = "it belongs to the process that this one was forked from"
+            _keep_forever(self._db)
+            self._db = None
+
+
+_files: WeakSet[DeviceFile] = WeakSet()
+
+
+def _for_all(method: Callable[[DeviceFile], None]) -> Callable[[], None]:
+    def hook() -> None:
+        for file in list(_files):
+            method(file)
+
+    return hook
+
+
+if hasattr(os, "register_at_fork"):  # not on Windows
+    os.register_at_fork(
+        before=_for_all(DeviceFile._before_fork),
+        after_in_parent=_for_all(DeviceFile._after_fork_in_parent),
+        after_in_child=_for_all(DeviceFile._after_fork_in_child),
+    )
+
+
+def _keep_forever(connection: sqlite3.Connection) -> None:
+    """Never let go of a connection that came with a fork: SQLite forbids to use it, and closing it is a use."""
+    import ctypes
+
+    ctypes.pythonapi.Py_IncRef(ctypes.py_object(connection))
+
+
+def _connect(folder: Path | None) -> sqlite3.Connection:
+    """Open the file, making it and its folder for the user alone; refuse a file of another version."""
+    where = ":memory:"
+    if folder:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        where = str(folder / FILE_NAME)
+        os.close(os.open(where, os.O_CREAT | os.O_RDWR, 0o600))
+    db = sqlite3.connect(where, isolation_level=None, check_same_thread=False, timeout=WAIT_S)
+    if folder:
+        try:
+            _prepare(db)
+        except BaseException:
+            db.close()
+            raise
+    return db
+
+
+def _prepare(db: sqlite3.Connection) -> None:
+    db.execute(f"PRAGMA busy_timeout = {int(DURABLE_WAIT_S * 1000)}")
+    db.execute("PRAGMA journal_mode = WAL")
+    db.execute("PRAGMA synchronous = NORMAL")
+    db.execute("PRAGMA secure_delete = ON")
+    (version,) = db.execute("PRAGMA user_version").fetchone()
+    if version == 0:
+        db.execute("BEGIN IMMEDIATE")
+        if db.execute("PRAGMA user_version").fetchone() == (0,):  # and no other process was first
+            _make_tables(db)
+        db.execute("COMMIT")
+    elif version != SCHEMA_VERSION:
+        raise DeviceUnusable(f"the device file has version {version}; this dither reads {SCHEMA_VERSION}")
+    db.execute(f"PRAGMA busy_timeout = {int(WAIT_S * 1000)}")
+
+
+def _make_tables(db: sqlite3.Connection) -> None:
+    for statement in _SCHEMA.split(";"):
+        db.execute(statement)
+    db.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
+
+
+@cache
+def _blank() -> bytes:
+    """Return the image of an empty file: a fleet copies it instead of making the tables for each device."""
+    with closing(sqlite3.connect(":memory:", isolation_level=None)) as db:
+        _make_tables(db)
+        return db.serialize()

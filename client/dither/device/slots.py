@@ -1,0 +1,145 @@
+"""Recording: an answer is randomized into its metric's slot, or the metric stays silent. Within a transaction.
+
+Whether it does depends on days, periods, slots, budgets and agreements; never on the answer. Where presence is hidden,
+a period begins with "none" in the slot, the period's first answer takes its place, and the slot leaves when the period
+has closed: a device that was there in a period says something, whatever there was to say.
+"""
+
+import json
+from collections.abc import Callable
+
+from dither.device.agreement import Agreement
+from dither.device.budget import Budget
+from dither.device.file import DeviceFile
+from dither.schedule import day_number, period_start
+from dither_shared.mechanisms import Memoized
+from dither_shared.mechanisms.rappor import COHORTS_MAX
+from dither_shared.registry import Metric, Registry
+from dither_shared.rng import Rng, keyed_rng
+
+SECRET_BYTES = 32
+Answer = tuple[int, ...] | str
+"""An answer as `Metric.read` returns it."""
+
+
+class Slots:
+    """The slots in a device's file. `build` moves what they hold into an upload, unless one is still to be sent."""
+
+    def __init__(
+        self,
+        file: DeviceFile,
+        registry: Registry,
+        agreement: Agreement,
+        budget: Budget,
+        rng: Rng,
+        build: Callable[[], None],
+    ) -> None:
+        self._file = file
+        self._agreement = agreement
+        self._budget = budget
+        self._rng = rng
+        self._build = build
+        self._hidden = [metric for metric in registry.metrics.values() if metric.hidden]
+        self._quiet_days = registry.quiet_days if file.folder else 0
+
+    def record(self, metric: Metric, answer: Answer) -> str:
+        """Randomize an answer into the metric's slot; return "", or why the metric is silent."""
+        today = self._file.today()
+        reason = self._silence(metric, today)
+        if not reason:
+            self._fill(metric, answer, today)
+            self._file.execute(
+                "UPDATE metric SET next_day = ? WHERE name = ?", _next_period(metric, today), metric.name
+            )
+        return reason
+
+    def open_periods(self) -> bool:
+        """Let every metric whose presence is hidden say "none" unless it says something else before its period closes.
+
+        Return whether there is one that may still open a period.
+        """
+        today = self._file.today() if self._hidden else 0
+        for metric in self._hidden:
+            if not self._opened(metric, today) and not self._silence(metric, today):
+                self._fill(metric, metric.nothing, today)
+        return any(day_number(metric.expires) > today for metric in self._hidden)
+
+    def _silence(self, metric: Metric, today: int) -> str:
+        if unagreed := self._agreement.silence(metric):
+            return unagreed
+        if today > self._file.clock_day() + 1:
+            return "clock-behind"
+        if today >= day_number(metric.expires):
+            return "expired"
+        if today < self._file.get("first_day") + self._quiet_days:
+            return "quiet"
+        if today < (self._file.get("forgotten_until") or 0):
+            return "forgotten"
+        spent, next_day = self._budget.prepare(metric, today)
+        if today < next_day:
+            return "answered"
+        if not self._budget.scheduled(metric, today):
+            return "unscheduled"
+        if self._full(metric) and not self._opened(metric, today):
+            self._build()
+            if self._full(metric):
+                return "waiting"
+            spent = self._budget.spent()[metric.name]  # what waited is charged now
+        return "" if self._budget.bears(metric, spent) else "spent"
+
+    def _full(self, metric: Metric) -> bool:
+        return self._file.one("SELECT 1 FROM slot WHERE metric = ?", metric.name) is not None
+
+    def _opened(self, metric: Metric, today: int) -> bool:
+        """Tell whether the slot holds what may still be replaced: "none", of the period that goes on."""
+        return metric.hidden and (
+            self._file.one("SELECT 1 FROM slot WHERE metric = ? AND leaves > ?", metric.name, today) is not None
+        )
+
+    def _fill(self, metric: Metric, answer: Answer, today: int) -> None:
+        self.drop(metric.name)
+        mechanism, shape = metric.mechanism, metric.mechanism.shape
+        cohort = self._cohort() & (shape.cohorts - 1) if shape.cohorts else None
+        answer_class = metric.class_of(answer, cohort or 0)
+        charge, key = metric.charge, None
+        if isinstance(mechanism, Memoized):
+            key, charge = self._budget.paid_class(metric, str(answer_class))
+            memo_rng = keyed_rng(self._secret(), f"{metric.plan.memo_key} {key}".encode("ascii"))
+            report = mechanism.repeat(mechanism.permanent.randomize(int(key), memo_rng), self._rng)
+        else:
+            report = mechanism.randomize(answer_class, self._rng)
+        self._file.execute(
+            "INSERT INTO slot VALUES (?, ?, ?, ?, ?, ?, ?)",
+            metric.name, metric.plan.digest, charge, key, cohort, json.dumps(shape.to_wire(report)),
+            _next_period(metric, today) if metric.hidden else 0,
+        )  # fmt: skip
+
+    def drop(self, metric: str | None = None) -> int:
+        """Empty a metric's slot, or all; return how many reports were dropped."""
+        dropped = self._file.execute("DELETE FROM slot WHERE ?1 IS NULL OR metric = ?1", metric).rowcount
+        self._file.execute("DELETE FROM class WHERE NOT charged AND (?1 IS NULL OR metric = ?1)", metric)
+        return dropped
+
+    def _cohort(self) -> int:
+        """Return the one number below 128 that puts this device into a cohort of every metric that has some."""
+        cohort: int | None = self._file.get("cohort")
+        if cohort is None:
+            cohort = self._rng.uniform(COHORTS_MAX)
+            self._file.set("cohort", cohort)
+        return cohort
+
+    def _secret(self) -> bytes:
+        secret: bytes | None = self._file.get("secret")
+        if secret is None:
+            secret = self._rng.randbits(8 * SECRET_BYTES).to_bytes(SECRET_BYTES, "big")
+            self._file.set("secret", secret)
+        return secret
+
+    def forget(self, until_day: int) -> None:
+        """Erase the secret and the cohort; say nothing before `until_day`."""
+        self._file.execute("DELETE FROM state WHERE key IN ('secret', 'cohort')")
+        self._file.set("forgotten_until", until_day)
+
+
+def _next_period(metric: Metric, today: int) -> int:
+    return period_start(today, metric.period_days) + metric.period_days

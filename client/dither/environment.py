@@ -1,0 +1,48 @@
+"""What the environment says: that nobody is to be asked, where else to send, how much to tell the developer."""
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Environment:
+    """The environment variables that a host app's user or developer sets."""
+
+    silent: str
+    """Why nothing is recorded, kept or sent, whatever else was chosen; "" if nothing forbids it."""
+    endpoint: str | None
+    """DITHER_ENDPOINT: in place of the app's."""
+    data_dir: str | None
+    """DITHER_DATA_DIR: in place of the app's."""
+    debug: bool
+    """DITHER_DEBUG: say on stderr what telemetry does."""
+    dry_run: bool
+    """DITHER_DRY_RUN: show on stderr what would be sent, send and keep nothing."""
+
+    @classmethod
+    def read(cls, variables: Mapping[str, str] = os.environ) -> "Environment":
+        """Read the variables, in the order of their weight: DO_NOT_TRACK, DITHER_TELEMETRY, then CI and pytest."""
+        return cls(
+            silent=_silent(variables),
+            endpoint=variables.get("DITHER_ENDPOINT") or None,
+            data_dir=variables.get("DITHER_DATA_DIR") or None,
+            debug=_is_set(variables, "DITHER_DEBUG"),
+            dry_run=_is_set(variables, "DITHER_DRY_RUN"),
+        )
+
+
+def _silent(variables: Mapping[str, str]) -> str:
+    if _is_set(variables, "DO_NOT_TRACK"):
+        return "DO_NOT_TRACK is set"
+    if variables.get("DITHER_TELEMETRY"):
+        return "" if _is_set(variables, "DITHER_TELEMETRY") else "DITHER_TELEMETRY is 0"
+    # PYTEST_VERSION is there for a whole run of pytest 8.2 and later, the other one during a test of any.
+    for variable in ("CI", "PYTEST_VERSION", "PYTEST_CURRENT_TEST"):
+        if _is_set(variables, variable):
+            return f"{variable} is set: this is no person's device (DITHER_TELEMETRY=1 overrules it)"
+    return ""
+
+
+def _is_set(variables: Mapping[str, str], name: str) -> bool:
+    return variables.get(name, "").strip().lower() not in ("", "0", "false", "no", "off")

@@ -1,0 +1,89 @@
+"""`start()`: a registry, what the app says and what the environment says become a telemetry object."""
+
+import logging
+import os
+import sys
+from os import PathLike
+from pathlib import Path
+
+from dither.environment import Environment
+from dither.telemetry import Settings, Telemetry
+from dither.transport import DryRun, HttpTransport
+from dither_shared.errors import ConfigurationError
+from dither_shared.registry import Registry
+
+IN_MEMORY = ":memory:"
+
+_log = logging.getLogger("dither")
+
+
+def start(
+    registry: Registry | str | PathLike[str],
+    *,
+    endpoint: str,
+    key: str,
+    data_dir: str | PathLike[str] | None = None,
+    consent: bool | None = None,
+    strict: bool = False,
+) -> Telemetry:
+    """Return the app's telemetry. Starts no thread and opens no connection until there is something to send.
+
+    `registry` is the path of `metrics.toml`, or a Registry. `endpoint` is the aggregator's https address (http only on
+    loopback) and `key` the one it takes reports with. `data_dir` is the folder of the device's file, by default one for
+    the app in the user's data folder; ":memory:" keeps nothing beyond this process and has no quiet days. `consent` is
+    the person's answer if the app asked for it, and counts until `set_consent` is called. Without either nothing is
+    recorded, kept or sent. The environment goes before all of it: `client/README.md` has the variables.
+
+    Raises RegistryError for a registry that cannot be used. After that nothing raises into the app, and `status()` says
+    why it is silent; with `strict`, for tests, everything raises, answers that are not listed too.
+    """
+    if not isinstance(registry, Registry):
+        registry = Registry.load(registry)
+    environment = Environment.read()
+    if environment.debug or environment.dry_run:
+        _log_to_stderr()
+    try:
+        settings = _settings(registry, environment, endpoint, key, data_dir, consent, strict)
+    except (ConfigurationError, RuntimeError) as error:  # RuntimeError: there is no home directory
+        if strict:
+            raise
+        _log.warning("telemetry is off: %s", error)
+        settings = Settings(registry, DryRun(), None, consent, silent=str(error))
+    return Telemetry(settings)
+
+
+def _settings(
+    registry: Registry,
+    environment: Environment,
+    endpoint: str,
+    key: str,
+    data_dir: str | PathLike[str] | None,
+    consent: bool | None,
+    strict: bool,
+) -> Settings:
+    if environment.dry_run:
+        return Settings(registry, DryRun(), None, True, environment.silent, strict)
+    transport = HttpTransport(environment.endpoint or endpoint, key)
+    chosen = environment.data_dir or data_dir
+    folder = None if chosen == IN_MEMORY else Path(chosen) if chosen else default_data_dir(registry.app)
+    return Settings(registry, transport, folder, consent, environment.silent, strict)
+
+
+def default_data_dir(app: str) -> Path:
+    """Return the folder of an app's device file, where this system keeps a user's application data."""
+    if sys.platform == "win32":
+        base = Path(os.environ.get("LOCALAPPDATA") or Path.home() / "AppData" / "Local")
+    elif sys.platform == "darwin":
+        base = Path.home() / "Library" / "Application Support"
+    else:
+        base = Path(os.environ.get("XDG_DATA_HOME") or Path.home() / ".local" / "share")
+    return base / "dither" / app
+
+
+def _log_to_stderr() -> None:
+    """Say on stderr what telemetry does, once however often it is started."""
+    _log.setLevel(logging.DEBUG)
+    if not any(type(handler) is logging.StreamHandler for handler in _log.handlers):
+        handler = logging.StreamHandler()
+        handler.setFormatter(logging.Formatter("dither: %(message)s"))
+        _log.addHandler(handler)

@@ -1,0 +1,19 @@
+"""For all tests: this is a developer's machine, but not a person's."""
+
+import os
+from collections.abc import Iterator
+
+import pytest
+
+from tests.support.devices import close_all
+
+# Telemetry is silent in tests; these are its own.
+os.environ["DITHER_TELEMETRY"] = "1"
+for variable in ("DO_NOT_TRACK", "DITHER_ENDPOINT", "DITHER_DATA_DIR", "DITHER_DEBUG", "DITHER_DRY_RUN"):
+    os.environ.pop(variable, None)
+
+
+@pytest.fixture(autouse=True)
+def _close_devices() -> Iterator[None]:
+    yield
+    close_all()
