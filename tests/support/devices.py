@@ -21,11 +21,14 @@ MEMO: dict[str, Any] = {"epsilon": "1", "epsilon_permanent": "4", "device_epsilo
 _made: list[Device] = []
 
 
-def open_device(asked: Registry, folder: Path | None, clock: Clock, rng: Rng | None = None, seed: int = 1) -> Device:
-    """Return a device whose person agrees to the registry; it is closed when the test ends."""
+def open_device(
+    asked: Registry, folder: Path | None, clock: Clock, rng: Rng | None = None, seed: int = 1, *, agree: bool = True
+) -> Device:
+    """Return a device whose person agrees to the registry unless told otherwise; it is closed when the test ends."""
     device = Device(asked, folder, rng or Rng(random.Random(seed).getrandbits), clock)
     _made.append(device)
-    device.agree()
+    if agree:
+        device.agree()
     return device
 
 

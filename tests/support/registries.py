@@ -25,6 +25,7 @@ def registry_text(
     epsilon_permanent: str | None = None,
     answers: int = 2,
     candidates: tuple[str, ...] = (),
+    presence: str = "public",
 ) -> str:
     """Return a registry with a choice, `color`, and a flag, `dark`.
 
@@ -39,7 +40,7 @@ def registry_text(
 rev = {rev}
 epsilon = {epsilon}
 {life}
-presence = "public"
+presence = "{presence}"
 period = "{period}"
 owners = ["team@example.org"]
 sensitivity = "low"

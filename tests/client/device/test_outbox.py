@@ -1,7 +1,9 @@
+import json
 from pathlib import Path
 
 import pytest
 
+from dither.device import LEASE_S, Preview
 from dither_shared.registry import Registry
 from tests.support.clocks import Clock
 from tests.support.devices import EXPIRES, make, open_device, record, send
@@ -114,3 +116,124 @@ def test_processes_share_one_file_one_budget_and_one_upload(tmp_path: Path) -> N
     assert not one.settle(first.id, "accepted")
     assert one.spent() == other.spent() == {"color": 2_000_000}
     assert one.counters() == {"accepted": 1, "answered": 1}
+
+
+def test_a_look_at_the_next_upload_builds_and_charges_nothing() -> None:
+    device, asked = make(Clock())
+    assert device.preview() == Preview(b"", {})
+    record(device, asked)
+    record(device, asked, "dark", True)
+    seen = device.preview()
+    assert seen.cost == {"color": 2_000_000, "dark": 2_000_000}
+    assert device.spent() == {"color": 0, "dark": 0}
+    upload = device.next_upload()
+    assert upload is not None
+    assert json.loads(upload.body)["groups"] == json.loads(seen.body)["groups"]
+    assert device.preview() == Preview(upload.body, seen.cost)
+
+
+def test_the_order_of_groups_tells_nothing_about_the_order_of_answers() -> None:
+    """Sorted by name: whoever is recorded first, the groups of an upload are in one order."""
+    for names in (("color", "dark"), ("dark", "color")):
+        device, asked = make(Clock())
+        for name in names:
+            record(device, asked, name)
+        body = send(device)
+        assert body is not None
+        assert [group["metric"] for group in body["groups"]] == ["color", "dark"]
+
+
+def test_one_process_sends_at_a_time(tmp_path: Path) -> None:
+    clock = Clock()
+    one, _ = make(clock, tmp_path, seed=1)
+    other, _ = make(clock, tmp_path, seed=2)
+    assert one.lease() == 0
+    assert one.lease() == 0
+    assert other.lease() == clock() + LEASE_S
+    other.release()  # not its own
+    assert other.lease() > 0
+    one.release()
+    assert other.lease() == 0
+
+
+def test_the_lease_of_a_process_that_is_gone_ends(tmp_path: Path) -> None:
+    clock = Clock()
+    one, _ = make(clock, tmp_path, seed=1)
+    other, _ = make(clock, tmp_path, seed=2)
+    one.lease()
+    clock.now += LEASE_S
+    assert other.lease() == 0
+    assert one.lease() > 0
+    clock.travel(-365)  # a lease that would last a year is another clock's
+    assert one.lease() == 0
+
+
+def test_an_upload_that_is_too_large_is_halved_under_new_ids() -> None:
+    device, asked = make(Clock())
+    record(device, asked)
+    record(device, asked, "dark", True)
+    upload = device.next_upload()
+    assert upload is not None
+    assert device.split(upload.id)
+    assert not device.settle(upload.id, "dropped")
+    sent, ids = [], {upload.id}
+    while half := device.next_upload():
+        ids.add(half.id)
+        sent += json.loads(half.body)["groups"]
+        assert not device.split(half.id)  # one group cannot be halved
+        device.settle(half.id, "accepted")
+    assert sent == json.loads(upload.body)["groups"]
+    assert len(ids) == 3
+    assert device.spent() == {"color": 2_000_000, "dark": 2_000_000}
+
+
+def test_an_upload_that_may_have_been_stored_is_not_halved() -> None:
+    """Its first attempt had no answer, so the aggregator may have it: halves under new ids would count twice."""
+    device, asked = make(Clock())
+    record(device, asked)
+    record(device, asked, "dark", True)
+    device.next_upload()
+    upload = device.next_upload()
+    assert upload is not None
+    assert not device.split(upload.id)
+
+
+def test_an_upload_that_got_no_connection_is_not_given_up() -> None:
+    clock = Clock()
+    device, asked = make(clock)
+    record(device, asked)
+    ids = set()
+    for _ in range(20):
+        upload = device.next_upload()
+        assert upload is not None
+        ids.add(upload.id)
+        device.not_sent(upload)
+        clock.travel(1)
+    assert len(ids) == 1
+    assert device.waiting() == 1
+
+
+def test_six_days_count_from_the_first_attempt_that_may_have_got_a_connection() -> None:
+    clock = Clock()
+    device, asked = make(clock)
+    record(device, asked)
+    lost = device.next_upload()  # killed: nobody knows what became of it
+    assert lost is not None
+    clock.travel(1)
+    again = device.next_upload()
+    assert again is not None
+    device.not_sent(again)
+    clock.travel(5.01)
+    assert device.next_upload() is None
+    assert device.counters() == {"given-up": 1}
+
+
+def test_a_plan_of_another_clock_is_made_anew() -> None:
+    clock = Clock()
+    device, asked = make(clock)
+    record(device, asked)
+    clock.travel(365)
+    device.plan(clock() + 60)
+    assert device.next_moment(5) == clock() + 60
+    clock.travel(-365)
+    assert device.next_moment(5) == clock() + 5

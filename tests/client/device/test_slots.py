@@ -1,5 +1,6 @@
 import random
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -7,7 +8,8 @@ from dither.device import Device, DeviceBusy
 from dither_shared.registry import Registry
 from dither_shared.rng import Rng
 from tests.support.clocks import DAY_S, Clock
-from tests.support.devices import make, record, send
+from tests.support.devices import EXPIRES, MEMO, classes, make, open_device, record, send
+from tests.support.registries import registry
 
 
 def test_an_answer_becomes_one_report_in_one_upload() -> None:
@@ -138,3 +140,147 @@ def test_several_ticks_are_one_report(tmp_path: Path) -> None:
     assert isinstance(groups, list)
     assert len(groups[0]["reports"]) == 1
     assert device.spent()["color"] == 2_000_000
+
+
+# Where presence is hidden.
+
+HIDDEN: dict[str, Any] = {"presence": "hidden", "reports": 20, "epsilon": "1"}
+
+
+def groups(device: Device) -> list[str]:
+    body = send(device)
+    return [group["metric"] for group in body["groups"]] if body else []
+
+
+def test_a_hidden_metric_leaves_only_when_its_period_has_closed() -> None:
+    clock = Clock()
+    device, asked = make(clock, **HIDDEN, period="7d")
+    assert record(device, asked) == ""
+    assert groups(device) == []
+    assert not device.due()
+    assert device.waiting() == 1
+    clock.travel(5)  # day 20,777 is the second of its week
+    assert groups(device) == []
+    clock.travel(1)
+    assert groups(device) == ["color"]
+
+
+def test_a_device_with_nothing_to_say_answers_none() -> None:
+    clock = Clock()
+    device, asked = make(clock, **HIDDEN)
+    assert asked.metrics["color"].values == ("red", "green", "blue", "other", "none")
+    assert asked.metrics["dark"].values == ("no", "yes", "none")
+    for _ in range(5):
+        device.next_moment(0)
+        clock.travel(1)
+        device.next_moment(0)
+        assert groups(device) == ["color", "dark"]
+    assert device.spent() == {"color": 5_000_000, "dark": 5_000_000}
+
+
+def test_the_first_answer_of_a_period_takes_the_place_of_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With noise that never strikes, so that a report shows its answer."""
+    clock = Clock()
+    asked = registry(**{"expires": EXPIRES, **HIDDEN, "color": 'mechanism = "grr"'})
+    device = open_device(asked, None, clock, Honest(random.Random(1).getrandbits))
+    sent = []
+    for answers in ([], ["green", "red"], ["none"], ["blue"]):
+        device.next_moment(0)
+        words = [record(device, asked, answer=answer) for answer in answers]
+        assert words == ["", "answered"][: len(answers)]
+        clock.travel(1)
+        body = send(device)
+        assert body is not None
+        sent.append({group["metric"]: group["reports"] for group in body["groups"]}["color"])
+    assert sent == [[4], [1], [4], [2]]
+
+
+class Honest(Rng):
+    def coin(self, threshold: int) -> bool:
+        return True
+
+
+def test_whether_there_was_anything_to_say_is_in_no_upload() -> None:
+    """Two devices, of which one never records: the same groups leave on the same days, at the same cost."""
+
+    def leaves(answers: list[object], memo: dict[str, Any]) -> tuple[list[list[str]], dict[str, int]]:
+        clock = Clock()
+        device, asked = make(clock, **{**HIDDEN, "reports": 6, **memo})
+        seen = []
+        for day in range(12):
+            device.next_moment(0)
+            if day < len(answers) and answers[day] is not None:
+                record(device, asked, answer=answers[day])
+            if day % 4 > 1:
+                seen.append(groups(device))
+            clock.travel(1)
+        return seen, device.spent()
+
+    for memo in ({}, MEMO):
+        silent = leaves([], memo)
+        assert ["color", "dark"] in silent[0]
+        others: list[list[object]] = [["red"] * 12, [None, "red", None, "blue", "green"], ["none", None, "red"]]
+        for answers in others:
+            seen, spent = leaves(answers, memo)
+            assert seen == silent[0]
+            if not memo:
+                assert spent == silent[1]
+
+
+def test_none_is_one_of_the_answers_of_a_memo() -> None:
+    clock = Clock()
+    device, asked = make(clock, **{**HIDDEN, **MEMO, "answers": 2})
+    for answer in ("", "red", "blue"):
+        device.next_moment(0)
+        if answer:
+            record(device, asked, answer=answer)
+        clock.travel(1)
+        send(device)
+    assert classes(device) == [("4", 1), ("0", 1)]
+    assert device.spent()["color"] == 8_000_000
+
+
+def test_a_none_that_was_replaced_costs_no_answer_of_a_memo() -> None:
+    clock = Clock()
+    device, asked = make(clock, **{**HIDDEN, **MEMO, "answers": 1})
+    device.next_moment(0)
+    assert classes(device) == [("4", 0)]
+    record(device, asked)
+    assert classes(device) == [("0", 0)]
+    clock.travel(1)
+    send(device)
+    assert device.spent()["color"] == 4_000_000
+
+
+def test_a_hidden_text_says_none() -> None:
+    clock = Clock()
+    text = {"kind": "text", "epsilon_permanent": "4", "device_epsilon": "16", "candidates": ("a.org",)}
+    device, asked = make(clock, **{**HIDDEN, **text})
+    assert asked.metrics["color"].candidates == ("a.org", "none")
+    device.next_moment(0)
+    clock.travel(1)
+    assert groups(device) == ["color", "dark"]
+
+
+def test_a_day_on_which_the_device_was_away_is_no_report() -> None:
+    clock = Clock()
+    device, _ = make(clock, **HIDDEN)
+    device.next_moment(0)
+    clock.travel(5)
+    assert groups(device) == ["color", "dark"]
+    assert groups(device) == []
+
+
+def test_the_device_looks_again_when_a_period_may_close_and_not_after_the_last_one() -> None:
+    clock = Clock()
+    device, _ = make(clock, **HIDDEN)
+    assert device.next_moment(0) == (int(clock() // DAY_S) + 1) * DAY_S
+    clock.travel(99)
+    assert device.next_moment(7) == clock() + 7  # what the first day left
+    send(device)
+    device.next_moment(0)
+    clock.travel(1)
+    send(device)
+    assert device.next_moment(0) is None
+    public, _ = make(Clock())
+    assert public.next_moment(0) is None
