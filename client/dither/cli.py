@@ -17,6 +17,7 @@ from dither_shared.errors import DitherError
 COMMANDS = {
     "metrics": ("dither.commands.metrics", "check a registry and show what it may cost a device"),
     "privacy": ("dither.commands.privacy", "show what each metric of a registry promises, and what it can show"),
+    "device": ("dither.commands.device", "look at a device's file, its budget, or make it forget"),
     "serve": ("dither_aggregator.commands.serve", "take reports, fold them and show estimates"),
     "ledger": ("dither_aggregator.commands.ledger", "show that every accepted report is counted once"),
     "rappor": ("dither_aggregator.commands.rappor", "decode RAPPOR counts, and take over google/rappor's files"),

@@ -1,6 +1,7 @@
 """Reading a TOML table key by key, so that every mistake names its place, what was needed and what came."""
 
 import difflib
+import keyword
 import re
 import unicodedata
 from collections.abc import Collection, Sequence
@@ -217,5 +218,7 @@ def read_metric_name(table: Table, name: str, reserved: Collection[str]) -> None
     """Refuse a metric's name that is malformed, or that the telemetry object needs for a method."""
     if not METRIC_NAME.fullmatch(name):
         raise table.error("name", f"must match [a-z][a-z0-9_]{{0,62}}, got {name!r}")
+    if keyword.iskeyword(name):
+        raise table.error("name", f"must not be a word of Python's, or no code could ask for the metric, got {name!r}")
     if name in reserved:
         raise table.error("name", f"must not be that of a method of the telemetry object, got {name!r}")

@@ -67,6 +67,7 @@ def refused(text: str) -> str:
         ('owners = ["team@example.org"]', 'owners = "team"', 'owners must be a list of 1 to 20 texts, got "team"'),
         ("[metric.color]", "[metric.Color]", "metric.Color: name must match"),
         ("[metric.color]", "[metric.flush]", "metric.flush: name must not be that of a method"),
+        ("[metric.color]", "[metric.class]", "metric.class: name must not be a word of Python's"),
         ("[metric.color]", "[metric.color.deep]", "metric.color"),
         ("[registry]", "[registri]", "m.toml: registry is missing"),
         ('app = "example"', "", "registry: app is missing: the app's name"),

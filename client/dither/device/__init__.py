@@ -16,6 +16,7 @@ from dither.device.budget import Budget
 from dither.device.file import DAY_S, FILE_NAME, DeviceBusy, DeviceFile, DeviceUnusable
 from dither.device.outbox import GIVE_UP_S, LEASE_S, BuiltUpload, Outbox, Preview
 from dither.device.slots import Slots
+from dither.device.withdrawal import drop, forget
 from dither_shared.registry import Metric, Registry
 from dither_shared.rng import Rng
 
@@ -30,8 +31,6 @@ __all__ = [
     "DeviceUnusable",
     "Preview",
 ]
-
-FORGET_DAYS = 30
 
 
 class Device:
@@ -84,19 +83,14 @@ class Device:
         """Keep that the person refuses, and drop what waits. What was charged stays charged, what was known stays."""
         with self._file.transaction():
             self._agreement.choose(False)
-            self._drop("refused")
+            drop(self._file, "refused")
 
     def refuse_metric(self, metric: str, refused: bool) -> None:
         """Keep that the person refuses one metric, and drop what of it waits; or that they no longer do."""
         with self._file.transaction():
             self._agreement.refuse(metric, refused)
             if refused:
-                self._drop("refused", metric)
-
-    def _drop(self, reason: str, metric: str | None = None) -> None:
-        dropped = self._slots.drop(metric) + self._outbox.drop(metric)
-        if dropped:
-            self._file.count(reason, dropped)
+                drop(self._file, "refused", metric)
 
     def refused(self) -> list[str]:
         """Return the metrics that the person refuses."""
@@ -110,11 +104,7 @@ class Device:
 
     def forget(self) -> None:
         """Erase the secret, memos, cohort, and what waits; keep what was spent; say nothing for 30 days."""
-        with self._file.transaction(durable=True):
-            self._drop("forgotten")
-            self._budget.end_memos()
-            self._slots.forget(self._file.today() + FORGET_DAYS)
-        self._file.truncate_log()
+        forget(self._file)
 
     # Recording.
 

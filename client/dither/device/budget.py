@@ -92,11 +92,6 @@ class Budget:
         total = sum(max(micro, memos.get(name, 0)) for name, micro in spent.items())
         return within_metric and total + charge <= self.epsilon()
 
-    def end_memos(self) -> None:
-        """Forget all memos. What they reserved counts as spent: what is left would tell how many answers they had."""
-        self._file.execute("UPDATE metric SET spent = MAX(spent, reserved) WHERE name IN (SELECT metric FROM class)")
-        self._file.execute("DELETE FROM class")
-
     def prepare(self, metric: Metric, today: int) -> tuple[int, int]:
         """Return what the metric has spent and the day from which it may answer; draw its periods if terms are new."""
         terms = f"{metric.schedule} {metric.charges} {metric.period_days} {metric.expires}"

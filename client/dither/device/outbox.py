@@ -119,15 +119,6 @@ class Outbox:
             self._file.count(outcome, row[0])
         return row is not None
 
-    def drop(self, metric: str | None = None) -> int:
-        """Drop every upload, or those that hold a metric; what was charged stays charged. Return their reports."""
-        dropped = 0
-        for place, reports, cost in self._file.execute("SELECT place, reports, cost FROM upload").fetchall():
-            if metric is None or metric in json.loads(cost):
-                self._file.execute("DELETE FROM upload WHERE place = ?", place)
-                dropped += reports
-        return dropped
-
     def split(self, upload_id: str) -> bool:
         """Put two uploads of half the groups in the place of one that is too large; False if it cannot be halved.
 

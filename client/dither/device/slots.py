@@ -97,7 +97,9 @@ class Slots:
         )
 
     def _fill(self, metric: Metric, answer: Answer, today: int) -> None:
-        self.drop(metric.name)
+        # At most the "none" of this period, with the class that it would have cost.
+        self._file.execute("DELETE FROM slot WHERE metric = ?", metric.name)
+        self._file.execute("DELETE FROM class WHERE metric = ? AND NOT charged", metric.name)
         mechanism, shape = metric.mechanism, metric.mechanism.shape
         cohort = self._cohort() & (shape.cohorts - 1) if shape.cohorts else None
         answer_class = metric.class_of(answer, cohort or 0)
@@ -114,12 +116,6 @@ class Slots:
             _next_period(metric, today) if metric.hidden else 0,
         )  # fmt: skip
 
-    def drop(self, metric: str | None = None) -> int:
-        """Empty a metric's slot, or all; return how many reports were dropped."""
-        dropped = self._file.execute("DELETE FROM slot WHERE ?1 IS NULL OR metric = ?1", metric).rowcount
-        self._file.execute("DELETE FROM class WHERE NOT charged AND (?1 IS NULL OR metric = ?1)", metric)
-        return dropped
-
     def _cohort(self) -> int:
         """Return the one number below 128 that puts this device into a cohort of every metric that has some."""
         cohort: int | None = self._file.get("cohort")
@@ -134,11 +130,6 @@ class Slots:
             secret = self._rng.randbits(8 * SECRET_BYTES).to_bytes(SECRET_BYTES, "big")
             self._file.set("secret", secret)
         return secret
-
-    def forget(self, until_day: int) -> None:
-        """Erase the secret and the cohort; say nothing before `until_day`."""
-        self._file.execute("DELETE FROM state WHERE key IN ('secret', 'cohort')")
-        self._file.set("forgotten_until", until_day)
 
 
 def _next_period(metric: Metric, today: int) -> int:

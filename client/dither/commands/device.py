@@ -1,0 +1,136 @@
+"""`dither device`: look at a device's file, see its budget, make it forget."""
+
+import argparse
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+from dither.device.file import FILE_NAME, DeviceFile, DeviceUnusable
+from dither.device.withdrawal import FORGET_DAYS, forget
+from dither.schedule import EPOCH
+from dither_shared.errors import DitherError
+from dither_shared.exact import from_micro
+from dither_shared.terms import Terms
+
+EXAMPLE = "dither device inspect ~/.local/share/dither/example"
+
+_ACTIONS = {
+    "inspect": "show what a device keeps, and why it may be silent; it keeps no answer",
+    "budget": "show what a device was charged, and what it may still be",
+    "forget": "erase secret, memos and what waits; keep what was spent; be silent for 30 days",
+}
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Describe the command line."""
+    actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
+    for name, summary in _ACTIONS.items():
+        example = f"example: dither device {name} ~/.local/share/dither/example"
+        action = actions.add_parser(name, help=summary, description=summary.capitalize() + ".", epilog=example)
+        action.add_argument("folder", metavar="DIR", type=Path, help=f"the app's data_dir, with {FILE_NAME} in it")
+        action.add_argument("--json", action="store_true", help="print one JSON document")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Open the device's file and do what is asked."""
+    with _opened(args.folder) as file:
+        if args.action == "forget":
+            forget(file)
+            document: dict[str, object] = {"silent_for_days": FORGET_DAYS}
+            lines = [f"forgotten: secret, memos, cohort and what waited; silent for {FORGET_DAYS} days"]
+        elif args.action == "budget":
+            document = budget(file)
+            lines = list(_budget_lines(document))
+        else:
+            document = inspect(file)
+            lines = [f"{name.replace('_', ' '):17}  {_shown(value)}" for name, value in document.items()]
+    print(json.dumps(document) if args.json else "\n".join(lines))
+    return 0
+
+
+@contextmanager
+def _opened(folder: Path) -> Iterator[DeviceFile]:
+    """Open a device's file that is there, and close it."""
+    if not (folder / FILE_NAME).is_file():
+        raise DitherError(f"there is no {FILE_NAME} in {folder}: DIR is what the app gives as data_dir")
+    file = DeviceFile(folder)
+    try:
+        yield file
+    finally:
+        file.close()
+
+
+def inspect(file: DeviceFile) -> dict[str, object]:
+    """Return what the file holds, as plain values: no answer is among it."""
+    with file.peek():
+        state = dict(file.execute("SELECT key, value FROM state").fetchall())
+        if "app" not in state:
+            raise DeviceUnusable("the device file has no app: it was never used")
+        waiting = [row[0] for row in file.execute("SELECT metric FROM slot ORDER BY metric")]
+        built = file.execute("SELECT reports, attempts, first_attempt FROM upload ORDER BY place").fetchall()
+        refused = [row[0] for row in file.execute("SELECT metric FROM agreement WHERE refused ORDER BY metric")]
+        counts = dict(file.execute("SELECT name, count FROM counter ORDER BY name").fetchall())
+    return {
+        "app": state["app"],
+        "first_day": _day(state.get("first_day")),
+        "last_day": _day(state.get("last_day")),
+        "choice": {None: None, 0: "refused", 1: "agreed"}[state.get("consent")],
+        "refused": refused,
+        "silent_until": _day(state.get("forgotten_until")),
+        "cohort": state.get("cohort"),
+        "waiting": waiting,
+        "built_uploads": [
+            {"reports": reports, "attempts": attempts, "first_attempt": _moment(first)}
+            for reports, attempts, first in built
+        ],
+        "next_attempt": _moment(state.get("planned")),
+        "counts": counts,
+    }
+
+
+def budget(file: DeviceFile) -> dict[str, object]:
+    """Return what was charged and what was agreed to, in epsilon."""
+    with file.peek():
+        agreed_epsilon = file.get("agreed_epsilon") or 0
+        spent = dict(file.execute("SELECT name, spent FROM metric").fetchall())
+        terms = dict(file.execute("SELECT metric, terms FROM agreement WHERE terms <> ''").fetchall())
+    lifetimes = {name: Terms.from_json(text).lifetime for name, text in terms.items()}
+    return {
+        "spent": from_micro(sum(spent.values())),
+        "agreed": from_micro(agreed_epsilon),
+        "metrics": [
+            {
+                "metric": name,
+                "spent": from_micro(spent.get(name, 0)),
+                "agreed": from_micro(lifetimes.get(name, 0)),
+            }
+            for name in sorted({*spent, *lifetimes})
+        ],
+    }
+
+
+def _budget_lines(document: dict[str, object]) -> Iterator[str]:
+    rows = document["metrics"]
+    assert isinstance(rows, list)
+    width = max([6, *(len(row["metric"]) for row in rows)])
+    yield f"{'metric':{width}}  {'spent':>10}  {'agreed':>10}"
+    for row in [*rows, {"metric": "device", **document}]:
+        yield f"{row['metric']:{width}}  {row['spent']:10.6g}  {row['agreed']:10.6g}"
+
+
+def _day(number: int | None) -> str | None:
+    return None if number is None else (EPOCH + timedelta(days=number)).isoformat()
+
+
+def _moment(seconds: float | None) -> str | None:
+    return None if seconds is None else datetime.fromtimestamp(seconds, UTC).isoformat(timespec="seconds")
+
+
+def _shown(value: object) -> str:
+    if isinstance(value, dict):
+        return ", ".join(f"{name} {count}" for name, count in value.items()) or "-"
+    if isinstance(value, list):
+        return ", ".join(_shown(item) if isinstance(item, dict) else str(item) for item in value) or "-"
+    return "-" if value is None else str(value)
