@@ -19,6 +19,7 @@ class Budget:
         self._registry = registry
         self._agreement = agreement
         self._rng = rng
+        self._asked_epsilon = to_micro(registry.device_epsilon)
 
     def spent(self) -> dict[str, int]:
         """Return the micro-epsilon charged so far, by metric."""
@@ -26,7 +27,7 @@ class Budget:
 
     def epsilon(self) -> int:
         """Return the most that all metrics may charge together: what was agreed to, or less if less is asked for."""
-        return min(to_micro(self._registry.device_epsilon), self._agreement.epsilon())
+        return min(self._asked_epsilon, self._agreement.epsilon())
 
     def bears(self, metric: Metric, spent: int) -> bool:
         """Tell whether one more answer of a metric that has spent so much fits."""
@@ -47,6 +48,9 @@ class Budget:
         Those count with all that they reserved, also where they have left the registry: how much of it was spent would
         tell how many answers there were.
         """
+        row = self._file.one("SELECT SUM(MAX(spent, reserved)) FROM metric WHERE name <> ?", name)
+        if row and (row[0] or 0) + reservation <= self.epsilon():
+            return True  # though all of them count, begun or not: the usual case, and the quick one
         others = self._file.execute(
             "SELECT name, MAX(spent, reserved), "
             "spent > 0 OR name IN (SELECT metric FROM class UNION SELECT metric FROM slot) "

@@ -77,6 +77,7 @@ class DeviceFile:
         self._lock = threading.RLock()  # so that a call from a signal handler is refused, not stuck
         self._held_for_fork = False
         self._ended = ""
+        self._state: dict[str, Any] | None = None  # what the present transaction has read of it
         self._db: sqlite3.Connection | None = None
         with self._taken(DURABLE_WAIT_S):
             self._open()
@@ -151,6 +152,7 @@ class DeviceFile:
             db = self._db or self._open()
             if db.in_transaction:
                 raise DeviceBusy("the device was called from within its own call, by a signal handler perhaps")
+            self._state = None
             yield db
 
     def truncate_log(self) -> None:
@@ -173,11 +175,14 @@ class DeviceFile:
 
     def get(self, key: str) -> Any:
         """Return a value of the state, or None."""
-        row = self.one("SELECT value FROM state WHERE key = ?", key)
-        return row[0] if row else None
+        if self._state is None:
+            # All of it at once: a transaction needs several, and a query costs more than a row.
+            self._state = dict(self.execute("SELECT key, value FROM state").fetchall())
+        return self._state.get(key)
 
     def set(self, key: str, value: object) -> None:
-        """Set a value of the state."""
+        """Set a value of the state; None is as if it was never set."""
+        self._state = None
         self.execute("INSERT OR REPLACE INTO state VALUES (?, ?)", key, value)
 
     def count(self, name: str, count: int = 1) -> None:

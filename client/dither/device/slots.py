@@ -97,9 +97,10 @@ class Slots:
         )
 
     def _fill(self, metric: Metric, answer: Answer, today: int) -> None:
-        # At most the "none" of this period, with the class that it would have cost.
-        self._file.execute("DELETE FROM slot WHERE metric = ?", metric.name)
-        self._file.execute("DELETE FROM class WHERE metric = ? AND NOT charged", metric.name)
+        if metric.hidden:
+            # The "none" of this period, and the class that it would have cost.
+            self._file.execute("DELETE FROM slot WHERE metric = ?", metric.name)
+            self._file.execute("DELETE FROM class WHERE metric = ? AND NOT charged", metric.name)
         mechanism, shape = metric.mechanism, metric.mechanism.shape
         cohort = self._cohort() & (shape.cohorts - 1) if shape.cohorts else None
         answer_class = metric.class_of(answer, cohort or 0)

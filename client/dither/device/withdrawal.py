@@ -34,6 +34,7 @@ def forget(file: DeviceFile) -> None:
         drop(file, "forgotten")
         file.execute("UPDATE metric SET spent = MAX(spent, reserved) WHERE name IN (SELECT metric FROM class)")
         file.execute("DELETE FROM class")
-        file.execute("DELETE FROM state WHERE key IN ('secret', 'cohort')")
+        file.set("secret", None)
+        file.set("cohort", None)
         file.set("forgotten_until", file.today() + FORGET_DAYS)
     file.truncate_log()
