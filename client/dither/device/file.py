@@ -4,6 +4,7 @@ A connection is never carried across a fork: it is closed before, and opened aga
 that cannot be (a call is in the middle, or the state is in memory), the child has no device.
 """
 
+import atexit
 import os
 import sqlite3
 import threading
@@ -254,10 +255,25 @@ if hasattr(os, "register_at_fork"):  # not on Windows
     )
 
 
-def _keep_forever(connection: sqlite3.Connection) -> None:
-    """Never let go of a connection that came with a fork: SQLite forbids to use it, and closing it is a use."""
-    import ctypes
+def _keep_all_forever() -> None:
+    """Leave the files as they are when the program ends: closing the last connection waits for the disk, twice."""
+    for file in list(_files):
+        if file._db is not None:
+            _keep_forever(file._db)
 
+
+atexit.register(_keep_all_forever)
+
+
+def _keep_forever(connection: sqlite3.Connection) -> None:
+    """Never let go of a connection, so that it is never closed.
+
+    One that came with a fork must not be: SQLite forbids to use it, and closing it is a use.
+    """
+    try:
+        import ctypes
+    except ImportError:  # a Python that was built without it
+        return
     ctypes.pythonapi.Py_IncRef(ctypes.py_object(connection))
 
 

@@ -190,4 +190,5 @@ class Outbox:
 
     def plan(self, when: float | None) -> None:
         """Plan the next attempt, in seconds since 1970, or none."""
-        self._file.set("planned", when)
+        if when != self._file.get("planned"):
+            self._file.set("planned", when)

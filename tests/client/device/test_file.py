@@ -1,4 +1,3 @@
-import os
 import random
 import sqlite3
 import subprocess
@@ -9,8 +8,9 @@ import pytest
 
 from dither.device import FILE_NAME, Device, DeviceUnusable
 from dither_shared.rng import Rng
+from tests.support.aggregators import ENVIRONMENT
 from tests.support.clocks import Clock
-from tests.support.devices import make, record, send
+from tests.support.devices import EXPIRES, make, open_device, record, send
 from tests.support.registries import registry
 
 KILLED = """
@@ -29,8 +29,7 @@ os.kill(os.getpid(), signal.SIGKILL)
 
 
 def test_what_was_recorded_survives_kill_9(tmp_path: Path) -> None:
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-    done = subprocess.run([sys.executable, "-c", KILLED, str(tmp_path)], env=environment, check=False, timeout=60)
+    done = subprocess.run([sys.executable, "-c", KILLED, str(tmp_path)], env=ENVIRONMENT, check=False, timeout=60)
     assert done.returncode == -9
     asked = registry()
     device = Device(asked, tmp_path, Rng(random.Random(2).getrandbits))
@@ -86,3 +85,33 @@ def test_two_devices_make_different_noise_and_one_seed_makes_the_same() -> None:
 
     assert reports(1) == reports(1)
     assert reports(1) != reports(2)
+
+
+ENDED = """
+import random, sys
+from pathlib import Path
+from dither.device import Device
+from dither_shared.rng import Rng
+from tests.support.registries import registry
+asked = registry()
+device = Device(asked, Path(sys.argv[1]), Rng(random.Random(1).getrandbits))
+device.agree()
+assert device.record(asked.metrics["color"], "red") == ""
+"""
+
+
+def test_a_program_that_ends_does_not_wait_for_the_disk(tmp_path: Path) -> None:
+    """Closing SQLite's last connection would write the log into the file, sync both and remove the log."""
+    subprocess.run([sys.executable, "-c", ENDED, str(tmp_path)], env=ENVIRONMENT, check=True, timeout=60)
+    assert (tmp_path / f"{FILE_NAME}-wal").stat().st_size > 0
+    device, _ = make(Clock(), tmp_path)
+    assert device.waiting() == 1
+
+
+def test_a_start_that_changes_nothing_writes_nothing(tmp_path: Path) -> None:
+    asked = registry(expires=EXPIRES)
+    open_device(asked, tmp_path, Clock()).close()
+    device = open_device(asked, tmp_path, Clock(), agree=False)
+    device.agree_once()
+    device.next_moment(0)
+    assert (tmp_path / f"{FILE_NAME}-wal").stat().st_size == 0
