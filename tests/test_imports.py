@@ -13,6 +13,8 @@ ROOT = Path(__file__).parents[1]
 MAY_IMPORT = {
     "shared/dither_shared": {"dither_shared"},
     "client/dither": {"dither", "dither_shared", "requests", "urllib3"},
+    # For an app's own tests, which pytest loads.
+    "client/dither/testing": {"dither", "dither_shared", "pytest"},
     "aggregator/dither_aggregator": {
         "dither_aggregator",
         "dither_shared",
@@ -70,7 +72,7 @@ def loaded(code: str) -> set[str]:
     return {name.split(".")[0] for name in done.stdout.split()}
 
 
-HEAVY = {"numpy", "scipy", "flask", "waitress", "requests", "urllib3", "dither_aggregator"}
+HEAVY = {"numpy", "scipy", "flask", "waitress", "requests", "urllib3", "dither_aggregator", "pytest"}
 
 
 def test_importing_and_starting_loads_nothing_heavy() -> None:

@@ -5,9 +5,11 @@ Exit codes: 0 fine, 1 a finding, 2 bad input.
 
 import argparse
 import importlib
+import io
 import os
 import sqlite3
 import sys
+from contextlib import suppress
 from importlib.metadata import version
 from types import ModuleType
 
@@ -15,7 +17,7 @@ from dither_shared.errors import DitherError
 
 # command: (module, what it does). Modules have EXAMPLE, add_arguments(parser) and run(args) -> exit code.
 COMMANDS = {
-    "metrics": ("dither.commands.metrics", "check a registry and show what it may cost a device"),
+    "metrics": ("dither.commands.metrics", "check a registry, compare it with another, document it, type it"),
     "privacy": ("dither.commands.privacy", "show what each metric of a registry promises, and what it can show"),
     "device": ("dither.commands.device", "look at a device's file, its budget, or make it forget"),
     "serve": ("dither_aggregator.commands.serve", "take reports, fold them and show estimates"),
@@ -28,6 +30,8 @@ COMMANDS = {
 def main(argv: list[str] | None = None) -> int:
     """Run the command line and return its exit code."""
     argv = sys.argv[1:] if argv is None else argv
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")  # a registry's words may not be the locale's
     try:
         args = _parser(argv).parse_args(argv)
         code: int = args.run(args)
@@ -48,7 +52,7 @@ def main(argv: list[str] | None = None) -> int:
 
 def _discard_output() -> None:
     """Send what is still buffered nowhere, so that the interpreter does not fail on it at exit."""
-    if sys.stdout is not None:
+    with suppress(AttributeError, OSError):  # there is no stdout, or it is no file
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 

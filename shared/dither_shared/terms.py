@@ -45,7 +45,7 @@ class Terms:
             rise = f"from {_shown(agreed.permanent)} to {_shown(self.permanent)}"
             asks.append(f"its epsilon of a permanent answer rises {rise}")
         if self.period_days < agreed.period_days:
-            asks.append(f"its period shortens from {agreed.period_days} to {self.period_days} days")
+            asks.append(f"its period shortens from {agreed.period_days}d to {self.period_days}d")
         if agreed.presence == "hidden" and self.presence != "hidden":
             asks.append("whether it answers is no longer hidden")
         if date.fromisoformat(self.expires) > date.fromisoformat(agreed.expires):

@@ -41,7 +41,7 @@ RISES: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
         "its epsilon of a permanent answer rises from 4 to 5",
     ),
     "fresh": (MEMO, {"reports": 1, "epsilon": "1"}, "its memoized answers become fresh ones"),
-    "period": ({"period": "7d"}, {"period": "1d"}, "its period shortens from 7 to 1 days"),
+    "period": ({"period": "7d"}, {"period": "1d"}, "its period shortens from 7d to 1d"),
     "presence": ({"presence": "hidden"}, {"presence": "public"}, "whether it answers is no longer hidden"),
     "expiry": (
         {},

@@ -1,4 +1,4 @@
-"""`dither metrics`: look after a registry."""
+"""`dither metrics check`: refuse a registry that cannot be used, and show what it may cost a device."""
 
 import argparse
 import json
@@ -7,18 +7,14 @@ from pathlib import Path
 from dither_shared.exact import from_micro, to_micro
 from dither_shared.registry import Metric, Registry, utc_today
 
+SUMMARY = "refuse a registry that cannot be used, or that exceeds device_epsilon"
 EXAMPLE = "dither metrics check metrics.toml"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Describe the command line."""
-    actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
-    summary = "refuse a registry that cannot be used, or that exceeds device_epsilon"
-    check = actions.add_parser(
-        "check", help=summary, description=summary.capitalize() + ".", epilog=f"example: {EXAMPLE}"
-    )
-    check.add_argument("registry", metavar="REGISTRY", type=Path, help="the app's metrics.toml")
-    check.add_argument("--json", action="store_true", help="print one JSON document")
+    parser.add_argument("registry", metavar="REGISTRY", type=Path, help="the app's metrics.toml")
+    parser.add_argument("--json", action="store_true", help="print one JSON document")
 
 
 def run(args: argparse.Namespace) -> int:

@@ -1,0 +1,20 @@
+"""Where a page or a stub goes: to a file, or to stdout. Both are UTF-8, whatever the locale says."""
+
+import io
+import sys
+from pathlib import Path
+
+
+def write(text: str, out: Path | None) -> None:
+    """Write a whole text to a file, or to stdout."""
+    if out:
+        out.write_text(text, encoding="utf-8", newline="\n")
+    else:
+        speak_utf8()
+        print(text, end="")
+
+
+def speak_utf8() -> None:
+    """Let stdout take every character: values and questions may be in any language."""
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(encoding="utf-8")

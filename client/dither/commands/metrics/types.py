@@ -1,0 +1,124 @@
+"""`dither metrics types`: a stub, so that editors and type checkers know an app's handles and their values.
+
+It stands beside the module that has `telemetry = dither.start(...)`, and declares all that this module offers. A handle
+takes the listed values alone there: at run time all else is "other", but in a program it is a mistake.
+"""
+
+import argparse
+import keyword
+import re
+from pathlib import Path
+
+from dither.commands.metrics.output import write
+from dither_shared.errors import ConfigurationError
+from dither_shared.registry import Metric, Registry
+
+SUMMARY = "write a type stub for the app's module of `telemetry = dither.start(...)`: each handle with its values"
+EXAMPLE = "dither metrics types metrics.toml --out myapp/metrics.pyi"
+
+VALUES_MAX = 1_000
+"""A longer list would slow the editor that it is for: such answers are any text."""
+
+LINE_MAX = 88
+"""The width that ruff and black format to, unless told otherwise."""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Describe the command line."""
+    parser.add_argument("registry", metavar="REGISTRY", type=Path, help="the app's metrics.toml")
+    parser.add_argument("--name", default="telemetry", help="the module's name for the telemetry object (%(default)s)")
+    to = parser.add_mutually_exclusive_group()
+    to.add_argument("--out", metavar="FILE", type=Path, help="write to this file instead of to stdout")
+    to.add_argument("--check", metavar="FILE", type=Path, help="exit with 1 if this file is not what would be written")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Write the stub, or compare it with a file."""
+    text = stub(Registry.load(args.registry), args.name)
+    if not args.check:
+        write(text, args.out)
+        return 0
+    # Git may have written the file with other line ends.
+    if args.check.is_file() and args.check.read_bytes().replace(b"\r\n", b"\n") == text.encode():
+        return 0
+    named = "" if args.name == "telemetry" else f" --name {args.name}"
+    print(f"{args.check} is not of this registry: dither metrics types {args.registry}{named} --out {args.check}")
+    return 1
+
+
+def stub(registry: Registry, name: str = "telemetry") -> str:
+    """Return the stub of a module that has the telemetry object under a name, formatted as ruff and black do.
+
+    Raises ConfigurationError for a name that cannot be used.
+    """
+    _check_name(name)
+    metrics = list(registry.metrics.values())
+    listed = [metric for metric in metrics if _listed(metric)]
+    several = any(metric.kind == "choices" for metric in listed)
+    collections = "from collections.abc import Collection\n" if several else ""
+    typing = ["ClassVar", *(["Literal", "TypeAlias"] if listed else [])]
+    attributes = "\n".join(f"    {metric.name}: {_camel(metric)}Handle" for metric in metrics)
+    return f"""\
+# `dither metrics types` wrote this: write it again instead of editing it.
+
+{collections}from typing import {", ".join(typing)}
+
+import dither
+
+{"".join(map(_handle, metrics))}\
+class Telemetry(dither.Telemetry):
+    # Every metric is declared: no other attribute is one.
+    __getattr__: ClassVar[None]  # type: ignore[assignment, misc]
+{attributes}
+
+{name}: Telemetry
+"""
+
+
+def _check_name(name: str) -> None:
+    if not name.isidentifier() or keyword.iskeyword(name):
+        raise ConfigurationError(f"--name must be a name in Python, got {name!r}")
+    if name in _IMPORTED or name.endswith(("Answer", "Handle", "Telemetry")):
+        raise ConfigurationError(f"--name must not be one that the stub needs for itself, got {name!r}")
+
+
+_IMPORTED = {"ClassVar", "Collection", "Literal", "TypeAlias", "dither"}
+
+
+def _listed(metric: Metric) -> bool:
+    return metric.kind in ("choice", "choices") and len(metric.values) <= VALUES_MAX
+
+
+def _camel(metric: Metric) -> str:
+    """Return the name in the form of a class's, a different one for every metric."""
+    return re.sub("_([a-z])", lambda match: match[1].upper(), f"_{metric.name}")
+
+
+def _handle(metric: Metric) -> str:
+    """Return the class of a metric's handle, and the type of its values.
+
+    A handle that takes only them breaks the promise of dither.Choice, which takes any text: hence the "ignore".
+    """
+    camel, alias, record = _camel(metric), "", ""
+    if _listed(metric):
+        head = f"{camel}Answer: TypeAlias = "
+        alias = f"{head}{_literal(metric.values, room=LINE_MAX - len(head))}\n\n"
+        answer = f"Collection[{camel}Answer]" if metric.kind == "choices" else f"{camel}Answer"
+        record = f"\n    def record(self, answer: {answer}) -> None: ...  # type: ignore[override]\n"
+    question = _quoted(metric.question, '"')
+    return f'{alias}class {camel}Handle(dither.{metric.kind.capitalize()}):\n    ""{question}""\n{record}\n'
+
+
+def _literal(values: tuple[str, ...], room: int) -> str:
+    """Return the type of the values, in one line where it fits, else with a value a line."""
+    quoted = [_quoted(value) for value in values]
+    line = f"Literal[{', '.join(quoted)}]"
+    return line if len(line) <= room else "Literal[\n" + "".join(f"    {value},\n" for value in quoted) + "]"
+
+
+def _quoted(text: str, quote: str = "") -> str:
+    """Return a Python string: in double quotes, unless single ones need fewer backslashes, or in those asked for."""
+    quote = quote or ("'" if text.count('"') > text.count("'") else '"')
+    # repr escapes what cannot be seen; the other quote before it keeps it from choosing its own.
+    escaped = repr("'\"" + text)[4:-1].replace("\\'", "'")
+    return quote + escaped.replace(quote, f"\\{quote}") + quote

@@ -1,0 +1,268 @@
+"""The stub of an app's metrics: what type checkers then know, and that it is the text of any registry."""
+
+import ast
+import json
+import re
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dither.cli import main
+from dither.commands.metrics.types import VALUES_MAX, stub
+from dither_shared.registry import Registry
+from tests.support.aggregators import ENVIRONMENT, dither
+
+ROOT = Path(__file__).parents[2]
+MYPY = [sys.executable, "-m", "mypy", "--strict", "--config-file="]
+COMMON = """
+rev = 1
+epsilon = 1
+reports = 1
+presence = "public"
+period = "1d"
+owners = ["team@example.org"]
+sensitivity = "low"
+expires = 2027-06-30
+"""
+AWKWARD = (
+    'say "hi"',
+    "it's",
+    "both ' and \"",
+    "more '' than \"",
+    "back\\slash",
+    "\\",
+    "\\'",
+    '\\"',
+    '"""',
+    "'''",
+    "{braces}",
+    "grün 好 😀",
+    "\u202egnp.exe",
+    "\N{NO-BREAK SPACE}".join("ab"),
+    "# type: ignore",
+    "x" * 200,
+)
+
+
+Keys = Mapping[str, object]
+
+
+def registry_of(metrics: Mapping[str, Keys], presence: str = "public") -> Registry:
+    """Return a registry of such metrics, which are choices unless they say otherwise."""
+    text = '[registry]\napp = "example"\ndevice_epsilon = 100\n'
+    for name, keys in metrics.items():
+        given: dict[str, object] = {"kind": "choice", "question": f"What about {name}?", **keys}
+        lines = "\n".join(f"{key} = {json.dumps(value, ensure_ascii=False)}" for key, value in given.items())
+        text += f"[metric.{name}]\n{lines}\n{COMMON}"
+    return Registry.parse(text.replace('"public"', f'"{presence}"'))
+
+
+def asked(**metrics: Keys) -> Registry:
+    return registry_of(metrics)
+
+
+FLAG: Keys = {"kind": "flag"}
+COLOR: Keys = {"values": ["red", "green"]}
+TOOLS: Keys = {"kind": "choices", "ticks_max": 2, "values": ["git", "make"]}
+LONG: Keys = {"values": [f"v{number}" for number in range(VALUES_MAX)]}
+
+
+def site() -> Registry:
+    """Return a registry with a text, which is memoized."""
+    text = '[registry]\napp = "example"\ndevice_epsilon = 100\n[metric.site]\nkind = "text"\nquestion = "Where?"\n'
+    return Registry.parse(text + COMMON.replace("reports = 1", "memoize = true\nepsilon_permanent = 2\nanswers = 1"))
+
+
+def types_of(asked: Registry) -> dict[str, Any]:
+    """Return the values that the stub's type aliases list, by their names."""
+    module = ast.parse(stub(asked))
+    aliases = [node for node in module.body if isinstance(node, ast.AnnAssign) and node.value]
+    return {ast.unparse(alias.target): ast.literal_eval(alias.value.slice) for alias in aliases}  # type: ignore[union-attr]
+
+
+PROGRAM = """\
+import dither
+from app.metrics import telemetry
+
+
+def settings(given: dither.Telemetry, theme: dither.Choice) -> None: ...
+
+
+settings(telemetry, telemetry.color)
+telemetry.dark.record(True)
+telemetry.color.record("red")
+telemetry.color.record("other")
+telemetry.tools.record(["git", "other"])
+telemetry.tools.record({"make"})
+telemetry.long.record(str(telemetry))
+telemetry.flush(timeout=1)
+
+telemetry.dark.record("yes")  # arg-type
+telemetry.color.record("rde")  # arg-type
+telemetry.color.record("none")  # arg-type
+telemetry.color.record(True)  # arg-type
+telemetry.tools.record("git")  # arg-type
+telemetry.tools.record(["gti"])  # list-item
+telemetry.colour.record("red")  # attr-defined
+telemetry.flash()  # attr-defined
+"""
+
+
+def test_mypy_takes_a_right_program_and_finds_every_typing_mistake(tmp_path: Path) -> None:
+    app = tmp_path / "app"
+    app.mkdir()
+    (app / "__init__.py").write_text("", encoding="utf-8")
+    (app / "metrics.py").write_text(
+        "import dither\n\ntelemetry = dither.start('metrics.toml', endpoint='https://example.org', key='k')\n",
+        encoding="utf-8",
+    )
+    registry = asked(dark=FLAG, color=COLOR, tools=TOOLS, long=LONG)
+    (app / "metrics.pyi").write_text(stub(registry), encoding="utf-8")
+    (tmp_path / "program.py").write_text(PROGRAM, encoding="utf-8")
+    done = subprocess.run(
+        [*MYPY, "--cache-dir", str(tmp_path / "cache"), "-p", "app", "-m", "program"],
+        cwd=tmp_path,
+        env={**ENVIRONMENT, "MYPYPATH": ":".join(str(ROOT / room) for room in ("client", "shared"))},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=200,
+    )
+    found = re.findall(r"^(\S+):(\d+): error: .*\[([\w-]+)\]$", done.stdout, re.MULTILINE)
+    lines = enumerate(PROGRAM.splitlines(), start=1)
+    mistakes = [("program.py", str(number), line.split("# ")[1]) for number, line in lines if "# " in line]
+    assert found == mistakes, done.stdout + done.stderr
+    assert len(mistakes) == 8
+
+
+def test_a_handle_takes_the_listed_values_and_other() -> None:
+    assert types_of(asked(color=COLOR, tools=TOOLS, dark=FLAG)) == {
+        "ColorAnswer": ("red", "green", "other"),
+        "ToolsAnswer": ("git", "make", "other"),
+    }
+    assert types_of(registry_of({"color": COLOR}, "hidden")) == {"ColorAnswer": ("red", "green", "other", "none")}
+
+
+def test_texts_and_long_lists_take_any_text() -> None:
+    assert types_of(site()) == {}
+    assert types_of(asked(long=LONG)) == {}
+    (listed,) = types_of(asked(long={"values": [f"v{number}" for number in range(VALUES_MAX - 1)]})).values()
+    assert len(listed) == VALUES_MAX
+
+
+def test_each_value_is_itself_whatever_it_holds() -> None:
+    assert types_of(asked(awkward={"values": AWKWARD})) == {"AwkwardAnswer": (*AWKWARD, "other")}
+    for value in AWKWARD:
+        assert types_of(asked(awkward={"values": [value]})) == {"AwkwardAnswer": (value, "other")}
+    assert "\u202e" not in stub(asked(awkward={"values": AWKWARD}))
+
+
+@pytest.mark.parametrize("question", [*AWKWARD, 'Which "theme"?', 'Is it "dark"'])
+def test_the_question_is_the_handles_docstring(question: str) -> None:
+    module = ast.parse(stub(asked(color={**COLOR, "question": question})))
+    handle = next(node for node in module.body if isinstance(node, ast.ClassDef))
+    assert ast.get_docstring(handle, clean=False) == question
+
+
+def test_every_metric_has_a_class_of_its_own() -> None:
+    names = ["ab", "a_b", "a__b", "a_1", "a1", "a_", "telemetry", "dither", "literal", "handle", "ab_answer"]
+    module = ast.parse(stub(registry_of(dict.fromkeys(names, FLAG))))
+    classes = [node for node in module.body if isinstance(node, ast.ClassDef)]
+    assert len({node.name for node in classes}) == len(names) + 1
+    handles = {node.name: ast.unparse(node.bases[0]) for node in classes[:-1]}
+    assert set(handles.values()) == {"dither.Flag"}
+    declared = [node for node in classes[-1].body if isinstance(node, ast.AnnAssign)][1:]
+    assert {ast.unparse(node.target): ast.unparse(node.annotation) for node in declared} == dict(
+        zip(names, handles, strict=True)
+    )
+
+
+@pytest.mark.parametrize(
+    "registry",
+    [
+        asked(dark=FLAG, color=COLOR, tools=TOOLS, long=LONG),
+        asked(
+            awkward={"values": AWKWARD, "question": 'Why """?'},
+            **{f"v{n}": {"values": [v]} for n, v in enumerate(AWKWARD)},
+        ),
+        asked(**{f"a{length}": {"values": ["x" * length]} for length in range(35, 60)}),
+        asked(long={**LONG, "kind": "choices", "ticks_max": 2}),
+        asked(dark=FLAG),
+        site(),
+    ],
+    ids=["all kinds", "awkward texts", "all widths", "long choices", "a flag", "a text"],
+)
+def test_the_stub_is_formatted_and_imports_what_it_uses(registry: Registry, tmp_path: Path) -> None:
+    file = tmp_path / "metrics.pyi"
+    file.write_text(stub(registry), encoding="utf-8")
+    for check in (["format", "--diff"], ["check", "--select", "E1,E2,E3,E7,E9,F,I,N815,PIE,UP,W,RUF100"]):
+        done = subprocess.run(
+            [sys.executable, "-m", "ruff", *check, "--isolated", "--no-cache", "--target-version", "py311", file],
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=60,
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    path, head = tmp_path / "metrics.toml", '[registry]\napp = "example"\ndevice_epsilon = 100\n'
+    path.write_text(f'{head}[metric.dark]\nkind = "flag"\nquestion = "Wählt?"\n{COMMON}', encoding="utf-8")
+    return path
+
+
+def test_it_goes_to_a_file_or_to_stdout(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = path.with_suffix(".pyi")
+    text = stub(Registry.load(path))
+    assert main(["metrics", "types", str(path)]) == 0
+    assert capsys.readouterr().out == text
+    assert main(["metrics", "types", str(path), "--out", str(out), "--name", "ask"]) == 0
+    assert out.read_bytes().decode("utf-8") == text.replace("\ntelemetry: Telemetry\n", "\nask: Telemetry\n") != text
+    assert capsys.readouterr().out == ""
+
+
+def test_check_tells_a_stub_of_another_registry(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = path.with_suffix(".pyi")
+    check = ["metrics", "types", str(path), "--check", str(out)]
+    again = f"{out} is not of this registry: dither metrics types {path} --out {out}\n"
+    assert (main(check), capsys.readouterr().out) == (1, again)
+    assert main(["metrics", "types", str(path), "--out", str(out)]) == 0
+    assert (main(check), capsys.readouterr().out) == (0, "")
+    out.write_bytes(out.read_bytes().replace(b"\n", b"\r\n"))
+    assert main(check) == 0
+    out.write_bytes(b"\xff" + out.read_bytes())
+    assert main(check) == 1
+    assert main(["metrics", "types", str(path), "--out", str(out)]) == 0
+    capsys.readouterr()
+    assert main([*check, "--name", "ask"]) == 1
+    assert "metrics.toml --name ask --out" in capsys.readouterr().out
+    path.write_text(path.read_text(encoding="utf-8").replace("metric.dark", "metric.night"), encoding="utf-8")
+    assert main(check) == 1
+
+
+@pytest.mark.parametrize("name", ["2b", "a b", "", "class", "None", "dither", "Literal", "Telemetry", "DarkHandle"])
+def test_a_name_that_cannot_be_used_is_refused(name: str, path: Path) -> None:
+    done = dither("metrics", "types", path, "--name", name)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert f"got {name!r}" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_out_and_check_are_not_asked_for_together(path: Path) -> None:
+    done = dither("metrics", "types", path, "--out", "a.pyi", "--check", "a.pyi")
+    assert done.returncode == 2
+    assert "not allowed with argument" in done.stderr
+
+
+@pytest.mark.parametrize("action", ["check", "diff", "docs", "types"])
+def test_every_action_has_an_example(action: str) -> None:
+    done = dither("metrics", action, "--help")
+    assert done.returncode == 0
+    assert f"example: dither metrics {action} " in done.stdout
+    assert action in dither("metrics", "--help").stdout
