@@ -132,7 +132,7 @@ def test_whatever_is_more_than_was_agreed_to_is_one_finding_a_metric() -> None:
     more = COLOR | {"reports": 4, "period": "1d", "expires": later}
     (remark,) = compare(asked(color=COLOR | {"period": "2d"}), asked(color=more))
     assert (remark.what, remark.finding) == ("consent", True)
-    for phrase in ("for life rises from 6 to 8", "shortens from 2 to 1 days", f"to {later}", "ask people again"):
+    for phrase in ("for life rises from 6 to 8", "shortens from 2d to 1d", f"to {later}", "ask people again"):
         assert phrase in remark.detail
 
 
