@@ -1,7 +1,7 @@
 """The telemetry object that a host app holds. It lets nothing that goes wrong here reach the app."""
 
 import logging
-import secrets
+import random
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -26,6 +26,7 @@ CLOSED = "closed"
 T = TypeVar("T")
 
 _log = logging.getLogger("dither")
+_system = random.SystemRandom()  # the source of `secrets`, which takes longer to import
 
 
 @dataclass(frozen=True)
@@ -125,7 +126,7 @@ class Telemetry:
         return str(error)
 
     def _open(self) -> Device:
-        return Device(self._settings.registry, self._settings.folder, Rng(secrets.randbits), self._settings.clock)
+        return Device(self._settings.registry, self._settings.folder, Rng(_system.getrandbits), self._settings.clock)
 
     def _file_exists(self) -> bool:
         folder = self._settings.folder
@@ -172,7 +173,7 @@ class Telemetry:
 
     def _record(self, metric: Metric, answer: object) -> None:
         if self._settings.strict and not metric.takes(answer):
-            raise InvalidAnswer(f"what came is no answer that {metric.name} asks for: it would be sent as \"other\"")
+            raise InvalidAnswer(f'what came is no answer that {metric.name} asks for: it would be sent as "other"')
         device, uploader = self._device, self._uploader
         if device is None or uploader is None:
             return

@@ -1,6 +1,5 @@
 """One HTTP request of an upload, and what its answer means. `requests` is imported here, when the first one is sent."""
 
-import ipaddress
 import json
 import logging
 import os
@@ -86,6 +85,8 @@ def check_key(key: str) -> str:
 
 def is_loopback(host: str) -> bool:
     """Tell whether a host name or address is this machine's loopback."""
+    import ipaddress  # only for addresses without TLS
+
     try:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:

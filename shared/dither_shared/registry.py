@@ -21,7 +21,6 @@ from dither_shared.bloom import BITS_MAX, HASHES_MAX
 from dither_shared.errors import InvalidParameter
 from dither_shared.exact import from_micro, to_micro
 from dither_shared.mechanisms import ONE_VALUE, RAPPOR, SEVERAL_VALUES, Mechanism, Memoized, PureMechanism, choose
-from dither_shared.mechanisms.parameter_sets import PARAMETER_SETS, choose_rappor
 from dither_shared.mechanisms.rappor import COHORTS_MAX
 from dither_shared.plan import Plan
 from dither_shared.tables import Table, read_metric_name
@@ -307,6 +306,8 @@ def _read_rappor(table: Table, epsilon: Decimal, memoize: bool) -> tuple[int, RA
         raise table.error("reports", _FRESH_ONLY["reports"])
     permanent = _read_permanent(table, epsilon)
     if not (table.has("parameter_set") or table.has("parameters")):
+        from dither_shared.mechanisms.parameter_sets import choose_rappor  # only for texts
+
         expected = table.integer("candidates_expected", 1, CANDIDATES_MAX, default=1_000)
         return expected, choose_rappor(epsilon, permanent, expected)
     if table.has("candidates_expected"):
@@ -326,6 +327,8 @@ def _read_parameters(table: Table) -> RAPPOR:
     if table.has("parameter_set") and table.has("parameters"):
         raise table.error("parameters", "or parameter_set is needed, and not both")
     if table.has("parameter_set"):
+        from dither_shared.mechanisms.parameter_sets import PARAMETER_SETS
+
         return PARAMETER_SETS[table.one_of("parameter_set", tuple(PARAMETER_SETS))].mechanism
     given = table.table("parameters")
     k, h, m = (given.integer(name, 1, most) for name, most in (("k", BITS_MAX), ("h", HASHES_MAX), ("m", COHORTS_MAX)))

@@ -1,6 +1,5 @@
 """Reading a TOML table key by key, so that every mistake names its place, what was needed and what came."""
 
-import difflib
 import keyword
 import re
 import unicodedata
@@ -88,6 +87,8 @@ class Table:
     def done(self) -> None:
         """Refuse keys that nothing read."""
         for key in self._data.keys() - self._known:
+            import difflib  # only for a mistake
+
             close = difflib.get_close_matches(key, self._known, n=1)
             hint = f"; did you mean {close[0]}?" if close else f"; known are {', '.join(sorted(self._known))}"
             raise self.error(key, f"is not a key of this table{hint}")
