@@ -2,9 +2,9 @@
 
 import argparse
 
-from tests.benchmarks import accuracy, rappor, speed
+from tests.benchmarks import accuracy, rappor, sdk, speed
 
-SECTIONS = {"accuracy": accuracy.run, "speed": speed.run, "rappor": rappor.run}
+SECTIONS = {"accuracy": accuracy.run, "speed": speed.run, "rappor": rappor.run, "sdk": sdk.run}
 
 
 def main() -> None:

@@ -1,4 +1,4 @@
-"""Other libraries, each asked in a pinned environment of its own: `ask("pure_ldp", questions)`."""
+"""Other libraries, each in a pinned environment of its own: `ask("pure_ldp", questions)`, `environment("sentry")`."""
 
 import hashlib
 import json
@@ -10,7 +10,9 @@ from pathlib import Path
 from typing import Any
 
 PEERS = ("pure_ldp", "multi_freq_ldpy")
+SDKS = ("sentry", "posthog", "opentelemetry", "glean")
 HERE = Path(__file__).parent
+ROOT = HERE.parents[2]
 CACHE = Path(tempfile.gettempdir()) / "dither-peers"
 VENV_TIMEOUT_S = 120.0
 PIP_TIMEOUT_S = 900.0
@@ -49,6 +51,16 @@ def environment(peer: str) -> Path:
     return home / "bin" / "python"
 
 
+def build_project(home: Path) -> Path:
+    """Install this project at `home`, not editable and with what it requires alone; return the Python there.
+
+    Not kept: it would have to be another one after each change.
+    """
+    _install("dither", HERE / "dither.txt", home)
+    _pip("installing this project", home, "--no-deps", str(ROOT))
+    return home / "bin" / "python"
+
+
 def _cache() -> Path:
     """Return the cache folder, which must be ours: we run what lies in it, and anybody may write next to it."""
     CACHE.mkdir(mode=0o700, exist_ok=True)
@@ -66,16 +78,23 @@ def _build(peer: str, requirements: Path, home: Path) -> None:
     """Install in a folder beside `home`, then rename, so that an interrupted build is never taken for a whole one."""
     with tempfile.TemporaryDirectory(prefix=f"{peer}-", dir=home.parent, ignore_cleanup_errors=True) as folder:
         venv = Path(folder) / "venv"
-        _run(f"making a venv for {peer}", [sys.executable, "-m", "venv", str(venv)], VENV_TIMEOUT_S)
-        # --no-deps: what the file does not pin does not get in.
-        pip = [str(venv / "bin" / "python"), "-I", "-m", "pip", "--disable-pip-version-check", "--no-input"]
-        install = [*pip, "install", "--quiet", "--no-deps", "--requirement", str(requirements)]
-        _run(f"installing {peer}", install, PIP_TIMEOUT_S)
+        _install(peer, requirements, venv)
         try:
             venv.rename(home)
         except OSError:
             if not home.exists():  # otherwise another run was quicker, and its environment is as good
                 raise
+
+
+def _install(peer: str, requirements: Path, venv: Path) -> None:
+    _run(f"making a venv for {peer}", [sys.executable, "-m", "venv", str(venv)], VENV_TIMEOUT_S)
+    # --no-deps: what the file does not pin does not get in.
+    _pip(f"installing {peer}", venv, "--no-deps", "--requirement", str(requirements))
+
+
+def _pip(what: str, venv: Path, *options: str) -> None:
+    pip = [str(venv / "bin" / "python"), "-I", "-m", "pip", "--disable-pip-version-check", "--no-input"]
+    _run(what, [*pip, "install", "--quiet", *options], PIP_TIMEOUT_S)
 
 
 def _run(what: str, command: list[str], timeout_s: float, text: str = "") -> str:

@@ -1,0 +1,20 @@
+"""dither: `event_i` is a flag of the registry that lies in the folder."""
+
+import dither
+
+
+def start(endpoint: str, folder: str) -> dither.Telemetry:
+    """Start on the folder's disk."""
+    return dither.start(
+        f"{folder}/metrics.toml", endpoint=endpoint, key="key", data_dir=f"{folder}/device", consent=True
+    )
+
+
+def record(session: dither.Telemetry, i: int) -> None:
+    """Answer a yes-or-no question; only its first answer of a day counts."""
+    getattr(session, f"event_{i}").record(True)
+
+
+def finish(session: dither.Telemetry) -> None:
+    """Send now instead of within the hour."""
+    session.flush(10)

@@ -1,0 +1,7 @@
+"""`import requests` and no more: the measure of a start."""
+
+import requests  # noqa: F401
+
+
+def start(endpoint: str, folder: str) -> None:
+    """Do nothing."""
