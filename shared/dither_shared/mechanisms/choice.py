@@ -7,7 +7,8 @@ rule of thumb about d: "GRR while d < 3 e^eps + 2" loses up to 30 % of accuracy.
 from collections.abc import Iterator
 from decimal import Decimal
 from fractions import Fraction
-from math import comb
+from functools import lru_cache
+from math import ceil, comb, floor
 
 from dither_shared.errors import InvalidParameter
 from dither_shared.exact import exp_below
@@ -31,6 +32,7 @@ ORDER_FACTOR = 2
 """A PGR of an order twice or half of e^epsilon + 1 has 12.5 % more error than the best: no candidate."""
 
 
+@lru_cache(maxsize=256)  # many metrics of a registry are alike
 def choose(
     d: int, epsilon: Decimal, *, ticks: int | None = None, permanent: Decimal | None = None, name: str | None = None
 ) -> PureMechanism:
@@ -78,7 +80,8 @@ def _two_level(d: int, epsilon: Decimal) -> Iterator[OneShot]:
     yield SubsetSelection.for_epsilon(d, epsilon)
     e = exp_below(epsilon)
     found = designs(d)
-    near = [design for design in found if e <= ORDER_FACTOR * (design[0] - 1) <= ORDER_FACTOR**2 * e]
+    least, most = ceil(e / ORDER_FACTOR) + 1, floor(e * ORDER_FACTOR) + 1
+    near = [design for design in found if least <= design[0] <= most]
     # Far from e^epsilon + 1 only the largest order may be left: then others win, unless PGR is asked for.
     for order, dimension in near or found[-1:]:
         yield PGR.for_design(d, order, dimension, epsilon)

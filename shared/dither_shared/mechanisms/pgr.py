@@ -152,6 +152,8 @@ def designs(d: int, outputs_max: int = OUTPUTS_MAX) -> list[tuple[int, int]]:
     found = []
     for order in _primes():
         dimension = DIMENSION_MIN
+        if points(order, dimension) > outputs_max:
+            break
         while points(order, dimension) < d:
             dimension += 1
         if points(order, dimension) <= outputs_max:
@@ -161,11 +163,11 @@ def designs(d: int, outputs_max: int = OUTPUTS_MAX) -> list[tuple[int, int]]:
 
 @cache
 def _primes() -> tuple[int, ...]:
-    """Return the primes whose plane has at most OUTPUTS_MAX points."""
-    found: list[int] = []
-    number = 2
-    while points(number, DIMENSION_MIN) <= OUTPUTS_MAX:
-        if all(number % prime for prime in found):
-            found.append(number)
-        number += 1
-    return tuple(found)
+    """Return the primes whose plane has at most OUTPUTS_MAX points, by the sieve of Eratosthenes."""
+    largest = isqrt(OUTPUTS_MAX)
+    sieve = bytearray(2) + bytearray(b"\1") * (largest - 1)
+    for number in range(2, isqrt(largest) + 1):
+        sieve[number * number :: number] = bytes(len(range(number * number, largest + 1, number)))
+    return tuple(
+        number for number, prime in enumerate(sieve) if prime and points(number, DIMENSION_MIN) <= OUTPUTS_MAX
+    )

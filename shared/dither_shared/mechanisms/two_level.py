@@ -115,4 +115,7 @@ def inside_for(epsilon: Decimal, share: Fraction) -> Fraction:
 
 def threshold_for(epsilon: Decimal, share: Fraction) -> int:
     """Return i out of 2^64, rounded down: a smaller threshold is a smaller epsilon."""
-    return int(SCALE * inside_for(epsilon, share))
+    e = exp_below(epsilon)
+    # As in `inside_for`, in integers: reducing its fractions would take most of the time of compiling a metric.
+    inside, outside = e.numerator * share.numerator, e.denominator * (share.denominator - share.numerator)
+    return SCALE * inside // (inside + outside)
