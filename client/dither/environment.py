@@ -2,10 +2,11 @@
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+
+from dither_shared.frozen import frozen
 
 
-@dataclass(frozen=True)
+@frozen
 class Environment:
     """The environment variables that a host app's user or developer sets."""
 

@@ -4,10 +4,10 @@ import logging
 import random
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, TypeVar
 
 from dither.device import FILE_NAME, Device
@@ -16,6 +16,7 @@ from dither.transport import Transport
 from dither.uploader import FlushResult, Uploader
 from dither_shared.errors import InvalidAnswer
 from dither_shared.exact import from_micro
+from dither_shared.frozen import frozen
 from dither_shared.registry import Metric, Registry
 from dither_shared.rng import Rng
 
@@ -29,7 +30,7 @@ _log = logging.getLogger("dither")
 _system = random.SystemRandom()  # the source of `secrets`, which takes longer to import
 
 
-@dataclass(frozen=True)
+@frozen
 class Status:
     """What a device has done and why it is silent, for a settings page or a bug report. Nothing here is sent."""
 
@@ -41,13 +42,13 @@ class Status:
     """Epsilon charged so far, by metric."""
     counts: dict[str, int]
     """Reports accepted; answers and reports not sent, by reason; "unlisted" answers, which were sent as "other"."""
-    asks: dict[str, list[str]] = field(default_factory=dict)
+    asks: Mapping[str, list[str]] = MappingProxyType({})
     """What goes beyond what the person agreed to, by metric, and by "" for all: silent until `set_consent(True)`."""
-    refused: list[str] = field(default_factory=list)
+    refused: Sequence[str] = ()
     """Metrics that the person refuses."""
 
 
-@dataclass(frozen=True)
+@frozen
 class Preview:
     """The upload that is sent next."""
 
@@ -57,7 +58,7 @@ class Preview:
     """The epsilon that it costs, by metric."""
 
 
-@dataclass(frozen=True)
+@frozen
 class Settings:
     """What `start()` was given, after the environment had its say."""
 
@@ -218,7 +219,7 @@ class Telemetry:
         def look() -> Status:
             spent = {metric: from_micro(micro) for metric, micro in device.spent().items()}
             counts = dict(Counter(device.counters()) + self._failures)
-            return Status(self._silent, device.waiting(), spent, counts, device.asks(), device.refused())
+            return Status(self._silent, device.waiting(), spent, counts, device.asks(), tuple(device.refused()))
 
         def failed(error: Exception) -> Status:
             return Status(f"the device file cannot be read ({type(error).__name__})", 0, {}, dict(self._failures))

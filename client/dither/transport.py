@@ -6,12 +6,12 @@ import os
 import re
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, Protocol
 from urllib.parse import urlsplit
 
 from dither_shared.errors import ConfigurationError
+from dither_shared.frozen import frozen
 from dither_shared.wire import PATH, PROBLEM_PREFIX
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ class Outcome(Enum):
     """Refused for its size: send halves under new ids, if nothing of it can have been stored."""
 
 
-@dataclass(frozen=True)
+@frozen
 class Answer:
     """The outcome of one attempt."""
 

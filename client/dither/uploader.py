@@ -6,11 +6,11 @@ import random
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from weakref import WeakSet
 
 from dither.device import BuiltUpload, Device
 from dither.transport import Answer, Outcome, Transport
+from dither_shared.frozen import frozen
 
 SEND_WITHIN_S = 3_600.0
 """A report leaves at a random moment of the hour after it was recorded."""
@@ -28,7 +28,7 @@ _log = logging.getLogger("dither")
 _jitter = random.SystemRandom()
 
 
-@dataclass(frozen=True)
+@frozen
 class FlushResult:
     """What became of the reports that waited."""
 

@@ -19,8 +19,6 @@ Which of the two clients made a report cannot be seen in it. The wrong one, like
 decodes to nothing. Chromium's RAPPOR hashes with CityHash and is a third format, which is not this one.
 """
 
-import hashlib
-
 from dither_shared.errors import InvalidParameter
 
 COHORT_MAX = 2**32 - 1
@@ -35,6 +33,8 @@ def bloom_bits(value: str, cohort: int, k: int, h: int, *, java: bool = False) -
         hashed = cohort.to_bytes(4, "big") + value.encode("utf-8")
     except UnicodeEncodeError:
         raise InvalidParameter("a value must be text that UTF-8 can hold, got half of a surrogate pair") from None
+    import hashlib  # as in plan.py
+
     digest = hashlib.md5(hashed, usedforsecurity=False).digest()
     if java:
         return tuple(int.from_bytes(digest[2 * i : 2 * i + 2], "big") % k for i in range(h))

@@ -1,12 +1,11 @@
 """The plan: what a metric compiles to, and the digest that travels with every report."""
 
-import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+from dither_shared.frozen import frozen
 from dither_shared.mechanisms import Mechanism, Memoized, PureMechanism, from_parameters
 
 
@@ -16,10 +15,12 @@ def canonical_json(document: object) -> bytes:
 
 
 def _sha256(document: object) -> str:
+    import hashlib  # loads OpenSSL, which takes longer than all of this module: only where something is said
+
     return hashlib.sha256(canonical_json(document)).hexdigest()
 
 
-@dataclass(frozen=True)
+@frozen
 class Plan:
     """A metric's mechanism with its integers, its values in order, its presence and its rev.
 

@@ -7,7 +7,6 @@ the keys.
 
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from fractions import Fraction
@@ -20,6 +19,7 @@ from typing import Final
 from dither_shared.bloom import BITS_MAX, HASHES_MAX
 from dither_shared.errors import InvalidParameter
 from dither_shared.exact import from_micro, to_micro
+from dither_shared.frozen import frozen
 from dither_shared.mechanisms import ONE_VALUE, RAPPOR, SEVERAL_VALUES, Mechanism, Memoized, PureMechanism, choose
 from dither_shared.mechanisms.rappor import COHORTS_MAX
 from dither_shared.plan import Plan
@@ -42,7 +42,7 @@ RESERVED_NAMES = frozenset({"close", "flush", "forget", "preview", "recorded", "
 """The methods of the telemetry object, and of the one for tests: metrics are its other attributes."""
 
 
-@dataclass(frozen=True)
+@frozen
 class Metric:
     """One question. Everything here is public, checked, and the same on every device."""
 
@@ -165,7 +165,7 @@ class Metric:
         return self._indices.get(value, other) if isinstance(value, str) else other
 
 
-@dataclass(frozen=True)
+@frozen
 class Registry:
     """All the metrics of one app, with the most that they may charge one device together."""
 

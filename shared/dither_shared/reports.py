@@ -10,17 +10,17 @@ import base64
 import binascii
 from abc import ABC, abstractmethod
 from collections.abc import Collection
-from dataclasses import dataclass
 from itertools import pairwise
 
 from dither_shared.errors import DitherError
+from dither_shared.frozen import frozen
 
 
 class BadReport(DitherError, ValueError):
     """A report on the wire that is not one of its mechanism's outputs."""
 
 
-@dataclass(frozen=True)
+@frozen
 class ReportShape(ABC):
     """The set of possible reports of a mechanism, of `size` symbols, bits or values."""
 
@@ -136,7 +136,7 @@ class Bits(_Packed):
             raise BadReport(f"a report must have {self.size} bits, with every spare bit zero")
 
 
-@dataclass(frozen=True)
+@frozen
 class CohortBits(Bits):
     """A string of `size` bits from a device of one of `cohorts` cohorts.
 
@@ -166,7 +166,7 @@ class CohortBits(Bits):
         return bits | cohort << 8 * self.wire_width
 
 
-@dataclass(frozen=True)
+@frozen
 class Subsets(_Packed):
     """A subset of exactly `weight` of `size` values: a bit string, or the members in order if that is shorter.
 

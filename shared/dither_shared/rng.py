@@ -5,9 +5,9 @@ it. Nothing here knows where random bits come from: the device passes `secrets.r
 generator or one that enumerates every outcome, and a memo is drawn from the bits of a keyed function.
 """
 
-import hashlib
 from collections.abc import Callable
-from dataclasses import dataclass
+
+from dither_shared.frozen import frozen
 
 COIN_BITS = 64
 SCALE = 1 << COIN_BITS
@@ -16,7 +16,7 @@ RandBits = Callable[[int], int]
 """`randbits(k)` returns k uniform random bits as an integer in [0, 2^k)."""
 
 
-@dataclass(frozen=True)
+@frozen
 class Rng:
     """The three random decisions that mechanisms are built from.
 
@@ -75,6 +75,8 @@ def keyed_rng(secret: bytes, context: bytes) -> Rng:
     Keyed BLAKE2b (RFC 7693), a pseudorandom function, of the context's digest and a counter. The same context always
     gives the same bits: this is how a memo is drawn again instead of stored. `secret` is 16 to 64 bytes.
     """
+    import hashlib  # as in plan.py
+
     name = hashlib.blake2b(context).digest()
     unused = b""
     blocks = 0

@@ -6,14 +6,14 @@ added. Devices hold back what was not agreed to; `dither metrics diff` says it b
 """
 
 import json
-from dataclasses import asdict, dataclass
 from datetime import date
 
 from dither_shared.exact import from_micro
+from dither_shared.frozen import as_dict, frozen
 from dither_shared.registry import Metric
 
 
-@dataclass(frozen=True)
+@frozen
 class Terms:
     """The most that one metric may cost a device, how often it may answer, and until when."""
 
@@ -54,7 +54,7 @@ class Terms:
 
     def to_json(self) -> str:
         """Return the one text that stands for these terms."""
-        return json.dumps(asdict(self), sort_keys=True)
+        return json.dumps(as_dict(self), sort_keys=True)
 
     @classmethod
     def from_json(cls, text: str) -> "Terms":

@@ -14,11 +14,11 @@ import json
 import re
 import zlib
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from operator import itemgetter
 from typing import Any, NoReturn
 
 from dither_shared.errors import DitherError
+from dither_shared.frozen import frozen
 from dither_shared.plan import Plan
 from dither_shared.reports import BadReport, CohortBits
 from dither_shared.rng import RandBits
@@ -83,7 +83,7 @@ class GroupRefused(DitherError):
     """Why a group's metric or plan is not taken: unknown-metric, unknown-plan, expired."""
 
 
-@dataclass(frozen=True)
+@frozen
 class Group:
     """Valid reports of one metric under one plan, packed back to back."""
 
@@ -92,7 +92,7 @@ class Group:
     count: int
 
 
-@dataclass(frozen=True)
+@frozen
 class Refusal:
     """A group that was not taken: its place in the upload, why, and how many reports it held."""
 
@@ -105,7 +105,7 @@ class Refusal:
         return {"group": self.group, "reason": self.reason, "count": self.count}
 
 
-@dataclass(frozen=True)
+@frozen
 class Upload:
     """An upload as read from the wire."""
 

@@ -85,10 +85,10 @@ def test_one_metric_can_be_refused(start: Start) -> None:
     telemetry.color.record("red")
     telemetry.dark.record(True)
     assert telemetry.status().waiting == 1
-    assert telemetry.status().refused == ["color"]
+    assert telemetry.status().refused == ("color",)
     telemetry.close()
     telemetry = start(True)
-    assert telemetry.status().refused == ["color"]
+    assert telemetry.status().refused == ("color",)
     telemetry.set_consent(True, metric="color")
     telemetry.color.record("red")
     assert telemetry.status().waiting == 2

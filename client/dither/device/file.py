@@ -271,10 +271,10 @@ def _keep_forever(connection: sqlite3.Connection) -> None:
     One that came with a fork must not be: SQLite forbids to use it, and closing it is a use.
     """
     try:
-        import ctypes
+        from _ctypes import Py_INCREF  # ctypes.pythonapi.Py_IncRef, without the time that ctypes takes
     except ImportError:  # a Python that was built without it
         return
-    ctypes.pythonapi.Py_IncRef(ctypes.py_object(connection))
+    Py_INCREF(connection)
 
 
 def _connect(folder: Path | None) -> sqlite3.Connection:

@@ -6,10 +6,10 @@ by itself if the process does.
 
 import json
 import os
-from dataclasses import dataclass
 
 from dither.device.budget import Budget
 from dither.device.file import DAY_S, DeviceFile
+from dither_shared.frozen import frozen
 from dither_shared.rng import Rng
 from dither_shared.wire import GROUPS_MAX, encode_upload, new_upload_id
 
@@ -21,7 +21,7 @@ PLAN_MAX_S = 36 * 3_600.0
 """No attempt is planned further ahead than this: a plan that lies there was made by another clock."""
 
 
-@dataclass(frozen=True)
+@frozen
 class BuiltUpload:
     """An upload whose bytes and id are frozen and whose reports are charged."""
 
@@ -34,7 +34,7 @@ class BuiltUpload:
     """When it was first sent, in seconds since 1970."""
 
 
-@dataclass(frozen=True)
+@frozen
 class Preview:
     """The upload that is sent next, and what it costs."""
 

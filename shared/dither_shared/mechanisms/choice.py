@@ -32,7 +32,6 @@ ORDER_FACTOR = 2
 """A PGR of an order twice or half of e^epsilon + 1 has 12.5 % more error than the best: no candidate."""
 
 
-@lru_cache(maxsize=256)  # many metrics of a registry are alike
 def choose(
     d: int, epsilon: Decimal, *, ticks: int | None = None, permanent: Decimal | None = None, name: str | None = None
 ) -> PureMechanism:
@@ -43,6 +42,11 @@ def choose(
     Within 3 % of the least average variance the fewest bits a report win, then the shortest tally to decode, then the
     least variance. Raises InvalidParameter where every report would be too long.
     """
+    return _chosen(d, epsilon, ticks, permanent, name)
+
+
+@lru_cache(maxsize=256)  # many metrics of a registry are alike
+def _chosen(d: int, epsilon: Decimal, ticks: int | None, permanent: Decimal | None, name: str | None) -> PureMechanism:
     candidates = [one for one in _candidates(d, epsilon, ticks, permanent, name) if name in (None, one.name)]
     short = [one for one in candidates if one.shape.bits <= REPORT_BITS_MAX]
     if not short:

@@ -9,18 +9,18 @@ Estimate. A report supports the value it names: two levels, with sets of one rep
 d = 2 is Warner's randomized response. Warner 1965; Kairouz, Oh, Viswanath 2014; Wang et al. 2017, section 4.1.
 """
 
-from dataclasses import asdict, dataclass
 from decimal import Decimal
 from fractions import Fraction
 from typing import Self
 
 from dither_shared.errors import InvalidParameter
+from dither_shared.frozen import as_dict, frozen
 from dither_shared.mechanisms.two_level import OneShot, threshold_for
 from dither_shared.reports import Symbols
 from dither_shared.rng import Rng
 
 
-@dataclass(frozen=True)
+@frozen
 class GRR(OneShot):
     """Keep the answer with probability threshold / 2^64, else send one of the other d - 1 values.
 
@@ -45,7 +45,7 @@ class GRR(OneShot):
 
     def parameters(self) -> dict[str, int]:
         """Return d and threshold."""
-        return asdict(self)
+        return as_dict(self)
 
     @property
     def share(self) -> Fraction:

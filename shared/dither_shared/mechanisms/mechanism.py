@@ -10,7 +10,7 @@ from dither_shared.rng import Rng
 
 
 class Mechanism(ABC):
-    """A randomizer, fixed by integers, with its exact epsilon. Subclasses are frozen dataclasses."""
+    """A randomizer, fixed by integers, with its exact epsilon. Subclasses are frozen."""
 
     name: str
 

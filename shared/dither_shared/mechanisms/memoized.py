@@ -24,13 +24,13 @@ Erlingsson, Pihur, Korolova 2014; Arcolezi et al. 2022 and 2023 for the two stag
 
 from abc import abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from decimal import Decimal
 from fractions import Fraction
 from functools import cached_property
 from typing import Self
 
 from dither_shared.errors import InvalidParameter
+from dither_shared.frozen import derived, frozen
 from dither_shared.mechanisms.mechanism import Mechanism
 from dither_shared.mechanisms.pure import PureMechanism
 from dither_shared.mechanisms.two_level import OneShot, TwoLevel, inside_for
@@ -65,21 +65,21 @@ class Memoized(Mechanism):
         return self.repeat(self.permanent.randomize(answer, rng), rng)
 
 
-@dataclass(frozen=True)
+@frozen
 class MemoizedPure(Memoized, PureMechanism):
     """A pure mechanism in two stages, with the name and the values of its permanent part."""
 
     permanent: PureMechanism
-    name: str = field(init=False)
-    d: int = field(init=False)
-    ticks: int = field(init=False)
+    name: str = derived()
+    d: int = derived()
+    ticks: int = derived()
 
     def __post_init__(self) -> None:
         for name in ("name", "d", "ticks"):
             object.__setattr__(self, name, getattr(self.permanent, name))
 
 
-@dataclass(frozen=True)
+@frozen
 class MemoizedTwoLevel(MemoizedPure, TwoLevel):
     """A two-level mechanism in two stages.
 
@@ -154,7 +154,7 @@ class MemoizedTwoLevel(MemoizedPure, TwoLevel):
         return memo if keep else other
 
 
-@dataclass(frozen=True)
+@frozen
 class MemoizedUnary(MemoizedPure, UnaryCode):
     """A unary code in two stages.
 

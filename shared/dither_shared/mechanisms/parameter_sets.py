@@ -1,16 +1,16 @@
 """RAPPOR's parameters: published sets under their names, and the choice of others for a wanted epsilon."""
 
-from dataclasses import dataclass
 from decimal import Decimal
 from fractions import Fraction
 from types import MappingProxyType
 from typing import Final
 
+from dither_shared.frozen import frozen
 from dither_shared.mechanisms.choice import INDIFFERENT
 from dither_shared.mechanisms.rappor import COHORTS_MAX, RAPPOR
 
 
-@dataclass(frozen=True)
+@frozen
 class ParameterSet:
     """Parameters that somebody has published, with where."""
 

@@ -18,7 +18,6 @@ give each point of the hyperplane r - 1 times; uniform others with <u, v> = 1 gi
 Feldman, Nelson, Nguyen, Talwar 2022; order 2 is the Hadamard response of Acharya, Sun, Zhang 2019.
 """
 
-from dataclasses import asdict, dataclass
 from decimal import Decimal
 from fractions import Fraction
 from functools import cache
@@ -26,6 +25,7 @@ from math import isqrt
 from typing import Self
 
 from dither_shared.errors import InvalidParameter
+from dither_shared.frozen import as_dict, frozen
 from dither_shared.mechanisms.two_level import OneShot, threshold_for
 from dither_shared.reports import Symbols
 from dither_shared.rng import Rng
@@ -36,7 +36,7 @@ DIMENSION_MIN = 3
 """In two dimensions hyperplanes are points, and the mechanism is GRR with unused values."""
 
 
-@dataclass(frozen=True)
+@frozen
 class PGR(OneShot):
     """Send a point on the answer's hyperplane with probability threshold / 2^64, else a point off it.
 
@@ -72,7 +72,7 @@ class PGR(OneShot):
 
     def parameters(self) -> dict[str, int]:
         """Return d, order, dimension and threshold."""
-        return asdict(self)
+        return as_dict(self)
 
     @property
     def outputs(self) -> int:
@@ -168,6 +168,4 @@ def _primes() -> tuple[int, ...]:
     sieve = bytearray(2) + bytearray(b"\1") * (largest - 1)
     for number in range(2, isqrt(largest) + 1):
         sieve[number * number :: number] = bytes(len(range(number * number, largest + 1, number)))
-    return tuple(
-        number for number, prime in enumerate(sieve) if prime and points(number, DIMENSION_MIN) <= OUTPUTS_MAX
-    )
+    return tuple(number for number, prime in enumerate(sieve) if prime and points(number, DIMENSION_MIN) <= OUTPUTS_MAX)

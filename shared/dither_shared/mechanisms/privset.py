@@ -22,7 +22,6 @@ Wang, Huang, Nie, Wang, Xu, Yang 2018.
 """
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
 from decimal import Decimal
 from fractions import Fraction
 from functools import cached_property
@@ -31,6 +30,7 @@ from typing import Self
 
 from dither_shared.errors import InvalidParameter
 from dither_shared.exact import exp_below
+from dither_shared.frozen import as_dict, frozen
 from dither_shared.mechanisms.pure import as_bits
 from dither_shared.mechanisms.two_level import OneShot, threshold_for
 from dither_shared.reports import Subsets, Symbols
@@ -40,7 +40,7 @@ WEIGHTS_TRIED = 3
 """Weights on each side of the estimated best one that are compared."""
 
 
-@dataclass(frozen=True)
+@frozen
 class PrivSet(OneShot):
     """Send a subset of `weight` values that meets the answer with probability threshold / 2^64.
 
@@ -86,7 +86,7 @@ class PrivSet(OneShot):
 
     def parameters(self) -> dict[str, int]:
         """Return d, ticks, weight and threshold."""
-        return asdict(self)
+        return as_dict(self)
 
     @property
     def padded(self) -> int:

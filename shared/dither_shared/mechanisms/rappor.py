@@ -18,7 +18,6 @@ found by regression. A text that nobody thought of cannot be found, but the mass
 Erlingsson, Pihur, Korolova 2014. f, p and q are theirs: this q is above this p.
 """
 
-from dataclasses import asdict, dataclass
 from decimal import Decimal
 from fractions import Fraction
 from functools import cached_property
@@ -27,6 +26,7 @@ from typing import Self
 from dither_shared.bloom import BITS_MAX, HASHES_MAX, bloom_bits
 from dither_shared.errors import InvalidParameter
 from dither_shared.exact import divided, exp_below
+from dither_shared.frozen import as_dict, frozen
 from dither_shared.mechanisms.memoized import Memoized, sent_as_one
 from dither_shared.mechanisms.unary import SUE, least_private, multi_hot_ratio, send_bits
 from dither_shared.reports import CohortBits
@@ -36,7 +36,7 @@ COHORTS_MAX = 128
 """A device draws one number below this for all of its metrics: several would be an identifier."""
 
 
-@dataclass(frozen=True)
+@frozen
 class RAPPOR(Memoized):
     """Send a text's Bloom bits in two stages.
 
@@ -114,7 +114,7 @@ class RAPPOR(Memoized):
 
     def parameters(self) -> dict[str, int]:
         """Return the sizes and thresholds."""
-        return asdict(self)
+        return as_dict(self)
 
     @cached_property
     def permanent(self) -> SUE:  # type: ignore[override]  # read-only, like every field

@@ -11,7 +11,6 @@ With the best w, next to d / (e^eps + 1), no mechanism has less average error, w
 Wang et al. 2016; Ye, Barg 2018.
 """
 
-from dataclasses import asdict, dataclass
 from decimal import Decimal
 from fractions import Fraction
 from functools import cached_property
@@ -20,12 +19,13 @@ from typing import Self
 
 from dither_shared.errors import InvalidParameter
 from dither_shared.exact import exp_below
+from dither_shared.frozen import as_dict, frozen
 from dither_shared.mechanisms.two_level import OneShot, threshold_for
 from dither_shared.reports import Subsets
 from dither_shared.rng import Rng
 
 
-@dataclass(frozen=True)
+@frozen
 class SubsetSelection(OneShot):
     """Send a subset of `weight` values that holds the answer with probability threshold / 2^64.
 
@@ -63,7 +63,7 @@ class SubsetSelection(OneShot):
 
     def parameters(self) -> dict[str, int]:
         """Return d, weight and threshold."""
-        return asdict(self)
+        return as_dict(self)
 
     @property
     def outputs(self) -> int:

@@ -17,13 +17,13 @@ for every share. Erlingsson, Pihur, Korolova 2014; Wang et al. 2017, section 4.2
 
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
 from decimal import Decimal
 from fractions import Fraction
 from typing import Self
 
 from dither_shared.errors import InvalidParameter
 from dither_shared.exact import exp_below
+from dither_shared.frozen import as_dict, frozen
 from dither_shared.mechanisms.pure import PureMechanism, as_bits
 from dither_shared.reports import Bits
 from dither_shared.rng import SCALE, Rng
@@ -51,7 +51,7 @@ class UnaryCode(PureMechanism):
         return as_bits(values, self.ticks)
 
 
-@dataclass(frozen=True)
+@frozen
 class Unary(UnaryCode):
     """Send d bits: those of the answer set with probability threshold_p / 2^64, others with threshold_q / 2^64."""
 
@@ -78,7 +78,7 @@ class Unary(UnaryCode):
 
     def parameters(self) -> dict[str, int]:
         """Return d, ticks, threshold_p and threshold_q."""
-        return asdict(self)
+        return as_dict(self)
 
     @property
     def p(self) -> Fraction:
@@ -95,7 +95,7 @@ class Unary(UnaryCode):
         return send_bits(answer, self.d, self.threshold_q, self.threshold_p, rng)
 
 
-@dataclass(frozen=True)
+@frozen
 class OUE(Unary):
     """Optimised unary encoding: p is one half.
 
@@ -112,7 +112,7 @@ class OUE(Unary):
         return cls(d, ticks, half, threshold)
 
 
-@dataclass(frozen=True)
+@frozen
 class SUE(Unary):
     """Symmetric unary encoding: every bit is flipped with the same probability.
 
