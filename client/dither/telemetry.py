@@ -1,7 +1,6 @@
 """The telemetry object that a host app holds. It lets nothing that goes wrong here reach the app."""
 
 import logging
-import random
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -12,13 +11,13 @@ from typing import Any, TypeVar
 
 from dither.device import FILE_NAME, Device
 from dither.handles import HANDLES
+from dither.randomness import SYSTEM
 from dither.transport import Transport
 from dither.uploader import FlushResult, Uploader
 from dither_shared.errors import InvalidAnswer
 from dither_shared.exact import from_micro
 from dither_shared.frozen import frozen
 from dither_shared.registry import Metric, Registry
-from dither_shared.rng import Rng
 
 NOT_ASKED = "the person was not asked yet: set_consent(True) when they agree"
 REFUSED = "the person refused"
@@ -27,7 +26,6 @@ CLOSED = "closed"
 T = TypeVar("T")
 
 _log = logging.getLogger("dither")
-_system = random.SystemRandom()  # the source of `secrets`, which takes longer to import
 
 
 @frozen
@@ -127,7 +125,7 @@ class Telemetry:
         return str(error)
 
     def _open(self) -> Device:
-        return Device(self._settings.registry, self._settings.folder, Rng(_system.getrandbits), self._settings.clock)
+        return Device(self._settings.registry, self._settings.folder, SYSTEM, self._settings.clock)
 
     def _file_exists(self) -> bool:
         folder = self._settings.folder

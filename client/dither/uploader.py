@@ -2,13 +2,13 @@
 
 import logging
 import os
-import random
 import threading
 import time
 from collections.abc import Callable
 from weakref import WeakSet
 
 from dither.device import BuiltUpload, Device
+from dither.randomness import jitter
 from dither.transport import Answer, Outcome, Transport
 from dither_shared.frozen import frozen
 
@@ -25,7 +25,6 @@ FORK_WAIT_S = 0.05
 """The longest that a fork of the host app waits for the thread to end."""
 
 _log = logging.getLogger("dither")
-_jitter = random.SystemRandom()
 
 
 @frozen
@@ -68,7 +67,7 @@ class Sender:
             if not answer.connected:
                 self._device.not_sent(upload)
             backoff_s = min(BACKOFF_MAX_S, BACKOFF_S * 2.0 ** min(upload.attempts, 20))
-            self._device.plan(self._clock() + answer.retry_after_s + _jitter.uniform(0, backoff_s))
+            self._device.plan(self._clock() + answer.retry_after_s + jitter(backoff_s))
         elif answer.outcome is Outcome.TOO_LARGE:
             if not self._device.split(upload.id):
                 self._device.settle(upload.id, Outcome.DROPPED.value)
@@ -104,7 +103,7 @@ class Uploader:
 
     def begin(self) -> None:
         """Open what today opens, and wake the thread if there is anything to wait for."""
-        if self._device.next_moment(_jitter.uniform(0, SEND_WITHIN_S)) is not None:
+        if self._device.next_moment(jitter(SEND_WITHIN_S)) is not None:
             self.wake()
 
     def wake(self) -> None:
@@ -180,7 +179,7 @@ class Uploader:
         """
         with self._changed:
             while not (self._closed or self._stopped or self._forking):
-                when = self._device.next_moment(_jitter.uniform(0, SEND_WITHIN_S))
+                when = self._device.next_moment(jitter(SEND_WITHIN_S))
                 if when is None:
                     break
                 self._idle = not self._device.due()
@@ -211,7 +210,7 @@ class Uploader:
         with self._changed:
             self._pauses += 1
             longest_s = min(PAUSE_MAX_S, PAUSE_S * 2.0 ** min(self._pauses, 20))
-            self._changed.wait_for(lambda: self._closed or self._forking, _jitter.uniform(0, longest_s))
+            self._changed.wait_for(lambda: self._closed or self._forking, jitter(longest_s))
 
     # Around a fork.
 

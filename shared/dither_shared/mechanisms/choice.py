@@ -83,11 +83,10 @@ def _two_level(d: int, epsilon: Decimal) -> Iterator[OneShot]:
     yield GRR.for_epsilon(d, epsilon)
     yield SubsetSelection.for_epsilon(d, epsilon)
     e = exp_below(epsilon)
-    found = designs(d)
     least, most = ceil(e / ORDER_FACTOR) + 1, floor(e * ORDER_FACTOR) + 1
-    near = [design for design in found if least <= design[0] <= most]
+    near = designs(d, orders=range(least, most + 1))
     # Far from e^epsilon + 1 only the largest order may be left: then others win, unless PGR is asked for.
-    for order, dimension in near or found[-1:]:
+    for order, dimension in near or designs(d)[-1:]:
         yield PGR.for_design(d, order, dimension, epsilon)
 
 

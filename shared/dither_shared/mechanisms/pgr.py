@@ -32,6 +32,7 @@ from dither_shared.rng import Rng
 
 OUTPUTS_MAX = 1 << 21
 """A tally has an entry for each point: 16 MiB of them."""
+_ALL_ORDERS = range(OUTPUTS_MAX)
 DIMENSION_MIN = 3
 """In two dimensions hyperplanes are points, and the mechanism is GRR with unused values."""
 
@@ -144,13 +145,15 @@ def points(order: int, dimension: int) -> int:
     return int((order**dimension - 1) // (order - 1))
 
 
-def designs(d: int, outputs_max: int = OUTPUTS_MAX) -> list[tuple[int, int]]:
+def designs(d: int, outputs_max: int = OUTPUTS_MAX, orders: range = _ALL_ORDERS) -> list[tuple[int, int]]:
     """Return the (order, dimension) with a point for each of d values and at most `outputs_max` of them.
 
     For each prime the smallest such space: further points would only lengthen reports.
     """
     found = []
     for order in _primes():
+        if order not in orders:
+            continue
         dimension = DIMENSION_MIN
         if points(order, dimension) > outputs_max:
             break
