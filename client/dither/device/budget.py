@@ -31,7 +31,7 @@ class Budget:
 
     def bears(self, metric: Metric, spent: int) -> bool:
         """Tell whether one more answer of a metric that has spent so much fits."""
-        if self._has_memo(metric.name):
+        if metric.memoized and self._has_memo(metric.name):
             return True  # all its answers were reserved when it began
         if not spent and not self._fits(metric.name, metric.reservation):
             return False
@@ -121,6 +121,8 @@ class Budget:
             metric.name, spent, next_day, terms, memo_key, reserved,
         )  # fmt: skip
         if not row or row[2] != terms:
+            if row:
+                self._file.execute("DELETE FROM schedule WHERE metric = ?", metric.name)
             self._draw_periods(metric, spent, period_start(today, metric.period_days) + (1 if row else 0))
         return spent, next_day
 
@@ -130,7 +132,6 @@ class Budget:
         Of an upgrade's draw only periods not begun count, today's was decided under the old terms, and of them no more
         than there are reports left. The draw's order is random, so its first ones are a fair choice.
         """
-        self._file.execute("DELETE FROM schedule WHERE metric = ?", metric.name)
         if not answers_always(metric):
             left = max(0, metric.reservation - spent) // metric.charge
             for day in [day for day in draw_periods(metric, self._rng) if day >= begun][:left]:
