@@ -31,7 +31,7 @@ from dither_aggregator.fold import BadTally, Counts, fold
 from dither_aggregator.records import LedgerRow, Receipt, StoredPlan, StoreError, Tally
 from dither_shared.plan import Plan, canonical_json
 from dither_shared.registry import Metric, Registry
-from dither_shared.wire import Group, GroupRefused, Problem, Refusal, Upload
+from dither_shared.wire import Group, GroupRefused, Problem, Upload, all_refused
 
 FILE_NAME = "store.sqlite3"
 LOCK_NAME = "lock.sqlite3"
@@ -275,7 +275,7 @@ class Store:
 
     def _accept(self, upload: Upload, upload_id: bytes, body_digest: bytes, today: date) -> Receipt | Problem:
         if not upload.groups:
-            return _all_refused(upload.refused)
+            return all_refused(upload.refused)
         accepted = sum(group.count for group in upload.groups)
         rejected = [refusal.to_document() for refusal in upload.refused]
         epoch = today.isoformat()
@@ -431,16 +431,6 @@ def _from_blob(blob: object) -> Counts:
         return np.frombuffer(zlib.decompress(blob), dtype="<i8")  # type: ignore[arg-type]  # SQLite holds anything
     except (zlib.error, TypeError, ValueError) as error:
         raise BadTally(f"a stored tally cannot be read: {error}") from None
-
-
-def _all_refused(refused: Sequence[Refusal]) -> Problem:
-    reasons = sorted({refusal.reason for refusal in refused})
-    slug = "expired" if reasons == ["expired"] else "refused"
-    return Problem(
-        slug,
-        f"no group was accepted: {', '.join(reasons)}",
-        rejected=[refusal.to_document() for refusal in refused],
-    )
 
 
 @contextmanager

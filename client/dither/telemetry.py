@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, TypeVar
+from weakref import WeakSet
 
 from dither.device import FILE_NAME, Device
 from dither.handles import HANDLES
@@ -24,6 +25,9 @@ REFUSED = "the person refused"
 CLOSED = "closed"
 
 T = TypeVar("T")
+
+_made: "WeakSet[Telemetry]" = WeakSet()
+"""Those that there are: a test's own stands in for them."""
 
 _log = logging.getLogger("dither")
 
@@ -83,6 +87,7 @@ class Telemetry:
         self._uploader: Uploader | None = None
         self._silent = settings.silent
         self._closed = False
+        _made.add(self)
         self._failures: Counter[str] = Counter()
         metrics = settings.registry.metrics
         self._handles = {name: HANDLES[metric.kind](metric, self._record) for name, metric in metrics.items()}
@@ -106,18 +111,14 @@ class Telemetry:
 
         What they chose here goes before what the app says. Until one of both is there, nothing is made or kept.
         """
-        settings = self._settings
-        device = self._open() if self._file_exists() else None
-        choice = device.choice() if device else None
-        if choice is None:
-            choice = settings.consent
+        choice = self._settings.consent
+        if self._file_exists():
+            with self._any_device() as device:
+                kept = device.choice()
+            choice = choice if kept is None else kept
         if not choice:
-            if device:
-                device.close()
             return NOT_ASKED if choice is None else REFUSED
-        device = device or self._open()
-        device.agree_once()
-        self._speak(device)
+        self._speak()
         return ""
 
     def _failed_to_begin(self, error: Exception) -> str:
@@ -131,9 +132,11 @@ class Telemetry:
         folder = self._settings.folder
         return folder is not None and (folder / FILE_NAME).exists()
 
-    def _speak(self, device: Device) -> None:
-        self._device = device
-        self._uploader = Uploader(device, self._settings.transport, self._settings.clock)
+    def _speak(self) -> None:
+        """Record and send from now on."""
+        self._device = self._device or self._open()
+        self._device.agree_once()
+        self._uploader = self._uploader or Uploader(self._device, self._settings.transport, self._settings.clock)
         self._uploader.begin()
 
     def close(self) -> None:
@@ -143,21 +146,23 @@ class Telemetry:
         self._silent = self._silent or CLOSED
 
     def _end(self) -> None:
-        uploader, self._uploader, self._device = self._uploader, None, None
+        device, uploader, self._device, self._uploader = self._device, self._uploader, None, None
         if uploader is not None:
             uploader.close()
+        elif device is not None:
+            device.close()
 
     @contextmanager
     def _any_device(self) -> Iterator[Device]:
-        """Yield the device, or one that is closed again if telemetry is silent."""
-        if self._device is not None:
-            yield self._device
-            return
-        device = self._open()
+        """Yield the device; a file that telemetry does not speak for is closed again, and what is in memory is kept."""
+        if self._device is None and self._settings.folder is None:
+            self._device = self._open()
+        device = self._device or self._open()
         try:
             yield device
         finally:
-            device.close()
+            if device is not self._device:
+                device.close()
 
     def _guarded(self, action: Callable[[], T], failed: Callable[[Exception], T]) -> T:
         """Return what `action` returns, or what `failed` makes of its error: the app must not notice."""
@@ -174,7 +179,7 @@ class Telemetry:
         if self._settings.strict and not metric.takes(answer):
             raise InvalidAnswer(f'what came is no answer that {metric.name} asks for: it would be sent as "other"')
         device, uploader = self._device, self._uploader
-        if device is None or uploader is None:
+        if device is None or uploader is None or self._silent:
             return
         try:
             if not metric.takes(answer):
@@ -197,7 +202,7 @@ class Telemetry:
         asyncio call it as `await asyncio.to_thread(telemetry.flush, 5)`.
         """
         uploader = self._uploader
-        if uploader is None:
+        if uploader is None or self._silent:
             return FlushResult(0, 0, self._silent)
 
         def failed(error: Exception) -> FlushResult:
@@ -217,7 +222,8 @@ class Telemetry:
         def look() -> Status:
             spent = {metric: from_micro(micro) for metric, micro in device.spent().items()}
             counts = dict(Counter(device.counters()) + self._failures)
-            return Status(self._silent, device.waiting(), spent, counts, device.asks(), tuple(device.refused()))
+            silent = self._silent or (REFUSED if device.choice() is False else "")  # said in another process
+            return Status(silent, device.waiting(), spent, counts, device.asks(), tuple(device.refused()))
 
         def failed(error: Exception) -> Status:
             return Status(f"the device file cannot be read ({type(error).__name__})", 0, {}, dict(self._failures))
@@ -258,14 +264,9 @@ class Telemetry:
                 device.refuse()
         if metric is not None or self._settings.silent or self._closed:
             return
-        if not given:
-            self._end()
-            self._silent = REFUSED
-        elif self._uploader is None:
-            self._speak(self._open())
-            self._silent = ""
-        else:
-            self._uploader.begin()
+        self._silent = "" if given else REFUSED
+        if given:
+            self._speak()
 
     def forget(self) -> None:
         """Erase what this device knows of the person's answers, keep what was spent, and be silent for 30 days."""

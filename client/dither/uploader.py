@@ -36,7 +36,7 @@ class FlushResult:
     waiting: int
     """Reports still on the device: they are sent later, or by the next start."""
     detail: str
-    """Why the last attempt was not accepted, or "" if it was."""
+    """Why the last attempt was not accepted, or that it still goes on; "" if it was."""
 
 
 class Sender:
@@ -125,9 +125,10 @@ class Uploader:
                 self._sender.detail = ""
                 self._idle = False
             self._start()
-            self._changed.wait_for(lambda: self._thread is None or self._idle, timeout_s)
+            done = self._changed.wait_for(lambda: self._thread is None or self._idle, timeout_s)
             self._flushes.remove(until)
-            return FlushResult(self._sender.sent - sent_before, self._device.waiting(), self._sender.detail)
+            detail = self._sender.detail or ("" if done else "no answer yet")
+            return FlushResult(self._sender.sent - sent_before, self._device.waiting(), detail)
 
     def close(self) -> None:
         """End the thread and close the device, without waiting for the network.

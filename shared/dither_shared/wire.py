@@ -114,6 +114,16 @@ class Upload:
     refused: tuple[Refusal, ...]
 
 
+def all_refused(refused: Sequence[Refusal]) -> Problem:
+    """Return the answer to an upload of which no group was taken."""
+    reasons = sorted({refusal.reason for refusal in refused})
+    return Problem(
+        "expired" if reasons == ["expired"] else "refused",
+        f"no group was accepted: {', '.join(reasons)}",
+        rejected=[refusal.to_document() for refusal in refused],
+    )
+
+
 # Writing, on the device.
 
 

@@ -67,7 +67,8 @@ def test_refusing_ends_it_at_once_and_agreeing_begins_it_again(start: Start) -> 
     telemetry = start(True)
     telemetry.color.record("red")
     telemetry.set_consent(False)
-    assert telemetry.status() == dither.Status(REFUSED, 0, {}, {})
+    status = telemetry.status()
+    assert (status.silent, status.waiting, status.counts) == (REFUSED, 0, {"refused": 1})
     telemetry.color.record("red")
     assert telemetry.flush(1) == dither.FlushResult(0, 0, REFUSED)
     telemetry.set_consent(True)
@@ -77,6 +78,29 @@ def test_refusing_ends_it_at_once_and_agreeing_begins_it_again(start: Start) -> 
     assert (status.silent, status.waiting) == ("", 1)
     assert status.counts == {"refused": 1, "answered": 1}  # the first answer of the day was dropped, and is gone
     telemetry.close()
+
+
+def test_a_device_in_memory_can_be_agreed_to_later_and_refreshes_nothing() -> None:
+    telemetry = Telemetry(Settings(registry(), DryRun(), None, None))
+    telemetry.color.record("red")
+    assert telemetry.status().silent == NOT_ASKED
+    telemetry.set_consent(True)
+    telemetry.color.record("red")
+    assert telemetry.flush(10).sent == 1
+    telemetry.set_consent(False)
+    telemetry.set_consent(True)
+    telemetry.color.record("red")
+    assert telemetry.status().counts == {"accepted": 1, "answered": 1}
+    assert telemetry.status().spent == {"color": 2.0}
+    telemetry.close()
+
+
+def test_a_refusal_in_another_process_is_said(start: Start) -> None:
+    one, other = start(True), start(True)
+    other.set_consent(False)
+    assert one.status().silent == REFUSED
+    other.close()
+    one.close()
 
 
 def test_one_metric_can_be_refused(start: Start) -> None:

@@ -1,0 +1,18 @@
+"""For an app's own tests: a telemetry object without a network, and an aggregator that fails on demand.
+
+In the `conftest.py` of the project's root (PYTEST_DONT_REWRITE: it may import from here, too):
+
+    pytest_plugins = ["dither.testing"]
+
+brings the fixtures `telemetry` and `fake_aggregator`. They use `dither_registry`, which reads the file that the ini
+option of this name says, by default `metrics.toml` in the root, and `dither_consent`, which is True: a project, or one
+test, may override both. Without pytest, FakeAggregator stands alone.
+"""
+
+from dither.testing.aggregator import FakeAggregator
+from dither.testing.loopback import Request
+from dither.testing.telemetry import Recorded, TelemetryForTests
+
+__all__ = ["FakeAggregator", "Recorded", "Request", "TelemetryForTests"]
+
+pytest_plugins = ["dither.testing.plugin"]

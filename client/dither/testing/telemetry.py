@@ -1,0 +1,175 @@
+"""The telemetry object of a test: a device in memory, a clock that the test moves, nothing that leaves by itself."""
+
+import secrets
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, time
+from os import PathLike
+from types import MappingProxyType
+
+from dither.device import DAY_S, Device
+from dither.telemetry import Settings, Telemetry
+from dither.transport import Answer, Outcome, Transport
+from dither.uploader import Uploader
+from dither_shared.frozen import replaced
+from dither_shared.registry import Metric, Registry
+from dither_shared.rng import Rng
+
+
+@dataclass(frozen=True)
+class Recorded:
+    """One answer that the app recorded."""
+
+    metric: str
+    answer: object
+    silence: str = ""
+    """Why it is not reported, such as "answered": not in this period again; "" if it is."""
+
+
+def _noon() -> float:
+    return datetime.combine(datetime.now(UTC), time(12), UTC).timestamp()
+
+
+@dataclass
+class Clock:
+    """Seconds since 1970, as time.time: noon of today, standing still until moved, so that a day is whole."""
+
+    now: float = field(default_factory=_noon)
+
+    def __call__(self) -> float:
+        """Return the time."""
+        return self.now
+
+
+class NoNetwork:
+    """A transport that sends nothing, and ends a flush with the way out."""
+
+    def post(self, upload_id: str, body: bytes) -> Answer:
+        """Refuse."""
+        detail = "the network is refused in tests: in one that takes fake_aggregator, too, a flush delivers there"
+        return Answer(Outcome.STOPPED, detail)
+
+    def idle(self) -> None:
+        """Do nothing."""
+
+
+class TelemetryForTests(Telemetry):
+    """A telemetry object that refuses what is not listed, and shows what the app recorded.
+
+    Its device is in memory and outlives `close()`, as its file would. A metric that a device answers in periods drawn
+    from the year (`schedule = "spread"`) is answered from the first one here: a test must not depend on the draw.
+    `consent` counts where the app says nothing else.
+    """
+
+    def __init__(
+        self,
+        registry: Registry | str | PathLike[str],
+        transport: Transport | None = None,
+        clock: Clock | None = None,
+        consent: bool | None = True,
+    ) -> None:
+        registry = registry if isinstance(registry, Registry) else Registry.load(registry)
+        self._clock = clock or Clock()
+        self._consent = consent
+        self._recorded: list[Recorded] = []
+        self._memory: _Memory | None = None
+        super().__init__(
+            Settings(_answered_early(registry), transport or NoNetwork(), None, consent, strict=True, clock=self._clock)
+        )
+
+    def recorded(self) -> list[Recorded]:
+        """Return what the app recorded so far, in order."""
+        return list(self._recorded)
+
+    def travel(self, days: float = 1) -> None:
+        """Move the clock, to the next UTC day or by a period's days to the next period; past `expires`, if far enough.
+
+        As for a device that was off meanwhile: travel day by day for one that is on.
+        """
+        self._clock.now += days * DAY_S
+        if self._uploader is not None:
+            self._uploader.begin()
+
+    # Starting again, as an app does that closes its telemetry or that runs twice in a test.
+
+    def _start_again(self, settings: Settings) -> "TelemetryForTests":
+        """Return this object for what the app asks of `start`: open, and silent if it says that nobody agreed."""
+        self._end()
+        self._closed = False
+        consent = self._consent if settings.consent is None else settings.consent
+        self._settings = replaced(self._settings, consent=consent)
+        self._silent = self._begin()
+        return self
+
+    def _end_test(self) -> None:
+        self.close()
+        if self._memory is not None:
+            self._memory.end()
+
+    # What differs from an app's.
+
+    def _record(self, metric: Metric, answer: object) -> None:
+        super()._record(metric, answer)
+        if self._device is None or self._silent:
+            self._note(metric, answer, self._silent)
+
+    def _note(self, metric: Metric, answer: object, silence: str) -> None:
+        # A copy: the app may go on to change its list.
+        kept = answer.copy() if isinstance(answer, list | set) else answer
+        self._recorded.append(Recorded(metric.name, kept, silence))
+
+    def _file_exists(self) -> bool:
+        return self._memory is not None
+
+    def _open(self) -> Device:
+        if self._memory is None:
+            self._memory = _Memory(self._settings.registry, self._clock, self._note)
+        return self._memory
+
+    def _speak(self) -> None:
+        self._device = self._open()
+        self._uploader = self._uploader or _InFlushes(self._device, self._settings.transport, self._clock)
+        super()._speak()
+
+
+def _answered_early(registry: Registry) -> Registry:
+    metrics = {name: replaced(metric, schedule="early") for name, metric in registry.metrics.items()}
+    return replaced(registry, metrics=MappingProxyType(metrics))
+
+
+class _Memory(Device):
+    """A device in memory that stays when it is closed, and shows what it was told."""
+
+    def __init__(
+        self, registry: Registry, clock: Callable[[], float], note: Callable[[Metric, object, str], None]
+    ) -> None:
+        super().__init__(registry, None, Rng(secrets.randbits), clock)
+        self._metrics = registry.metrics
+        self._note = note
+
+    def record(self, metric: Metric, answer: object) -> str:
+        # By name: a handle that the app kept from before the test has the metric of its own registry.
+        silence = super().record(self._metrics[metric.name], answer)
+        self._note(metric, answer, silence)
+        return silence
+
+    def close(self) -> None:
+        """Stay, as a file would."""
+
+    def end(self) -> None:
+        super().close()
+
+
+class _InFlushes(Uploader):
+    """An uploader whose thread lives only as long as a flush: nothing leaves by itself."""
+
+    def wake(self) -> None:
+        """Leave what waits to the next flush."""
+
+    def _wait_until_due(self) -> bool:
+        with self._changed:
+            stopped = self._closed or self._stopped or self._forking
+            if self._flushing() and not stopped and self._device.due():
+                return True
+            self._end()
+            return False
