@@ -139,6 +139,7 @@ class Device:
         Builds one if there is none. Gives up one whose first attempt is six days old, or lies in the future.
         """
         with self._file.transaction(durable=True):
+            self._slots.open_periods()
             return self._outbox.next()
 
     def not_sent(self, upload: BuiltUpload) -> None:

@@ -44,13 +44,13 @@ class Slots:
 
     def record(self, metric: Metric, answer: Answer) -> str:
         """Randomize an answer into the metric's slot; return "", or why the metric is silent."""
+        self.open_periods()
         today = self._file.today()
         reason = self._silence(metric, today)
         if not reason:
-            self._fill(metric, answer, today)
-            self._file.execute(
-                "UPDATE metric SET next_day = ? WHERE name = ?", _next_period(metric, today), metric.name
-            )
+            ends = self._opened(metric, today) or _next_period(metric, today)
+            self._fill(metric, answer, ends)
+            self._file.execute("UPDATE metric SET next_day = ? WHERE name = ?", ends, metric.name)
         return reason
 
     def open_periods(self) -> bool:
@@ -60,8 +60,10 @@ class Slots:
         """
         today = self._file.today() if self._hidden else 0
         for metric in self._hidden:
-            if not self._opened(metric, today) and not self._silence(metric, today):
-                self._fill(metric, metric.nothing, today)
+            # Asked in any case: it takes note of an upgrade, as an answer would.
+            silent = self._silence(metric, today)
+            if not silent and not self._opened(metric, today):
+                self._fill(metric, metric.nothing, _next_period(metric, today))
         return any(day_number(metric.expires) > today for metric in self._hidden)
 
     def _silence(self, metric: Metric, today: int) -> str:
@@ -90,13 +92,19 @@ class Slots:
     def _full(self, metric: Metric) -> bool:
         return self._file.one("SELECT 1 FROM slot WHERE metric = ?", metric.name) is not None
 
-    def _opened(self, metric: Metric, today: int) -> bool:
-        """Tell whether the slot holds what may still be replaced: "none", of the period that goes on."""
-        return metric.hidden and (
-            self._file.one("SELECT 1 FROM slot WHERE metric = ? AND leaves > ?", metric.name, today) is not None
-        )
+    def _opened(self, metric: Metric, today: int) -> int:
+        """Return when the period ends whose "none" is in the slot and may be replaced; 0 if there is none.
 
-    def _fill(self, metric: Metric, answer: Answer, today: int) -> None:
+        It ends when it did before an upgrade, and one of another plan is not replaced: what leaves, and when, would
+        tell whether there was an answer since.
+        """
+        if not metric.hidden:
+            return 0
+        sql = "SELECT leaves FROM slot WHERE metric = ? AND leaves > ? AND plan = ?"
+        row = self._file.one(sql, metric.name, today, metric.plan.digest)
+        return row[0] if row else 0
+
+    def _fill(self, metric: Metric, answer: Answer, ends: int) -> None:
         if metric.hidden:
             # The "none" of this period, and the class that it would have cost.
             self._file.execute("DELETE FROM slot WHERE metric = ?", metric.name)
@@ -114,7 +122,7 @@ class Slots:
         self._file.execute(
             "INSERT INTO slot VALUES (?, ?, ?, ?, ?, ?, ?)",
             metric.name, metric.plan.digest, charge, key, cohort, json.dumps(shape.to_wire(report)),
-            _next_period(metric, today) if metric.hidden else 0,
+            ends if metric.hidden else 0,
         )  # fmt: skip
 
     def _cohort(self) -> int:
