@@ -49,6 +49,11 @@ class Status:
     refused: Sequence[str] = ()
     """Metrics that the person refuses."""
 
+    @property
+    def ask(self) -> bool:
+        """Whether to ask the person: they have not chosen yet, or not agreed to all that the registry asks."""
+        return self.silent == NOT_ASKED or bool(self.asks)
+
 
 @frozen
 class Preview:

@@ -1,5 +1,6 @@
 import json
 import os
+import time
 from pathlib import Path
 
 import pytest
@@ -211,3 +212,35 @@ def test_a_netrc_entry_does_not_replace_the_key(monkeypatch: pytest.MonkeyPatch,
 
 def test_a_problem_over_http_is_understood() -> None:
     assert post(problem(409, "upload-conflict"))[0] == Answer(Outcome.DROPPED, "409 upload-conflict")
+
+
+def test_beyond_this_machine_the_environments_proxy_and_certificates_are_used(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """As requests does: the proxy gets a CONNECT for the host, and the file of certificates is opened."""
+    with scripted(Reply()) as (url, requests):
+        monkeypatch.setenv("HTTPS_PROXY", url)
+        monkeypatch.setenv("https_proxy", url)
+        transport = HttpTransport("https://telemetry.invalid", "k")
+        answer = transport.post(ID, BODY)
+        transport.idle()
+    assert [request.path for request in requests] == ["telemetry.invalid:443"]
+    assert "ProxyError" in answer.detail
+    assert answer.connected  # there was a connection, if only to the proxy
+    monkeypatch.setenv("REQUESTS_CA_BUNDLE", str(tmp_path / "none.pem"))
+    assert HttpTransport("https://telemetry.invalid", "k").post(ID, BODY).detail == "no answer (OSError)"
+
+
+def test_a_refused_connection_and_an_unknown_host_are_no_connection() -> None:
+    with scripted(Reply()) as (url, _):
+        pass
+    for endpoint in (url, "https://telemetry.invalid"):
+        answer = HttpTransport(endpoint, "k").post(ID, BODY)
+        assert (answer.outcome, answer.connected) == (Outcome.KEPT, False)
+
+
+def test_an_answer_that_comes_drop_by_drop_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("dither.transport.ANSWER_TIMEOUT_S", 0.2)
+    started = time.monotonic()
+    assert post(Reply(body=accepted, drip_s=0.05))[0].outcome is Outcome.KEPT
+    assert time.monotonic() - started < 5

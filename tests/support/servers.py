@@ -14,13 +14,14 @@ __all__ = ["Reply", "Request", "accepted", "problem", "scripted"]
 
 @dataclass
 class Reply:
-    """One answer: sent after `delay_s`, cut short of its stated length by `cut` bytes."""
+    """One answer: sent after `delay_s`, each byte after `drip_s`, cut short of its stated length by `cut` bytes."""
 
     status: int = 202
     body: bytes | Callable[[bytes], bytes] = b""
     headers: dict[str, str] = field(default_factory=dict)
     delay_s: float = 0.0
     cut: int = 0
+    drip_s: float = 0.0
 
 
 def accepted(body: bytes) -> bytes:
@@ -47,7 +48,7 @@ def scripted(*replies: Reply) -> Iterator[tuple[str, list[Request]]]:
         reply = replies[min(len(requests), len(replies)) - 1]
         time.sleep(reply.delay_s)
         content = reply.body if isinstance(reply.body, bytes) else reply.body(request.body)
-        return loopback.Reply(reply.status, content, reply.headers, reply.cut)
+        return loopback.Reply(reply.status, content, reply.headers, reply.cut, reply.drip_s)
 
     with loopback.Loopback(answer) as server:
         yield server.url, requests

@@ -1,6 +1,7 @@
 """An HTTP server on this machine's loopback, for tests: a function replies to each request."""
 
 import threading
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -33,6 +34,8 @@ class Reply:
     headers: dict[str, str] = field(default_factory=dict)
     cut: int = 0
     """So many bytes of the body, at its end, are not sent, though the stated length counts them."""
+    drip_s: float = 0.0
+    """So long a wait before each byte of the body."""
 
 
 class Loopback:
@@ -80,14 +83,18 @@ def _handler(answer: Callable[[Request], Reply | None]) -> type[BaseHTTPRequestH
                 if reply is not None:
                     self.write(reply)
 
-        do_DELETE = do_GET = do_POST = do_PUT = reply  # noqa: N815  # http.server's names
+        do_CONNECT = do_DELETE = do_GET = do_POST = do_PUT = reply  # noqa: N815  # http.server's names
 
         def write(self, reply: Reply) -> None:
             self.send_response(reply.status)
             for name, value in {"Content-Length": str(len(reply.body)), **reply.headers}.items():
                 self.send_header(name, value)
             self.end_headers()
-            self.wfile.write(reply.body[: len(reply.body) - reply.cut])
+            content = reply.body[: len(reply.body) - reply.cut]
+            pieces = [content[place : place + 1] for place in range(len(content))] if reply.drip_s else [content]
+            for piece in pieces:
+                time.sleep(reply.drip_s)
+                self.wfile.write(piece)
 
         def log_message(self, format: str, *args: object) -> None:  # noqa: A002  # http.server's name
             """Say nothing: a test looks at the requests."""
