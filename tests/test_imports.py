@@ -13,6 +13,7 @@ ROOT = Path(__file__).parents[1]
 MAY_IMPORT = {
     "shared/dither_shared": {"dither_shared"},
     "client/dither": {"dither", "dither_shared", "requests", "urllib3"},
+    "client/examples": {"dither", "flask"},
     # For an app's own tests, which pytest loads.
     "client/dither/testing": {"dither", "dither_shared", "pytest"},
     "aggregator/dither_aggregator": {

@@ -10,7 +10,7 @@ from types import MappingProxyType
 from typing import Any, TypeVar
 from weakref import WeakSet
 
-from dither.device import FILE_NAME, Device
+from dither.device import FILE_NAME, Device, DeviceUnusable
 from dither.handles import HANDLES
 from dither.randomness import SYSTEM
 from dither.transport import Transport
@@ -212,7 +212,7 @@ class Telemetry:
 
         def failed(error: Exception) -> FlushResult:
             _log.warning("telemetry could not be flushed: %s", type(error).__name__)
-            return FlushResult(0, 0, f"failed ({type(error).__name__})")
+            return FlushResult(0, 0, _said(error))
 
         return self._guarded(lambda: uploader.flush(timeout), failed)
 
@@ -231,7 +231,7 @@ class Telemetry:
             return Status(silent, device.waiting(), spent, counts, device.asks(), tuple(device.refused()))
 
         def failed(error: Exception) -> Status:
-            return Status(f"the device file cannot be read ({type(error).__name__})", 0, {}, dict(self._failures))
+            return Status(_said(error), 0, {}, dict(self._failures))
 
         return self._guarded(look, failed)
 
@@ -286,3 +286,8 @@ class Telemetry:
     def _not_kept(self, error: Exception) -> None:
         self._failures["failed"] += 1
         _log.warning("the device file cannot be used: %s", type(error).__name__)
+
+
+def _said(error: Exception) -> str:
+    """Return what may be said of an error: its own words only where they are ours."""
+    return str(error) if isinstance(error, DeviceUnusable) else f"failed ({type(error).__name__})"

@@ -5,6 +5,7 @@ import os
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from weakref import WeakSet
 
 from dither.device import BuiltUpload, Device
@@ -91,12 +92,13 @@ class Uploader:
         self._sender = Sender(device, transport, clock)
         self._changed = threading.Condition()
         self._thread: threading.Thread | None = None
+        self._hidden = device.hidden
         self._flushes: list[float] = []  # until when each goes on, by time.monotonic
         self._pauses = 0
         self._idle = True  # the thread has found nothing to send
         self._closed = False
         self._stopped = False  # by a wrong key: nothing is sent until the next start
-        self._forking = False
+        self._forking = 0  # forks that have begun and are not over
         self.paused = False
         """Whether a fork has ended the thread, so that the next call should wake it."""
         _uploaders.add(self)
@@ -109,8 +111,9 @@ class Uploader:
     def wake(self) -> None:
         """Let the thread plan an attempt and make it."""
         with self._changed:
-            self.paused = False
+            self.paused = self._forking > 0
             if self._thread is None or self._idle:
+                self._device.next_moment(jitter(SEND_WITHIN_S))  # planned, however soon the app ends
                 self._start()
 
     def flush(self, timeout_s: float) -> FlushResult:
@@ -125,7 +128,7 @@ class Uploader:
                 self._sender.detail = ""
                 self._idle = False
             self._start()
-            done = self._changed.wait_for(lambda: self._thread is None or self._idle, timeout_s)
+            done = self._changed.wait_for(lambda: (self._thread is None or self._idle) and not self._forking, timeout_s)
             self._flushes.remove(until)
             detail = self._sender.detail or ("" if done else "no answer yet")
             return FlushResult(self._sender.sent - sent_before, self._device.waiting(), detail)
@@ -141,6 +144,9 @@ class Uploader:
                 self._changed.notify_all()
                 if self._thread is None:
                     self._device.close()
+                else:
+                    with suppress(Exception):
+                        self._device.release()
         _uploaders.discard(self)
 
     def _start(self) -> None:
@@ -217,20 +223,25 @@ class Uploader:
 
     def _before_fork(self) -> None:
         if self._changed.acquire(timeout=FORK_WAIT_S):
-            self._forking = self.paused = True
+            self._forking += 1
+            self.paused = True
             self._changed.notify_all()
             self._changed.wait_for(lambda: self._thread is None, FORK_WAIT_S)
             self._changed.release()
 
     def _after_fork_in_parent(self) -> None:
-        self._forking = False
+        with self._changed:
+            self._forking = max(0, self._forking - 1)
+            if self._hidden or self._flushing():
+                self._idle = False
+                self._start()
 
     def _after_fork_in_child(self) -> None:
         self._changed = threading.Condition()
         self._thread = None
         self._flushes = []
         self._idle = True
-        self._forking = False
+        self._forking = 0
         self.paused = True
 
 

@@ -27,6 +27,7 @@ def test_until_the_person_is_asked_nothing_is_made_or_kept(start: Start, tmp_pat
     telemetry = start()
     telemetry.color.record("red")
     assert telemetry.status() == dither.Status(NOT_ASKED, 0, {}, {})
+    assert telemetry.status().ask
     assert telemetry.preview() == dither.Preview(b"", {})
     telemetry.forget()
     telemetry.close()
@@ -140,7 +141,9 @@ def test_what_a_new_registry_asks_is_said_until_the_person_agrees_again(start: S
     }
     telemetry.color.record("red")
     assert telemetry.status().counts == {"not-agreed": 1}
+    assert telemetry.status().ask
     telemetry.set_consent(True)
+    assert not telemetry.status().ask
     telemetry.color.record("red")
     assert telemetry.status().asks == {}
     assert telemetry.status().waiting == 1

@@ -7,7 +7,8 @@ from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from dither.device.file import FILE_NAME, DeviceFile, DeviceUnusable
+from dither.device.file import DeviceFile
+from dither.device.schema import FILE_NAME, DeviceUnusable
 from dither.device.withdrawal import FORGET_DAYS, forget
 from dither.schedule import EPOCH
 from dither_shared.errors import DitherError

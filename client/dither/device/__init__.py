@@ -13,8 +13,9 @@ from pathlib import Path
 
 from dither.device.agreement import Agreement
 from dither.device.budget import Budget
-from dither.device.file import DAY_S, FILE_NAME, DeviceBusy, DeviceFile, DeviceUnusable
+from dither.device.file import DAY_S, DeviceBusy, DeviceFile
 from dither.device.outbox import GIVE_UP_S, LEASE_S, BuiltUpload, Outbox, Preview
+from dither.device.schema import FILE_NAME, DeviceUnusable
 from dither.device.slots import Slots
 from dither.device.withdrawal import drop, forget
 from dither_shared.registry import Metric, Registry
@@ -44,6 +45,7 @@ class Device:
         self, registry: Registry, folder: Path | None, rng: Rng, clock: Callable[[], float] = time.time
     ) -> None:
         self._file = DeviceFile(folder, clock)
+        self.hidden = any(metric.hidden for metric in registry.metrics.values())
         self._agreement = Agreement(self._file, registry)
         self._budget = Budget(self._file, registry, self._agreement, rng)
         self._outbox = Outbox(self._file, self._budget, rng)

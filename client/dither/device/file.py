@@ -1,4 +1,4 @@
-"""The device's SQLite file: its tables, its one connection, its transactions, its days.
+"""The device's SQLite file: its one connection, its transactions, its days.
 
 A connection is never carried across a fork: it is closed before, and opened again by whichever side needs it. Where
 that cannot be (a call is in the middle, or the state is in memory), the child has no device.
@@ -11,55 +11,19 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
-from functools import cache
 from pathlib import Path
 from typing import Any
 from weakref import WeakSet
 
+from dither.device.schema import DeviceUnusable, blank, connect
 from dither_shared.errors import DitherError
 
-FILE_NAME = "device.sqlite3"
-SCHEMA_VERSION = 3
 DAY_S = 86_400
 
 WAIT_S = 0.25
 """The longest that a call of the host app waits for another thread or process."""
 DURABLE_WAIT_S = 5.0
 FORK_WAIT_S = 0.05
-
-_SCHEMA = """
-CREATE TABLE state (key TEXT PRIMARY KEY, value) WITHOUT ROWID;
-CREATE TABLE agreement (  -- what the person agreed to, and which metrics they refused
-    metric TEXT PRIMARY KEY, terms TEXT NOT NULL DEFAULT '', refused INTEGER NOT NULL DEFAULT 0
-) WITHOUT ROWID;
-CREATE TABLE metric (
-    name TEXT PRIMARY KEY,
-    spent INTEGER NOT NULL,    -- micro-epsilon charged, ever
-    next_day INTEGER NOT NULL, -- the first day on which it may answer again
-    terms TEXT NOT NULL,       -- what its periods were drawn for
-    memo_key TEXT NOT NULL,    -- what its memo belongs to, '' for fresh noise
-    reserved INTEGER NOT NULL  -- the most that it may charge, and of a memo the most it ever might
-) WITHOUT ROWID;
-CREATE TABLE class (  -- the answers that a memoized metric has given, by their class
-    metric TEXT, class TEXT, place INTEGER NOT NULL, charged INTEGER NOT NULL DEFAULT 0, PRIMARY KEY (metric, class)
-) WITHOUT ROWID;
-CREATE TABLE schedule (metric TEXT, day INTEGER, PRIMARY KEY (metric, day)) WITHOUT ROWID;
-CREATE TABLE slot (
-    metric TEXT PRIMARY KEY, plan TEXT NOT NULL, charge INTEGER NOT NULL, class TEXT, cohort INTEGER,
-    report TEXT NOT NULL,
-    leaves INTEGER NOT NULL    -- the first day on which it may be built into an upload
-) WITHOUT ROWID;
-CREATE TABLE upload (
-    place INTEGER PRIMARY KEY, id TEXT NOT NULL UNIQUE, body BLOB NOT NULL, reports INTEGER NOT NULL,
-    cost TEXT NOT NULL,        -- what was charged for it, by metric
-    attempts INTEGER NOT NULL DEFAULT 0, first_attempt REAL, last_attempt REAL
-);
-CREATE TABLE counter (name TEXT PRIMARY KEY, count INTEGER NOT NULL) WITHOUT ROWID;
-"""
-
-
-class DeviceUnusable(DitherError):
-    """The device's file cannot be used; the app goes on without telemetry."""
 
 
 class DeviceBusy(DitherError):
@@ -76,7 +40,10 @@ class DeviceFile:
         self.folder = folder
         self.clock = clock
         self._lock = threading.RLock()  # so that a call from a signal handler is refused, not stuck
-        self._held_for_fork = False
+        self._held_for_fork: dict[int, list[bool]] = {}  # by thread: several may fork, and one within a fork
+        self._calls = 0  # of the thread that has the lock: within one another if a signal handler calls
+        self._forked = False
+        self._process = os.getpid()
         self._ended = ""
         self._state: dict[str, Any] | None = None  # what the present transaction has read of it
         self._db: sqlite3.Connection | None = None
@@ -86,9 +53,10 @@ class DeviceFile:
 
     def _open(self) -> sqlite3.Connection:
         try:
-            self._db = _connect(self.folder)
+            self._db = connect(self.folder)
+            self._db.execute(f"PRAGMA busy_timeout = {int(WAIT_S * 1000)}")
             if self.folder is None:
-                self._db.deserialize(_blank())
+                self._db.deserialize(blank())
         except (OSError, ValueError, sqlite3.Error) as error:
             self._close()
             raise DeviceUnusable(f"the device file in {self.folder} cannot be used: {error}") from None
@@ -102,18 +70,24 @@ class DeviceFile:
         _files.discard(self)
 
     def _close(self) -> None:
-        if self._db is not None:
-            self._db.close()
-            self._db = None
+        db, self._db = self._db, None
+        if db is not None:
+            db.close()
 
     @contextmanager
     def _taken(self, wait_s: float) -> Iterator[None]:
-        if not self._lock.acquire(timeout=wait_s):
+        if self._process != os.getpid():  # a fork that Python did not hear of
+            self._after_fork_in_child()
+        lock = self._lock  # a child that comes back from a signal handler in here has another one
+        if not lock.acquire(timeout=wait_s):
             raise DeviceBusy("another thread uses the device")
+        self._calls += 1
         try:
             yield
         finally:
-            self._lock.release()
+            if lock is self._lock:
+                self._calls -= 1
+            lock.release()
 
     @contextmanager
     def transaction(self, durable: bool = False) -> Iterator[None]:
@@ -125,13 +99,15 @@ class DeviceFile:
             try:
                 db.execute("BEGIN IMMEDIATE")
                 yield
-                db.execute("COMMIT")
+                self.execute("COMMIT")
             finally:
-                if db.in_transaction:
-                    db.execute("ROLLBACK")
-                if durable:
-                    db.execute("PRAGMA synchronous = NORMAL")
-                    db.execute(f"PRAGMA busy_timeout = {int(WAIT_S * 1000)}")
+                # Not in a child that came back into its parent's transaction: the connection is the parent's alone.
+                if self._db is db:
+                    if db.in_transaction:
+                        db.execute("ROLLBACK")
+                    if durable:
+                        db.execute("PRAGMA synchronous = NORMAL")
+                        db.execute(f"PRAGMA busy_timeout = {int(WAIT_S * 1000)}")
 
     @contextmanager
     def peek(self) -> Iterator[None]:
@@ -141,7 +117,7 @@ class DeviceFile:
             try:
                 yield
             finally:
-                if db.in_transaction:
+                if self._db is db and db.in_transaction:
                     db.execute("ROLLBACK")
 
     @contextmanager
@@ -150,8 +126,12 @@ class DeviceFile:
         with self._taken(wait_s):
             if self._ended:
                 raise DeviceUnusable(f"the device cannot be used: {self._ended}")
+            if self._forked and not _sqlite_answers():
+                self._ended = "another thread of the process that this one was forked from was in SQLite"
+                raise DeviceUnusable(f"the device cannot be used: {self._ended}")
+            self._forked = False
             db = self._db or self._open()
-            if db.in_transaction:
+            if self._calls > 1 or db.in_transaction:
                 raise DeviceBusy("the device was called from within its own call, by a signal handler perhaps")
             self._state = None
             yield db
@@ -219,21 +199,39 @@ class DeviceFile:
     # Around a fork.
 
     def _before_fork(self) -> None:
-        self._held_for_fork = self._lock.acquire(timeout=FORK_WAIT_S)
-        if self._held_for_fork and self.folder and self._db is not None and not self._db.in_transaction:
+        held = self._lock.acquire(timeout=FORK_WAIT_S)
+        self._held_for_fork.setdefault(threading.get_ident(), []).append(held)
+        if held and self.folder and not self._calls:
             self._close()
 
     def _after_fork_in_parent(self) -> None:
-        if self._held_for_fork:
-            self._held_for_fork = False
+        forks = self._held_for_fork.get(threading.get_ident())
+        if forks and forks.pop():
             self._lock.release()
 
     def _after_fork_in_child(self) -> None:
         self._lock = threading.RLock()
+        self._held_for_fork = {}
+        self._calls = 0
+        self._forked = True
+        self._process = os.getpid()
         if self._db is not None:
             self._ended = "it belongs to the process that this one was forked from"
             _keep_forever(self._db)
             self._db = None
+
+
+def _sqlite_answers() -> bool:
+    """Tell whether SQLite's own locks are free: a fork copies them as another thread of the host had taken them."""
+
+    def use() -> None:
+        with closing(sqlite3.connect(":memory:")) as db:
+            db.execute("CREATE TABLE x (y)")
+
+    thread = threading.Thread(target=use, daemon=True)
+    thread.start()
+    thread.join(WAIT_S)
+    return not thread.is_alive()
 
 
 _files: WeakSet[DeviceFile] = WeakSet()
@@ -275,50 +273,3 @@ def _keep_forever(connection: sqlite3.Connection) -> None:
     except ImportError:  # a Python that was built without it
         return
     Py_INCREF(connection)
-
-
-def _connect(folder: Path | None) -> sqlite3.Connection:
-    """Open the file, making it and its folder for the user alone; refuse a file of another version."""
-    where = ":memory:"
-    if folder:
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        where = str(folder / FILE_NAME)
-        os.close(os.open(where, os.O_CREAT | os.O_RDWR, 0o600))
-    db = sqlite3.connect(where, isolation_level=None, check_same_thread=False, timeout=WAIT_S)
-    if folder:
-        try:
-            _prepare(db)
-        except BaseException:
-            db.close()
-            raise
-    return db
-
-
-def _prepare(db: sqlite3.Connection) -> None:
-    db.execute(f"PRAGMA busy_timeout = {int(DURABLE_WAIT_S * 1000)}")
-    db.execute("PRAGMA journal_mode = WAL")
-    db.execute("PRAGMA synchronous = NORMAL")
-    db.execute("PRAGMA secure_delete = ON")
-    (version,) = db.execute("PRAGMA user_version").fetchone()
-    if version == 0:
-        db.execute("BEGIN IMMEDIATE")
-        if db.execute("PRAGMA user_version").fetchone() == (0,):  # and no other process was first
-            _make_tables(db)
-        db.execute("COMMIT")
-    elif version != SCHEMA_VERSION:
-        raise DeviceUnusable(f"the device file has version {version}; this dither reads {SCHEMA_VERSION}")
-    db.execute(f"PRAGMA busy_timeout = {int(WAIT_S * 1000)}")
-
-
-def _make_tables(db: sqlite3.Connection) -> None:
-    for statement in _SCHEMA.split(";"):
-        db.execute(statement)
-    db.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
-
-
-@cache
-def _blank() -> bytes:
-    """Return the image of an empty file: a fleet copies it instead of making the tables for each device."""
-    with closing(sqlite3.connect(":memory:", isolation_level=None)) as db:
-        _make_tables(db)
-        return db.serialize()

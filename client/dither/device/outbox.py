@@ -96,9 +96,9 @@ class Outbox:
         if not first:
             return None
         self._file.execute(
-            "UPDATE upload SET attempts = attempts + 1, last_attempt = ?2, first_attempt = COALESCE(first_attempt, ?2) "
-            "WHERE place = ?1",
-            first[0], now,
+            "UPDATE upload SET attempts = attempts + 1, last_attempt = ?, first_attempt = COALESCE(first_attempt, ?) "
+            "WHERE place = ?",
+            now, now, first[0],
         )  # fmt: skip
         sql = "SELECT id, body, reports, attempts, first_attempt FROM upload WHERE place = ?"
         return BuiltUpload(*self._file.one(sql, first[0]) or ())

@@ -17,12 +17,12 @@ def drop(file: DeviceFile, reason: str, metric: str | None = None) -> None:
     """
     # Where presence is hidden, the period is over: opening it again would tell that it was not answered yet.
     file.execute(
-        "UPDATE metric SET next_day = MAX(next_day, slot.leaves) FROM slot "
-        "WHERE slot.metric = metric.name AND (?1 IS NULL OR metric.name = ?1)",
-        metric,
-    )
-    dropped = file.execute("DELETE FROM slot WHERE ?1 IS NULL OR metric = ?1", metric).rowcount
-    file.execute("DELETE FROM class WHERE NOT charged AND (?1 IS NULL OR metric = ?1)", metric)
+        "UPDATE metric SET next_day = MAX(next_day, (SELECT leaves FROM slot WHERE slot.metric = metric.name)) "
+        "WHERE name IN (SELECT metric FROM slot WHERE ? IS NULL OR metric = ?)",
+        metric, metric,
+    )  # fmt: skip
+    dropped = file.execute("DELETE FROM slot WHERE ? IS NULL OR metric = ?", metric, metric).rowcount
+    file.execute("DELETE FROM class WHERE NOT charged AND (? IS NULL OR metric = ?)", metric, metric)
     for place, reports, cost in file.execute("SELECT place, reports, cost FROM upload").fetchall():
         if metric is None or metric in json.loads(cost):
             file.execute("DELETE FROM upload WHERE place = ?", place)

@@ -1,0 +1,93 @@
+"""The tables of a device's file, and how it is made and opened."""
+
+import os
+import sqlite3
+from contextlib import closing
+from functools import cache
+from pathlib import Path
+
+from dither_shared.errors import DitherError
+
+FILE_NAME = "device.sqlite3"
+SCHEMA_VERSION = 3
+OPEN_WAIT_S = 5.0
+"""The longest that opening waits for another process that makes or changes the file."""
+
+_SCHEMA = """
+CREATE TABLE state (key TEXT PRIMARY KEY, value) WITHOUT ROWID;
+CREATE TABLE agreement (  -- what the person agreed to, and which metrics they refused
+    metric TEXT PRIMARY KEY, terms TEXT NOT NULL DEFAULT '', refused INTEGER NOT NULL DEFAULT 0
+) WITHOUT ROWID;
+CREATE TABLE metric (
+    name TEXT PRIMARY KEY,
+    spent INTEGER NOT NULL,    -- micro-epsilon charged, ever
+    next_day INTEGER NOT NULL, -- the first day on which it may answer again
+    terms TEXT NOT NULL,       -- what its periods were drawn for
+    memo_key TEXT NOT NULL,    -- what its memo belongs to, '' for fresh noise
+    reserved INTEGER NOT NULL  -- the most that it may charge, and of a memo the most it ever might
+) WITHOUT ROWID;
+CREATE TABLE class (  -- the answers that a memoized metric has given, by their class
+    metric TEXT, class TEXT, place INTEGER NOT NULL, charged INTEGER NOT NULL DEFAULT 0, PRIMARY KEY (metric, class)
+) WITHOUT ROWID;
+CREATE TABLE schedule (metric TEXT, day INTEGER, PRIMARY KEY (metric, day)) WITHOUT ROWID;
+CREATE TABLE slot (
+    metric TEXT PRIMARY KEY, plan TEXT NOT NULL, charge INTEGER NOT NULL, class TEXT, cohort INTEGER,
+    report TEXT NOT NULL,
+    leaves INTEGER NOT NULL    -- the first day on which it may be built into an upload
+) WITHOUT ROWID;
+CREATE TABLE upload (
+    place INTEGER PRIMARY KEY, id TEXT NOT NULL UNIQUE, body BLOB NOT NULL, reports INTEGER NOT NULL,
+    cost TEXT NOT NULL,        -- what was charged for it, by metric
+    attempts INTEGER NOT NULL DEFAULT 0, first_attempt REAL, last_attempt REAL
+);
+CREATE TABLE counter (name TEXT PRIMARY KEY, count INTEGER NOT NULL) WITHOUT ROWID;
+"""
+
+
+class DeviceUnusable(DitherError):
+    """The device's file cannot be used; the app goes on without telemetry."""
+
+
+def connect(folder: Path | None) -> sqlite3.Connection:
+    """Open the file, making it and its folder for the user alone; refuse a file of another version."""
+    where = ":memory:"
+    if folder:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        where = str(folder / FILE_NAME)
+        os.close(os.open(where, os.O_CREAT | os.O_RDWR, 0o600))
+    db = sqlite3.connect(where, isolation_level=None, check_same_thread=False, timeout=OPEN_WAIT_S)
+    if folder:
+        try:
+            _prepare(db)
+        except BaseException:
+            db.close()
+            raise
+    return db
+
+
+def _prepare(db: sqlite3.Connection) -> None:
+    db.execute("PRAGMA journal_mode = WAL")
+    db.execute("PRAGMA synchronous = NORMAL")
+    db.execute("PRAGMA secure_delete = ON")
+    (version,) = db.execute("PRAGMA user_version").fetchone()
+    if version == 0:
+        db.execute("BEGIN IMMEDIATE")
+        if db.execute("PRAGMA user_version").fetchone() == (0,):  # and no other process was first
+            _make_tables(db)
+        db.execute("COMMIT")
+    elif version != SCHEMA_VERSION:
+        raise DeviceUnusable(f"the device file has version {version}; this dither reads {SCHEMA_VERSION}")
+
+
+def _make_tables(db: sqlite3.Connection) -> None:
+    for statement in _SCHEMA.split(";"):
+        db.execute(statement)
+    db.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
+
+
+@cache
+def blank() -> bytes:
+    """Return the image of an empty file: a fleet copies it instead of making the tables for each device."""
+    with closing(sqlite3.connect(":memory:", isolation_level=None)) as db:
+        _make_tables(db)
+        return db.serialize()

@@ -1,0 +1,446 @@
+"""The examples do what they show: against a real aggregator, in processes of their own where they have some."""
+
+import importlib.util
+import os
+import pty
+import re
+import shutil
+import socket
+import sqlite3
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, closing, contextmanager, suppress
+from dataclasses import dataclass
+from datetime import date, timedelta
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+import requests
+
+import dither
+from dither.device import FILE_NAME, LEASE_S
+from dither.telemetry import NOT_ASKED, Settings, Telemetry
+from dither.transport import Answer, HttpTransport
+from dither.uploader import Uploader
+from dither_aggregator.service import Service
+from dither_aggregator.store import Store
+from dither_aggregator.web import create_app
+from dither_aggregator.web.server import HttpServer
+from dither_shared.registry import Registry, utc_today
+from tests.support.aggregators import ENVIRONMENT, aggregator
+from tests.support.clocks import Clock
+
+EXAMPLES = Path(__file__).parents[2] / "client" / "examples"
+NOW = {"quiet_days = 1": "quiet_days = 0", 'presence = "public"': 'presence = "public"\nschedule = "early"'}
+"""So that a first day has answers: the shipped registries say nothing then, and on few days of a year."""
+
+
+def shipped(example: str, folder: Path, changes: dict[str, str] | None = None) -> Path:
+    """Copy an example; put what is changed, and a day to come, into its registry."""
+    copy = shutil.copytree(EXAMPLES / example, folder / example, ignore=shutil.ignore_patterns("__pycache__"))
+    text = (copy / "metrics.toml").read_text(encoding="utf-8")
+    text, dates = re.subn(r"expires = \S+", f"expires = {utc_today() + timedelta(days=200)}", text)
+    assert dates == 2
+    for before, after in (changes or {}).items():
+        assert before in text
+        text = text.replace(before, after)
+    (copy / "metrics.toml").write_text(text, encoding="utf-8")
+    return copy
+
+
+def point(program: Path, url: str, key: str) -> None:
+    """Let a program send to this aggregator."""
+    code = program.read_text(encoding="utf-8")
+    for before, after in {"https://telemetry.example.org": url, "the key that serve printed": key}.items():
+        assert before in code
+        code = code.replace(before, after)
+    program.write_text(code, encoding="utf-8")
+
+
+def counted(service: Service) -> dict[str, int]:
+    """Return how many reports of each metric the aggregator has accepted."""
+    return {row.metric: row.accepted for row in service.store.ledger()}
+
+
+def until(condition: Callable[[], object], within_s: float = 30) -> None:
+    """Wait until something is so."""
+    deadline = time.monotonic() + within_s
+    while not condition():
+        assert time.monotonic() < deadline, "it did not come to pass in time"
+        time.sleep(0.02)
+
+
+@pytest.mark.parametrize("example", ["cli_app", "flask_app", "desktop_app"])
+def test_a_shipped_registry_is_sound_and_its_dates_are_at_most_a_year_away(example: str) -> None:
+    registry = Registry.load(EXAMPLES / example / "metrics.toml")
+    registry.check_dates(date(2026, 11, 21), example)
+    assert len(registry.metrics) == 2
+
+
+# The command line app.
+
+
+@dataclass
+class Notes:
+    """The command line app, installed for a person whose home is a folder of its own."""
+
+    program: Path
+    home: Path
+    registry: Registry
+    url: str
+
+    def run(self, *arguments: str, **environment: str) -> str:
+        """Run one command, as a script would, and return what it printed."""
+        done = self._run(subprocess.DEVNULL, *arguments, **environment)
+        return done.stdout
+
+    def answer(self, answer: str, *arguments: str) -> str:
+        """Run one command at a terminal where a person types an answer if asked."""
+        person, terminal = pty.openpty()
+        try:
+            os.write(person, answer.encode() + b"\n")
+            return self._run(terminal, *arguments).stdout
+        finally:
+            os.close(person)
+            os.close(terminal)
+
+    def _run(self, stdin: int, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+        home = {"HOME": str(self.home), "XDG_DATA_HOME": ""}
+        done = subprocess.run(
+            [sys.executable, self.program, *arguments],
+            stdin=stdin,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=30,
+            env={**ENVIRONMENT, **home, **environment},
+        )
+        assert (done.returncode, done.stderr) == (0, "")
+        return done
+
+    @property
+    def kept(self) -> list[Path]:
+        """What telemetry keeps on the disk."""
+        return list((self.home / ".local" / "share" / "dither").rglob("*"))
+
+
+@contextmanager
+def notes(folder: Path) -> Iterator[tuple[Notes, Service]]:
+    """Install the command line app, and run the aggregator that it sends to."""
+    copy = shipped("cli_app", folder, NOW)
+    (folder / "home").mkdir()
+    registry = Registry.load(copy / "metrics.toml")
+    with aggregator(registry, folder / "data") as (url, service):
+        point(copy / "notes.py", url, service.store.key)
+        yield Notes(copy / "notes.py", folder / "home", registry, url), service
+
+
+def test_a_command_asks_once_and_sends_before_it_ends(tmp_path: Path) -> None:
+    with notes(tmp_path) as (app, service):
+        assert "[y/N]" in app.answer("y", "add", "buy milk")
+        assert counted(service) == {"command": 1, "notes": 1}
+        assert app.answer("n", "list") == "buy milk\n"  # not asked again
+        assert app.run() == "buy milk\n"
+        assert counted(service) == {"command": 1, "notes": 1}
+
+
+def test_a_script_is_not_asked_and_nothing_is_kept_or_sent(tmp_path: Path) -> None:
+    with notes(tmp_path) as (app, service):
+        assert app.run("add", "buy milk") == ""
+        assert app.kept == []
+        assert counted(service) == {}
+
+
+def test_who_declines_is_not_asked_again_until_they_say_on(tmp_path: Path) -> None:
+    with notes(tmp_path) as (app, service):
+        assert "[y/N]" in app.answer("", "list")
+        assert "[y/N]" not in app.answer("y", "list")
+        assert counted(service) == {}
+        app.run("--telemetry", "on")
+        assert counted(service) == {"command": 1, "notes": 1}
+
+
+def test_who_says_off_says_nothing(tmp_path: Path) -> None:
+    with notes(tmp_path) as (app, service):
+        app.run("--telemetry", "off")
+        app.run("add", "buy milk")
+        assert counted(service) == {}
+
+
+def test_do_not_track_goes_before_what_was_chosen(tmp_path: Path) -> None:
+    with notes(tmp_path) as (app, service):
+        app.run("--telemetry", "on", DO_NOT_TRACK="1")
+        app.run(DO_NOT_TRACK="1")
+        assert counted(service) == {}
+        app.run()
+        assert counted(service) == {"command": 1, "notes": 1}
+
+
+@pytest.mark.slow
+def test_an_aggregator_that_does_not_answer_delays_an_exit_by_no_more_than_it_says(tmp_path: Path) -> None:
+    with notes(tmp_path) as (app, service), closing(socket.create_server(("127.0.0.1", 0))) as silent:
+        deaf = f"http://127.0.0.1:{silent.getsockname()[1]}"
+        app.run("--telemetry", "off")
+        started = time.monotonic()
+        app.run()
+        usual_s = time.monotonic() - started
+        started = time.monotonic()
+        app.run("--telemetry", "on", DITHER_ENDPOINT=deaf)
+        assert 1.0 < time.monotonic() - started < 1.0 + 4 * usual_s + 1.0  # EXIT_WITHIN_S, and importing requests
+        assert counted(service) == {}
+        # What was left is sent once the one who ended in the middle of a request no longer counts as sending.
+        transport = HttpTransport(app.url, service.store.key)
+        folder = app.home / ".local" / "share" / "dither" / "notes"
+        later = Telemetry(Settings(app.registry, transport, folder, None, clock=lambda: time.time() + LEASE_S + 10))
+        assert later.flush(20) == dither.FlushResult(sent=2, waiting=0, detail="")
+        later.close()
+        assert counted(service) == {"command": 1, "notes": 1}
+
+
+@pytest.mark.slow
+def test_commands_at_the_same_time_are_one_device(tmp_path: Path) -> None:
+    with notes(tmp_path) as (app, service), ThreadPoolExecutor(6) as pool:
+        list(pool.map(lambda _: app.run("--telemetry", "on"), range(12)))
+        app.run()
+        assert counted(service) == {"command": 1, "notes": 1}
+
+
+# The web app.
+
+
+@contextmanager
+def gunicorn(
+    program: Path, log: Path, *options: str, **environment: str
+) -> Iterator[tuple[subprocess.Popen[bytes], str]]:
+    """Run a web app under gunicorn with four workers; yield the master and its address."""
+    # Reports leave within the hour; for a test, within half a second.
+    impatient = "import dither.uploader\ndither.uploader.SEND_WITHIN_S = 0.5\n"
+    (program.parent / "conf.py").write_text(impatient, encoding="utf-8")
+    arguments = ["--workers", "4", "--bind", "127.0.0.1:0", "--config", "conf.py", *options, f"{program.stem}:app"]
+    with log.open("wb") as stderr:
+        master = subprocess.Popen(
+            [sys.executable, "-m", "gunicorn", *arguments],
+            cwd=program.parent,
+            stdin=subprocess.DEVNULL,
+            stdout=stderr,
+            stderr=stderr,
+            env={**ENVIRONMENT, **environment},
+        )
+        try:
+            until(lambda: log.read_text().count("Booting worker") == 4)
+            found = re.search(r"http://127\.0\.0\.1:\d+", log.read_text())
+            assert found
+            yield master, found[0]
+        finally:
+            # Its workers end by themselves when they find that the master has.
+            if master.poll() is None:
+                master.kill()
+            master.wait()
+
+
+def children(pid: int) -> list[int]:
+    """Return the processes that a process has started."""
+    return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+
+def has_open(pid: int, name: str) -> bool:
+    """Tell whether a process has a file of that name open."""
+    found = False
+    for descriptor in Path(f"/proc/{pid}/fd").iterdir():
+        with suppress(FileNotFoundError):  # closed since
+            found |= name in str(descriptor.readlink())
+    return found
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="sees in /proc which worker holds the device")
+@pytest.mark.parametrize(
+    "options", [[], ["--preload"], ["--threads", "4"], ["--preload", "--threads", "4"]], ids=" ".join
+)
+def test_four_workers_under_gunicorn_are_one_device(tmp_path: Path, options: list[str]) -> None:
+    """Their answers are one a period, their reports are counted once, and they end when they are told."""
+    copy = shipped("flask_app", tmp_path, NOW)
+    registry, log, data = Registry.load(copy / "metrics.toml"), tmp_path / "log", tmp_path / "wiki"
+    with ExitStack() as stack:
+        url, service = stack.enter_context(aggregator(registry, tmp_path / "data"))
+        point(copy / "wiki.py", url, service.store.key)
+        served = gunicorn(copy / "wiki.py", log, *options, WIKI_DATA=str(data), WIKI_TELEMETRY="on")
+        master, address = stack.enter_context(served)
+        pool = stack.enter_context(ThreadPoolExecutor(8))
+
+        def visit(_: int) -> bool:
+            return requests.get(address, timeout=20).text == "Welcome to the wiki.\n"
+
+        assert all(pool.map(visit, range(100)))
+        until(lambda: counted(service) == {"proxied": 1, "server": 1})
+        workers = children(master.pid)
+        until(lambda: visit(0) and all(has_open(worker, FILE_NAME) for worker in workers))
+        assert len(workers) == 4
+        assert not has_open(master.pid, FILE_NAME)
+        assert all(pool.map(visit, range(100)))
+
+        started = time.monotonic()
+        master.terminate()
+        assert master.wait(20) == 0
+        assert time.monotonic() - started < 10
+        assert not re.search(r"Traceback|Exception|Error|CRITICAL|WORKER TIMEOUT", log.read_text())
+
+        device = dither.start(registry, endpoint=url, key=service.store.key, data_dir=data / "telemetry", consent=True)
+        assert device.flush(20) == dither.FlushResult(sent=0, waiting=0, detail="")
+        assert device.status().spent == {"proxied": 1.0, "server": 2.0}
+        assert device.status().counts["accepted"] == 2
+        device.close()
+        assert counted(service) == {"proxied": 1, "server": 1}
+
+
+# The desktop app.
+
+
+@dataclass
+class Counted:
+    """A transport that counts its attempts."""
+
+    inner: HttpTransport
+    attempts: int = 0
+
+    def post(self, upload_id: str, body: bytes) -> Answer:
+        answer = self.inner.post(upload_id, body)
+        self.attempts += 1
+        return answer
+
+    def idle(self) -> None:
+        self.inner.idle()
+
+
+def load(program: Path) -> ModuleType:
+    """Import an example."""
+    spec = importlib.util.spec_from_file_location(program.stem, program)
+    assert spec
+    assert spec.loader
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@dataclass
+class Desktop:
+    """The desktop app on one person's machine, opened and closed every day."""
+
+    folder: Path
+    url: str
+    key: str
+    clock: Clock
+    agrees: bool = True
+    asked: int = 0
+
+    def __post_init__(self) -> None:
+        copy = shipped("desktop_app", self.folder)
+        self.registry, self.module = Registry.load(copy / "metrics.toml"), load(copy / "editor.py")
+
+    def ask(self, question: str) -> bool:
+        self.asked += 1
+        return self.agrees
+
+    def has_plan(self) -> bool:
+        """Tell whether the moment of the next attempt is kept."""
+        with closing(sqlite3.connect(self.folder / "device" / FILE_NAME)) as db:
+            sql = "SELECT 1 FROM state WHERE key = 'planned' AND value IS NOT NULL"
+            return db.execute(sql).fetchone() is not None
+
+    @contextmanager
+    def day(self) -> Iterator[tuple[Telemetry, Counted]]:
+        """Open the app for a day, which then is over."""
+        transport = Counted(HttpTransport(self.url, self.key))
+        telemetry = Telemetry(Settings(self.registry, transport, self.folder / "device", None, clock=self.clock))
+        editor = self.module.Editor(telemetry, self.ask)
+        editor.open("dark", ["files", "terminal"])
+        yield telemetry, transport
+        editor.close()
+        self.clock.travel(1)
+
+
+def test_a_desktop_that_was_offline_for_a_week_sends_what_was_kept_once(tmp_path: Path) -> None:
+    with socket.socket() as closed:
+        closed.bind(("127.0.0.1", 0))  # and not listening: whoever connects is refused
+        port = closed.getsockname()[1]
+        app = Desktop(tmp_path, f"http://127.0.0.1:{port}", "k", Clock(time.time()))
+        with app.day() as (telemetry, _):
+            assert telemetry.status().counts == {"quiet": 2}  # the first day says nothing
+        for day in range(1, 8):
+            with app.day() as (telemetry, transport):
+                assert telemetry.status().waiting == (2 if day == 1 else 4)
+                if day > 1:  # what was due yesterday is tried when the app opens
+                    until(lambda: transport.attempts)
+                until(app.has_plan)
+        assert telemetry.status().silent == "closed"
+    with closing(Store(tmp_path / "data")) as store:
+        store.load(app.registry)
+        app.key = store.key
+        with Service(store) as service, HttpServer(create_app(service), "127.0.0.1", port).in_background():
+            with app.day() as (telemetry, _):
+                until(lambda: counted(service).get("theme", 0) >= 2)  # by itself: it was due for days
+                telemetry.flush(10)
+            with app.day() as (telemetry, _):
+                telemetry.flush(10)
+                status = telemetry.status()
+            assert app.asked == 1
+            reports = counted(service)["theme"]
+            assert counted(service) == {"panels": reports, "theme": reports}
+    # Of seven days two are told, of the day that found the network again at most one more, and of the day after one.
+    assert reports in (3, 4)
+    assert status.spent == {"panels": float(reports), "theme": float(reports)}
+    assert status.waiting == 0
+    assert status.counts == {"accepted": 2 * reports, "quiet": 2, "waiting": 2 * (9 - reports)}
+
+
+def test_an_app_that_closes_at_once_keeps_the_moment_of_its_reports(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else the next start would draw another hour, and nothing would leave at it. Here the thread is slow to begin."""
+    run = Uploader._run
+
+    def run_late(uploader: Uploader) -> None:
+        time.sleep(0.2)
+        run(uploader)
+
+    monkeypatch.setattr(Uploader, "_run", run_late)
+    app = Desktop(tmp_path, "http://127.0.0.1:9", "k", Clock(time.time()))
+    with app.day():
+        assert not app.has_plan()  # the first day says nothing
+    with app.day():
+        pass
+    assert app.has_plan()
+
+
+def test_whoever_declines_the_dialog_is_not_asked_again_and_may_change_their_mind(tmp_path: Path) -> None:
+    app = Desktop(tmp_path, "http://127.0.0.1:9", "k", Clock(time.time()), agrees=False)
+    for _ in range(3):
+        with app.day() as (telemetry, _):
+            assert telemetry.status().silent not in ("", NOT_ASKED)
+    assert app.asked == 1
+    with app.day() as (telemetry, _):
+        app.module.Editor(telemetry, app.ask).settings(tell=True)
+        assert telemetry.status().silent == ""
+    with app.day() as (telemetry, _):
+        assert telemetry.status().waiting == 2
+    assert app.asked == 1
+
+
+def test_the_desktop_app_opens_and_closes(tmp_path: Path) -> None:
+    copy = shipped("desktop_app", tmp_path)
+    point(copy / "editor.py", "http://127.0.0.1:9", "k")
+    done = subprocess.run(
+        [sys.executable, copy / "editor.py", "dark"],
+        input="y\n\n",
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=30,
+        env={**ENVIRONMENT, "DITHER_DATA_DIR": str(tmp_path / "device")},
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert (tmp_path / "device" / FILE_NAME).exists()
