@@ -4,12 +4,13 @@ PYTHON ?= python3
 ARGS ?=
 BIN := .venv/bin
 
-.PHONY: help demo test check lint bench format clean
+.PHONY: help demo test check soak lint bench format clean
 
 help:
 	@echo "make demo    watch true frequencies come back out of noisy answers (ARGS=\"--devices 50000\")"
 	@echo "make test    everything that must pass: lint, types, all tests"
 	@echo "make check   the quick part of it: format, lint, types, fast tests"
+	@echo "make soak    the fault tests for an hour: 200 kills, thousands of lives, ten years again and again"
 	@echo "make bench   speed and error, each beside something"
 	@echo "make format  put the code into its one format"
 	@echo "make clean   remove .venv and caches"
@@ -23,6 +24,9 @@ test: .venv/dev.stamp lint
 
 check: .venv/dev.stamp lint
 	@$(BIN)/pytest -q -m "not slow" $(ARGS)
+
+soak: .venv/dev.stamp
+	@DITHER_SOAK=1 $(BIN)/pytest -o timeout=7200 tests/faults $(ARGS)
 
 lint: .venv/dev.stamp
 	@$(BIN)/ruff format --check --quiet || { echo "run 'make format'"; exit 1; }

@@ -216,7 +216,7 @@ def read_answer(status: int, headers: Mapping[str, str], content: bytes, upload_
         counts = (
             [group.get("count") for group in rejected if isinstance(group, dict)] if isinstance(rejected, list) else []
         )
-        refused = sum(count for count in counts if type(count) is int)
+        refused = sum(count for count in counts if type(count) is int and count > 0)
         return Answer(Outcome.ACCEPTED, "accepted", rejected=refused, duplicate=document.get("duplicate") is True)
     kind = document.get("type")
     if isinstance(kind, str) and kind.startswith(PROBLEM_PREFIX):

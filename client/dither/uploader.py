@@ -75,7 +75,7 @@ class Sender:
         elif answer.outcome is not Outcome.STOPPED:
             settled = self._device.settle(upload.id, answer.outcome.value)
             if settled and answer.outcome is Outcome.ACCEPTED:
-                self.sent += upload.reports - answer.rejected
+                self.sent += max(0, upload.reports - answer.rejected)
 
 
 class Uploader:
