@@ -4,8 +4,6 @@ Every answer is randomized on the device before anything leaves it. `start()` is
 explains what a device keeps, sends and never says.
 """
 
-import logging
-
 from dither.handles import Choice, Choices, Flag, Text
 from dither.starting import start
 from dither.telemetry import Preview, Status, Telemetry
@@ -30,8 +28,6 @@ __all__ = [
     "Text",
     "start",
 ]
-
-logging.getLogger("dither").addHandler(logging.NullHandler())
 
 
 def __getattr__(name: str) -> str:

@@ -12,6 +12,8 @@ class Environment:
 
     silent: str
     """Why nothing is recorded, kept or sent, whatever else was chosen; "" if nothing forbids it."""
+    nobody: bool
+    """Whether this is no person's device, so that nothing may reach theirs, a choice neither: CI, or a test."""
     endpoint: str | None
     """DITHER_ENDPOINT: in place of the app's."""
     data_dir: str | None
@@ -24,8 +26,10 @@ class Environment:
     @classmethod
     def read(cls, variables: Mapping[str, str] = os.environ) -> "Environment":
         """Read the variables, in the order of their weight: DO_NOT_TRACK, DITHER_TELEMETRY, then CI and pytest."""
+        refused, nobody = _refused(variables), _nobody(variables)
         return cls(
-            silent=_silent(variables),
+            silent=refused or nobody,
+            nobody=bool(nobody),
             endpoint=variables.get("DITHER_ENDPOINT") or None,
             data_dir=variables.get("DITHER_DATA_DIR") or None,
             debug=_is_set(variables, "DITHER_DEBUG"),
@@ -33,11 +37,17 @@ class Environment:
         )
 
 
-def _silent(variables: Mapping[str, str]) -> str:
+def _refused(variables: Mapping[str, str]) -> str:
     if _is_set(variables, "DO_NOT_TRACK"):
         return "DO_NOT_TRACK is set"
+    if variables.get("DITHER_TELEMETRY") and not _is_set(variables, "DITHER_TELEMETRY"):
+        return "DITHER_TELEMETRY is 0"
+    return ""
+
+
+def _nobody(variables: Mapping[str, str]) -> str:
     if variables.get("DITHER_TELEMETRY"):
-        return "" if _is_set(variables, "DITHER_TELEMETRY") else "DITHER_TELEMETRY is 0"
+        return ""
     # PYTEST_VERSION is there for a whole run of pytest 8.2 and later, the other one during a test of any.
     for variable in ("CI", "PYTEST_VERSION", "PYTEST_CURRENT_TEST"):
         if _is_set(variables, variable):

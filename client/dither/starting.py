@@ -7,14 +7,13 @@ from os import PathLike
 from pathlib import Path
 
 from dither.environment import Environment
+from dither.say import LOGGER, say
 from dither.telemetry import Settings, Telemetry
-from dither.transport import DryRun, HttpTransport
+from dither.transport import DryRun, HttpTransport, Transport
 from dither_shared.errors import ConfigurationError
 from dither_shared.registry import Registry
 
 IN_MEMORY = ":memory:"
-
-_log = logging.getLogger("dither")
 
 
 def start(
@@ -42,31 +41,31 @@ def start(
     environment = Environment.read()
     if environment.debug or environment.dry_run:
         _log_to_stderr()
+    silent, folder = environment.silent, None
+    transport: Transport = DryRun()
     try:
-        settings = _settings(registry, environment, endpoint, key, data_dir, consent, strict)
-    except (ConfigurationError, RuntimeError) as error:  # RuntimeError: there is no home directory
+        if not (environment.dry_run or environment.nobody):
+            folder = _folder(environment.data_dir or data_dir, registry.app)
+        if not environment.dry_run:
+            transport = HttpTransport(environment.endpoint or endpoint, key)
+    except (ConfigurationError, RuntimeError, TypeError, ValueError) as error:
+        # No home directory, no path, or an endpoint or key that cannot work. The person's choices still go to the file.
         if strict:
             raise
-        _log.warning("telemetry is off: %s", error)
-        settings = Settings(registry, DryRun(), None, consent, silent=str(error))
-    return Telemetry(settings)
-
-
-def _settings(
-    registry: Registry,
-    environment: Environment,
-    endpoint: str,
-    key: str,
-    data_dir: str | PathLike[str] | None,
-    consent: bool | None,
-    strict: bool,
-) -> Settings:
+        say(logging.WARNING, "telemetry is off: %s", error)
+        silent = silent or str(error)
+    if consent is not None:
+        consent = consent is True  # "no" is a truth, too
     if environment.dry_run:
-        return Settings(registry, DryRun(), None, True, environment.silent, strict)
-    transport = HttpTransport(environment.endpoint or endpoint, key)
-    chosen = environment.data_dir or data_dir
-    folder = None if chosen == IN_MEMORY else Path(chosen) if chosen else default_data_dir(registry.app)
-    return Settings(registry, transport, folder, consent, environment.silent, strict)
+        consent = consent is not False
+    return Telemetry(Settings(registry, transport, folder, consent, silent, strict))
+
+
+def _folder(data_dir: str | PathLike[str] | None, app: str) -> Path | None:
+    if data_dir == IN_MEMORY:
+        return None
+    # Absolute: where the app goes later, its device stays.
+    return (Path(data_dir) if data_dir else default_data_dir(app)).absolute()
 
 
 def default_data_dir(app: str) -> Path:
@@ -82,8 +81,8 @@ def default_data_dir(app: str) -> Path:
 
 def _log_to_stderr() -> None:
     """Say on stderr what telemetry does, once however often it is started."""
-    _log.setLevel(logging.DEBUG)
-    if not any(type(handler) is logging.StreamHandler for handler in _log.handlers):
+    LOGGER.setLevel(logging.DEBUG)
+    if not any(type(handler) is logging.StreamHandler for handler in LOGGER.handlers):
         handler = logging.StreamHandler()
         handler.setFormatter(logging.Formatter("dither: %(message)s"))
-        _log.addHandler(handler)
+        LOGGER.addHandler(handler)

@@ -13,6 +13,7 @@ from weakref import WeakSet
 from dither.device import FILE_NAME, Device, DeviceUnusable
 from dither.handles import HANDLES
 from dither.randomness import SYSTEM
+from dither.say import say
 from dither.transport import Transport
 from dither.uploader import FlushResult, Uploader
 from dither_shared.errors import InvalidAnswer
@@ -28,8 +29,6 @@ T = TypeVar("T")
 
 _made: "WeakSet[Telemetry]" = WeakSet()
 """Those that there are: a test's own stands in for them."""
-
-_log = logging.getLogger("dither")
 
 
 @frozen
@@ -92,6 +91,7 @@ class Telemetry:
         self._uploader: Uploader | None = None
         self._silent = settings.silent
         self._closed = False
+        self._unkept_refusal = False  # one that could not be written, and is again when telemetry is closed
         _made.add(self)
         self._failures: Counter[str] = Counter()
         metrics = settings.registry.metrics
@@ -117,17 +117,22 @@ class Telemetry:
         What they chose here goes before what the app says. Until one of both is there, nothing is made or kept.
         """
         choice = self._settings.consent
-        if self._file_exists():
-            with self._any_device() as device:
-                kept = device.choice()
+        if not self._file_exists():
+            if choice is not True:
+                return NOT_ASKED if choice is None else REFUSED
+            self._speak()
+            return ""
+        with self._any_device() as device:
+            kept = device.choice()
             choice = choice if kept is None else kept
-        if not choice:
-            return NOT_ASKED if choice is None else REFUSED
+            if choice is not True:
+                return NOT_ASKED if choice is None else REFUSED
+            self._device = device
         self._speak()
         return ""
 
     def _failed_to_begin(self, error: Exception) -> str:
-        _log.warning("telemetry is off: %s", error)
+        say(logging.WARNING, "telemetry is off: %s", error)
         return str(error)
 
     def _open(self) -> Device:
@@ -151,6 +156,13 @@ class Telemetry:
         self._silent = self._silent or CLOSED
 
     def _end(self) -> None:
+        if self._unkept_refusal:
+            with self._any_device() as device:
+                device.refuse()
+            self._unkept_refusal = False
+        self._stop()
+
+    def _stop(self) -> None:
         device, uploader, self._device, self._uploader = self._device, self._uploader, None, None
         if uploader is not None:
             uploader.close()
@@ -190,15 +202,17 @@ class Telemetry:
             if not metric.takes(answer):
                 self._failures["unlisted"] += 1
             silence = device.record(metric, answer)
-            _log.debug("%s: %s", metric.name, silence or "recorded")
-            if not silence or uploader.paused:
-                uploader.wake()
         except Exception as error:
             # The exception's text is not logged: it may come from the answer itself.
             self._failures["failed"] += 1
-            _log.debug("an answer to %s was not recorded: %s", metric.name, type(error).__name__)
+            say(logging.DEBUG, "an answer to %s was not recorded: %s", metric.name, type(error).__name__)
             if self._settings.strict:
                 raise
+            return
+        say(logging.DEBUG, "%s: %s", metric.name, silence or "recorded")
+        if not silence or uploader.paused:
+            # What was recorded waits in the file, also if no thread can be started now.
+            self._guarded(uploader.wake, lambda error: None)
 
     def flush(self, timeout: float = 10.0) -> FlushResult:
         """Send what waits now instead of at its random moment; wait for at most `timeout` seconds.
@@ -211,7 +225,7 @@ class Telemetry:
             return FlushResult(0, 0, self._silent)
 
         def failed(error: Exception) -> FlushResult:
-            _log.warning("telemetry could not be flushed: %s", type(error).__name__)
+            say(logging.WARNING, "telemetry could not be flushed: %s", type(error).__name__)
             return FlushResult(0, 0, _said(error))
 
         return self._guarded(lambda: uploader.flush(timeout), failed)
@@ -242,8 +256,8 @@ class Telemetry:
             return Preview(b"", {})
 
         def look() -> Preview:
-            preview = device.preview()
-            return Preview(preview.body, {metric: from_micro(micro) for metric, micro in preview.cost.items()})
+            body, cost = device.preview()
+            return Preview(body, {metric: from_micro(micro) for metric, micro in cost.items()})
 
         return self._guarded(look, lambda error: Preview(b"", {}))
 
@@ -256,22 +270,41 @@ class Telemetry:
         Refusing drops what waits; what was charged stays charged. It goes before what `start()` was given.
         """
         if metric is not None:
-            self.__getattr__(metric)
-        self._guarded(lambda: self._choose(given, metric), self._not_kept)
+            self.__getattr__(str(metric))
+        agrees = given is True  # nothing else does: "no" is a truth, too
+        self._guarded(lambda: self._agree(metric) if agrees else self._refuse(metric), self._not_kept)
 
-    def _choose(self, given: bool, metric: str | None) -> None:
+    def _agree(self, metric: str | None) -> None:
+        """Keep that the person agrees, unless the environment forbids it."""
+        if self._settings.silent:
+            return
         with self._any_device() as device:
-            if metric is not None:
-                device.refuse_metric(metric, refused=not given)
-            elif given:
+            if metric is None:
                 device.agree(chosen=True)
             else:
-                device.refuse()
-        if metric is not None or self._settings.silent or self._closed:
-            return
-        self._silent = "" if given else REFUSED
-        if given:
+                device.refuse_metric(metric, refused=False)
+        if metric is None and not self._closed:
+            self._silent = ""
+            self._unkept_refusal = False
             self._speak()
+        elif self._uploader is not None:
+            self._uploader.begin()
+
+    def _refuse(self, metric: str | None) -> None:
+        """Keep that the person refuses. For the whole app it holds at once, whatever becomes of the file."""
+        if metric is not None:
+            with self._any_device() as device:
+                device.refuse_metric(metric, refused=True)
+            return
+        self._silent = self._settings.silent or (CLOSED if self._closed else REFUSED)
+        self._unkept_refusal = True
+        try:
+            with self._any_device() as device:
+                device.refuse()
+        except Exception:
+            self._stop()  # nothing of what waits is sent meanwhile
+            raise
+        self._unkept_refusal = False
 
     def forget(self) -> None:
         """Erase what this device knows of the person's answers, keep what was spent, and be silent for 30 days."""
@@ -285,7 +318,7 @@ class Telemetry:
 
     def _not_kept(self, error: Exception) -> None:
         self._failures["failed"] += 1
-        _log.warning("the device file cannot be used: %s", type(error).__name__)
+        say(logging.WARNING, "the device file cannot be used: %s", type(error).__name__)
 
 
 def _said(error: Exception) -> str:

@@ -10,6 +10,7 @@ from enum import Enum
 from typing import TYPE_CHECKING, Protocol
 from urllib.parse import urlsplit
 
+from dither.say import say
 from dither_shared.errors import ConfigurationError
 from dither_shared.frozen import frozen
 from dither_shared.wire import PATH, PROBLEM_PREFIX
@@ -22,8 +23,6 @@ READ_TIMEOUT_S = 30
 ANSWER_TIMEOUT_S = 60.0
 """For an answer that comes drop by drop."""
 ANSWER_BYTES_MAX = 16 * 1024
-
-_log = logging.getLogger("dither")
 
 _DROP = frozenset({400, 409, 410, 411, 414, 415, 422, 431})
 _TOO_LARGE = 413
@@ -69,7 +68,9 @@ def check_endpoint(endpoint: str) -> str:
         valid = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
     except (ValueError, AttributeError, TypeError):
         valid = False
-    if not valid or any(character in endpoint for character in "?#@"):
+    if isinstance(endpoint, str) and "@" in endpoint:
+        raise ConfigurationError("endpoint must be like https://telemetry.example.org, without a user or a password")
+    if not valid or any(character in endpoint for character in "?#"):
         raise ConfigurationError(f"endpoint must be like https://telemetry.example.org, got {endpoint!r}")
     if parts.scheme == "http" and not is_loopback(parts.hostname or ""):
         raise ConfigurationError(f"endpoint must be https beyond this machine, got {endpoint!r}")
@@ -164,8 +165,10 @@ class _Connection:
     def post(self, body: bytes) -> "requests.Response":
         request = self._request.copy()
         request.prepare_body(body, None)
+        # By the adapter: the session would read a redirect's whole body, however long, to follow or not to follow it.
+        adapter = self._session.get_adapter(request.url or "")
         timeout = (CONNECT_TIMEOUT_S, READ_TIMEOUT_S)
-        return self._session.send(request, timeout=timeout, allow_redirects=False, **self._settings)
+        return adapter.send(request, timeout=timeout, **self._settings)  # type: ignore[arg-type]  # as requests does
 
     def close(self) -> None:
         self._session.close()
@@ -176,7 +179,7 @@ class DryRun:
 
     def post(self, upload_id: str, body: bytes) -> Answer:
         """Log the upload's bytes, which tell as little here as to an aggregator."""
-        _log.info("would send %s", body.decode("ascii").rstrip())
+        say(logging.INFO, "would send %s", body.decode("ascii").rstrip())
         return Answer(Outcome.ACCEPTED, "not sent: a dry run")
 
     def idle(self) -> None:

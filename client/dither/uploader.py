@@ -2,14 +2,16 @@
 
 import logging
 import os
+import sqlite3
 import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
 from weakref import WeakSet
 
-from dither.device import BuiltUpload, Device
+from dither.device import BuiltUpload, Device, DeviceBusy
 from dither.randomness import jitter
+from dither.say import say
 from dither.transport import Answer, Outcome, Transport
 from dither_shared.frozen import frozen
 
@@ -19,13 +21,14 @@ BACKOFF_S = 60.0
 BACKOFF_MAX_S = 6 * 3_600.0
 PAUSE_S = 0.25
 PAUSE_MAX_S = 5.0
+BUSY = "another process is sending"
+PASSING = (DeviceBusy, sqlite3.OperationalError)
+"""Faults of the file that may be over the next time."""
 FLUSH_MAX_S = 3_600.0
 LOOK_AGAIN_S = 3_600.0
 """The longest that the thread sleeps without a look at the clock, which may be set."""
 FORK_WAIT_S = 0.05
 """The longest that a fork of the host app waits for the thread to end."""
-
-_log = logging.getLogger("dither")
 
 
 @frozen
@@ -58,7 +61,7 @@ class Sender:
         if upload is None:
             return None
         answer = self._transport.post(upload.id, upload.body)
-        _log.debug("an upload of %d reports: %s", upload.reports, answer.detail)
+        say(logging.DEBUG, "an upload of %d reports: %s", upload.reports, answer.detail)
         self.detail = "" if answer.outcome is Outcome.ACCEPTED else answer.detail
         self._act(upload, answer)
         return answer.outcome
@@ -66,16 +69,17 @@ class Sender:
     def _act(self, upload: BuiltUpload, answer: Answer) -> None:
         if answer.outcome is Outcome.KEPT:
             if not answer.connected:
-                self._device.not_sent(upload)
+                self._device.not_sent(upload.id)
             backoff_s = min(BACKOFF_MAX_S, BACKOFF_S * 2.0 ** min(upload.attempts, 20))
-            self._device.plan(self._clock() + answer.retry_after_s + jitter(backoff_s))
+            not_before = self._clock() + answer.retry_after_s
+            self._device.plan(not_before + jitter(backoff_s), not_before if answer.retry_after_s else None)
         elif answer.outcome is Outcome.TOO_LARGE:
             if not self._device.split(upload.id):
                 self._device.settle(upload.id, Outcome.DROPPED.value)
         elif answer.outcome is not Outcome.STOPPED:
-            settled = self._device.settle(upload.id, answer.outcome.value)
-            if settled and answer.outcome is Outcome.ACCEPTED:
-                self.sent += max(0, upload.reports - answer.rejected)
+            settled = self._device.settle(upload.id, answer.outcome.value, answer.rejected)
+            if answer.outcome is Outcome.ACCEPTED:
+                self.sent += settled
 
 
 class Uploader:
@@ -104,8 +108,13 @@ class Uploader:
         _uploaders.add(self)
 
     def begin(self) -> None:
-        """Open what today opens, and wake the thread if there is anything to wait for."""
-        if self._device.next_moment(jitter(SEND_WITHIN_S)) is not None:
+        """Take note of the registry, open what today opens, and wake the thread if there is anything to wait for."""
+        try:
+            self._device.begin()
+            waits = self._device.next_moment(jitter(SEND_WITHIN_S)) is not None
+        except PASSING:
+            waits = True  # the thread looks again
+        if waits:
             self.wake()
 
     def wake(self) -> None:
@@ -113,7 +122,8 @@ class Uploader:
         with self._changed:
             self.paused = self._forking > 0
             if self._thread is None or self._idle:
-                self._device.next_moment(jitter(SEND_WITHIN_S))  # planned, however soon the app ends
+                with suppress(*PASSING):
+                    self._device.next_moment(jitter(SEND_WITHIN_S))  # planned, however soon the app ends
                 self._start()
 
     def flush(self, timeout_s: float) -> FlushResult:
@@ -124,12 +134,16 @@ class Uploader:
             sent_before = self._sender.sent
             self._flushes.append(until)
             self._pauses = 0
-            if not self._stopped:
-                self._sender.detail = ""
-                self._idle = False
-            self._start()
-            done = self._changed.wait_for(lambda: (self._thread is None or self._idle) and not self._forking, timeout_s)
-            self._flushes.remove(until)
+            try:
+                if not self._stopped:
+                    self._sender.detail = ""
+                    self._idle = False
+                self._start()
+                done = self._changed.wait_for(
+                    lambda: (self._thread is None or self._idle) and not self._forking, timeout_s
+                )
+            finally:
+                self._flushes.remove(until)
             detail = self._sender.detail or ("" if done else "no answer yet")
             return FlushResult(self._sender.sent - sent_before, self._device.waiting(), detail)
 
@@ -152,32 +166,44 @@ class Uploader:
     def _start(self) -> None:
         """Start the thread, or let the one there is look again."""
         if self._thread is None and not self._closed and not self._stopped:
-            self._thread = threading.Thread(target=self._run, name="dither-uploader", daemon=True)
-            self._thread.start()
+            thread = threading.Thread(target=self._run, name="dither-uploader", daemon=True)
+            thread.start()  # which may fail; if not, it waits for the lock that we hold
+            self._thread = thread
         self._changed.notify_all()
 
     def _run(self) -> None:
         try:
             while self._wait_until_due():
-                if self._device.lease():
-                    self._sender.detail = "another process is sending"
-                    self._pause()
-                    continue
                 try:
-                    outcome = self._sender.attempt()
-                finally:
-                    self._device.release()
-                if outcome is Outcome.STOPPED:
-                    self._stopped = True
-                    _log.warning("telemetry stopped sending: %s", self._sender.detail)
-                elif outcome is Outcome.KEPT and self._flushing():
-                    self._pause()
+                    self._send()
+                except PASSING as error:
+                    # Another process has the file, or the disk is full. What waits stays; look again, ever more seldom.
+                    self._sender.detail = f"failed ({type(error).__name__})"
+                    self._pause(BACKOFF_MAX_S)
         except Exception as error:
             # The host app must not notice. What waits stays in the file; the next record or start tries again.
             self._sender.detail = f"failed ({type(error).__name__})"
-            _log.warning("telemetry could not send: %s", type(error).__name__)
+            say(logging.WARNING, "telemetry could not send: %s", type(error).__name__)
             with self._changed:
                 self._end()
+
+    def _send(self) -> None:
+        """Make one attempt, unless another process is at it."""
+        if self._device.lease():
+            self._sender.detail = BUSY
+            self._pause(PAUSE_MAX_S)
+            return
+        try:
+            outcome = self._sender.attempt()
+        finally:
+            self._device.release()
+        if outcome is Outcome.STOPPED:
+            self._stopped = True
+            say(logging.WARNING, "telemetry stopped sending: %s", self._sender.detail)
+        elif outcome is Outcome.KEPT and self._flushing():
+            self._pause(PAUSE_MAX_S)
+        else:
+            self._pauses = 0
 
     def _wait_until_due(self) -> bool:
         """Wait for the planned moment or a flush. When there is nothing to wait for, end the thread and return False.
@@ -186,10 +212,21 @@ class Uploader:
         """
         with self._changed:
             while not (self._closed or self._stopped or self._forking):
-                when = self._device.next_moment(jitter(SEND_WITHIN_S))
+                try:
+                    when = self._device.next_moment(jitter(SEND_WITHIN_S))
+                    due = self._device.due()
+                    told_to_wait = self._device.told_to_wait()
+                except PASSING as error:
+                    self._sender.detail = f"failed ({type(error).__name__})"
+                    self._pause(BACKOFF_MAX_S)
+                    continue
                 if when is None:
                     break
-                self._idle = not self._device.due()
+                if not due and self._sender.detail == BUSY:
+                    self._sender.detail = ""  # that process has sent everything
+                if told_to_wait and not self._sender.detail:
+                    self._sender.detail = "the aggregator asked to wait"
+                self._idle = not due or told_to_wait
                 if self._idle:
                     self._changed.notify_all()
                 elif self._flushing():
@@ -212,12 +249,15 @@ class Uploader:
     def _flushing(self) -> bool:
         return any(time.monotonic() < until for until in self._flushes)
 
-    def _pause(self) -> None:
-        """Wait for a short while, not for the planned moment: in a flush, or while another process is sending."""
+    def _pause(self, longest_s: float) -> None:
+        """Wait for a short while, not for the planned moment: a random one that doubles, and is shorter in a flush."""
         with self._changed:
             self._pauses += 1
-            longest_s = min(PAUSE_MAX_S, PAUSE_S * 2.0 ** min(self._pauses, 20))
-            self._changed.wait_for(lambda: self._closed or self._forking, jitter(longest_s))
+            most_s = min(PAUSE_MAX_S if self._flushing() else longest_s, PAUSE_S * 2.0 ** min(self._pauses, 20))
+            flushes = len(self._flushes)
+            self._changed.wait_for(
+                lambda: self._closed or self._forking or len(self._flushes) > flushes, jitter(most_s)
+            )
 
     # Around a fork.
 

@@ -131,7 +131,7 @@ class Metric:
             if self.kind == "flag":
                 return isinstance(bool(answer), bool)
             if self.kind == "text":
-                return _plain_text(answer) is not OTHER or answer == OTHER
+                return isinstance(answer, str) and str.__len__(answer) <= VALUE_CHARACTERS_MAX
             several = self.kind == "choices" and isinstance(answer, list | tuple | set | frozenset)
             values = list(answer) if several else [answer]  # type: ignore[call-overload]
             return all(isinstance(value, str) and value in self._indices for value in values)
@@ -177,14 +177,15 @@ class Registry:
     @classmethod
     def load(cls, path: str | PathLike[str]) -> "Registry":
         """Read a registry; raise RegistryError with the file, the metric, the key and what was needed."""
-        path = Path(path)
-        source = str(path)
         try:
+            path = Path(path)
+            source = str(path)
             text = path.read_text(encoding="utf-8")
-        except OSError as error:
-            raise Table.refuse(source, f"cannot be read: {error.strerror or error}") from None
         except UnicodeDecodeError as error:
             raise Table.refuse(source, f"must be UTF-8, which it is not at byte {error.start}") from None
+        except (OSError, ValueError, TypeError) as error:
+            why = error.strerror if isinstance(error, OSError) and error.strerror else error
+            raise Table.refuse(str(path), f"cannot be read: {why}") from None
         return cls.parse(text, source, path.parent)
 
     @classmethod

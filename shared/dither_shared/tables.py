@@ -141,7 +141,10 @@ class Table:
         if type(value) not in (int, Decimal):
             raise self._needs(key, needed, value)
         probability = Decimal(value)
-        if not (probability.is_finite() and 0 <= probability <= 1) or (Fraction(probability) * 10**18).denominator != 1:
+        # The exponent first: a fraction of some would take all memory.
+        if not (probability.is_finite() and 0 <= probability <= 1 and probability.normalize().adjusted() >= -19):
+            raise self._needs(key, needed, value)
+        if (Fraction(probability) * 10**18).denominator != 1:
             raise self._needs(key, needed, value)
         return probability
 

@@ -1,6 +1,8 @@
 """What the person chooses, through the telemetry object."""
 
+import sqlite3
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -122,14 +124,81 @@ def test_one_metric_can_be_refused(start: Start) -> None:
     telemetry.close()
 
 
-def test_a_choice_is_kept_while_the_environment_forbids_it(start: Start) -> None:
+def test_while_the_environment_forbids_it_a_refusal_is_kept_and_an_agreement_is_not(start: Start) -> None:
     telemetry = start(silent="DO_NOT_TRACK is set")
     telemetry.set_consent(True)
     assert telemetry.status().silent == "DO_NOT_TRACK is set"
     telemetry.close()
     telemetry = start()
-    assert telemetry.status().silent == ""
+    assert telemetry.status().silent == NOT_ASKED
     telemetry.close()
+    telemetry = start(silent="DO_NOT_TRACK is set")
+    telemetry.set_consent(False)
+    assert telemetry.status().silent == "DO_NOT_TRACK is set"
+    telemetry.close()
+    telemetry = start(True)
+    assert telemetry.status().silent == REFUSED
+    telemetry.close()
+
+
+def test_only_true_agrees(start: Start) -> None:
+    for word in ("no", "false", 1, "yes", []):
+        telemetry = start()
+        telemetry.set_consent(word)  # type: ignore[arg-type]  # as a careless app would
+        assert telemetry.status().silent == REFUSED
+        telemetry.close()
+    started = dither.start(registry(), endpoint="https://example.org", key="k", data_dir=":memory:", consent="no")  # type: ignore[arg-type]
+    assert started.status().silent == REFUSED
+    started.close()
+
+
+def test_a_refusal_holds_at_once_though_the_file_cannot_be_written(start: Start, tmp_path: Path) -> None:
+    """And is written when telemetry is closed."""
+    telemetry = start(True)
+    telemetry.color.record("red")
+    with closing(sqlite3.connect(tmp_path / "d" / FILE_NAME, isolation_level=None)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        with pytest.MonkeyPatch.context() as patched:
+            patched.setattr("dither.device.file.DURABLE_WAIT_S", 0.05)
+            telemetry.set_consent(False)
+        assert telemetry.status().silent == REFUSED
+        assert telemetry.status().counts["failed"] == 1
+        telemetry.dark.record(True)
+        assert telemetry.flush(0.1) == dither.FlushResult(0, 0, REFUSED)
+        other.execute("COMMIT")
+    telemetry.close()
+    telemetry = start(True)
+    assert telemetry.status().silent == REFUSED
+    telemetry.close()
+
+
+@pytest.mark.parametrize("how", ["endpoint", "key", "folder"])
+def test_a_choice_is_kept_though_telemetry_cannot_work(
+    how: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    good = {"endpoint": "https://example.org", "key": "k"}
+    bad = {**good, how: ""} if how in good else good
+    telemetry = dither.start(registry(), **bad, data_dir="here", consent=True)
+    monkeypatch.chdir("/")  # as a daemon does: the device stays where it was
+    telemetry.set_consent(False)
+    telemetry.close()
+    telemetry = dither.start(registry(), **good, data_dir=tmp_path / "here", consent=True)
+    assert telemetry.status().silent == REFUSED
+    telemetry.close()
+
+
+@pytest.mark.parametrize("data_dir", [b"here", 5, "a\0b"])
+def test_a_folder_that_is_none_is_said(data_dir: object) -> None:
+    telemetry = dither.start(registry(), endpoint="https://example.org", key="k", data_dir=data_dir, consent=True)  # type: ignore[arg-type]
+    assert telemetry.status().silent
+    telemetry.color.record("red")
+    telemetry.close()
+    with pytest.raises(AttributeError, match="no metric"):
+        telemetry.set_consent(True, metric=[])  # type: ignore[arg-type]
+    for path in (123, None, {}, "a\0b"):
+        with pytest.raises(dither.RegistryError, match="cannot be read"):
+            dither.start(path, endpoint="https://example.org", key="k", consent=True)  # type: ignore[arg-type]
 
 
 def test_what_a_new_registry_asks_is_said_until_the_person_agrees_again(start: Start) -> None:

@@ -22,7 +22,8 @@ import pytest
 import requests
 
 import dither
-from dither.device import FILE_NAME, LEASE_S
+from dither.device import FILE_NAME
+from dither.device.outbox import LEASE_S
 from dither.telemetry import NOT_ASKED, Settings, Telemetry
 from dither.transport import Answer, HttpTransport
 from dither.uploader import Uploader

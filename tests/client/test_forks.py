@@ -34,7 +34,8 @@ import requests
 import dither
 import dither.device.file
 import dither.uploader
-from dither.device import FILE_NAME, LEASE_S
+from dither.device import FILE_NAME
+from dither.device.outbox import LEASE_S
 from dither.starting import default_data_dir
 from dither.telemetry import Settings, Telemetry
 from dither.transport import HttpTransport

@@ -568,12 +568,24 @@ def test_failures_come_in_turn_and_so_often(both: Both) -> None:
 def test_a_flush_goes_on_until_the_aggregator_is_back() -> None:
     asked = registry()
     with FakeAggregator(asked) as fake:
-        fake.fail_next("unavailable", retry_after=60, times=2)
+        fake.fail_next("close", times=2)
         telemetry = dither.start(asked, endpoint=fake.url, key=fake.key, data_dir=":memory:", consent=True)
         telemetry.color.record("red")
         assert telemetry.flush(30) == dither.FlushResult(1, 0, "")
         assert len(fake.uploads) == 3
         telemetry.close()
+
+
+def test_a_flush_ends_when_the_aggregator_asks_to_wait_and_so_do_later_ones(tmp_path: Path) -> None:
+    asked = registry()
+    with FakeAggregator(asked) as fake:
+        fake.fail_next("unavailable", retry_after=3_600)
+        for detail in ("503 unavailable", "the aggregator asked to wait"):
+            telemetry = dither.start(asked, endpoint=fake.url, key=fake.key, data_dir=tmp_path, consent=True)
+            telemetry.color.record("red")
+            assert telemetry.flush(30) == dither.FlushResult(0, 1, detail)
+            telemetry.close()
+        assert len(fake.uploads) == 1
 
 
 def test_a_flush_does_not_wait_for_one_that_hangs_longer_than_it_is_told_to(

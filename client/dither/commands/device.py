@@ -56,9 +56,11 @@ def _opened(folder: Path) -> Iterator[DeviceFile]:
     """Open a device's file that is there, and close it."""
     if not (folder / FILE_NAME).is_file():
         raise DitherError(f"there is no {FILE_NAME} in {folder}: DIR is what the app gives as data_dir")
-    file = DeviceFile(folder)
+    file = DeviceFile(folder, create=False)
     try:
         yield file
+    except (KeyError, TypeError, ValueError, OverflowError):
+        raise DeviceUnusable(f"the device file in {folder} holds what no device writes") from None
     finally:
         file.close()
 

@@ -14,24 +14,14 @@ from pathlib import Path
 from dither.device.agreement import Agreement
 from dither.device.budget import Budget
 from dither.device.file import DAY_S, DeviceBusy, DeviceFile
-from dither.device.outbox import GIVE_UP_S, LEASE_S, BuiltUpload, Outbox, Preview
+from dither.device.outbox import BuiltUpload, Outbox
 from dither.device.schema import FILE_NAME, DeviceUnusable
 from dither.device.slots import Slots
 from dither.device.withdrawal import drop, forget
 from dither_shared.registry import Metric, Registry
 from dither_shared.rng import Rng
 
-__all__ = [
-    "DAY_S",
-    "FILE_NAME",
-    "GIVE_UP_S",
-    "LEASE_S",
-    "BuiltUpload",
-    "Device",
-    "DeviceBusy",
-    "DeviceUnusable",
-    "Preview",
-]
+__all__ = ["DAY_S", "FILE_NAME", "BuiltUpload", "Device", "DeviceBusy", "DeviceUnusable"]
 
 
 class Device:
@@ -51,8 +41,11 @@ class Device:
         self._outbox = Outbox(self._file, self._budget, rng)
         self._slots = Slots(self._file, registry, self._agreement, self._budget, rng, self._outbox.build)
         try:
-            with self._file.transaction(durable=True):
-                self._file.belongs_to(registry.app)
+            with self._file.peek():
+                known = self._file.get("app") == registry.app
+            if not known:
+                with self._file.transaction(durable=True):
+                    self._file.belongs_to(registry.app)
         except BaseException:
             self._file.close()
             raise
@@ -70,26 +63,27 @@ class Device:
 
     def agree(self, *, chosen: bool = False) -> None:
         """Keep the registry's terms as agreed to, and, where the person said so here, that they chose it."""
-        with self._file.transaction():
+        with self._file.transaction(durable=True):
             self._agreement.agree()
             if chosen:
                 self._agreement.choose(True)
 
     def agree_once(self) -> None:
         """Keep the registry's terms as agreed to, unless any ever were."""
-        with self._file.transaction():
-            if not self._agreement.agreed():
-                self._agreement.agree()
+        with self._file.peek():
+            agreed = self._agreement.agreed()
+        if not agreed:
+            self.agree()
 
     def refuse(self) -> None:
         """Keep that the person refuses, and drop what waits. What was charged stays charged, what was known stays."""
-        with self._file.transaction():
+        with self._file.transaction(durable=True):
             self._agreement.choose(False)
             drop(self._file, "refused")
 
     def refuse_metric(self, metric: str, refused: bool) -> None:
         """Keep that the person refuses one metric, and drop what of it waits; or that they no longer do."""
-        with self._file.transaction():
+        with self._file.transaction(durable=True):
             self._agreement.refuse(metric, refused)
             if refused:
                 drop(self._file, "refused", metric)
@@ -142,27 +136,44 @@ class Device:
         """
         with self._file.transaction(durable=True):
             self._slots.open_periods()
-            return self._outbox.next()
+            upload = self._outbox.next()
+        if upload and upload.attempts == 1:
+            self._file.checkpoint()  # what was charged for it outlasts the loss of the log, too
+        return upload
 
-    def not_sent(self, upload: BuiltUpload) -> None:
-        """Take back that an upload was sent for the first time: this attempt got no connection."""
+    def not_sent(self, upload_id: str) -> None:
+        """Take back that an upload was sent: the attempt got no connection."""
         with self._file.transaction():
-            self._outbox.not_sent(upload)
+            self._outbox.not_sent(upload_id)
 
-    def settle(self, upload_id: str, outcome: str) -> bool:
-        """Forget the upload of that id and count its reports under `outcome`; False if another process was first."""
+    def settle(self, upload_id: str, outcome: str, refused: int = 0) -> int:
+        """Forget the upload of that id, count its reports under `outcome`, or as dropped those that were `refused`.
+
+        Return how many came under `outcome`: none if another process was first.
+        """
         with self._file.transaction():
-            return self._outbox.forget(upload_id, outcome)
+            self._slots.open_periods()
+            return self._outbox.forget(upload_id, outcome, refused)
 
     def split(self, upload_id: str) -> bool:
-        """Halve an upload that was refused as too large at its first attempt; False if it cannot be."""
+        """Halve an upload that was refused as too large when it was first sent; False if it cannot be."""
         with self._file.transaction():
             return self._outbox.split(upload_id)
 
-    def plan(self, when: float) -> None:
-        """Plan the next attempt, in seconds since 1970, across restarts too."""
+    def plan(self, when: float, not_before: float | None = None) -> None:
+        """Plan the next attempt, in seconds since 1970, across restarts too; `not_before` is the aggregator's wish."""
         with self._file.transaction():
-            self._outbox.plan(when)
+            self._outbox.plan(when, not_before)
+
+    def told_to_wait(self) -> bool:
+        """Tell whether the aggregator has asked to be left alone for now."""
+        with self._file.peek():
+            return self._outbox.told_to_wait()
+
+    def begin(self) -> None:
+        """Take note of what the registry has changed."""
+        with self._file.transaction():
+            self._budget.prepare_all(self._file.today())
 
     def next_moment(self, delay_s: float) -> float | None:
         """Return when to look again, in seconds since 1970; None if nothing comes by itself.
@@ -189,8 +200,11 @@ class Device:
         with self._file.peek():
             return self._outbox.waiting()
 
-    def preview(self) -> Preview:
-        """Return the upload that is sent next, without building or charging it."""
+    def preview(self) -> tuple[bytes, dict[str, int]]:
+        """Return the upload that is sent next and its micro-epsilon by metric, without building or charging it.
+
+        Its bytes are those that are sent if it is built, else but for the id; b"" if nothing is due.
+        """
         with self._file.peek():
             return self._outbox.preview()
 

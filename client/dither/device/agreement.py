@@ -35,7 +35,7 @@ class Agreement:
 
     def agree(self) -> None:
         """Keep the terms of the whole registry as agreed to."""
-        self._file.set("agreed_epsilon", max(self._epsilon, self.epsilon()))
+        self._file.set("agreed_epsilon", self._epsilon)
         for name, terms in self._terms.items():
             self._file.execute(
                 "INSERT INTO agreement (metric, terms) VALUES (?, ?) "

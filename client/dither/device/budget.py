@@ -96,6 +96,13 @@ class Budget:
         total = sum(max(micro, memos.get(name, 0)) for name, micro in spent.items())
         return within_metric and total + charge <= self.epsilon()
 
+    def prepare_all(self, today: int) -> None:
+        """Take note of changes to metrics that were asked before: one that reserves less makes room for others."""
+        for name in self.spent():
+            metric = self._registry.metrics.get(name)
+            if metric is not None and not self._agreement.silence(metric):
+                self.prepare(metric, today)
+
     def prepare(self, metric: Metric, today: int) -> tuple[int, int]:
         """Return what the metric has spent and the day from which it may answer; draw its periods if terms are new."""
         terms = f"{metric.schedule} {metric.charges} {metric.period_days} {metric.expires}"

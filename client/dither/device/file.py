@@ -36,8 +36,9 @@ class DeviceFile:
     What the part "Within a transaction" has is for use there.
     """
 
-    def __init__(self, folder: Path | None, clock: Callable[[], float] = time.time) -> None:
+    def __init__(self, folder: Path | None, clock: Callable[[], float] = time.time, *, create: bool = True) -> None:
         self.folder = folder
+        self._create = create
         self.clock = clock
         self._lock = threading.RLock()  # so that a call from a signal handler is refused, not stuck
         self._held_for_fork: dict[int, list[bool]] = {}  # by thread: several may fork, and one within a fork
@@ -53,7 +54,7 @@ class DeviceFile:
 
     def _open(self) -> sqlite3.Connection:
         try:
-            self._db = connect(self.folder)
+            self._db = connect(self.folder, self._create)
             self._db.execute(f"PRAGMA busy_timeout = {int(WAIT_S * 1000)}")
             if self.folder is None:
                 self._db.deserialize(blank())
@@ -98,6 +99,7 @@ class DeviceFile:
                 db.execute(f"PRAGMA busy_timeout = {int(DURABLE_WAIT_S * 1000)}")
             try:
                 db.execute("BEGIN IMMEDIATE")
+                self._state = None
                 yield
                 self.execute("COMMIT")
             finally:
@@ -114,6 +116,7 @@ class DeviceFile:
         """Run the block as a transaction that leaves nothing."""
         with self._idle(WAIT_S) as db:
             db.execute("BEGIN")
+            self._state = None
             try:
                 yield
             finally:
@@ -133,11 +136,10 @@ class DeviceFile:
             db = self._db or self._open()
             if self._calls > 1 or db.in_transaction:
                 raise DeviceBusy("the device was called from within its own call, by a signal handler perhaps")
-            self._state = None
             yield db
 
-    def truncate_log(self) -> None:
-        """Leave nothing of what was deleted in the write-ahead log, as far as other processes let us."""
+    def checkpoint(self) -> None:
+        """Write the log into the file and leave nothing of it, as far as other processes let us."""
         if self.folder:
             with self._idle(DURABLE_WAIT_S) as db:
                 db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()

@@ -30,18 +30,6 @@ class BuiltUpload:
     reports: int
     attempts: int
     """How often it was sent, this time included."""
-    first_attempt: float
-    """When it was first sent, in seconds since 1970."""
-
-
-@frozen
-class Preview:
-    """The upload that is sent next, and what it costs."""
-
-    body: bytes
-    """The bytes that are sent if it is built, else those that building would make, but for the id. b"" if none."""
-    cost: dict[str, int]
-    """Micro-epsilon by metric: charged if it is built, else when it will be."""
 
 
 class Outbox:
@@ -88,43 +76,49 @@ class Outbox:
         Gives up uploads whose first attempt is six days old, or lies in the future.
         """
         now = self._file.clock()
+        # A clock that was set back may read any time since; the latest day that was ever used it cannot take back.
+        at_least = max(now, self._file.today() * DAY_S)
         sql = "SELECT id FROM upload WHERE first_attempt < ? OR last_attempt > ?"
-        for (upload_id,) in self._file.execute(sql, now - GIVE_UP_S, now).fetchall():
+        for (upload_id,) in self._file.execute(sql, at_least - GIVE_UP_S, now).fetchall():
             self.forget(upload_id, "given-up")
         self.build()
         first = self._file.one("SELECT place FROM upload ORDER BY place LIMIT 1")
         if not first:
             return None
         self._file.execute(
-            "UPDATE upload SET attempts = attempts + 1, last_attempt = ?, first_attempt = COALESCE(first_attempt, ?) "
-            "WHERE place = ?",
+            "UPDATE upload SET attempts = attempts + 1, sent = sent + 1, last_attempt = ?, "
+            "first_attempt = COALESCE(first_attempt, ?) WHERE place = ?",
             now, now, first[0],
         )  # fmt: skip
-        sql = "SELECT id, body, reports, attempts, first_attempt FROM upload WHERE place = ?"
+        sql = "SELECT id, body, reports, attempts FROM upload WHERE place = ?"
         return BuiltUpload(*self._file.one(sql, first[0]) or ())
 
-    def not_sent(self, upload: BuiltUpload) -> None:
-        """Take back that an upload was sent for the first time: this attempt got no connection."""
-        self._file.execute(
-            "UPDATE upload SET first_attempt = NULL, last_attempt = NULL WHERE id = ? AND first_attempt = last_attempt "
-            "AND attempts = ?",
-            upload.id, upload.attempts,
-        )  # fmt: skip
+    def not_sent(self, upload_id: str) -> None:
+        """Take back that an upload was sent: the attempt got no connection."""
+        self._file.execute("UPDATE upload SET sent = sent - 1 WHERE id = ? AND sent > 0", upload_id)
+        self._file.execute("UPDATE upload SET first_attempt = NULL, last_attempt = NULL WHERE NOT sent")
 
-    def forget(self, upload_id: str, outcome: str) -> bool:
-        """Forget an upload and count its reports under `outcome`; False if it was forgotten before."""
+    def forget(self, upload_id: str, outcome: str, refused: int = 0) -> int:
+        """Forget an upload, count its reports under `outcome`, those that were `refused` as dropped.
+
+        Return how many came under `outcome`: none if the upload was forgotten before.
+        """
         row = self._file.one("SELECT reports FROM upload WHERE id = ?", upload_id)
-        if row:
-            self._file.execute("DELETE FROM upload WHERE id = ?", upload_id)
-            self._file.count(outcome, row[0])
-        return row is not None
+        if row is None:
+            return 0
+        self._file.execute("DELETE FROM upload WHERE id = ?", upload_id)
+        refused = min(refused, row[0])
+        for name, count in ((outcome, row[0] - refused), ("dropped", refused)):
+            if count:
+                self._file.count(name, count)
+        return int(row[0]) - refused
 
     def split(self, upload_id: str) -> bool:
         """Put two uploads of half the groups in the place of one that is too large; False if it cannot be halved.
 
-        They have ids of their own, so this is only for one that cannot have been stored: refused at its first attempt.
+        They have ids of their own, so this is only for one that cannot have been stored: refused when first sent.
         """
-        row = self._file.one("SELECT body, cost, attempts FROM upload WHERE id = ?", upload_id)
+        row = self._file.one("SELECT body, cost, sent FROM upload WHERE id = ?", upload_id)
         if row is None or row[2] > 1:
             return False
         groups = json.loads(row[0])["groups"]
@@ -141,11 +135,11 @@ class Outbox:
             )
         return True
 
-    def preview(self) -> Preview:
-        """Return what would be sent now. Builds it, so the transaction must be undone."""
+    def preview(self) -> tuple[bytes, dict[str, int]]:
+        """Return what would be sent now, and its cost by metric. Builds it, so the transaction must be undone."""
         self.build()
         row = self._file.one("SELECT body, cost FROM upload ORDER BY place LIMIT 1")
-        return Preview(row[0], json.loads(row[1])) if row else Preview(b"", {})
+        return (row[0], json.loads(row[1])) if row else (b"", {})
 
     # When.
 
@@ -188,7 +182,13 @@ class Outbox:
             self._file.set("planned", when)
         return when
 
-    def plan(self, when: float | None) -> None:
-        """Plan the next attempt, in seconds since 1970, or none."""
-        if when != self._file.get("planned"):
-            self._file.set("planned", when)
+    def plan(self, when: float | None, not_before: float | None = None) -> None:
+        """Plan the next attempt, in seconds since 1970, or none; `not_before` is the aggregator's wish."""
+        for key, value in (("planned", when), ("not_before", not_before)):
+            if value != self._file.get(key):
+                self._file.set(key, value)
+
+    def told_to_wait(self) -> bool:
+        """Tell whether the aggregator has asked to be left alone for now."""
+        until: float = self._file.get("not_before") or 0.0
+        return self._file.clock() < until <= self._file.clock() + PLAN_MAX_S

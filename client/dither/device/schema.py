@@ -2,6 +2,7 @@
 
 import os
 import sqlite3
+import time
 from contextlib import closing
 from functools import cache
 from pathlib import Path
@@ -38,7 +39,9 @@ CREATE TABLE slot (
 CREATE TABLE upload (
     place INTEGER PRIMARY KEY, id TEXT NOT NULL UNIQUE, body BLOB NOT NULL, reports INTEGER NOT NULL,
     cost TEXT NOT NULL,        -- what was charged for it, by metric
-    attempts INTEGER NOT NULL DEFAULT 0, first_attempt REAL, last_attempt REAL
+    attempts INTEGER NOT NULL DEFAULT 0,
+    sent INTEGER NOT NULL DEFAULT 0,  -- the attempts that may have got a connection, and when the first and last were
+    first_attempt REAL, last_attempt REAL
 );
 CREATE TABLE counter (name TEXT PRIMARY KEY, count INTEGER NOT NULL) WITHOUT ROWID;
 """
@@ -48,7 +51,7 @@ class DeviceUnusable(DitherError):
     """The device's file cannot be used; the app goes on without telemetry."""
 
 
-def connect(folder: Path | None) -> sqlite3.Connection:
+def connect(folder: Path | None, create: bool = True) -> sqlite3.Connection:
     """Open the file, making it and its folder for the user alone; refuse a file of another version."""
     where = ":memory:"
     if folder:
@@ -58,18 +61,32 @@ def connect(folder: Path | None) -> sqlite3.Connection:
     db = sqlite3.connect(where, isolation_level=None, check_same_thread=False, timeout=OPEN_WAIT_S)
     if folder:
         try:
-            _prepare(db)
+            _prepare_patiently(db, create)
         except BaseException:
             db.close()
             raise
     return db
 
 
-def _prepare(db: sqlite3.Connection) -> None:
+def _prepare_patiently(db: sqlite3.Connection, create: bool) -> None:
+    """Prepare the file, again while another process makes it: SQLite does not wait by itself to change the journal."""
+    deadline = time.monotonic() + OPEN_WAIT_S
+    while True:
+        try:
+            return _prepare(db, create)
+        except sqlite3.OperationalError as error:
+            if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY or time.monotonic() > deadline:
+                raise
+        time.sleep(0.01)
+
+
+def _prepare(db: sqlite3.Connection, create: bool) -> None:
+    (version,) = db.execute("PRAGMA user_version").fetchone()
+    if not (version or create):
+        raise DeviceUnusable("it is no device's: it was never used")
     db.execute("PRAGMA journal_mode = WAL")
     db.execute("PRAGMA synchronous = NORMAL")
     db.execute("PRAGMA secure_delete = ON")
-    (version,) = db.execute("PRAGMA user_version").fetchone()
     if version == 0:
         db.execute("BEGIN IMMEDIATE")
         if db.execute("PRAGMA user_version").fetchone() == (0,):  # and no other process was first
@@ -77,6 +94,8 @@ def _prepare(db: sqlite3.Connection) -> None:
         db.execute("COMMIT")
     elif version != SCHEMA_VERSION:
         raise DeviceUnusable(f"the device file has version {version}; this dither reads {SCHEMA_VERSION}")
+    elif db.execute("PRAGMA quick_check(1)").fetchone() != ("ok",):
+        raise DeviceUnusable("the device file is damaged")
 
 
 def _make_tables(db: sqlite3.Connection) -> None:

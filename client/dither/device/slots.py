@@ -48,7 +48,7 @@ class Slots:
         today = self._file.today()
         reason = self._silence(metric, today)
         if not reason:
-            ends = self._opened(metric, today) or _next_period(metric, today)
+            ends = self._opened(metric, today) or _end_of_period(metric, today)
             self._fill(metric, answer, ends)
             self._file.execute("UPDATE metric SET next_day = ? WHERE name = ?", ends, metric.name)
         return reason
@@ -63,7 +63,7 @@ class Slots:
             # Asked in any case: it takes note of an upgrade, as an answer would.
             silent = self._silence(metric, today)
             if not silent and not self._opened(metric, today):
-                self._fill(metric, metric.nothing, _next_period(metric, today))
+                self._fill(metric, metric.nothing, _end_of_period(metric, today))
         return any(day_number(metric.expires) > today for metric in self._hidden)
 
     def _silence(self, metric: Metric, today: int) -> str:
@@ -82,15 +82,19 @@ class Slots:
             return "answered"
         if not self._budget.scheduled(metric, today):
             return "unscheduled"
-        if self._full(metric) and not self._opened(metric, today):
-            self._build()
-            if self._full(metric):
+        leaves = self._leaves(metric)
+        if leaves is not None and not self._opened(metric, today):
+            if leaves <= today:
+                self._build()
+            if self._leaves(metric) is not None:
                 return "waiting"
             spent = self._budget.spent()[metric.name]  # what waited is charged now
         return "" if self._budget.bears(metric, spent) else "spent"
 
-    def _full(self, metric: Metric) -> bool:
-        return self._file.one("SELECT 1 FROM slot WHERE metric = ?", metric.name) is not None
+    def _leaves(self, metric: Metric) -> int | None:
+        """Return the first day on which what the metric's slot holds may leave, or None if it is empty."""
+        row = self._file.one("SELECT leaves FROM slot WHERE metric = ?", metric.name)
+        return row[0] if row else None
 
     def _opened(self, metric: Metric, today: int) -> int:
         """Return when the period ends whose "none" is in the slot and may be replaced; 0 if there is none.
@@ -114,14 +118,16 @@ class Slots:
         answer_class = metric.class_of(answer, cohort or 0)
         charge, key = metric.charge, None
         if isinstance(mechanism, Memoized):
-            key, charge = self._budget.paid_class(metric, str(answer_class))
+            # In hex: decimals of so many digits may be refused, by a setting of the host's.
+            key, charge = self._budget.paid_class(metric, f"{answer_class:x}")
             memo_rng = keyed_rng(self._secret(), f"{metric.plan.memo_key} {key}".encode("ascii"))
-            report = mechanism.repeat(mechanism.permanent.randomize(int(key), memo_rng), self._rng)
+            report = mechanism.repeat(mechanism.permanent.randomize(int(key, 16), memo_rng), self._rng)
         else:
             report = mechanism.randomize(answer_class, self._rng)
         self._file.execute(
             "INSERT INTO slot VALUES (?, ?, ?, ?, ?, ?, ?)",
-            metric.name, metric.plan.digest, charge, key, cohort, json.dumps(shape.to_wire(report)),
+            # The class only while it is to be charged: else the file would tell the present answer.
+            metric.name, metric.plan.digest, charge, key if charge else None, cohort, json.dumps(shape.to_wire(report)),
             ends if metric.hidden else 0,
         )  # fmt: skip
 
@@ -141,5 +147,6 @@ class Slots:
         return secret
 
 
-def _next_period(metric: Metric, today: int) -> int:
-    return period_start(today, metric.period_days) + metric.period_days
+def _end_of_period(metric: Metric, today: int) -> int:
+    """Return the first day after the period, which ends when the metric expires: later nobody would take the report."""
+    return min(period_start(today, metric.period_days) + metric.period_days, day_number(metric.expires))

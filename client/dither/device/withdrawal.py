@@ -43,4 +43,4 @@ def forget(file: DeviceFile) -> None:
         file.set("secret", None)
         file.set("cohort", None)
         file.set("forgotten_until", file.today() + FORGET_DAYS)
-    file.truncate_log()
+    file.checkpoint()

@@ -65,7 +65,7 @@ class FakeAggregator(Loopback):
     def fail_next(self, failure: str, *, retry_after: int | None = None, times: int = 1) -> None:
         """Fail the next requests, after those that are to fail already; `retry_after`, in seconds, is said with it.
 
-            fake.fail_next("unavailable", retry_after=60, times=2)
+            fake.fail_next("close", times=2)
             fake.fail_next("lose-receipt")
 
         A failure is a problem's name in `dither_shared.wire.PROBLEMS`, or one of these. Nothing is counted with

@@ -76,7 +76,7 @@ def test_a_metric_that_asks_for_less_goes_on(tmp_path: Path) -> None:
     assert record(device, asked) == ""
     device.agree()  # to less than before: going back to what was agreed before asks for more
     device, asked = upgrade(tmp_path, clock)
-    assert set(device.asks()) == {"color", "dark"}
+    assert set(device.asks()) == {"", "color", "dark"}
 
 
 def test_a_new_metric_is_silent_and_the_others_go_on(tmp_path: Path) -> None:

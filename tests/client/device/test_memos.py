@@ -244,10 +244,10 @@ def test_an_observer_of_a_year_learns_the_permanent_bits_and_no_more() -> None:
     with device._file.peek():
         secret = device._slots._secret()
     memo = mechanism.permanent.randomize(
-        int(key), keyed_rng(secret, f"{asked.metrics['color'].plan.memo_key} {key}".encode())
+        int(key, 16), keyed_rng(secret, f"{asked.metrics['color'].plan.memo_key} {key}".encode())
     )
     assert seen == memo
-    assert seen != int(key)
+    assert seen != int(key, 16)
     assert device.spent()["color"] == 4_000_000
 
 

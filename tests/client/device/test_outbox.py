@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from dither.device import LEASE_S, Preview
+from dither.device.outbox import LEASE_S
 from dither_shared.registry import Registry
 from tests.support.clocks import Clock
 from tests.support.devices import EXPIRES, make, open_device, record, send
@@ -120,16 +120,16 @@ def test_processes_share_one_file_one_budget_and_one_upload(tmp_path: Path) -> N
 
 def test_a_look_at_the_next_upload_builds_and_charges_nothing() -> None:
     device, asked = make(Clock())
-    assert device.preview() == Preview(b"", {})
+    assert device.preview() == (b"", {})
     record(device, asked)
     record(device, asked, "dark", True)
-    seen = device.preview()
-    assert seen.cost == {"color": 2_000_000, "dark": 2_000_000}
+    seen, cost = device.preview()
+    assert cost == {"color": 2_000_000, "dark": 2_000_000}
     assert device.spent() == {"color": 0, "dark": 0}
     upload = device.next_upload()
     assert upload is not None
-    assert json.loads(upload.body)["groups"] == json.loads(seen.body)["groups"]
-    assert device.preview() == Preview(upload.body, seen.cost)
+    assert json.loads(upload.body)["groups"] == json.loads(seen)["groups"]
+    assert device.preview() == (upload.body, cost)
 
 
 def test_the_order_of_groups_tells_nothing_about_the_order_of_answers() -> None:
@@ -207,7 +207,7 @@ def test_an_upload_that_got_no_connection_is_not_given_up() -> None:
         upload = device.next_upload()
         assert upload is not None
         ids.add(upload.id)
-        device.not_sent(upload)
+        device.not_sent(upload.id)
         clock.travel(1)
     assert len(ids) == 1
     assert device.waiting() == 1
@@ -222,7 +222,7 @@ def test_six_days_count_from_the_first_attempt_that_may_have_got_a_connection() 
     clock.travel(1)
     again = device.next_upload()
     assert again is not None
-    device.not_sent(again)
+    device.not_sent(again.id)
     clock.travel(5.01)
     assert device.next_upload() is None
     assert device.counters() == {"given-up": 1}
