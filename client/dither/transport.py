@@ -1,10 +1,9 @@
-"""One HTTP request of an upload, and what its answer means. `requests` is imported here, when the first one is sent."""
+"""One HTTP request of an upload, and what its answer means."""
 
 import json
 import logging
 import os
 import re
-import time
 from collections.abc import Mapping
 from enum import Enum
 from typing import TYPE_CHECKING, Protocol
@@ -16,13 +15,7 @@ from dither_shared.frozen import frozen
 from dither_shared.wire import PATH, PROBLEM_PREFIX
 
 if TYPE_CHECKING:
-    import requests
-
-CONNECT_TIMEOUT_S = 10
-READ_TIMEOUT_S = 30
-ANSWER_TIMEOUT_S = 60.0
-"""For an answer that comes drop by drop."""
-ANSWER_BYTES_MAX = 16 * 1024
+    from dither.connection import Connection
 
 _DROP = frozenset({400, 409, 410, 411, 414, 415, 422, 431})
 _TOO_LARGE = 413
@@ -94,6 +87,10 @@ def is_loopback(host: str) -> bool:
         return host == "localhost"
 
 
+class NotConnected(Exception):
+    """There was no connection for certain: not to the aggregator, nor to a proxy."""
+
+
 class Transport(Protocol):
     """What sends an upload: over HTTP, or otherwise in a test."""
 
@@ -119,59 +116,30 @@ class HttpTransport:
     def __init__(self, endpoint: str, key: str) -> None:
         self._url = check_endpoint(endpoint)
         self._key = check_key(key)
-        self._connection: _Connection | None = None
+        self._connection: Connection | None = None
         self._process = os.getpid()
 
     def post(self, upload_id: str, body: bytes) -> Answer:
         """Send one upload and say what to do with it. Never raises for what the network or the server does."""
         try:
+            from dither.connection import Connection  # imports requests
+
             if self._connection is None or self._process != os.getpid():
                 # One that came with a fork belongs to the other process: both would talk over one another.
-                self._connection, self._process = _Connection(self._url, self._key), os.getpid()
-            with self._connection.post(body) as response:
-                return read_answer(response.status_code, response.headers, _content(response), upload_id)
+                self._process = os.getpid()
+                beyond = not is_loopback(urlsplit(self._url).hostname or "")
+                self._connection = Connection(self._url, HEADERS, self._key, trust_env=beyond)
+            return read_answer(*self._connection.post(body), upload_id)
         except Exception as error:
             # Not only what requests documents: a captive portal's headers raise whatever they like within it.
-            return Answer(Outcome.KEPT, f"no answer ({type(error).__name__})", connected=not _unconnected(error))
+            why = type(error.__cause__ or error).__name__
+            return Answer(Outcome.KEPT, f"no answer ({why})", connected=not isinstance(error, NotConnected))
 
     def idle(self) -> None:
         """Close the connection: it may be a day until there is something to send again."""
         if self._connection is not None and self._process == os.getpid():
             self._connection.close()
         self._connection = None
-
-
-class _Connection:
-    """A session with everything that is the same for every upload worked out once."""
-
-    def __init__(self, url: str, key: str) -> None:
-        from http.cookiejar import DefaultCookiePolicy
-
-        import requests
-
-        self._session = requests.Session()
-        self._session.headers.clear()
-        self._session.cookies.set_policy(DefaultCookiePolicy(allowed_domains=[]))
-        self._session.trust_env = not is_loopback(urlsplit(url).hostname or "")
-
-        def authorize(request: requests.PreparedRequest) -> requests.PreparedRequest:
-            request.headers["Authorization"] = f"Bearer {key}"
-            return request
-
-        # Given as `auth`, the key also wins over a .netrc entry for the host.
-        self._request = self._session.prepare_request(requests.Request("POST", url, HEADERS, auth=authorize))
-        self._settings = self._session.merge_environment_settings(url, {}, True, None, None)
-
-    def post(self, body: bytes) -> "requests.Response":
-        request = self._request.copy()
-        request.prepare_body(body, None)
-        # By the adapter: the session would read a redirect's whole body, however long, to follow or not to follow it.
-        adapter = self._session.get_adapter(request.url or "")
-        timeout = (CONNECT_TIMEOUT_S, READ_TIMEOUT_S)
-        return adapter.send(request, timeout=timeout, **self._settings)  # type: ignore[arg-type]  # as requests does
-
-    def close(self) -> None:
-        self._session.close()
 
 
 class DryRun:
@@ -184,27 +152,6 @@ class DryRun:
 
     def idle(self) -> None:
         """Do nothing."""
-
-
-def _content(response: "requests.Response") -> bytes:
-    """Return the first bytes of an answer, which may be all that a hostile one gives in the time that it has."""
-    content = bytearray()
-    deadline = time.monotonic() + ANSWER_TIMEOUT_S
-    for piece in response.iter_content(1):
-        content += piece
-        if len(content) >= ANSWER_BYTES_MAX or time.monotonic() > deadline:
-            break
-    return bytes(content)
-
-
-def _unconnected(error: Exception) -> bool:
-    """Tell whether an error says for certain that there was no connection to the aggregator or its proxy."""
-    from requests.exceptions import ConnectTimeout
-    from urllib3.exceptions import NewConnectionError
-
-    # Requests wraps urllib3's MaxRetryError, which has the reason.
-    reason = getattr(error.args[0], "reason", None) if error.args else None
-    return isinstance(error, ConnectTimeout) or isinstance(reason, NewConnectionError)
 
 
 def read_answer(status: int, headers: Mapping[str, str], content: bytes, upload_id: str) -> Answer:

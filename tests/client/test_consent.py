@@ -4,6 +4,7 @@ import sqlite3
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -142,9 +143,10 @@ def test_while_the_environment_forbids_it_a_refusal_is_kept_and_an_agreement_is_
 
 
 def test_only_true_agrees(start: Start) -> None:
-    for word in ("no", "false", 1, "yes", []):
+    words: list[Any] = ["no", "false", 1, "yes", []]
+    for word in words:
         telemetry = start()
-        telemetry.set_consent(word)  # type: ignore[arg-type]  # as a careless app would
+        telemetry.set_consent(word)
         assert telemetry.status().silent == REFUSED
         telemetry.close()
     started = dither.start(registry(), endpoint="https://example.org", key="k", data_dir=":memory:", consent="no")  # type: ignore[arg-type]
@@ -177,7 +179,7 @@ def test_a_choice_is_kept_though_telemetry_cannot_work(
     how: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    good = {"endpoint": "https://example.org", "key": "k"}
+    good: dict[str, Any] = {"endpoint": "https://example.org", "key": "k"}
     bad = {**good, how: ""} if how in good else good
     telemetry = dither.start(registry(), **bad, data_dir="here", consent=True)
     monkeypatch.chdir("/")  # as a daemon does: the device stays where it was
@@ -196,9 +198,10 @@ def test_a_folder_that_is_none_is_said(data_dir: object) -> None:
     telemetry.close()
     with pytest.raises(AttributeError, match="no metric"):
         telemetry.set_consent(True, metric=[])  # type: ignore[arg-type]
-    for path in (123, None, {}, "a\0b"):
+    paths: list[Any] = [123, None, {}, "a\0b"]
+    for path in paths:
         with pytest.raises(dither.RegistryError, match="cannot be read"):
-            dither.start(path, endpoint="https://example.org", key="k", consent=True)  # type: ignore[arg-type]
+            dither.start(path, endpoint="https://example.org", key="k", consent=True)
 
 
 def test_what_a_new_registry_asks_is_said_until_the_person_agrees_again(start: Start) -> None:

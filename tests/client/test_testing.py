@@ -19,12 +19,14 @@ import pytest
 import requests
 
 import dither
+from dither import connection
+from dither.connection import ANSWER_BYTES_MAX
 from dither.device import Device
 from dither.starting import start
 from dither.telemetry import NOT_ASKED, REFUSED, Telemetry
 from dither.testing import FakeAggregator, Recorded, TelemetryForTests, aggregator, plugin
 from dither.testing.aggregator import GRACE_DAYS, HUGE_BYTES
-from dither.transport import ANSWER_BYTES_MAX, HttpTransport, Outcome
+from dither.transport import HttpTransport, Outcome
 from dither.uploader import Sender
 from dither_shared.registry import Registry, utc_today
 from dither_shared.wire import PATH, PROBLEMS, encode_upload, new_upload_id
@@ -459,7 +461,7 @@ class Sending:
 
 @pytest.fixture
 def sending(monkeypatch: pytest.MonkeyPatch) -> Iterator[Sending]:
-    monkeypatch.setattr("dither.transport.READ_TIMEOUT_S", 0.3)
+    monkeypatch.setattr("dither.connection.READ_TIMEOUT_S", 0.3)
     clock = Clock()
     device, asked = make(clock)
     with FakeAggregator(asked, clock=clock) as fake:
@@ -545,13 +547,13 @@ def test_retry_after_is_heeded(sending: Sending, retry_after: int | None, planne
 
 def test_much_more_than_an_answer_is_not_read(sending: Sending, monkeypatch: pytest.MonkeyPatch) -> None:
     read: list[int] = []
-    real = __import__("dither.transport").transport._content
+    real = connection._first_bytes
 
     def content(response: requests.Response) -> bytes:
         read.append(len(answer := bytes(real(response))))
         return answer
 
-    monkeypatch.setattr("dither.transport._content", content)
+    monkeypatch.setattr("dither.connection._first_bytes", content)
     sending.fake.fail_next("huge")
     assert sending.sender.attempt() is KEPT
     assert read == [ANSWER_BYTES_MAX]

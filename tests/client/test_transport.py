@@ -190,7 +190,7 @@ def test_no_server_keeps_it() -> None:
 
 
 def test_a_slow_server_keeps_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dither.transport.READ_TIMEOUT_S", 0.05)
+    monkeypatch.setattr("dither.connection.READ_TIMEOUT_S", 0.05)
     assert post(Reply(body=accepted, delay_s=0.5))[0] == Answer(Outcome.KEPT, "no answer (ReadTimeout)")
 
 
@@ -240,7 +240,7 @@ def test_a_refused_connection_and_an_unknown_host_are_no_connection() -> None:
 
 
 def test_an_answer_that_comes_drop_by_drop_ends(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dither.transport.ANSWER_TIMEOUT_S", 0.2)
+    monkeypatch.setattr("dither.connection.ANSWER_TIMEOUT_S", 0.2)
     started = time.monotonic()
     assert post(Reply(body=accepted, drip_s=0.05))[0].outcome is Outcome.KEPT
     assert time.monotonic() - started < 5
