@@ -98,6 +98,7 @@ class Uploader:
         self._thread: threading.Thread | None = None
         self._hidden = device.hidden
         self._flushes: list[float] = []  # until when each goes on, by time.monotonic
+        self._asked = self._looked = self._answered = 0  # flushes: begun, seen by the thread, done as far as can be
         self._pauses = 0
         self._idle = True  # the thread has found nothing to send
         self._closed = False
@@ -138,9 +139,11 @@ class Uploader:
                 if not self._stopped:
                     self._sender.detail = ""
                     self._idle = False
+                self._asked += 1
+                mine = self._asked
                 self._start()
                 done = self._changed.wait_for(
-                    lambda: (self._thread is None or self._idle) and not self._forking, timeout_s
+                    lambda: (self._thread is None or self._answered >= mine) and not self._forking, timeout_s
                 )
             finally:
                 self._flushes.remove(until)
@@ -177,9 +180,7 @@ class Uploader:
                 try:
                     self._send()
                 except PASSING as error:
-                    # Another process has the file, or the disk is full. What waits stays; look again, ever more seldom.
-                    self._sender.detail = f"failed ({type(error).__name__})"
-                    self._pause(BACKOFF_MAX_S)
+                    self._bear(error)
         except Exception as error:
             # The host app must not notice. What waits stays in the file; the next record or start tries again.
             self._sender.detail = f"failed ({type(error).__name__})"
@@ -212,13 +213,13 @@ class Uploader:
         """
         with self._changed:
             while not (self._closed or self._stopped or self._forking):
+                self._looked = self._asked
                 try:
                     when = self._device.next_moment(jitter(SEND_WITHIN_S))
                     due = self._device.due()
                     told_to_wait = self._device.told_to_wait()
                 except PASSING as error:
-                    self._sender.detail = f"failed ({type(error).__name__})"
-                    self._pause(BACKOFF_MAX_S)
+                    self._bear(error)
                     continue
                 if when is None:
                     break
@@ -228,6 +229,7 @@ class Uploader:
                     self._sender.detail = "the aggregator asked to wait"
                 self._idle = not due or told_to_wait
                 if self._idle:
+                    self._answered = self._looked
                     self._changed.notify_all()
                 elif self._flushing():
                     return True
@@ -248,6 +250,18 @@ class Uploader:
 
     def _flushing(self) -> bool:
         return any(time.monotonic() < until for until in self._flushes)
+
+    def _bear(self, error: Exception) -> None:
+        """Look again ever more seldom after a fault of the file; what waits stays there.
+
+        A flush goes on where another process has the file, and ends where it would have to wait for room on the disk.
+        """
+        with self._changed:
+            self._sender.detail = f"failed ({type(error).__name__})"
+            if getattr(error, "sqlite_errorcode", sqlite3.SQLITE_BUSY) & 0xFF != sqlite3.SQLITE_BUSY:
+                self._answered = self._looked
+                self._changed.notify_all()
+            self._pause(BACKOFF_MAX_S)
 
     def _pause(self, longest_s: float) -> None:
         """Wait for a short while, not for the planned moment: a random one that doubles, and is shorter in a flush."""

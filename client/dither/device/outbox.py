@@ -76,10 +76,11 @@ class Outbox:
         Gives up uploads whose first attempt is six days old, or lies in the future.
         """
         now = self._file.clock()
-        # A clock that was set back may read any time since; the latest day that was ever used it cannot take back.
-        at_least = max(now, self._file.today() * DAY_S)
-        sql = "SELECT id FROM upload WHERE first_attempt < ? OR last_attempt > ?"
-        for (upload_id,) in self._file.execute(sql, at_least - GIVE_UP_S, now).fetchall():
+        today = self._file.today()
+        # A clock that was set back does not tell how long it is since; the latest day that was ever used does.
+        latest_day = today - GIVE_UP_S // DAY_S if today > self._file.clock_day() else -1
+        sql = "SELECT id FROM upload WHERE first_attempt < ? OR last_attempt > ? OR first_day <= ?"
+        for (upload_id,) in self._file.execute(sql, now - GIVE_UP_S, now, latest_day).fetchall():
             self.forget(upload_id, "given-up")
         self.build()
         first = self._file.one("SELECT place FROM upload ORDER BY place LIMIT 1")
@@ -87,8 +88,8 @@ class Outbox:
             return None
         self._file.execute(
             "UPDATE upload SET attempts = attempts + 1, sent = sent + 1, last_attempt = ?, "
-            "first_attempt = COALESCE(first_attempt, ?) WHERE place = ?",
-            now, now, first[0],
+            "first_attempt = COALESCE(first_attempt, ?), first_day = COALESCE(first_day, ?) WHERE place = ?",
+            now, now, today, first[0],
         )  # fmt: skip
         sql = "SELECT id, body, reports, attempts FROM upload WHERE place = ?"
         return BuiltUpload(*self._file.one(sql, first[0]) or ())
@@ -96,7 +97,9 @@ class Outbox:
     def not_sent(self, upload_id: str) -> None:
         """Take back that an upload was sent: the attempt got no connection."""
         self._file.execute("UPDATE upload SET sent = sent - 1 WHERE id = ? AND sent > 0", upload_id)
-        self._file.execute("UPDATE upload SET first_attempt = NULL, last_attempt = NULL WHERE NOT sent")
+        self._file.execute(
+            "UPDATE upload SET first_attempt = NULL, last_attempt = NULL, first_day = NULL WHERE NOT sent"
+        )
 
     def forget(self, upload_id: str, outcome: str, refused: int = 0) -> int:
         """Forget an upload, count its reports under `outcome`, those that were `refused` as dropped.
@@ -147,7 +150,8 @@ class Outbox:
         """Take or renew the lease and return 0, or return until when another process has it."""
         now = self._file.clock()
         until: float = self._file.get("lease_until") or 0.0
-        if now < until <= now + LEASE_S and self._file.get("lease_holder") != self._holder():
+        # One that would last much longer was taken by another clock.
+        if now < until <= now + 2 * LEASE_S and self._file.get("lease_holder") != self._holder():
             return until
         self._file.set("lease_until", now + LEASE_S)
         self._file.set("lease_holder", self._holder())

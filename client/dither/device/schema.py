@@ -41,7 +41,8 @@ CREATE TABLE upload (
     cost TEXT NOT NULL,        -- what was charged for it, by metric
     attempts INTEGER NOT NULL DEFAULT 0,
     sent INTEGER NOT NULL DEFAULT 0,  -- the attempts that may have got a connection, and when the first and last were
-    first_attempt REAL, last_attempt REAL
+    first_attempt REAL, last_attempt REAL,
+    first_day INTEGER          -- the latest day ever used when it was first sent
 );
 CREATE TABLE counter (name TEXT PRIMARY KEY, count INTEGER NOT NULL) WITHOUT ROWID;
 """

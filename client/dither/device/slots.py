@@ -18,6 +18,8 @@ from dither_shared.registry import Metric, Registry
 from dither_shared.rng import Rng, keyed_rng
 
 SECRET_BYTES = 32
+GRACE_DAYS = 7
+"""For so long after a metric expires an aggregator takes its reports: one that leaves later is not made."""
 Answer = tuple[int, ...] | str
 """An answer as `Metric.read` returns it."""
 
@@ -64,14 +66,16 @@ class Slots:
             silent = self._silence(metric, today)
             if not silent and not self._opened(metric, today):
                 self._fill(metric, metric.nothing, _end_of_period(metric, today))
-        return any(day_number(metric.expires) > today for metric in self._hidden)
+        held = bool(self._hidden) and self._file.one("SELECT 1 FROM slot WHERE leaves > ?", today) is not None
+        return held or any(day_number(metric.expires) > today for metric in self._hidden)
 
     def _silence(self, metric: Metric, today: int) -> str:
         if unagreed := self._agreement.silence(metric):
             return unagreed
         if today > self._file.clock_day() + 1:
             return "clock-behind"
-        if today >= day_number(metric.expires):
+        expires = day_number(metric.expires)
+        if today >= expires or (metric.hidden and _end_of_period(metric, today) >= expires + GRACE_DAYS):
             return "expired"
         if today < self._file.get("first_day") + self._quiet_days:
             return "quiet"
@@ -148,5 +152,5 @@ class Slots:
 
 
 def _end_of_period(metric: Metric, today: int) -> int:
-    """Return the first day after the period, which ends when the metric expires: later nobody would take the report."""
-    return min(period_start(today, metric.period_days) + metric.period_days, day_number(metric.expires))
+    """Return the first day after the period."""
+    return period_start(today, metric.period_days) + metric.period_days
