@@ -174,10 +174,14 @@ def test_who_says_off_says_nothing(tmp_path: Path) -> None:
 
 def test_do_not_track_goes_before_what_was_chosen(tmp_path: Path) -> None:
     with notes(tmp_path) as (app, service):
-        app.run("--telemetry", "on", DO_NOT_TRACK="1")
-        app.run(DO_NOT_TRACK="1")
-        assert counted(service) == {}
+        app.run("--telemetry", "on", DO_NOT_TRACK="1")  # while it is set, nobody agrees to anything
         app.run()
+        assert counted(service) == {}
+        app.run("--telemetry", "off")
+        app.run("--telemetry", "on", DO_NOT_TRACK="1")
+        app.run()
+        assert counted(service) == {}
+        app.run("--telemetry", "on")
         assert counted(service) == {"command": 1, "notes": 1}
 
 

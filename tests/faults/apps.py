@@ -1,0 +1,69 @@
+"""A host app in a few lines: telemetry with a transport that takes everything, and what the app sees of it."""
+
+import json
+from collections import Counter
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from dither.telemetry import Settings, Telemetry
+from dither.transport import Answer, Outcome, Transport
+from dither_shared.registry import Registry
+from tests.support.clocks import Clock
+
+
+@dataclass
+class Taker:
+    """A transport that takes every upload."""
+
+    bodies: list[bytes] = field(default_factory=list)
+
+    def post(self, upload_id: str, body: bytes) -> Answer:
+        self.bodies.append(body)
+        return Answer(Outcome.ACCEPTED, "")
+
+    def idle(self) -> None:
+        pass
+
+    def sent(self) -> Counter[str]:
+        """Return how many reports of each metric were sent."""
+        return Counter(group["metric"] for body in self.bodies for group in json.loads(body)["groups"])
+
+
+def start(asked: Registry, folder: Path, transport: Transport, clock: Clock, *, strict: bool = False) -> Telemetry:
+    """Start telemetry as an app does whose user agrees."""
+    return Telemetry(Settings(asked, transport, folder, consent=True, strict=strict, clock=clock))
+
+
+@dataclass
+class Seen:
+    """What an app saw of its telemetry."""
+
+    spent_first: dict[str, float]
+    """What was charged when it started."""
+    spent: dict[str, float]
+    silent: str
+    counts: dict[str, int]
+    sent: Counter[str]
+
+
+def use_everything(asked: Registry, folder: Path, clock: Clock) -> Seen:
+    """Start an app, live through two days and use all that there is; nothing may raise."""
+    taker = Taker()
+    telemetry = start(asked, folder, taker, clock)
+    first = telemetry.status()
+    for _ in range(2):
+        for name in asked.metrics:
+            getattr(telemetry, name).record("red")
+        telemetry.flush(1)
+        clock.travel(1)
+    telemetry.preview()
+    status = telemetry.status()
+    sent = taker.sent()
+    for name in asked.metrics:
+        telemetry.set_consent(given=False, metric=name)
+        telemetry.set_consent(given=True, metric=name)
+    telemetry.set_consent(given=False)
+    telemetry.set_consent(given=True)
+    telemetry.forget()
+    telemetry.close()
+    return Seen(first.spent, status.spent, status.silent, status.counts, sent)

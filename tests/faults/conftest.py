@@ -1,0 +1,16 @@
+"""Where the files of devices are kept."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import pytest
+
+from tests.faults.soaking import MEMORY
+
+
+@pytest.fixture
+def home() -> Iterator[Path]:
+    """Yield an empty folder, in memory where the system has some: many small files are synced in it."""
+    with TemporaryDirectory(dir=MEMORY) as folder:
+        yield Path(folder)

@@ -1,0 +1,62 @@
+"""One of many processes of a host app on one device file: records every metric in an order of its own, and flushes.
+
+Waits for a line before it starts its telemetry. Then it writes what it saw as one JSON document.
+"""
+
+import json
+import random
+import sys
+import time
+from pathlib import Path
+
+from dither.telemetry import Settings, Telemetry
+from dither.transport import HttpTransport
+from dither_shared.registry import Metric, Registry
+from tests.support.clocks import Clock
+
+FLUSH_EVERY = 25
+
+
+def main(path: str, folder: str, url: str, key: str, seed: str) -> None:
+    """Record and flush once the parent says so."""
+    registry = Registry.load(path)
+    print("ready", flush=True)
+    sys.stdin.readline()
+    noon, began = Clock().now, time.monotonic()
+
+    def clock() -> float:
+        # All on one day, wherever the test is in its own.
+        return noon + time.monotonic() - began
+
+    telemetry = Telemetry(Settings(registry, HttpTransport(url, key), Path(folder), consent=True, clock=clock))
+    silent = telemetry.status().silent
+    reasons: dict[str, str] = {}
+    slowest_s = 0.0
+    device = telemetry._device
+    assert device, silent
+    record = device.record
+
+    def record_and_note(metric: Metric, answer: object) -> str:
+        reason = record(metric, answer)
+        reasons[metric.name] = reason
+        return reason
+
+    device.record = record_and_note  # type: ignore[method-assign]
+    names = list(registry.metrics)
+    random.Random(int(seed)).shuffle(names)
+    for place, name in enumerate(names):
+        while name not in reasons:  # the file was busy: the app may say it again
+            before = time.monotonic()
+            getattr(telemetry, name).record(answer=True)
+            slowest_s = max(slowest_s, time.monotonic() - before)
+        if place % FLUSH_EVERY == 0:
+            telemetry.flush(0.2)
+    while telemetry.flush(5).waiting:
+        pass
+    counts = telemetry.status().counts
+    telemetry.close()
+    print(json.dumps({"reasons": reasons, "silent": silent, "slowest_s": slowest_s, "counts": counts}))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

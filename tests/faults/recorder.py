@@ -1,0 +1,113 @@
+"""A host app to be killed: days go by as fast as it records an answer to every metric and flushes.
+
+Writes "ready", a line for every day before it begins, and one for every answer after `record` has returned "".
+"""
+
+import json
+import os
+import secrets
+import signal
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from dither.device import Device
+from dither.device.budget import Budget
+from dither.device.outbox import Outbox
+from dither.telemetry import Settings, Telemetry
+from dither.transport import Answer, HttpTransport
+from dither_shared.registry import Metric, Registry
+from tests.support.clocks import Clock
+
+STEPS: dict[str, tuple[type, str]] = {
+    "recorded": (Device, "record"),
+    "built": (Device, "next_upload"),
+    "posted": (HttpTransport, "post"),
+    "settled": (Device, "settle"),
+}
+"""The steps of a report's life: a recorder can die after each, before it knows of it."""
+BUGS = ("another-id", "charged-late")
+
+
+def say(line: object) -> None:
+    """Write a line, whole."""
+    os.write(1, f"{line}\n".encode())
+
+
+def die_after(step: str, times: int) -> None:
+    """Let the process die when a step has been done so often."""
+    holder, name = STEPS[step]
+    method: Callable[..., Any] = getattr(holder, name)
+    left = times
+
+    def last(*args: Any) -> Any:
+        nonlocal left
+        result = method(*args)
+        left -= 1
+        if not left:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return result
+
+    setattr(holder, name, last)
+
+
+def plant(bug: str) -> None:
+    """Send every attempt under an id of its own, or charge an upload only when it was answered for."""
+    post, forget = HttpTransport.post, Outbox.forget
+
+    def post_anew(self: HttpTransport, upload_id: str, body: bytes) -> Answer:
+        another = f"{secrets.randbelow(10**21):021}A"
+        return post(self, another, body.replace(upload_id.encode(), another.encode()))
+
+    def charge_and_forget(self: Outbox, upload_id: str, outcome: str, refused: int = 0) -> int:
+        (cost,) = self._file.one("SELECT cost FROM upload WHERE id = ?", upload_id) or ("{}",)
+        for metric, micro in json.loads(cost).items():
+            self._file.execute("UPDATE metric SET spent = spent + ? WHERE name = ?", micro, metric)
+        return forget(self, upload_id, outcome, refused)
+
+    if bug == "another-id":
+        HttpTransport.post = post_anew  # type: ignore[method-assign]
+    else:
+        Budget.charge = lambda self, metric, charge, key: True  # type: ignore[method-assign]
+        Outbox.forget = charge_and_forget  # type: ignore[method-assign]
+
+
+def run(registry: Registry, folder: Path, transport: HttpTransport, day: int) -> None:
+    """Record and flush until the process is killed."""
+    clock = Clock()
+    clock.travel(day)
+    telemetry = Telemetry(Settings(registry, transport, folder, consent=True, clock=clock))
+    device = telemetry._device
+    assert device
+    record = device.record
+
+    def record_and_say(metric: Metric, answer: object) -> str:
+        reason = record(metric, answer)
+        if not reason:
+            say(metric.name)
+        return reason
+
+    device.record = record_and_say  # type: ignore[method-assign]
+    say("ready")
+    telemetry.flush(20)
+    while True:
+        day += 1
+        clock.travel(1)
+        say(day)
+        for name in registry.metrics:
+            getattr(telemetry, name).record(answer=True)
+        telemetry.flush(20)
+
+
+def main(path: str, folder: str, url: str, key: str, day: str, step: str = "", times: str = "1", bug: str = "") -> None:
+    """Run as the parent says."""
+    if bug:
+        plant(bug)
+    if step:
+        die_after(step, int(times))
+    run(Registry.load(path), Path(folder), HttpTransport(url, key), int(day))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

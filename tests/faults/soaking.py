@@ -1,0 +1,13 @@
+"""How long the tests of faults go on: a short while in `make test`, much longer in `make soak`."""
+
+import os
+from pathlib import Path
+
+SOAK = bool(os.environ.get("DITHER_SOAK"))
+MEMORY = "/dev/shm" if Path("/dev/shm").is_dir() else None
+"""Where nothing waits for a disk, or None for the usual place of temporary files."""
+
+
+def scaled(short: int, long: int) -> int:
+    """Return how often to do something: `short` in `make test`, `long` in `make soak`."""
+    return long if SOAK else short

@@ -1,0 +1,319 @@
+"""What the whole SDK does with every row of the design's table of answers, and with servers that are none of ours."""
+
+import json
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import pytest
+
+from dither.telemetry import Telemetry
+from dither.transport import Answer, HttpTransport, Outcome
+from dither.uploader import Sender
+from dither_shared.wire import PROBLEM_PREFIX
+from tests.faults.apps import start
+from tests.support.aggregators import ENVIRONMENT
+from tests.support.clocks import Clock
+from tests.support.devices import EXPIRES
+from tests.support.registries import registry
+from tests.support.servers import Reply, Request, accepted, problem, scripted
+
+ASKED = registry(reports=40, epsilon="0.5", device_epsilon="40", expires=EXPIRES)
+EPSILON = 0.5
+OURS = Reply(body=accepted)
+
+
+@pytest.fixture(autouse=True)
+def _hurried(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Wait for a slow server for tenths of a second and not for tens, and between the attempts of a flush for less."""
+    monkeypatch.setattr("dither.uploader.PAUSE_S", 0.02)
+    monkeypatch.setattr("dither.connection.CONNECT_TIMEOUT_S", 0.4)
+    monkeypatch.setattr("dither.connection.READ_TIMEOUT_S", 0.4)
+    monkeypatch.setattr("dither.connection.ANSWER_TIMEOUT_S", 0.4)
+
+
+@contextmanager
+def an_app(home: Path, url: str, clock: Clock | None = None) -> Iterator[Telemetry]:
+    """Yield telemetry with a report of each of two metrics."""
+    telemetry = start(ASKED, home / "d", HttpTransport(url, "k"), clock or Clock())
+    telemetry.color.record("red")
+    telemetry.dark.record(True)
+    try:
+        yield telemetry
+    finally:
+        telemetry.close()
+
+
+def ids(requests: list[Request]) -> list[str]:
+    return [json.loads(request.body)["upload"] for request in requests]
+
+
+def metrics(request: Request) -> list[str]:
+    return [group["metric"] for group in json.loads(request.body)["groups"]]
+
+
+def spent(telemetry: Telemetry) -> dict[str, float]:
+    return dict(telemetry.status().spent)
+
+
+BOTH = {"color": EPSILON, "dark": EPSILON}
+
+# Answers that end an upload.
+
+
+@pytest.mark.parametrize("status", [400, 409, 410, 411, 414, 415, 422, 431])
+def test_a_refusal_in_our_words_drops_and_counts(home: Path, status: int) -> None:
+    with scripted(problem(status, "x"), OURS) as (url, requests), an_app(home, url) as telemetry:
+        result = telemetry.flush(5)
+        assert (result.sent, result.waiting, result.detail) == (0, 0, f"{status} x")
+        assert telemetry.status().counts == {"dropped": 2}
+        assert telemetry.flush(5).detail == ""
+        assert len(requests) == 1
+        assert spent(telemetry) == BOTH
+
+
+def test_a_receipt_ends_it_also_if_it_was_counted_before(home: Path) -> None:
+    def duplicate(body: bytes) -> bytes:
+        return json.dumps({**json.loads(accepted(body)), "duplicate": True}).encode()
+
+    with scripted(Reply(body=duplicate)) as (url, requests), an_app(home, url) as telemetry:
+        assert telemetry.flush(5).waiting == 0
+        assert telemetry.status().counts == {"accepted": 2}
+        assert len(requests) == 1
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 10**9, -1, -(10**9)])
+def test_groups_that_a_receipt_refuses_are_not_counted_as_sent(home: Path, count: int) -> None:
+    def partly(body: bytes) -> bytes:
+        refused = [{"group": 0, "reason": "expired", "count": count}]
+        return json.dumps({**json.loads(accepted(body)), "rejected": refused}).encode()
+
+    with scripted(Reply(body=partly)) as (url, _), an_app(home, url) as telemetry:
+        result = telemetry.flush(5)
+        assert result.waiting == 0
+        assert 0 <= result.sent <= 2
+        assert count != 1 or result.sent == 1
+
+
+# A definite 413.
+
+
+def test_what_is_too_large_goes_in_halves_under_new_ids_and_is_charged_once(home: Path) -> None:
+    with scripted(problem(413, "too-large"), OURS) as (url, requests), an_app(home, url) as telemetry:
+        assert telemetry.flush(5).sent == 2
+        assert len(set(ids(requests))) == len(requests) == 3
+        assert sorted(metrics(requests[1]) + metrics(requests[2])) == metrics(requests[0]) == ["color", "dark"]
+        assert spent(telemetry) == BOTH
+
+
+def test_a_group_that_is_too_large_by_itself_is_dropped(home: Path) -> None:
+    with scripted(problem(413, "too-large")) as (url, requests), an_app(home, url) as telemetry:
+        assert telemetry.flush(5).waiting == 0
+        assert [len(metrics(request)) for request in requests] == [2, 1, 1]
+        assert telemetry.status().counts == {"dropped": 2}
+
+
+def test_what_may_have_been_stored_is_not_halved(home: Path) -> None:
+    with scripted(Reply(502), problem(413, "too-large"), OURS) as (url, requests), an_app(home, url) as telemetry:
+        assert telemetry.flush(10).waiting == 0
+        assert len(set(ids(requests))) == 1
+        assert telemetry.status().counts == {"dropped": 2}
+
+
+def test_what_was_never_connected_before_is_halved(home: Path) -> None:
+    with scripted(OURS) as (nobody, _):
+        pass
+    with an_app(home, nobody) as telemetry:
+        assert telemetry.flush(0.3).waiting == 2
+    with scripted(problem(413, "too-large"), OURS) as (url, requests):
+        telemetry = start(ASKED, home / "d", HttpTransport(url, "k"), Clock())
+        assert telemetry.flush(5).sent == 2
+        assert len(requests) == 3
+        telemetry.close()
+
+
+# A wrong key.
+
+
+@pytest.mark.parametrize("status", [401, 403])
+def test_a_wrong_key_stops_until_the_next_start_which_sends_the_same_bytes(home: Path, status: int) -> None:
+    with scripted(problem(status, "key-wrong"), OURS) as (url, requests):
+        with an_app(home, url) as telemetry:
+            assert telemetry.flush(5).waiting == 2
+            assert telemetry.flush(5).detail == f"{status} key-wrong"
+            assert len(requests) == 1
+        telemetry = start(ASKED, home / "d", HttpTransport(url, "another"), Clock())
+        assert telemetry.flush(5).sent == 2
+        assert requests[1].body == requests[0].body
+        telemetry.close()
+
+
+# Answers that keep it.
+
+PORTAL = b"<html><body>Welcome to the hotel's network. Please accept the terms.</body></html>"
+KEPT: dict[str, Reply] = {
+    **{f"{status} of ours": problem(status, "x") for status in (404, 405, 408, 429, 500, 502, 503, 504, 507)},
+    **{f"{status} of nobody": Reply(status, PORTAL) for status in (200, 202, 400, 401, 403, 409, 410, 413, 422, 511)},
+    "204": Reply(204),
+    "a receipt with 200": Reply(200, accepted),
+    "a receipt of another upload": Reply(202, lambda body: accepted(body).replace(b'"upload": "', b'"upload": "x')),
+    "a receipt in a list": Reply(202, lambda body: b"[" + accepted(body) + b"]"),
+    "a receipt cut short": Reply(202, lambda body: accepted(body)[:-2]),
+    "a receipt that was promised longer": Reply(202, accepted, cut=3),
+    "a problem of somebody's": Reply(400, json.dumps({"type": "about:blank", "status": 400}).encode()),
+    "a redirect": Reply(302, PORTAL, {"Location": "http://127.0.0.1:9/login"}),
+    "a permanent redirect": Reply(308, PORTAL, {"Location": "/v1/reports"}),
+    "a redirect to nowhere": Reply(301, b"", {"Location": "http://["}),
+    "10 MB of a page": Reply(200, PORTAL * 120_000),
+    "10 MB before a refusal": Reply(400, b" " * 10_000_000 + json.dumps({"type": PROBLEM_PREFIX + "x"}).encode()),
+    "10 MB of a redirect": Reply(302, PORTAL * 120_000, {"Location": "/login"}),
+    "nothing in time": Reply(202, accepted, delay_s=0.8),
+    "compressed nonsense": Reply(202, b"\x1f\x8bnonsense", {"Content-Encoding": "gzip"}),
+    "a thousand cookies": Reply(503, b"", {"Set-Cookie": "; ".join(f"c{number}=x" for number in range(1000))}),
+}
+
+
+@pytest.mark.parametrize("name", KEPT)
+def test_anything_else_keeps_it_and_the_same_bytes_are_sent_again(home: Path, name: str) -> None:
+    with scripted(KEPT[name], OURS) as (url, requests), an_app(home, url) as telemetry:
+        assert telemetry.flush(20).sent == 2
+        assert len(requests) == 2
+        assert requests[0].body == requests[1].body
+        assert {request.path for request in requests} == {"/v1/reports"}
+        assert telemetry.status().counts == {"accepted": 2}
+        assert spent(telemetry) == BOTH
+
+
+@pytest.mark.parametrize(
+    "name", ["503 of ours", "a redirect", "10 MB of a page", "10 MB of a redirect", "nothing in time"]
+)
+def test_a_flush_is_over_when_its_time_is_whatever_comes_back(home: Path, name: str) -> None:
+    with scripted(KEPT[name]) as (url, _), an_app(home, url) as telemetry:
+        for timeout_s in (0.0, 0.3):
+            began = time.monotonic()
+            result = telemetry.flush(timeout_s)
+            assert time.monotonic() - began < timeout_s + 0.4
+            assert (result.sent, result.waiting) == (0, 2)
+
+
+@pytest.mark.parametrize(
+    ("header", "least_s", "most_s"), [("1", 60, 60 + 120), ("61", 600, 720), ("3000", 3_600, 3_720), ("", 0, 120)]
+)
+def test_the_next_attempt_waits_as_long_as_the_server_asks_rounded_up(
+    home: Path, header: str, least_s: int, most_s: int
+) -> None:
+    reply = problem(503, "unavailable", **({"Retry-After": header} if header else {}))
+    clock = Clock()
+    with scripted(reply) as (url, requests), an_app(home, url, clock) as telemetry:
+        device = telemetry._device
+        assert device
+        assert Sender(device, HttpTransport(url, "k"), clock).attempt() is Outcome.KEPT
+        assert len(requests) == 1
+        planned = device.next_moment(0)
+        assert planned
+        assert least_s <= planned - clock.now <= most_s
+
+
+# Servers that never end.
+
+
+@contextmanager
+def endless(head: bytes, piece: bytes, every_s: float) -> Iterator[str]:
+    """Serve an answer that goes on for ever."""
+    listener = socket.create_server(("127.0.0.1", 0))
+    ended = threading.Event()
+
+    def serve(connection: socket.socket) -> None:
+        with suppress(OSError), connection:
+            connection.recv(65_536)
+            connection.sendall(head)
+            while not ended.wait(every_s):
+                connection.sendall(piece)
+
+    def accept() -> None:
+        with suppress(OSError):
+            while True:
+                connection, _ = listener.accept()
+                threading.Thread(target=serve, args=(connection,), daemon=True).start()
+
+    thread = threading.Thread(target=accept, daemon=True)
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{listener.getsockname()[1]}"
+    finally:
+        ended.set()
+        listener.shutdown(socket.SHUT_RDWR)
+        listener.close()
+        thread.join(5)
+
+
+ENDLESS = {
+    "a page": b"HTTP/1.1 200 OK\r\n\r\n",
+    "a receipt": b"HTTP/1.1 202 Accepted\r\n\r\n",
+    "a redirect": b"HTTP/1.1 302 Found\r\nLocation: /login\r\n\r\n",
+    "headers": b"HTTP/1.1 200 OK\r\nX: ",
+    "a status": b"HTTP/1.1 2",
+    "please wait": b"",
+}
+PIECES = {"please wait": b"HTTP/1.1 100 Continue\r\n\r\n"}
+
+
+@pytest.mark.parametrize("name", ENDLESS)
+def test_an_attempt_ends_though_the_answer_does_not(name: str) -> None:
+    """Drop by drop, or as fast as it goes; one attempt must not take longer than all timeouts together."""
+    for every_s, piece in ((0.05, PIECES.get(name, b" ")), (0.0, PIECES.get(name, b" " * 1_000))):
+        with endless(ENDLESS[name], piece, every_s) as url:
+            answers: list[Answer] = []
+            transport = HttpTransport(url, "k")
+            body = b'{"upload": "x"}'
+            attempt = threading.Thread(target=lambda: answers.append(transport.post("x", body)), daemon=True)  # noqa: B023
+            attempt.start()
+            attempt.join(3)
+            assert answers, f"after 3 s the attempt still goes on, a piece each {every_s} s"
+            assert answers[0].outcome is Outcome.KEPT
+            transport.idle()
+
+
+# The host's end.
+
+EXIT = """
+import sys
+from pathlib import Path
+from dither.transport import HttpTransport
+from tests.faults.apps import start
+from tests.faults.test_answers import ASKED
+from tests.support.clocks import Clock
+telemetry = start(ASKED, Path(sys.argv[1]), HttpTransport(sys.argv[2], "k"), Clock())
+telemetry.color.record("red")
+telemetry.dark.record(True)
+{then}
+import time
+print(time.time())
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "then",
+    ["", "telemetry.flush(0.5)", "telemetry.flush(0.5); telemetry.close()", "telemetry.close()"],
+)
+def test_a_program_ends_at_once_though_the_server_hangs(home: Path, then: str) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as hung:
+        url = f"http://127.0.0.1:{hung.getsockname()[1]}"
+        done = subprocess.run(
+            [sys.executable, "-c", EXIT.format(then=then), home / "d", url],
+            capture_output=True, text=True, check=False, env=ENVIRONMENT, timeout=30,
+        )  # fmt: skip
+        ended = time.time()
+    assert (done.returncode, done.stderr) == (0, "")
+    assert ended - float(done.stdout) < 0.5
+    with scripted(OURS) as (url, requests):
+        telemetry = start(ASKED, home / "d", HttpTransport(url, "k"), Clock(Clock().now + 200))
+        assert telemetry.flush(5).sent == 2
+        assert len(requests) == 1
+        telemetry.close()

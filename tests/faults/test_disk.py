@@ -1,0 +1,223 @@
+"""A disk that is full, or that may not be written: what is not charged is not sent, and the app goes on."""
+
+import json
+import os
+import random
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dither.device import FILE_NAME, Device
+from dither_shared.rng import Rng
+from tests.faults.apps import Taker, start
+from tests.support.aggregators import ENVIRONMENT
+from tests.support.clocks import Clock
+from tests.support.devices import EXPIRES
+from tests.support.registries import registry
+
+ASKED = registry(reports=40, epsilon="0.5", device_epsilon="40", expires=EXPIRES)
+EPSILON = 0.5
+NOBODY = 65_534
+
+# A full disk.
+
+
+def fill(folder: Path, room: int) -> str:
+    """Run an app whose files may grow to so many bytes, and to any length later; return what it printed."""
+    code = f"""
+import json, resource
+from pathlib import Path
+from tests.faults.apps import Taker, start
+from tests.faults.test_disk import ASKED
+from tests.support.clocks import Clock
+
+clock, taker = Clock(), Taker()
+telemetry = start(ASKED, Path({str(folder)!r}), taker, clock)
+
+def live(days, timeout_s):
+    for _ in range(days):
+        telemetry.color.record("red")
+        telemetry.dark.record(True)
+        telemetry.flush(timeout_s)
+        clock.travel(1)
+    status = telemetry.status()
+    return dict(status.counts), status.spent, taker.sent()
+
+hard = resource.getrlimit(resource.RLIMIT_FSIZE)[1]
+print(json.dumps(live(2, 5)))
+resource.setrlimit(resource.RLIMIT_FSIZE, ({room}, hard))
+print(json.dumps(live(12, 0.1)))
+resource.setrlimit(resource.RLIMIT_FSIZE, (hard, hard))
+print(json.dumps(live(2, 5)))
+telemetry.close()
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, env=ENVIRONMENT, timeout=60
+    )
+    assert done.stderr == ""
+    return done.stdout
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("room", [1, 20_000, 45_000, 60_000])
+def test_on_a_full_disk_nothing_leaves_uncharged_and_room_ends_the_silence(home: Path, room: int) -> None:
+    before, full, after = map(json.loads, fill(home / "d", room).splitlines())
+    assert full[0]["failed"] > 0
+    for _, spent, sent in (before, full, after):
+        assert all(spent[name] >= times * EPSILON for name, times in sent.items())
+    assert after[0]["failed"] == full[0]["failed"]
+    assert after[2]["color"] >= full[2]["color"] + 2
+    assert after[1] == {name: times * EPSILON for name, times in after[2].items()}
+
+
+@pytest.mark.parametrize("pages", [0, 1])
+def test_a_database_that_may_not_grow_fails_closed(home: Path, pages: int) -> None:
+    """As `max_page_count` lets it run full at any page, of 50 metrics whose upload needs several."""
+    text = "".join(f"[metric.flag_{number}]\n{FLAG}" for number in range(50))
+    asked = type(ASKED).parse(f"[registry]\napp = 'full'\ndevice_epsilon = 50\nquiet_days = 0\n{text}")
+    clock, taker = Clock(), Taker()
+    telemetry = start(asked, home / "d", taker, clock)
+    device = telemetry._device
+    assert device
+    assert device._file._db
+    (used,) = device._file._db.execute("PRAGMA page_count").fetchone()
+    device._file._db.execute(f"PRAGMA max_page_count = {used + pages}")
+    for _ in range(3):
+        for name in asked.metrics:
+            getattr(telemetry, name).record(answer=True)
+        result = telemetry.flush(0.5)
+        clock.travel(1)
+    status = telemetry.status()
+    assert status.counts.get("failed", 0) or "failed" in result.detail
+    sent = taker.sent()
+    assert all(status.spent[name] >= times * 0.1 - 1e-9 for name, times in sent.items())
+    device._file._db.execute("PRAGMA max_page_count = 100000")
+    telemetry.flush(5)
+    status = telemetry.status()
+    assert status.waiting == 0
+    assert status.spent == {name: pytest.approx(taker.sent()[name] * 0.1) for name in status.spent}
+    telemetry.close()
+
+
+FLAG = f"""
+rev = 1
+kind = "flag"
+question = "Is it so?"
+epsilon = 0.1
+reports = 5
+schedule = "early"
+presence = "public"
+period = "1d"
+owners = ["team@example.org"]
+sensitivity = "low"
+expires = {EXPIRES}
+"""
+
+# A folder or a file that may not be written.
+
+
+def as_nobody(code: str, folder: Path) -> dict[str, Any]:
+    """Run an app as a user who owns nothing, root's permissions being no obstacle; return what it printed."""
+    code = f"""
+import json, os
+from pathlib import Path
+import requests, requests.adapters, logging.handlers, http.cookiejar
+from tests.faults.apps import Taker, start
+from tests.faults.test_disk import ASKED
+from tests.support.clocks import Clock
+import dither, dither.uploader, dither.transport
+
+clock, taker, folder = Clock(), Taker(), Path({str(folder)!r})
+clock.travel(1)
+if os.geteuid() == 0:
+    os.setgid({NOBODY})
+    os.setuid({NOBODY})
+{code}
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=False, env=ENVIRONMENT, timeout=60
+    )
+    assert (done.stderr, done.returncode) == ("", 0)
+    printed: dict[str, Any] = json.loads(done.stdout)
+    return printed
+
+
+APP = """
+telemetry = start(ASKED, folder, taker, clock)
+telemetry.color.record("red")
+result = telemetry.flush(5)
+telemetry.preview()
+status = telemetry.status()
+telemetry.set_consent(False)
+telemetry.set_consent(True)
+telemetry.forget()
+telemetry.close()
+print(json.dumps({"silent": status.silent, "sent": taker.sent(), "counts": status.counts}))
+"""
+
+
+def lock_folder(folder: Path) -> None:
+    (folder / FILE_NAME).chmod(0o666)
+    folder.chmod(0o555)
+
+
+def lock_file(folder: Path) -> None:
+    (folder / FILE_NAME).chmod(0o444)
+    folder.chmod(0o777)
+
+
+def lock_both(folder: Path) -> None:
+    (folder / FILE_NAME).chmod(0o444)
+    folder.chmod(0o555)
+
+
+def hide(folder: Path) -> None:
+    (folder / FILE_NAME).chmod(0o000)
+    folder.chmod(0o755)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("lock", [lock_folder, lock_file, lock_both, hide], ids=lambda lock: lock.__name__)
+def test_what_may_not_be_written_is_left_alone_and_said(home: Path, lock: Callable[[Path], None]) -> None:
+    home.chmod(0o755)
+    folder = home / "d"
+    device = Device(ASKED, folder, Rng(random.Random(1).getrandbits), Clock())
+    device.agree()
+    device.record(ASKED.metrics["dark"], True)
+    device.close()
+    content = (folder / FILE_NAME).read_bytes()
+    lock(folder)
+    seen = as_nobody(APP, folder)
+    assert "cannot be used" in seen["silent"]
+    assert seen["sent"] == {}
+    folder.chmod(0o755)
+    assert (folder / FILE_NAME).read_bytes() == content
+
+
+@pytest.mark.slow
+def test_a_folder_that_cannot_be_made_is_said(home: Path) -> None:
+    home.chmod(0o555)
+    seen = as_nobody(APP, home / "d")
+    assert "cannot be used" in seen["silent"]
+    assert seen["sent"] == {}
+
+
+def test_a_folder_that_vanishes_raises_nothing(home: Path) -> None:
+    clock, taker = Clock(), Taker()
+    telemetry = start(ASKED, home / "d", taker, clock)
+    telemetry.color.record("red")
+    for path in (home / "d").iterdir():
+        path.unlink()
+    (home / "d").rmdir()
+    for _ in range(3):
+        clock.travel(1)
+        telemetry.color.record("red")
+        telemetry.flush(5)
+    status = telemetry.status()
+    assert status.silent or status.spent["color"] >= taker.sent()["color"] * EPSILON
+    telemetry.close()
+    assert os.listdir(home) == []  # noqa: PTH208

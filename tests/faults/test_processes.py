@@ -1,0 +1,115 @@
+"""Eight processes on one device file: one budget, one upload at a time, every report once."""
+
+import json
+import sqlite3
+import subprocess
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dither.device import FILE_NAME
+from dither_aggregator.service import Service
+from dither_aggregator.store import Store
+from dither_aggregator.web import create_app
+from dither_aggregator.web.server import HttpServer
+from dither_shared.registry import Registry
+from tests.faults.apps import Taker, start
+from tests.faults.soaking import scaled
+from tests.faults.test_kill import registry_text
+from tests.support.aggregators import ENVIRONMENT
+from tests.support.clocks import Clock
+from tests.support.registries import registry
+
+pytestmark = pytest.mark.slow
+
+PROCESSES = 8
+FLAGS = 160
+SLOW_S = 0.03
+"""What the aggregator takes longer for an upload, so that two at a time would meet."""
+
+
+class Gate:
+    """A WSGI application behind which uploads are counted, and how many there were at one time."""
+
+    def __init__(self, app: Callable[..., Iterable[bytes]]) -> None:
+        self._app = app
+        self._lock = threading.Lock()
+        self._now = 0
+        self.most = 0
+
+    def __call__(self, environ: dict[str, Any], start_response: Any) -> Iterable[bytes]:
+        with self._lock:
+            self._now += 1
+            self.most = max(self.most, self._now)
+        time.sleep(SLOW_S)
+        try:
+            return self._app(environ, start_response)
+        finally:
+            with self._lock:
+                self._now -= 1
+
+
+@contextmanager
+def gated(registry: Registry, folder: Path) -> Iterator[tuple[str, Store, Gate]]:
+    with closing(Store(folder)) as store:
+        store.load(registry)
+        with Service(store) as service:
+            gate = Gate(create_app(service))
+            server = HttpServer(gate, "127.0.0.1", 0)
+            with server.in_background():
+                yield server.url, store, gate
+
+
+@pytest.mark.parametrize("round_", range(scaled(1, 20)))
+def test_eight_processes_share_one_budget_one_lease_and_every_report(home: Path, round_: int) -> None:
+    path = home / "metrics.toml"
+    path.write_text(registry_text(FLAGS, reports=1), encoding="utf-8")
+    registry = Registry.load(path)
+    with gated(registry, home / "aggregator") as (url, store, gate):
+        processes = [
+            subprocess.Popen(
+                [sys.executable, "-m", "tests.faults.crowd", path, home / "device", url, store.key, str(seed)],
+                stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=ENVIRONMENT,
+            )
+            for seed in range(PROCESSES * round_, PROCESSES * (round_ + 1))
+        ]  # fmt: skip
+        for process in processes:
+            assert process.stdout
+            assert process.stdout.readline() == "ready\n"
+        for process in processes:
+            assert process.stdin
+            process.stdin.write("go\n")
+            process.stdin.flush()
+        ended = [(*process.communicate(timeout=120), process.returncode) for process in processes]
+        assert [(error, code) for _, error, code in ended] == [("", 0)] * PROCESSES
+        saw = [json.loads(out) for out, _, _ in ended]
+        recorded = Counter(name for one in saw for name, reason in one["reasons"].items() if reason == "")
+        assert recorded == dict.fromkeys(registry.metrics, 1)
+        assert {reason for one in saw for reason in one["reasons"].values()} == {"", "answered"}
+        assert {one["silent"] for one in saw} == {""}
+        assert max(one["slowest_s"] for one in saw) < 2
+        accepted = Counter({row.metric: row.accepted for row in store.ledger()})
+        assert accepted == recorded
+        assert saw[-1]["counts"]["accepted"] <= FLAGS
+        assert gate.most == 1
+
+
+@pytest.mark.parametrize("how", ["BEGIN", "BEGIN IMMEDIATE", "BEGIN EXCLUSIVE"])
+def test_a_file_that_another_process_is_just_making_is_waited_for(home: Path, how: str) -> None:
+    """For DURABLE_WAIT_S at most. Else that process has no telemetry for its whole life."""
+    with closing(sqlite3.connect(home / FILE_NAME, isolation_level=None, check_same_thread=False)) as other:
+        other.execute(how)
+        other.execute("SELECT * FROM sqlite_master").fetchall()
+        done = threading.Timer(0.3, other.execute, ["COMMIT"])
+        done.start()
+        telemetry = start(registry(), home, Taker(), Clock())
+        done.join()
+        assert telemetry.status().silent == ""
+        telemetry.close()
