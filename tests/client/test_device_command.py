@@ -1,4 +1,6 @@
 import json
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -95,3 +97,23 @@ def test_what_is_no_device_file_is_said(tmp_path: Path) -> None:
     assert "cannot be used: file is not a database" in refused("inspect", tmp_path)
     (tmp_path / FILE_NAME).write_bytes(b"")
     assert "it was never used" in refused("inspect", tmp_path)
+
+
+def test_another_programs_file_is_left_as_it_is(tmp_path: Path) -> None:
+    with closing(sqlite3.connect(tmp_path / FILE_NAME)) as other:
+        other.execute("CREATE TABLE x (y)")
+        other.commit()
+    before = (tmp_path / FILE_NAME).read_bytes()
+    for action in ("inspect", "budget", "forget"):
+        assert "it is no device's" in refused(action, tmp_path)
+    assert (tmp_path / FILE_NAME).read_bytes() == before
+
+
+@pytest.mark.parametrize("value", ["'x'", "x'00'", "1e300", "-1e18"])
+def test_what_no_device_writes_is_said(value: str, folder: Path) -> None:
+    with closing(sqlite3.connect(folder / FILE_NAME)) as other:
+        other.execute(f"UPDATE state SET value = {value} WHERE key = 'first_day'")
+        other.execute("UPDATE agreement SET terms = 'x'")
+        other.commit()
+    assert "holds what no device writes" in refused("inspect", folder)
+    assert "holds what no device writes" in refused("budget", folder)

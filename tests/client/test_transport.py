@@ -124,6 +124,12 @@ def test_other_endpoints_are_refused(endpoint: str, message: str) -> None:
         check_endpoint(endpoint)
 
 
+def test_a_password_in_an_endpoint_is_not_shown() -> None:
+    with pytest.raises(ConfigurationError) as caught:
+        check_endpoint("https://someone:marker@example.org")
+    assert "marker" not in str(caught.value)
+
+
 def post(*replies: Reply) -> tuple[Answer, list[str], dict[str, str]]:
     with scripted(*replies) as (url, requests):
         transport = HttpTransport(url, "the-key")

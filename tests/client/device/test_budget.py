@@ -203,3 +203,15 @@ def test_all_metrics_together_never_exceed_the_devices_epsilon(tmp_path: Path) -
     log, spent = history(tmp_path, [(both, "a", True)] * 3 + [(one, "a", True)] * 3)
     assert spent == {"m": 3_000_000, "n": 3_000_000}
     assert [sent for _, sent in log[3:]] == [[], [], []]
+
+
+def test_a_metric_that_reserves_less_makes_room_before_it_is_asked_again(tmp_path: Path) -> None:
+    clock = Clock()
+    before, after = registry_of(10, a="fresh 10"), registry_of(10, a="fresh 1", b="fresh 9")
+    device = open_device(before, tmp_path, clock)
+    assert device.record(before.metrics["a"], "a") == ""
+    send(device)
+    device.close()
+    device = open_device(after, tmp_path, clock)
+    device.begin()
+    assert device.record(after.metrics["b"], "a") == ""

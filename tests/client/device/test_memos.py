@@ -1,4 +1,5 @@
 import random
+import sys
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -7,7 +8,7 @@ import pytest
 
 from dither_shared.mechanisms import RAPPOR
 from dither_shared.rng import Rng, keyed_rng
-from tests.support.clocks import Clock
+from tests.support.clocks import DAY_S, Clock
 from tests.support.devices import EXPIRES, MEMO, classes, make, open_device, record, send
 from tests.support.registries import registry
 
@@ -270,3 +271,29 @@ def test_metrics_and_answers_have_memos_of_their_own(monkeypatch: pytest.MonkeyP
     keys = {asked.metrics[name].plan.memo_key.encode() for name in ("color", "dark")}
     assert len(keys) == 2
     assert {context.split()[0] for _, context in asked_for} == keys
+
+
+def test_a_host_that_allows_few_digits_is_no_trouble(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A class may be a number of thousands of bits, and whether it is written must not depend on the answer."""
+    before = sys.get_int_max_str_digits()
+    sys.set_int_max_str_digits(640)
+    try:
+        values = tuple(f"v{number}" for number in range(3_000))
+        device, asked = make(Clock(), **{**MEMO, "values": values, "color": 'mechanism = "oue"'})
+        for answer in ("v0", "v2999"):
+            device, asked = make(Clock(), **{**MEMO, "values": values, "color": 'mechanism = "oue"'})
+            assert record(device, asked, answer=answer) == ""
+    finally:
+        sys.set_int_max_str_digits(before)
+
+
+def test_the_file_does_not_tell_which_paid_answer_waits() -> None:
+    clock = Clock()
+    device, asked = make(clock, **MEMO)
+    for answer in ("red", "blue", "red"):
+        record(device, asked, answer=answer)
+        with device._file.peek():
+            rows = device._file.execute("SELECT class FROM slot").fetchall()
+        assert rows == [(None if clock.now > Clock().now + DAY_S else "0" if answer == "red" else "2",)]
+        send(device)
+        clock.travel(1)

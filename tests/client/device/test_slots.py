@@ -284,3 +284,17 @@ def test_the_device_looks_again_when_a_period_may_close_and_not_after_the_last_o
     assert device.next_moment(0) is None
     public, _ = make(Clock())
     assert public.next_moment(0) is None
+
+
+def test_a_hidden_period_that_would_close_too_late_is_not_opened() -> None:
+    """It costs, and the aggregator, which takes reports for a week after a metric expires, would refuse it."""
+    clock = Clock()
+    device, asked = make(clock, **HIDDEN, period="30d")  # expires on day 20,877; the last period closes on day 20,880
+    clock.travel(75)
+    assert record(device, asked) == ""
+    device, asked = make(clock, **HIDDEN, period="360d")  # it closes on day 20,880
+    assert record(device, asked) == ""
+    device, asked = make(clock, **HIDDEN, period="61d")  # the last one closes on day 20,923
+    clock.travel(20)
+    assert record(device, asked) == "expired"
+    assert device.waiting() == 0

@@ -39,6 +39,10 @@ def run(args: argparse.Namespace) -> int:
             f"{metric.name}: {asked} by {facts['mechanism']}, epsilon {facts['epsilon_report']:g} "
             f"a report and {facts['epsilon_lifetime']:g} for life, plan {facts['plan']}"
         )
+    today = utc_today()
+    for metric in metrics:
+        if metric.expires <= today:
+            print(f"note: {metric.name} expired on {metric.expires}: devices are silent about it")
     print(f"{args.registry} is sound: one device may be charged {reserved:g} of {registry.device_epsilon}")
     return 0
 
@@ -53,4 +57,5 @@ def _describe(metric: Metric) -> dict[str, object]:
         "epsilon_report": from_micro(mechanism.charge),
         "epsilon_lifetime": from_micro(metric.reservation),
         "expires": metric.expires.isoformat(),
+        "expired": metric.expires <= utc_today(),
     }
