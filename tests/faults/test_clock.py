@@ -182,3 +182,20 @@ def test_an_upload_is_given_up_when_the_clock_was_set_back_since_it_was_sent(hom
     assert upload is None or upload.attempts == 1
     assert device.counters()["given-up"] == 1
     device.close()
+
+
+def test_an_upload_is_given_up_when_the_clock_was_set_back_and_has_caught_up_since_it_was_sent(home: Path) -> None:
+    """It was sent eight days ahead of the true time. Ten true days later the clock reads two days more than then."""
+    clock = Clock()
+    device = Device(ASKED, home / "d", Rng(random.Random(1).getrandbits), clock)
+    device.agree()
+    device.record(ASKED.metrics["color"], "red")
+    assert device.next_upload()
+    clock.travel(-8)
+    for _ in range(10):
+        clock.travel(1)
+        device.record(ASKED.metrics["color"], "red")
+    upload = device.next_upload()
+    assert upload is None or upload.attempts == 1
+    assert device.counters()["given-up"] == 1
+    device.close()

@@ -11,6 +11,8 @@ from dither_shared.errors import DitherError
 
 FILE_NAME = "device.sqlite3"
 SCHEMA_VERSION = 3
+LOG_PAGES_MAX = 2_000
+"""A longer log is written into the file by whoever makes it so long, a call of the app perhaps: 8 MB."""
 OPEN_WAIT_S = 5.0
 """The longest that opening waits for another process that makes or changes the file."""
 
@@ -88,6 +90,7 @@ def _prepare(db: sqlite3.Connection, create: bool) -> None:
     db.execute("PRAGMA journal_mode = WAL")
     db.execute("PRAGMA synchronous = NORMAL")
     db.execute("PRAGMA secure_delete = ON")
+    db.execute(f"PRAGMA wal_autocheckpoint = {LOG_PAGES_MAX}")
     if version == 0:
         db.execute("BEGIN IMMEDIATE")
         if db.execute("PRAGMA user_version").fetchone() == (0,):  # and no other process was first
