@@ -13,8 +13,10 @@ from pathlib import Path
 import pytest
 
 from dither.device import FILE_NAME, Device
+from dither.device.file import DeviceFile
 from dither_shared.rng import Rng
 from tests.faults.apps import Seen, Taker, start, use_everything
+from tests.faults.life import Killed
 from tests.faults.soaking import scaled
 from tests.support.clocks import Clock
 from tests.support.devices import EXPIRES
@@ -184,6 +186,28 @@ def test_a_log_that_is_cut_or_lost_takes_nothing_back_of_what_was_sent(
     for number, log in enumerate(logs):
         spent, _ = _after(home / str(number), image, log)
         assert all(spent.get(name, 0) >= micro for name, micro in charged.items()), f"after {len(log or '')}: {spent}"
+
+
+def test_what_is_sent_after_a_kill_is_in_the_database_too(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first process is killed when the charge is in the log, and only there; the second one sends."""
+
+    def killed(self: DeviceFile) -> None:
+        raise Killed
+
+    clock = Clock()
+    first = Device(ASKED, home / "a", Rng(random.Random(1).getrandbits), clock)
+    first.agree()
+    first.record(ASKED.metrics["color"], "red")
+    with monkeypatch.context() as patched:
+        patched.setattr(DeviceFile, "checkpoint", killed)
+        with pytest.raises(Killed):
+            first.next_upload()
+    second = Device(ASKED, write(home / "b", image_of(home / "a")), Rng(random.Random(2).getrandbits), clock)
+    assert second.next_upload()
+    spent, _ = _after(home / "c", image_of(home / "b"), None)
+    assert spent["color"] == EPSILON * 1_000_000
+    first.close()
+    second.close()
 
 
 # During a start.

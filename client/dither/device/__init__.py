@@ -112,6 +112,7 @@ class Device:
         # Before the transaction: an answer's own methods may do anything, recording included.
         read = metric.read(answer)
         with self._file.transaction():
+            self._outbox.notice_clock()
             reason = self._slots.record(metric, read)
             if reason:
                 self._file.count(reason)
@@ -137,7 +138,7 @@ class Device:
         with self._file.transaction(durable=True):
             self._slots.open_periods()
             upload = self._outbox.next()
-        if upload and upload.attempts == 1:
+        if upload:
             self._file.checkpoint()  # what was charged for it outlasts the loss of the log, too
         return upload
 
@@ -182,6 +183,7 @@ class Device:
         metric whose presence is hidden begins or closes its period then.
         """
         with self._file.transaction():
+            self._outbox.notice_clock()
             opens = self._slots.open_periods()
             if self._outbox.due():
                 return self._outbox.planned(delay_s)

@@ -94,6 +94,11 @@ class Outbox:
         sql = "SELECT id, body, reports, attempts FROM upload WHERE place = ?"
         return BuiltUpload(*self._file.one(sql, first[0]) or ())
 
+    def notice_clock(self) -> None:
+        """Let the time of what was sent be over where the clock now reads earlier: later it may have caught up."""
+        if self._file.today() > self._file.clock_day():
+            self._file.execute("UPDATE upload SET first_attempt = 0 WHERE last_attempt > ?", self._file.clock())
+
     def not_sent(self, upload_id: str) -> None:
         """Take back that an upload was sent: the attempt got no connection."""
         self._file.execute("UPDATE upload SET sent = sent - 1 WHERE id = ? AND sent > 0", upload_id)
