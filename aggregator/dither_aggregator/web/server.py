@@ -5,7 +5,7 @@ import logging
 import socket
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from http import HTTPStatus
 from typing import Any
 
@@ -99,7 +99,8 @@ class HttpServer:
         """End `run`, from any other thread, after the requests that have begun."""
         self._server.task_dispatcher.shutdown()
         # Within the loop: closing its descriptors from outside would pull them from under its select.
-        self._server.trigger.pull_trigger(lambda: close_all(self._dispatchers))
+        with suppress(OSError):  # a loop that was just awake has done so, and closed the trigger too
+            self._server.trigger.pull_trigger(lambda: close_all(self._dispatchers))
 
     @contextmanager
     def in_background(self) -> Iterator[None]:
