@@ -10,7 +10,7 @@ help:
 	@echo "make demo    watch true frequencies come back out of noisy answers (ARGS=\"--devices 50000\")"
 	@echo "make test    everything that must pass: lint, types, all tests"
 	@echo "make check   the quick part of it: format, lint, types, fast tests"
-	@echo "make soak    the fault tests for an hour: 200 kills, thousands of lives, ten years again and again"
+	@echo "make soak    the fault tests at length: 200 kills, thousands of lives, ten years again and again"
 	@echo "make bench   speed and error, each beside something"
 	@echo "make format  put the code into its one format"
 	@echo "make clean   remove .venv and caches"
