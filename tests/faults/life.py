@@ -158,7 +158,7 @@ class Witness:
         self.spent_for_good: dict[str, int] = {}
         """Micro-epsilon of each metric that has no memo: what one is charged may tell how many answers it has."""
         self.syncs = 0
-        """How often what was written was synced to the disk."""
+        """How often the disk got what was written."""
         self._known_ids: dict[str, tuple[float, bytes]] = {}
         self._durable: tuple[dict[str, bytes], Account, dict[str, int]] = ({}, self.account, {})
         self._spent: dict[str, int] = {}
@@ -210,13 +210,14 @@ class Witness:
     def close(self) -> None:
         """Close the file, which syncs it."""
         self.device.close()
-        self._keep()
+        self.keep()
 
     def _image(self) -> dict[str, bytes]:
         names = (FILE_NAME, f"{FILE_NAME}-wal")
         return {name: (self._folder / name).read_bytes() for name in names if (self._folder / name).exists()}
 
-    def _keep(self) -> None:
+    def keep(self) -> None:
+        """Let the disk have what was written: it was synced, or some time has passed since."""
         self._synced = False
         self.syncs += 1
         self._durable = (self._image(), deepcopy(self.account), dict(self._spent))
@@ -226,7 +227,7 @@ class Witness:
         self._go_on_from(self._image(), registry)
 
     def lose_power(self, registry: Registry) -> None:
-        """Go on from what the disk was made to keep: the latest synced state."""
+        """Go on from what the disk has for certain."""
         image, account, self._spent = self._durable
         self.account = deepcopy(account)
         self.answered_until.clear()
@@ -275,7 +276,7 @@ class Witness:
         self._spent = spent
         self.spent_for_good = {metric: micro for metric, micro in spent.items() if micro and metric not in memos}
         if self._synced:
-            self._keep()
+            self.keep()
 
     def attempt(self, fate: str) -> tuple[Groups | None, bool]:
         """Let the device's sender make one attempt that ends as `fate` says.
@@ -450,6 +451,7 @@ class Pair:
     @step
     def travel(self, days: float) -> None:
         """Let time pass."""
+        self._each(Witness.keep)
         self.clock.travel(days)
         self._settle_down()
 
@@ -465,7 +467,8 @@ class Pair:
     def jump(self, days: float) -> None:
         """Set the devices' clocks, in no time."""
         self._ahead_s += days * DAY_S
-        self.travel(days)
+        self.clock.travel(days)
+        self._settle_down()
 
     def _today(self) -> int:
         """Return the latest day that the devices have seen."""
@@ -563,7 +566,7 @@ class Pair:
 
     @step
     def lose_power(self) -> None:
-        """Lose what was not synced to the disk, and start again."""
+        """Lose what the disk has not got, and start again."""
         self.person = self._durable_person
         self._each(lambda witness: witness.lose_power(self.registry))
         self._begin()
