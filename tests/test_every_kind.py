@@ -67,7 +67,7 @@ def test_estimates_of_every_kind_hold_the_truth(tmp_path: Path) -> None:
         send(registry, url, service.store.key, answers, done.append)
         assert (len(done), sum(done)) == (DEVICES, 0)
         deadline = time.monotonic() + 30
-        while service.store.pending():
+        while service.store.backlog():
             assert time.monotonic() < deadline
             time.sleep(0.05)
         assert all(row.balanced for row in service.store.ledger())

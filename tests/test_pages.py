@@ -49,7 +49,7 @@ def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
                 timeout=30,
             )
             assert answer.status_code == 202, answer.text
-        while service.store.pending():
+        while service.store.backlog():
             time.sleep(0.02)
         yield address
 

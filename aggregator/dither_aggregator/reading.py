@@ -8,9 +8,17 @@ from dither_aggregator.decode import support_counts
 from dither_aggregator.estimate import CONFIDENCE, ErrorOf, Estimates, Method, estimate_shares, exact_shares
 from dither_aggregator.normalise import METHODS, Normalised
 from dither_aggregator.rappor.candidates import decode_candidates
-from dither_aggregator.records import StoredPlan, Tally
-from dither_aggregator.store import Store
+from dither_aggregator.store import Store, StoredPlan, Tally
+from dither_shared.errors import DitherError
 from dither_shared.mechanisms import RAPPOR, PureMechanism
+
+
+class TallyGone(DitherError):
+    """The counts of an epoch are no longer kept: `snapshot` is the id of what was made of them."""
+
+    def __init__(self, snapshot: str) -> None:
+        super().__init__(f"the counts of this day are no longer kept; what was made of them is snapshot {snapshot}")
+        self.snapshot = snapshot
 
 
 @dataclass(frozen=True)
@@ -62,6 +70,8 @@ class Reading:
     method: Method | None = None
     view: View = View()
     normalised: Normalised | None = None
+    snapshot: str | None = None
+    """The id of what was recorded of the epoch once it was final."""
     fit: dict[str, object] | None = None
     """Of a text: how well the candidates explain the reports, and what they leave."""
 
@@ -76,6 +86,7 @@ class Reading:
             "epoch": self.epoch.isoformat(),
             "n": self.n,
             "provisional": self.provisional,
+            "snapshot": self.snapshot,
             "epsilon": self.stored.epsilon,
             "epsilon_lifetime": self.stored.epsilon_lifetime,
             "noise_floor": self.noise_floor,
@@ -101,11 +112,28 @@ def read(
 ) -> Reading:
     """Estimate every value of a plan on an epoch from what is folded now.
 
-    Of a text, every one of the `candidates`, by default those of the registry.
+    Of a text, every one of the `candidates`, by default those of the registry. Raises TallyGone when the tally is no
+    longer kept.
     """
+    provisional = epoch > store.sealed()  # before the tally is read: it may be sealed in between
+    final = store.finals(stored.plan).get(epoch)
+    if final and epoch < store.tallies_from():
+        raise TallyGone(final.snapshot)
+    reading = estimate(stored, epoch, store.tally(stored.plan, epoch), view, candidates, provisional=provisional)
+    return replace(reading, snapshot=final.snapshot) if final else reading
+
+
+def estimate(
+    stored: StoredPlan,
+    epoch: date,
+    tally: Tally,
+    view: View = View(),
+    candidates: tuple[str, ...] | None = None,
+    *,
+    provisional: bool = False,
+) -> Reading:
+    """Estimate every value from a tally."""
     plan = stored.plan
-    provisional = store.is_open(plan, epoch)
-    tally = store.tally(plan, epoch)
     reading = Reading(stored, epoch, provisional, tally.n, view=view)
     if tally.n == 0:
         return reading

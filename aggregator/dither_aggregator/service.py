@@ -1,24 +1,27 @@
-"""The threads behind the HTTP ones: a writer, a folder and a scheduler around one store."""
+"""The threads behind the HTTP ones: a writer, and whatever else a process does for its store."""
 
 import logging
 import queue
-import sqlite3
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeoutError
 
-from dither_aggregator.records import Receipt, StoreError
-from dither_aggregator.store import Store
+from dither_aggregator import upkeep
+from dither_aggregator.store import Receipt, Store, StoreError
+from dither_shared.errors import DitherError
 from dither_shared.wire import Problem, Upload
 
 COMMIT_UPLOADS_MAX = 256
 """Uploads that share one commit, and so one wait for the disk."""
 ACKNOWLEDGE_WITHIN_S = 20.0
+REFRESH_EVERY_S = 1.0
 FOLD_EVERY_S = 0.25
 """How long the folder lets reports gather: each fold is a commit of its own."""
 RETRY_S = 2.0
 MAINTAIN_EVERY_S = 60.0
+LAG_MAX_S = 120.0
+"""For how long reports may wait without any being folded before somebody should look."""
 
 _log = logging.getLogger("dither_aggregator")
 
@@ -26,37 +29,39 @@ _Submission = tuple[Upload, bytes, "Future[Receipt | Problem]"]
 
 
 class Service:
-    """A store with the threads that write, fold and maintain it. Use as a context manager."""
+    """A store with a thread that writes uploads and one that watches over the store. Use as a context manager.
 
-    def __init__(self, store: Store) -> None:
+    Folding is somebody else's: the workers'. `on_reports` is called after each commit, and must return at once.
+    """
+
+    def __init__(self, store: Store, on_reports: Callable[[], None] = lambda: None) -> None:
         self.store = store
+        self.backlog = 0
+        """Uploads that were not folded when the watcher last looked."""
+        self._on_reports = on_reports
         self._submitted: queue.SimpleQueue[_Submission | None] = queue.SimpleQueue()
-        self._reports_came = threading.Event()
         self._stopping = threading.Event()
         self._writer = threading.Thread(target=self._write, name="writer", daemon=True)
-        self._others = [
-            threading.Thread(target=self._fold, name="folder", daemon=True),
-            threading.Thread(target=self._maintain, name="scheduler", daemon=True),
-        ]
+        self._others = [threading.Thread(target=self._watch, name="watcher", daemon=True)]
         self._trouble: dict[str, str] = {}
+        self._store_trouble: dict[str, str] = {}
 
     def __enter__(self) -> "Service":
-        self._reports_came.set()  # what an earlier process left behind
         for thread in (self._writer, *self._others):
             thread.start()
         return self
 
     def __exit__(self, *exc_info: object) -> None:
-        """Write what was submitted, fold what was written, and stop."""
+        """Write what was submitted, do what the other threads do at the end, and stop."""
         self._submitted.put(None)
         self._writer.join()
         self._stopping.set()
-        self._reports_came.set()
+        self._on_reports()  # wakes what waits for them
         for thread in self._others:
             thread.join()
 
     def submit(self, upload: Upload, body: bytes) -> Receipt:
-        """Return the receipt of an upload once it is on the disk; raise Problem when it is not taken."""
+        """Return the receipt of an upload once it is durable; raise Problem when it is not taken."""
         answer: Future[Receipt | Problem] = Future()
         self._submitted.put((upload, body, answer))
         try:
@@ -68,9 +73,9 @@ class Service:
         return result
 
     def trouble(self) -> dict[str, str]:
-        """Return what is wrong now, by thread; empty when the service is ready."""
+        """Return what is wrong now, by thread or by what the store says of itself; empty when the service is ready."""
         dead = {thread.name: "has ended" for thread in (self._writer, *self._others) if not thread.is_alive()}
-        return {**self._trouble, **dead}
+        return {**self._store_trouble, **self._trouble, **dead}
 
     # The writer: one commit for all that wait.
 
@@ -96,40 +101,94 @@ class Service:
         try:
             answers = self.store.append([(upload, body) for upload, body, _ in batch])
             self._trouble.pop("writer", None)
-        except sqlite3.Error as error:
-            _log.error("cannot store uploads: %s", error)
-            self._trouble["writer"] = f"cannot store: {error}"
+        except Exception as error:  # the writer must answer, and go on
+            self._say("writer", error)
             answers = [Problem("unavailable", "the store cannot be written")] * len(batch)
         for (_, _, future), answer in zip(batch, answers, strict=True):
             future.set_result(answer)
-        self._reports_came.set()
+        self._on_reports()
 
-    # The folder and the scheduler.
+    # The watcher.
+
+    def _watch(self) -> None:
+        self._look()
+        while not self._stopping.wait(REFRESH_EVERY_S):
+            self._look()
+
+    def _look(self) -> None:
+        """Take up what other processes changed, and see whether the store is as it must be."""
+        try:
+            self.store.refresh()
+            trouble = self.store.trouble()
+            status = self.store.status()
+            self.backlog = sum(shard.backlog for shard in status)
+            waiting_s = max(shard.waiting_s for shard in status)
+        except (DitherError, ValueError) as error:
+            trouble = {"store": str(error)}
+            waiting_s = 0.0
+        if waiting_s > LAG_MAX_S:
+            trouble["folding"] = f"reports wait, and none was folded for {waiting_s:.0f} seconds"
+        for kind in trouble.keys() - self._store_trouble.keys():
+            _log.error("%s: %s", kind, trouble[kind])
+        self._store_trouble = trouble
+
+    def _try(self, name: str, step: Callable[[], object]) -> bool:
+        """Do a step that may fail and be tried again: everything in it is atomic. Return whether it succeeded."""
+        try:
+            step()
+        except Exception as error:  # a thread must outlive what one step does not foresee
+            self._say(name, error)
+            return False
+        self._trouble.pop(name, None)
+        return True
+
+    def _say(self, name: str, error: Exception) -> None:
+        if isinstance(error, StoreError):
+            _log.error("%s: %s", name, error)
+        else:
+            _log.exception("%s failed", name)
+        self._trouble[name] = str(error) or type(error).__name__
+
+
+class WholeService(Service):
+    """A service that also folds and maintains its store: all that one machine needs."""
+
+    def __init__(self, store: Store) -> None:
+        self._reports_came = threading.Event()
+        super().__init__(store, self._reports_came.set)
+        self._others += [
+            threading.Thread(target=self._fold, name="folder", daemon=True),
+            threading.Thread(target=self._maintain, name="scheduler", daemon=True),
+        ]
+
+    def __enter__(self) -> "WholeService":
+        self._reports_came.set()  # what an earlier process left behind
+        super().__enter__()
+        return self
 
     def _fold(self) -> None:
         while not self._stopping.is_set():
             self._reports_came.wait()
             self._reports_came.clear()
-            while self._try("folder", self.store.fold):
-                pass
-            self._stopping.wait(RETRY_S if "folder" in self._trouble else FOLD_EVERY_S)
-            if "folder" in self._trouble:
+            if self._try("folder", self._fold_all):
+                self._stopping.wait(FOLD_EVERY_S)
+            else:
+                self._stopping.wait(RETRY_S)
                 self._reports_came.set()
-        while self._try("folder", self.store.fold):
-            pass
+        self._try("folder", self._fold_all)
+
+    def _fold_all(self) -> None:
+        for shard in range(self.store.shards):
+            upkeep.fold_all(self.store, shard)
 
     def _maintain(self) -> None:
-        while not self._stopping.wait(MAINTAIN_EVERY_S):
-            self._try("scheduler", self.store.compact)
-            self._try("scheduler", self.store.forget_uploads)
+        while not self._stopping.is_set():
+            self._try("scheduler", self._maintain_all)
+            self._stopping.wait(MAINTAIN_EVERY_S)
 
-    def _try(self, name: str, step: Callable[[], int | None]) -> int | None:
-        """Do a step that may fail and be tried again: everything in it is one transaction."""
-        try:
-            done = step()
-        except (sqlite3.Error, StoreError, ValueError) as error:
-            _log.error("%s: %s", name, error)
-            self._trouble[name] = str(error)
-            return 0
-        self._trouble.pop(name, None)
-        return done
+    def _maintain_all(self) -> None:
+        for shard in range(self.store.shards):
+            upkeep.maintain(self.store, shard)
+        for metric in upkeep.unrecorded(self.store):
+            upkeep.record(self.store, metric)
+        self.store.forget_snapshots()

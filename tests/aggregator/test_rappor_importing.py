@@ -71,7 +71,7 @@ def test_reports_are_counted_once_however_often_they_are_sent(files: Path, serve
     again = json.loads(run(files, served, "--json")[1])
     assert again == {"counted": 0, "counted_before": 4_998, "refused": 2}
     store = served[1].store
-    while store.fold() or store.pending():
+    while store.fold(0) or store.backlog():
         pass
     (row,) = store.ledger()
     assert (row.accepted, row.folded) == (4_998, 4_998)

@@ -7,6 +7,7 @@ import json
 import random
 import socket
 import sqlite3
+import struct
 import time
 import zlib
 from collections.abc import Iterator
@@ -19,7 +20,7 @@ import requests
 
 from dither.transport import HttpTransport, Outcome
 from dither_aggregator.service import Service
-from dither_aggregator.store import Store
+from dither_aggregator.store import SQLiteStore, Store, StoreUnavailable
 from dither_aggregator.web.problems import CONTENT_TYPE
 from dither_aggregator.web.server import HttpServer
 from dither_shared.rng import Rng
@@ -51,7 +52,7 @@ class Client:
 
     def folded(self) -> None:
         deadline = time.monotonic() + 10
-        while self.service.store.pending():
+        while self.service.store.backlog():
             assert time.monotonic() < deadline
             time.sleep(0.01)
 
@@ -233,6 +234,7 @@ def test_estimates_come_as_json_and_csv_with_the_same_numbers(client: Client) ->
         "epoch": day,
         "n": 1000,
         "provisional": True,
+        "snapshot": None,
         "epsilon": 2.0,
         "epsilon_lifetime": 6.0,
         "noise_floor": pytest.approx(0.01345, rel=1e-3),
@@ -248,6 +250,8 @@ def test_estimates_come_as_json_and_csv_with_the_same_numbers(client: Client) ->
     table = list(csv.DictReader(io.StringIO(client.get("/v1/metrics/dark/estimates?format=csv").text)))
     assert [{k: v if k == "value" else float(v) for k, v in row.items()} for row in table] == rows
     client.clock.travel(1)
+    assert client.get(f"/v1/metrics/dark/estimates?epoch={day}").json()["provisional"] is True  # until it is sealed
+    client.service.store.seal(0)
     assert client.get(f"/v1/metrics/dark/estimates?epoch={day}").json()["provisional"] is False
 
 
@@ -339,6 +343,7 @@ def test_a_day_of_texts_that_is_not_over_has_no_verdicts(texts: Client) -> None:
     assert reading["error_of"] == "population"
     assert not any("significant" in row or "significant_holm" in row for row in reading["rows"])
     texts.clock.travel(1)
+    texts.service.store.seal(0)
 
 
 def test_texts_are_looked_for_in_the_registrys_list(texts: Client) -> None:
@@ -395,6 +400,11 @@ def test_a_text_with_no_candidates_says_what_to_do(tmp_path: Path) -> None:
         client.session.close()
 
 
+def packed(data: bytes, form: int = 0, width: int = 8, size: int = 2) -> bytes:
+    """Return what a count vector of two is kept as."""
+    return struct.pack("<BBI", form, width, size) + zlib.compress(data)
+
+
 @pytest.mark.parametrize(
     "damage",
     [
@@ -405,9 +415,11 @@ def test_a_text_with_no_candidates_says_what_to_do(tmp_path: Path) -> None:
         "counts = ''",
         "counts = 'text'",
         "counts = substr(counts, 1, 9)",
-        f"counts = x'{zlib.compress(bytes(8)).hex()}'",
-        f"counts = x'{zlib.compress(bytes(15)).hex()}'",
-        f"counts = x'{zlib.compress((5).to_bytes(8, 'little') + (-3).to_bytes(8, 'little', signed=True)).hex()}'",
+        f"counts = x'{packed(bytes(1), size=1, width=1).hex()}'",
+        f"counts = x'{packed(bytes(15), width=8).hex()}'",
+        f"counts = x'{packed(bytes(16), width=3).hex()}'",
+        f"counts = x'{packed((5).to_bytes(8, 'little') + (-3).to_bytes(8, 'little', signed=True)).hex()}'",
+        f"counts = x'{packed(b'9' * 10, form=1, width=1).hex()}'",
     ],
 )
 def test_counts_that_are_damaged_are_refused_in_words(damage: str, tmp_path: Path) -> None:
@@ -457,17 +469,17 @@ def test_pages_load_nothing_from_elsewhere(client: Client) -> None:
 
 def test_it_says_that_it_is_alive_and_ready(client: Client) -> None:
     assert client.get("/livez").json() == {"status": "alive"}
-    assert client.get("/readyz").json() == {"status": "ready", "trouble": {}, "pending": 0}
+    assert client.get("/readyz").json() == {"status": "ready", "trouble": {}, "backlog": 0}
 
 
 def test_a_store_that_cannot_be_written_is_unavailable_and_recovers(
     client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def full(*_: object) -> None:
-        raise sqlite3.OperationalError("database or disk is full")
+        raise StoreUnavailable("database or disk is full")
 
     body = upload([1])
-    monkeypatch.setattr(Store, "append", full)
+    monkeypatch.setattr(SQLiteStore, "append", full)
     answer = client.post(body)
     assert (answer.status_code, answer.headers["Retry-After"]) == (503, "60")
     assert answer.json()["type"] == "urn:dither:problem:unavailable"
@@ -483,10 +495,10 @@ def test_a_fold_that_fails_is_tried_again(tmp_path: Path, monkeypatch: pytest.Mo
     monkeypatch.setattr("dither_aggregator.service.RETRY_S", 0.05)
     fold, fails = Store.fold, iter([True, True])
 
-    def unlucky(self: Store) -> int:
+    def unlucky(self: Store, shard: int) -> bool:
         if next(fails, False):
-            raise sqlite3.OperationalError("locked")
-        return fold(self)
+            raise StoreUnavailable("locked")
+        return fold(self, shard)
 
     monkeypatch.setattr(Store, "fold", unlucky)
     clock = Clock()

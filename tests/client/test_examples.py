@@ -27,12 +27,11 @@ from dither.device.outbox import LEASE_S
 from dither.telemetry import NOT_ASKED, Settings, Telemetry
 from dither.transport import Answer, HttpTransport
 from dither.uploader import Uploader
-from dither_aggregator.service import Service
-from dither_aggregator.store import Store
+from dither_aggregator.service import Service, WholeService
 from dither_aggregator.web import create_app
 from dither_aggregator.web.server import HttpServer
 from dither_shared.registry import Registry, utc_today
-from tests.support.aggregators import ENVIRONMENT, aggregator
+from tests.support.aggregators import ENVIRONMENT, aggregator, sqlite_store
 from tests.support.clocks import Clock
 
 EXAMPLES = Path(__file__).parents[2] / "client" / "examples"
@@ -382,10 +381,9 @@ def test_a_desktop_that_was_offline_for_a_week_sends_what_was_kept_once(tmp_path
                     until(lambda: transport.attempts)
                 until(app.has_plan)
         assert telemetry.status().silent == "closed"
-    with closing(Store(tmp_path / "data")) as store:
-        store.load(app.registry)
+    with sqlite_store(app.registry, tmp_path / "data") as store:
         app.key = store.key
-        with Service(store) as service, HttpServer(create_app(service), "127.0.0.1", port).in_background():
+        with WholeService(store) as service, HttpServer(create_app(service), "127.0.0.1", port).in_background():
             with app.day() as (telemetry, _):
                 until(lambda: counted(service).get("theme", 0) >= 2)  # by itself: it was due for days
                 telemetry.flush(10)

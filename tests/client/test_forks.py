@@ -39,11 +39,11 @@ from dither.device.outbox import LEASE_S
 from dither.starting import default_data_dir
 from dither.telemetry import Settings, Telemetry
 from dither.transport import HttpTransport
-from dither_aggregator.service import Service
-from dither_aggregator.store import Store
+from dither_aggregator.service import Service, WholeService
 from dither_aggregator.web import create_app
 from dither_aggregator.web.server import HttpServer
 from dither_shared.registry import Registry
+from tests.support.aggregators import sqlite_store
 from tests.support.registries import registry, registry_text
 from tests.support.servers import Reply, accepted, scripted
 
@@ -228,20 +228,18 @@ def flags(number: int, **changes: object) -> str:
 def a_world(folder: Path, text: str) -> Iterator[World]:
     (folder / "metrics.toml").write_text(text, encoding="utf-8")
     asked = Registry.parse(text)
-    with closing(Store(folder / "data")) as store:
-        store.load(asked)
-        with Service(store) as service:
-            answer = create_app(service)
+    with sqlite_store(asked, folder / "data") as store, WholeService(store) as service:
+        answer = create_app(service)
 
-            def slowly(environ: Any, start_response: Any) -> Any:
-                (folder / "came").touch()
-                time.sleep(made.delay_s)
-                return answer(environ, start_response)
+        def slowly(environ: Any, start_response: Any) -> Any:
+            (folder / "came").touch()
+            time.sleep(made.delay_s)
+            return answer(environ, start_response)
 
-            server = HttpServer(slowly, "127.0.0.1", 0)
-            made = World(server.url, service, folder / "device", asked)
-            with server.in_background():
-                yield made
+        server = HttpServer(slowly, "127.0.0.1", 0)
+        made = World(server.url, service, folder / "device", asked)
+        with server.in_background():
+            yield made
 
 
 @pytest.fixture

@@ -15,15 +15,15 @@ from typing import Any
 import pytest
 
 from dither.device import FILE_NAME
-from dither_aggregator.service import Service
-from dither_aggregator.store import Store
+from dither_aggregator.service import WholeService
+from dither_aggregator.store import SQLiteStore
 from dither_aggregator.web import create_app
 from dither_aggregator.web.server import HttpServer
 from dither_shared.registry import Registry
 from tests.faults.apps import Taker, start
 from tests.faults.soaking import scaled
 from tests.faults.test_kill import registry_text
-from tests.support.aggregators import ENVIRONMENT
+from tests.support.aggregators import ENVIRONMENT, sqlite_store
 from tests.support.clocks import Clock
 from tests.support.registries import registry
 
@@ -57,14 +57,12 @@ class Gate:
 
 
 @contextmanager
-def gated(registry: Registry, folder: Path) -> Iterator[tuple[str, Store, Gate]]:
-    with closing(Store(folder)) as store:
-        store.load(registry)
-        with Service(store) as service:
-            gate = Gate(create_app(service))
-            server = HttpServer(gate, "127.0.0.1", 0)
-            with server.in_background():
-                yield server.url, store, gate
+def gated(registry: Registry, folder: Path) -> Iterator[tuple[str, SQLiteStore, Gate]]:
+    with sqlite_store(registry, folder) as store, WholeService(store) as service:
+        gate = Gate(create_app(service))
+        server = HttpServer(gate, "127.0.0.1", 0)
+        with server.in_background():
+            yield server.url, store, gate
 
 
 @pytest.mark.parametrize("round_", range(scaled(1, 20)))

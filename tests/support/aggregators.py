@@ -10,8 +10,8 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from dither_aggregator.service import Service
-from dither_aggregator.store import Store
+from dither_aggregator.service import Service, WholeService
+from dither_aggregator.store import SQLiteStore
 from dither_aggregator.web import create_app
 from dither_aggregator.web.server import HttpServer
 from dither_shared.registry import Registry
@@ -22,14 +22,20 @@ DITHER = [sys.executable, "-m", "dither.cli"]
 
 
 @contextmanager
+def sqlite_store(registry: Registry, folder: Path, clock: Clock | None = None) -> Iterator[SQLiteStore]:
+    """Open the store in a directory, made if there is none, with the registry loaded."""
+    with closing(SQLiteStore.open_or_create(folder, registry.app, *([clock] if clock else []))) as store:
+        store.load(registry)
+        yield store
+
+
+@contextmanager
 def aggregator(registry: Registry, folder: Path, clock: Clock | None = None) -> Iterator[tuple[str, Service]]:
     """Run an aggregator in this process; yield its address and its service."""
-    with closing(Store(folder, *([clock] if clock else []))) as store:
-        store.load(registry)
-        with Service(store) as service:
-            server = HttpServer(create_app(service), "127.0.0.1", 0)
-            with server.in_background():
-                yield server.url, service
+    with sqlite_store(registry, folder, clock) as store, WholeService(store) as service:
+        server = HttpServer(create_app(service), "127.0.0.1", 0)
+        with server.in_background():
+            yield server.url, service
 
 
 @dataclass

@@ -19,10 +19,10 @@ import requests
 
 from dither_aggregator.commands.ledger import COLUMNS, describe
 from dither_aggregator.commands.serve import port_number
-from dither_aggregator.service import Service
+from dither_aggregator.service import WholeService
 from dither_aggregator.simulate.fleet import Answers, Fleet
 from dither_aggregator.simulate.population import browsers
-from dither_aggregator.store import Store
+from dither_aggregator.store import SQLiteStore, Store
 from dither_aggregator.web import create_app
 from dither_aggregator.web.server import HttpServer
 from dither_shared.errors import DitherError
@@ -72,9 +72,10 @@ def run(args: argparse.Namespace) -> int:
         path = Path(name) / "metrics.toml"
         path.write_text(population.registry(utc_today()), encoding="utf-8")
         # The demo's day is the day it started on: a run over midnight is not split in two.
-        with closing(Store(Path(name) / "data", clock=lambda: started)) as store:
-            store.load(Registry.load(path))
-            with Service(store) as service:
+        registry = Registry.load(path)
+        with closing(SQLiteStore.create(Path(name) / "data", registry.app, lambda: started)) as store:
+            store.load(registry)
+            with WholeService(store) as service:
                 server = HttpServer(create_app(service), "127.0.0.1", args.port)
                 with server.in_background():
                     document = _simulate(path, server.url, store, answers, started)
@@ -111,9 +112,9 @@ def _send(registry: Path, url: str, key: str, answers: Answers) -> None:
 
 def _wait_for_fold(store: Store) -> None:
     deadline = time.monotonic() + FOLD_WITHIN_S
-    while store.pending():
+    while backlog := store.backlog():
         if time.monotonic() > deadline:
-            raise DitherError(f"{store.pending():,} reports are still not folded after {FOLD_WITHIN_S:.0f} seconds")
+            raise DitherError(f"{backlog:,} uploads are still not folded after {FOLD_WITHIN_S:.0f} seconds")
         time.sleep(0.05)
 
 

@@ -2,11 +2,9 @@
 
 import argparse
 import json
-from contextlib import closing
-from pathlib import Path
 
-from dither_aggregator.records import LedgerRow
-from dither_aggregator.store import Store
+from dither_aggregator.commands.data import add_data_argument, opened
+from dither_aggregator.store import LedgerRow
 
 EXAMPLE = "dither ledger --data /var/lib/dither"
 COLUMNS = ("accepted", "folded", "pending", "quarantined")
@@ -14,15 +12,13 @@ COLUMNS = ("accepted", "folded", "pending", "quarantined")
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Describe the command line."""
-    parser.add_argument(
-        "--data", metavar="DIR", type=Path, required=True, help="the directory that `dither serve` uses"
-    )
+    add_data_argument(parser)
     parser.add_argument("--json", action="store_true", help="print one JSON document")
 
 
 def run(args: argparse.Namespace) -> int:
     """Print the ledger; return 1 when it does not balance."""
-    with closing(Store(args.data, read_only=True)) as store:
+    with opened(args, read_only=True) as store:
         rows = store.ledger()
     total = {column: sum(getattr(row, column) for row in rows) for column in COLUMNS}
     balanced = all(row.balanced for row in rows)

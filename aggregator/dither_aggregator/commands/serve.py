@@ -5,14 +5,19 @@ import json
 import logging
 import signal
 import sys
+import threading
 from contextlib import closing
 from pathlib import Path
 
-from dither_aggregator.service import Service
-from dither_aggregator.store import Store, exclusive
+from dither_aggregator.service import Service, WholeService
+from dither_aggregator.store import SQLiteStore
+from dither_aggregator.store.sqlite_store import exclusive
 from dither_aggregator.web import create_app
 from dither_aggregator.web.server import HttpServer
+from dither_shared.errors import DitherError
 from dither_shared.registry import Registry, utc_today
+
+_log = logging.getLogger("dither_aggregator")
 
 EXAMPLE = "dither serve metrics.toml --data /var/lib/dither --port 8080"
 
@@ -47,11 +52,29 @@ def run(args: argparse.Namespace) -> int:
     logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(name)s %(levelname)s %(message)s")
     registry = Registry.load(args.registry)
     registry.check_dates(utc_today(), str(args.registry))
-    with exclusive(args.data), closing(Store(args.data)) as store:
+    with exclusive(args.data), closing(SQLiteStore.open_or_create(args.data, registry.app)) as store:
         store.load(registry)
-        with Service(store) as service:
+        with WholeService(store) as service:
+            _reload_on_sighup(store, args.registry)
             serve(service, args.host, args.port, args.json)
     return 0
+
+
+def _reload_on_sighup(store: SQLiteStore, path: Path) -> None:
+    """Load the registry again on SIGHUP; a bad one changes nothing, and the log says why."""
+
+    def reload() -> None:
+        try:
+            registry = Registry.load(path)
+            registry.check_dates(utc_today(), str(path))
+            store.load(registry)
+        except (DitherError, OSError) as error:
+            _log.error("the registry was not loaded again: %s", error)
+        else:
+            _log.warning("the registry was loaded again: %d metrics", len(registry.metrics))
+
+    # On a thread of its own: the main one may be anywhere, within the store too.
+    signal.signal(signal.SIGHUP, lambda *_: threading.Thread(target=reload, name="registry").start())
 
 
 def serve(service: Service, host: str, port: int, as_json: bool) -> None:

@@ -11,9 +11,8 @@ from flask import Flask, Response, jsonify, request
 from dither_aggregator.estimate import ErrorOf
 from dither_aggregator.normalise import METHODS
 from dither_aggregator.reading import Reading, View, read
-from dither_aggregator.records import StoredPlan
 from dither_aggregator.service import Service
-from dither_aggregator.store import Store
+from dither_aggregator.store import Store, StoredPlan
 from dither_shared.mechanisms import RAPPOR
 from dither_shared.plan import Plan
 from dither_shared.registry import CANDIDATES_MAX, VALUE_CHARACTERS_MAX
@@ -48,7 +47,7 @@ def register(app: Flask, service: Service) -> None:
     def readyz() -> tuple[Response, int]:
         trouble = service.trouble()
         status = "ready" if not trouble else "not ready"
-        return jsonify({"status": status, "trouble": trouble, "pending": store.pending()}), 503 if trouble else 200
+        return jsonify({"status": status, "trouble": trouble, "backlog": service.backlog}), 503 if trouble else 200
 
 
 def describe(store: Store, stored: StoredPlan) -> dict[str, object]:

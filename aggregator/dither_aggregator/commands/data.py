@@ -1,0 +1,61 @@
+"""`--data`: which store a command works on."""
+
+import argparse
+import os
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+from dither_aggregator.store.interface import Store
+from dither_aggregator.store.opening import is_redis, open_store
+from dither_aggregator.store.sqlite_store import exclusive
+
+ENVIRONMENT = "DITHER_DATA"
+
+
+def add_data_argument(parser: argparse.ArgumentParser) -> None:
+    """Add --data, whose default is the environment's: a Redis password does not belong on a command line."""
+    default = os.environ.get(ENVIRONMENT) or None
+    parser.add_argument(
+        "--data",
+        metavar="STORE",
+        type=store_name,
+        default=default,
+        required=default is None,
+        help=f"a directory (SQLite) or redis://HOST:PORT/DB (default: ${ENVIRONMENT})",
+    )
+
+
+def add_lossy_argument(parser: argparse.ArgumentParser) -> None:
+    """Add --allow-lossy-store."""
+    parser.add_argument(
+        "--allow-lossy-store",
+        action="store_true",
+        help="use a Redis that may lose acknowledged reports; every page then says so",
+    )
+
+
+def store_name(text: str) -> str:
+    """Read a store's name."""
+    if not text:
+        raise argparse.ArgumentTypeError("must name a directory or a Redis")
+    return text
+
+
+@contextmanager
+def opened(args: argparse.Namespace, *, read_only: bool = False) -> Iterator[Store]:
+    """Open the store that a command is to work on, and close it afterwards."""
+    store = open_store(args.data, read_only=read_only, allow_lossy_store=True)
+    try:
+        yield store
+    finally:
+        store.close()
+
+
+@contextmanager
+def held(name: str) -> Iterator[None]:
+    """Hold a store that only one process may serve: raise StoreError while `dither serve` runs on a directory."""
+    with ExitStack() as stack:
+        if not is_redis(name):
+            stack.enter_context(exclusive(Path(name)))
+        yield

@@ -1,0 +1,71 @@
+"""A snapshot: an immutable set of estimates with all that reproduces it. Its id is the digest of its content.
+
+The content is canonical JSON: the plan, the epoch, the tally's n and counts, the candidates of a text, the estimates
+made of them, and the versions of what made them. The same tally gives the same counts for ever; other versions of the
+libraries may give other last digits.
+"""
+
+import base64
+import hashlib
+import json
+import zlib
+from datetime import date
+from importlib.metadata import version
+from typing import Any
+
+from dither_aggregator.reading import estimate
+from dither_aggregator.store import Store, StoredPlan, StoreError, Tally
+from dither_aggregator.store.packing import pack_counts
+from dither_aggregator.store.records import Final
+from dither_shared.plan import canonical_json
+
+FORMAT = 1
+
+
+def take(store: Store, stored: StoredPlan, epoch: date) -> Final:
+    """Record a final epoch with its snapshot, unless it is recorded; return what is.
+
+    Raises StoreError when the tally is not the one that was recorded.
+    """
+    tally = store.tally(stored.plan, epoch)
+    content = canonical_json(_document(store.app, stored, epoch, tally))
+    final = Final(tally.digest, hashlib.sha256(content).hexdigest())
+    recorded = store.finalize(stored.plan, epoch, final, zlib.compress(content))
+    if recorded.digest != final.digest:
+        raise StoreError(
+            f"the tally of {stored.plan.metric}, plan {stored.plan.digest}, of {epoch} is not the one recorded as "
+            "final: run `dither fsck`"
+        )
+    return recorded
+
+
+def load(store: Store, id_: str) -> dict[str, Any] | None:
+    """Return a snapshot's document, or None where there is none; raise StoreError where its content is not its id's."""
+    packed = store.snapshot(id_)
+    if packed is None:
+        return None
+    try:
+        content = zlib.decompress(packed)
+    except zlib.error:
+        content = b""
+    if hashlib.sha256(content).hexdigest() != id_:
+        raise StoreError(f"the snapshot {id_} is damaged: run `dither fsck`")
+    document: dict[str, Any] = json.loads(content)
+    return document
+
+
+def _document(app: str, stored: StoredPlan, epoch: date, tally: Tally) -> dict[str, object]:
+    return {
+        "v": FORMAT,
+        "app": app,
+        "plan": stored.plan.to_document(),
+        "candidates": list(stored.candidates),
+        "epoch": epoch.isoformat(),
+        "tally": {
+            "n": tally.n,
+            "digest": tally.digest,
+            "counts": base64.b64encode(pack_counts(tally.counts)).decode("ascii"),
+        },
+        "estimates": estimate(stored, epoch, tally).to_document(),
+        "made_with": {name: version(name) for name in ("dither", "numpy", "scipy")},
+    }

@@ -1,0 +1,35 @@
+"""Which store a name means: a directory is SQLite, an address of Redis is Redis."""
+
+from pathlib import Path
+
+from dither_aggregator.store.interface import Store
+from dither_aggregator.store.sqlite_store import SQLiteStore
+
+REDIS_SCHEMES = ("redis://", "rediss://", "unix://")
+SHARDS = 16
+"""Of a Redis store, unless told otherwise: as many folders can work at once."""
+
+
+def is_redis(name: str) -> bool:
+    """Whether a store's name is an address of Redis."""
+    return name.startswith(REDIS_SCHEMES)
+
+
+def open_store(name: str, *, read_only: bool = False, allow_lossy_store: bool = False) -> Store:
+    """Open the store of this name; raise StoreError when there is none or it cannot be used."""
+    if not is_redis(name):
+        return SQLiteStore(Path(name), read_only=read_only)
+    from dither_aggregator.store.redis_store import RedisStore  # and with it redis: only where it is used
+
+    return RedisStore(name, allow_lossy_store=allow_lossy_store)
+
+
+def create_store(
+    name: str, app: str, shards: int = SHARDS, *, allow_lossy_store: bool = False, unfinished: bool = False
+) -> Store:
+    """Make a store of this name, and open it; raise StoreError when there is one. SQLite has one shard."""
+    if not is_redis(name):
+        return SQLiteStore.create(Path(name), app, unfinished=unfinished)
+    from dither_aggregator.store.redis_store import RedisStore
+
+    return RedisStore.create(name, app, shards, allow_lossy_store=allow_lossy_store, unfinished=unfinished)

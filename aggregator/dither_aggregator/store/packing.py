@@ -1,0 +1,110 @@
+"""The bytes that both stores keep: an upload's entry in the log, the answer to it, and a count vector.
+
+    entry    u32 day since 1970 | for each group: u32 plan, u32 n, u32 length, the packed reports
+    answer   the body's digest, 16 bytes | u32 reports accepted | the refused groups as JSON, or nothing
+    counts   u8 form, u8 bytes a count, u32 size | zlib of the counts, or of u32 places and the counts at them
+
+All little-endian. A count vector is kept in whichever form is shorter: of the few reports of one fold most places of
+a large space are zero.
+"""
+
+import json
+import struct
+import zlib
+from collections.abc import Iterable, Iterator
+from datetime import date
+
+import numpy as np
+
+from dither_aggregator.fold import BadTally, Counts
+from dither_aggregator.store.records import LogGroup, StoreError
+
+_DAY = struct.Struct("<I")
+_GROUP = struct.Struct("<III")
+_ANSWER = struct.Struct("<16sI")
+_COUNTS = struct.Struct("<BBI")
+_DENSE, _SPARSE = 0, 1
+_EPOCH_0 = date(1970, 1, 1).toordinal()
+
+
+def day_number(day: date) -> int:
+    """Return a day as the number of days since 1970."""
+    return day.toordinal() - _EPOCH_0
+
+
+def day_of(number: int) -> date:
+    """Return the day that is so many days after the first of 1970."""
+    return date.fromordinal(number + _EPOCH_0)
+
+
+def pack_groups(groups: Iterable[tuple[int, int, bytes]]) -> bytes:
+    """Return an entry without its day, which the store puts before it, from (plan, n, packed reports)."""
+    return b"".join(_GROUP.pack(plan, n, len(reports)) + reports for plan, n, reports in groups)
+
+
+def pack_entry(day: int, groups: bytes) -> bytes:
+    """Return a whole entry."""
+    return _DAY.pack(day) + groups
+
+
+def unpack_entry(entry: bytes) -> Iterator[LogGroup]:
+    """Yield the groups of an entry; raise StoreError when it is none."""
+    try:
+        (day,) = _DAY.unpack_from(entry)
+        epoch = day_of(day)
+        place = _DAY.size
+        while place < len(entry):
+            plan, n, length = _GROUP.unpack_from(entry, place)
+            place += _GROUP.size
+            reports = entry[place : place + length]
+            place += length
+            yield LogGroup(plan, epoch, n, reports)
+    except (struct.error, OverflowError) as error:
+        raise StoreError(f"an entry of the log is damaged: {error}") from None
+    if place != len(entry):
+        raise StoreError("an entry of the log is damaged: it is cut off")
+
+
+def pack_answer(body: bytes, accepted: int, rejected: list[dict[str, object]]) -> bytes:
+    """Return what is remembered of an upload: the digest of its body, and what its receipt says."""
+    return _ANSWER.pack(body, accepted) + (json.dumps(rejected).encode("ascii") if rejected else b"")
+
+
+def unpack_answer(answer: bytes) -> tuple[bytes, int, list[dict[str, object]]]:
+    """Return (body digest, accepted, rejected); raise StoreError for anything else."""
+    try:
+        body, accepted = _ANSWER.unpack_from(answer)
+        rejected = answer[_ANSWER.size :]
+        return body, accepted, json.loads(rejected) if rejected else []
+    except (struct.error, ValueError) as error:
+        raise StoreError(f"what is remembered of an upload is damaged: {error}") from None
+
+
+def pack_counts(counts: Counts) -> bytes:
+    """Return a count vector's bytes."""
+    width = next(width for width in (1, 2, 4, 8) if int(counts.max(initial=0)) < 1 << 8 * width)
+    places = np.flatnonzero(counts)
+    dense = len(places) * (4 + width) >= len(counts) * width
+    body = counts if dense else counts[places]
+    data = body.astype(f"<u{width}").tobytes()
+    if not dense:
+        data = places.astype("<u4").tobytes() + data
+    return _COUNTS.pack(_DENSE if dense else _SPARSE, width, len(counts)) + zlib.compress(data, level=1)
+
+
+def unpack_counts(packed: bytes, size: int) -> Counts:
+    """Return the count vector, int64[size]; raise BadTally for anything else."""
+    try:
+        form, width, length = _COUNTS.unpack_from(packed)
+        data = zlib.decompress(packed[_COUNTS.size :])
+        if form == _DENSE:
+            counts = np.frombuffer(data, f"<u{width}").astype(np.int64)
+        else:
+            number = len(data) // (4 + width)
+            counts = np.zeros(length, dtype=np.int64)
+            counts[np.frombuffer(data, "<u4", number)] = np.frombuffer(data, f"<u{width}", offset=4 * number)
+    except (struct.error, zlib.error, TypeError, ValueError, IndexError) as error:
+        raise BadTally(f"a stored tally cannot be read: {error}") from None
+    if len(counts) != size:
+        raise BadTally(f"a stored tally has {len(counts)} counts in place of {size}")
+    return counts

@@ -1,0 +1,151 @@
+"""The plans of a store: those of the registry, and older ones that devices in the field still use."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import date, timedelta
+from typing import Any
+
+from dither_aggregator.store.records import StoreError
+from dither_shared.exact import from_micro
+from dither_shared.mechanisms import Memoized
+from dither_shared.plan import Plan
+from dither_shared.registry import Metric, Registry
+from dither_shared.wire import GroupRefused
+
+GRACE = timedelta(days=7)
+"""How long the reports of an expired metric are still taken: they were on their way."""
+
+
+@dataclass(frozen=True)
+class StoredPlan:
+    """A plan under which reports are, or were, accepted."""
+
+    id: int
+    plan: Plan
+    question: str
+    candidates: tuple[str, ...]
+    """Of a text: what is looked for unless somebody asks for something else."""
+    reservation: int
+    """The most that the metric may charge one device, ever, in micro-epsilon."""
+    expires: date
+    current: bool
+    """Whether it is what the registry says now."""
+    retired: bool = False
+    """Whether its reports are refused from now on."""
+
+    @property
+    def epsilon(self) -> float:
+        """The privacy loss of one report."""
+        return from_micro(self.plan.mechanism.charge)
+
+    @property
+    def epsilon_permanent(self) -> float | None:
+        """The privacy loss of all the reports of one memoized answer; None for fresh noise."""
+        mechanism = self.plan.mechanism
+        return from_micro(mechanism.permanent.charge) if isinstance(mechanism, Memoized) else None
+
+    @property
+    def epsilon_lifetime(self) -> float:
+        """The privacy loss of all the reports of a device's life."""
+        return from_micro(self.reservation)
+
+    def to_document(self) -> dict[str, object]:
+        """Return what `from_document` needs to make this again."""
+        return {
+            "id": self.id,
+            "plan": self.plan.to_document(),
+            "question": self.question,
+            "candidates": list(self.candidates),
+            "reservation": self.reservation,
+            "expires": self.expires.isoformat(),
+            "current": self.current,
+            "retired": self.retired,
+        }
+
+    @classmethod
+    def from_document(cls, document: Mapping[str, Any]) -> "StoredPlan":
+        """Make the plan of a stored document; raise StoreError for a damaged one."""
+        try:
+            return cls(
+                document["id"],
+                Plan.from_document(document["plan"]),
+                document["question"],
+                tuple(document["candidates"]),
+                document["reservation"],
+                date.fromisoformat(document["expires"]),
+                document["current"],
+                document["retired"],
+            )
+        except (ValueError, KeyError, TypeError) as error:
+            raise StoreError(f"a plan of the store is damaged, or of a later dither: {error!r}") from None
+
+
+class Plans:
+    """All the plans of a store at one version of its registry."""
+
+    def __init__(self, stored: Iterable[StoredPlan], version: int) -> None:
+        self.version = version
+        self.by_id = {item.id: item for item in stored}
+        self._by_digest = {(item.plan.metric, item.plan.digest): item for item in self.by_id.values()}
+        self._metrics = {item.plan.metric for item in self.by_id.values()}
+
+    def of(self, metric: str | None = None) -> list[StoredPlan]:
+        """Return the plans of one metric, or of all: those of the registry first, then the newest."""
+        plans = [item for item in self.by_id.values() if metric in (None, item.plan.metric)]
+        return sorted(plans, key=lambda item: (not item.current, -item.id if metric else item.id))
+
+    def get(self, plan: Plan) -> StoredPlan:
+        """Return what is stored of a plan; KeyError where it is not of this store."""
+        return self._by_digest[plan.metric, plan.digest]
+
+    def accepting(self, metric: str, digest: str, today: date) -> Plan:
+        """Return the plan under which a group may be accepted; raise GroupRefused with the reason."""
+        stored = self._by_digest.get((metric, digest))
+        if stored is None:
+            raise GroupRefused("unknown-plan" if metric in self._metrics else "unknown-metric")
+        if stored.retired:
+            raise GroupRefused("retired")
+        if today >= stored.expires + GRACE:
+            raise GroupRefused("expired")
+        return stored.plan
+
+    # What changes them: each returns the plans that are to be stored in place of these.
+
+    def loading(self, registry: Registry) -> list[StoredPlan]:
+        """Return these plans with a registry's: its own current, the older ones beside them.
+
+        Raises StoreError for a rev that came before with another plan.
+        """
+        plans = {item.id: replace(item, current=False) for item in self.by_id.values()}
+        for metric in registry.metrics.values():
+            item = _stored(metric, self._id_for(metric, 1 + max(plans, default=0)))
+            known = self.by_id.get(item.id)
+            plans[item.id] = replace(item, retired=known.retired) if known else item
+        return list(plans.values())
+
+    def _id_for(self, metric: Metric, fresh: int) -> int:
+        for item in self.by_id.values():
+            if item.plan.metric == metric.name and item.plan.rev == metric.rev:
+                if item.plan.digest != metric.plan.digest:
+                    raise StoreError(
+                        f"metric.{metric.name}: rev {metric.rev} was loaded before with another meaning (plan "
+                        f"{item.plan.digest}, now {metric.plan.digest}); give the changed metric the next rev"
+                    )
+                return item.id
+        return fresh
+
+    def retiring(self, metric: str, rev: int, retired: bool) -> list[StoredPlan]:
+        """Return these plans with one of them retired, or taken back. Raises StoreError where there is no such plan."""
+        found = next((item for item in self.of(metric) if item.plan.rev == rev), None)
+        if found is None:
+            known: Sequence[object] = [item.plan.rev for item in self.of(metric)]
+            raise StoreError(
+                f"there is no rev {rev} of metric {metric!r}; there is {', '.join(map(str, known)) or 'none'}"
+            )
+        return [replace(item, retired=retired) if item is found else item for item in self.by_id.values()]
+
+
+def _stored(metric: Metric, id_: int) -> StoredPlan:
+    return StoredPlan(
+        id_, metric.plan, metric.question, tuple(metric.candidates), metric.reservation, metric.expires, current=True
+    )

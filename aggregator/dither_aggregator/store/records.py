@@ -1,0 +1,159 @@
+"""What a store takes and hands out: receipts, log groups, segments, tallies, the rows of the ledger."""
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import date
+from typing import NamedTuple
+
+from dither_aggregator.fold import Counts
+from dither_shared.errors import DitherError
+
+
+class StoreError(DitherError):
+    """A store that cannot be opened or used, with the next step to take."""
+
+
+class StoreUnavailable(StoreError):
+    """The store cannot be reached or written now: the same call may work later. What was asked may have been done."""
+
+
+@dataclass(frozen=True)
+class Receipt:
+    """What became of one upload: the answer to it, now and for every copy."""
+
+    upload: str
+    accepted: int
+    duplicate: bool
+    rejected: Sequence[dict[str, object]]
+
+    def to_document(self) -> dict[str, object]:
+        """Return the body of a 202."""
+        return {
+            "upload": self.upload,
+            "accepted": self.accepted,
+            "duplicate": self.duplicate,
+            "rejected": list(self.rejected),
+        }
+
+
+class LogGroup(NamedTuple):
+    """Reports of one plan and epoch, packed back to back, as an upload brought them."""
+
+    plan: int
+    epoch: date
+    n: int
+    reports: bytes
+
+
+class LogRead(NamedTuple):
+    """What a folder read behind a shard's cursor: the uploads above `low` up to `high`."""
+
+    low: int
+    high: int
+    groups: Sequence[LogGroup]
+
+
+class Segment(NamedTuple):
+    """A count vector of what the log held of one plan and epoch above `low` and up to `high`. A tally is their sum."""
+
+    plan: int
+    epoch: date
+    low: int
+    high: int
+    n: int
+    counts: Counts
+
+
+class Poison(NamedTuple):
+    """Reports that could not be counted, and why."""
+
+    group: LogGroup
+    reason: str
+
+
+@dataclass(frozen=True)
+class Quarantined:
+    """Accepted reports that could not be counted and wait for an operator."""
+
+    id: str
+    """Of this store: SHARD-NUMBER."""
+    plan: int
+    epoch: date
+    n: int
+    reason: str
+    reports: bytes
+
+
+@dataclass(frozen=True)
+class LedgerRow:
+    """The reports of one metric, plan and epoch, by where they are."""
+
+    metric: str
+    plan: str
+    epoch: str
+    accepted: int
+    folded: int
+    pending: int
+    quarantined: int
+    dropped: int = 0
+    """Those of the quarantined that an operator gave up."""
+
+    @property
+    def balanced(self) -> bool:
+        """Whether every accepted report is somewhere, and nowhere twice."""
+        return self.accepted == self.folded + self.pending + self.quarantined
+
+
+@dataclass(frozen=True)
+class Tally:
+    """The count vector of a plan and epoch, with the number of reports in it."""
+
+    n: int
+    counts: Counts
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 in hex of n and the counts, 64-bit little-endian: the same however they came together."""
+        digest = hashlib.sha256(self.n.to_bytes(8, "little"))
+        digest.update(self.counts.astype("<i8").tobytes())
+        return digest.hexdigest()
+
+
+@dataclass(frozen=True)
+class ShardStatus:
+    """How far one shard is."""
+
+    shard: int
+    written: int
+    """Uploads ever logged."""
+    cursor: int
+    """Of them, those that are folded."""
+    backlog: int
+    """Uploads in the log."""
+    day: date
+    """The latest day that an upload was counted on; the next is not counted on an earlier one."""
+    clock_day: date
+    """The day by the store's clock."""
+    sealed: date
+    """The latest day that nothing of this shard can enter any more."""
+    waiting_s: float
+    """For how long something has been in the log without any of it being folded; 0 when nothing is."""
+
+
+@dataclass(frozen=True)
+class Final:
+    """The record of an epoch's tally once nothing can enter it."""
+
+    digest: str
+    """The tally's."""
+    snapshot: str
+    """The id of the snapshot that was made of it."""
+
+
+@dataclass(frozen=True)
+class Retention:
+    """For how many days after an epoch its tally and its snapshot are kept; None for ever."""
+
+    tallies_days: int | None = None
+    snapshots_days: int | None = None

@@ -1,0 +1,82 @@
+"""Filling a fresh store with the dump of another, whichever kind each is and however many shards it has.
+
+What of a shard was folded becomes one segment a tally, over as much of the new log as the old cursor had passed; what
+was pending comes behind it, oldest day first. Answered uploads go to the shard of their digest, so that a copy that
+arrives later is known. Where shards come together the days they used are taken at their latest, and the days they
+sealed at their earliest: nothing enters what was sealed.
+"""
+
+from collections.abc import Iterable
+
+from dither_aggregator.store.dump import (
+    FinalRecord,
+    Identity,
+    PlanRecord,
+    Record,
+    SeenRecord,
+    ShardRecord,
+    TallyRecord,
+)
+from dither_aggregator.store.interface import Store
+from dither_aggregator.store.packing import unpack_counts, unpack_entry
+from dither_aggregator.store.plans import StoredPlan
+from dither_aggregator.store.records import Segment, StoreError
+
+
+def restore(store: Store, records: Iterable[Record]) -> None:
+    """Fill a store that was made `unfinished`, and make it usable."""
+    plans: list[StoredPlan] = []
+    shards: dict[int, ShardRecord] = {}
+    ranges: dict[int, tuple[int, int]] = {}
+    filled = False
+    for record in records:
+        if isinstance(record, PlanRecord):
+            plans.append(StoredPlan.from_document(record.document))
+            continue
+        if plans and not filled:
+            store.fill_plans(plans)
+            filled = True
+        match record:
+            case Identity():
+                store.fill_identity(record)
+            case ShardRecord():
+                place = record.shard % store.shards
+                before = shards.get(place)
+                low = before.cursor if before else 0
+                ranges[record.shard] = (low, low + record.cursor)
+                shards[place] = _merged(place, before, record)
+            case SeenRecord():
+                store.fill_seen(record)
+            case TallyRecord():
+                low, high = ranges[record.shard]
+                size = store.plan_by_id(record.plan).plan.mechanism.shape.tally_size
+                counts = unpack_counts(record.counts, size)
+                segment = Segment(record.plan, record.epoch, low, high, record.n, counts)
+                store.fill_segments(record.shard % store.shards, [segment])
+            case FinalRecord():
+                store.fill_final(record)
+    if not shards:
+        raise StoreError("the dump has no shard in it")
+    days = max(record.day for record in shards.values()), min(record.sealed for record in shards.values())
+    for place in range(store.shards):
+        store.fill_shard(shards.get(place) or ShardRecord(place, *days, cursor=0, entries=()))
+    store.finish()
+
+
+def _merged(place: int, before: ShardRecord | None, more: ShardRecord) -> ShardRecord:
+    if before is None:
+        before = ShardRecord(place, more.day, more.sealed, cursor=0, entries=())
+    ledger = dict(before.ledger)
+    for key, (accepted, folded, quarantined, dropped) in more.ledger.items():
+        a, f, q, d = ledger.get(key, (0, 0, 0, 0))
+        ledger[key] = (a + accepted, f + folded, q + quarantined, d + dropped)
+    entries = sorted((*before.entries, *more.entries), key=lambda entry: next(unpack_entry(entry)).epoch)
+    return ShardRecord(
+        place,
+        max(before.day, more.day),
+        min(before.sealed, more.sealed),
+        before.cursor + more.cursor,
+        tuple(entries),
+        ledger,
+        before.quarantine + more.quarantine,
+    )

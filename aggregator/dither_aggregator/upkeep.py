@@ -1,0 +1,48 @@
+"""What is done to a store beside taking uploads: by the threads of `dither serve`, and by workers.
+
+Each step is atomic in the store, so that any number of processes may do any of them at any time, twice, or never to
+the end.
+"""
+
+from collections.abc import Callable
+
+from dither_aggregator import snapshots
+from dither_aggregator.store import Store
+
+
+def fold_all(store: Store, shard: int, until: Callable[[], bool] = lambda: False) -> int:
+    """Fold what waits in a shard until nothing does, or until told to stop; return how many steps that took."""
+    steps = 0
+    while not until() and store.fold(shard):
+        steps += 1
+    return steps
+
+
+def maintain(store: Store, shard: int) -> None:
+    """Close the days that are over, merge segments, forget what need not be kept."""
+    store.seal(shard)
+    store.compact(shard)
+    store.forget(shard)
+
+
+def unrecorded(store: Store) -> list[str]:
+    """Return the metrics of which an epoch is final and not recorded."""
+    sealed = store.sealed()
+    metrics = []
+    for stored in store.plans():
+        epochs = [epoch for epoch in store.epochs(stored.plan) if epoch <= sealed]
+        if epochs and set(epochs) - store.finals(stored.plan).keys():
+            metrics.append(stored.plan.metric)
+    return sorted(set(metrics))
+
+
+def record(store: Store, metric: str) -> int:
+    """Record the final epochs of a metric, each with its snapshot; return how many were new."""
+    sealed, done = store.sealed(), 0
+    for stored in store.plans(metric):
+        finals = store.finals(stored.plan)
+        for epoch in reversed(store.epochs(stored.plan)):
+            if epoch <= sealed and epoch not in finals:
+                snapshots.take(store, stored, epoch)
+                done += 1
+    return done
