@@ -11,7 +11,6 @@ import sqlite3
 import sys
 from contextlib import suppress
 from importlib.metadata import version
-from types import ModuleType
 
 from dither_shared.errors import DitherError
 
@@ -21,10 +20,22 @@ COMMANDS = {
     "privacy": ("dither.commands.privacy", "show what each metric of a registry promises, and what it can show"),
     "device": ("dither.commands.device", "look at a device's file, its budget, or make it forget"),
     "serve": ("dither_aggregator.commands.serve", "take reports, fold them and show estimates"),
+    "quarantine": (
+        "dither_aggregator.commands.quarantine",
+        "look at reports that could not be counted, and settle them",
+    ),
     "ledger": ("dither_aggregator.commands.ledger", "show that every accepted report is counted once"),
+    "fsck": ("dither_aggregator.commands.fsck", "try every invariant of a store"),
+    "store": ("dither_aggregator.commands.store", "show a store, say how long it keeps what, move it to Redis"),
+    "backup": ("dither_aggregator.commands.backup", "write everything that a store holds into a file"),
+    "restore": ("dither_aggregator.commands.restore", "make a store of a backup"),
     "rappor": ("dither_aggregator.commands.rappor", "decode RAPPOR counts, and take over google/rappor's files"),
     "demo": ("dither_aggregator.commands.demo", "watch true frequencies come back out of noisy answers"),
 }
+
+
+AGGREGATOR_MODULES = {"celery", "flask", "numpy", "redis", "scipy", "waitress"}
+"""What the core install does not bring."""
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -47,6 +58,15 @@ def main(argv: list[str] | None = None) -> int:
         print(f"dither: {error}", file=sys.stderr)
         _discard_output()
         return 2
+    except ModuleNotFoundError as error:
+        missing = (error.name or "").split(".")[0]
+        if missing not in AGGREGATOR_MODULES:
+            raise
+        print(
+            f"dither: this needs {missing}, which comes with the aggregator: pip install 'dither[aggregator]'",
+            file=sys.stderr,
+        )
+        return 2
     return code
 
 
@@ -67,25 +87,13 @@ def _parser(argv: list[str]) -> argparse.ArgumentParser:
     commands = parser.add_subparsers(metavar="COMMAND", required=True)
     called = next((word for word in argv if not word.startswith("-")), "")
     for name, (module_name, summary) in COMMANDS.items():
-        module = _load(name, module_name) if name == called else None
+        module = importlib.import_module(module_name) if name == called else None
         epilog = f"example: {module.EXAMPLE}" if module else None
         command = commands.add_parser(name, help=summary, description=summary.capitalize() + ".", epilog=epilog)
         if module:
             module.add_arguments(command)
             command.set_defaults(run=module.run)
     return parser
-
-
-def _load(command: str, module: str) -> ModuleType:
-    try:
-        return importlib.import_module(module)
-    except ModuleNotFoundError as error:
-        missing = (error.name or "").split(".")[0]
-        if missing in ("flask", "numpy", "scipy", "waitress"):
-            raise DitherError(
-                f"`dither {command}` needs {missing}, which comes with the aggregator: pip install 'dither[aggregator]'"
-            ) from None
-        raise
 
 
 if __name__ == "__main__":

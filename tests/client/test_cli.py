@@ -287,7 +287,7 @@ def test_without_the_extra_the_aggregators_commands_name_it(missing: str, regist
     assert done.returncode == 2
     assert done.stdout.endswith("0\n")
     assert done.stderr == (
-        f"dither: `dither serve` needs {missing}, which comes with the aggregator: pip install 'dither[aggregator]'\n"
+        f"dither: this needs {missing}, which comes with the aggregator: pip install 'dither[aggregator]'\n"
     )
 
 

@@ -1,19 +1,18 @@
-"""`--data`: which store a command works on."""
+"""`--data`: which store a command works on. Loads no store before one is opened."""
 
 import argparse
 import os
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
-from pathlib import Path
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
-from dither_aggregator.store.interface import Store
-from dither_aggregator.store.opening import is_redis, open_store
-from dither_aggregator.store.sqlite_store import exclusive
+if TYPE_CHECKING:
+    from dither_aggregator.store.interface import Store
 
 ENVIRONMENT = "DITHER_DATA"
 
 
-def add_data_argument(parser: argparse.ArgumentParser) -> None:
+def add_data_argument(parser: argparse.ArgumentParser, what: str = "the store") -> None:
     """Add --data, whose default is the environment's: a Redis password does not belong on a command line."""
     default = os.environ.get(ENVIRONMENT) or None
     parser.add_argument(
@@ -22,7 +21,7 @@ def add_data_argument(parser: argparse.ArgumentParser) -> None:
         type=store_name,
         default=default,
         required=default is None,
-        help=f"a directory (SQLite) or redis://HOST:PORT/DB (default: ${ENVIRONMENT})",
+        help=f"{what}: a directory (SQLite) or redis://HOST:PORT/DB (default: ${ENVIRONMENT})",
     )
 
 
@@ -43,19 +42,12 @@ def store_name(text: str) -> str:
 
 
 @contextmanager
-def opened(args: argparse.Namespace, *, read_only: bool = False) -> Iterator[Store]:
+def opened(args: argparse.Namespace, *, read_only: bool = False) -> "Iterator[Store]":
     """Open the store that a command is to work on, and close it afterwards."""
+    from dither_aggregator.store.opening import open_store
+
     store = open_store(args.data, read_only=read_only, allow_lossy_store=True)
     try:
         yield store
     finally:
         store.close()
-
-
-@contextmanager
-def held(name: str) -> Iterator[None]:
-    """Hold a store that only one process may serve: raise StoreError while `dither serve` runs on a directory."""
-    with ExitStack() as stack:
-        if not is_redis(name):
-            stack.enter_context(exclusive(Path(name)))
-        yield

@@ -346,6 +346,10 @@ class Store(ABC):
     def _trouble(self) -> dict[str, str]:
         """Return what is wrong with this kind of store."""
 
+    def integrity(self) -> list[str]:
+        """Return what is wrong with the files beneath, in sentences. May take as long as reading all of them."""
+        return []
+
     # Quarantine.
 
     @abstractmethod
@@ -372,7 +376,7 @@ class Store(ABC):
         The store may be in use: what is accepted meanwhile may or may not be in it.
         """
 
-    # Filling: for `restoring.restore` alone, on a store that was just made and is unfinished.
+    # Filling: for `restoring.fill` alone, on a store that was just made and is unfinished.
 
     @abstractmethod
     def fill_identity(self, identity: Identity) -> None:

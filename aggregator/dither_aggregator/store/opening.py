@@ -15,13 +15,18 @@ def is_redis(name: str) -> bool:
     return name.startswith(REDIS_SCHEMES)
 
 
-def open_store(name: str, *, read_only: bool = False, allow_lossy_store: bool = False) -> Store:
-    """Open the store of this name; raise StoreError when there is none or it cannot be used."""
+def open_store(
+    name: str, *, read_only: bool = False, allow_lossy_store: bool = False, unfinished: bool = False
+) -> Store:
+    """Open the store of this name; raise StoreError when there is none or it cannot be used.
+
+    One that is `unfinished` is opened only by whoever is filling it.
+    """
     if not is_redis(name):
-        return SQLiteStore(Path(name), read_only=read_only)
+        return SQLiteStore(Path(name), read_only=read_only, unfinished=unfinished)
     from dither_aggregator.store.redis_store import RedisStore  # and with it redis: only where it is used
 
-    return RedisStore(name, allow_lossy_store=allow_lossy_store)
+    return RedisStore(name, allow_lossy_store=allow_lossy_store, unfinished=unfinished)
 
 
 def create_store(

@@ -25,6 +25,12 @@ from dither_aggregator.store.records import Segment, StoreError
 
 def restore(store: Store, records: Iterable[Record]) -> None:
     """Fill a store that was made `unfinished`, and make it usable."""
+    fill(store, records)
+    store.finish()
+
+
+def fill(store: Store, records: Iterable[Record]) -> None:
+    """Fill a store that was made `unfinished`. `store.finish()` then makes it usable."""
     plans: list[StoredPlan] = []
     shards: dict[int, ShardRecord] = {}
     ranges: dict[int, tuple[int, int]] = {}
@@ -60,7 +66,6 @@ def restore(store: Store, records: Iterable[Record]) -> None:
     days = max(record.day for record in shards.values()), min(record.sealed for record in shards.values())
     for place in range(store.shards):
         store.fill_shard(shards.get(place) or ShardRecord(place, *days, cursor=0, entries=()))
-    store.finish()
 
 
 def _merged(place: int, before: ShardRecord | None, more: ShardRecord) -> ShardRecord:

@@ -72,6 +72,7 @@ class SQLiteStore(Store):
         *,
         read_only: bool = False,
         unfinished: bool = False,
+        moved: bool = False,
     ) -> None:
         self._path = folder / FILE_NAME
         self._clock = clock
@@ -82,7 +83,7 @@ class SQLiteStore(Store):
             raise StoreError(f"{folder} holds no store; `dither serve REGISTRY --data {folder}` makes one")
         try:
             self._file = _file_id(self._path)
-            self._open(unfinished)
+            self._open(unfinished, moved)
         except (OSError, sqlite3.Error) as error:
             self.close()
             raise StoreError(f"{self._path} cannot be used: {error}") from None
@@ -131,7 +132,7 @@ class SQLiteStore(Store):
         made = path.exists() and path.stat().st_size
         return cls(folder, clock) if made else cls.create(folder, app, clock)
 
-    def _open(self, unfinished: bool) -> None:
+    def _open(self, unfinished: bool, moved: bool) -> None:
         if self._read_only:
             (version,) = self._db.execute("PRAGMA user_version").fetchone()
             if version != sqlite_schema.VERSION:
@@ -142,8 +143,9 @@ class SQLiteStore(Store):
         state = self._states()
         if state.get("unfinished") and not unfinished:
             raise StoreError("it was not filled to its end; make it again")
-        if moved := state.get("moved_to"):
-            raise StoreError(f"it was copied to the store {moved}, which goes on in its place")
+        self.moved_to: str = state.get("moved_to", "")
+        if self.moved_to and not moved:
+            raise StoreError(f"it was copied to the store {self.moved_to}, which goes on in its place")
         self.app = state["app"]
         self.key = state["key"]
         self.generation = state["generation"]
@@ -508,6 +510,10 @@ class SQLiteStore(Store):
         except OSError:
             same = False
         return {} if same else {"store": f"{self._path} is not the file that was opened"}
+
+    def integrity(self) -> list[str]:
+        """Return what SQLite finds wrong with its file."""
+        return [f"file: {text}" for (text,) in self._rows("PRAGMA integrity_check") if text != "ok"]
 
     # Quarantine.
 

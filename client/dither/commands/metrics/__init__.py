@@ -1,13 +1,22 @@
 """`dither metrics`: look after a registry."""
 
 import argparse
+import importlib
 
 from dither.commands.metrics import check, diff, docs, types
 
 EXAMPLE = check.EXAMPLE
 
 # action: its module, which has SUMMARY, EXAMPLE, add_arguments(parser) and run(args) -> exit code.
-ACTIONS = {"check": check, "diff": diff, "docs": docs, "types": types}
+ACTIONS = {
+    "check": check,
+    "diff": diff,
+    "docs": docs,
+    "types": types,
+    # The aggregator's: they load its extras when they are run.
+    "load": importlib.import_module("dither_aggregator.commands.load"),
+    "retire": importlib.import_module("dither_aggregator.commands.retire"),
+}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -1,0 +1,32 @@
+"""`dither metrics load`: the plans of a registry into a store. Light until it is run."""
+
+import argparse
+from pathlib import Path
+
+from dither_aggregator.commands.data import add_data_argument, opened
+from dither_shared.registry import Registry, utc_today
+
+SUMMARY = "load a registry into an aggregator's store: deploy it there before the app ships it"
+EXAMPLE = "dither metrics load metrics.toml --data redis://10.0.0.5:6379/0"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Describe the command line."""
+    parser.add_argument("registry", metavar="REGISTRY", type=Path, help="the app's metrics.toml")
+    add_data_argument(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Load it; running processes take it up within seconds."""
+    registry = Registry.load(args.registry)
+    registry.check_dates(utc_today(), str(args.registry))
+    with opened(args) as store:
+        before = {stored.id for stored in store.plans()}
+        store.load(registry)
+        plans = store.plans()
+    new = [stored.plan for stored in plans if stored.id not in before]
+    older = sum(not stored.current for stored in plans)
+    for plan in new:
+        print(f"new: {plan.metric} rev {plan.rev}, plan {plan.digest}")
+    print(f"{len(registry.metrics)} metrics of {registry.app}, {len(new)} new plans, {older} older ones beside them")
+    return 0

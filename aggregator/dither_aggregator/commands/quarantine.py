@@ -1,0 +1,103 @@
+"""`dither quarantine`: accepted reports that could not be counted, and what becomes of them."""
+
+import argparse
+import json
+
+from dither_aggregator.commands.data import add_data_argument, opened
+from dither_aggregator.store import Store, StoreError
+from dither_aggregator.store.records import Quarantined
+
+EXAMPLE = "dither quarantine list --data /var/lib/dither"
+ACTIONS = {
+    "list": "list what waits: id, metric, rev, epoch, reports, reason",
+    "show": "show one of them with its reports in hexadecimal: noise and all, as the device sent them",
+    "replay": "put some back into the log, to be counted today",
+    "drop": "give some up for good: they stay counted as quarantined",
+}
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Describe the command line."""
+    actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
+    for name, summary in ACTIONS.items():
+        action = actions.add_parser(
+            name, help=summary, description=summary.capitalize() + ".", epilog=f"example: {_example(name)}"
+        )
+        add_data_argument(action)
+        action.add_argument("--json", action="store_true", help="print one JSON document")
+        if name == "show":
+            action.add_argument("id", metavar="ID", help="as `list` prints it, such as 0-17")
+        if name in ("replay", "drop"):
+            which = action.add_mutually_exclusive_group(required=True)
+            which.add_argument("id", metavar="ID", nargs="*", default=[], help="as `list` prints them")
+            which.add_argument("--all", action="store_true", help="everything that waits now")
+
+
+def _example(action: str) -> str:
+    return f"dither quarantine {action} {'0-17 ' if action != 'list' else ''}--data /var/lib/dither"
+
+
+def run(args: argparse.Namespace) -> int:
+    """Do the action; return 1 when an id is not there."""
+    with opened(args, read_only=args.action in ("list", "show")) as store:
+        waiting = {item.id: item for item in store.quarantined()}
+        if args.action == "list":
+            return _list(store, list(waiting.values()), args.json)
+        if args.action == "show":
+            return _show(store, waiting, args.id, args.json)
+        return _settle(store, args.action, list(waiting) if args.all else args.id, args.json)
+
+
+def _list(store: Store, waiting: list[Quarantined], as_json: bool) -> int:
+    rows = [_describe(store, item) for item in waiting]
+    if as_json:
+        print(json.dumps({"quarantined": rows}))
+        return 0
+    width = max([6, *(len(str(row["metric"])) for row in rows)])
+    print(f"{'id':>8}  {'metric':{width}}  {'rev':>4}  {'epoch':10}  {'reports':>8}  reason")
+    for row in rows:
+        print(
+            f"{row['id']:>8}  {row['metric']:{width}}  {row['rev']:>4}  {row['epoch']:10}  {row['reports']:>8,}  "
+            f"{row['reason']}"
+        )
+    print(f"{sum(item.n for item in waiting):,} reports wait")
+    return 0
+
+
+def _show(store: Store, waiting: dict[str, Quarantined], id_: str, as_json: bool) -> int:
+    if id_ not in waiting:
+        raise StoreError(f"nothing with the id {id_!r} is in quarantine; `dither quarantine list` says what is")
+    item = waiting[id_]
+    document = {**_describe(store, item), "packed": item.reports.hex()}
+    if as_json:
+        print(json.dumps(document))
+    else:
+        for name, value in document.items():
+            print(f"{name:8}  {value}")
+    return 0
+
+
+def _settle(store: Store, action: str, ids: list[str], as_json: bool) -> int:
+    step = store.replay if action == "replay" else store.drop
+    done = [id_ for id_ in ids if step(id_)]
+    missing = [id_ for id_ in ids if id_ not in done]
+    if as_json:
+        print(json.dumps({action: done, "missing": missing}))
+    else:
+        print(f"{action}: {len(done)} of {len(ids)}")
+        if missing:
+            print(f"not in quarantine: {', '.join(missing)}")
+    return 1 if missing else 0
+
+
+def _describe(store: Store, item: Quarantined) -> dict[str, object]:
+    plan = store.plan_by_id(item.plan).plan
+    return {
+        "id": item.id,
+        "metric": plan.metric,
+        "rev": plan.rev,
+        "plan": plan.digest,
+        "epoch": item.epoch.isoformat(),
+        "reports": item.n,
+        "reason": item.reason,
+    }

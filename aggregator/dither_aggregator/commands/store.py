@@ -1,0 +1,124 @@
+"""`dither store`: how a store is, for how long it keeps what, and its move from one machine to several."""
+
+import argparse
+import json
+import sys
+from pathlib import Path
+
+from dither_aggregator.commands.data import add_data_argument, add_lossy_argument, opened, store_name
+from dither_aggregator.commands.ledger import COLUMNS, describe
+from dither_aggregator.store import Store, StoreError
+from dither_aggregator.store.copying import copy
+from dither_aggregator.store.opening import SHARDS, is_redis
+from dither_aggregator.store.records import Retention
+
+EXAMPLE = "dither store show --data /var/lib/dither"
+FOR_EVER = "forever"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Describe the command line."""
+    actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
+    show = _action(actions, "show", "show how far each shard is", EXAMPLE)
+    add_data_argument(show)
+    keep = _action(
+        actions,
+        "keep",
+        "show or change for how many days after an epoch its tally and its snapshot are kept",
+        "dither store keep --tallies 400 --snapshots forever --data /var/lib/dither",
+    )
+    add_data_argument(keep)
+    for what in ("tallies", "snapshots"):
+        keep.add_argument(f"--{what}", metavar="DAYS", type=_days, help=f"a number, or {FOR_EVER}")
+    move = _action(
+        actions,
+        "copy",
+        "move a directory's store to Redis; the directory refuses to be served afterwards",
+        "dither store copy --data /var/lib/dither --to redis://10.0.0.5:6379/0",
+    )
+    add_data_argument(move, "the directory")
+    move.add_argument("--to", metavar="STORE", type=store_name, required=True, help="an empty redis://HOST:PORT/DB")
+    move.add_argument("--shards", type=int, default=SHARDS, help="of the new store (default: %(default)s)")
+    add_lossy_argument(move)
+
+
+def _action(
+    actions: "argparse._SubParsersAction[argparse.ArgumentParser]", name: str, summary: str, example: str
+) -> argparse.ArgumentParser:
+    action = actions.add_parser(
+        name, help=summary, description=summary.capitalize() + ".", epilog=f"example: {example}"
+    )
+    action.add_argument("--json", action="store_true", help="print one JSON document")
+    return action
+
+
+def _days(text: str) -> int:
+    """Return a number of days, 0 for ever."""
+    if text == FOR_EVER:
+        return 0
+    if not (text.isascii() and text.isdigit()) or not 1 <= int(text) <= 100_000:
+        raise argparse.ArgumentTypeError(f"must be a number of days from 1 to 100000 or {FOR_EVER}, got {text!r}")
+    return int(text)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Do the action."""
+    if args.action == "copy":
+        return _copy(args)
+    changes = args.action == "keep" and (args.tallies is not None or args.snapshots is not None)
+    with opened(args, read_only=not changes) as store:
+        if args.action == "show":
+            return _show(store, args.json)
+        return _keep(store, args)
+
+
+def _show(store: Store, as_json: bool) -> int:
+    shards = [
+        {name: value if isinstance(value, int | float) else value.isoformat() for name, value in vars(shard).items()}
+        for shard in store.status()
+    ]
+    trouble = store.trouble()
+    document = {"app": store.app, "generation": store.generation, "sealed": store.sealed().isoformat()}
+    if as_json:
+        print(json.dumps({**document, "trouble": trouble, "shards": shards}))
+        return 1 if trouble else 0
+    for name, value in document.items():
+        print(f"{name:10}  {value}")
+    print(f"{'shard':>5}  {'uploads':>12}  {'folded':>12}  {'waiting':>8}  {'for s':>6}  {'day':10}  {'sealed':10}")
+    for shard in store.status():
+        print(
+            f"{shard.shard:>5}  {shard.written:>12,}  {shard.cursor:>12,}  {shard.backlog:>8,}  "
+            f"{shard.waiting_s:>6.0f}  {shard.day}  {shard.sealed}"
+        )
+    for kind, text in trouble.items():
+        print(f"{kind}: {text}")
+    return 1 if trouble else 0
+
+
+def _keep(store: Store, args: argparse.Namespace) -> int:
+    kept = store.retention()
+    if args.tallies is not None or args.snapshots is not None:
+        kept = Retention(
+            kept.tallies_days if args.tallies is None else args.tallies or None,
+            kept.snapshots_days if args.snapshots is None else args.snapshots or None,
+        )
+        store.set_retention(kept)
+    if args.json:
+        print(json.dumps(vars(kept)))
+    else:
+        for what, days in (("tallies", kept.tallies_days), ("snapshots", kept.snapshots_days)):
+            print(f"{what} are kept {FOR_EVER if days is None else f'for {days} days after their epoch'}")
+    return 0
+
+
+def _copy(args: argparse.Namespace) -> int:
+    if is_redis(args.data) or not is_redis(args.to):
+        raise StoreError("a store is copied from a directory to Redis; `dither backup` and `restore` do the rest")
+    rows, generation = copy(Path(args.data), args.to, args.shards, allow_lossy_store=args.allow_lossy_store)
+    total = {column: sum(getattr(row, column) for row in rows) for column in COLUMNS}
+    if args.json:
+        print(json.dumps({"generation": generation, **total}))
+    else:
+        print(f"copied: {describe(total)}")
+        print("start `dither api`, `worker` and `beat` on it, then let devices reach it", file=sys.stderr)
+    return 0

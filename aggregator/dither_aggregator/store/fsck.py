@@ -1,0 +1,204 @@
+"""Every invariant of a store, tried on what it holds.
+
+    ledger       each row balances, and no number is negative; the log is what is pending, the tallies are what is
+                 folded, the quarantine is what is quarantined and not dropped
+    log          without a gap, of known plans, whole reports that can be counted, days in order and none of them sealed
+    tallies      counts that so many reports can have; segments in order, disjoint, none beyond the cursor
+    epochs       what was recorded as final is sealed, and its tally still has the digest that was recorded
+    snapshots    each has the content that its id is the digest of, and the tally that was recorded
+    plans        no rev and no digest twice
+
+A store may be checked while it is in use: what is compared is of one instant in each shard.
+"""
+
+import hashlib
+import json
+import zlib
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from datetime import date
+
+import numpy as np
+
+from dither_aggregator.fold import BadTally, Counts
+from dither_aggregator.store.dump import FinalRecord, Identity, ShardRecord, TallyRecord
+from dither_aggregator.store.folding import fold_read
+from dither_aggregator.store.interface import Store
+from dither_aggregator.store.packing import unpack_counts, unpack_entry
+from dither_aggregator.store.records import LogGroup, LogRead, StoreError, Tally
+from dither_shared.reports import CohortBits, ReportShape, Subsets, Symbols
+
+Key = tuple[int, date]
+
+
+def check(store: Store) -> Iterator[str]:
+    """Yield a sentence for everything that is not as it must be."""
+    yield from store.integrity()
+    yield from _check_plans(store)
+    checked = _Checked(store)
+    for record in store.dump():
+        match record:
+            case Identity():
+                checked.tallies_from = record.tallies_from
+            case ShardRecord():
+                yield from checked.shard(record)
+            case TallyRecord():
+                yield from checked.tally(record)
+            case FinalRecord():
+                checked.finals.append(record)
+    yield from checked.end()
+
+
+def _check_plans(store: Store) -> Iterator[str]:
+    revs = Counter((stored.plan.metric, stored.plan.rev) for stored in store.plans())
+    digests = Counter((stored.plan.metric, stored.plan.digest) for stored in store.plans())
+    for (metric, what), number in (revs + digests).items():
+        if number > 1:
+            yield f"plans: {metric} has {number} plans that are {what}"
+
+
+@dataclass
+class _Checked:
+    """What was seen of a dump so far."""
+
+    store: Store
+    tallies_from: date = date.min
+    sealed: list[date] = field(default_factory=list)
+    folded: dict[tuple[int, Key], int] = field(default_factory=dict)
+    """By shard, plan and epoch, what the ledger says is folded and no tally has been seen of."""
+    cursors: dict[int, int] = field(default_factory=dict)
+    tallies: dict[Key, Tally] = field(default_factory=dict)
+    finals: list[FinalRecord] = field(default_factory=list)
+
+    def shard(self, record: ShardRecord) -> Iterator[str]:
+        where = f"shard {record.shard}"
+        self.sealed.append(record.sealed)
+        self.cursors[record.shard] = record.cursor
+        if record.sealed >= record.day:
+            yield f"{where}: it has sealed {record.sealed}, and reports still count on {record.day}"
+        pending: Counter[Key] = Counter()
+        last = date.min
+        for place, entry in enumerate(record.entries, record.cursor + 1):
+            try:
+                groups = list(unpack_entry(entry))
+            except StoreError as error:
+                yield f"{where}, log {place}: {error}"
+                continue
+            for group in groups:
+                yield from self._group(f"{where}, log {place}", group)
+                pending[group.plan, group.epoch] += group.n
+            epoch = groups[0].epoch if groups else last
+            if epoch < last or epoch > record.day:
+                yield f"{where}, log {place}: it is of {epoch}, behind one of {last}, and the shard is on {record.day}"
+            if epoch <= record.sealed:
+                yield f"{where}, log {place}: it is of {epoch}, which is sealed"
+            last = max(last, epoch)
+        quarantined: Counter[Key] = Counter()
+        for plan, epoch, n, _, _ in record.quarantine:
+            quarantined[plan, epoch] += n
+        for key in sorted({*record.ledger, *pending, *quarantined}):
+            yield from self._row(where, key, record.ledger.get(key, (0, 0, 0, 0)), pending[key], quarantined[key])
+            if (folded := record.ledger.get(key, (0, 0, 0, 0))[1]) and key[1] >= self.tallies_from:
+                self.folded[record.shard, key] = folded
+
+    def _row(self, where: str, key: Key, row: tuple[int, int, int, int], pending: int, waiting: int) -> Iterator[str]:
+        accepted, folded, quarantined, dropped = row
+        what = f"{where}, ledger of {self._name(key)}"
+        if min(row) < 0:
+            yield f"{what}: it has a negative number, {row}"
+        if accepted != folded + pending + quarantined:
+            yield (
+                f"{what}: {accepted} accepted are not {folded} folded + {pending} pending + {quarantined} quarantined"
+            )
+        if quarantined - dropped != waiting:
+            yield f"{what}: {waiting} reports are in quarantine, {quarantined - dropped} should be"
+
+    def _group(self, where: str, group: LogGroup) -> Iterator[str]:
+        try:
+            shape = self.store.plan_by_id(group.plan).plan.mechanism.shape
+        except KeyError:
+            yield f"{where}: it is of plan {group.plan}, which the store does not have"
+            return
+        _, poisons = fold_read(LogRead(0, 1, [group]), {group.plan: shape})
+        for poison in poisons:
+            yield f"{where}: it cannot be counted and will be quarantined: {poison.reason}"
+
+    def tally(self, record: TallyRecord) -> Iterator[str]:
+        key = record.plan, record.epoch
+        where = f"shard {record.shard}, tally of {self._name(key)}"
+        try:
+            shape = self.store.plan_by_id(record.plan).plan.mechanism.shape
+            counts = unpack_counts(record.counts, shape.tally_size)
+        except (BadTally, KeyError) as error:
+            yield f"{where}: {error}"
+            return
+        folded = self.folded.pop((record.shard, key), 0)
+        if folded != record.n and record.epoch >= self.tallies_from:
+            yield f"{where}: it holds {record.n} reports, the ledger says {folded}"
+        yield from (f"{where}: {fault}" for fault in _impossible(shape, counts, record.n))
+        yield from self._segments(where, record)
+        before = self.tallies.get(key)
+        self.tallies[key] = Tally(record.n + (before.n if before else 0), counts + (before.counts if before else 0))
+
+    def _segments(self, where: str, record: TallyRecord) -> Iterator[str]:
+        last = 0
+        for segment in self.store.segments(record.shard, record.plan, record.epoch):
+            if not last <= segment.low < segment.high:
+                yield f"{where}: a segment goes from {segment.low} to {segment.high}, behind one that ends at {last}"
+            last = segment.high
+        cursor = self.store.status()[record.shard].cursor
+        if last > cursor:
+            yield f"{where}: a segment ends at {last}, beyond the cursor {cursor}"
+
+    def end(self) -> Iterator[str]:
+        for (shard, key), folded in self.folded.items():
+            yield f"shard {shard}, tally of {self._name(key)}: there is none, the ledger says {folded} reports"
+        sealed = min(self.sealed)
+        for record in self.finals:
+            yield from self._final(record, sealed)
+
+    def _final(self, record: FinalRecord, sealed: date) -> Iterator[str]:
+        key = record.plan, record.epoch
+        where = f"final {self._name(key)}"
+        if record.epoch > sealed:
+            yield f"{where}: it is recorded, and only {sealed} is sealed"
+        size = self.store.plan_by_id(record.plan).plan.mechanism.shape.tally_size
+        tally = self.tallies.get(key, Tally(0, np.zeros(size, dtype=np.int64)))
+        if record.epoch >= self.tallies_from and tally.digest != record.final.digest:
+            yield f"{where}: the tally is not the one that was recorded"
+        if record.snapshot is not None:
+            try:
+                content = zlib.decompress(record.snapshot)
+            except zlib.error:
+                content = b""
+            if hashlib.sha256(content).hexdigest() != record.final.snapshot:
+                yield f"{where}: the content of snapshot {record.final.snapshot} is not what it was"
+            elif json.loads(content)["tally"]["digest"] != record.final.digest:
+                yield f"{where}: the snapshot is of another tally"
+
+    def _name(self, key: Key) -> str:
+        plan, epoch = key
+        try:
+            found = self.store.plan_by_id(plan).plan
+        except KeyError:
+            return f"plan {plan} on {epoch}"
+        return f"{found.metric}, plan {found.digest}, on {epoch}"
+
+
+def _impossible(shape: ReportShape, counts: Counts, n: int) -> Iterator[str]:
+    """Yield why so many reports cannot have these counts."""
+    if counts.min(initial=0) < 0 or n < 0:
+        yield "it has a negative count"
+    if isinstance(shape, CohortBits):
+        by_cohort = counts.reshape(shape.cohorts, shape.size + 1)
+        if by_cohort[:, 0].sum() != n:
+            yield f"its cohorts have {by_cohort[:, 0].sum()} reports in place of {n}"
+        if (by_cohort[:, 1:] > by_cohort[:, :1]).any():
+            yield "a bit was set more often than its cohort reported"
+        return
+    named = n if isinstance(shape, Symbols) else n * shape.weight if isinstance(shape, Subsets) else None
+    if named is not None and counts.sum() != named:
+        yield f"its counts add up to {counts.sum()} in place of {named}"
+    if counts.max(initial=0) > n:
+        yield f"it has a count of {counts.max()} in {n} reports"

@@ -1,0 +1,165 @@
+"""The connections to a Redis, what its errors mean to a store, and whether it keeps what it acknowledges."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+from urllib.parse import urlsplit
+
+import redis
+from redis.backoff import NoBackoff
+from redis.retry import Retry
+
+from dither_aggregator.store.records import StoreError, StoreUnavailable
+from dither_aggregator.store.redis_scripts import DAMAGED, NOT_THIS_STORE, SCRIPTS, Script
+
+CONNECTIONS_MAX = 64
+CONNECT_TIMEOUT_S = 5
+REPLY_TIMEOUT_S = 10
+IDLE_CHECK_S = 30
+VERSION_MIN = 7
+
+Command = tuple[object, ...]
+
+LATER = ("MISCONF", "BUSY", "NOREPLICAS", "UNKILLABLE")
+"""How Redis's errors begin that are nobody's fault and pass; of others redis-py makes classes."""
+_UNAVAILABLE = (
+    redis.ConnectionError,
+    redis.TimeoutError,
+    redis.exceptions.OutOfMemoryError,
+    redis.exceptions.ReadOnlyError,
+    redis.exceptions.ExecAbortError,
+    redis.exceptions.ClusterDownError,
+    redis.exceptions.TryAgainError,
+    OSError,
+)
+
+SOUND = {
+    "appendonly": "yes",
+    "appendfsync": "always",
+    "no-appendfsync-on-rewrite": "no",
+    "maxmemory-policy": "noeviction",
+}
+"""The settings with which what is acknowledged is on the disk, and stays there."""
+
+
+class Client:
+    """Connections to one Redis, for any number of threads. No command is ever sent twice by itself."""
+
+    def __init__(self, url: str) -> None:
+        self.name = _without_password(url)
+        """What people are told: the address without a user and password."""
+        try:
+            pool = redis.BlockingConnectionPool.from_url(
+                url,
+                max_connections=CONNECTIONS_MAX,
+                timeout=REPLY_TIMEOUT_S,
+                socket_timeout=REPLY_TIMEOUT_S,
+                socket_connect_timeout=CONNECT_TIMEOUT_S,
+                health_check_interval=IDLE_CHECK_S,
+                retry=Retry(NoBackoff(), 0),
+                decode_responses=False,
+                protocol=2,
+            )
+        except (ValueError, TypeError, redis.RedisError):
+            raise StoreError(f"{self.name} is not the address of a Redis: redis://[:PASSWORD@]HOST:PORT/0") from None
+        self._redis = redis.Redis(connection_pool=pool)
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._redis.connection_pool.disconnect()
+
+    def run(self, *command: object) -> Any:
+        """Run one command and return its reply."""
+        return self.run_each([command])[0]
+
+    def run_each(self, commands: Sequence[Command], *, together: bool = False) -> list[Any]:
+        """Run commands one after another in one round trip; `together`, with nothing between them and one sync.
+
+        Each of them runs once, unless this raises: then any number of them ran.
+        """
+        replies = self._send(commands, together)
+        missing = [place for place, reply in enumerate(replies) if isinstance(reply, redis.exceptions.NoScriptError)]
+        if missing:  # a Redis that was restarted; what it lacked, it did not run
+            self._load(commands[place] for place in missing)
+            for place, reply in zip(missing, self._send([commands[p] for p in missing], together), strict=True):
+                replies[place] = reply
+        for reply in replies:
+            if isinstance(reply, Exception):
+                raise self._error(reply)
+        return replies
+
+    def _send(self, commands: Sequence[Command], together: bool) -> list[Any]:
+        try:
+            with self._redis.pipeline(transaction=together) as pipeline:
+                for command in commands:
+                    pipeline.execute_command(*command)
+                return list(pipeline.execute(raise_on_error=False))
+        except (redis.RedisError, OSError) as error:
+            raise self._error(error) from None
+
+    def _load(self, commands: Any) -> None:
+        scripts = {SCRIPTS[str(command[1])] for command in commands}
+        self._send([("SCRIPT LOAD", script.text) for script in scripts], together=False)
+
+    def _error(self, error: Exception) -> StoreError:
+        if isinstance(error, _UNAVAILABLE) or str(error).startswith(LATER):
+            return StoreUnavailable(f"{self.name} cannot be used now: {error}")
+        if str(error).startswith(NOT_THIS_STORE):
+            return StoreError(
+                f"{self.name} is not the store that was opened: it was emptied, or another was put in its place. "
+                "Put the Redis with its file back, or restart with the store that is there"
+            )
+        if str(error).startswith(DAMAGED):
+            return StoreError(f"{self.name} is damaged: {str(error).removeprefix(DAMAGED).strip()}")
+        return StoreError(f"{self.name} cannot be used: {error}")
+
+    # What kind of Redis it is.
+
+    def check(self) -> None:
+        """Raise StoreError for a Redis that is too old, or a replica."""
+        information = self.information()
+        version = str(information.get("redis_version", "0"))
+        if int(version.split(".")[0]) < VERSION_MIN:
+            raise StoreError(f"{self.name} is Redis {version}; dither needs {VERSION_MIN} or later")
+        if information.get("role") != "master":
+            raise StoreError(
+                f"{self.name} is a replica, which may lack what was acknowledged: use the master's address"
+            )
+
+    def information(self) -> Mapping[str, object]:
+        """Return what Redis tells about itself."""
+        reply: Mapping[str, object] = self.run("INFO")
+        return reply
+
+    def lossy(self) -> str:
+        """Return why an acknowledged upload may be lost with this Redis, and what to do; "" when none may be."""
+        try:
+            reply = [part.decode() for part in self.run("CONFIG", "GET", *SOUND)]
+        except StoreUnavailable:
+            raise
+        except StoreError:
+            return (
+                f"{self.name} does not tell its settings (CONFIG is refused), so nobody knows whether it keeps what it "
+                f"acknowledges. They must be: {', '.join(f'{name} {value}' for name, value in SOUND.items())}"
+            )
+        found = dict(zip(reply[::2], reply[1::2], strict=True))
+        for name, value in SOUND.items():
+            if found.get(name) != value:
+                return (
+                    f"{self.name} has {name} {found.get(name)} and must have {name} {value}, or acknowledged uploads "
+                    f"can be lost: redis-cli CONFIG SET {name} {value}, then redis-cli CONFIG REWRITE"
+                )
+        return ""
+
+
+def call(script: Script, key: str, *arguments: object) -> Command:
+    """Return the command that runs a script on what is named after a key."""
+    return ("EVALSHA", script.sha, 1, key, *arguments)
+
+
+def _without_password(url: str) -> str:
+    try:
+        parts = urlsplit(url)
+        place = parts.path if parts.scheme == "unix" else f"{parts.hostname or 'localhost'}:{parts.port or 6379}"
+    except ValueError:
+        return "this address"
+    return f"redis at {place}" + (parts.path.rstrip("/") if parts.scheme != "unix" else "")

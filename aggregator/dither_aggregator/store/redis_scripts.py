@@ -1,0 +1,522 @@
+"""Every key of the Redis store, and every script that changes or reads it.
+
+    dither:{g}                      hash: version, token, app, key, digest_key, generation, shards, plans_version,
+                                    tallies_days, snapshots_days, tallies_from, clock_offset_s
+    dither:{g}:plans                hash: plan -> document
+    dither:{g}:finals:PLAN          hash: day -> digest and the snapshot's id, with a space between
+    dither:{g}:snapshot:ID          string
+    dither:{g}:snapshots            sorted set: ids by day
+
+    dither:{3}                      hash: token, day, sealed, cursor, written, waiting_since, seen_from,
+                                    quarantine_last, clock_offset_s
+    dither:{3}:log                  list: a mark and an entry for each upload above the cursor
+    dither:{3}:seen:DAY             hash: digest of an upload's id -> answer
+    dither:{3}:ledger               set: the plans that have a
+    dither:{3}:ledger:PLAN          hash: DAY:a accepted, DAY:f folded, DAY:q quarantined, DAY:d dropped of them
+    dither:{3}:tallies              sorted set: PLAN:DAY by the number of its segments
+    dither:{3}:tally:PLAN:DAY       list: segments, oldest first
+    dither:{3}:quarantine           hash: number -> u32 plan, day, n, length of the reason | reason | reports
+
+A day is the number of days since 1970. What stands in braces is the hash slot in a Redis Cluster: an effect is one
+script on the keys of one slot. KEYS[1] is the hash that the others are named after, ARGV[1] the token that must stand
+in it. So a Redis that came back empty, half filled, or filled by another version is refused before anything is read.
+
+A mark is 8 random bytes, new with each step that writes entries or segments. By it a step knows the last thing that
+was read before it: in a Redis that came back from a cut file there may be another in the same place.
+
+A script either checks first and then writes, or does nothing; scripts that can free memory run without any to spare.
+"""
+
+import hashlib
+import struct
+from datetime import date
+from typing import NamedTuple
+
+from dither_aggregator.store.packing import day_number
+
+VERSION = 1
+"""Of this layout. A store of another one is refused."""
+MARK_BYTES = 8
+SEGMENT = struct.Struct("<8sQQQ")
+"""mark, low, high, n; the packed counts follow."""
+QUARANTINED = struct.Struct("<IIII")
+
+GLOBAL = "dither:{g}"
+PLANS = f"{GLOBAL}:plans"
+SNAPSHOTS = f"{GLOBAL}:snapshots"
+
+
+def token(generation: str, *, finished: bool = True) -> str:
+    """Return what stands in every hash of a store that can be used, or is being made."""
+    return f"{VERSION}:{generation}" if finished else f"{VERSION}:{generation}:unfinished"
+
+
+def shard_key(shard: int) -> str:
+    """Return the key of a shard's hash, after which its other keys are named."""
+    return f"dither:{{{shard}}}"
+
+
+def seen_key(shard: int, day: int) -> str:
+    """Return the key of the uploads that a shard answered on one day."""
+    return f"{shard_key(shard)}:seen:{day}"
+
+
+def tally_name(plan: int, epoch: date) -> str:
+    """Return how a tally is called within a shard."""
+    return f"{plan}:{day_number(epoch)}"
+
+
+def tally_key(shard: int, name: str) -> str:
+    """Return the key of a tally's segments."""
+    return f"{shard_key(shard)}:tally:{name}"
+
+
+def finals_key(plan: int) -> str:
+    """Return the key of what is final of a plan."""
+    return f"{GLOBAL}:finals:{plan}"
+
+
+def snapshot_key(id_: str) -> str:
+    """Return the key of a snapshot."""
+    return f"{GLOBAL}:snapshot:{id_}"
+
+
+class Script(NamedTuple):
+    """A script and what Redis calls it."""
+
+    text: str
+    sha: str
+
+
+NOT_THIS_STORE = "NOTTHISSTORE"
+DAMAGED = "DAMAGED"
+"""How the errors begin that are ours."""
+
+_CHECK = f"""
+local at = KEYS[1]
+local state = redis.call('HMGET', at, 'token', 'day', 'clock_offset_s', 'cursor', 'written')
+if state[1] ~= ARGV[1] then return redis.error_reply('{NOT_THIS_STORE} ' .. (state[1] or 'none')) end
+"""
+
+_CLOCK = """
+local time = redis.call('TIME')
+local now = time[1] + time[2] / 1000000 + (state[3] or 0)
+local clock_day = math.floor(now / 86400)
+"""
+
+_ADVANCE = (
+    _CLOCK
+    + """
+local day = math.max(clock_day, tonumber(state[2]))
+local function advance()
+    if day ~= tonumber(state[2]) then redis.call('HSET', at, 'day', day) end
+end
+"""
+)
+
+_MOVE = """
+local function move(plan, epoch, column, n)
+    local key = at .. ':ledger:' .. plan
+    if redis.call('HINCRBY', key, epoch .. ':' .. column, n) == tonumber(n) then
+        redis.call('SADD', at .. ':ledger', plan)
+    end
+end
+"""
+
+_LOG = """
+local function wait_from_now()
+    redis.call('HSET', at, 'waiting_since', string.format('%.3f', now))
+end
+local function log(entries)
+    if redis.call('LLEN', at .. ':log') == 0 then wait_from_now() end
+    redis.call('RPUSH', at .. ':log', unpack(entries))
+    return redis.call('HINCRBY', at, 'written', #entries)
+end
+"""
+
+
+def _script(*parts: str, flags: str = "") -> Script:
+    text = f"#!lua{flags and f' flags={flags}'}\n" + "".join(parts)
+    return Script(text, hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest())
+
+
+def _read(*parts: str) -> Script:
+    return _script(_CHECK, *parts, flags="no-writes")
+
+
+# The store.
+
+BEGIN = _script(
+    """
+if redis.call('EXISTS', KEYS[1]) == 1 then
+    return redis.call('HGET', KEYS[1], 'token') or ''
+end
+if redis.call('DBSIZE') > 0 then return 'other keys' end
+redis.call('HSET', KEYS[1], unpack(ARGV))
+return false
+"""
+)
+"""Begin a store in an empty database; else return the token of the one that is there, or what is."""
+
+PUT_TOKEN = _script(_CHECK, "redis.call('HSET', at, 'token', ARGV[2])")
+
+REFRESH = _read(
+    _CLOCK,
+    """
+local version = redis.call('HGET', at, 'plans_version')
+local plans = version ~= ARGV[2] and redis.call('HVALS', at .. ':plans')
+return {string.format('%.6f', now), version, plans}
+""",
+)
+"""Return the time, the version of the plans, and their documents where the caller's version is another."""
+
+SAVE_PLANS = _script(
+    _CHECK,
+    """
+if redis.call('HGET', at, 'plans_version') ~= ARGV[2] then return 0 end
+redis.call('HINCRBY', at, 'plans_version', 1)
+for i = 3, #ARGV, 2 do redis.call('HSET', at .. ':plans', ARGV[i], ARGV[i + 1]) end
+return 1
+""",
+)
+
+GET = _read("return redis.call('HMGET', at, unpack(ARGV, 2))")
+SET = _script(
+    _CHECK,
+    """
+for i = 2, #ARGV, 2 do
+    if ARGV[i + 1] == '' then redis.call('HDEL', at, ARGV[i]) else redis.call('HSET', at, ARGV[i], ARGV[i + 1]) end
+end
+""",
+)
+"""Set fields of the hash; an empty value takes one away."""
+
+FINALS = _read("return redis.call('HGETALL', at .. ':finals:' .. ARGV[2])")
+
+FINALIZE = _script(
+    _CHECK,
+    """
+local plan, day, final, id, content = unpack(ARGV, 2)
+local before = redis.call('HGET', at .. ':finals:' .. plan, day)
+if before then return before end
+redis.call('HSET', at .. ':finals:' .. plan, day, final)
+if content and redis.call('ZADD', at .. ':snapshots', 'NX', day, id) == 1 then
+    redis.call('SET', at .. ':snapshot:' .. id, content)
+end
+return final
+""",
+)
+
+SNAPSHOT = _read("return redis.call('GET', at .. ':snapshot:' .. ARGV[2])")
+
+FORGET_SNAPSHOTS = _script(
+    _CHECK,
+    """
+local ids = redis.call('ZRANGEBYSCORE', at .. ':snapshots', '-inf', '(' .. ARGV[2], 'LIMIT', 0, ARGV[3])
+for _, id in ipairs(ids) do
+    redis.call('UNLINK', at .. ':snapshot:' .. id)
+    redis.call('ZREM', at .. ':snapshots', id)
+end
+return #ids
+""",
+    flags="allow-oom",
+)
+"""Forget so many of the snapshots of days before one, at most; return how many it were."""
+
+TALLIES_FROM = _script(
+    _CHECK,
+    """
+local kept = tonumber(redis.call('HGET', at, 'tallies_from'))
+local days = redis.call('HGET', at, 'tallies_days')
+if not days then return false end
+local first = math.max(kept, ARGV[2] - days)
+if first > kept then redis.call('HSET', at, 'tallies_from', first) end
+return first
+""",
+    flags="allow-oom",
+)
+"""Move the day from which tallies are kept to where a shard's day allows it; return it where any are given up."""
+
+ARE_FINAL = _read(
+    """
+local places = {}
+for i = 2, #ARGV do
+    local plan, day = string.match(ARGV[i], '^(%d+):(%-?%d+)$')
+    if redis.call('HEXISTS', at .. ':finals:' .. plan, day) == 1 then places[#places + 1] = ARGV[i] end
+end
+return places
+"""
+)
+
+# A shard's log.
+
+APPEND = _script(
+    _CHECK,
+    _ADVANCE,
+    _MOVE,
+    _LOG,
+    """
+local mark = ARGV[2]
+local digests, known = {}, {}
+for i = 4, #ARGV, 3 do digests[#digests + 1] = ARGV[i] end
+for before = day, day - ARGV[3], -1 do
+    for i, answer in ipairs(redis.call('HMGET', at .. ':seen:' .. before, unpack(digests))) do
+        if answer then known[digests[i]] = answer end
+    end
+end
+local head = mark .. struct.pack('<I4', day)
+local answers, seen, entries, counts = {0}, {}, {}, {}
+for i = 4, #ARGV, 3 do
+    local digest, answer, groups = ARGV[i], ARGV[i + 1], ARGV[i + 2]
+    answers[#answers + 1] = known[digest] or false
+    if not known[digest] and #groups > 0 then
+        known[digest] = answer
+        seen[#seen + 1] = digest
+        seen[#seen + 1] = answer
+        entries[#entries + 1] = head .. groups
+        local place, plan, n, length = 1
+        while place <= #groups do
+            plan, n, length, place = struct.unpack('<I4I4I4', groups, place)
+            counts[plan] = (counts[plan] or 0) + n
+            place = place + length
+        end
+    end
+end
+answers[1] = tonumber(state[5])
+if #entries > 0 then
+    advance()
+    redis.call('HSET', at .. ':seen:' .. day, unpack(seen))
+    answers[1] = log(entries)
+    for plan, n in pairs(counts) do move(plan, day, 'a', n) end
+end
+return answers
+""",
+)
+"""Take uploads (digest, answer, groups); return how many were ever written, and each one's answer from before."""
+
+READ = _read(
+    """
+local cursor, length = tonumber(state[4]), redis.call('LLEN', at .. ':log')
+local place, uploads_max, bytes_max = ARGV[2] == '' and 0 or ARGV[2] - cursor, tonumber(ARGV[3]), tonumber(ARGV[4])
+local read, bytes = {cursor, tonumber(state[5]), length}, 0
+while place >= 0 and place < length and uploads_max > 0 and bytes < bytes_max do
+    local entries = redis.call('LRANGE', at .. ':log', place, place + math.min(uploads_max, 50) - 1)
+    for _, entry in ipairs(entries) do
+        if bytes < bytes_max then
+            read[#read + 1] = entry
+            bytes = bytes + #entry
+        end
+    end
+    place = place + #entries
+    uploads_max = uploads_max - #entries
+end
+return read
+"""
+)
+"""Return cursor, written, the length of the log, and what of it lies above the cursor or another place, in bounds."""
+
+COMMIT = _script(
+    _CHECK,
+    _CLOCK,
+    _MOVE,
+    _LOG,
+    """
+local low, high, last, segments = tonumber(ARGV[2]), tonumber(ARGV[3]), ARGV[4], tonumber(ARGV[5])
+if tonumber(state[4]) ~= low then return 0 end
+if high > low then
+    local entry = redis.call('LINDEX', at .. ':log', high - low - 1)
+    if not entry or string.sub(entry, 1, #last) ~= last then return 0 end
+end
+redis.call('HSET', at, 'cursor', high)
+wait_from_now()
+for i = 6, #ARGV, 4 do
+    local plan, epoch, n, packed = unpack(ARGV, i, i + 3)
+    if i < 6 + 4 * segments then
+        local length = redis.call('RPUSH', at .. ':tally:' .. plan .. ':' .. epoch, packed)
+        redis.call('ZADD', at .. ':tallies', length, plan .. ':' .. epoch)
+        move(plan, epoch, 'f', n)
+    else
+        redis.call('HSET', at .. ':quarantine', redis.call('HINCRBY', at, 'quarantine_last', 1), packed)
+        move(plan, epoch, 'q', n)
+    end
+end
+if high > low then redis.call('LTRIM', at .. ':log', high - low, -1) end
+return 1
+""",
+    flags="allow-oom",
+)
+"""Where the cursor is `low` and the log's entry `high` the one that was read: store segments and quarantine."""
+
+# A shard's tallies and days.
+
+CROWDED = _read("return redis.call('ZRANGEBYSCORE', at .. ':tallies', ARGV[2], '+inf')")
+
+SEGMENTS = _read("return redis.call('LRANGE', at .. ':tally:' .. ARGV[2], 0, -1)")
+
+REPLACE = _script(
+    _CHECK,
+    """
+local name, number, first, last, packed = unpack(ARGV, 2)
+local key = at .. ':tally:' .. name
+local function head(place) return string.sub(redis.call('LINDEX', key, place) or '', 1, #first) end
+if head(0) ~= first or head(number - 1) ~= last then return 0 end
+redis.call('LTRIM', key, number, -1)
+redis.call('ZADD', at .. ':tallies', redis.call('LPUSH', key, packed), name)
+return 1
+""",
+    flags="allow-oom",
+)
+
+SEAL = _script(
+    _CHECK,
+    _ADVANCE,
+    f"""
+local open_from, sealed = day, tonumber(redis.call('HGET', at, 'sealed'))
+local oldest = redis.call('LINDEX', at .. ':log', 0)
+if oldest then
+    if #oldest < {MARK_BYTES + 4} then return redis.error_reply('{DAMAGED} an entry of the log is cut off') end
+    open_from = math.min(day, (struct.unpack('<I4', oldest, {MARK_BYTES + 1})))
+end
+advance()
+if open_from - 1 <= sealed then return sealed end
+redis.call('HSET', at, 'sealed', open_from - 1)
+return open_from - 1
+""",
+    flags="allow-oom",
+)
+
+FORGET_SEEN = _script(
+    _CHECK,
+    _ADVANCE,
+    """
+local from, first = tonumber(redis.call('HGET', at, 'seen_from')), day - ARGV[2]
+advance()
+if from < first then
+    redis.call('HSET', at, 'seen_from', first)
+    for old = from, first - 1 do redis.call('UNLINK', at .. ':seen:' .. old) end
+end
+return day
+""",
+    flags="allow-oom",
+)
+
+TALLIES_BEFORE = _read(
+    """
+local names = {}
+for _, name in ipairs(redis.call('ZRANGE', at .. ':tallies', 0, -1)) do
+    if tonumber(string.match(name, ':(%-?%d+)$')) < tonumber(ARGV[2]) then names[#names + 1] = name end
+end
+return names
+"""
+)
+
+FORGET_TALLIES = _script(
+    _CHECK,
+    """
+for i = 2, #ARGV do
+    redis.call('UNLINK', at .. ':tally:' .. ARGV[i])
+    redis.call('ZREM', at .. ':tallies', ARGV[i])
+end
+""",
+    flags="allow-oom",
+)
+
+EPOCHS = _read("return redis.call('HGETALL', at .. ':ledger:' .. ARGV[2])")
+
+LEDGER = _read(
+    """
+local reply = {tonumber(state[4]), redis.call('LLEN', at .. ':log')}
+for _, plan in ipairs(redis.call('SMEMBERS', at .. ':ledger')) do
+    reply[#reply + 1] = plan
+    reply[#reply + 1] = redis.call('HGETALL', at .. ':ledger:' .. plan)
+end
+return reply
+"""
+)
+"""Return the cursor, the length of the log, and each plan with its part of the ledger."""
+
+STATUS = _read(
+    _CLOCK,
+    """
+local more = redis.call('HMGET', at, 'sealed', 'waiting_since')
+return {
+    tonumber(state[5]), tonumber(state[4]), redis.call('LLEN', at .. ':log'), tonumber(state[2]), clock_day,
+    tonumber(more[1]), string.format('%.3f', now - more[2]),
+}
+""",
+)
+
+OUTLINE = _read(
+    """
+return {
+    tonumber(state[2]), tonumber(redis.call('HGET', at, 'sealed')), tonumber(redis.call('HGET', at, 'seen_from')),
+    tonumber(state[4]), redis.call('ZRANGE', at .. ':tallies', 0, -1),
+}
+"""
+)
+"""Return a shard's day, the last it sealed, the first whose uploads it remembers, its cursor, its tallies' names."""
+
+# A shard's quarantine.
+
+QUARANTINE = _read("return redis.call('HGETALL', at .. ':quarantine')")
+
+_TAKE = f"""
+local held = redis.call('HGET', at .. ':quarantine', ARGV[2])
+if not held then return 0 end
+if #held < {QUARANTINED.size} then return redis.error_reply('{DAMAGED} a quarantined group is cut off') end
+local plan, epoch, n, length = struct.unpack('<I4I4I4I4', held)
+"""
+
+REPLAY = _script(
+    _CHECK,
+    _ADVANCE,
+    _MOVE,
+    _LOG,
+    _TAKE,
+    f"""
+local reports = string.sub(held, {QUARANTINED.size + 1} + length)
+advance()
+log({{ARGV[3] .. struct.pack('<I4I4I4I4', day, plan, n, #reports) .. reports}})
+redis.call('HDEL', at .. ':quarantine', ARGV[2])
+move(plan, epoch, 'q', -n)
+move(plan, epoch, 'a', -n)
+move(plan, day, 'a', n)
+return 1
+""",
+)
+
+DROP = _script(
+    _CHECK,
+    _MOVE,
+    _TAKE,
+    """
+redis.call('HDEL', at .. ':quarantine', ARGV[2])
+move(plan, epoch, 'd', n)
+return 1
+""",
+    flags="allow-oom",
+)
+
+# Filling a store that is unfinished.
+
+FILL_SHARD = _script(
+    _CHECK,
+    _CLOCK,
+    """
+local day, sealed, cursor, length, quarantined = unpack(ARGV, 2)
+redis.call('HSET', at, 'day', math.max(tonumber(state[2]), day), 'sealed', sealed, 'cursor', cursor,
+    'written', cursor + length, 'quarantine_last', quarantined, 'waiting_since', string.format('%.3f', now))
+""",
+)
+
+FILL_SEEN = _script(
+    _CHECK,
+    """
+local seen_day = tonumber(ARGV[2])
+redis.call('HSET', at, 'day', math.max(tonumber(state[2]), seen_day),
+    'seen_from', math.min(tonumber(redis.call('HGET', at, 'seen_from')), seen_day))
+for i = 3, #ARGV, 2 do redis.call('HSETNX', at .. ':seen:' .. seen_day, ARGV[i], ARGV[i + 1]) end
+""",
+)
+
+SCRIPTS = {script.sha: script for script in list(globals().values()) if isinstance(script, Script)}
