@@ -37,17 +37,20 @@ def check(store: Store) -> Iterator[str]:
     yield from store.integrity()
     yield from _check_plans(store)
     checked = _Checked(store)
-    for record in store.dump():
-        match record:
-            case Identity():
-                checked.tallies_from = record.tallies_from
-            case ShardRecord():
-                yield from checked.shard(record)
-            case TallyRecord():
-                yield from checked.tally(record)
-            case FinalRecord():
-                checked.finals.append(record)
-    yield from checked.end()
+    try:
+        for record in store.dump():
+            match record:
+                case Identity():
+                    checked.tallies_from = record.tallies_from
+                case ShardRecord():
+                    yield from checked.shard(record)
+                case TallyRecord():
+                    yield from checked.tally(record)
+                case FinalRecord():
+                    checked.finals.append(record)
+        yield from checked.end()
+    except (BadTally, StoreError) as error:
+        yield f"the rest was not checked, it cannot be read: {error}"
 
 
 def _check_plans(store: Store) -> Iterator[str]:

@@ -3,6 +3,7 @@
 import json
 import secrets
 import sqlite3
+import time
 import zlib
 from datetime import date, timedelta
 
@@ -117,6 +118,7 @@ def _from_2(db: sqlite3.Connection) -> None:
         "sealed": (date.fromisoformat(first) - timedelta(days=1)).isoformat(),
         "tallies_from": date.min.isoformat(),
         "plans_version": 1,
+        "waiting_since": time.time(),
     }
     db.executemany("INSERT INTO state VALUES (?, ?)", state.items())
 

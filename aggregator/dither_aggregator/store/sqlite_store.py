@@ -500,7 +500,7 @@ class SQLiteStore(Store):
                 day=date.fromisoformat(state["day"]),
                 clock_day=self.clock_day(),
                 sealed=date.fromisoformat(state["sealed"]),
-                waiting_s=max(0.0, self._now_s() - state["waiting_since"]) if backlog else 0.0,
+                waiting_s=max(0.0, self._now_s() - state.get("waiting_since", 0.0)) if backlog else 0.0,
             )
         ]
 

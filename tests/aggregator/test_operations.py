@@ -1,0 +1,267 @@
+"""What an operator does to a store: look for damage, keep and drop, back up, move, change the registry."""
+
+import gzip
+import json
+import random
+import signal
+import sqlite3
+import time
+from contextlib import closing
+from datetime import date
+from pathlib import Path
+
+import pytest
+import requests
+
+from dither_aggregator import upkeep
+from dither_aggregator.store import Receipt, SQLiteStore
+from dither_aggregator.store.fsck import check
+from dither_aggregator.store.records import Retention
+from dither_aggregator.store.sqlite_store import FILE_NAME
+from dither_shared.registry import Registry
+from dither_shared.wire import Problem, encode_upload, new_upload_id, parse_upload
+from tests.support.aggregators import dither, serve, sqlite_store
+from tests.support.clocks import Clock
+from tests.support.registries import registry, registry_text
+
+ASKED = registry(expires=date(2027, 2, 28))
+DARK = ASKED.metrics["dark"].plan
+COLOR = ASKED.metrics["color"].plan
+
+
+def body_of(reports: dict[str, list[int]], asked: Registry = ASKED) -> bytes:
+    groups = [(name, asked.metrics[name].plan.digest, values) for name, values in reports.items()]
+    return encode_upload(new_upload_id(random.getrandbits), groups)
+
+
+def send(store: SQLiteStore, body: bytes) -> Receipt | Problem:
+    return store.append([(parse_upload(body, store.find_plan), body)])[0]
+
+
+def filled(folder: Path, clock: Clock | None = None) -> None:
+    """Make a store with two segments, a recorded day, a quarantined group and a pending upload."""
+    clock = clock or Clock()
+    with sqlite_store(ASKED, folder, clock) as store:
+        for _ in range(2):
+            send(store, body_of({"color": [0, 1, 2], "dark": [1, 0]}))
+            upkeep.fold_all(store, 0)
+        clock.travel(1)
+        store.seal(0)
+        for metric in upkeep.unrecorded(store):
+            upkeep.record(store, metric)
+        send(store, body_of({"dark": [1]}))
+        with closing(sqlite3.connect(folder / FILE_NAME)) as db, db:
+            db.execute("UPDATE log SET entry = CAST(substr(entry, 1, length(entry) - 1) || x'07' AS BLOB)")
+        upkeep.fold_all(store, 0)
+        send(store, body_of({"color": [3], "dark": [0]}))
+
+
+def test_a_sound_store_has_no_findings(tmp_path: Path) -> None:
+    filled(tmp_path)
+    done = dither("fsck", "--data", tmp_path)
+    assert (done.returncode, done.stdout) == (0, "the store of example is as it must be\n")
+    assert json.loads(dither("fsck", "--data", tmp_path, "--json").stdout)["findings"] == []
+
+
+@pytest.mark.parametrize(
+    ("damage", "finding"),
+    [
+        ("UPDATE ledger SET accepted = accepted + 1 WHERE plan = 1", "5 accepted|7 accepted|2 accepted"),
+        ("UPDATE ledger SET folded = folded - 1, accepted = accepted - 1 WHERE folded > 0", "the ledger says"),
+        ("UPDATE ledger SET folded = -1 WHERE folded = 0", "negative number"),
+        ("DELETE FROM log", "are not"),
+        ("DELETE FROM segment WHERE plan = 1", "there is none, the ledger says 6 reports"),
+        ("UPDATE segment SET n = n + 1 WHERE plan = 1 AND low = 0", "it holds 7 reports, the ledger says 6"),
+        ("UPDATE segment SET high = 9 WHERE low = 0", "a segment goes from 1 to 2, behind one that ends at 9"),
+        ("UPDATE cursor SET seq = 1", "a segment ends at 2, beyond the cursor 1"),
+        ("UPDATE segment SET counts = x'00'", "cannot be read"),
+        ("DELETE FROM quarantine", "0 reports are in quarantine, 1 should be"),
+        ("UPDATE log SET entry = x'00'", "is damaged"),
+        ("UPDATE log SET entry = CAST(substr(entry, 1, 4) || x'63' || substr(entry, 6) AS BLOB)", "which the store does not have"),
+        ("UPDATE log SET entry = CAST(x'01' || substr(entry, 2) AS BLOB)", "which is sealed"),
+        ("UPDATE final SET digest = 'no' WHERE plan = 1", "the tally is not the one that was recorded"),
+        ("UPDATE snapshot SET content = x'00'", "is not what it was"),
+        ("UPDATE state SET value = '2026-11-25' WHERE key = 'sealed'", "it has sealed 2026-11-25"),
+        ("UPDATE state SET value = '2026-11-18' WHERE key = 'sealed'", "only 2026-11-18 is sealed"),
+    ],
+)
+def test_every_damage_is_found(tmp_path: Path, damage: str, finding: str) -> None:
+    filled(tmp_path)
+    with closing(sqlite3.connect(tmp_path / FILE_NAME)) as db, db:
+        db.execute(damage)
+    with closing(SQLiteStore(tmp_path, read_only=True)) as store:
+        found = "\n".join(check(store))
+    assert any(part in found for part in finding.split("|")), found
+
+
+def test_counts_that_so_many_reports_cannot_have_are_found(tmp_path: Path) -> None:
+    filled(tmp_path)
+    with closing(sqlite3.connect(tmp_path / FILE_NAME)) as db, db:
+        ((one,),) = db.execute("SELECT counts FROM segment WHERE plan = 2 AND low = 0").fetchall()
+        db.execute("UPDATE segment SET n = 4 WHERE plan = 2 AND low = 0", ())
+        db.execute("UPDATE ledger SET folded = 6, accepted = 6 WHERE plan = 2 AND folded = 4")
+        assert one
+    with closing(SQLiteStore(tmp_path, read_only=True)) as store:
+        assert "its counts add up to 4 in place of 6" in "\n".join(check(store))
+
+
+def test_fsck_exits_with_1_when_something_is_wrong(tmp_path: Path) -> None:
+    filled(tmp_path)
+    with closing(sqlite3.connect(tmp_path / FILE_NAME)) as db, db:
+        db.execute("DELETE FROM log")
+    assert dither("fsck", "--data", tmp_path).returncode == 1
+    assert dither("ledger", "--data", tmp_path).returncode == 1
+
+
+def test_the_quarantine_is_listed_shown_replayed_and_dropped(tmp_path: Path) -> None:
+    filled(tmp_path)
+    listed = json.loads(dither("quarantine", "list", "--data", tmp_path, "--json").stdout)["quarantined"]
+    assert [(item["id"], item["metric"], item["reports"]) for item in listed] == [("0-1", "dark", 1)]
+    assert "beyond" in listed[0]["reason"]
+    assert "0-1" in dither("quarantine", "list", "--data", tmp_path).stdout
+    assert json.loads(dither("quarantine", "show", "0-1", "--data", tmp_path, "--json").stdout)["packed"] == "07"
+    assert dither("quarantine", "show", "0-2", "--data", tmp_path).returncode == 2
+    assert dither("quarantine", "replay", "0-1", "--data", tmp_path).stdout == "replay: 1 of 1\n"
+    assert dither("quarantine", "replay", "0-1", "--data", tmp_path).returncode == 1
+    with closing(SQLiteStore(tmp_path)) as store:
+        upkeep.fold_all(store, 0)  # the report is as bad as before
+    assert dither("quarantine", "drop", "--all", "--data", tmp_path).stdout == "drop: 1 of 1\n"
+    ledger = json.loads(dither("ledger", "--data", tmp_path, "--json").stdout)
+    assert (ledger["balanced"], ledger["quarantined"]) == (True, 1)
+    assert dither("fsck", "--data", tmp_path).returncode == 0
+
+
+def test_a_backup_is_restored_with_everything_in_it(tmp_path: Path) -> None:
+    filled(tmp_path / "a")
+    file = tmp_path / "backup.gz"
+    done = dither("backup", file, "--data", tmp_path / "a", "--json")
+    assert json.loads(done.stdout)["bytes"] == file.stat().st_size
+    assert file.stat().st_mode & 0o777 == 0o600
+    assert dither("backup", file, "--data", tmp_path / "a").returncode == 2
+    assert dither("restore", file, "--data", tmp_path / "b").returncode == 0
+    ledgers = [dither("ledger", "--data", tmp_path / name).stdout for name in "ab"]
+    assert ledgers[0] == ledgers[1]
+    assert dither("fsck", "--data", tmp_path / "b").returncode == 0
+    with closing(SQLiteStore(tmp_path / "a")) as one, closing(SQLiteStore(tmp_path / "b")) as other:
+        assert one.key == other.key
+        assert one.generation != other.generation
+        for plan in (COLOR, DARK):
+            assert one.finals(plan) == other.finals(plan)
+            assert all(one.tally(plan, day).digest == other.tally(plan, day).digest for day in one.epochs(plan))
+    assert dither("restore", file, "--data", tmp_path / "b").returncode == 2
+
+
+def test_a_backup_that_is_cut_off_or_altered_is_refused(tmp_path: Path) -> None:
+    filled(tmp_path / "a")
+    file = tmp_path / "backup.gz"
+    dither("backup", file, "--data", tmp_path / "a")
+    whole = file.read_bytes()
+    lines = gzip.decompress(whole).splitlines(keepends=True)
+    damaged = [
+        whole[:40],
+        whole[:-9],
+        gzip.compress(b"".join(lines[:-1])),
+        gzip.compress(b"".join(lines[:3] + lines[4:])),
+        gzip.compress(b"".join(lines).replace(b'"dark"', b'"bark"')),
+        gzip.compress(b'{"format": "dither backup", "version": 99}\n'),
+        gzip.compress(b"[]\n"),
+        b"",
+        b"garbage",
+    ]
+    for place, content in enumerate(damaged):
+        file.write_bytes(content)
+        done = dither("restore", file, "--data", tmp_path / f"r{place}")
+        assert (done.returncode, "Traceback" in done.stderr) == (2, False), (place, done)
+        assert not (tmp_path / f"r{place}").exists()
+
+
+def test_a_restore_that_is_cut_off_leaves_nothing_that_can_be_opened(tmp_path: Path) -> None:
+    store = SQLiteStore.create(tmp_path, "example", unfinished=True)
+    store.close()
+    done = dither("ledger", "--data", tmp_path)
+    assert done.returncode == 2
+    assert "was not filled to its end" in done.stderr
+
+
+def test_tallies_and_snapshots_are_kept_as_long_as_is_said(tmp_path: Path) -> None:
+    clock = Clock()
+    filled(tmp_path, clock)
+    with closing(SQLiteStore(tmp_path, clock)) as store:
+        day = store.epochs(COLOR)[-1]
+        final = store.finals(COLOR)[day]
+        store.set_retention(Retention(tallies_days=30, snapshots_days=60))
+        clock.travel(29)
+        upkeep.maintain(store, 0)
+        assert store.tally(COLOR, day).n == 6
+        clock.travel(2)
+        upkeep.maintain(store, 0)
+        store.forget_snapshots()
+        assert store.tally(COLOR, day).n == 0
+        assert store.snapshot(final.snapshot)
+        assert list(check(store)) == []
+        clock.travel(30)
+        store.forget_snapshots()
+        assert store.snapshot(final.snapshot) is None
+        assert store.finals(COLOR)[day] == final
+        assert list(check(store)) == []
+    done = dither("store", "keep", "--tallies", "400", "--snapshots", "forever", "--data", tmp_path)
+    assert done.stdout.splitlines() == [
+        "tallies are kept for 400 days after their epoch",
+        "snapshots are kept forever",
+    ]
+    kept = json.loads(dither("store", "keep", "--data", tmp_path, "--json").stdout)
+    assert kept == {"tallies_days": 400, "snapshots_days": None}
+    assert "must be a number of days" in dither("store", "keep", "--tallies", "0", "--data", tmp_path).stderr
+
+
+def test_the_store_is_shown(tmp_path: Path) -> None:
+    filled(tmp_path)
+    shown = json.loads(dither("store", "show", "--data", tmp_path, "--json").stdout)
+    assert shown["sealed"] == "2026-11-20"
+    assert [shard["written"] for shard in shown["shards"]] == [4]
+    assert "example" in dither("store", "show", "--data", tmp_path).stdout
+
+
+def test_a_registry_is_loaded_and_a_plan_retired_while_it_is_served(tmp_path: Path) -> None:
+    path = tmp_path / "metrics.toml"
+    path.write_text(registry_text(), encoding="utf-8")
+    first = Registry.load(path)
+    with serve(path, tmp_path / "data") as served:
+
+        def post(asked: Registry) -> int:
+            return requests.post(
+                f"{served.url}/v1/reports",
+                data=body_of({"color": [0]}, asked),
+                headers={"Authorization": f"Bearer {served.key}", "Content-Type": "application/json"},
+                timeout=10,
+            ).status_code
+
+        def becomes(asked: Registry, status: int) -> bool:
+            deadline = time.monotonic() + 10
+            while (last := post(asked)) != status and time.monotonic() < deadline:
+                time.sleep(0.05)
+            return last == status
+
+        assert post(first) == 202
+        path.write_text(registry_text(rev=2, values=("cyan", "ochre")), encoding="utf-8")
+        second = Registry.load(path)
+        assert post(second) == 422
+        done = dither("metrics", "load", path, "--data", tmp_path / "data")
+        assert "new: color rev 2" in done.stdout, done
+        assert becomes(second, 202)
+        assert post(first) == 202
+        done = dither("metrics", "retire", "color", "--rev", 1, "--data", tmp_path / "data")
+        assert done.returncode == 0, done
+        assert becomes(first, 410)
+        assert post(second) == 202
+        dither("metrics", "retire", "color", "--rev", 1, "--undo", "--data", tmp_path / "data")
+        assert becomes(first, 202)
+        path.write_text(registry_text(rev=3, values=("teal", "plum")), encoding="utf-8")
+        third = Registry.load(path)
+        served.process.send_signal(signal.SIGHUP)
+        assert becomes(third, 202)
+        path.write_text("not a registry", encoding="utf-8")
+        served.process.send_signal(signal.SIGHUP)
+        assert post(third) == 202
+        assert "the registry was not loaded again" in served.stop()
+    assert "there is no rev 9" in dither("metrics", "retire", "color", "--rev", 9, "--data", tmp_path / "data").stderr
