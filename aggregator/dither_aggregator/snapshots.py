@@ -7,11 +7,9 @@ libraries may give other last digits.
 
 import base64
 import hashlib
-import json
 import zlib
 from datetime import date
 from importlib.metadata import version
-from typing import Any
 
 from dither_aggregator.reading import estimate
 from dither_aggregator.store import Store, StoredPlan, StoreError, Tally
@@ -28,9 +26,9 @@ def take(store: Store, stored: StoredPlan, epoch: date) -> Final:
     Raises StoreError when the tally is not the one that was recorded.
     """
     tally = store.tally(stored.plan, epoch)
-    content = canonical_json(_document(store.app, stored, epoch, tally))
-    final = Final(tally.digest, hashlib.sha256(content).hexdigest())
-    recorded = store.finalize(stored.plan, epoch, final, zlib.compress(content))
+    made = canonical_json(_document(store.app, stored, epoch, tally))
+    final = Final(tally.digest, hashlib.sha256(made).hexdigest())
+    recorded = store.finalize(stored.plan, epoch, final, zlib.compress(made))
     if recorded.digest != final.digest:
         raise StoreError(
             f"the tally of {stored.plan.metric}, plan {stored.plan.digest}, of {epoch} is not the one recorded as "
@@ -39,19 +37,18 @@ def take(store: Store, stored: StoredPlan, epoch: date) -> Final:
     return recorded
 
 
-def load(store: Store, id_: str) -> dict[str, Any] | None:
-    """Return a snapshot's document, or None where there is none; raise StoreError where its content is not its id's."""
+def content(store: Store, id_: str) -> bytes | None:
+    """Return a snapshot's canonical JSON, or None where there is none; raise StoreError where it is not its id's."""
     packed = store.snapshot(id_)
     if packed is None:
         return None
     try:
-        content = zlib.decompress(packed)
+        unpacked = zlib.decompress(packed)
     except zlib.error:
-        content = b""
-    if hashlib.sha256(content).hexdigest() != id_:
+        unpacked = b""
+    if hashlib.sha256(unpacked).hexdigest() != id_:
         raise StoreError(f"the snapshot {id_} is damaged: run `dither fsck`")
-    document: dict[str, Any] = json.loads(content)
-    return document
+    return unpacked
 
 
 def _document(app: str, stored: StoredPlan, epoch: date, tally: Tally) -> dict[str, object]:

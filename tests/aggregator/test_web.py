@@ -2,6 +2,7 @@
 
 import csv
 import gzip
+import hashlib
 import io
 import json
 import random
@@ -19,8 +20,10 @@ import pytest
 import requests
 
 from dither.transport import HttpTransport, Outcome
+from dither_aggregator import upkeep
 from dither_aggregator.service import Service
 from dither_aggregator.store import SQLiteStore, Store, StoreUnavailable
+from dither_aggregator.store.records import Retention
 from dither_aggregator.web.problems import CONTENT_TYPE
 from dither_aggregator.web.server import HttpServer
 from dither_shared.rng import Rng
@@ -465,6 +468,49 @@ def test_pages_load_nothing_from_elsewhere(client: Client) -> None:
         assert "default-src 'none'" in answer.headers["Content-Security-Policy"]
         assert "http" not in answer.text.replace("http://www.w3.org/2000/svg", "")
         assert "<script" not in answer.text
+
+
+def test_a_final_day_has_a_snapshot_whose_id_is_its_digest(tmp_path: Path) -> None:
+    clock = Clock()
+    with aggregator(ASKED, tmp_path, clock) as (url, service):
+        client = Client(url, service, clock)
+        client.post(upload([1] * 20 + [0] * 30))
+        client.folded()
+        day = service.store.today().isoformat()
+        assert client.get("/v1/metrics/dark/snapshots").json()["snapshots"] == []
+        clock.travel(1)
+        service.store.seal(0)
+        assert upkeep.unrecorded(service.store) == ["dark"]
+        assert upkeep.record(service.store, "dark") == 1
+        assert upkeep.record(service.store, "dark") == 0
+        reading = client.get(f"/v1/metrics/dark/estimates?epoch={day}").json()
+        (listed,) = client.get("/v1/metrics/dark/snapshots").json()["snapshots"]
+        assert (listed["epoch"], listed["plan"], listed["rev"]) == (day, DARK.digest, 1)
+        assert listed["snapshot"] == reading["snapshot"]
+        answer = client.get(f"/v1/snapshots/{reading['snapshot']}")
+        assert hashlib.sha256(answer.content).hexdigest() == reading["snapshot"]
+        document = answer.json()
+        assert document["estimates"]["rows"] == reading["rows"]
+        assert document["tally"]["n"] == 50
+        assert reading["snapshot"][:12] in client.get(f"/metrics/dark?epoch={day}").text
+        clock.travel(40)
+        service.store.set_retention(Retention(tallies_days=30))
+        upkeep.maintain(service.store, 0)
+        gone = client.get(f"/v1/metrics/dark/estimates?epoch={day}")
+        assert (gone.status_code, gone.json()["snapshot"]) == (410, reading["snapshot"])
+        assert client.get(f"/metrics/dark?epoch={day}").status_code == 410
+        assert client.get(f"/v1/snapshots/{reading['snapshot']}").content == answer.content
+        assert client.get("/v1/snapshots/nothing").status_code == 404
+        assert client.get("/v1/metrics/nothing/snapshots").status_code == 404
+        client.session.close()
+
+
+def test_a_lossy_store_says_so_on_every_page(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert "may lose reports" not in client.get("/").text
+    monkeypatch.setattr(client.service.store, "lossy", "appendfsync is everysec")
+    for path in ("/", "/metrics/dark"):
+        assert "may lose reports that it acknowledged: appendfsync is everysec" in client.get(path).text
+    assert client.get("/v1/metrics").json()["lossy"] == "appendfsync is everysec"
 
 
 def test_it_says_that_it_is_alive_and_ready(client: Client) -> None:

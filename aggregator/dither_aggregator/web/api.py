@@ -8,6 +8,7 @@ from typing import cast, get_args
 
 from flask import Flask, Response, jsonify, request
 
+from dither_aggregator import snapshots
 from dither_aggregator.estimate import ErrorOf
 from dither_aggregator.normalise import METHODS
 from dither_aggregator.reading import Reading, View, read
@@ -25,7 +26,9 @@ def register(app: Flask, service: Service) -> None:
 
     @app.get("/v1/metrics")
     def metrics() -> Response:
-        return jsonify({"app": store.app, "metrics": [describe(store, stored) for stored in store.plans()]})
+        return jsonify(
+            {"app": store.app, "lossy": store.lossy, "metrics": [describe(store, stored) for stored in store.plans()]}
+        )
 
     @app.get("/v1/metrics/<metric>/estimates")
     def estimates(metric: str) -> Response:
@@ -38,6 +41,18 @@ def register(app: Flask, service: Service) -> None:
     def estimates_of(metric: str) -> Response:
         """Look for the texts that the body names, in place of the registry's."""
         return jsonify(requested(store, metric, _read_candidates(request.get_data())).to_document())
+
+    @app.get("/v1/metrics/<metric>/snapshots")
+    def metric_snapshots(metric: str) -> Response:
+        return jsonify({"metric": metric, "snapshots": list_snapshots(store, metric)})
+
+    @app.get("/v1/snapshots/<id_>")
+    def snapshot(id_: str) -> Response:
+        """Answer with the very bytes whose SHA-256 is the id."""
+        content = snapshots.content(store, id_)
+        if content is None:
+            raise Problem("not-found", f"there is no snapshot {id_!r}; a metric's snapshots list its own")
+        return Response(content, content_type="application/json")
 
     @app.get("/livez")
     def livez() -> Response:
@@ -70,11 +85,33 @@ def describe(store: Store, stored: StoredPlan) -> dict[str, object]:
     }
 
 
+def list_snapshots(store: Store, metric: str) -> list[dict[str, object]]:
+    """Return what is recorded of a metric's final days, latest first within each plan."""
+    plans = store.plans(metric)
+    if not plans:
+        raise _no_metric(metric)
+    return [
+        {
+            "plan": stored.plan.digest,
+            "rev": stored.plan.rev,
+            "epoch": epoch.isoformat(),
+            "tally": final.digest,
+            "snapshot": final.snapshot,
+        }
+        for stored in plans
+        for epoch, final in sorted(store.finals(stored.plan).items(), reverse=True)
+    ]
+
+
+def _no_metric(metric: str) -> Problem:
+    return Problem("not-found", f"there is no metric {metric!r}; GET /v1/metrics lists them")
+
+
 def requested(store: Store, metric: str, candidates: tuple[str, ...] | None = None) -> Reading:
     """Return the reading that a request's `plan` and `epoch` ask for: by default the registry's, and the latest."""
     plans = store.plans(metric)
     if not plans:
-        raise Problem("not-found", f"there is no metric {metric!r}; GET /v1/metrics lists them")
+        raise _no_metric(metric)
     digest = request.args.get("plan", plans[0].plan.digest)
     stored = next((item for item in plans if item.plan.digest == digest), None)
     if stored is None:

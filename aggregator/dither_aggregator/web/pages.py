@@ -19,6 +19,8 @@ def register(app: Flask, store: Store) -> None:
     app.jinja_env.filters["precise"] = precise
     app.jinja_env.trim_blocks = app.jinja_env.lstrip_blocks = True
 
+    app.context_processor(lambda: {"lossy": store.lossy})
+
     @app.get("/")
     def index() -> str:
         metrics = [(stored, store.epochs(stored.plan)) for stored in store.plans()]

@@ -1,17 +1,29 @@
 """Every refusal leaves as a problem document (RFC 9457) with a stable `type`."""
 
 import json
+import logging
+import traceback
+from http import HTTPStatus
+from typing import TYPE_CHECKING
 
 from flask import Flask, Response
 from werkzeug.exceptions import HTTPException
 
 from dither_aggregator.fold import BadTally
+from dither_aggregator.reading import TallyGone
+from dither_aggregator.store import StoreError
 from dither_shared.wire import Problem
 
+if TYPE_CHECKING:
+    from wsgiref.types import StartResponse
+
 CONTENT_TYPE = "application/problem+json"
+NOSNIFF = ("X-Content-Type-Options", "nosniff")
 RETRY_AFTER_S = 60
 
 _SLUGS = {404: "not-found", 405: "method-not-allowed", 413: "too-large"}
+
+_log = logging.getLogger("dither_aggregator")
 
 
 def render(problem: Problem) -> bytes:
@@ -19,20 +31,49 @@ def render(problem: Problem) -> bytes:
     return json.dumps(problem.to_document()).encode("ascii") + b"\n"
 
 
-def respond(problem: Problem) -> Response:
-    """Return the answer to a refused request."""
-    response = Response(render(problem), problem.status, content_type=CONTENT_TYPE)
+def headers_of(problem: Problem) -> list[tuple[str, str]]:
+    """Return the headers of the answer, the length left out."""
+    headers = [("Content-Type", CONTENT_TYPE), NOSNIFF]
     if problem.status == 401:
-        response.headers["WWW-Authenticate"] = "Bearer"
+        headers.append(("WWW-Authenticate", "Bearer"))
     if problem.status == 503:
-        response.headers["Retry-After"] = str(RETRY_AFTER_S)
-    return response
+        headers.append(("Retry-After", str(RETRY_AFTER_S)))
+    return headers
+
+
+def status_of(problem: Problem) -> str:
+    """Return the status with its phrase, as WSGI wants it."""
+    return f"{problem.status} {HTTPStatus(problem.status).phrase.upper()}"
+
+
+def send(problem: Problem, start_response: "StartResponse") -> list[bytes]:
+    """Answer a refused request as a plain WSGI application does."""
+    content = render(problem)
+    start_response(status_of(problem), [*headers_of(problem), ("Content-Length", str(len(content)))])
+    return [content]
+
+
+def respond(problem: Problem) -> Response:
+    """Answer a refused request as a Flask view does."""
+    return Response(render(problem), problem.status, headers_of(problem))
+
+
+def failure(error: BaseException) -> Problem:
+    """Log what nobody foresaw, and return the answer to it: no fault of the request's.
+
+    The log says where, not what: an exception's own words may hold what a device sent.
+    """
+    frames = "".join(traceback.format_tb(error.__traceback__))
+    _log.error("a request failed with %s:\n%s", type(error).__name__, frames.rstrip())
+    return Problem("unavailable", "the request failed")
 
 
 def _respond_http(error: HTTPException) -> Response | HTTPException:
-    """Answer what Flask itself refuses in our own words; leave redirects and server errors alone."""
+    """Answer what Flask itself refuses in our own words; leave redirects alone."""
     status = error.code or 500
-    if not 400 <= status < 500:
+    if status >= 500:
+        return respond(failure(getattr(error, "original_exception", None) or error))
+    if status < 400:
         return error
     response = respond(Problem(_SLUGS.get(status, "malformed"), error.description or error.name))
     response.headers.extend((name, value) for name, value in error.get_headers() if name == "Allow")
@@ -43,8 +84,18 @@ def _respond_bad_tally(error: BadTally) -> Response:
     return respond(Problem("bad-tally", str(error)))
 
 
+def _respond_gone(error: TallyGone) -> Response:
+    return respond(Problem("gone", str(error), snapshot=error.snapshot))
+
+
+def _respond_store(error: StoreError) -> Response:
+    return respond(Problem("unavailable", str(error)))
+
+
 def register(app: Flask) -> None:
     """Answer errors with problem documents."""
     app.register_error_handler(Problem, respond)
     app.register_error_handler(BadTally, _respond_bad_tally)
+    app.register_error_handler(TallyGone, _respond_gone)
+    app.register_error_handler(StoreError, _respond_store)
     app.register_error_handler(HTTPException, _respond_http)
