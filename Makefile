@@ -10,7 +10,7 @@ help:
 	@echo "make demo    watch true frequencies come back out of noisy answers (ARGS=\"--devices 50000\")"
 	@echo "make test    everything that must pass: lint, types, all tests"
 	@echo "make check   the quick part of it: format, lint, types, fast tests"
-	@echo "make soak    the fault tests at length: 200 kills, thousands of lives, ten years again and again"
+	@echo "make soak    the fault tests at length: 200 kills, thousands of lives, ten years again and again, uploads fuzzed"
 	@echo "make bench   speed and error, each beside something"
 	@echo "make format  put the code into its one format"
 	@echo "make clean   remove .venv and caches"
@@ -26,7 +26,8 @@ check: .venv/dev.stamp lint
 	@$(BIN)/pytest -q -m "not slow" $(ARGS)
 
 soak: .venv/dev.stamp
-	@DITHER_SOAK=1 $(BIN)/pytest -o timeout=7200 tests/faults $(ARGS)
+	@DITHER_SOAK=1 $(BIN)/pytest -o timeout=7200 tests/faults tests/fuzz $(ARGS)
+	@$(BIN)/python -m tests.fuzz.atheris_upload -max_total_time=600
 
 lint: .venv/dev.stamp
 	@$(BIN)/ruff format --check --quiet || { echo "run 'make format'"; exit 1; }

@@ -9,11 +9,12 @@ import pytest
 
 from dither_aggregator.decode import hyperplane_sums
 from dither_aggregator.fold import fold
-from dither_shared.mechanisms import OUE, PureMechanism, choose
+from dither_shared.mechanisms import OUE, Mechanism, PureMechanism, choose
 from dither_shared.reports import Bits, Symbols
 from dither_shared.rng import Rng
+from dither_shared.wire import parse_upload
 from tests.benchmarks import accuracy, naive
-from tests.benchmarks.speed import random_reports, unpack
+from tests.benchmarks.speed import parsed, random_reports, unpack, upload_of
 from tests.benchmarks.timing import each, seconds
 
 
@@ -29,6 +30,15 @@ def test_a_point_takes_no_longer_for_many_values() -> None:
     ours_s = each(partial(mechanism.randomize, 3, rng), budget_s=0.2)
     draws_s = each(lambda: (rng.coin(1), rng.uniform(1000), rng.uniform(1000)), budget_s=0.2)
     assert ours_s < 8 * draws_s
+
+
+@pytest.mark.parametrize("mechanism", parsed(), ids=lambda mechanism: f"{mechanism.name} {mechanism.shape.size}")
+def test_a_column_is_parsed_in_a_fraction_of_what_its_reports_take_one_by_one(mechanism: Mechanism) -> None:
+    least = 1.5 if isinstance(mechanism.shape, Symbols) else 5  # 2 and 12 to 18 here: of symbols, half is their JSON
+    work = partial(parse_upload, *upload_of(mechanism, 1_000, 1))
+    ours_s = seconds(work, 0.2)
+    with naive.one_by_one():
+        assert seconds(work, 0.2) > least * ours_s
 
 
 def test_folding_bits_is_many_times_as_fast_as_unpacking_them() -> None:

@@ -17,12 +17,15 @@ MAY_IMPORT = {
     # For an app's own tests, which pytest loads.
     "client/dither/testing": {"dither", "dither_shared", "pytest"},
     "aggregator/dither_aggregator": {
+        "celery",
         "dither_aggregator",
         "dither_shared",
         "flask",
+        "kombu",
         "numpy",
+        "redis",
         "scipy",
-        "waitress",
+        "uvicorn",
         "werkzeug",
     },
     "aggregator/dither_aggregator/simulate": {"dither_aggregator", "dither_shared", "dither", "numpy"},
@@ -73,7 +76,7 @@ def loaded(code: str) -> set[str]:
     return {name.split(".")[0] for name in done.stdout.split()}
 
 
-HEAVY = {"numpy", "scipy", "flask", "waitress", "requests", "urllib3", "dither_aggregator", "pytest"}
+HEAVY = {"celery", "numpy", "redis", "scipy", "flask", "uvicorn", "requests", "urllib3", "dither_aggregator", "pytest"}
 
 
 def test_importing_and_starting_loads_nothing_heavy() -> None:

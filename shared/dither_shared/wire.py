@@ -36,6 +36,7 @@ ID_BITS = 128
 
 _ID = re.compile(r"[A-Za-z0-9_-]{21}[AQgw]")  # 22 characters; the last carries two bits and four zeros
 _PLAN = re.compile(r"[0-9a-f]{16}")
+_GROUP_FIELDS = ({"metric", "plan", "reports"}, {"metric", "plan", "reports", "cohort"})
 
 PROBLEM_PREFIX = "urn:dither:problem:"
 
@@ -47,6 +48,8 @@ PROBLEMS: dict[str, tuple[int, str]] = {
     "method-not-allowed": (405, "This address does not take this method"),
     "upload-conflict": (409, "This id came before with another body"),
     "expired": (410, "Every group's metric has expired"),
+    "retired": (410, "Every group's plan is retired"),
+    "gone": (410, "What was here is no longer kept"),
     "length-required": (411, "The request must state its length"),
     "too-large": (413, "The request is too large"),
     "unsupported-media-type": (415, "The body must be application/json, as it is or in gzip"),
@@ -80,7 +83,7 @@ class Problem(DitherError):
 
 
 class GroupRefused(DitherError):
-    """Why a group's metric or plan is not taken: unknown-metric, unknown-plan, expired."""
+    """Why a group's metric or plan is not taken: unknown-metric, unknown-plan, expired, retired."""
 
 
 @frozen
@@ -118,7 +121,7 @@ def all_refused(refused: Sequence[Refusal]) -> Problem:
     """Return the answer to an upload of which no group was taken."""
     reasons = sorted({refusal.reason for refusal in refused})
     return Problem(
-        "expired" if reasons == ["expired"] else "refused",
+        reasons[0] if reasons in (["expired"], ["retired"]) else "refused",
         f"no group was accepted: {', '.join(reasons)}",
         rejected=[refusal.to_document() for refusal in refused],
     )
@@ -185,7 +188,8 @@ def parse_upload(body: bytes, find_plan: Callable[[str, str], Plan]) -> Upload:
     items = document["groups"]
     if not isinstance(items, list) or not 1 <= len(items) <= GROUPS_MAX:
         raise Problem("malformed", f"groups must be a list of 1 to {GROUPS_MAX} groups")
-    if sum(_count(item) for item in items) > REPORTS_MAX:
+    counts = [_count(item) for item in items]
+    if sum(counts) > REPORTS_MAX:
         raise Problem("too-large", f"an upload must hold at most {REPORTS_MAX} reports")
     groups: list[Group] = []
     refused: list[Refusal] = []
@@ -194,12 +198,12 @@ def parse_upload(body: bytes, find_plan: Callable[[str, str], Plan]) -> Upload:
             groups.append(_parse_group(item, find_plan))
         except (GroupRefused, BadReport) as error:
             reason = "bad-report" if isinstance(error, BadReport) else str(error)
-            refused.append(Refusal(place, reason, _count(item)))
+            refused.append(Refusal(place, reason, counts[place]))
     return Upload(upload_id, tuple(groups), tuple(refused))
 
 
 def _parse_group(item: object, find_plan: Callable[[str, str], Plan]) -> Group:
-    if not isinstance(item, dict) or item.keys() - {"cohort"} != {"metric", "plan", "reports"}:
+    if not isinstance(item, dict) or item.keys() not in _GROUP_FIELDS:
         raise GroupRefused("malformed")
     metric, digest, reports = item["metric"], item["plan"], item["reports"]
     if not isinstance(metric, str) or not METRIC_NAME.fullmatch(metric):
@@ -210,13 +214,12 @@ def _parse_group(item: object, find_plan: Callable[[str, str], Plan]) -> Group:
         raise GroupRefused("malformed")
     plan = find_plan(metric, digest)
     shape = plan.mechanism.shape
-    read = [shape.from_wire(report) for report in reports]
+    packed = shape.read_column(reports)
     if isinstance(shape, CohortBits):
-        cohort = _cohort(item, shape.cohorts)
-        read = [shape.of_cohort(bits, cohort) for bits in read]
+        packed = shape.column_of_cohort(packed, _cohort(item, shape.cohorts))
     elif "cohort" in item:
         raise GroupRefused("malformed")
-    return Group(plan, shape.pack(read), len(reports))
+    return Group(plan, packed, len(reports))
 
 
 def _cohort(item: dict[str, Any], cohorts: int) -> int:
@@ -241,7 +244,7 @@ def _object(value: object, keys: set[str], what: str) -> dict[str, Any]:
 def parse_json(body: bytes) -> object:
     """Return the document of a JSON body, without duplicate fields or constants beyond JSON; raise Problem."""
     try:
-        return json.loads(body.decode("utf-8"), object_pairs_hook=_no_duplicates, parse_constant=_no_constants)
+        return _DECODER.decode(body.decode("utf-8"))
     except UnicodeDecodeError:
         raise Problem("malformed", "the body must be UTF-8") from None
     except (ValueError, RecursionError):
@@ -257,3 +260,6 @@ def _no_duplicates(pairs: list[tuple[str, object]]) -> dict[str, object]:
 
 def _no_constants(name: str) -> NoReturn:
     raise ValueError(name)
+
+
+_DECODER = json.JSONDecoder(object_pairs_hook=_no_duplicates, parse_constant=_no_constants)

@@ -1,11 +1,15 @@
 """The simple versions: what the fast ones must equal, and what they are measured beside."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from unittest.mock import patch
+
 import numpy as np
 import numpy.typing as npt
 
 from dither_shared.mechanisms import GRR, PGR, MemoizedUnary, PrivSet, PureMechanism, SubsetSelection, Unary
 from dither_shared.mechanisms.subset import draw_distinct
-from dither_shared.reports import CohortBits, ReportShape, Subsets, Symbols
+from dither_shared.reports import CohortBits, ReportShape, Subsets, Symbols, _Packed
 from dither_shared.rng import Rng
 from tests.support.laws import supports
 
@@ -86,6 +90,14 @@ def unpacked(shape: ReportShape, reports: bytes) -> Counts:
     rows = np.frombuffer(reports, dtype=np.uint8).reshape(-1, shape.width)
     counts: Counts = np.unpackbits(rows, axis=1, bitorder="little").sum(axis=0)[: shape.size]
     return counts
+
+
+@contextmanager
+def one_by_one() -> Iterator[None]:
+    """Let uploads be parsed a report at a time, as `ReportShape` reads columns and its shapes do faster."""
+    slow = ReportShape.read_column
+    with patch.object(Symbols, "read_column", slow), patch.object(_Packed, "read_column", slow):
+        yield
 
 
 def hyperplane_sums(histogram: Counts, order: int, dimension: int) -> Counts:

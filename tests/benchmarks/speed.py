@@ -1,7 +1,10 @@
-"""Microseconds to randomize, reports folded a second, milliseconds to decode: each beside a naive version and peers."""
+"""Randomizing, parsing, folding, decoding: each beside a naive version and, where there are any, peers."""
 
+import json
 import secrets
+from collections.abc import Callable
 from decimal import Decimal
+from fractions import Fraction
 from functools import partial
 
 import numpy as np
@@ -9,10 +12,12 @@ import numpy as np
 from dither_aggregator.decode import hyperplane_sums, support_counts
 from dither_aggregator.estimate import estimate_shares
 from dither_aggregator.fold import fold
-from dither_shared.mechanisms import OUE, SUE, Memoized, PureMechanism, SubsetSelection, choose
+from dither_shared.mechanisms import OUE, RAPPOR, SUE, Mechanism, Memoized, PureMechanism, SubsetSelection, choose
 from dither_shared.mechanisms.pgr import PGR
+from dither_shared.plan import Plan
 from dither_shared.reports import Bits, ReportShape, Subsets, Symbols
 from dither_shared.rng import Rng
+from dither_shared.wire import encode_upload, new_upload_id, parse_upload
 from tests.benchmarks import naive
 from tests.benchmarks.peers import ask
 from tests.benchmarks.timing import each, seconds
@@ -33,17 +38,23 @@ PEERS = {
 
 _UNITS = {"randomize_us": "us", "fold_us": "us a report", "estimate_ms": "ms"}
 
+FindPlan = Callable[[str, str], Plan]
 Speeds = dict[tuple[str, str, int], dict[str, float]]
 
 
 def run() -> None:
-    """Print the three tables."""
+    """Print the four tables."""
     peers = ask_peers()
     print("\n  randomize: microseconds a value, epsilon 1 (a system call for 16 random bytes is part of each)")
     print(f"  {'':22}{'dither':>9}{'naive':>10}{'ratio':>8}   peers")
     for d in SIZES:
         for mechanism in mechanisms(d):
             _randomize(mechanism, d, peers)
+    print("\n  parse: microseconds an upload")
+    print(f"  {'':50}{'dither':>9}{'one by one':>12}{'ratio':>8}{'its JSON alone':>16}")
+    for one in parsed():
+        for reports, groups in ((1_000, 1), (20, 1), (20, 20)):
+            _parse(one, reports, groups)
     print(f"\n  fold: millions of reports a second, {FOLDED:,} at once")
     print(f"  {'':22}{'dither':>9}{'naive':>10}{'ratio':>8}{'unpackbits':>12}{'ratio':>8}   peers")
     for shape in (Symbols(128), Symbols(1024), Symbols(151_740), Subsets(128, 2), *(Bits(size) for size in SIZES)):
@@ -111,6 +122,39 @@ def _randomize(mechanism: PureMechanism, d: int, peers: Speeds) -> None:
     naive_s = each(partial(naive.randomize, mechanism, VALUE, rng), 20)
     beside = _beside(ours_s, "randomize_us", 1e-6, mechanism.name, d, peers)
     print(f"  {f'{label}, {d}':22}{ours_s * 1e6:9.2f}{naive_s * 1e6:10.2f}{naive_s / ours_s:7.1f}x   {beside}")
+
+
+def parsed() -> list[Mechanism]:
+    """Return a mechanism of each shape."""
+    half, quarter = Fraction(1, 2), Fraction(1, 4)
+    return [
+        choose(128, EPSILON, name="grr"),
+        choose(65_536, EPSILON, name="pgr"),
+        OUE.for_epsilon(128, EPSILON),
+        RAPPOR.of_probabilities(128, 2, 64, half, quarter, 1 - quarter),
+        choose(16, EPSILON, name="ss"),
+        choose(128, Decimal(4), name="ss"),
+    ]
+
+
+def upload_of(mechanism: Mechanism, reports: int, groups: int) -> tuple[bytes, FindPlan]:
+    """Return a body with random reports, evenly in groups, and what finds their plan."""
+    plan, cohort = Plan("color", 1, "public", (), mechanism), 0 if mechanism.shape.cohorts else None
+    shape = Bits(mechanism.shape.size) if mechanism.shape.cohorts else mechanism.shape
+    column = [shape.to_wire(report) for report in unpack(shape, random_reports(shape, reports), reports)]
+    size = reports // groups
+    parts = [(plan.metric, plan.digest, column[at : at + size], cohort) for at in range(0, reports, size)]
+    return encode_upload(new_upload_id(secrets.randbits), parts), lambda metric, digest: plan
+
+
+def _parse(mechanism: Mechanism, reports: int, groups: int) -> None:
+    body, find_plan = upload_of(mechanism, reports, groups)
+    ours_s = seconds(partial(parse_upload, body, find_plan), 0.3)
+    with naive.one_by_one():
+        naive_s = seconds(partial(parse_upload, body, find_plan), 0.3)
+    json_s = seconds(partial(json.loads, body), 0.1)
+    label = f"{mechanism.name}, {mechanism.shape.size}: {reports} reports in {groups} group{'s' * (groups > 1)}"
+    print(f"  {label:50}{ours_s * 1e6:9.0f}{naive_s * 1e6:12.0f}{naive_s / ours_s:7.1f}x{json_s * 1e6:16.0f}")
 
 
 def random_reports(shape: ReportShape, count: int) -> bytes:

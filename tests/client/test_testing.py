@@ -438,6 +438,8 @@ OUTCOMES = {
     "method-not-allowed": KEPT,
     "upload-conflict": DROPPED,
     "expired": DROPPED,
+    "retired": DROPPED,
+    "gone": DROPPED,
     "length-required": DROPPED,
     "too-large": TOO_LARGE,
     "unsupported-media-type": DROPPED,

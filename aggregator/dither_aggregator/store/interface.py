@@ -87,6 +87,8 @@ class Store(ABC):
     generation: str
     """Drawn when the store was made. A store that came back empty or from a backup has another one and is refused."""
     shards: int
+    lossy: str = ""
+    """Why what is acknowledged may be lost all the same, by the operator's choice; "" when it may not."""
     _digest_key: bytes
     _plans: Plans
 
@@ -230,7 +232,7 @@ class Store(ABC):
         for plan, epoch in crowded:
             segments = self.segments(shard, plan, epoch)
             if len(segments) > 1:
-                self.replace_segments(shard, segments, _sum(segments))
+                self.replace_segments(shard, segments, sum_segments(segments))
         return len(crowded)
 
     @abstractmethod
@@ -290,15 +292,19 @@ class Store(ABC):
     def tally(self, plan: Plan, epoch: date) -> Tally:
         """Return the tally of a plan and epoch: n = 0 and zeros where nothing was folded."""
         stored = self._plans.get(plan)
-        segments = [one for shard in range(self.shards) for one in self.segments(shard, stored.id, epoch)]
+        segments = self.all_segments(stored.id, epoch)
         if not segments:
             return Tally(0, np.zeros(plan.mechanism.shape.tally_size, dtype=np.int64))
-        total = _sum(segments)
+        total = sum_segments(segments)
         return Tally(total.n, total.counts)
 
     @abstractmethod
     def segments(self, shard: int, plan: int, epoch: date) -> list[Segment]:
         """Return a shard's segments of a tally, in the order of the log. Raises BadTally for damaged ones."""
+
+    def all_segments(self, plan: int, epoch: date) -> list[Segment]:
+        """Return every shard's segments of a tally."""
+        return [one for shard in range(self.shards) for one in self.segments(shard, plan, epoch)]
 
     @abstractmethod
     def epochs(self, plan: Plan) -> list[date]:
@@ -413,7 +419,7 @@ class Store(ABC):
         """Let go of files and connections, when no thread uses the store any more."""
 
 
-def _sum(segments: Sequence[Segment]) -> Segment:
+def sum_segments(segments: Sequence[Segment]) -> Segment:
     """Return the segment that stands for several of one tally."""
     first = segments[0]
     counts = np.array([one.counts for one in segments], dtype=np.int64).sum(axis=0)

@@ -52,6 +52,8 @@ class LogRead(NamedTuple):
     low: int
     high: int
     groups: Sequence[LogGroup]
+    mark: bytes = b""
+    """By what the store knows the last of them again."""
 
 
 class Segment(NamedTuple):
@@ -63,6 +65,8 @@ class Segment(NamedTuple):
     high: int
     n: int
     counts: Counts
+    mark: bytes = b""
+    """By what the store knows it again."""
 
 
 class Poison(NamedTuple):

@@ -1,6 +1,6 @@
 """The connections to a Redis, what its errors mean to a store, and whether it keeps what it acknowledges."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -96,7 +96,7 @@ class Client:
         except (redis.RedisError, OSError) as error:
             raise self._error(error) from None
 
-    def _load(self, commands: Any) -> None:
+    def _load(self, commands: Iterable[Command]) -> None:
         scripts = {SCRIPTS[str(command[1])] for command in commands}
         self._send([("SCRIPT LOAD", script.text) for script in scripts], together=False)
 
@@ -142,13 +142,15 @@ class Client:
                 f"acknowledges. They must be: {', '.join(f'{name} {value}' for name, value in SOUND.items())}"
             )
         found = dict(zip(reply[::2], reply[1::2], strict=True))
-        for name, value in SOUND.items():
-            if found.get(name) != value:
-                return (
-                    f"{self.name} has {name} {found.get(name)} and must have {name} {value}, or acknowledged uploads "
-                    f"can be lost: redis-cli CONFIG SET {name} {value}, then redis-cli CONFIG REWRITE"
-                )
-        return ""
+        wrong = [name for name, value in SOUND.items() if found.get(name) != value]
+        if not wrong:
+            return ""
+        has = ", ".join(f"{name} {found.get(name)}" for name in wrong)
+        settings = " ".join(f"{name} {SOUND[name]}" for name in wrong)
+        return (
+            f"{self.name} has {has}: acknowledged uploads can be lost. It must have {settings}: "
+            f"redis-cli CONFIG SET {settings}, then redis-cli CONFIG REWRITE"
+        )
 
 
 def call(script: Script, key: str, *arguments: object) -> Command:

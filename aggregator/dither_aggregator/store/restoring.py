@@ -34,14 +34,13 @@ def fill(store: Store, records: Iterable[Record]) -> None:
     plans: list[StoredPlan] = []
     shards: dict[int, ShardRecord] = {}
     ranges: dict[int, tuple[int, int]] = {}
-    filled = False
     for record in records:
         if isinstance(record, PlanRecord):
             plans.append(StoredPlan.from_document(record.document))
             continue
-        if plans and not filled:
+        if plans:
             store.fill_plans(plans)
-            filled = True
+            plans = []
         match record:
             case Identity():
                 store.fill_identity(record)

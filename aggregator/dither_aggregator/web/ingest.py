@@ -1,43 +1,72 @@
-"""`POST /v1/reports`: an upload in, a receipt out once it is on the disk."""
+"""`POST /v1/reports`: an upload in, a receipt out once it is durable.
+
+Plain WSGI, ahead of Flask: devices ask for nothing else, and this costs them a tenth of what a Flask view would.
+"""
 
 import hmac
-
-from flask import Flask, Request, Response, jsonify, request
+import json
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
 from dither_aggregator.service import Service
-from dither_shared.wire import PATH, WIRE_BYTES_MAX, Problem, inflate, parse_upload
+from dither_aggregator.web import problems
+from dither_shared.wire import WIRE_BYTES_MAX, Problem, inflate, parse_upload
+
+if TYPE_CHECKING:
+    from wsgiref.types import StartResponse, WSGIApplication, WSGIEnvironment
+
+ACCEPTED = "202 ACCEPTED"
 
 
-def register(app: Flask, service: Service) -> None:
-    """Add the address that devices send to."""
+def reports_app(service: Service) -> "WSGIApplication":
+    """Return the WSGI application that takes uploads for a running service, whatever the address."""
 
-    @app.post(PATH)
-    def take_reports() -> tuple[Response, int]:
-        check_key(request, service.store.key)
-        body = read_body(request)
-        upload = parse_upload(body, service.store.find_plan)
-        return jsonify(service.submit(upload, body).to_document()), 202
+    def take_reports(environ: "WSGIEnvironment", start_response: "StartResponse") -> Iterable[bytes]:
+        try:
+            check_key(environ, service.store.key)
+            body = read_body(environ)
+            upload = parse_upload(body, service.store.find_plan)
+            receipt = service.submit(upload, body).to_document()
+        except Problem as problem:
+            return problems.send(problem, start_response)
+        except Exception as error:  # whatever it is, it is no fault of the upload's: the device must keep it
+            return problems.send(problems.failure(error), start_response)
+        content = json.dumps(receipt, separators=(",", ":")).encode("ascii") + b"\n"
+        headers = [("Content-Type", "application/json"), ("Content-Length", str(len(content))), problems.NOSNIFF]
+        start_response(ACCEPTED, headers)
+        return [content]
+
+    return take_reports
 
 
-def check_key(request: Request, key: str) -> None:
+def check_key(environ: "WSGIEnvironment", key: str) -> None:
     """Refuse a request without the key, or with another one."""
-    scheme, _, given = request.headers.get("Authorization", "").partition(" ")
+    scheme, _, given = environ.get("HTTP_AUTHORIZATION", "").partition(" ")
     if scheme.lower() != "bearer" or not given:
         raise Problem("key-missing", "send the key as Authorization: Bearer KEY")
     if not hmac.compare_digest(given.strip().encode(), key.encode()):
         raise Problem("key-wrong", "this is not the key that the aggregator printed when it started")
 
 
-def read_body(request: Request) -> bytes:
+def read_body(environ: "WSGIEnvironment") -> bytes:
     """Return the inflated body, within the limits."""
-    if request.mimetype != "application/json":
+    if environ.get("CONTENT_TYPE", "").partition(";")[0].strip().lower() != "application/json":
         raise Problem("unsupported-media-type", "Content-Type must be application/json")
-    encoding = request.headers.get("Content-Encoding", "identity").lower()
+    encoding = environ.get("HTTP_CONTENT_ENCODING", "identity").lower()
     if encoding not in ("identity", "gzip"):
         raise Problem("unsupported-media-type", "Content-Encoding must be gzip or absent")
-    if request.content_length is None:
-        raise Problem("length-required", "send Content-Length")
-    if request.content_length > WIRE_BYTES_MAX:
-        raise Problem("too-large", f"the body must have at most {WIRE_BYTES_MAX} bytes, got {request.content_length}")
-    body = request.get_data(cache=False)
+    length = _content_length(environ)
+    body: bytes = environ["wsgi.input"].read(length)
+    if len(body) < length:
+        # The connection broke off. What reads the answer, if anything does, must not take the upload for bad.
+        raise Problem("unavailable", "the body ended before its Content-Length")
     return inflate(body) if encoding == "gzip" else body
+
+
+def _content_length(environ: "WSGIEnvironment") -> int:
+    text = environ.get("CONTENT_LENGTH", "")
+    if not (text.isascii() and text.isdigit()):
+        raise Problem("length-required", "send Content-Length")
+    if len(text) > len(str(WIRE_BYTES_MAX)) or int(text) > WIRE_BYTES_MAX:
+        raise Problem("too-large", f"the body must have at most {WIRE_BYTES_MAX} bytes")
+    return int(text)

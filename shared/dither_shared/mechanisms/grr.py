@@ -11,6 +11,7 @@ d = 2 is Warner's randomized response. Warner 1965; Kairouz, Oh, Viswanath 2014;
 
 from decimal import Decimal
 from fractions import Fraction
+from functools import cached_property
 from typing import Self
 
 from dither_shared.errors import InvalidParameter
@@ -62,7 +63,7 @@ class GRR(OneShot):
         """The number of values, d."""
         return self.d
 
-    @property
+    @cached_property
     def shape(self) -> Symbols:
         """A report is one of the d values."""
         return Symbols(self.d)

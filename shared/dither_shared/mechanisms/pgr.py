@@ -20,7 +20,7 @@ Feldman, Nelson, Nguyen, Talwar 2022; order 2 is the Hadamard response of Achary
 
 from decimal import Decimal
 from fractions import Fraction
-from functools import cache
+from functools import cache, cached_property
 from math import isqrt
 from typing import Self
 
@@ -90,7 +90,7 @@ class PGR(OneShot):
         """l / s."""
         return Fraction(points(self.order, self.dimension - 2), points(self.order, self.dimension - 1))
 
-    @property
+    @cached_property
     def shape(self) -> Symbols:
         """A report is the rank of a point."""
         return Symbols(self.outputs)

@@ -19,6 +19,7 @@ from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from decimal import Decimal
 from fractions import Fraction
+from functools import cached_property
 from typing import Self
 
 from dither_shared.errors import InvalidParameter
@@ -41,7 +42,7 @@ class UnaryCode(PureMechanism):
             *multi_hot_ratio(self.d, self.ticks, p.numerator * q.denominator, q.numerator * p.denominator, unit)
         )
 
-    @property
+    @cached_property
     def shape(self) -> Bits:
         """A report is d bits, bit v for value v."""
         return Bits(self.d)

@@ -1,0 +1,112 @@
+"""Bells: messages that say where to look, and nothing else; and the Celery that carries them.
+
+Nothing depends on a bell being heard. The watchdog rings again where something waits, so a bell has no expiry, which
+would be compared between the clocks of two machines; a full queue is not rung instead.
+"""
+
+import os
+from collections.abc import Iterable
+from typing import Any, NamedTuple
+
+from celery import Celery
+from kombu import Connection, Queue
+
+from dither_shared.errors import DitherError
+
+FOLD, ESTIMATE, MAINTAIN = "fold", "estimate", "maintain"
+QUEUES = (FOLD, ESTIMATE, MAINTAIN)
+"""Each kind of bell has a queue, so that workers can be set apart for one."""
+WAITING_MAX = 1_000
+"""Bells of a kind that may wait. More would say the same again, and fill a broker whose workers are down."""
+
+TIME_LIMIT_S = {FOLD: 120, ESTIMATE: 3_600, MAINTAIN: 600}
+"""After which a process is killed, which hurts nothing. There is no soft limit before it: an exception out of nowhere,
+while reports are being counted, would look like reports that cannot be counted."""
+VISIBILITY_S = 2 * max(TIME_LIMIT_S.values())
+"""After which the bells that a killed worker held are rung again."""
+CONNECT_TIMEOUT_S = 5
+REPLY_TIMEOUT_S = 10
+IDLE_CHECK_S = 30
+
+
+class Bell(NamedTuple):
+    """What to do, and with which shard or metric."""
+
+    kind: str
+    about: int | str
+
+
+class BrokerError(DitherError):
+    """The broker cannot be reached, or takes no bells. Nothing is lost by it but time."""
+
+
+def make_app(broker: str) -> Celery:
+    """Return the Celery that carries bells over a Redis."""
+    for name in ("CELERY_BROKER_URL", "CELERY_BROKER_READ_URL", "CELERY_BROKER_WRITE_URL"):
+        os.environ.pop(name, None)  # Celery would take them over what was checked
+    app = Celery("dither", broker=broker, set_as_current=False)
+    app.conf.update(
+        accept_content=["json"],
+        task_serializer="json",
+        task_ignore_result=True,
+        task_store_errors_even_if_ignored=False,
+        task_queues=[Queue(name) for name in QUEUES],
+        task_default_queue=FOLD,
+        task_create_missing_queues=False,
+        task_acks_late=True,
+        # A bell whose process was killed is taken as heard. One that kills would do it again at once.
+        task_reject_on_worker_lost=False,
+        task_send_sent_event=False,
+        worker_send_task_events=False,
+        worker_enable_remote_control=False,
+        worker_prefetch_multiplier=1,
+        worker_hijack_root_logger=False,
+        worker_redirect_stdouts=False,
+        worker_cancel_long_running_tasks_on_connection_loss=False,
+        broker_connection_retry_on_startup=True,
+        broker_connection_max_retries=None,
+        broker_connection_timeout=CONNECT_TIMEOUT_S,
+        broker_pool_limit=1,
+        broker_transport_options={
+            "visibility_timeout": VISIBILITY_S,
+            "priority_steps": [0],  # one list a queue
+            "socket_connect_timeout": CONNECT_TIMEOUT_S,
+            "socket_timeout": REPLY_TIMEOUT_S,
+            "socket_keepalive": True,
+            "health_check_interval": IDLE_CHECK_S,
+        },
+    )
+    return app
+
+
+class Rope:
+    """Rings bells at a broker. For one thread."""
+
+    def __init__(self, app: Celery) -> None:
+        self._app = app
+        self._connection: Connection | None = None
+
+    def ring(self, bells: Iterable[Bell]) -> None:
+        """Ring bells, but for those of which too many wait; raise BrokerError when the broker does not take them."""
+        try:
+            self._ring(list(bells))
+        except Exception as error:  # of Redis, of sockets, of what stands between them and us
+            self.close()
+            raise BrokerError(f"{self._app.connection_for_write().as_uri()} takes no bells: {error}") from None
+
+    def _ring(self, bells: list[Bell]) -> None:
+        if self._connection is None:
+            self._connection = self._app.connection_for_write()
+        channel: Any = self._connection.default_channel
+        waiting = {kind: channel.client.llen(kind) for kind in {bell.kind for bell in bells}}
+        producer = self._app.amqp.Producer(channel, auto_declare=False)
+        for kind, about in bells:
+            if waiting[kind] < WAITING_MAX:
+                self._app.send_task(kind, (about,), queue=kind, producer=producer, retry=False, ignore_result=True)
+                waiting[kind] += 1
+
+    def close(self) -> None:
+        """Let go of the connection; the next bell makes another."""
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            connection.release()

@@ -1,0 +1,473 @@
+"""Whatever comes, the parser answers with an upload or a problem of the sender's, in bounded memory."""
+
+import inspect
+import json
+import os
+import random
+import re
+import shutil
+import subprocess
+import sys
+import tracemalloc
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from functools import partial
+from importlib.util import find_spec
+from itertools import islice
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+from unittest.mock import patch
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dither_shared import reports, wire
+from dither_shared.registry import Registry
+from dither_shared.reports import Bits, CohortBits, ReportShape, Subsets, Symbols
+from dither_shared.wire import Problem, Upload, inflate, parse_upload
+from tests.faults.soaking import SOAK, scaled
+from tests.fuzz import hostile, model
+from tests.fuzz.hostile import (
+    bomb,
+    close_to_reports,
+    draw_document,
+    draw_group,
+    draw_report,
+    finder,
+    hostile_uploads,
+    mutate,
+    spoiled_report,
+)
+from tests.fuzz.properties import REGISTRIES, Parse, check_column, check_inflated, check_upload, outcome
+from tests.support.aggregators import ENVIRONMENT
+
+PLANS = [metric.plan for asked in REGISTRIES for metric in asked.metrics.values()]
+FIND_PLAN = finder(REGISTRIES)
+VECTORS = json.loads((Path(__file__).parents[1] / "vectors" / "uploads.json").read_text(encoding="utf-8"))
+SHAPES: list[ReportShape] = [
+    *(Symbols(size) for size in (2, 255, 256, 257, 65_536, 65_537, 2**32, 2**32 + 1, 2**63)),
+    *(Bits(size) for size in (1, 2, 7, 8, 9, 16, 23, 24, 25, 41, 48, 128, 130, 4096)),
+    *(CohortBits(size, m) for size, m in ((1, 1), (8, 2), (16, 64), (24, 128), (30, 128), (32, 128), (128, 64))),
+    # as bits
+    *(Subsets(size, weight) for size, weight in ((2, 1), (5, 2), (16, 4), (24, 3), (40, 5), (64, 63), (96, 20))),
+    # by their members
+    *(Subsets(size, weight) for size, weight in ((9, 1), (128, 2), (200, 24), (256, 2), (300, 3), (600, 2))),
+    Subsets(70_000, 2),
+]
+
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(max_size=20),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=8), inner, max_size=4),
+    max_leaves=20,
+)
+
+
+def name_of(asked: Registry) -> str:
+    """Return the shape that a registry is there for."""
+    return str(asked.metrics["color"].plan.mechanism.shape)
+
+
+# A column of reports.
+
+
+@st.composite
+def columns(draw: st.DrawFn) -> tuple[ReportShape, list[Any]]:
+    """Return a shape and reports of it, most of the time with one or two that are none."""
+    shape, rng = draw(st.sampled_from(SHAPES)), draw(st.randoms(use_true_random=False))
+    values: list[Any] = [draw_report(rng, shape) for _ in range(draw(st.integers(1, 5)))]
+    for _ in range(draw(st.integers(0, 2))):
+        place = draw(st.integers(0, len(values) - 1))
+        values[place] = draw(
+            st.just(shape.size)
+            | st.text(model.BASE64URL, max_size=2 * len(str(values[place])))
+            | st.builds(spoiled_report, st.just(rng), st.just(draw_report(rng, shape)))
+            | json_values
+        )
+    return shape, values
+
+
+@settings(max_examples=scaled(1_500, 20_000), deadline=None, derandomize=not SOAK)
+@given(columns())
+def test_a_column_is_read_as_its_reports_are_one_by_one(column: tuple[ReportShape, list[Any]]) -> None:
+    check_column(*column)
+
+
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+def test_a_long_column_is_read_as_its_reports_are_one_by_one(shape: ReportShape) -> None:
+    rng = random.Random(1)
+    values: list[Any] = [draw_report(rng, shape) for _ in range(30)]
+    packed = check_column(shape, values)
+    assert packed is not None
+    assert len(packed) == 30 * shape.width
+    others: list[Any] = [
+        None,
+        True,
+        1.5,
+        "",
+        [],
+        {},
+        -1,
+        shape.size,
+        2**64,
+        10**5_000,
+        "A" * len(str(values[0])),
+        "\ud800",
+    ]
+    for place in (0, 15, 29):
+        for other in others:
+            check_column(shape, [*values[:place], other, *values[place + 1 :]])
+        for _ in range(10):
+            check_column(shape, [*values[:place], spoiled_report(rng, values[place]), *values[place + 1 :]])
+
+
+@pytest.mark.parametrize("shape", [Bits(size) for size in (1, 7, 8, 12, 16)] + [Subsets(8, 3), Subsets(9, 1)], ids=str)
+def test_of_all_texts_exactly_the_reports_are_read(shape: ReportShape) -> None:
+    accepted = 0
+    for number in range(64 ** len(str(shape.to_wire(0)))):
+        text = "".join(model.BASE64URL[number >> 6 * place & 63] for place in range(len(str(shape.to_wire(0)))))
+        try:
+            accepted += shape.to_wire(int.from_bytes(shape.read_column([text]), "little")) == text
+        except reports.BadReport:
+            continue
+    expected = {Subsets(8, 3): 56, Subsets(9, 1): 9}
+    assert accepted == expected.get(shape, 2**shape.size)  # type: ignore[call-overload]
+
+
+# A whole upload.
+
+
+@settings(max_examples=scaled(600, 20_000), deadline=None, derandomize=not SOAK)
+@given(st.randoms(use_true_random=False), st.sampled_from(REGISTRIES), st.data())
+def test_a_document_with_anything_anywhere_is_read_as_the_model_says(
+    rng: random.Random, asked: Registry, data: st.DataObject
+) -> None:
+    document = draw_document(rng, [metric.plan for metric in asked.metrics.values()])
+    for _ in range(data.draw(st.integers(0, 3))):
+        places = hostile.places(document)
+        document = hostile.put(document, data.draw(st.sampled_from(places)), data.draw(json_values))
+    check_upload(json.dumps(document).encode(), FIND_PLAN)
+
+
+@settings(max_examples=scaled(500, 20_000), deadline=None, derandomize=not SOAK)
+@given(st.binary(max_size=300) | json_values.map(lambda value: json.dumps(value).encode()))
+def test_garbage_is_malformed(body: bytes) -> None:
+    assert check_upload(body, FIND_PLAN) == "malformed"
+    with pytest.raises(Problem) as caught:
+        inflate(body)
+    assert caught.value.slug == "malformed"
+
+
+def wrong_values(asked: Registry) -> Iterator[bytes]:
+    """Every fragment in every place of an upload with a report of each metric."""
+    rng = random.Random(1)
+    document = draw_document(rng, [])
+    document["groups"] = [draw_group(rng, metric.plan) for metric in asked.metrics.values()]
+    for place in hostile.places(document):
+        for fragment in hostile.FRAGMENTS:
+            yield hostile.put_fragment(document, place, fragment)
+
+
+@pytest.mark.parametrize("asked", REGISTRIES, ids=name_of)
+def test_a_wrong_value_anywhere_is_read_as_the_model_says(asked: Registry) -> None:
+    for body in wrong_values(asked):
+        check_upload(body, FIND_PLAN)
+
+
+def vector_bodies() -> Iterator[bytes]:
+    for vector in VECTORS["valid"]:
+        yield vector["body"].encode()
+    for vector in VECTORS["spoiled"]:
+        yield vector["body"].encode("latin-1")
+    for vector in VECTORS["spoiled groups"]:
+        yield json.dumps({"v": 1, "upload": "AAECAwQFBgcICQoLDA0ODw", "groups": [vector["group"]]}).encode()
+
+
+def test_the_vectors_changed_byte_by_byte_are_read_as_the_model_says() -> None:
+    rng, outcomes = random.Random(1), Counter[str]()
+    for body in vector_bodies():
+        step = 1 if len(body) < 400 else scaled(len(body) // 50, 1)
+        for place in range(0, len(body), step):
+            found = [
+                check_upload(body[:place] + instead + body[place + 1 :], FIND_PLAN)
+                for instead in rng.sample([b"", b"\x00", b"\xff", b'"', b"0", b"A", b"]", b"\xc3\xa4"], scaled(1, 8))
+            ]
+            found.append(check_upload(mutate(rng, body), FIND_PLAN))
+            outcomes.update(one if isinstance(one, str) else "upload" for one in found)
+    assert outcomes["malformed"] > 500
+    assert outcomes["upload"] > 500
+
+
+@pytest.mark.parametrize("asked", REGISTRIES, ids=name_of)
+def test_no_hostile_upload_is_accepted(asked: Registry) -> None:
+    find_plan = finder([asked])
+    for headers, body in islice(hostile_uploads(1, asked), scaled(10, 200) * len(hostile.damages(PLANS))):
+        inflated = check_inflated(body) if headers == hostile.GZIP else body
+        if isinstance(inflated, bytes) and headers in (hostile.GZIP, hostile.JSON):
+            found = check_upload(inflated, find_plan)
+            assert isinstance(found, str) or not found.groups or len(body) > wire.WIRE_BYTES_MAX
+
+
+def test_hostile_uploads_come_from_their_seed_and_in_every_kind() -> None:
+    pairs = list(islice(hostile_uploads(7, REGISTRIES[0]), 300))
+    assert pairs == list(islice(hostile_uploads(7, REGISTRIES[0]), 300))
+    assert pairs != list(islice(hostile_uploads(8, REGISTRIES[0]), 300))
+    slugs = Counter[str]()
+    for headers, body in pairs:
+        try:
+            found = outcome(model.read_body(headers, body), FIND_PLAN)
+        except model.Refused as refused:
+            found = str(refused)
+        slugs.update([found] if isinstance(found, str) else {refusal.reason for refusal in found.refused})
+    assert {"malformed", "too-large", "unsupported-media-type", "unknown-plan", "unknown-metric", "bad-report"} <= set(
+        slugs
+    )
+
+
+def test_uploads_at_the_limits_are_read() -> None:
+    rng = random.Random(1)
+    for plan in PLANS:
+        shape = plan.mechanism.shape
+        group: dict[str, Any] = {"metric": plan.metric, "plan": plan.digest} | ({"cohort": 0} if shape.cohorts else {})
+        column = [draw_report(rng, shape) for _ in range(2_000)]
+        whole = [{**group, "reports": column}]
+        parts = [{**group, "reports": column[40 * part : 40 * part + 40]} for part in range(50)]
+        for groups, problem in (
+            (whole, ""),
+            (parts, ""),
+            ([{**group, "reports": column + column[:1]}], "too-large"),
+            ([*parts[1:], {**group, "reports": column[:41]}], "too-large"),
+            ([*parts, {**group, "reports": []}], "malformed"),
+        ):
+            found = check_upload(hostile.encode({"v": 1, "upload": "A" * 22, "groups": groups}), FIND_PLAN)
+            assert found == problem if problem else isinstance(found, Upload) and not found.refused
+
+
+# Memory.
+
+
+def peak(work: Callable[[], object]) -> int:
+    """Return the most memory that work held at once, in bytes."""
+    tracemalloc.start()
+    try:
+        work()
+        return tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+
+
+def refused(work: Callable[[], object]) -> None:
+    with pytest.raises(Problem):
+        work()
+
+
+@pytest.mark.parametrize("megabytes", [2, 200, 1024])
+def test_a_bomb_is_refused_in_a_few_megabytes(megabytes: int) -> None:
+    body = bomb(megabytes)
+    assert len(body) < megabytes * 1_100
+    assert peak(lambda: refused(lambda: inflate(body))) < 3 * (wire.INFLATED_BYTES_MAX + len(body))
+
+
+SMALL_ITEMS = (
+    "[],",
+    "{},",
+    '{"a":0},',
+    "[[]],",
+    "257,",
+    "1e9,",
+    '"ab",',
+    '"\\u0100",',
+    '"\U0001f600",',
+    "[1e9,{}],",
+    "0,",
+)
+
+
+@pytest.mark.parametrize("item", SMALL_ITEMS)
+def test_a_body_takes_memory_in_proportion_to_its_length(item: str) -> None:
+    items = (item * (wire.INFLATED_BYTES_MAX // len(item.encode()) - 100))[:-1]
+    color = REGISTRIES[3].metrics["color"].plan
+    document = {"v": 1, "upload": "A" * 22, "groups": [{"metric": "color", "plan": color.digest, "reports": [1]}]}
+    body = hostile.put_fragment(document, ("groups", 0, "reports"), f"[{items}]")
+    assert 0.9 * wire.INFLATED_BYTES_MAX < len(body) <= wire.INFLATED_BYTES_MAX
+    assert peak(lambda: refused(lambda: parse_upload(body, FIND_PLAN))) < 50 * len(body)
+
+
+def test_two_thousand_texts_that_are_no_reports_take_little_memory() -> None:
+    color = REGISTRIES[3].metrics["color"].plan
+    for text in ("A" * 500, "\u0100" * 160, "\U0001f600" * 80):
+        document = {
+            "v": 1,
+            "upload": "A" * 22,
+            "groups": [{"metric": "color", "plan": color.digest, "reports": [text] * 2_000}],
+        }
+        body = json.dumps(document).encode()
+        assert peak(partial(parse_upload, body, FIND_PLAN)) < 20 * len(body)
+        assert not parse_upload(body, FIND_PLAN).groups
+
+
+# Guided by coverage.
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(find_spec("atheris") is None, reason="atheris has wheels for Linux on x86-64 only")
+def test_the_guided_fuzzer_finds_nothing(tmp_path: Path) -> None:
+    done = run_fuzzer(tmp_path, "-runs=15000", "-seed=1")
+    assert done.returncode == 0, done.stderr[-4_000:]
+    runs = re.search(r"number_of_executed_units: (\d+)", done.stderr)
+    assert runs is not None
+    assert int(runs[1]) >= 15_000
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(find_spec("atheris") is None, reason="atheris has wheels for Linux on x86-64 only")
+def test_the_guided_fuzzer_finds_a_planted_bug(tmp_path: Path) -> None:
+    shutil.copytree(Path(wire.__file__).parent, tmp_path / "dither_shared")
+    source = Path(wire.__file__).read_text(encoding="utf-8")
+    spoiled = source.replace("0 <= cohort < cohorts", "0 <= cohort <= cohorts")
+    assert spoiled != source
+    (tmp_path / "dither_shared" / "wire.py").write_text(spoiled, encoding="utf-8")
+    done = run_fuzzer(tmp_path, "-runs=200000", "-seed=1", f"-artifact_prefix={tmp_path}/")
+    assert done.returncode != 0
+    assert "AssertionError" in done.stdout
+    assert list(tmp_path.glob("crash-*"))
+
+
+def run_fuzzer(first: Path, *options: str) -> subprocess.CompletedProcess[str]:
+    """Run it on what `first` holds of our modules, and on the usual ones."""
+    path = os.pathsep.join([str(first), ENVIRONMENT["PYTHONPATH"]])
+    return subprocess.run(
+        [sys.executable, "-m", "tests.fuzz.atheris_upload", *options],
+        cwd=Path(__file__).parents[2],
+        env={**ENVIRONMENT, "PYTHONPATH": path, "TMPDIR": str(first)},
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+
+
+# Bugs that would be caught.
+
+PLANTED_IN_REPORTS = {
+    "a bool is a symbol": ("if set(map(type, values)) != {int}:", "if set(map(type, values)) - {int, bool}:"),
+    "a float is a symbol": (
+        "if set(map(type, values)) != {int}:",
+        "values = [int(value) if type(value) is float and value == value else value for value in values]\n"
+        "        if set(map(type, values)) != {int}:",
+    ),
+    "a symbol too many": ("max(values) >= self.size", "max(values) > self.size"),
+    "a negative symbol": ("min(values) < 0 or ", ""),
+    "the wrong byte order": ('struct.pack(f"<{', 'struct.pack(f">{'),
+    "spare characters are lost": ("!= bytes(count)", "is None"),
+    "plain base64": ('maketrans(b"-_+/=", b"+/!!!")', 'maketrans(b"-_", b"+/")'),
+    "what is no base64 is skipped": ("strict_mode=True", "strict_mode=False"),
+    "texts may be of any length": ("len(text) != count * step", "False"),
+    "only the first row is looked at": ("!= bytes(count)", "[:1] != bytes(1)"),
+    "what is no text is an error": ("except (TypeError, UnicodeEncodeError):", "except UnicodeEncodeError:"),
+    "anything beyond ASCII is lost": ('.encode("ascii")', '.encode("ascii", "ignore")'),
+    "bits beyond the last": ("return self.size % 8 != 0 and", "return False and"),
+    "a bit beyond the last": (">> self.size % 8 != 0", ">> self.size % 8 + 1 != 0"),
+    "a bit too few": (">> self.size % 8 != 0", ">> self.size % 8 - 1 != 0"),
+    "a subset may be smaller": ("weights == {self.weight}", "max(weights) <= self.weight"),
+    "a subset of bits beyond the last": ("and not self.beyond(packed)", ""),
+    "a member twice": ("from operator import lt", "from operator import le as lt"),
+    "reports must ascend too": ("del ascends[", "ascends["),
+    "a member too many": ("max(members) < self.size", "max(members) <= self.size"),
+    "the wrong end of a row goes": ("del table[column :: column + 1]", "del table[0 :: column + 1]"),
+    "another cohort": ("bytes([cohort]) *", "bytes([cohort ^ 1]) *"),
+}
+PLANTED_IN_WIRE = {
+    "a version that is true": ('type(document["v"]) is not int or ', ""),
+    "an id of any end": ("{21}[AQgw]", "{22}"),
+    "an id with a line behind it": ("_ID.fullmatch(upload_id)", 're.match(_ID.pattern + "$", upload_id)'),
+    "a plan in capitals": ("[0-9a-f]{16}", "[0-9a-fA-F]{16}"),
+    "a group too many": ("<= GROUPS_MAX", "<= GROUPS_MAX + 1"),
+    "a report too many": ("> REPORTS_MAX", "> REPORTS_MAX + 1"),
+    "a cohort too many": ("0 <= cohort < cohorts", "0 <= cohort <= cohorts"),
+    "a cohort that is true": ("type(cohort) is not int or", "not isinstance(cohort, int) or"),
+    "a cohort where there is none": ('elif "cohort" in item:', "elif False:"),
+    "a field twice": ("if len(fields) != len(pairs):", "if False:"),
+    "no number": ("parse_constant=_no_constants", "parse_constant=lambda name: 0"),
+    "a byte order mark": ('body.decode("utf-8")', 'body.decode("utf-8-sig")'),
+    "bytes that are no text": ('body.decode("utf-8")', 'body.decode("utf-8", "replace")'),
+    "depth": ("except (ValueError, RecursionError):", "except ValueError:"),
+    "an unknown field": ("item.keys() not in _GROUP_FIELDS", "not item.keys() >= _GROUP_FIELDS[0]"),
+    "a refused group is forgotten": ("refused.append(Refusal(place, reason, counts[place]))", "pass"),
+    "a refused group's count": ("Refusal(place, reason, counts[place])", "Refusal(place, reason, 1)"),
+    "a neighbour is lost": ("except (GroupRefused, BadReport) as error:", "except GroupRefused as error:"),
+    "no reports are a group": ("isinstance(reports, list) or not reports", "isinstance(reports, list)"),
+}
+
+
+def planted(module: ModuleType, old: str, new: str) -> dict[str, Any]:
+    """Return what a module has with a bug in it; what others know it by stays the same."""
+    source = inspect.getsource(module)
+    assert old in source
+    made: dict[str, Any] = {"__name__": "planted"}
+    exec(source.replace(old, new), made)
+    shared = ("BadReport", "Problem", "GroupRefused", "Group", "Refusal", "Upload")
+    made.update((name, vars(module)[name]) for name in shared if name in vars(module))
+    return made
+
+
+@contextmanager
+def planted_in_reports(old: str, new: str) -> Iterator[None]:
+    """Make the shapes read columns with a bug."""
+    made = planted(reports, old, new)
+    with ExitStack() as stack:
+        for name in ("Symbols", "_Packed", "Bits", "CohortBits", "Subsets"):
+            for method in ("read_column", "check_column", "beyond", "column_of_cohort"):
+                if method in vars(made[name]):
+                    stack.enter_context(patch.object(vars(reports)[name], method, vars(made[name])[method]))
+        yield
+
+
+def hunt_in_columns() -> None:
+    """A short version of the tests above, with nothing but seeds."""
+    rng = random.Random(1)
+    for shape in SHAPES:
+        for other in [*close_to_reports(shape), *(spoiled_report(rng, draw_report(rng, shape)) for _ in range(40))]:
+            values: list[Any] = [draw_report(rng, shape) for _ in range(rng.randint(1, 3))]
+            check_column(shape, values)
+            check_column(shape, [other, *values])
+            check_column(shape, [*values, other])
+            check_column(shape, [other])
+
+
+def hunt_in_uploads(parse: Parse = parse_upload) -> None:
+    """The same of whole uploads."""
+    rng = random.Random(1)
+    for asked in REGISTRIES:
+        plans = [metric.plan for metric in asked.metrics.values()]
+        check_upload(hostile.encode(draw_document(rng, plans)), FIND_PLAN, parse)
+        for damage in hostile.damages(plans) * 10:
+            headers, body = damage(rng, draw_document(rng, plans))
+            if headers == hostile.JSON:
+                check_upload(body, FIND_PLAN, parse)
+    for body in wrong_values(REGISTRIES[-1]):
+        check_upload(body, FIND_PLAN, parse)
+    check_upload(b"[" * 200_000, FIND_PLAN, parse)
+
+
+def hunt() -> None:
+    hunt_in_columns()
+    hunt_in_uploads()
+
+
+def test_the_hunt_finds_nothing() -> None:
+    hunt()
+
+
+@pytest.mark.parametrize("name", PLANTED_IN_REPORTS)
+def test_a_bug_planted_in_the_reports_is_caught(name: str) -> None:
+    with planted_in_reports(*PLANTED_IN_REPORTS[name]), pytest.raises(Exception):  # noqa: B017, PT011
+        hunt()
+
+
+@pytest.mark.parametrize("name", PLANTED_IN_WIRE)
+def test_a_bug_planted_in_the_wire_is_caught(name: str) -> None:
+    made = planted(wire, *PLANTED_IN_WIRE[name])
+    with pytest.raises(Exception):  # noqa: B017, PT011
+        hunt_in_uploads(made["parse_upload"])
