@@ -3,7 +3,8 @@
 import logging
 import queue
 import threading
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Collection
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeoutError
 
@@ -19,6 +20,8 @@ REFRESH_EVERY_S = 1.0
 FOLD_EVERY_S = 0.25
 """How long the folder lets reports gather: each fold is a commit of its own."""
 RETRY_S = 2.0
+WRITER_FAILED_FOR_S = 30.0
+"""How long a commit that failed counts when no other is tried. Who is told of it sends nothing, so none would be."""
 MAINTAIN_EVERY_S = 60.0
 LAG_MAX_S = 120.0
 """For how long reports may wait without any being folded before somebody should look."""
@@ -31,10 +34,11 @@ _Submission = tuple[Upload, bytes, "Future[Receipt | Problem]"]
 class Service:
     """A store with a thread that writes uploads and one that watches over the store. Use as a context manager.
 
-    Folding is somebody else's: the workers'. `on_reports` is called after each commit, and must return at once.
+    Folding is somebody else's: the workers'. `on_reports` is called after each commit with the shards that got reports,
+    and must return at once.
     """
 
-    def __init__(self, store: Store, on_reports: Callable[[], None] = lambda: None) -> None:
+    def __init__(self, store: Store, on_reports: Callable[[Collection[int]], None] = lambda shards: None) -> None:
         self.store = store
         self.backlog = 0
         """Uploads that were not folded when the watcher last looked."""
@@ -45,6 +49,7 @@ class Service:
         self._others = [threading.Thread(target=self._watch, name="watcher", daemon=True)]
         self._trouble: dict[str, str] = {}
         self._store_trouble: dict[str, str] = {}
+        self._writer_failed_s = 0.0
 
     def __enter__(self) -> "Service":
         for thread in (self._writer, *self._others):
@@ -56,7 +61,7 @@ class Service:
         self._submitted.put(None)
         self._writer.join()
         self._stopping.set()
-        self._on_reports()  # wakes what waits for them
+        self._on_reports(())  # wakes what waits for them
         for thread in self._others:
             thread.join()
 
@@ -103,10 +108,17 @@ class Service:
             self._trouble.pop("writer", None)
         except Exception as error:  # the writer must answer, and go on
             self._say("writer", error)
+            self._writer_failed_s = time.monotonic()
             answers = [Problem("unavailable", "the store cannot be written")] * len(batch)
         for (_, _, future), answer in zip(batch, answers, strict=True):
             future.set_result(answer)
-        self._on_reports()
+        self._on_reports(
+            {
+                self.store.shard_of(self.store.digest(upload.id.encode("ascii")))
+                for (upload, _, _), answer in zip(batch, answers, strict=True)
+                if isinstance(answer, Receipt)
+            }
+        )
 
     # The watcher.
 
@@ -131,6 +143,8 @@ class Service:
         for kind in trouble.keys() - self._store_trouble.keys():
             _log.error("%s: %s", kind, trouble[kind])
         self._store_trouble = trouble
+        if time.monotonic() - self._writer_failed_s > WRITER_FAILED_FOR_S:
+            self._trouble.pop("writer", None)
 
     def _try(self, name: str, step: Callable[[], object]) -> bool:
         """Do a step that may fail and be tried again: everything in it is atomic. Return whether it succeeded."""
@@ -155,7 +169,7 @@ class WholeService(Service):
 
     def __init__(self, store: Store) -> None:
         self._reports_came = threading.Event()
-        super().__init__(store, self._reports_came.set)
+        super().__init__(store, lambda shards: self._reports_came.set())
         self._others += [
             threading.Thread(target=self._fold, name="folder", daemon=True),
             threading.Thread(target=self._maintain, name="scheduler", daemon=True),

@@ -20,6 +20,10 @@ COMMANDS = {
     "privacy": ("dither.commands.privacy", "show what each metric of a registry promises, and what it can show"),
     "device": ("dither.commands.device", "look at a device's file, its budget, or make it forget"),
     "serve": ("dither_aggregator.commands.serve", "take reports, fold them and show estimates"),
+    "init": ("dither_aggregator.commands.init", "make an app's store"),
+    "api": ("dither_aggregator.commands.api", "take reports and show estimates, where others fold"),
+    "worker": ("dither_aggregator.commands.worker", "fold, estimate and maintain a store in Redis"),
+    "beat": ("dither_aggregator.commands.beat", "ring for workers where something waits"),
     "quarantine": (
         "dither_aggregator.commands.quarantine",
         "look at reports that could not be counted, and settle them",
@@ -34,7 +38,7 @@ COMMANDS = {
 }
 
 
-AGGREGATOR_MODULES = {"celery", "flask", "numpy", "redis", "scipy", "waitress"}
+AGGREGATOR_MODULES = {"celery", "flask", "httptools", "kombu", "numpy", "redis", "scipy", "uvicorn"}
 """What the core install does not bring."""
 
 

@@ -77,7 +77,10 @@ def test_a_sound_store_has_no_findings(tmp_path: Path) -> None:
         ("UPDATE segment SET counts = x'00'", "cannot be read"),
         ("DELETE FROM quarantine", "0 reports are in quarantine, 1 should be"),
         ("UPDATE log SET entry = x'00'", "is damaged"),
-        ("UPDATE log SET entry = CAST(substr(entry, 1, 4) || x'63' || substr(entry, 6) AS BLOB)", "which the store does not have"),
+        (
+            "UPDATE log SET entry = CAST(substr(entry, 1, 4) || x'63' || substr(entry, 6) AS BLOB)",
+            "which the store does not have",
+        ),
         ("UPDATE log SET entry = CAST(x'01' || substr(entry, 2) AS BLOB)", "which is sealed"),
         ("UPDATE final SET digest = 'no' WHERE plan = 1", "the tally is not the one that was recorded"),
         ("UPDATE snapshot SET content = x'00'", "is not what it was"),

@@ -208,7 +208,7 @@ def test_a_wrong_method_is_told_the_right_ones(client: Client) -> None:
 
 
 def test_a_failure_of_ours_is_no_fault_of_the_uploads() -> None:
-    """What escapes the application would leave as waitress's 500; a device must keep its upload then."""
+    """What escapes the application must not leave as a plain 500: a device must know to keep its upload."""
 
     def broken(environ: object, start_response: object) -> list[bytes]:
         raise RuntimeError("a bug")
@@ -535,6 +535,24 @@ def test_a_store_that_cannot_be_written_is_unavailable_and_recovers(
     monkeypatch.undo()
     assert client.post(body).json()["duplicate"] is False
     assert client.get("/readyz").status_code == 200
+
+
+def test_a_commit_that_failed_is_not_held_against_a_store_for_ever(
+    client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who is told that it is not ready sends nothing, so that no commit would ever succeed."""
+
+    def full(*_: object) -> None:
+        raise StoreUnavailable("database or disk is full")
+
+    monkeypatch.setattr(SQLiteStore, "append", full)
+    assert client.post(upload([1])).status_code == 503
+    assert client.get("/readyz").status_code == 503
+    monkeypatch.setattr("dither_aggregator.service.WRITER_FAILED_FOR_S", 0.1)
+    deadline = time.monotonic() + 10
+    while client.get("/readyz").status_code == 503:
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
 
 
 def test_a_fold_that_fails_is_tried_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

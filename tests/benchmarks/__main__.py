@@ -2,9 +2,9 @@
 
 import argparse
 
-from tests.benchmarks import accuracy, rappor, sdk, speed
+from tests.benchmarks import accuracy, rappor, sdk, servers, speed
 
-SECTIONS = {"accuracy": accuracy.run, "speed": speed.run, "rappor": rappor.run, "sdk": sdk.run}
+SECTIONS = {"accuracy": accuracy.run, "speed": speed.run, "rappor": rappor.run, "sdk": sdk.run, "servers": servers.run}
 
 
 def main() -> None:

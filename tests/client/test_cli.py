@@ -275,7 +275,7 @@ def test_the_demo_refuses_impossible_fleets() -> None:
     assert "must be a number of at most 18 digits, got '-1'" in refused("demo", "--seed=-1")
 
 
-@pytest.mark.parametrize("missing", ["numpy", "scipy", "flask", "waitress"])
+@pytest.mark.parametrize("missing", ["numpy", "scipy", "flask", "uvicorn"])
 def test_without_the_extra_the_aggregators_commands_name_it(missing: str, registry_path: Path) -> None:
     code = (
         f"import sys; sys.modules[{missing!r}] = None\n"

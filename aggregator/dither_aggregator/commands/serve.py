@@ -80,7 +80,7 @@ def _reload_on_sighup(store: SQLiteStore, path: Path) -> None:
 def serve(service: Service, host: str, port: int, as_json: bool) -> None:
     """Announce the address and the key, then answer requests until a signal."""
     server = HttpServer(create_app(service), host, port)
-    # waitress ends on KeyboardInterrupt, after the requests that it is answering.
+    # The server ends on both signals, after the requests that it is answering; then they do what is set here.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     if server.reachable_from_elsewhere:
         print(

@@ -59,6 +59,7 @@ class Client:
                 decode_responses=False,
                 protocol=2,
             )
+            pool.connection_class(**pool.connection_kwargs)  # not connected: only what the address asks for is tried
         except (ValueError, TypeError, redis.RedisError):
             raise StoreError(f"{self.name} is not the address of a Redis: redis://[:PASSWORD@]HOST:PORT/0") from None
         self._redis = redis.Redis(connection_pool=pool)
@@ -89,6 +90,7 @@ class Client:
 
     def _send(self, commands: Sequence[Command], together: bool) -> list[Any]:
         try:
+            pipeline: Any  # redis-py's own types leave it open whether a reply is awaited
             with self._redis.pipeline(transaction=together) as pipeline:
                 for command in commands:
                     pipeline.execute_command(*command)
@@ -101,16 +103,17 @@ class Client:
         self._send([("SCRIPT LOAD", script.text) for script in scripts], together=False)
 
     def _error(self, error: Exception) -> StoreError:
-        if isinstance(error, _UNAVAILABLE) or str(error).startswith(LATER):
-            return StoreUnavailable(f"{self.name} cannot be used now: {error}")
-        if str(error).startswith(NOT_THIS_STORE):
+        text = str(error).rpartition("caused error: ")[2]  # before it redis-py quotes what was sent
+        if isinstance(error, _UNAVAILABLE) or text.startswith(LATER):
+            return StoreUnavailable(f"{self.name} cannot be used now: {text}")
+        if text.startswith(NOT_THIS_STORE):
             return StoreError(
                 f"{self.name} is not the store that was opened: it was emptied, or another was put in its place. "
                 "Put the Redis with its file back, or restart with the store that is there"
             )
-        if str(error).startswith(DAMAGED):
-            return StoreError(f"{self.name} is damaged: {str(error).removeprefix(DAMAGED).strip()}")
-        return StoreError(f"{self.name} cannot be used: {error}")
+        if text.startswith(DAMAGED):
+            return StoreError(f"{self.name} is damaged: {text.removeprefix(DAMAGED).strip()}")
+        return StoreError(f"{self.name} cannot be used: {text}")
 
     # What kind of Redis it is.
 

@@ -9,41 +9,31 @@
 
     dither:{3}                      hash: token, day, sealed, cursor, written, waiting_since, seen_from,
                                     quarantine_last, clock_offset_s
-    dither:{3}:log                  list: a mark and an entry for each upload above the cursor
+    dither:{3}:log                  list: an entry for each upload above the cursor
     dither:{3}:seen:DAY             hash: digest of an upload's id -> answer
     dither:{3}:ledger               set: the plans that have a
     dither:{3}:ledger:PLAN          hash: DAY:a accepted, DAY:f folded, DAY:q quarantined, DAY:d dropped of them
     dither:{3}:tallies              sorted set: PLAN:DAY by the number of its segments
     dither:{3}:tally:PLAN:DAY       list: segments, oldest first
-    dither:{3}:quarantine           hash: number -> u32 plan, day, n, length of the reason | reason | reports
+    dither:{3}:quarantine           hash: number -> group
 
-A day is the number of days since 1970. What stands in braces is the hash slot in a Redis Cluster: an effect is one
-script on the keys of one slot. KEYS[1] is the hash that the others are named after, ARGV[1] the token that must stand
-in it. So a Redis that came back empty, half filled, or filled by another version is refused before anything is read.
+`redis_packing.py` has the bytes of all these; a day is the number of days since 1970.
 
-A mark is 8 random bytes, new with each step that writes entries or segments. By it a step knows the last thing that
-was read before it: in a Redis that came back from a cut file there may be another in the same place.
+What stands in braces is the hash slot in a Redis Cluster: an effect is one script on the keys of one slot. KEYS[1] is
+the hash that the others are named after, ARGV[1] the token that must stand in it. So a Redis that came back empty, half
+filled, or filled by another version is refused before anything is read.
 
 A script either checks first and then writes, or does nothing; scripts that can free memory run without any to spare.
 """
 
 import hashlib
-import struct
-from datetime import date
 from typing import NamedTuple
 
-from dither_aggregator.store.packing import day_number
+from dither_aggregator.store.redis_packing import MARK_BYTES, QUARANTINED
 
 VERSION = 1
 """Of this layout. A store of another one is refused."""
-MARK_BYTES = 8
-SEGMENT = struct.Struct("<8sQQQ")
-"""mark, low, high, n; the packed counts follow."""
-QUARANTINED = struct.Struct("<IIII")
-
 GLOBAL = "dither:{g}"
-PLANS = f"{GLOBAL}:plans"
-SNAPSHOTS = f"{GLOBAL}:snapshots"
 
 
 def token(generation: str, *, finished: bool = True) -> str:
@@ -56,29 +46,34 @@ def shard_key(shard: int) -> str:
     return f"dither:{{{shard}}}"
 
 
+def log_key(shard: int) -> str:
+    """Return the key of a shard's log."""
+    return f"{shard_key(shard)}:log"
+
+
+def ledger_key(shard: int, plan: int | None = None) -> str:
+    """Return the key of a plan's part of a shard's ledger, or of the set of the plans that have one."""
+    return f"{shard_key(shard)}:ledger" + ("" if plan is None else f":{plan}")
+
+
+def tallies_key(shard: int) -> str:
+    """Return the key of the names of a shard's tallies."""
+    return f"{shard_key(shard)}:tallies"
+
+
+def quarantine_key(shard: int) -> str:
+    """Return the key of what a shard has in quarantine."""
+    return f"{shard_key(shard)}:quarantine"
+
+
 def seen_key(shard: int, day: int) -> str:
     """Return the key of the uploads that a shard answered on one day."""
     return f"{shard_key(shard)}:seen:{day}"
 
 
-def tally_name(plan: int, epoch: date) -> str:
-    """Return how a tally is called within a shard."""
-    return f"{plan}:{day_number(epoch)}"
-
-
 def tally_key(shard: int, name: str) -> str:
     """Return the key of a tally's segments."""
     return f"{shard_key(shard)}:tally:{name}"
-
-
-def finals_key(plan: int) -> str:
-    """Return the key of what is final of a plan."""
-    return f"{GLOBAL}:finals:{plan}"
-
-
-def snapshot_key(id_: str) -> str:
-    """Return the key of a snapshot."""
-    return f"{GLOBAL}:snapshot:{id_}"
 
 
 class Script(NamedTuple):
@@ -158,7 +153,15 @@ return false
 )
 """Begin a store in an empty database; else return the token of the one that is there, or what is."""
 
-PUT_TOKEN = _script(_CHECK, "redis.call('HSET', at, 'token', ARGV[2])")
+FINISH = _script(
+    f"""
+local token = redis.call('HGET', KEYS[1], 'token')
+if token == ARGV[2] then return end
+if token ~= ARGV[1] then return redis.error_reply('{NOT_THIS_STORE} ' .. (token or 'none')) end
+redis.call('HSET', KEYS[1], 'token', ARGV[2])
+"""
+)
+"""Put a finished store's token in the place of an unfinished one's, if that was not done before."""
 
 REFRESH = _read(
     _CLOCK,
@@ -285,8 +288,8 @@ end
 answers[1] = tonumber(state[5])
 if #entries > 0 then
     advance()
-    redis.call('HSET', at .. ':seen:' .. day, unpack(seen))
     answers[1] = log(entries)
+    redis.call('HSET', at .. ':seen:' .. day, unpack(seen))
     for plan, n in pairs(counts) do move(plan, day, 'a', n) end
 end
 return answers
@@ -455,6 +458,18 @@ return {
 """
 )
 """Return a shard's day, the last it sealed, the first whose uploads it remembers, its cursor, its tallies' names."""
+
+LENGTHS = _read(
+    """
+local names = {}
+for _, name in ipairs(redis.call('ZRANGE', at .. ':tallies', 0, -1)) do
+    local length = redis.call('LLEN', at .. ':tally:' .. name)
+    if length == 0 or length ~= tonumber(redis.call('ZSCORE', at .. ':tallies', name)) then names[#names + 1] = name end
+end
+return names
+"""
+)
+"""Return the names of the tallies that do not have as many segments as is written of them."""
 
 # A shard's quarantine.
 

@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import date, timedelta
 from typing import Any, TypeVar
 
-from dither_aggregator.fold import BadTally
 from dither_aggregator.store import redis_scripts as scripts
 from dither_aggregator.store.dump import (
     FinalRecord,
@@ -24,7 +23,8 @@ from dither_aggregator.store.dump import (
     TallyRecord,
 )
 from dither_aggregator.store.interface import DEDUPE, READ_BYTES_MAX, READ_UPLOADS_MAX, Prepared, Store, sum_segments
-from dither_aggregator.store.packing import day_number, day_of, pack_counts, unpack_counts, unpack_entry
+from dither_aggregator.store.opening import SHARDS
+from dither_aggregator.store.packing import day_number, day_of, pack_counts, unpack_entry
 from dither_aggregator.store.plans import Plans, StoredPlan
 from dither_aggregator.store.records import (
     Final,
@@ -40,14 +40,29 @@ from dither_aggregator.store.records import (
     StoreUnavailable,
 )
 from dither_aggregator.store.redis_client import Client, Command, call
-from dither_aggregator.store.redis_scripts import GLOBAL, MARK_BYTES, QUARANTINED, SEGMENT, shard_key
+from dither_aggregator.store.redis_packing import (
+    MARK_BYTES,
+    count_entries,
+    final_of,
+    ledger_fields,
+    ledger_of,
+    pack_quarantined,
+    pack_segment,
+    pairs,
+    plan_ledger,
+    segment_head,
+    tally_name,
+    tally_of,
+    unpack_quarantined,
+    unpack_segment,
+    with_pending,
+)
+from dither_aggregator.store.redis_scripts import GLOBAL, shard_key
 from dither_shared.plan import Plan
 from dither_shared.wire import Problem, Upload
 
 _Item = TypeVar("_Item")
 
-SHARDS = 16
-TOG = __import__("os").environ.get("TOG")=="1"
 SHARDS_MAX = 1024
 DAY_S = 86_400
 APPEND_UPLOADS_MAX = 500
@@ -109,6 +124,8 @@ class RedisStore(Store):
 
     def _open(self, unfinished: bool) -> None:
         name = self._client.name
+        # In a Cluster no transaction spans slots; elsewhere one saves a sync for each of an append's shards.
+        self._one_node = not self._client.information().get("cluster_enabled")
         self.lossy = _check_sound(self._client, self._allow_lossy)
         state = {key.decode(): value for key, value in self._client.run("HGETALL", GLOBAL).items()}
         if not state:
@@ -125,7 +142,8 @@ class RedisStore(Store):
         if self._token != scripts.token(self.generation) and not unfinished:
             raise StoreError(f"{name} holds a store that was not filled to its end; {_START_AGAIN}")
         self.refresh()
-        self.status()
+        if not unfinished:  # one that was nearly finished is finished in some of its shards
+            self.status()
 
     def close(self) -> None:
         """Close the connections."""
@@ -144,6 +162,10 @@ class RedisStore(Store):
 
     def _of_each_shard(self, script: scripts.Script, *arguments: object) -> list[Any]:
         return self._client.run_each([self._call(script, shard, *arguments) for shard in range(self.shards)])
+
+    def _seen_written(self) -> dict[int, int]:
+        with self._lock:
+            return dict(self._floors)
 
     def _saw_written(self, floors: dict[int, int], shard: int, written: int) -> None:
         """Take notice of how many uploads a shard has, asked for when it was known to have had `floors`."""
@@ -192,9 +214,10 @@ class RedisStore(Store):
                 taken = [part for place in chunk for part in prepared[place][:3]]
                 calls.append(self._call(scripts.APPEND, shard, secrets.token_bytes(MARK_BYTES), DEDUPE.days, *taken))
                 places.append((shard, chunk))
-        floors = dict(self._floors)
+        floors = self._seen_written()
         answers: list[Receipt | Problem] = [item.result for item in prepared]
-        for (shard, chunk), (written, *before) in zip(places, self._client.run_each(calls, together=TOG), strict=True):
+        replies = self._client.run_each(calls, together=self._one_node)
+        for (shard, chunk), (written, *before) in zip(places, replies, strict=True):
             self._saw_written(floors, shard, written)
             for place, answer in zip(chunk, before, strict=True):
                 if answer is not None:
@@ -211,7 +234,7 @@ class RedisStore(Store):
 
     def read_log(self, shard: int) -> LogRead:
         """Return the oldest entries of the log."""
-        floors = dict(self._floors)
+        floors = self._seen_written()
         reply = self._run(scripts.READ, shard, "", READ_UPLOADS_MAX, READ_REDIS_BYTES_MAX)
         cursor, written, length, *entries = reply
         self._saw_written(floors, shard, written)
@@ -227,20 +250,20 @@ class RedisStore(Store):
         mark = secrets.token_bytes(MARK_BYTES)
         stored: list[object] = []
         for one in segments:
-            stored += [one.plan, day_number(one.epoch), one.n, _pack_segment(one, mark)]
+            stored += [one.plan, day_number(one.epoch), one.n, pack_segment(one, mark)]
         for group, reason in poisons:
-            stored += [group.plan, day_number(group.epoch), group.n, _pack_quarantined(group, reason)]
+            stored += [group.plan, day_number(group.epoch), group.n, pack_quarantined(group, reason)]
         return bool(self._run(scripts.COMMIT, shard, read.low, read.high, read.mark, len(segments), *stored))
 
     def crowded(self, shard: int, segments: int) -> list[tuple[int, date]]:
         """Return the plans and epochs that have at least so many segments."""
-        return [_tally_of(name) for name in self._run(scripts.CROWDED, shard, segments)]
+        return [tally_of(name) for name in self._run(scripts.CROWDED, shard, segments)]
 
     def replace_segments(self, shard: int, old: Sequence[Segment], new: Segment) -> bool:
         """Put one segment in the place of the first ones of a tally."""
-        name = scripts.tally_name(new.plan, new.epoch)
-        ends = [SEGMENT.pack(one.mark, one.low, one.high, one.n) for one in (old[0], old[-1])]
-        packed = _pack_segment(new, secrets.token_bytes(MARK_BYTES))
+        name = tally_name(new.plan, new.epoch)
+        ends = segment_head(old[0]), segment_head(old[-1])
+        packed = pack_segment(new, secrets.token_bytes(MARK_BYTES))
         return bool(self._run(scripts.REPLACE, shard, name, len(old), *ends, packed))
 
     # Epochs.
@@ -254,8 +277,8 @@ class RedisStore(Store):
         return self._finals(self._plans.get(plan).id)
 
     def _finals(self, plan: int) -> dict[date, Final]:
-        rows = _pairs(self._run_global(scripts.FINALS, plan))
-        return {day_of(day): _final(rows[str(day).encode()]) for day in sorted(map(int, rows))}
+        rows = pairs(self._run_global(scripts.FINALS, plan))
+        return {day_of(day): final_of(rows[str(day).encode()]) for day in sorted(map(int, rows))}
 
     def finalize(self, plan: Plan, epoch: date, final: Final, snapshot: bytes) -> Final:
         """Record an epoch's final digest with its snapshot, once."""
@@ -264,7 +287,7 @@ class RedisStore(Store):
     def _finalize(self, plan: int, epoch: date, final: Final, snapshot: bytes | None) -> Final:
         record = f"{final.digest} {final.snapshot}"
         content = [] if snapshot is None else [snapshot]
-        return _final(self._run_global(scripts.FINALIZE, plan, day_number(epoch), record, final.snapshot, *content))
+        return final_of(self._run_global(scripts.FINALIZE, plan, day_number(epoch), record, final.snapshot, *content))
 
     def snapshot(self, id_: str) -> bytes | None:
         """Return a snapshot's content."""
@@ -308,23 +331,23 @@ class RedisStore(Store):
 
     def segments(self, shard: int, plan: int, epoch: date) -> list[Segment]:
         """Return a shard's segments of a tally."""
-        return self._unpack_segments(plan, epoch, self._run(scripts.SEGMENTS, shard, scripts.tally_name(plan, epoch)))
+        return self._unpack_segments(plan, epoch, self._run(scripts.SEGMENTS, shard, tally_name(plan, epoch)))
 
     def all_segments(self, plan: int, epoch: date) -> list[Segment]:
         """Return every shard's segments of a tally, in one round trip."""
-        replies = self._of_each_shard(scripts.SEGMENTS, scripts.tally_name(plan, epoch))
+        replies = self._of_each_shard(scripts.SEGMENTS, tally_name(plan, epoch))
         return [one for packed in replies for one in self._unpack_segments(plan, epoch, packed)]
 
     def _unpack_segments(self, plan: int, epoch: date, packed: Iterable[bytes]) -> list[Segment]:
         size = self._plans.by_id[plan].plan.mechanism.shape.tally_size
-        return [_unpack_segment(plan, epoch, one, size) for one in packed]
+        return [unpack_segment(plan, epoch, one, size) for one in packed]
 
     def epochs(self, plan: Plan) -> list[date]:
         """Return the days on which reports of the plan were accepted."""
         days = {
             epoch
             for reply in self._of_each_shard(scripts.EPOCHS, self._plans.get(plan).id)
-            for epoch, (accepted, *_) in _numbers(reply).items()
+            for epoch, (accepted, *_) in plan_ledger(reply).items()
             if accepted > 0
         }
         return sorted(days, reverse=True)
@@ -339,7 +362,7 @@ class RedisStore(Store):
             cursor, length, *rows = self._run(scripts.LEDGER, shard)
             pending = self._pending(shard, cursor, cursor + length)
             if pending is not None:
-                return _with_pending(_ledger(rows), pending)
+                return with_pending(ledger_of(rows), pending)
         (_, length, *rows), (_, _, _, *entries) = self._client.run_each(
             [
                 self._call(scripts.LEDGER, shard),
@@ -347,7 +370,7 @@ class RedisStore(Store):
             ],
             together=True,
         )
-        return _with_pending(_ledger(rows), _count_entries(entries))
+        return with_pending(ledger_of(rows), count_entries(entries))
 
     def _pending(self, shard: int, low: int, high: int) -> dict[tuple[int, date], int] | None:
         """Count the log above `low` and up to `high`; None where the beginning is not there any more."""
@@ -358,13 +381,13 @@ class RedisStore(Store):
             if not entries:
                 return None
             low += len(entries)
-            for key, n in _count_entries(entries).items():
+            for key, n in count_entries(entries).items():
                 pending[key] = pending.get(key, 0) + n
         return pending
 
     def status(self) -> list[ShardStatus]:
         """Return how far each shard is."""
-        floors = dict(self._floors)
+        floors = self._seen_written()
         statuses = []
         for shard, reply in enumerate(self._of_each_shard(scripts.STATUS)):
             written, cursor, backlog, day, clock_day, sealed, waiting_s = reply
@@ -400,14 +423,26 @@ class RedisStore(Store):
             trouble["lost"] = f"{self._client.name} has lost {self._lost} uploads that it had acknowledged"
         return trouble
 
+    def integrity(self) -> list[str]:
+        """Return what is wrong with the lengths of logs and tallies."""
+        wrong = [
+            f"shard {one.shard}: the log holds {one.backlog} uploads, and {one.written - one.cursor} are to be folded"
+            for one in self.status()
+            if one.backlog != one.written - one.cursor
+        ]
+        for shard, names in enumerate(self._of_each_shard(scripts.LENGTHS)):
+            for plan, epoch in map(tally_of, names):
+                wrong.append(f"shard {shard}: the tally of plan {plan} on {epoch} lacks segments, or has too many")
+        return wrong
+
     # Quarantine.
 
     def quarantined(self) -> list[Quarantined]:
         """Return what waits in quarantine."""
         return [
-            _unpack_quarantined(f"{shard}-{number}", held[str(number).encode()])
+            unpack_quarantined(f"{shard}-{number}", held[str(number).encode()])
             for shard, reply in enumerate(self._of_each_shard(scripts.QUARANTINE))
-            for held in (_pairs(reply),)
+            for held in (pairs(reply),)
             for number in sorted(map(int, held))
         ]
 
@@ -458,12 +493,12 @@ class RedisStore(Store):
         for _ in range(INSTANT_ATTEMPTS):
             outline = self._run(scripts.OUTLINE, shard)
             day, sealed, seen_from, _, names = outline
-            still_open = [name for name in names if day_number(_tally_of(name)[1]) > sealed]
+            still_open = [name for name in names if day_number(tally_of(name)[1]) > sealed]
             again, ledger, log, quarantine, seen, *tallies = self._client.run_each(
                 [
                     self._call(scripts.OUTLINE, shard),
                     self._call(scripts.LEDGER, shard),
-                    ("LRANGE", f"{shard_key(shard)}:log", 0, -1),
+                    ("LRANGE", scripts.log_key(shard), 0, -1),
                     self._call(scripts.QUARANTINE, shard),
                     ("HGETALL", scripts.seen_key(shard, day)),
                     *(("LRANGE", scripts.tally_key(shard, name.decode()), 0, -1) for name in still_open),
@@ -481,11 +516,11 @@ class RedisStore(Store):
             day_of(again[1]),
             cursor=again[3],
             entries=tuple(entry[MARK_BYTES:] for entry in log),
-            ledger=_ledger(ledger[2:]),
+            ledger=ledger_of(ledger[2:]),
             quarantine=tuple(
                 (one.plan, one.epoch, one.n, one.reason, one.reports)
                 for _, one in sorted(
-                    (int(number), _unpack_quarantined("", held)) for number, held in _pairs(quarantine).items()
+                    (int(number), unpack_quarantined("", held)) for number, held in pairs(quarantine).items()
                 )
             ),
         )
@@ -499,7 +534,7 @@ class RedisStore(Store):
                 raise StoreUnavailable(
                     f"{self._client.name}: old tallies were given up while they were read; try again"
                 )
-            plan, epoch = _tally_of(name)
+            plan, epoch = tally_of(name)
             total = sum_segments(self._unpack_segments(plan, epoch, packed))
             yield TallyRecord(shard, plan, epoch, total.n, pack_counts(total.counts))
         self._run(scripts.OUTLINE, shard)  # what was read was still this store's
@@ -531,29 +566,30 @@ class RedisStore(Store):
     def fill_segments(self, shard: int, segments: Sequence[Segment]) -> None:
         """Add segments to a shard."""
         mark = secrets.token_bytes(MARK_BYTES)
+        commands: list[Command] = []
         for one in segments:
-            name = scripts.tally_name(one.plan, one.epoch)
-            length = self._client.run("RPUSH", scripts.tally_key(shard, name), _pack_segment(one, mark))
-            self._client.run("ZADD", f"{shard_key(shard)}:tallies", length, name)
+            name = tally_name(one.plan, one.epoch)
+            commands.append(("RPUSH", scripts.tally_key(shard, name), pack_segment(one, mark)))
+            commands.append(("ZINCRBY", scripts.tallies_key(shard), 1, name))
+        self._client.run_each(commands)
 
     def fill_shard(self, record: ShardRecord) -> None:
         """Set a shard's days, cursor, log, ledger and quarantine."""
-        key, mark = shard_key(record.shard), secrets.token_bytes(MARK_BYTES)
+        shard, mark = record.shard, secrets.token_bytes(MARK_BYTES)
         for entries in _chunks(record.entries, FILL_ITEMS):
-            self._client.run("RPUSH", f"{key}:log", *(mark + entry for entry in entries))
+            self._client.run("RPUSH", scripts.log_key(shard), *(mark + entry for entry in entries))
         commands: list[Command] = []
         for (plan, epoch), numbers in record.ledger.items():
-            day = day_number(epoch)
-            fields = [part for name, n in zip("afqd", numbers, strict=True) for part in (f"{day}:{name}", n)]
-            commands += [("HSET", f"{key}:ledger:{plan}", *fields), ("SADD", f"{key}:ledger", plan)]
+            commands.append(("HSET", scripts.ledger_key(shard, plan), *ledger_fields(epoch, numbers)))
+            commands.append(("SADD", scripts.ledger_key(shard), plan))
         for number, (plan, epoch, n, reason, reports) in enumerate(record.quarantine, 1):
-            packed = _pack_quarantined(LogGroup(plan, epoch, n, reports), reason)
-            commands.append(("HSET", f"{key}:quarantine", number, packed))
+            packed = pack_quarantined(LogGroup(plan, epoch, n, reports), reason)
+            commands.append(("HSET", scripts.quarantine_key(shard), number, packed))
         for chunk in _chunks(commands, FILL_ITEMS):
             self._client.run_each(chunk)
         days = day_number(record.day), day_number(record.sealed)
         rest = record.cursor, len(record.entries), len(record.quarantine)
-        self._run(scripts.FILL_SHARD, record.shard, *days, *rest)
+        self._run(scripts.FILL_SHARD, shard, *days, *rest)
 
     def fill_final(self, record: FinalRecord) -> None:
         """Add what is recorded of a final epoch."""
@@ -562,8 +598,8 @@ class RedisStore(Store):
     def finish(self) -> None:
         """Make the store usable: the shards, and at last the whole."""
         token = scripts.token(self.generation)
-        self._of_each_shard(scripts.PUT_TOKEN, token)
-        self._run_global(scripts.PUT_TOKEN, token)
+        self._of_each_shard(scripts.FINISH, token)
+        self._run_global(scripts.FINISH, token)
         self._token = token
 
 
@@ -616,81 +652,6 @@ def _begin(client: Client, app: str, shards: int) -> None:
     }
     fields = [part for pair in of_shard.items() for part in pair]
     client.run_each([("HSET", shard_key(shard), *fields) for shard in range(shards)])
-
-
-# From bytes and to them.
-
-
-def _pack_segment(one: Segment, mark: bytes) -> bytes:
-    return SEGMENT.pack(mark, one.low, one.high, one.n) + pack_counts(one.counts)
-
-
-def _unpack_segment(plan: int, epoch: date, packed: bytes, size: int) -> Segment:
-    if len(packed) < SEGMENT.size:
-        raise BadTally("a stored tally cannot be read: it is cut off")
-    mark, low, high, n = SEGMENT.unpack_from(packed)
-    return Segment(plan, epoch, low, high, n, unpack_counts(packed[SEGMENT.size :], size), mark)
-
-
-def _pack_quarantined(group: LogGroup, reason: str) -> bytes:
-    words = reason.encode()
-    return QUARANTINED.pack(group.plan, day_number(group.epoch), group.n, len(words)) + words + group.reports
-
-
-def _unpack_quarantined(id_: str, packed: bytes) -> Quarantined:
-    if len(packed) < QUARANTINED.size:
-        raise StoreError(f"the quarantined group {id_} is damaged: it is cut off")
-    plan, day, n, length = QUARANTINED.unpack_from(packed)
-    reason, reports = packed[QUARANTINED.size :][:length], packed[QUARANTINED.size + length :]
-    return Quarantined(id_, plan, day_of(day), n, reason.decode(errors="replace"), reports)
-
-
-def _tally_of(name: bytes) -> tuple[int, date]:
-    plan, day = name.split(b":")
-    return int(plan), day_of(int(day))
-
-
-def _final(record: bytes) -> Final:
-    digest, snapshot = record.decode().split(" ")
-    return Final(digest, snapshot)
-
-
-def _pairs(reply: Sequence[bytes]) -> dict[bytes, bytes]:
-    return dict(zip(reply[::2], reply[1::2], strict=True))
-
-
-def _numbers(reply: Sequence[bytes]) -> dict[date, tuple[int, int, int, int]]:
-    """Return a plan's (accepted, folded, quarantined, dropped) by epoch."""
-    rows: dict[date, dict[bytes, int]] = {}
-    for field, n in _pairs(reply).items():
-        day, _, name = field.partition(b":")
-        rows.setdefault(day_of(int(day)), {})[name] = int(n)
-    return {
-        epoch: (row.get(b"a", 0), row.get(b"f", 0), row.get(b"q", 0), row.get(b"d", 0)) for epoch, row in rows.items()
-    }
-
-
-def _ledger(reply: Sequence[Any]) -> dict[tuple[int, date], tuple[int, int, int, int]]:
-    plans = zip(reply[::2], reply[1::2], strict=True)
-    return {(int(plan), epoch): row for plan, rows in plans for epoch, row in _numbers(rows).items()}
-
-
-def _count_entries(entries: Iterable[bytes]) -> dict[tuple[int, date], int]:
-    pending: dict[tuple[int, date], int] = {}
-    for entry in entries:
-        for group in unpack_entry(entry[MARK_BYTES:]):
-            pending[group.plan, group.epoch] = pending.get((group.plan, group.epoch), 0) + group.n
-    return pending
-
-
-def _with_pending(
-    kept: dict[tuple[int, date], tuple[int, int, int, int]], pending: dict[tuple[int, date], int]
-) -> dict[tuple[int, date], tuple[int, int, int, int, int]]:
-    ledger = {}
-    for key in kept.keys() | pending.keys():
-        accepted, folded, quarantined, dropped = kept.get(key, (0, 0, 0, 0))
-        ledger[key] = (accepted, folded, pending.get(key, 0), quarantined, dropped)
-    return ledger
 
 
 def _chunks(items: Sequence[_Item], size: int) -> Iterator[Sequence[_Item]]:

@@ -1,7 +1,7 @@
 """The aggregator over HTTP: reports in, estimates out, as JSON, CSV and pages."""
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
+from wsgiref.types import StartResponse, WSGIApplication, WSGIEnvironment
 
 from flask import Flask
 
@@ -10,16 +10,13 @@ from dither_aggregator.web import api, pages, problems
 from dither_aggregator.web.ingest import reports_app
 from dither_shared.wire import PATH
 
-if TYPE_CHECKING:
-    from wsgiref.types import StartResponse, WSGIApplication, WSGIEnvironment
 
-
-def create_app(service: Service) -> "WSGIApplication":
+def create_app(service: Service) -> WSGIApplication:
     """Return the WSGI application around a running service: uploads by themselves, everything else by Flask."""
     take_reports = reports_app(service)
     everything_else = _flask_app(service)
 
-    def app(environ: "WSGIEnvironment", start_response: "StartResponse") -> Iterable[bytes]:
+    def app(environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
         if environ["PATH_INFO"] == PATH and environ["REQUEST_METHOD"] == "POST":
             return take_reports(environ, start_response)
         return everything_else(environ, start_response)

@@ -1,37 +1,34 @@
 """`POST /v1/reports`: an upload in, a receipt out once it is durable.
 
-Plain WSGI, ahead of Flask: devices ask for nothing else, and this costs them a tenth of what a Flask view would.
+Plain WSGI, ahead of Flask: nearly all requests are uploads, and a Flask view costs fifteen times as much.
 """
 
 import hmac
 import json
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
+from wsgiref.types import StartResponse, WSGIApplication, WSGIEnvironment
 
 from dither_aggregator.service import Service
+from dither_aggregator.store import Receipt
 from dither_aggregator.web import problems
 from dither_shared.wire import WIRE_BYTES_MAX, Problem, inflate, parse_upload
-
-if TYPE_CHECKING:
-    from wsgiref.types import StartResponse, WSGIApplication, WSGIEnvironment
 
 ACCEPTED = "202 ACCEPTED"
 
 
-def reports_app(service: Service) -> "WSGIApplication":
+def reports_app(service: Service) -> WSGIApplication:
     """Return the WSGI application that takes uploads for a running service, whatever the address."""
 
-    def take_reports(environ: "WSGIEnvironment", start_response: "StartResponse") -> Iterable[bytes]:
+    def take_reports(environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
         try:
             check_key(environ, service.store.key)
             body = read_body(environ)
             upload = parse_upload(body, service.store.find_plan)
-            receipt = service.submit(upload, body).to_document()
+            content = _render(service.submit(upload, body))
         except Problem as problem:
             return problems.send(problem, start_response)
         except Exception as error:  # whatever it is, it is no fault of the upload's: the device must keep it
             return problems.send(problems.failure(error), start_response)
-        content = json.dumps(receipt, separators=(",", ":")).encode("ascii") + b"\n"
         headers = [("Content-Type", "application/json"), ("Content-Length", str(len(content))), problems.NOSNIFF]
         start_response(ACCEPTED, headers)
         return [content]
@@ -39,7 +36,11 @@ def reports_app(service: Service) -> "WSGIApplication":
     return take_reports
 
 
-def check_key(environ: "WSGIEnvironment", key: str) -> None:
+def _render(receipt: Receipt) -> bytes:
+    return json.dumps(receipt.to_document(), separators=(",", ":")).encode("ascii") + b"\n"
+
+
+def check_key(environ: WSGIEnvironment, key: str) -> None:
     """Refuse a request without the key, or with another one."""
     scheme, _, given = environ.get("HTTP_AUTHORIZATION", "").partition(" ")
     if scheme.lower() != "bearer" or not given:
@@ -48,7 +49,7 @@ def check_key(environ: "WSGIEnvironment", key: str) -> None:
         raise Problem("key-wrong", "this is not the key that the aggregator printed when it started")
 
 
-def read_body(environ: "WSGIEnvironment") -> bytes:
+def read_body(environ: WSGIEnvironment) -> bytes:
     """Return the inflated body, within the limits."""
     if environ.get("CONTENT_TYPE", "").partition(";")[0].strip().lower() != "application/json":
         raise Problem("unsupported-media-type", "Content-Type must be application/json")
@@ -63,7 +64,7 @@ def read_body(environ: "WSGIEnvironment") -> bytes:
     return inflate(body) if encoding == "gzip" else body
 
 
-def _content_length(environ: "WSGIEnvironment") -> int:
+def _content_length(environ: WSGIEnvironment) -> int:
     text = environ.get("CONTENT_LENGTH", "")
     if not (text.isascii() and text.isdigit()):
         raise Problem("length-required", "send Content-Length")

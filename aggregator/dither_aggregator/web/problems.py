@@ -4,7 +4,7 @@ import json
 import logging
 import traceback
 from http import HTTPStatus
-from typing import TYPE_CHECKING
+from wsgiref.types import StartResponse
 
 from flask import Flask, Response
 from werkzeug.exceptions import HTTPException
@@ -14,12 +14,10 @@ from dither_aggregator.reading import TallyGone
 from dither_aggregator.store import StoreError
 from dither_shared.wire import Problem
 
-if TYPE_CHECKING:
-    from wsgiref.types import StartResponse
-
 CONTENT_TYPE = "application/problem+json"
 NOSNIFF = ("X-Content-Type-Options", "nosniff")
 RETRY_AFTER_S = 60
+FAILED = Problem("unavailable", "the request failed")
 
 _SLUGS = {404: "not-found", 405: "method-not-allowed", 413: "too-large"}
 
@@ -46,7 +44,7 @@ def status_of(problem: Problem) -> str:
     return f"{problem.status} {HTTPStatus(problem.status).phrase.upper()}"
 
 
-def send(problem: Problem, start_response: "StartResponse") -> list[bytes]:
+def send(problem: Problem, start_response: StartResponse) -> list[bytes]:
     """Answer a refused request as a plain WSGI application does."""
     content = render(problem)
     start_response(status_of(problem), [*headers_of(problem), ("Content-Length", str(len(content)))])
@@ -59,20 +57,20 @@ def respond(problem: Problem) -> Response:
 
 
 def failure(error: BaseException) -> Problem:
-    """Log what nobody foresaw, and return the answer to it: no fault of the request's.
+    """Log what nobody foresaw, and return the answer to it: it is no fault of the request's.
 
-    The log says where, not what: an exception's own words may hold what a device sent.
+    The log says where, not what: an exception's own words may hold what was sent.
     """
     frames = "".join(traceback.format_tb(error.__traceback__))
     _log.error("a request failed with %s:\n%s", type(error).__name__, frames.rstrip())
-    return Problem("unavailable", "the request failed")
+    return FAILED
 
 
 def _respond_http(error: HTTPException) -> Response | HTTPException:
     """Answer what Flask itself refuses in our own words; leave redirects alone."""
     status = error.code or 500
-    if status >= 500:
-        return respond(failure(getattr(error, "original_exception", None) or error))
+    if status >= 500:  # Flask has logged it
+        return respond(FAILED)
     if status < 400:
         return error
     response = respond(Problem(_SLUGS.get(status, "malformed"), error.description or error.name))

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 from celery import Celery
 from kombu import Connection, Queue
 
+from dither_aggregator.workers.brokers import address
 from dither_shared.errors import DitherError
 
 FOLD, ESTIMATE, MAINTAIN = "fold", "estimate", "maintain"
@@ -24,6 +25,7 @@ TIME_LIMIT_S = {FOLD: 120, ESTIMATE: 3_600, MAINTAIN: 600}
 while reports are being counted, would look like reports that cannot be counted."""
 VISIBILITY_S = 2 * max(TIME_LIMIT_S.values())
 """After which the bells that a killed worker held are rung again."""
+PROCESS_STARTS_WITHIN_S = 60.0
 CONNECT_TIMEOUT_S = 5
 REPLY_TIMEOUT_S = 10
 IDLE_CHECK_S = 30
@@ -58,6 +60,7 @@ def make_app(broker: str) -> Celery:
         task_reject_on_worker_lost=False,
         task_send_sent_event=False,
         worker_send_task_events=False,
+        worker_proc_alive_timeout=PROCESS_STARTS_WITHIN_S,
         worker_enable_remote_control=False,
         worker_prefetch_multiplier=1,
         worker_hijack_root_logger=False,
@@ -85,6 +88,7 @@ class Rope:
     def __init__(self, app: Celery) -> None:
         self._app = app
         self._connection: Connection | None = None
+        self._channel: Any = None
 
     def ring(self, bells: Iterable[Bell]) -> None:
         """Ring bells, but for those of which too many wait; raise BrokerError when the broker does not take them."""
@@ -92,14 +96,14 @@ class Rope:
             self._ring(list(bells))
         except Exception as error:  # of Redis, of sockets, of what stands between them and us
             self.close()
-            raise BrokerError(f"{self._app.connection_for_write().as_uri()} takes no bells: {error}") from None
+            raise BrokerError(f"the broker, {address(self._app.conf.broker_url)}, takes no bells: {error}") from None
 
     def _ring(self, bells: list[Bell]) -> None:
         if self._connection is None:
             self._connection = self._app.connection_for_write()
-        channel: Any = self._connection.default_channel
-        waiting = {kind: channel.client.llen(kind) for kind in {bell.kind for bell in bells}}
-        producer = self._app.amqp.Producer(channel, auto_declare=False)
+            self._channel = self._connection.channel()
+        waiting = {kind: self._channel.client.llen(kind) for kind in {bell.kind for bell in bells}}
+        producer = self._app.amqp.Producer(self._channel, auto_declare=False)
         for kind, about in bells:
             if waiting[kind] < WAITING_MAX:
                 self._app.send_task(kind, (about,), queue=kind, producer=producer, retry=False, ignore_result=True)

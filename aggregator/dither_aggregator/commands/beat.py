@@ -1,0 +1,52 @@
+"""`dither beat`: rings for whatever waits in a store, and notices when nobody comes."""
+
+import argparse
+import json
+import logging
+import signal
+import time
+from contextlib import closing
+
+from dither_aggregator.commands.broker import add_broker_argument, must_be_redis
+from dither_aggregator.commands.data import add_data_argument
+from dither_aggregator.store import StoreError, open_store
+from dither_aggregator.workers.bells import Rope, make_app
+from dither_aggregator.workers.brokers import address, check_broker
+from dither_aggregator.workers.watchdog import LOOK_EVERY_S, Watchdog
+
+EXAMPLE = "dither beat --data redis://10.0.0.5:6379/0 --broker redis://10.0.0.6:6379/0"
+
+_log = logging.getLogger("dither_aggregator")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Describe the command line."""
+    add_data_argument(parser)
+    add_broker_argument(parser, required=True)
+    parser.add_argument("--json", action="store_true", help="print one line of JSON when ready")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Look every few seconds until SIGTERM or SIGINT; return 1 when the store is not the one it was any more."""
+    logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(name)s %(levelname)s %(message)s")
+    must_be_redis(args.data, "beat")
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    with closing(open_store(args.data, allow_lossy_store=True)) as store:
+        check_broker(args.broker, args.data)
+        rope = Rope(make_app(args.broker))
+        watchdog = Watchdog(store, rope.ring)
+        if args.json:
+            print(json.dumps({"app": store.app, "shards": store.shards}), flush=True)
+        else:
+            print(f"dither beat watches {store.shards} shards of {store.app}: {address(args.data)}", flush=True)
+        try:
+            while True:
+                watchdog.look()
+                time.sleep(LOOK_EVERY_S)
+        except KeyboardInterrupt:
+            return 0
+        except StoreError as error:
+            _log.critical("%s", error)
+            return 1
+        finally:
+            rope.close()

@@ -1,0 +1,60 @@
+"""`dither init`: make the store of an app, before the first process that uses it."""
+
+import argparse
+import json
+from contextlib import closing, suppress
+from pathlib import Path
+
+from dither_aggregator.commands.data import add_data_argument, add_lossy_argument
+from dither_aggregator.store import Store, StoreError, create_store, open_store
+from dither_aggregator.store.opening import SHARDS, is_redis
+from dither_shared.registry import Registry, utc_today
+
+EXAMPLE = "dither init metrics.toml --data redis://10.0.0.5:6379/0"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Describe the command line."""
+    parser.add_argument("registry", metavar="REGISTRY", type=Path, help="the app's metrics.toml")
+    add_data_argument(parser)
+    parser.add_argument(
+        "--shards",
+        type=int,
+        help=f"of a Redis, for ever: as many processes can fold at once (default: {SHARDS})",
+    )
+    add_lossy_argument(parser)
+    parser.add_argument("--json", action="store_true", help="print one JSON document")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Make it, load the registry, and say what devices need to know."""
+    registry = Registry.load(args.registry)
+    registry.check_dates(utc_today(), str(args.registry))
+    if args.shards is not None and not is_redis(args.data):
+        raise StoreError("a directory's store has one shard: leave --shards away")
+    if there := _app_of(args.data):
+        raise StoreError(
+            f"there is a store of {there} already: `dither metrics load REGISTRY` changes its metrics, "
+            "`dither store show` shows it"
+        )
+    shards = SHARDS if args.shards is None else args.shards
+    with closing(create_store(args.data, registry.app, shards, allow_lossy_store=args.allow_lossy_store)) as store:
+        store.load(registry)
+        _describe(store, len(registry.metrics), args.json)
+    return 0
+
+
+def _app_of(name: str) -> str:
+    """Return the app of a store that is there, or ""."""
+    with suppress(StoreError), closing(open_store(name, read_only=True, allow_lossy_store=True)) as store:
+        return store.app
+    return ""
+
+
+def _describe(store: Store, metrics: int, as_json: bool) -> None:
+    document = {"app": store.app, "shards": store.shards, "generation": store.generation, "key": store.key}
+    if as_json:
+        print(json.dumps(document))
+        return
+    print(f"made a store for {store.app}: {metrics} metrics, {store.shards} shards, generation {store.generation}")
+    print(f"key for devices: {store.key}")

@@ -1,0 +1,55 @@
+"""`dither worker`: processes that fold, estimate and maintain a store in Redis."""
+
+import argparse
+import json
+import logging
+from contextlib import closing
+from functools import partial
+
+from dither_aggregator.commands.broker import add_broker_argument, add_processes_argument, must_be_redis
+from dither_aggregator.commands.data import add_data_argument, add_lossy_argument
+from dither_aggregator.store import open_store
+from dither_aggregator.workers.bells import FOLD, QUEUES
+from dither_aggregator.workers.brokers import address, check_broker
+from dither_aggregator.workers.worker import work
+
+EXAMPLE = "dither worker --data redis://10.0.0.5:6379/0 --broker redis://10.0.0.6:6379/0"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Describe the command line."""
+    add_data_argument(parser)
+    add_broker_argument(parser, required=True)
+    add_processes_argument(parser)
+    parser.add_argument(
+        "--queues", type=_queues, default=QUEUES, help=f"what to do, of {','.join(QUEUES)} (default: all of it)"
+    )
+    add_lossy_argument(parser)
+    parser.add_argument("--json", action="store_true", help="print one line of JSON when ready")
+
+
+def _queues(text: str) -> tuple[str, ...]:
+    queues = tuple(dict.fromkeys(text.split(",")))
+    if not set(queues) <= set(QUEUES):
+        raise argparse.ArgumentTypeError(f"must be some of {','.join(QUEUES)}, got {text!r}")
+    return queues
+
+
+def run(args: argparse.Namespace) -> int:
+    """Work until SIGTERM or SIGINT. What can be wrong with the store is found before the first process starts."""
+    logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(name)s %(levelname)s %(message)s")
+    must_be_redis(args.data, "worker")
+    open_ = partial(open_store, args.data, allow_lossy_store=args.allow_lossy_store)
+    with closing(open_()) as store:
+        app, shards, generation = store.app, store.shards, store.generation
+    check_broker(args.broker, args.data)
+
+    def announce() -> None:
+        if args.json:
+            ready = {"app": app, "shards": shards, "processes": args.processes, "queues": list(args.queues)}
+            print(json.dumps(ready), flush=True)
+        else:
+            what = f"folds {shards} shards of" if FOLD in args.queues else f"does {' and '.join(args.queues)} for"
+            print(f"dither worker {what} {app}: {address(args.data)}", flush=True)
+
+    return work(open_, generation, args.broker, args.processes, args.queues, announce)

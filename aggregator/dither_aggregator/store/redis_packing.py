@@ -1,0 +1,122 @@
+"""The bytes of the Redis store, and what its scripts' replies mean.
+
+    log          8 bytes mark | the entry as packing.py has it
+    segment      8 bytes mark, u64 low, high, n | the packed counts
+    quarantined  u32 plan, day, n, length of the reason | the reason | the reports
+    ledger       a hash a plan: DAY:a accepted, DAY:f folded, DAY:q quarantined, DAY:d dropped of them
+
+All little-endian. A mark is 8 random bytes, new with each step that writes entries or segments. By it a step knows the
+last thing that was read before it: in a Redis that came back from a cut file there may be another in the same place.
+"""
+
+import struct
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import date
+from typing import Any
+
+from dither_aggregator.fold import BadTally
+from dither_aggregator.store.packing import day_number, day_of, pack_counts, unpack_counts, unpack_entry
+from dither_aggregator.store.records import Final, LogGroup, Quarantined, Segment, StoreError
+
+MARK_BYTES = 8
+SEGMENT = struct.Struct("<8sQQQ")
+QUARANTINED = struct.Struct("<IIII")
+
+Key = tuple[int, date]
+
+
+def pack_segment(one: Segment, mark: bytes) -> bytes:
+    """Return a segment with a new mark."""
+    return SEGMENT.pack(mark, one.low, one.high, one.n) + pack_counts(one.counts)
+
+
+def segment_head(one: Segment) -> bytes:
+    """Return how a segment that was read begins."""
+    return SEGMENT.pack(one.mark, one.low, one.high, one.n)
+
+
+def unpack_segment(plan: int, epoch: date, packed: bytes, size: int) -> Segment:
+    """Return a segment of `size` counts; raise BadTally for anything else."""
+    if len(packed) < SEGMENT.size:
+        raise BadTally("a stored tally cannot be read: it is cut off")
+    mark, low, high, n = SEGMENT.unpack_from(packed)
+    return Segment(plan, epoch, low, high, n, unpack_counts(packed[SEGMENT.size :], size), mark)
+
+
+def pack_quarantined(group: LogGroup, reason: str) -> bytes:
+    """Return a group with the reason why it could not be counted."""
+    words = reason.encode()
+    return QUARANTINED.pack(group.plan, day_number(group.epoch), group.n, len(words)) + words + group.reports
+
+
+def unpack_quarantined(id_: str, packed: bytes) -> Quarantined:
+    """Return a quarantined group; raise StoreError for anything else."""
+    if len(packed) < QUARANTINED.size:
+        raise StoreError(f"the quarantined group {id_} is damaged: it is cut off")
+    plan, day, n, length = QUARANTINED.unpack_from(packed)
+    reason, reports = packed[QUARANTINED.size :][:length], packed[QUARANTINED.size + length :]
+    return Quarantined(id_, plan, day_of(day), n, reason.decode(errors="replace"), reports)
+
+
+def tally_name(plan: int, epoch: date) -> str:
+    """Return how a tally is called within a shard."""
+    return f"{plan}:{day_number(epoch)}"
+
+
+def tally_of(name: bytes) -> Key:
+    """Return the plan and epoch of the tally that is called so."""
+    plan, day = name.split(b":")
+    return int(plan), day_of(int(day))
+
+
+def final_of(record: bytes) -> Final:
+    """Return what is recorded of a final epoch."""
+    digest, snapshot = record.decode().split(" ")
+    return Final(digest, snapshot)
+
+
+def pairs(reply: Sequence[Any]) -> dict[Any, Any]:
+    """Return a hash as a script returns it."""
+    return dict(zip(reply[::2], reply[1::2], strict=True))
+
+
+def plan_ledger(reply: Sequence[bytes]) -> dict[date, tuple[int, int, int, int]]:
+    """Return a plan's (accepted, folded, quarantined, dropped) by epoch."""
+    rows: dict[date, dict[bytes, int]] = {}
+    for field, n in pairs(reply).items():
+        day, _, name = field.partition(b":")
+        rows.setdefault(day_of(int(day)), {})[name] = int(n)
+    return {
+        epoch: (row.get(b"a", 0), row.get(b"f", 0), row.get(b"q", 0), row.get(b"d", 0)) for epoch, row in rows.items()
+    }
+
+
+def ledger_fields(epoch: date, numbers: Iterable[int]) -> list[object]:
+    """Return the fields and values of (accepted, folded, quarantined, dropped) in a plan's ledger."""
+    day = day_number(epoch)
+    return [part for name, n in zip("afqd", numbers, strict=True) for part in (f"{day}:{name}", n)]
+
+
+def ledger_of(reply: Sequence[Any]) -> dict[Key, tuple[int, int, int, int]]:
+    """Return a shard's (accepted, folded, quarantined, dropped) by plan and epoch."""
+    return {(int(plan), epoch): row for plan, rows in pairs(reply).items() for epoch, row in plan_ledger(rows).items()}
+
+
+def count_entries(entries: Iterable[bytes]) -> dict[Key, int]:
+    """Return how many reports of each plan and epoch are in marked entries of a log."""
+    pending: dict[Key, int] = {}
+    for entry in entries:
+        for group in unpack_entry(entry[MARK_BYTES:]):
+            pending[group.plan, group.epoch] = pending.get((group.plan, group.epoch), 0) + group.n
+    return pending
+
+
+def with_pending(
+    kept: Mapping[Key, tuple[int, int, int, int]], pending: Mapping[Key, int]
+) -> dict[Key, tuple[int, int, int, int, int]]:
+    """Return (accepted, folded, pending, quarantined, dropped) by plan and epoch."""
+    ledger = {}
+    for key in kept.keys() | pending.keys():
+        accepted, folded, quarantined, dropped = kept.get(key, (0, 0, 0, 0))
+        ledger[key] = (accepted, folded, pending.get(key, 0), quarantined, dropped)
+    return ledger

@@ -1,0 +1,122 @@
+"""What a worker's process does when it hears a bell."""
+
+import logging
+import time
+from collections.abc import Callable, Sequence
+
+from dither_aggregator import upkeep
+from dither_aggregator.store import Store, StoreError, StoreUnavailable
+from dither_aggregator.workers.bells import FOLD, Bell, BrokerError
+
+FOLD_FOR_S = 10.0
+"""How long one bell may keep a process folding while others wait for it."""
+
+_log = logging.getLogger("dither_aggregator")
+
+
+class Answering:
+    """Answers bells in one process, with a store of its own that is opened at the first of them.
+
+    A step that fails is left to the next bell. `gone` is called when the store is not the one of this `generation`.
+    """
+
+    def __init__(
+        self,
+        open_: Callable[[], Store],
+        generation: str,
+        ring: Callable[[Sequence[Bell]], None],
+        stopping: Callable[[], bool],
+        gone: Callable[[], None],
+    ) -> None:
+        self._open = open_
+        self._generation = generation
+        self._ring = ring
+        self._stopping = stopping
+        self._gone = gone
+        self._store: Store | None = None
+        self._unavailable = False
+
+    def close(self) -> None:
+        """Close the store."""
+        store, self._store = self._store, None
+        if store is not None:
+            store.close()
+
+    def fold(self, shard: object) -> None:
+        """Fold what waits in a shard; ring again when that takes long, so that others are answered between."""
+        self._answer(shard, self._fold)
+
+    def maintain(self, shard: object) -> None:
+        """Seal, compact and forget what a shard need not keep."""
+        self._answer(shard, self._maintain)
+
+    def estimate(self, metric: object) -> None:
+        """Record the final epochs of a metric, each with its snapshot."""
+        self._answer(metric, self._estimate)
+
+    def _fold(self, store: Store, shard: object) -> None:
+        number = _shard(store, shard)
+        deadline = time.monotonic() + FOLD_FOR_S
+        upkeep.fold_all(store, number, lambda: self._stopping() or time.monotonic() > deadline)
+        if time.monotonic() > deadline:
+            self._ring([Bell(FOLD, number)])
+
+    def _maintain(self, store: Store, shard: object) -> None:
+        number = _shard(store, shard)
+        upkeep.maintain(store, number)
+        if number == 0:  # once a round
+            store.forget_snapshots()
+
+    def _estimate(self, store: Store, metric: object) -> None:
+        if not isinstance(metric, str) or not store.plans(metric):
+            raise _UnknownBell(f"there is no metric {metric!r}")
+        upkeep.record(store, metric)
+
+    def _answer(self, about: object, step: Callable[[Store, object], None]) -> None:
+        try:
+            store = self._opened()
+            store.refresh()
+            step(store, about)
+        except _UnknownBell as error:
+            _log.warning("a bell was not for this store: %s", error)
+        except BrokerError as error:
+            _log.warning("%s; beat rings for what is left", error)
+        except StoreUnavailable as error:
+            if not self._unavailable:
+                _log.error("%s; what waits is left to the next bells", error)
+            self._unavailable = True
+        except StoreError as error:
+            _log.error("%s", error)
+            self._see_whether_it_is_gone()
+        else:
+            if self._unavailable:
+                _log.warning("the store can be used again")
+            self._unavailable = False
+
+    def _opened(self) -> Store:
+        if self._store is None:
+            store = self._open()
+            if store.generation != self._generation:
+                store.close()
+                raise StoreError("another store was put in the place of the one that this worker was started on")
+            self._store = store
+        return self._store
+
+    def _see_whether_it_is_gone(self) -> None:
+        """Stop the worker when no bell can be answered any more, and not when one shard is damaged."""
+        try:
+            self._opened().refresh()
+        except StoreUnavailable:
+            pass
+        except StoreError:
+            self._gone()
+
+
+class _UnknownBell(Exception):
+    """A bell for a shard or metric there is not: it is dropped."""
+
+
+def _shard(store: Store, shard: object) -> int:
+    if not isinstance(shard, int) or not 0 <= shard < store.shards:
+        raise _UnknownBell(f"there is no shard {shard!r}")
+    return shard

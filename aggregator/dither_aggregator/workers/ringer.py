@@ -1,0 +1,73 @@
+"""The ringer of an API process: rings fold bells for the shards that got reports."""
+
+import logging
+import threading
+from collections.abc import Callable, Collection, Sequence
+
+from dither_aggregator.workers.bells import FOLD, Bell, BrokerError
+
+RING_EVERY_S = 1.0
+"""How long reports may gather once a shard was rung for. A bell costs 2 ms in all, a fold a commit."""
+RETRY_MAX_S = 30.0
+STOP_WITHIN_S = 2.0
+
+_log = logging.getLogger("dither_aggregator")
+
+
+class Ringer:
+    """Rings from a thread of its own, so that neither a slow broker nor a lost one is felt. Use as a context manager.
+
+    What it cannot ring it rings when the broker is back; what it never rings the watchdog does.
+    """
+
+    def __init__(self, ring: Callable[[Sequence[Bell]], None], every_s: float = RING_EVERY_S) -> None:
+        self._ring = ring
+        self._every_s = every_s
+        self._lock = threading.Lock()
+        self._shards: set[int] = set()
+        self._came = threading.Event()
+        self._stopping = threading.Event()
+        self._failures = 0
+        self._thread = threading.Thread(target=self._run, name="ringer", daemon=True)
+
+    def __enter__(self) -> "Ringer":
+        self._thread.start()
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        """Ring for what came, unless the broker is slow or lost, and stop."""
+        self._stopping.set()
+        self._came.set()
+        self._thread.join(STOP_WITHIN_S)
+
+    def reports_came(self, shards: Collection[int]) -> None:
+        """Take notice that shards have reports to fold; return at once."""
+        with self._lock:
+            self._shards.update(shards)
+        self._came.set()
+
+    def _run(self) -> None:
+        while not self._stopping.is_set():
+            self._came.wait()
+            self._came.clear()
+            self._try()
+            self._stopping.wait(min(self._every_s * 2**self._failures, RETRY_MAX_S))
+        if not self._failures:
+            self._try()
+
+    def _try(self) -> None:
+        with self._lock:
+            shards, self._shards = self._shards, set()
+        if not shards:
+            return
+        try:
+            self._ring([Bell(FOLD, shard) for shard in sorted(shards)])
+        except BrokerError as error:
+            if not self._failures:
+                _log.error("%s; beat rings for what waits until it does again", error)
+            self._failures += 1
+            self.reports_came(shards)
+        else:
+            if self._failures:
+                _log.warning("the broker takes bells again")
+            self._failures = 0

@@ -1,0 +1,96 @@
+"""The watchdog of `dither beat`: rings for whatever waits, and notices when nobody comes.
+
+It looks at the store itself and does not ask a worker to: when all workers are gone, it must not be gone with them.
+"""
+
+import logging
+import time
+from collections.abc import Callable, Sequence
+from datetime import date
+
+from dither_aggregator import upkeep
+from dither_aggregator.service import LAG_MAX_S, MAINTAIN_EVERY_S
+from dither_aggregator.store import Store, StoreUnavailable
+from dither_aggregator.store.records import ShardStatus
+from dither_aggregator.workers.bells import ESTIMATE, FOLD, MAINTAIN, Bell, BrokerError
+
+LOOK_EVERY_S = 3.0
+ASK_PAUSE_MAX_S = 3_600.0
+
+_log = logging.getLogger("dither_aggregator")
+
+
+class Watchdog:
+    """Any number of them may watch one store: doubled bells change nothing."""
+
+    def __init__(
+        self, store: Store, ring: Callable[[Sequence[Bell]], None], clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._store = store
+        self._ring = ring
+        self._clock = clock
+        self._maintain_at = float("-inf")
+        self._sealed = date.min
+        self._ask_at = float("inf")
+        """When to ask again what is not recorded: at once when a day was sealed, never when nothing is missing."""
+        self._ask_pause_s = 0.0
+        self._trouble: dict[str, str] = {}
+
+    def look(self) -> None:
+        """Ring for what there is to do now. Raises StoreError when the store is not the one that was opened."""
+        try:
+            bells = self._bells()
+        except StoreUnavailable as error:
+            return self._notice("store", str(error))
+        self._notice("store", "")
+        try:
+            if bells:
+                self._ring(bells)
+        except BrokerError as error:
+            self._notice("broker", str(error))
+        else:
+            self._notice("broker", "")
+
+    def _bells(self) -> list[Bell]:
+        self._store.refresh()
+        status = self._store.status()
+        self._notice_lag(status)
+        bells = [Bell(FOLD, shard.shard) for shard in status if shard.backlog]
+        now = self._clock()
+        if now >= self._maintain_at:
+            bells += [Bell(MAINTAIN, shard.shard) for shard in status]
+            self._maintain_at = now + MAINTAIN_EVERY_S
+        bells += [Bell(ESTIMATE, metric) for metric in self._unrecorded(min(shard.sealed for shard in status), now)]
+        return bells
+
+    def _unrecorded(self, sealed: date, now: float) -> list[str]:
+        """Return the metrics to ring for: those with a final epoch that is not recorded, ever more rarely.
+
+        An estimate may take long, and another bell for it would have another process make it too.
+        """
+        if sealed != self._sealed:
+            self._sealed, self._ask_at, self._ask_pause_s = sealed, now, MAINTAIN_EVERY_S
+        if now < self._ask_at:
+            return []
+        metrics = upkeep.unrecorded(self._store)
+        self._ask_at = now + self._ask_pause_s if metrics else float("inf")
+        self._ask_pause_s = min(2 * self._ask_pause_s, ASK_PAUSE_MAX_S)
+        return metrics
+
+    def _notice_lag(self, status: Sequence[ShardStatus]) -> None:
+        late = [shard for shard in status if shard.waiting_s > LAG_MAX_S]
+        self._notice(
+            "folding",
+            f"{sum(shard.backlog for shard in late):,} uploads wait in {len(late)} of {len(status)} shards, and none "
+            f"of them was folded for {LAG_MAX_S:.0f} seconds: are workers running?"
+            if late
+            else "",
+        )
+
+    def _notice(self, kind: str, trouble: str) -> None:
+        """Log a kind of trouble when it begins and when it ends."""
+        if trouble and not self._trouble.get(kind):
+            _log.error("%s: %s", kind, trouble)
+        elif self._trouble.get(kind) and not trouble:
+            _log.warning("%s: as it must be again", kind)
+        self._trouble[kind] = trouble

@@ -1,0 +1,137 @@
+"""A worker: processes that answer bells until they are told to stop.
+
+The parent consumes from the broker and touches no store; each of its processes has a connection of its own to it.
+Processes end with their parent, also when it is killed.
+"""
+
+import logging
+import mmap
+import os
+import signal
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import redis
+from celery import Celery, signals
+from celery.worker import WorkController, state
+from celery.worker.consumer.consumer import CONNECTION_ERROR  # type: ignore[attr-defined]  # but it has
+
+from dither_aggregator.store import Store
+from dither_aggregator.workers.answering import Answering
+from dither_aggregator.workers.bells import ESTIMATE, FOLD, MAINTAIN, TIME_LIMIT_S, Rope, make_app
+from dither_aggregator.workers.brokers import address
+
+_log = logging.getLogger("dither_aggregator")
+
+# That a bell came while a worker ends, and was given back, is nothing to warn about.
+logging.getLogger("kombu.transport.virtual").setLevel(logging.ERROR)
+
+
+def work(
+    open_: Callable[[], Store],
+    generation: str,
+    broker: str,
+    processes: int,
+    queues: Sequence[str],
+    ready: Callable[[], None],
+) -> int:
+    """Answer bells until SIGTERM or SIGINT; return the exit code: 1 when the store is not the one it was any more.
+
+    The first signal lets the steps that have begun end, the second ends at once: whatever a step was at, the store is
+    made for that.
+    """
+    app = make_app(broker)
+    orders = _Orders()
+    answering = Answering(open_, generation, Rope(app).ring, orders.stopping, orders.give_up)
+    _add_tasks(app, answering)
+    _connect_signals(answering)
+    _say_in_one_line_what_is_wrong_with(address(broker))
+    worker: Any = WorkController(
+        app=app,
+        hostname="dither",
+        concurrency=processes,
+        pool_cls="prefork",
+        queues=list(queues),
+        loglevel=logging.WARNING,
+        without_mingle=True,
+        without_gossip=True,
+        without_heartbeat=True,
+        ready_callback=lambda _: ready(),
+    )
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, orders.on_signal)
+    worker.start()
+    return 1 if orders.gone or worker.exitcode else 0
+
+
+class _Orders:
+    """What parent and processes tell each other: two bytes of memory that they share."""
+
+    def __init__(self) -> None:
+        self._parent = os.getpid()
+        self._shared = mmap.mmap(-1, 2)
+
+    def stopping(self) -> bool:
+        """Whether to begin nothing new."""
+        return self._shared[0] != 0
+
+    @property
+    def gone(self) -> bool:
+        """Whether a process found that the store is not the one that the worker was started on."""
+        return self._shared[1] != 0
+
+    def give_up(self) -> None:
+        """Stop the worker, from one of its processes."""
+        if not self.gone:
+            self._shared[1] = 1
+            _log.critical("the store is not the one that this worker was started on: it stops")
+            os.kill(self._parent, signal.SIGTERM)
+
+    def on_signal(self, *_: object) -> None:
+        """Let the parent's loop end; at once, when that was asked for before."""
+        if self.stopping():
+            os._exit(1)
+        self._shared[0] = 1
+        state.should_stop = 0  # type: ignore[assignment]  # which raises it as the exit code
+
+
+def _add_tasks(app: Celery, answering: Answering) -> None:
+    @app.task(name=FOLD, time_limit=TIME_LIMIT_S[FOLD])
+    def fold(shard: object) -> None:
+        answering.fold(shard)
+
+    @app.task(name=ESTIMATE, time_limit=TIME_LIMIT_S[ESTIMATE])
+    def estimate(metric: object) -> None:
+        answering.estimate(metric)
+
+    @app.task(name=MAINTAIN, time_limit=TIME_LIMIT_S[MAINTAIN])
+    def maintain(shard: object) -> None:
+        answering.maintain(shard)
+
+
+def _connect_signals(answering: Answering) -> None:
+    def begin(**_: object) -> None:
+        # A supervisor may signal all processes: they are to end what they are at, as their parent asks them to.
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+
+    def end(**_: object) -> None:
+        answering.close()
+
+    def keep_logging(**_: object) -> None:
+        """Hear that Celery would set up logging, and so keep it from doing that."""
+
+    signals.worker_process_init.connect(begin, weak=False)
+    signals.worker_process_shutdown.connect(end, weak=False)
+    signals.setup_logging.connect(keep_logging, weak=False)
+
+
+def _say_in_one_line_what_is_wrong_with(broker: str) -> None:
+    def shorten(record: logging.LogRecord) -> bool:
+        if record.msg == CONNECTION_ERROR and isinstance(record.args, tuple):
+            record.msg, record.args = "the broker, %s, cannot be reached: %s; trying again", (broker, record.args[1])
+        if record.exc_info and isinstance(record.exc_info[1], redis.ConnectionError | OSError):
+            record.exc_info = None  # a bell that could not be acknowledged, because the broker was restarted
+        return True
+
+    for handler in logging.getLogger().handlers:
+        handler.addFilter(shorten)

@@ -1,0 +1,50 @@
+"""One suite for both kinds of store: `place` is either, `store` a store made there with the registry `asked`."""
+
+from collections.abc import Iterator
+from contextlib import closing
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from dither_aggregator.store import Store
+from dither_shared.registry import Registry, utc_today
+from tests.support.redis_servers import RedisServer, running_redis
+from tests.support.registries import registry
+from tests.support.stores import Place, RedisPlace, SQLitePlace
+
+
+@pytest.fixture(scope="session")
+def redis_servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[RedisServer, RedisServer]]:
+    """Two, so that one store can be copied to another. Every test finds them empty."""
+    folder = tmp_path_factory.mktemp("redis")
+    with running_redis(folder / "one") as one, running_redis(folder / "other") as other:
+        yield one, other
+
+
+@pytest.fixture(params=["sqlite", "redis"])
+def kind(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture
+def place(kind: str, tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Place]:
+    with closing(place_of(kind, tmp_path / "store", request, 0)) as made:
+        yield made
+
+
+def place_of(kind: str, folder: Path, request: pytest.FixtureRequest, server: int, shards: int = 4) -> Place:
+    """Return an empty place of a kind."""
+    if kind == "sqlite":
+        return SQLitePlace(folder)
+    return RedisPlace(request.getfixturevalue("redis_servers")[server], shards)
+
+
+@pytest.fixture
+def asked() -> Registry:
+    return registry(expires=utc_today() + timedelta(days=101))
+
+
+@pytest.fixture
+def store(place: Place, asked: Registry) -> Store:
+    return place.make(asked)

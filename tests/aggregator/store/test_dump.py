@@ -1,0 +1,266 @@
+"""A dump of either store fills another of either kind, and nothing is lost, doubled or taken for new."""
+
+import json
+import random
+import threading
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from dither_aggregator import fold as fold_module
+from dither_aggregator.fold import Counts
+from dither_aggregator.store import Store, StoreError, folding
+from dither_aggregator.store.dump import Identity, SeenRecord, ShardRecord, TallyRecord
+from dither_aggregator.store.records import Final, Retention
+from dither_aggregator.store.restoring import fill, restore
+from dither_shared.registry import Registry
+from dither_shared.reports import ReportShape
+from dither_shared.wire import Problem
+from tests.aggregator.store.conftest import place_of
+from tests.support.registries import registry
+from tests.support.stores import Place, answer, append, balance, body_of, fold_all, seal_all
+
+PAIRS = [("sqlite", 1), ("redis", 4), ("redis", 3), ("redis", 9)]
+
+
+@pytest.fixture(params=PAIRS, ids=lambda pair: f"to-{pair[0]}-{pair[1]}")
+def target(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Place]:
+    kind, shards = request.param
+    with closing(place_of(kind, tmp_path / "target", request, 1, shards)) as made:
+        yield made
+
+
+@pytest.fixture
+def bodies() -> list[bytes]:
+    return []
+
+
+@pytest.fixture
+def lived(place: Place, store: Store, asked: Registry, bodies: list[bytes], monkeypatch: pytest.MonkeyPatch) -> Store:
+    """A store of some days: two revs, folded and pending, quarantined and dropped, sealed and final."""
+    rng = random.Random(4)
+    fold = fold_module.fold
+
+    def fail(shape: ReportShape, reports: bytes) -> Counts:
+        if b"\x03\x03\x03" in reports:
+            raise ValueError("poison")
+        return fold(shape, reports)
+
+    monkeypatch.setattr(folding, "fold", fail)
+    changed = registry(rev=2, values=("cyan", "ochre"), expires=place.day(100))
+    for day in range(3):
+        for _ in range(12):
+            source = rng.choice([asked, changed] if day else [asked])
+            bodies.append(
+                body_of(source, {"color": [rng.randrange(3)], "dark": [rng.randrange(2)] * rng.randrange(1, 4)})
+            )
+            append(store, bodies[-1])
+        bodies += [body_of(asked, {"color": [3, 3, 3]}) for _ in range(2)]
+        for body in bodies[-2:]:
+            append(store, body)
+        if day < 2:
+            fold_all(store)
+            place.travel(1)
+            seal_all(store)
+        if day == 0:
+            store.load(changed)
+    color = asked.metrics["color"].plan
+    store.finalize(color, place.day(), Final("digest", "a" * 64), b"snapshot")
+    store.finalize(asked.metrics["dark"].plan, place.day(), Final("digest-2", "b" * 64), b"")
+    store.set_retention(Retention(400, 500))
+    store.retire("dark", 1)
+    held = store.quarantined()
+    store.drop(held[0].id)
+    store.replay(held[1].id)
+    return store
+
+
+def copied(source: Store, target: Place) -> Store:
+    made = target.begin(source.app)
+    restore(made, source.dump())
+    return made
+
+
+def test_a_copy_is_the_same(lived: Store, place: Place, target: Place, asked: Registry) -> None:
+    copy = copied(lived, target)
+    target.travel(2)
+    assert (copy.app, copy.key) == (lived.app, lived.key)
+    assert copy.generation != lived.generation
+    assert (copy.retention(), copy.tallies_from()) == (lived.retention(), lived.tallies_from())
+    assert copy.plans() == lived.plans()
+    assert copy.ledger() == lived.ledger()
+    assert copy.sealed() == lived.sealed() == place.day(1)
+    assert copy.today() == lived.today() == place.day(2)
+    _same_tallies(copy, lived)
+    for stored in lived.plans():
+        assert copy.finals(stored.plan) == lived.finals(stored.plan)
+        assert copy.epochs(stored.plan) == lived.epochs(stored.plan)
+    assert (copy.snapshot("a" * 64), copy.snapshot("b" * 64)) == (b"snapshot", b"")
+    assert _held(copy) == _held(lived)
+    assert copy.trouble() == {}
+    assert copy.integrity() == []
+
+
+def test_a_copy_is_opened_and_goes_on(lived: Store, target: Place, asked: Registry, bodies: list[bytes]) -> None:
+    copied(lived, target)
+    target.travel(2)
+    copy = target.open()
+    before = balance(copy)
+    for body in bodies:
+        assert append(copy, body).duplicate
+    assert balance(copy) == before
+    conflict = answer(copy, bodies[0] + b" ")
+    assert isinstance(conflict, Problem)
+    assert conflict.slug == "upload-conflict"
+    fold_all(copy)
+    fold_all(lived)
+    _same_tallies(copy, lived)
+    assert copy.ledger() == lived.ledger()
+    append(copy, body_of(asked, {"color": [0]}))
+    fold_all(copy)
+    (held, *_) = copy.quarantined()
+    assert copy.replay(held.id)
+    target.travel(1)
+    fold_all(copy)
+    seal_all(copy)
+    assert copy.sealed() == target.day(2)
+    assert balance(copy)[0] == before[0] + 1
+
+
+def test_a_copy_of_a_copy_is_the_same(
+    lived: Store, target: Place, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    copy = copied(lived, target)
+    with closing(place_of("sqlite", tmp_path / "third", request, 0)) as third:
+        again = copied(copy, third)
+        assert again.ledger() == lived.ledger()
+        assert (_held(again), again.sealed()) == (_held(lived), lived.sealed())
+        _same_tallies(again, lived)
+
+
+def test_a_copy_remembers_for_as_long_as_the_source(
+    lived: Store, place: Place, target: Place, bodies: list[bytes]
+) -> None:
+    copy = copied(lived, target)
+    target.travel(7)
+    for shard in range(copy.shards):
+        copy.forget(shard)
+    assert all(append(copy, body).duplicate for body in bodies)
+    target.travel(1)
+    for shard in range(copy.shards):
+        copy.forget(shard)
+    digests = {copy.digest(_id(body)) for body in bodies[:14]}
+    seen = {digest for record in copy.dump() if isinstance(record, SeenRecord) for digest in record.answers}
+    assert not seen & digests
+    assert len(seen) == len(bodies) - 14
+
+
+def test_a_clock_that_is_behind_does_not_make_a_copy_forget(lived: Store, target: Place, bodies: list[bytes]) -> None:
+    """The latest ids may have come to a shard that had not used their day."""
+    copied(lived, target)
+    target.travel(0)
+    copy = target.open()
+    assert all(append(copy, body).duplicate for body in bodies)
+
+
+def test_an_unfinished_store_is_refused(store: Store, target: Place) -> None:
+    made = target.begin()
+    with pytest.raises(StoreError, match="not filled to its end"):
+        target.open()
+    fill(made, store.dump())
+    with pytest.raises(StoreError, match="not filled to its end"):
+        target.open()
+    made.finish()
+    assert target.open().ledger() == []
+    made.finish()
+
+
+def test_a_dump_that_was_cut_off_is_refused(store: Store, target: Place) -> None:
+    made = target.begin()
+    with pytest.raises(StoreError, match="the dump has no shard in it"):
+        restore(made, (record for record in store.dump() if not isinstance(record, ShardRecord | TallyRecord)))
+    with pytest.raises(StoreError, match="not filled to its end"):
+        target.open()
+
+
+def test_a_dump_begins_with_what_the_store_is(lived: Store) -> None:
+    records = list(lived.dump())
+    assert isinstance(records[0], Identity)
+    assert records[0].generation == lived.generation
+    shards = [record.shard for record in records if isinstance(record, ShardRecord)]
+    assert shards == list(range(lived.shards))
+    tallies = [(record.shard, record.plan, record.epoch) for record in records if isinstance(record, TallyRecord)]
+    assert len(set(tallies)) == len(tallies)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_dump_of_a_busy_store_balances(place: Place, store: Store, asked: Registry, target: Place, seed: int) -> None:
+    """Appending, folding, compacting, sealing and loading go on. What was answered before the dump is in it."""
+    rng = random.Random(seed)
+    before = [body_of(asked, {"color": [rng.randrange(4)], "dark": [1, 0]}) for _ in range(30)]
+    for body in before:
+        append(store, body)
+    stop = threading.Event()
+    failed: list[BaseException] = []
+    later: list[bytes] = []
+
+    def guarded(mine: Store, work: object) -> None:
+        try:
+            while not stop.is_set():
+                work(mine)  # type: ignore[operator]
+        except BaseException as error:
+            failed.append(error)
+
+    def send(mine: Store) -> None:
+        body = body_of(asked, {"color": [rng.randrange(4)]})
+        append(mine, body)
+        later.append(body)
+
+    def keep_up(mine: Store) -> None:
+        fold_all(mine)
+        for shard in range(mine.shards):
+            mine.compact(shard)
+            mine.seal(shard)
+            mine.forget(shard)
+
+    revs = iter(range(2, 10_000))
+
+    def change(mine: Store) -> None:
+        mine.load(registry(rev=next(revs), expires=place.day(100)))
+        stop.wait(0.05)
+
+    threads = [threading.Thread(target=guarded, args=(place.open(), work)) for work in (send, keep_up, change)]
+    for thread in threads:
+        thread.start()
+    try:
+        copy = copied(store, target)
+    finally:
+        stop.set()
+        for thread in threads:
+            thread.join()
+    assert not failed
+    target.travel(0)
+    fold_all(copy)
+    accepted, folded, pending, quarantined = balance(copy)
+    assert (pending, quarantined) == (0, 0)
+    counted = sum(copy.tally(item.plan, day).n for item in copy.plans() for day in copy.epochs(item.plan))
+    assert counted == folded == accepted
+    assert all(append(copy, body).duplicate for body in before)
+    new = [body for body in later if not append(copy, body).duplicate]
+    assert accepted == 90 + len(later) - len(new)
+
+
+def _same_tallies(one: Store, other: Store) -> None:
+    for stored in other.plans():
+        for epoch in other.epochs(stored.plan):
+            assert one.tally(stored.plan, epoch).digest == other.tally(stored.plan, epoch).digest
+
+
+def _held(store: Store) -> list[tuple[object, ...]]:
+    return sorted((group.plan, group.epoch, group.n, group.reason, group.reports) for group in store.quarantined())
+
+
+def _id(body: bytes) -> bytes:
+    return str(json.loads(body)["upload"]).encode()

@@ -1,0 +1,120 @@
+"""What is SQLite's alone: its file, its lock, its transactions."""
+
+import gzip
+import random
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from dither_aggregator.store import SQLiteStore, StoreError, StoreUnavailable, create_store, open_store
+from dither_aggregator.store.sqlite_store import FILE_NAME, LOCK_NAME, exclusive
+from dither_shared.registry import Registry
+from tests.support.clocks import Clock
+from tests.support.stores import append, balance, body_of, fold_all, parsed
+
+
+@pytest.fixture
+def sqlite(tmp_path: Path, asked: Registry) -> Iterator[SQLiteStore]:
+    with closing(SQLiteStore.create(tmp_path, "example")) as made:
+        made.load(asked)
+        yield made
+
+
+def test_a_store_is_only_for_its_owner(sqlite: SQLiteStore, tmp_path: Path) -> None:
+    assert (tmp_path / FILE_NAME).stat().st_mode & 0o777 == 0o600
+    assert sqlite.lossy == ""
+
+
+def test_a_store_is_not_made_twice(sqlite: SQLiteStore, tmp_path: Path) -> None:
+    with pytest.raises(StoreError, match="holds a store already"):
+        SQLiteStore.create(tmp_path, "example")
+
+
+def test_a_store_is_named_by_its_directory(tmp_path: Path) -> None:
+    with closing(create_store(str(tmp_path / "new"), "example")) as made:
+        assert isinstance(made, SQLiteStore)
+        with closing(open_store(str(tmp_path / "new"))) as again:
+            assert (again.generation, again.key) == (made.generation, made.key)
+
+
+def test_the_clock_is_the_process_s_clock(tmp_path: Path, asked: Registry) -> None:
+    clock = Clock()
+    with closing(SQLiteStore.create(tmp_path, "example", clock)) as store:
+        assert store.clock_day().isoformat() == "2026-11-20"
+        clock.travel(2)
+        assert store.clock_day().isoformat() == "2026-11-22"
+
+
+def test_a_failed_commit_stores_nothing(sqlite: SQLiteStore, asked: Registry, monkeypatch: pytest.MonkeyPatch) -> None:
+    good, bad = body_of(asked, {"dark": [1]}), body_of(asked, {"dark": [0]})
+    uploads = [parsed(sqlite, body) for body in (good, bad)]
+    append_one = SQLiteStore._append_one
+
+    def fail_on_the_second(self: SQLiteStore, *arguments: object) -> object:
+        if arguments[0] is uploads[1][0]:
+            raise sqlite3.OperationalError("database or disk is full")
+        return append_one(self, *arguments)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(SQLiteStore, "_append_one", fail_on_the_second)
+    with pytest.raises(StoreUnavailable, match="cannot be written: database or disk is full"):
+        sqlite.append(uploads)
+    monkeypatch.undo()
+    assert sqlite.ledger() == []
+    assert not append(sqlite, good).duplicate
+
+
+def test_a_reader_sees_and_changes_nothing(sqlite: SQLiteStore, tmp_path: Path, asked: Registry) -> None:
+    append(sqlite, body_of(asked, {"dark": [1]}))
+    fold_all(sqlite)
+    with closing(SQLiteStore(tmp_path, read_only=True)) as reader:
+        assert balance(reader) == (1, 1, 0, 0)
+        with pytest.raises(StoreUnavailable, match="readonly"):
+            append(reader, body_of(asked, {"dark": [1]}))
+
+
+def test_another_file_in_its_place_is_refused(sqlite: SQLiteStore, tmp_path: Path, asked: Registry) -> None:
+    append(sqlite, body_of(asked, {"dark": [1]}))
+    (tmp_path / FILE_NAME).rename(tmp_path / "away")
+    for _ in range(2):
+        with pytest.raises(StoreError, match=r"cannot be used|is not the file that was opened"):
+            append(sqlite, body_of(asked, {"dark": [1]}))
+        assert "is not the file that was opened" in sqlite.trouble()["store"]
+        (tmp_path / FILE_NAME).touch()
+
+
+def test_a_store_that_was_moved_is_refused(sqlite: SQLiteStore, tmp_path: Path) -> None:
+    sqlite.mark_moved("0123456789abcdef")
+    with pytest.raises(StoreError, match="was copied to the store 0123456789abcdef, which goes on in its place"):
+        SQLiteStore(tmp_path)
+
+
+def test_damage_of_the_file_is_found(sqlite: SQLiteStore) -> None:
+    assert sqlite.integrity() == []
+
+
+def test_unusable_stores_are_refused_in_words(tmp_path: Path) -> None:
+    with pytest.raises(StoreError, match="holds no store"):
+        SQLiteStore(tmp_path)
+    (tmp_path / FILE_NAME).write_bytes(gzip.compress(random.Random(1).randbytes(9000)))
+    for use in (SQLiteStore, lambda folder: SQLiteStore.create(folder, "example")):
+        with pytest.raises(StoreError, match=r"cannot be used: .*file is not a database"):
+            use(tmp_path)
+    with pytest.raises(StoreError, match="cannot be used"):
+        SQLiteStore.create(tmp_path / FILE_NAME, "example")
+    other = tmp_path / "other"
+    SQLiteStore.create(other, "example").close()
+    with closing(sqlite3.connect(other / FILE_NAME)) as db:
+        db.execute("PRAGMA user_version = 7")
+    for read_only in (True, False):
+        with pytest.raises(StoreError, match="version 7; this dither reads 3"):
+            SQLiteStore(other, read_only=read_only)
+
+
+def test_a_directory_is_served_once(tmp_path: Path) -> None:
+    with exclusive(tmp_path), pytest.raises(StoreError, match="is being served already"), exclusive(tmp_path):
+        pass
+    with exclusive(tmp_path):
+        assert (tmp_path / LOCK_NAME).exists()

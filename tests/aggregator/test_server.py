@@ -1,0 +1,258 @@
+"""The HTTP server itself: clients that are slow, many, hostile or gone."""
+
+import json
+import socket
+import threading
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from typing import Any
+
+import pytest
+
+from dither_aggregator.web import gateway, server
+from dither_aggregator.web.server import HttpServer
+from dither_shared.wire import PATH, PROBLEM_PREFIX
+
+HEAD = b"POST " + PATH.encode() + b" HTTP/1.1\r\nHost: x\r\n"
+
+
+class Echo:
+    """An application that says what came, uploads only when it may."""
+
+    def __init__(self) -> None:
+        self.may = threading.Event()
+        self.may.set()
+        self.came: list[tuple[str, bytes]] = []
+
+    def __call__(self, environ: dict[str, Any], start_response: Any) -> Iterable[bytes]:
+        body = environ["wsgi.input"].read()
+        self.came.append((environ["PATH_INFO"], body))
+        if environ["PATH_INFO"] == PATH:
+            self.may.wait(20)
+        if environ["PATH_INFO"] == "/bug":
+            raise RuntimeError("secret words")
+        text = {key: value for key, value in environ.items() if isinstance(value, str)}
+        start_response("200 OK", [("Content-Type", "application/json")])
+        return [json.dumps({**text, "body": body.decode()}).encode()]
+
+
+class Connection:
+    """One connection, byte by byte if need be."""
+
+    def __init__(self, port: int) -> None:
+        self.socket = socket.create_connection(("127.0.0.1", port), timeout=20)
+
+    def send(self, data: bytes) -> None:
+        self.socket.sendall(data)
+
+    def answer(self) -> tuple[int, dict[str, Any]]:
+        """Read one answer."""
+        data = b""
+        while b"\r\n\r\n" not in data:
+            chunk = self.socket.recv(65536)
+            assert chunk, f"closed after {data!r}"
+            data += chunk
+        head, _, body = data.partition(b"\r\n\r\n")
+        fields = dict(line.lower().split(b": ", 1) for line in head.split(b"\r\n")[1:])
+        while len(body) < int(fields[b"content-length"]):
+            body += self.socket.recv(65536)
+        return int(head.split()[1]), json.loads(body)
+
+    def closed(self) -> bool:
+        """Wait for the server to close the connection without another word."""
+        try:
+            return self.socket.recv(1) == b""
+        except ConnectionResetError:
+            return True
+
+
+class Served:
+    """A running server and its application."""
+
+    def __init__(self, echo: Echo, port: int, opened: ExitStack) -> None:
+        self.echo, self.port, self._opened = echo, port, opened
+
+    def connect(self, data: bytes = b"") -> Connection:
+        made = Connection(self.port)
+        self._opened.callback(made.socket.close)
+        made.send(data)
+        return made
+
+    def ask(self, path: str = "/") -> tuple[int, dict[str, Any]]:
+        return self.connect(f"GET {path} HTTP/1.1\r\nHost: x\r\n\r\n".encode()).answer()
+
+
+@contextmanager
+def running() -> Iterator[Served]:
+    echo = Echo()
+    http = HttpServer(echo, "127.0.0.1", 0)
+    with http.in_background(), ExitStack() as opened:
+        yield Served(echo, int(http.url.rsplit(":", 1)[1]), opened)
+
+
+@pytest.fixture
+def served() -> Iterator[Served]:
+    with running() as made:
+        yield made
+
+
+def upload(length: int) -> bytes:
+    return HEAD + b"Content-Length: %d\r\n\r\n" % length
+
+
+def slug(document: dict[str, Any]) -> str:
+    return str(document["type"]).removeprefix(PROBLEM_PREFIX)
+
+
+def test_slow_clients_take_no_thread_from_others(served: Served) -> None:
+    for _ in range(100):
+        served.connect(upload(700) + b"x")
+        served.connect(HEAD)
+    started = time.monotonic()
+    for _ in range(20):
+        assert served.connect(upload(3) + b"abc").answer()[0] == 200
+    assert time.monotonic() - started < 5
+    assert {body for _, body in served.echo.came} == {b"abc"}
+
+
+@pytest.mark.parametrize("begun", [b"", HEAD[:10], HEAD, upload(5) + b"ab", upload(0) + b"\r\n"])
+def test_a_request_that_takes_too_long_is_closed(begun: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(server, "REQUEST_WITHIN_S", 0.4)
+    with running() as served:
+        connection = served.connect(begun)
+        if begun.startswith(upload(0)):  # a blank line after a request begins another one
+            assert connection.answer()[0] == 200
+            connection.send(b"\r\n")
+        assert connection.closed()
+
+
+def test_drops_do_not_put_the_deadline_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(server, "REQUEST_WITHIN_S", 0.4)
+    with running() as served:
+        connection = served.connect(upload(700))
+        started = time.monotonic()
+        with suppress(OSError):
+            while time.monotonic() - started < 10:
+                connection.send(b"x")
+                time.sleep(0.05)
+        assert time.monotonic() - started < 5
+        assert served.echo.came == []
+
+
+def test_an_answer_may_take_longer_than_a_request(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(server, "REQUEST_WITHIN_S", 0.2)
+    with running() as served:
+        served.echo.may.clear()
+        connection = served.connect(upload(3) + b"abc")
+        time.sleep(0.5)
+        served.echo.may.set()
+        assert connection.answer()[0] == 200
+
+
+def test_pages_answer_while_uploads_wait_for_the_store(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gateway, "THREAD_WITHIN_S", 0.1)
+    served.echo.may.clear()
+    waiting = [served.connect(upload(3) + b"abc") for _ in range(server.THREADS + 5)]
+    while len(served.echo.came) < server.THREADS:
+        time.sleep(0.01)
+    assert served.ask("/livez")[0] == 200
+    time.sleep(0.2)
+    served.echo.may.set()
+    answers = [connection.answer() for connection in waiting]
+    assert [status for status, _ in answers].count(200) == server.THREADS
+    assert {slug(document) for status, document in answers if status == 503} == {"unavailable"}
+
+
+def test_a_client_that_has_left_is_no_trouble(served: Served) -> None:
+    served.echo.may.clear()
+    served.connect(upload(3) + b"abc").socket.close()
+    served.connect(upload(3) + b"a").socket.close()
+    while not served.echo.came:
+        time.sleep(0.01)
+    served.echo.may.set()
+    assert served.ask()[0] == 200
+    assert [body for path, body in served.echo.came if path == PATH] == [b"abc"]
+
+
+def test_a_half_closed_connection_is_answered(served: Served) -> None:
+    connection = served.connect(upload(3) + b"abc")
+    connection.socket.shutdown(socket.SHUT_WR)
+    assert connection.answer()[0] == 200
+    assert connection.closed()
+
+
+def test_headers_reach_the_application_as_they_must(served: Served) -> None:
+    headers = b"Authorization: Bearer k\r\nContent_Length: 9\r\nX-Two: a\r\nX-Two: b\r\nX-Latin: \xe4\r\n"
+    _, seen = served.connect(HEAD + headers + b"Content-Length: 2\r\n\r\nhi").answer()
+    assert (seen["HTTP_AUTHORIZATION"], seen["HTTP_X_TWO"], seen["HTTP_X_LATIN"]) == ("Bearer k", "a,b", "\xe4")
+    assert (seen["CONTENT_LENGTH"], seen["body"]) == ("2", "hi")
+    assert "HTTP_CONTENT_LENGTH" not in seen
+    _, seen = served.ask("/a%20b%FF?x=%20")
+    assert (seen["PATH_INFO"], seen["QUERY_STRING"]) == ("/a b\xff", "x=%20")
+    assert "CONTENT_LENGTH" not in seen
+
+
+@pytest.mark.parametrize(
+    ("request_bytes", "status", "problem"),
+    [
+        (b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03", 400, "malformed"),  # TLS
+        (HEAD + b"Content-Length: 1\r\nTransfer-Encoding: chunked\r\n\r\n", 400, "malformed"),
+        (HEAD + b"X: " + b"x" * 20_000, 431, "headers-too-large"),
+        (HEAD + b"X: " + b"x" * 20_000 + b"\r\n\r\n", 431, "headers-too-large"),
+        (HEAD + b"X: y\r\n" * 4_000 + b"\r\n", 431, "headers-too-large"),
+        (b"GET /" + b"x" * 20_000, 431, "headers-too-large"),
+        (upload(2**63), 413, "too-large"),
+        (HEAD + b"Expect: 100-continue\r\nContent-Length: 99999999\r\n\r\n", 413, "too-large"),
+        (b"GET /bug HTTP/1.1\r\nHost: x\r\n\r\n", 503, "unavailable"),
+    ],
+    ids=lambda value: str(value)[-50:],
+)
+def test_what_the_server_refuses_by_itself_is_a_problem_document(
+    served: Served, request_bytes: bytes, status: int, problem: str
+) -> None:
+    connection = served.connect(request_bytes)
+    answered, document = connection.answer()
+    assert (answered, slug(document)) == (status, problem)
+    assert connection.closed()
+
+
+def test_nonsense_behind_a_request_does_not_pass_for_its_answer(served: Served) -> None:
+    served.echo.may.clear()
+    connection = served.connect(upload(3) + b"abc")
+    while not served.echo.came:
+        time.sleep(0.01)
+    connection.send(b"NONSENSE\r\n\r\n")
+    assert connection.closed()
+    served.echo.may.set()
+
+
+def test_too_many_connections_are_refused_in_words(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(server, "CONNECTIONS_MAX", 3)
+    held = [served.connect() for _ in range(3)]
+    connection = served.connect()
+    status, document = connection.answer()
+    assert (status, slug(document)) == (503, "unavailable")
+    assert connection.closed()
+    for each in held:
+        each.socket.close()
+    deadline = time.monotonic() + 10
+    while True:
+        try:
+            assert served.ask()[0] == 200
+            break
+        except AssertionError:
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+
+
+def test_too_much_at_a_time_is_refused_in_words(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gateway, "BUFFERED_BYTES_MAX", 100_000)
+    held = [served.connect(upload(50_000) + b"x" * 40_000) for _ in range(2)]
+    time.sleep(0.2)
+    status, document = served.connect(upload(50_000) + b"x" * 50_000).answer()
+    assert (status, slug(document)) == (503, "unavailable")
+    for each in held:
+        each.send(b"x" * 10_000)
+    assert [each.answer()[0] for each in held] == [200, 200]
+    assert served.connect(upload(50_000) + b"x" * 50_000).answer()[0] == 200

@@ -1,0 +1,297 @@
+"""Real API, worker and beat processes on two real Redis: whatever becomes of bells, the counts are exact."""
+
+import os
+import signal
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, closing
+from pathlib import Path
+
+import pytest
+import requests
+
+from dither_aggregator.workers.bells import FOLD, MAINTAIN, Bell, Rope, make_app
+from tests.support.aggregators import dither
+from tests.support.clocks import DAY_S
+from tests.support.machines import Crowd, Site, end, is_running, wait_until
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Iterator[Site]:
+    made = Site(tmp_path)
+    try:
+        made.data.start()
+        made.broker.start()
+        assert made.init().returncode == 0
+        yield made
+    finally:
+        made.data.stop()
+        made.broker.stop()
+
+
+def test_an_upload_is_folded_within_seconds_and_its_day_is_recorded_when_it_is_over(site: Site) -> None:
+    with site.api() as api, site.worker() as worker:
+        crowd = Crowd(site, api)
+        crowd.upload(1)
+        assert wait_until(lambda: site.backlog() == 0, 10) < 10  # 10 ms when nothing else runs; beat rings nothing yet
+        crowd.check_counted(site)
+        with site.store() as store:
+            plan, day = site.registry.metrics["dark"].plan, store.today()
+            store.set_clock_offset(DAY_S)
+            with site.beat() as beat:
+                wait_until(lambda: store.sealed() == day)
+                wait_until(lambda: day in store.finals(plan))
+                assert beat.stop() == (0, "")
+            final = store.finals(plan)[day]
+            assert final.digest == store.tally(plan, day).digest
+            assert store.snapshot(final.snapshot)
+        assert worker.stop() == (0, "")
+        assert api.stop() == (0, "")
+
+
+def test_bells_that_are_lost_are_rung_again_by_the_watchdog(site: Site) -> None:
+    with site.api("--data", site.data.url) as api, site.worker(), site.beat():
+        crowd = Crowd(site, api)
+        with crowd.uploading(200) as going_on, site.broker.client() as broker:
+            while going_on():
+                broker.flushall()
+                time.sleep(0.05)
+        wait_until(lambda: site.backlog() == 0, 30)
+        crowd.check_counted(site)
+
+
+def test_bells_of_five_beats_and_of_a_madman_change_nothing(site: Site) -> None:
+    with ExitStack() as running:
+        api = running.enter_context(site.api())
+        for _ in range(2):
+            running.enter_context(site.worker())
+        for _ in range(5):
+            running.enter_context(site.beat())
+        rope = running.enter_context(closing(Rope(make_app(site.broker.url))))
+        crowd = Crowd(site, api)
+        with crowd.uploading(400) as going_on:
+            while going_on():
+                rope.ring([Bell(kind, shard) for kind in (FOLD, MAINTAIN) for shard in range(-1, 17)])
+        wait_until(lambda: site.backlog() == 0, 30)
+        crowd.check_counted(site)
+
+
+@pytest.mark.parametrize("victim", ["parent", "child"])
+def test_workers_that_are_killed_neither_lose_nor_double_a_report(site: Site, victim: str) -> None:
+    with ExitStack() as running:
+        api = running.enter_context(site.api())
+        running.enter_context(site.beat())
+        worker = running.enter_context(site.worker())
+        crowd = Crowd(site, api)
+        with crowd.uploading(600) as going_on:
+            while going_on():
+                time.sleep(0.3)
+                end(worker.process.pid if victim == "parent" else worker.children()[0])
+                if victim == "parent":
+                    worker = running.enter_context(site.worker())
+        wait_until(lambda: site.backlog() == 0, 60)
+        crowd.check_counted(site)
+
+
+def test_a_store_that_is_restarted_is_used_again_by_the_same_processes(site: Site) -> None:
+    with site.api() as api, site.worker() as worker, site.beat() as beat:
+        crowd = Crowd(site, api)
+        with crowd.uploading(300) as going_on:
+            for _ in range(3):
+                time.sleep(0.3)
+                site.data.kill()
+                time.sleep(0.5)
+                site.data.start()
+            assert going_on() or crowd.sent
+        wait_until(lambda: site.backlog() == 0, 60)
+        crowd.check_counted(site)
+        assert crowd.refused > 0
+        for one in (api, worker, beat):
+            code, err = one.stop()
+            assert code == 0
+            assert "Traceback" not in err
+            assert (
+                err.count("cannot be used now") < 30
+            )  # each process says it once, or once an upload, not at each bell
+
+
+def test_a_broker_that_is_down_is_not_felt_by_uploads_and_rung_when_it_is_back(site: Site) -> None:
+    site.broker.stop()
+    with site.api() as api:
+        crowd = Crowd(site, api)
+        crowd.upload(50)
+        assert crowd.refused == 0
+        assert crowd.slowest_s < 5
+        with site.worker(ready=False) as worker:
+            assert worker.process.stderr
+            said = worker.process.stderr.readline()
+            assert f"the broker, redis at 127.0.0.1:{site.broker.port}/0, cannot be reached" in said
+            site.broker.start()
+            worker.wait_ready()
+            wait_until(lambda: site.backlog() == 0, 60)  # nothing beats here: it is the API that rings again
+            crowd.check_counted(site)
+            code, err = worker.stop()
+            assert code == 0
+            assert "Traceback" not in err
+        code, err = api.stop()
+        assert code == 0
+        assert err.count("takes no bells") == 1
+        assert "the broker takes bells again" in err
+
+
+def test_a_broker_that_hangs_is_not_felt_by_uploads(site: Site) -> None:
+    with site.api() as api, site.worker() as worker:
+        crowd = Crowd(site, api)
+        crowd.upload(5)
+        assert site.broker.process
+        site.broker.process.send_signal(signal.SIGSTOP)
+        crowd.upload(50)
+        assert crowd.refused == 0
+        assert crowd.slowest_s < 5
+        began = time.monotonic()
+        assert api.stop()[0] == 0
+        assert time.monotonic() - began < 10
+        site.broker.process.send_signal(signal.SIGCONT)
+        with site.beat():
+            wait_until(lambda: site.backlog() == 0, 60)
+        crowd.check_counted(site)
+        code, err = worker.stop()
+        assert code == 0
+        assert "Traceback" not in err
+
+
+def test_workers_outlive_their_broker(site: Site) -> None:
+    with site.api() as api, site.worker() as worker, site.beat() as beat:
+        crowd = Crowd(site, api)
+        crowd.upload(5)
+        site.broker.restart()
+        crowd.upload(5)
+        wait_until(lambda: site.backlog() == 0, 60)
+        crowd.check_counted(site)
+        for one in (beat, worker):
+            code, err = one.stop()
+            assert code == 0
+            assert "Traceback" not in err
+
+
+@pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGINT])
+def test_what_is_asked_to_end_ends_with_its_processes_and_says_nothing(site: Site, how: signal.Signals) -> None:
+    with site.api() as api, site.worker() as worker, site.beat() as beat:
+        Crowd(site, api).upload(20)
+        children = worker.children()
+        assert len(children) == 2
+        for one in (worker, beat, api):
+            assert one.stop(how) == (0, "")
+        assert not any(map(is_running, children))
+
+
+def test_a_signal_to_the_whole_group_is_no_other_than_one_to_the_parent(site: Site) -> None:
+    with site.worker() as worker:
+        for pid in worker.children():
+            os.kill(pid, signal.SIGTERM)
+        assert worker.stop() == (0, "")
+
+
+def test_the_processes_of_a_killed_worker_end_too(site: Site) -> None:
+    with site.worker() as worker:
+        children = worker.children()
+        worker.stop(signal.SIGKILL)
+        wait_until(lambda: not any(map(is_running, children)), 10)
+
+
+def test_a_store_that_came_back_empty_ends_workers_and_beat_and_is_refused_by_all(site: Site) -> None:
+    with site.api() as api, site.worker() as worker, site.beat() as beat:
+        with site.data.client() as redis:
+            redis.flushall()
+        for one in (beat, worker):
+            if one is worker:
+                with closing(Rope(make_app(site.broker.url))) as rope:
+                    rope.ring([Bell(FOLD, 3)])
+            code, err = one.wait()
+            assert code == 1
+            assert ("is not the store that was opened" if one is beat else "it stops") in err
+            assert "Traceback" not in err
+        answer = requests.get(api.said["url"] + "/readyz", timeout=10)
+        assert answer.status_code == 503
+        for command in ("api", "worker", "beat"):
+            done = dither(command, *site.places)
+            assert done.returncode == 2
+            assert "holds no store; `dither init` makes one" in done.stderr
+        # Another store in its place is none of the running API's either.
+        assert site.init().returncode == 0
+        time.sleep(2)
+        assert requests.get(api.said["url"] + "/readyz", timeout=10).status_code == 503
+
+
+def test_a_store_that_may_lose_reports_is_refused_unless_allowed(site: Site) -> None:
+    with site.data.client() as redis:
+        redis.config_set("appendfsync", "everysec")
+    for command in ("api", "worker"):
+        done = dither(command, *site.places)
+        assert done.returncode == 2
+        assert "acknowledged uploads can be lost" in done.stderr
+    with site.worker("--allow-lossy-store") as worker:
+        assert worker.said["app"] == "example"
+
+
+def test_the_stores_own_redis_is_refused_as_its_broker_under_any_name(site: Site) -> None:
+    for broker in (site.data.url, f"redis://localhost:{site.data.port}/5"):
+        for command in ("api", "worker", "beat"):
+            done = dither(command, "--data", site.data.url, "--broker", broker)
+            assert done.returncode == 2
+            assert "is the store's own Redis" in done.stderr
+
+
+def test_passwords_come_by_the_environment_and_are_told_to_nobody(site: Site) -> None:
+    for server in (site.data, site.broker):
+        with server.client() as redis:
+            redis.config_set("requirepass", "geheim")
+    secret = {
+        "DITHER_DATA": site.data.url.replace("//", "//:geheim@"),
+        "DITHER_BROKER": site.broker.url.replace("//", "//:geheim@"),
+    }
+    with ExitStack() as running:
+        machines = [running.enter_context(site.machine(command, environment=secret)) for command in ("worker", "beat")]
+        api = running.enter_context(site.machine("api", "--port", 0, environment=secret))
+        Crowd(site, api).upload(1)
+        site.data.kill()
+        site.broker.kill()
+        time.sleep(4)
+        for one in (*machines, api):
+            assert one.process.stdout
+            _, err = one.stop()
+            assert "127.0.0.1" in err
+            assert "geheim" not in err + str(one.said)
+
+
+def test_a_broker_that_refuses_the_password_is_named_without_it(site: Site) -> None:
+    with site.broker.client() as redis:
+        redis.config_set("requirepass", "geheim")
+    wrong = {"DITHER_DATA": site.data.url, "DITHER_BROKER": site.broker.url.replace("//", "//:falsch@")}
+    with site.machine("worker", ready=False, environment=wrong) as worker:
+        assert worker.process.stderr
+        said = worker.process.stderr.readline()
+        assert "cannot be reached" in said
+        assert "falsch" not in said + worker.stop()[1]
+
+
+def test_init_says_what_devices_need_and_never_replaces_a_store(site: Site, tmp_path: Path) -> None:
+    done = site.init()
+    assert done.returncode == 2
+    assert "there is a store of example already: `dither metrics load REGISTRY`" in done.stderr
+    made = dither("init", site.registry_path, "--data", tmp_path / "store")
+    with site.store() as store:
+        assert store.shards == 16
+        assert [stored.plan.metric for stored in store.plans()] == ["color", "dark"]
+    assert "made a store for example: 2 metrics, 1 shards" in made.stdout
+    assert dither("init", site.registry_path, "--data", tmp_path / "store").returncode == 2
+    assert "has one shard" in dither("init", site.registry_path, "--data", tmp_path / "s", "--shards", 2).stderr
+
+
+def test_a_directory_is_served_by_dither_serve(site: Site, tmp_path: Path) -> None:
+    for command in ("api", "worker", "beat"):
+        done = dither(command, "--data", tmp_path, "--broker", site.broker.url)
+        assert done.returncode == 2
+        assert "`dither serve` serves it" in done.stderr

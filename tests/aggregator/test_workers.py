@@ -1,0 +1,390 @@
+"""Bells without a broker: who rings when, and what is done when one is heard."""
+
+import logging
+import random
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
+from datetime import date, timedelta
+from pathlib import Path
+
+import pytest
+
+from dither_aggregator import upkeep
+from dither_aggregator.service import LAG_MAX_S, MAINTAIN_EVERY_S, Service
+from dither_aggregator.store import SQLiteStore, Store, StoreError, StoreUnavailable
+from dither_aggregator.workers import answering as answering_module
+from dither_aggregator.workers.answering import Answering
+from dither_aggregator.workers.bells import ESTIMATE, FOLD, MAINTAIN, Bell, BrokerError
+from dither_aggregator.workers.brokers import check_broker
+from dither_aggregator.workers.ringer import Ringer
+from dither_aggregator.workers.watchdog import Watchdog
+from dither_shared.errors import ConfigurationError
+from dither_shared.registry import Registry
+from dither_shared.wire import encode_upload, new_upload_id, parse_upload
+from tests.support.aggregators import sqlite_store
+from tests.support.clocks import Clock
+from tests.support.registries import registry
+
+EXPIRES = date(2026, 11, 20) + timedelta(days=100)
+"""A hundred days after the clock starts."""
+
+
+class Tower:
+    """A broker that writes down what was rung, and is down, or hangs, when it is told to."""
+
+    def __init__(self) -> None:
+        self.rung: list[Bell] = []
+        self.down = False
+        self.free = threading.Event()
+        self.free.set()
+
+    def ring(self, bells: Sequence[Bell]) -> None:
+        self.free.wait()
+        if self.down:
+            raise BrokerError("the broker, redis at nowhere, takes no bells: refused")
+        self.rung += bells
+
+
+def wait_until(condition: Callable[[], object]) -> None:
+    deadline = time.monotonic() + 10
+    while not condition():
+        assert time.monotonic() < deadline, "it did not happen in time"
+        time.sleep(0.005)
+
+
+# The ringer.
+
+
+def test_the_shards_that_got_reports_are_rung_at_once_and_then_together() -> None:
+    tower = Tower()
+    with Ringer(tower.ring, every_s=0.5) as ringer:
+        ringer.reports_came({3})
+        wait_until(lambda: tower.rung == [Bell(FOLD, 3)])
+        for shard in (5, 3, 5, 5, 4):
+            ringer.reports_came({shard})
+        assert tower.rung == [Bell(FOLD, 3)]
+        wait_until(lambda: len(tower.rung) > 1)
+    assert tower.rung[1:] == [Bell(FOLD, 3), Bell(FOLD, 4), Bell(FOLD, 5)]
+
+
+def test_what_came_last_is_rung_when_the_ringer_ends() -> None:
+    tower = Tower()
+    with Ringer(tower.ring, every_s=60) as ringer:
+        ringer.reports_came({1})
+        wait_until(lambda: tower.rung)
+        ringer.reports_came({2})
+    assert tower.rung == [Bell(FOLD, 1), Bell(FOLD, 2)]
+
+
+def test_a_broker_that_is_down_is_named_once_and_rung_when_it_is_back(caplog: pytest.LogCaptureFixture) -> None:
+    tower = Tower()
+    tower.down = True
+    with Ringer(tower.ring, every_s=0.01) as ringer:
+        ringer.reports_came({1})
+        wait_until(lambda: ringer._failures >= 3)
+        ringer.reports_came({2})
+        tower.down = False
+        wait_until(lambda: tower.rung)
+        ringer.reports_came({7})
+        wait_until(lambda: Bell(FOLD, 7) in tower.rung)
+    assert set(tower.rung) == {Bell(FOLD, 1), Bell(FOLD, 2), Bell(FOLD, 7)}
+    assert [record.getMessage() for record in caplog.records] == [
+        "the broker, redis at nowhere, takes no bells: refused; beat rings for what waits until it does again",
+        "the broker takes bells again",
+    ]
+
+
+def test_a_broker_that_hangs_is_neither_felt_nor_waited_for() -> None:
+    tower = Tower()
+    tower.free.clear()
+    began = time.monotonic()
+    with Ringer(tower.ring) as ringer:
+        for _ in range(1_000):
+            ringer.reports_came({1, 2})
+        assert time.monotonic() - began < 1
+    assert time.monotonic() - began < 5
+    tower.free.set()
+
+
+def test_a_service_says_which_shards_got_reports(tmp_path: Path) -> None:
+    asked = registry()
+    told: list[set[int]] = []
+    with (
+        sqlite_store(asked, tmp_path) as store,
+        Service(store, lambda shards: told.append(set(shards))) as service,
+    ):
+        store.shards = 16
+        bodies = [body_of(asked, [1]) for _ in range(40)]
+        expected = set()
+        for body in bodies:
+            upload = parse_upload(body, store.find_plan)
+            service.submit(upload, body)
+            expected.add(store.shard_of(store.digest(upload.id.encode())))
+        wait_until(lambda: set().union(*told) == expected)
+        assert len(expected) > 8
+
+
+def body_of(asked: Registry, bits: list[int]) -> bytes:
+    return encode_upload(new_upload_id(random.getrandbits), [("dark", asked.metrics["dark"].plan.digest, bits)])
+
+
+# The watchdog.
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def asked() -> Registry:
+    return registry(expires=EXPIRES)
+
+
+@pytest.fixture
+def store(tmp_path: Path, clock: Clock, asked: Registry) -> Iterator[SQLiteStore]:
+    with sqlite_store(asked, tmp_path / "store", clock) as made:
+        yield made
+
+
+def append(store: Store, asked: Registry, bits: list[int]) -> None:
+    body = body_of(asked, bits)
+    store.append([(parse_upload(body, store.find_plan), body)])
+
+
+class Watched:
+    """A watchdog, its broker, and the seconds it goes by."""
+
+    def __init__(self, store: Store) -> None:
+        self.tower = Tower()
+        self.seconds = 1_000.0
+        self.dog = Watchdog(store, self.tower.ring, lambda: self.seconds)
+
+    def look(self, after_s: float = 3) -> list[Bell]:
+        self.seconds += after_s
+        self.tower.rung.clear()
+        self.dog.look()
+        return list(self.tower.rung)
+
+
+def test_the_watchdog_rings_for_what_waits_and_for_upkeep_every_minute(store: Store, asked: Registry) -> None:
+    watched = Watched(store)
+    assert watched.look() == [Bell(MAINTAIN, 0)]
+    assert watched.look() == []
+    append(store, asked, [1, 0])
+    assert watched.look() == watched.look() == [Bell(FOLD, 0)]
+    upkeep.fold_all(store, 0)
+    assert watched.look() == []
+    assert watched.look(MAINTAIN_EVERY_S) == [Bell(MAINTAIN, 0)]
+
+
+def test_a_day_that_was_sealed_is_rung_for_ever_more_rarely_until_it_is_recorded(
+    store: Store, asked: Registry, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asks: list[list[str]] = []
+    unrecorded = upkeep.unrecorded
+
+    def ask(store: Store) -> list[str]:
+        asks.append(unrecorded(store))
+        return asks[-1]
+
+    monkeypatch.setattr(upkeep, "unrecorded", ask)
+    watched = Watched(store)
+    append(store, asked, [1, 0])
+    upkeep.fold_all(store, 0)
+    watched.look()
+    for _ in range(100):
+        assert Bell(ESTIMATE, "dark") not in watched.look()
+    assert len(asks) == 1  # once when it began
+    clock.travel(1)
+    upkeep.maintain(store, 0)
+    rung = [watched.look().count(Bell(ESTIMATE, "dark")) for _ in range(200)]  # ten minutes
+    assert [place * 3 for place, bells in enumerate(rung) if bells] == [0, 60, 180, 420]
+    upkeep.record(store, "dark")
+    for _ in range(1_000):
+        assert Bell(ESTIMATE, "dark") not in watched.look()
+    assert len(asks) == 6  # nothing is asked until the next day is over
+
+
+def test_a_lag_is_warned_of_when_it_begins_and_when_it_ends(
+    store: Store, asked: Registry, clock: Clock, caplog: pytest.LogCaptureFixture
+) -> None:
+    watched = Watched(store)
+    append(store, asked, [1])
+    watched.look()
+    clock.now += LAG_MAX_S + 1
+    for _ in range(3):
+        watched.look()
+    upkeep.fold_all(store, 0)
+    for _ in range(3):
+        watched.look()
+    assert [record.getMessage() for record in caplog.records] == [
+        "folding: 1 uploads wait in 1 of 1 shards, and none of them was folded for 120 seconds: are workers running?",
+        "folding: as it must be again",
+    ]
+
+
+def test_a_broker_or_store_that_is_lost_is_looked_for_again(
+    store: Store, asked: Registry, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    watched = Watched(store)
+    append(store, asked, [1])
+    watched.tower.down = True
+    assert watched.look() == watched.look() == []
+    watched.tower.down = False
+    assert watched.look() == [Bell(FOLD, 0)]
+    with monkeypatch.context() as patched:
+        patched.setattr(store, "status", lambda: unavailable())
+        assert watched.look() == watched.look() == []
+    assert watched.look() == [Bell(FOLD, 0)]
+    assert [record.getMessage().split(":")[0] for record in caplog.records] == ["broker", "broker", "store", "store"]
+
+
+def test_another_store_in_the_place_of_this_one_ends_the_watch(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    watched = Watched(store)
+    monkeypatch.setattr(store, "refresh", lambda: other_store())
+    with pytest.raises(StoreError, match="another store"):
+        watched.look()
+
+
+def unavailable() -> None:
+    raise StoreUnavailable("redis at nowhere cannot be used now")
+
+
+def other_store() -> None:
+    raise StoreError("this is another store")
+
+
+# What is done when a bell is heard.
+
+
+class Hearer:
+    """One process of a worker, with a store that it opens when it needs one."""
+
+    def __init__(self, open_: Callable[[], Store], generation: str) -> None:
+        self.tower = Tower()
+        self.stopping = False
+        self.gone = 0
+        self.answering = Answering(open_, generation, self.tower.ring, lambda: self.stopping, self._give_up)
+
+    def _give_up(self) -> None:
+        self.gone += 1
+
+
+@pytest.fixture
+def hearer(store: SQLiteStore, tmp_path: Path, clock: Clock) -> Iterator[Hearer]:
+    made = Hearer(lambda: SQLiteStore(tmp_path / "store", clock), store.generation)
+    with closing(made.answering):
+        yield made
+
+
+def test_bells_fold_maintain_and_record(hearer: Hearer, store: Store, asked: Registry, clock: Clock) -> None:
+    plan, today = asked.metrics["dark"].plan, store.today()
+    for _ in range(3):
+        append(store, asked, [1, 0, 1])
+    for _ in range(3):
+        hearer.answering.fold(0)
+    assert store.backlog() == 0
+    assert store.tally(plan, today).counts.tolist() == [3, 6]
+    clock.travel(1)
+    for _ in range(3):
+        hearer.answering.maintain(0)
+    assert store.sealed() == today
+    for _ in range(3):
+        hearer.answering.estimate("dark")
+    assert store.finals(plan)[today].digest == store.tally(plan, today).digest
+    assert hearer.tower.rung == []
+
+
+@pytest.mark.parametrize(
+    ("kind", "about"),
+    [(FOLD, 1), (FOLD, -1), (FOLD, "0"), (FOLD, None), (MAINTAIN, 16), (ESTIMATE, "nowhere"), (ESTIMATE, 0)],
+)
+def test_a_bell_for_what_there_is_not_is_dropped(
+    hearer: Hearer, kind: str, about: object, caplog: pytest.LogCaptureFixture
+) -> None:
+    getattr(hearer.answering, kind)(about)
+    assert [record.levelno for record in caplog.records] == [logging.WARNING]
+    assert f"there is no {'metric' if kind == ESTIMATE else 'shard'} {about!r}" in caplog.text
+    assert hearer.gone == 0
+
+
+def test_a_bell_that_takes_long_is_rung_again(
+    hearer: Hearer, store: Store, asked: Registry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(answering_module, "FOLD_FOR_S", -1.0)
+    append(store, asked, [1])
+    hearer.answering.fold(0)
+    assert store.backlog() == 1
+    assert hearer.tower.rung == [Bell(FOLD, 0)]
+    hearer.tower.down = True
+    hearer.answering.fold(0)  # and nothing happens: beat rings for what is left
+
+
+def test_a_worker_that_is_to_end_begins_nothing_new(hearer: Hearer, store: Store, asked: Registry) -> None:
+    append(store, asked, [1])
+    hearer.stopping = True
+    hearer.answering.fold(0)
+    assert (store.backlog(), hearer.tower.rung) == (1, [])
+
+
+def test_a_store_that_is_lost_for_a_while_is_named_once_and_bells_are_answered_afterwards(
+    store: SQLiteStore, tmp_path: Path, clock: Clock, asked: Registry, caplog: pytest.LogCaptureFixture
+) -> None:
+    lost = True
+    hearer = Hearer(lambda: unavailable() or store if lost else store, store.generation)  # type: ignore[func-returns-value]
+    append(store, asked, [1])
+    for _ in range(5):
+        hearer.answering.fold(0)
+    assert store.backlog() == 1
+    lost = False
+    hearer.answering.fold(0)
+    hearer.answering.fold(0)
+    assert store.backlog() == 0
+    assert [record.getMessage() for record in caplog.records] == [
+        "redis at nowhere cannot be used now; what waits is left to the next bells",
+        "the store can be used again",
+    ]
+    assert hearer.gone == 0
+
+
+def test_one_damaged_shard_ends_no_worker_and_another_store_does(
+    hearer: Hearer, store: SQLiteStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(SQLiteStore, "fold", lambda self, shard: other_store())
+    hearer.answering.fold(0)
+    assert hearer.gone == 0
+    monkeypatch.setattr(SQLiteStore, "refresh", lambda self: other_store())
+    hearer.answering.fold(0)
+    assert hearer.gone == 1
+
+
+def test_a_store_that_is_another_one_when_a_process_opens_it_ends_the_worker(store: SQLiteStore) -> None:
+    hearer = Hearer(lambda: store, "of another store")
+    hearer.answering.fold(0)
+    assert hearer.gone == 1
+
+
+# Which Redis may carry bells.
+
+
+@pytest.mark.parametrize(
+    ("broker", "says"),
+    [
+        ("http://127.0.0.1:1", "must be a Redis"),
+        ("/var/lib/dither", "must be a Redis"),
+        ("redis://127.0.0.1:zwei/0", "is not the address of a Redis"),
+        ("redis://:geheim@127.0.0.1:1/7", "is the store's own Redis"),
+        ("redis://localhost:1/7", "is the store's own Redis"),
+    ],
+)
+def test_what_cannot_be_a_broker_is_refused(broker: str, says: str) -> None:
+    with pytest.raises(ConfigurationError, match=says) as caught:
+        check_broker(broker, "redis://127.0.0.1:1/0")
+    assert "geheim" not in str(caught.value)
+
+
+def test_a_broker_need_not_be_reachable() -> None:
+    check_broker("redis://127.0.0.1:2/0", "redis://127.0.0.1:1/0")

@@ -1,0 +1,8 @@
+"""Serve `wsgi_app.py` under bjoern on any free port of the loopback, and print which: `python serve_bjoern.py`."""
+
+import bjoern
+from wsgi_app import app
+
+listener = bjoern.listen(app, "127.0.0.1", 0)
+print(listener.getsockname()[1], flush=True)
+bjoern.server_run(listener, app)

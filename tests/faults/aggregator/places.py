@@ -1,0 +1,126 @@
+"""Where the stores of a simulation are kept: empty directories, and empty databases of one Redis."""
+
+import itertools
+import os
+import secrets
+import shutil
+import time
+from abc import ABC, abstractmethod
+from contextlib import ExitStack
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from unittest import mock
+
+import redis
+
+from dither_aggregator.store import SQLiteStore, Store
+from dither_aggregator.store.redis_store import RedisStore
+from tests.faults.aggregator.editions import APP
+from tests.support.clocks import DAY_S, Clock
+from tests.support.redis_servers import RedisServer, running_redis
+
+NOON = datetime.now(UTC).replace(hour=12, minute=0, second=0, microsecond=0) + timedelta(days=1)
+"""When every simulation begins: at noon, so that only whole days of its own move the day."""
+FIRST_DAY = NOON.date()
+DATABASES = 4
+DIGEST_KEY_BYTES = 32
+
+
+class Place(ABC):
+    """Where one store is kept."""
+
+    kind: str
+    name: str
+
+    def make(self, shards: int, *, unfinished: bool = False) -> Store:
+        """Make a store whose ids have the same digests, and so the same shards, in every run."""
+
+        def draw(size: int) -> bytes:
+            return b"\x5a" * size if size == DIGEST_KEY_BYTES else os.urandom(size)
+
+        with mock.patch.object(secrets, "token_bytes", draw):
+            return self._make(shards, unfinished)
+
+    @abstractmethod
+    def _make(self, shards: int, unfinished: bool) -> Store: ...
+
+    @abstractmethod
+    def open(self) -> Store:
+        """Open the store as one more process does."""
+
+    @abstractmethod
+    def offset(self, days: int) -> float:
+        """Return the offset of the clock that is so many days after the first noon."""
+
+    @abstractmethod
+    def leave(self) -> None:
+        """Remove the store."""
+
+
+class SQLitePlace(Place):
+    """A directory."""
+
+    kind = "sqlite"
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.name = str(folder)
+        self._clock = Clock(NOON.timestamp())
+
+    def _make(self, shards: int, unfinished: bool) -> Store:
+        return SQLiteStore.create(self.folder, APP, self._clock, unfinished=unfinished)
+
+    def open(self) -> Store:
+        return SQLiteStore(self.folder, self._clock)
+
+    def offset(self, days: int) -> float:
+        return days * DAY_S
+
+    def leave(self) -> None:
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+
+class RedisPlace(Place):
+    """A database of a Redis."""
+
+    kind = "redis"
+
+    def __init__(self, server: RedisServer, number: int) -> None:
+        self.name = f"redis://127.0.0.1:{server.port}/{number}"
+        self.leave()
+
+    def _make(self, shards: int, unfinished: bool) -> Store:
+        return RedisStore.create(self.name, APP, shards, unfinished=unfinished)
+
+    def open(self) -> Store:
+        return RedisStore(self.name)
+
+    def offset(self, days: int) -> float:
+        return NOON.timestamp() - time.time() + days * DAY_S
+
+    def leave(self) -> None:
+        with redis.Redis.from_url(self.name, protocol=2) as client:
+            client.flushdb()
+
+
+class Places:
+    """Gives out empty places. Its Redis runs until it is closed."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._numbers = itertools.count()
+        self._running = ExitStack()
+        self._server: RedisServer | None = None
+
+    def new(self, kind: str) -> Place:
+        """Return an empty place."""
+        number = next(self._numbers)
+        if kind == "sqlite":
+            return SQLitePlace(self._folder / f"store{number}")
+        if self._server is None:
+            self._server = self._running.enter_context(running_redis(self._folder / "redis"))
+        return RedisPlace(self._server, number % DATABASES)
+
+    def close(self) -> None:
+        """Stop the Redis."""
+        self._running.close()

@@ -1,0 +1,90 @@
+"""Bells that are lost, doubled and late, workers that race, sleep and are old: the counts are the same."""
+
+import random
+import time
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+from threading import Event, Thread
+
+import pytest
+
+from dither_aggregator.workers.bells import ESTIMATE, FOLD, MAINTAIN, Bell, BrokerError, Rope, make_app
+from tests.faults.aggregator.clustered import REDIS, aggregator, all_final, orders, travel
+from tests.faults.aggregator.load import REGISTRY, Load, check_all
+from tests.faults.aggregator.oracle import Oracle
+from tests.faults.soaking import SOAK, scaled
+from tests.support.clusters import SeveralMachines, wait_until
+from tests.support.failing import BEFORE, SLEEP, TOO_LATE, Fault
+
+pytestmark = pytest.mark.slow
+
+ROUNDS = scaled(1, 20)
+SLEEP_S = scaled(3, 60)
+
+
+@contextmanager
+def ringing(cluster: SeveralMachines, metrics: list[str], shards: int) -> Iterator[None]:
+    """Ring all bells, and some there are not, all the while."""
+    ending, rng = Event(), random.Random(1)
+    bells = [Bell(kind, shard) for kind in (FOLD, MAINTAIN) for shard in range(-1, shards + 1)]
+    bells += [Bell(ESTIMATE, name) for name in [*metrics, "nobody"]]
+
+    def ring() -> None:
+        with closing(Rope(make_app(cluster.broker.url))) as rope:
+            while not ending.wait(0.02):
+                try:
+                    rope.ring(rng.choices(bells, k=10))
+                except BrokerError:
+                    continue
+
+    ringer = Thread(target=ring, daemon=True)
+    ringer.start()
+    try:
+        yield
+    finally:
+        ending.set()
+        ringer.join(60)
+
+
+def test_eight_workers_that_race_on_two_shards_count_everything_once(home: Path) -> None:
+    """One of them sleeps with a count that it has not committed, while the others fold, compact and seal."""
+    oracle = Oracle("race", REGISTRY)
+    asleep = Fault("commit_fold", BEFORE, SLEEP, nth=2, seconds=SLEEP_S)
+    drowsy = Fault("commit_fold", BEFORE, SLEEP, nth=4, times=30 * ROUNDS, seconds=0.05)
+    merging = Fault("replace_segments", BEFORE, SLEEP, times=30 * ROUNDS, seconds=0.02)
+    ordered = orders(home, asleep, drowsy, merging)
+    with aggregator(REDIS, home, ordered, processes=8, shards=2) as cluster:
+        assert isinstance(cluster, SeveralMachines)
+        with ringing(cluster, list(REGISTRY.metrics), shards=2):
+            with Load(oracle, cluster) as load:
+                for _ in range(ROUNDS):
+                    load.wait_for(150)
+                    travel(cluster, 1)
+                    load.wait_for(150)
+                wait_until(lambda: not ordered.left(), f"{ordered.left()}", 60)
+            wait_until(all_final(cluster), "every day that is over being final")
+            time.sleep(SLEEP_S if SOAK else 0)
+        assert ordered.noted(TOO_LATE) >= 3
+        check_all(oracle, cluster)
+
+
+def test_a_broker_that_is_flushed_killed_and_away_and_five_beats_change_no_count(home: Path) -> None:
+    oracle = Oracle("broker", REGISTRY)
+    with aggregator(REDIS, home, orders(home), beats=5) as cluster:
+        assert isinstance(cluster, SeveralMachines)
+        with Load(oracle, cluster) as load:
+            for _ in range(ROUNDS):
+                for _ in range(20):
+                    with cluster.broker.client() as client:
+                        client.flushall()
+                    time.sleep(0.02)
+                cluster.broker.restart()
+                load.wait_for(50)
+                cluster.broker.stop()
+                load.wait_for(100)  # which needs no broker
+                cluster.broker.start()
+                load.wait_for(50)
+        travel(cluster, 1)
+        wait_until(all_final(cluster), "every day that is over being final", 90)
+        check_all(oracle, cluster)

@@ -1,0 +1,137 @@
+"""`kill -9` of an aggregator's processes under load: nothing acknowledged is lost, nothing is counted twice."""
+
+import random
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.faults.aggregator.clustered import REDIS, SQLITE, aggregator, all_final, both, kept_alive, orders, travel
+from tests.faults.aggregator.load import REGISTRY, Load, check_all
+from tests.faults.aggregator.oracle import Oracle
+from tests.faults.soaking import SOAK, scaled
+from tests.support.clusters import wait_until
+from tests.support.failing import AFTER, BEFORE, KILL, KILL_GROUP, RAISE, SLEEP, WITHIN, Fault
+
+pytestmark = pytest.mark.slow
+
+EFFECTS = ("append", "commit_fold", "replace_segments", "seal", "forget", "finalize")
+EACH_SHORT = (
+    Fault("append", WITHIN, nth=3),
+    Fault("append", AFTER, nth=4),
+    Fault("append", AFTER, RAISE, nth=2, times=3),
+    Fault("commit_fold", BEFORE),
+    Fault("commit_fold", WITHIN, nth=2),
+    Fault("commit_fold", AFTER),
+    Fault("replace_segments", WITHIN),
+    Fault("seal", AFTER),
+    Fault("finalize", WITHIN),
+    Fault("finalize", AFTER),
+)
+EACH_LONG = tuple(
+    Fault(effect, when, action, nth, times=3)
+    for effect in EFFECTS
+    for when in (BEFORE, WITHIN, AFTER)
+    for action, nth in ((KILL, 1), (KILL, 5), (KILL_GROUP, 2), (RAISE, 3))
+    if (when, action) != (WITHIN, RAISE)
+)
+ROUNDS = [EACH_SHORT] if not SOAK else [(fault,) for fault in EACH_LONG]
+
+
+@pytest.mark.parametrize("faults", ROUNDS, ids=lambda faults: faults[0].name if SOAK else "each")
+@both
+def test_a_kill_at_every_named_point_loses_and_doubles_nothing(
+    home: Path, kind: str, faults: tuple[Fault, ...]
+) -> None:
+    oracle, ordered = Oracle(f"points {faults}", REGISTRY), orders(home, *faults)
+    with aggregator(kind, home, ordered, processes=2) as cluster:
+        with Load(oracle, cluster) as load, kept_alive(cluster):
+            load.wait_for(100)
+            travel(cluster, 1)  # so that there is a day to seal, and to record
+            wait_until(lambda: not ordered.left(), f"every fault of {ordered.left()}", 120)
+            load.wait_for(50)
+        wait_until(all_final(cluster), "every day that is over being final")
+        check_all(oracle, cluster)
+
+
+def test_kills_at_random_moments_lose_and_double_nothing(home: Path) -> None:
+    """Of the one process of one machine. Of several machines all are killed in test_cluster.py."""
+    oracle, rng = Oracle("kills", REGISTRY), random.Random(1)
+    with aggregator(SQLITE, home) as cluster:
+        with Load(oracle, cluster) as load:
+            for _ in range(scaled(4, 200)):
+                time.sleep(rng.uniform(0.1, 1.0))
+                cluster["serve"].kill()
+                cluster["serve"].start()
+                load.wait_for(20)
+        check_all(oracle, cluster)
+
+
+@pytest.mark.parametrize("name", ["api-0", "worker-0"])
+def test_a_process_whose_parent_alone_is_killed_ends_after_what_it_has_begun(home: Path, name: str) -> None:
+    oracle = Oracle("parents", REGISTRY)
+    with aggregator(REDIS, home, processes=2) as cluster:
+        with Load(oracle, cluster) as load:
+            for _ in range(scaled(1, 30)):
+                load.wait_for(100)
+                assert len(cluster[name].children()) == 2
+                cluster[name].kill_parent()
+                wait_until(lambda: not cluster[name].group(), "the end of what it had begun", 30)
+                cluster[name].start()
+            load.wait_for(100)
+        check_all(oracle, cluster)
+
+
+# What this suite would find.
+
+
+def answer_before_the_commit(home: Path, kind: str) -> None:
+    oracle = Oracle("early", REGISTRY)
+    with aggregator(kind, home, orders(home, bugs=["answer before the commit"])) as cluster:
+        with Load(oracle, cluster) as load:
+            load.wait_for(50)
+            cluster.named("serve" if kind == SQLITE else "api")[0].start()  # which kills it first
+        check_all(oracle, cluster)
+
+
+def forget_the_ids(home: Path, kind: str) -> None:
+    oracle = Oracle("ids", REGISTRY)
+    lost = Fault("append", AFTER, RAISE, nth=3, times=3)
+    with aggregator(kind, home, orders(home, lost, bugs=["forget the ids"])) as cluster:
+        with Load(oracle, cluster) as load:
+            load.wait_for(100)
+        check_all(oracle, cluster)
+
+
+def fold_in_two_steps(home: Path, kind: str) -> None:
+    oracle = Oracle("steps", REGISTRY)
+    ordered = orders(home, Fault("commit_fold", AFTER, nth=3), bugs=["fold in two steps"])
+    with aggregator(kind, home, ordered) as cluster:
+        with Load(oracle, cluster), kept_alive(cluster):
+            wait_until(lambda: not ordered.left(), "the kill")
+        check_all(oracle, cluster)
+
+
+def commit_without_the_cursor(home: Path, kind: str) -> None:
+    oracle = Oracle("cursor", REGISTRY)
+    late = Fault("commit_fold", BEFORE, SLEEP, nth=2, times=8, seconds=1.0)
+    with aggregator(kind, home, orders(home, late, bugs=["commit without the cursor"]), processes=4) as cluster:
+        with Load(oracle, cluster) as load:
+            load.wait_for(300)
+            time.sleep(2)
+        check_all(oracle, cluster)
+
+
+@pytest.mark.parametrize(
+    ("bug", "kind", "finding"),
+    [
+        (answer_before_the_commit, SQLITE, "accepted twice|do not explain it"),
+        (forget_the_ids, SQLITE, "accepted twice|do not explain it"),
+        (fold_in_two_steps, REDIS, "were accepted, .* are there"),
+        (commit_without_the_cursor, REDIS, "were accepted, .* are there"),
+    ],
+)
+def test_a_planted_bug_is_found(home: Path, bug: Callable[[Path, str], None], kind: str, finding: str) -> None:
+    with pytest.raises(AssertionError, match=finding):
+        bug(home, kind)

@@ -1,0 +1,154 @@
+"""Any order of steps, any of which may fail, on both stores; and bugs that must not survive it.
+
+Hypothesis draws short runs and shrinks what fails: the same runs every time.
+"""
+
+import random
+from collections.abc import Callable
+from contextlib import AbstractContextManager, ExitStack
+
+import pytest
+from hypothesis import HealthCheck, Phase, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, rule, run_state_machine_as_test
+
+from tests.faults.aggregator.faulty import FAULTS
+from tests.faults.aggregator.world import KINDS, World, worlds
+from tests.faults.soaking import MEMORY, scaled
+
+pytestmark = pytest.mark.slow
+
+Action = Callable[[World], None]
+
+SHARDS = 3
+WORK = [1, 2, 3, 30, 100, 200, 400, 1000]
+
+
+def send(world: World) -> None:
+    world.send(world.rng.randint(1, 4))
+
+
+def fold(world: World) -> None:
+    world.rng.choice([world.fold, world.read, world.read, world.commit, world.commit])()
+
+
+def merge(world: World) -> None:
+    world.rng.choice([world.merge, world.replace, world.compact])()
+
+
+def end_days(world: World) -> None:
+    world.rng.choice([world.seal, world.seal, world.record, world.choose_final, world.take])()
+
+
+def forget(world: World) -> None:
+    if world.rng.randrange(3):
+        world.forget()
+    else:
+        world.keep_for(*(world.rng.choice([None, 0, 1, 5, 30]) for _ in range(2)))
+
+
+def quarantine(world: World) -> None:
+    world.rng.choice([world.mark, world.mark, world.repair, world.replay, world.replay, world.drop])()
+
+
+def change_plans(world: World) -> None:
+    what = world.rng.randrange(8)
+    if what < 4:
+        world.load(world.rng.randrange(len(world.editions)))
+    elif what < 7:
+        world.retire(retired=what < 6)
+    else:
+        world.contradict()
+
+
+def travel(world: World) -> None:
+    world.travel(world.rng.choice([1, 1, 1, -1, 8, -8]))
+
+
+def restart(world: World) -> None:
+    world.rng.choice([world.refresh, world.refresh, world.restart])()
+
+
+def settle(world: World) -> None:
+    world.settle()
+    world.check()
+
+
+def move(world: World) -> None:
+    kind, shards = world.rng.choice(KINDS), world.rng.randint(1, 4)
+    if world.rng.randrange(2):
+        world.move(kind, shards)
+    else:
+        world.back_up(kind, shards, seen=world.rng.choice([1, 5, 12, 20, 40]))
+
+
+ACTIONS = (
+    [send] * 6
+    + [fold] * 7
+    + [merge] * 3
+    + [end_days] * 4
+    + [forget] * 2
+    + [quarantine] * 4
+    + [change_plans] * 2
+    + [travel] * 2
+    + [restart] * 2
+    + [settle, move]
+)
+SEEDS = st.integers(0, 2**32 - 1)
+"""Of what an action draws: one number, because what Hypothesis draws for one run has a limit."""
+
+
+class Orderings(RuleBasedStateMachine):
+    """Any order of the actions above. One rule: of several, Hypothesis leaves out most in each run."""
+
+    kind: str
+    made: Callable[[str, int, random.Random], AbstractContextManager[World]]
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._opened = ExitStack()
+        self.world = self._opened.enter_context(self.made(self.kind, SHARDS, random.Random(0)))
+
+    def teardown(self) -> None:
+        with self._opened:
+            self.world.check()
+            settle(self.world)
+
+    @initialize(seed=SEEDS)
+    def begin(self, seed: int) -> None:
+        act(self.world, send, seed)
+
+    @rule(action=st.sampled_from(ACTIONS), seed=SEEDS)
+    def act(self, action: Action, seed: int) -> None:
+        act(self.world, action, seed)
+
+
+def act(world: World, action: Action, seed: int) -> None:
+    """Take an action, and let it fail now and then."""
+    rng = world.rng = random.Random(f"{seed} {len(world.steps)}")
+    if rng.randrange(6) == 0 and action not in (settle, move):
+        world.faults.order(rng.choice(FAULTS), rng.choice(WORK))
+    action(world)
+
+
+def run(kind: str, examples: int, steps: int, *phases: Phase) -> None:
+    """Run the machine, the same runs each time."""
+    options = settings(
+        max_examples=examples,
+        stateful_step_count=steps,
+        derandomize=True,
+        database=None,
+        deadline=None,
+        print_blob=False,
+        report_multiple_bugs=False,
+        phases=phases or tuple(Phase),
+        suppress_health_check=list(HealthCheck),
+    )
+    with worlds(MEMORY) as made:
+        machine = type("Machine", (Orderings,), {"kind": kind, "made": staticmethod(made)})
+        run_state_machine_as_test(machine, settings=options)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_no_order_of_steps_loses_or_doubles_a_report(kind: str) -> None:
+    run(kind, scaled(40, 2_000), scaled(40, 80), Phase.generate)

@@ -1,0 +1,336 @@
+"""Aggregators of several processes for the tests: each has a name, can be killed and started again, and ends at last.
+
+    with one_machine(folder, registry) as cluster:       # "serve", on SQLite
+    with several_machines(folder, registry) as cluster:  # "data", "broker", "api-0", "worker-0", "beat-0", ...
+        cluster["api-0"].kill()
+        cluster["api-0"].start()
+
+What they wrote is in files, and is shown when a test fails.
+"""
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import closing, contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+from dither_aggregator.store import Store, create_store, open_store
+from dither_shared.registry import Registry
+from tests.support.aggregators import DITHER, ENVIRONMENT
+from tests.support.failing import ENVIRONMENT_NAME, Orders
+from tests.support.redis_servers import RedisServer
+
+READY_WITHIN_S = 60
+END_WITHIN_S = 60
+LOG_SHOWN = 6_000
+"""Characters of each log that are shown when a test fails, its last ones."""
+SERVE, DATA, BROKER = "serve", "data", "broker"
+
+
+def free_port() -> int:
+    """Return a port of the loopback that nothing listens on."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def wait_until(condition: Callable[[], object], what: str, within_s: float = 60) -> None:
+    """Wait until something is so; fail when it takes too long."""
+    deadline = time.monotonic() + within_s
+    while not condition():
+        assert time.monotonic() < deadline, f"{what} was not so within {within_s:.0f} seconds"
+        time.sleep(0.02)
+
+
+class Process:
+    """A `dither` command, with the processes that it starts: they are one group of their own."""
+
+    def __init__(self, folder: Path, name: str, arguments: Iterable[object], orders: Orders | None = None) -> None:
+        self.name = name
+        self.orders = orders
+        self._arguments = [str(argument) for argument in arguments]
+        self._out, self._err = folder / f"{name}.out", folder / f"{name}.log"
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def launch(self, *before: str) -> None:
+        """Start it behind another command, if one is given, and do not wait."""
+        self.kill()
+        command = [sys.executable, "-m", "tests.support.failing"] if self.orders else DITHER
+        environment = {ENVIRONMENT_NAME: self.orders.to_text()} if self.orders else {}
+        with self._out.open("wb") as out, self._err.open("ab") as err:
+            self._process = subprocess.Popen(
+                [*before, *command, *self._arguments],
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=err,
+                env={**ENVIRONMENT, **environment},
+                start_new_session=True,
+            )
+
+    def ready(self) -> dict[str, Any]:
+        """Wait until it says that it is ready; return what it said. One that a fault ended is started again."""
+        deadline = time.monotonic() + READY_WITHIN_S
+        while not (said := self._out.read_bytes()).endswith(b"\n"):
+            if not self.runs():
+                assert self.orders, f"{self.name} ended: {self.written()}"
+                assert self.orders.faults, f"{self.name} ended: {self.written()}"
+                self.launch()
+            assert time.monotonic() < deadline, f"{self.name} is not ready: {self.written()}"
+            time.sleep(0.02)
+        document: dict[str, Any] = json.loads(said.splitlines()[0])
+        return document
+
+    def start(self) -> dict[str, Any]:
+        """Start it, anew if it runs, and wait until it is ready."""
+        self.launch()
+        return self.ready()
+
+    @property
+    def pid(self) -> int:
+        """The parent's."""
+        assert self._process
+        return self._process.pid
+
+    def runs(self) -> bool:
+        """Whether the parent has not ended."""
+        return self._process is not None and self._process.poll() is None
+
+    def code(self, within_s: float = END_WITHIN_S) -> int:
+        """Wait until the parent has ended, and return its exit code."""
+        assert self._process
+        return self._process.wait(within_s)
+
+    def signal(self, number: signal.Signals) -> None:
+        """Send a signal to the parent."""
+        assert self._process
+        self._process.send_signal(number)
+
+    def stop(self) -> int:
+        """End it as an operator does, and return the exit code."""
+        self.signal(signal.SIGTERM)
+        return self.code()
+
+    def kill(self) -> None:
+        """Kill the whole group, as far as it is there, and wait until it is not."""
+        if self._process is None:
+            return
+        with suppress(ProcessLookupError):
+            os.killpg(self._process.pid, signal.SIGKILL)
+        self._process.wait(END_WITHIN_S)
+        wait_until(lambda: not self.group(), f"{self.name} being gone")
+
+    def kill_parent(self) -> None:
+        """Kill the parent alone."""
+        self.signal(signal.SIGKILL)
+        self.code()
+
+    def children(self) -> list[int]:
+        """Return the processes of the group but for the parent."""
+        return [pid for pid in self.group() if pid != self.pid]
+
+    def group(self) -> list[int]:
+        """Return the living processes of the group."""
+        found = []
+        for path in Path("/proc").glob("[0-9]*/stat"):
+            with suppress(OSError):
+                state, _, group, *_ = path.read_text().rpartition(")")[2].split()
+                if int(group) == self.pid and state not in "XZ":
+                    found.append(int(path.parent.name))
+        return found
+
+    def written(self) -> str:
+        """Return the end of what it wrote to stderr."""
+        return self._err.read_text(errors="replace")[-LOG_SHOWN:] if self._err.exists() else ""
+
+
+class Cluster(ABC):
+    """An aggregator, and the processes it consists of. All of them end with it."""
+
+    urls: list[str]
+    """Where devices send their reports."""
+    store_name: str
+
+    def __init__(self, folder: Path, registry: str, orders: Orders | None = None) -> None:
+        self.folder = folder
+        self.orders = orders
+        self.registry = folder / "metrics.toml"
+        folder.mkdir(parents=True, exist_ok=True)
+        self.registry.write_text(registry, encoding="utf-8")
+        self.processes: dict[str, Process] = {}
+        self.servers: dict[str, RedisServer] = {}
+        self.urls = []
+
+    def __getitem__(self, name: str) -> Process:
+        return self.processes[name]
+
+    def add(self, name: str, *arguments: object, orders: Orders | None = None) -> Process:
+        """Add a command that is to run, without starting it. `orders` come before those of the cluster."""
+        process = Process(self.folder, name, arguments, orders or self.orders)
+        self.processes[name] = process
+        return process
+
+    def add_redis(self, name: str, **settings: str) -> RedisServer:
+        """Add a Redis, and start it."""
+        named = {key.replace("_", "-"): value for key, value in settings.items()}
+        server = self.servers[name] = RedisServer(self.folder / name, named)
+        server.start()
+        return server
+
+    def start(self, *names: str) -> None:
+        """Start processes side by side, all of them by default."""
+        chosen = [self.processes[name] for name in names or self.processes]
+        for process in chosen:
+            process.launch()
+        for process in chosen:
+            process.ready()
+
+    def named(self, kind: str) -> list[Process]:
+        """Return the processes of a kind, as `worker`."""
+        return [process for name, process in self.processes.items() if name.partition("-")[0] == kind]
+
+    def kill_all(self) -> None:
+        """Kill every `dither` process: nobody changes the store any more."""
+        for process in self.processes.values():
+            process.kill()
+
+    def open(self) -> Store:
+        """Open the store as one more process does."""
+        return open_store(self.store_name, allow_lossy_store=True)
+
+    @property
+    def key(self) -> str:
+        """What devices show to be let in."""
+        with closing(self.open()) as store:
+            return store.key
+
+    @abstractmethod
+    def restart_store(self) -> None:
+        """Kill what holds the store and start it again."""
+
+    def close(self) -> None:
+        """Kill everything."""
+        for process in self.processes.values():
+            process.kill()
+        for server in self.servers.values():
+            server.stop()
+
+    def logs(self) -> str:
+        """Return what every process wrote."""
+        parts = [(name, process.written()) for name, process in self.processes.items()]
+        parts += [(name, server.written()[-LOG_SHOWN:]) for name, server in self.servers.items()]
+        return "\n".join(f"--- {name}\n{written}" for name, written in parts if written)
+
+
+class OneMachine(Cluster):
+    """`dither serve`: one process on SQLite."""
+
+    def __init__(self, folder: Path, registry: str, orders: Orders | None = None) -> None:
+        super().__init__(folder, registry, orders)
+        port = free_port()
+        self.urls = [f"http://127.0.0.1:{port}"]
+        self.data = folder / "store"
+        self.store_name = str(self.data)
+        self.add(SERVE, "serve", self.registry, "--data", self.data, "--port", port, "--json")
+
+    def restart_store(self) -> None:
+        self[SERVE].start()
+
+
+class SeveralMachines(Cluster):
+    """Two Redis, and any number of `dither api`, `worker` and `beat`."""
+
+    def __init__(
+        self,
+        folder: Path,
+        registry: str,
+        orders: Orders | None = None,
+        *,
+        shards: int = 4,
+        lossy: bool = False,
+        **settings: str,
+    ) -> None:
+        super().__init__(folder, registry, orders)
+        self._lossy = ["--allow-lossy-store"] if lossy else []
+        self.data = self.add_redis(DATA, **settings)
+        self.broker = self.add_redis(BROKER, appendonly="no")
+        self.store_name = self.data.url
+        with closing(create_store(self.data.url, self._app(), shards, allow_lossy_store=lossy)) as store:
+            store.load(Registry.load(self.registry))
+
+    def _app(self) -> str:
+        return Registry.load(self.registry).app
+
+    def add_api(self, processes: int = 1, orders: Orders | None = None) -> Process:
+        """Add a `dither api` at an address of its own."""
+        name, port = f"api-{len(self.named('api'))}", free_port()
+        self.urls.append(f"http://127.0.0.1:{port}")
+        return self._add(name, "api", "--port", port, "--processes", processes, *self._lossy, orders=orders)
+
+    def add_worker(self, processes: int = 1, orders: Orders | None = None) -> Process:
+        """Add a `dither worker`."""
+        name = f"worker-{len(self.named('worker'))}"
+        return self._add(name, "worker", "--processes", processes, *self._lossy, orders=orders)
+
+    def add_beat(self, orders: Orders | None = None) -> Process:
+        """Add a `dither beat`."""
+        return self._add(f"beat-{len(self.named('beat'))}", "beat", orders=orders)
+
+    def _add(self, name: str, command: str, *arguments: object, orders: Orders | None) -> Process:
+        places = ("--data", self.data.url, "--broker", self.broker.url, "--json")
+        return self.add(name, command, *places, *arguments, orders=orders)
+
+    def restart_store(self) -> None:
+        self.data.restart()
+
+
+@contextmanager
+def running(cluster: Cluster) -> Iterator[Cluster]:
+    """End all processes of a cluster with the block; when it fails, show what they wrote."""
+    try:
+        yield cluster
+    except BaseException:
+        print(cluster.logs())
+        raise
+    finally:
+        cluster.close()
+
+
+@contextmanager
+def one_machine(folder: Path, registry: str, orders: Orders | None = None) -> Iterator[OneMachine]:
+    """Run `dither serve`."""
+    cluster = OneMachine(folder, registry, orders)
+    with running(cluster):
+        cluster.start()
+        yield cluster
+
+
+@contextmanager
+def several_machines(
+    folder: Path,
+    registry: str,
+    orders: Orders | None = None,
+    *,
+    apis: int = 1,
+    workers: int = 1,
+    beats: int = 1,
+    processes: int = 1,
+    **options: Any,
+) -> Iterator[SeveralMachines]:
+    """Run so many of each command, each API and worker with so many `processes`."""
+    cluster = SeveralMachines(folder, registry, orders, **options)
+    with running(cluster):
+        for _ in range(apis):
+            cluster.add_api(processes)
+        for _ in range(workers):
+            cluster.add_worker(processes)
+        for _ in range(beats):
+            cluster.add_beat()
+        cluster.start()
+        yield cluster

@@ -1,0 +1,286 @@
+"""`dither` with faults in it: killed, put to sleep or failing at a named point, or with a bug planted.
+
+    python -m tests.support.failing api --data ...      # what is to happen stands in DITHER_TEST_ORDERS
+
+A fault is at an effect of the store, `commit_fold` as an example, or at `ring`:
+
+    before      nothing of it is done
+    within      SQLite: in the middle of the transaction. Redis: all is sent, and no reply was read
+    after       all of it is done, and nobody was told
+"""
+
+import json
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass, field
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+ENVIRONMENT_NAME = "DITHER_TEST_ORDERS"
+BEFORE, WITHIN, AFTER = "before", "within", "after"
+KILL, KILL_GROUP, RAISE, SLEEP = "kill", "kill group", "raise", "sleep"
+TOO_LATE = "too late"
+"""What is noted of an effect that did nothing, because somebody else was faster."""
+WITHIN_STEPS = 40
+"""Of SQLite's machine: so far a transaction comes that is cut short."""
+
+
+@dataclass(frozen=True)
+class Fault:
+    """What happens the n-th time that a process comes to a point, `times` times over all processes at most."""
+
+    point: str
+    when: str
+    action: str = KILL
+    nth: int = 1
+    times: int = 1
+    seconds: float = 0.0
+
+    @property
+    def name(self) -> str:
+        return f"{self.point}-{self.when}-{self.action}".replace(" ", "-")
+
+
+@dataclass(frozen=True)
+class Orders:
+    """What is other in a process than in production. `folder` is where processes note the faults that happened."""
+
+    folder: Path
+    faults: tuple[Fault, ...] = ()
+    bugs: tuple[str, ...] = ()
+    settings: dict[str, object] = field(default_factory=dict)
+    """Values of modules by their full name."""
+
+    def to_text(self) -> str:
+        return json.dumps({**asdict(self), "folder": str(self.folder)})
+
+    @classmethod
+    def from_text(cls, text: str) -> "Orders":
+        document = json.loads(text)
+        faults = tuple(Fault(**fault) for fault in document["faults"])
+        return cls(Path(document["folder"]), faults, tuple(document["bugs"]), document["settings"])
+
+    def happened(self, fault: Fault) -> int:
+        """Return how often a fault has happened."""
+        return len(list(self.folder.glob(f"{fault.name}.*")))
+
+    def claim(self, fault: Fault) -> bool:
+        """Note that a fault happens now; return False when it has happened often enough."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        for number in range(fault.times):
+            with suppress(FileExistsError):
+                (self.folder / f"{fault.name}.{number}").touch(exist_ok=False)
+                return True
+        return False
+
+    def note(self, what: str) -> None:
+        """Note that something happened."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        (self.folder / f"{what}.{os.getpid()}.{time.monotonic_ns()}").touch()
+
+    def noted(self, what: str) -> int:
+        """Return how often something happened."""
+        return len(list(self.folder.glob(f"{what}.*")))
+
+    def left(self) -> list[str]:
+        """Return the names of the faults that have not happened as often as they are to."""
+        return [fault.name for fault in self.faults if self.happened(fault) < fault.times]
+
+
+class _Planted:
+    """The faults of one process."""
+
+    def __init__(self, orders: Orders) -> None:
+        self._orders = orders
+        self._lock = threading.Lock()
+        self._calls: dict[str, int] = {}
+        self._armed = threading.local()
+
+    def plant(self, owner: type, name: str, faults: list[Fault]) -> None:
+        """Let a method suffer its faults."""
+        method = getattr(owner, name)
+
+        def suffering(self_: Any, *args: Any, **kwargs: Any) -> Any:
+            with self._lock:
+                number = self._calls[name] = self._calls.get(name, 0) + 1
+            due = [fault for fault in faults if number >= fault.nth]
+            for fault in due:
+                self._strike(fault, BEFORE)
+            with self._within(self_, due):
+                result = method(self_, *args, **kwargs)
+            if result is False:
+                self._orders.note(TOO_LATE)
+            for fault in due:
+                self._strike(fault, AFTER)
+            return result
+
+        setattr(owner, name, suffering)
+
+    def _strike(self, fault: Fault, when: str) -> None:
+        if fault.when != when or not self._orders.claim(fault):
+            return
+        match fault.action:
+            case "kill":
+                os.kill(os.getpid(), signal.SIGKILL)
+            case "kill group":
+                os.killpg(os.getpgid(0), signal.SIGKILL)
+            case "sleep":
+                time.sleep(fault.seconds)
+            case "raise":
+                from dither_aggregator.store import StoreUnavailable
+
+                raise StoreUnavailable(f"a planted fault {when} {fault.point}")
+
+    @contextmanager
+    def _within(self, owner: Any, due: list[Fault]) -> Iterator[None]:
+        fault = next((fault for fault in due if fault.when == WITHIN), None)
+        if fault is None:
+            yield
+        elif hasattr(owner, "_db"):
+            db = owner._db
+            db.set_progress_handler(lambda: self._strike(fault, WITHIN), WITHIN_STEPS)
+            try:
+                yield
+            finally:
+                db.set_progress_handler(None, 1)
+        else:
+            self._armed.fault = fault
+            try:
+                yield
+            finally:
+                self._armed.fault = None
+
+    def plant_in_connections(self) -> None:
+        """Let what was sent to a Redis be the last that a process does."""
+        from redis import connection as connections
+
+        owner: Any = connections.AbstractConnection
+        send = owner.send_packed_command
+
+        def send_and_suffer(connection: Any, *args: Any, **kwargs: Any) -> Any:
+            result = send(connection, *args, **kwargs)
+            fault = getattr(self._armed, "fault", None)
+            if fault is not None:
+                self._strike(fault, WITHIN)
+            return result
+
+        owner.send_packed_command = send_and_suffer
+
+
+def _owners(name: str) -> list[type]:
+    """Return the classes that have a point."""
+    from dither_aggregator.store import SQLiteStore
+    from dither_aggregator.store.redis_store import RedisStore
+    from dither_aggregator.workers.bells import Rope
+
+    return [owner for owner in (SQLiteStore, RedisStore, Rope) if hasattr(owner, name)]
+
+
+# Bugs, each one that somebody might write.
+
+
+def _commit_without_the_cursor(owner: type) -> None:
+    """A folder that was too late counts all the same."""
+    commit = owner.commit_fold  # type: ignore[attr-defined]
+
+    def late(self: Any, shard: int, read: Any, segments: Any, poisons: Any) -> bool:
+        if not commit(self, shard, read, segments, poisons):
+            now = self.read_log(shard)
+            moved = [one._replace(low=now.low, high=now.low) for one in segments]
+            commit(self, shard, now._replace(high=now.low, groups=[], mark=b""), moved, poisons)
+        return True
+
+    owner.commit_fold = late  # type: ignore[attr-defined]
+
+
+def _answer_before_the_commit(owner: type) -> None:
+    """Uploads are acknowledged first, and stored soon."""
+    append = owner.append  # type: ignore[attr-defined]
+
+    def early(self: Any, uploads: Any) -> Any:
+        threading.Timer(0.3, append, [self, uploads]).start()
+        return [self._prepare(upload, body).result for upload, body in uploads]
+
+    owner.append = early  # type: ignore[attr-defined]
+
+
+def _forget_the_ids(owner: type) -> None:
+    """Uploads are known again by nothing."""
+    prepare = owner._prepare  # type: ignore[attr-defined]
+    owner._prepare = lambda self, *args: prepare(self, *args)._replace(digest=os.urandom(16))  # type: ignore[attr-defined]
+
+
+def _fold_in_two_steps(owner: type) -> None:
+    """The cursor moves, and the counts follow."""
+    commit = owner.commit_fold  # type: ignore[attr-defined]
+
+    def apart(self: Any, shard: int, read: Any, segments: Any, poisons: Any) -> bool:
+        if not commit(self, shard, read, [], poisons):
+            return False
+        time.sleep(0.2)
+        last = read._replace(low=read.high, groups=[], mark=b"")
+        return bool(commit(self, shard, last, segments, []))
+
+    owner.commit_fold = apart  # type: ignore[attr-defined]
+
+
+def _commit_without_a_sync(owner: type) -> None:
+    """SQLite leaves it to the system when it writes to the disk."""
+    if not hasattr(owner, "_connect"):
+        return
+    connect = owner._connect
+
+    def relaxed(self: Any) -> Any:
+        db = connect(self)
+        db.execute("PRAGMA synchronous = NORMAL")
+        return db
+
+    owner._connect = relaxed
+
+
+BUGS: dict[str, Callable[[type], None]] = {
+    "commit without the cursor": _commit_without_the_cursor,
+    "answer before the commit": _answer_before_the_commit,
+    "forget the ids": _forget_the_ids,
+    "commit without a sync": _commit_without_a_sync,
+    "fold in two steps": _fold_in_two_steps,
+}
+
+
+def prepare(orders: Orders) -> None:
+    """Make this process one that fails as ordered."""
+    for place, value in orders.settings.items():
+        module, _, name = place.rpartition(".")
+        assert hasattr(import_module(module), name), f"there is no {place}"
+        setattr(import_module(module), name, value)
+    for bug in orders.bugs:
+        for owner in _owners("commit_fold"):
+            BUGS[bug](owner)
+    planted = _Planted(orders)
+    points: dict[str, list[Fault]] = {}
+    for fault in orders.faults:
+        points.setdefault(fault.point, []).append(fault)
+    for name, faults in points.items():
+        owners = _owners(name)
+        assert owners, f"there is no point {name}"
+        for owner in owners:
+            planted.plant(owner, name, faults)
+    if any(fault.when == WITHIN for fault in orders.faults):
+        planted.plant_in_connections()
+
+
+def main() -> int:
+    prepare(Orders.from_text(os.environ[ENVIRONMENT_NAME]))
+    from dither import cli
+
+    return cli.main(sys.argv[1:])
+
+
+if __name__ == "__main__":
+    sys.exit(main())

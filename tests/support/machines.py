@@ -1,0 +1,210 @@
+"""An aggregator of several processes, as on several machines: API, workers, beat, and their two Redis."""
+
+import json
+import os
+import random
+import signal
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import requests
+
+from dither_aggregator.store import LedgerRow, Store, open_store
+from dither_shared.registry import Registry
+from dither_shared.wire import PATH, encode_upload, new_upload_id
+from tests.support.aggregators import dither, start
+from tests.support.redis_servers import RedisServer
+from tests.support.registries import registry_text
+
+READY_WITHIN_S = 60
+
+
+@dataclass
+class Machine:
+    """A running `dither api`, `worker` or `beat`."""
+
+    process: subprocess.Popen[str]
+    said: dict[str, Any] = field(default_factory=dict)
+    """What it said when it was ready."""
+
+    def children(self) -> list[int]:
+        """Return the process ids of its processes."""
+        return [
+            int(pid) for pid in Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children").read_text().split()
+        ]
+
+    def wait_ready(self) -> None:
+        """Wait until it says that it is ready."""
+        assert self.process.stdout
+        line = self.process.stdout.readline()
+        assert line, self.process.communicate(timeout=30)[1]
+        self.said = json.loads(line)
+
+    def stop(self, how: signal.Signals = signal.SIGTERM) -> tuple[int, str]:
+        """End it; return its exit code and what it wrote to stderr."""
+        self.process.send_signal(how)
+        return self.wait()
+
+    def wait(self) -> tuple[int, str]:
+        """Wait for its end; return its exit code and what it wrote to stderr."""
+        _, err = self.process.communicate(timeout=60)
+        return self.process.returncode, err
+
+
+class Site:
+    """Two Redis with a store for a registry, and the commands that work on them."""
+
+    def __init__(self, folder: Path) -> None:
+        self.data = RedisServer(folder / "data")
+        self.broker = RedisServer(folder / "broker", {"appendonly": "no"})
+        self.registry_path = folder / "metrics.toml"
+        self.registry_path.write_text(registry_text(), encoding="utf-8")
+        self.registry = Registry.load(self.registry_path)
+
+    def init(self, *options: object) -> subprocess.CompletedProcess[str]:
+        """Make the store."""
+        return dither("init", self.registry_path, "--data", self.data.url, *options)
+
+    @property
+    def places(self) -> tuple[str, ...]:
+        return ("--data", self.data.url, "--broker", self.broker.url)
+
+    @contextmanager
+    def machine(
+        self, command: str, *options: object, ready: bool = True, environment: Mapping[str, str] = {}
+    ) -> Iterator[Machine]:
+        """Run a command; it is killed at the end if it has not ended."""
+        one = Machine(start(command, *options, "--json", **environment))
+        try:
+            if ready:
+                one.wait_ready()
+            yield one
+        finally:
+            if one.process.poll() is None:
+                one.process.kill()
+            with suppress(ValueError):  # it was communicated with before
+                one.process.communicate()
+
+    def api(self, *options: object) -> Any:
+        """Run `dither api` on any free port, with the broker unless other places are given."""
+        return self.machine("api", *(options or self.places), "--port", 0, "--processes", 1)
+
+    def worker(self, *options: object, ready: bool = True) -> Any:
+        """Run `dither worker` with two processes."""
+        return self.machine("worker", *self.places, "--processes", 2, *options, ready=ready)
+
+    def beat(self) -> Any:
+        """Run `dither beat`."""
+        return self.machine("beat", *self.places)
+
+    @contextmanager
+    def store(self) -> Iterator[Store]:
+        """Open the store for a look."""
+        store = open_store(self.data.url)
+        try:
+            yield store
+        finally:
+            store.close()
+
+    def ledger(self) -> dict[str, LedgerRow]:
+        """Return the ledger's rows by metric; each metric has reports of one day."""
+        with self.store() as store:
+            rows = store.ledger()
+        assert all(row.balanced for row in rows)
+        assert len({row.metric for row in rows}) == len(rows), rows
+        return {row.metric: row for row in rows}
+
+    def backlog(self) -> int:
+        """Return how many uploads wait to be folded."""
+        with self.store() as store:
+            return store.backlog()
+
+
+class Crowd:
+    """Devices that upload known reports and keep each until it is answered with 202."""
+
+    def __init__(self, site: Site, api: Machine, seed: int = 1) -> None:
+        self._url, self._key = api.said["url"] + PATH, api.said["key"]
+        self._plan = site.registry.metrics["dark"].plan
+        self._random = random.Random(seed)
+        self._lock = threading.Lock()
+        self.sent = [0, 0]
+        """How many reports said 0 and how many 1, of those that were acknowledged."""
+        self.slowest_s = 0.0
+        self.refused = 0
+
+    def upload(self, uploads: int, reports: int = 20) -> None:
+        """Send uploads, each until it is taken."""
+        with requests.Session() as session:
+            for _ in range(uploads):
+                with self._lock:
+                    bits = [self._random.getrandbits(1) for _ in range(reports)]
+                    upload = new_upload_id(self._random.getrandbits)
+                body = encode_upload(upload, [("dark", self._plan.digest, bits)])
+                began = time.monotonic()
+                while (status := self._post(session, body)) != 202:
+                    assert status in (0, 503), status
+                    self.refused += 1
+                    assert time.monotonic() < began + 60, "no 202 within a minute"
+                    time.sleep(0.1)
+                with self._lock:
+                    self.slowest_s = max(self.slowest_s, time.monotonic() - began)
+                    self.sent[1] += sum(bits)
+                    self.sent[0] += reports - sum(bits)
+
+    def _post(self, session: requests.Session, body: bytes) -> int:
+        headers = {"Content-Type": "application/json", "Authorization": f"Bearer {self._key}"}
+        try:
+            return session.post(self._url, data=body, headers=headers, timeout=30).status_code
+        except requests.ConnectionError:
+            return 0
+
+    @contextmanager
+    def uploading(self, uploads: int, threads: int = 4) -> Iterator[Callable[[], bool]]:
+        """Send uploads while the block runs and until they are sent; yields whether that is still going on."""
+        running = [
+            threading.Thread(target=self.upload, args=(uploads // threads,), daemon=True) for _ in range(threads)
+        ]
+        for thread in running:
+            thread.start()
+        yield lambda: any(thread.is_alive() for thread in running)
+        for thread in running:
+            thread.join(120)
+            assert not thread.is_alive()
+
+    def check_counted(self, site: Site) -> None:
+        """Every acknowledged report is folded once, and the tally is theirs."""
+        total = sum(self.sent)
+        row = site.ledger()["dark"]
+        assert (row.accepted, row.folded, row.pending, row.quarantined) == (total, total, 0, 0)
+        with site.store() as store:
+            tally = store.tally(self._plan, store.today())
+        assert (tally.n, tally.counts.tolist()) == (total, self.sent)
+
+
+def wait_until(condition: Callable[[], object], timeout_s: float = 60) -> float:
+    """Wait for something to become true; return how long that took."""
+    began = time.monotonic()
+    while not condition():
+        assert time.monotonic() < began + timeout_s, "it did not happen in time"
+        time.sleep(0.02)
+    return time.monotonic() - began
+
+
+def is_running(pid: int) -> bool:
+    """Tell whether a process does anything: one that nobody has waited for yet still has a number, but no command."""
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes() != b""
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+
+
+def end(pid: int) -> None:
+    """Kill a process of ours."""
+    os.kill(pid, signal.SIGKILL)

@@ -1,0 +1,109 @@
+"""Real Redis servers for the tests: on free loopback ports, in directories of their own, synced as stores need it."""
+
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import redis
+
+SOUND = {
+    "appendonly": "yes",
+    "appendfsync": "always",
+    "maxmemory-policy": "noeviction",
+    "save": "",
+}
+START_S = 20
+
+
+def redis_server() -> str:
+    """Return the path of redis-server. A test that needs it fails without it."""
+    path = os.environ.get("REDIS_SERVER") or shutil.which("redis-server")
+    assert path, "the tests run a real Redis: apt-get install redis-server, or set REDIS_SERVER to the path of one"
+    return path
+
+
+@dataclass
+class RedisServer:
+    """A Redis that tests start, kill and start again."""
+
+    folder: Path
+    settings: dict[str, str] = field(default_factory=dict)
+    port: int = 0
+    process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def url(self) -> str:
+        return f"redis://127.0.0.1:{self.port}/0"
+
+    def start(self) -> None:
+        """Start it, and wait until it answers."""
+        self.port = self.port or _free_port()
+        self.folder.mkdir(parents=True, exist_ok=True)
+        own = {"port": str(self.port), "bind": "127.0.0.1", "dir": str(self.folder)}
+        settings = {**SOUND, "cluster-port": str(_free_port()), **self.settings, **own}
+        (self.folder / "redis.conf").write_text("".join(f'{name} "{value}"\n' for name, value in settings.items()))
+        with (self.folder / "redis.log").open("ab") as log:
+            self.process = subprocess.Popen([redis_server(), "redis.conf"], cwd=self.folder, stdout=log, stderr=log)
+        until = time.monotonic() + START_S
+        while not self._answers():
+            assert self.process.poll() is None, self.written()
+            assert time.monotonic() < until, f"Redis did not answer within {START_S} s: {self.written()}"
+            time.sleep(0.02)
+
+    def _answers(self) -> bool:
+        try:
+            with self.client() as client:
+                return bool(client.ping())
+        except redis.RedisError as error:
+            # One that asks for a password is there, too.
+            return isinstance(error, redis.AuthenticationError | redis.exceptions.NoPermissionError)
+
+    def written(self) -> str:
+        """Return what it wrote to its log."""
+        return (self.folder / "redis.log").read_text()
+
+    def client(self) -> Any:
+        """Return a client of the test's own; redis-py's types do not know whether its replies are awaited."""
+        return redis.Redis.from_url(self.url, protocol=2)
+
+    def kill(self) -> None:
+        """End it as kill -9 does."""
+        assert self.process
+        self.process.send_signal(signal.SIGKILL)
+        self.process.wait()
+
+    def stop(self) -> None:
+        """End it, if it has not ended."""
+        if self.process and self.process.poll() is None:
+            self.kill()
+
+    def restart(self) -> None:
+        """Kill it and start it again on the same port and file."""
+        self.stop()
+        self.start()
+
+
+def _free_port() -> int:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        port: int = listener.getsockname()[1]
+        return port
+
+
+@contextmanager
+def running_redis(folder: Path, **settings: str) -> Iterator[RedisServer]:
+    """Run a Redis; underscores in the names of settings stand for hyphens."""
+    server = RedisServer(folder, {name.replace("_", "-"): value for name, value in settings.items()})
+    try:
+        server.start()
+        yield server
+    finally:
+        server.stop()

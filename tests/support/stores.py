@@ -1,0 +1,227 @@
+"""Stores of both kinds on one footing: made, opened again, damaged, and sent through time."""
+
+import random
+import sqlite3
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
+from datetime import UTC, date, datetime, timedelta
+from pathlib import Path
+
+from dither_aggregator.store import Receipt, SQLiteStore, Store
+from dither_aggregator.store.redis_packing import MARK_BYTES, SEGMENT
+from dither_aggregator.store.redis_scripts import log_key, shard_key
+from dither_aggregator.store.redis_store import RedisStore
+from dither_aggregator.store.sqlite_store import FILE_NAME
+from dither_shared.registry import Registry
+from dither_shared.wire import Problem, Upload, encode_upload, new_upload_id, parse_upload
+from tests.support.clocks import DAY_S
+from tests.support.redis_servers import RedisServer
+
+Change = Callable[[bytes], bytes]
+
+
+class Place(ABC):
+    """Where a store is kept. Its clock starts at noon of the day after this one, so that a day is whole."""
+
+    kind: str
+
+    def __init__(self) -> None:
+        self._opened: list[Store] = []
+        tomorrow = datetime.now(UTC).replace(hour=12, minute=0, second=0) + timedelta(days=1)
+        self.first = tomorrow.date()
+        self._start_s = tomorrow.timestamp() - time.time()
+        self._days = 0.0
+
+    def make(self, asked: Registry | None = None, app: str = "example") -> Store:
+        """Make the store, with a registry loaded."""
+        store = self.keep(self._make(app, unfinished=False))
+        self.travel(0)
+        if asked:
+            store.load(asked)
+        return store
+
+    def begin(self, app: str = "example") -> Store:
+        """Make an unfinished store."""
+        return self.keep(self._make(app, unfinished=True))
+
+    def open(self) -> Store:
+        """Open the store once more, as another process does."""
+        return self.keep(self._open())
+
+    def keep(self, store: Store) -> Store:
+        """Close a store with the others."""
+        self._opened.append(store)
+        return store
+
+    def travel(self, days: float) -> None:
+        """Move the store's clock."""
+        self._days += days
+        for store in self._opened[:1]:
+            store.set_clock_offset(self._start_s + self._days * DAY_S)
+        for store in self._opened[1:]:
+            store.refresh()
+
+    def day(self, after: int = 0) -> date:
+        """Return the first day of the clock, or one so many days after it."""
+        return self.first + timedelta(days=after)
+
+    def close(self) -> None:
+        """Close every store that was opened."""
+        while self._opened:
+            self._opened.pop().close()
+
+    @abstractmethod
+    def _make(self, app: str, *, unfinished: bool) -> Store: ...
+
+    @abstractmethod
+    def _open(self) -> Store: ...
+
+    @abstractmethod
+    def change_log(self, change: Change, shard: int = 0) -> None:
+        """Change each entry of a shard's log."""
+
+    @abstractmethod
+    def lose_log(self, shard: int = 0) -> None:
+        """Empty a shard's log."""
+
+    @abstractmethod
+    def change_counts(self, change: Change, shard: int = 0) -> None:
+        """Change the packed counts of each of a shard's segments."""
+
+    @abstractmethod
+    def content(self) -> bytes:
+        """Return everything that is kept, in some order."""
+
+
+class SQLitePlace(Place):
+    kind = "sqlite"
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__()
+        self.folder = folder
+
+    def _make(self, app: str, *, unfinished: bool) -> Store:
+        return SQLiteStore.create(self.folder, app, unfinished=unfinished)
+
+    def _open(self) -> Store:
+        return SQLiteStore(self.folder)
+
+    def _change(self, table: str, column: str, key: str, change: Change) -> None:
+        with closing(sqlite3.connect(self.folder / FILE_NAME)) as db, db:
+            for key_, value in db.execute(f"SELECT {key}, {column} FROM {table}").fetchall():
+                db.execute(f"UPDATE {table} SET {column} = ? WHERE {key} = ?", (change(value), key_))
+
+    def change_log(self, change: Change, shard: int = 0) -> None:
+        self._change("log", "entry", "seq", change)
+
+    def lose_log(self, shard: int = 0) -> None:
+        with closing(sqlite3.connect(self.folder / FILE_NAME)) as db, db:
+            db.execute("DELETE FROM log")
+
+    def change_counts(self, change: Change, shard: int = 0) -> None:
+        self._change("segment", "counts", "low", change)
+
+    def content(self) -> bytes:
+        return b"".join(path.read_bytes() for path in self.folder.iterdir())
+
+
+class RedisPlace(Place):
+    kind = "redis"
+
+    def __init__(self, server: RedisServer, shards: int = 4) -> None:
+        super().__init__()
+        self.server = server
+        self.shards = shards
+        self.redis = server.client()
+        self.redis.flushall()
+
+    def _make(self, app: str, *, unfinished: bool) -> Store:
+        return RedisStore.create(self.server.url, app, self.shards, unfinished=unfinished)
+
+    def _open(self) -> Store:
+        return RedisStore(self.server.url)
+
+    def close(self) -> None:
+        super().close()
+        self.redis.close()
+
+    def change_log(self, change: Change, shard: int = 0) -> None:
+        key = log_key(shard)
+        for place, entry in enumerate(self._list(key)):
+            self.redis.lset(key, place, entry[:MARK_BYTES] + change(entry[MARK_BYTES:]))
+
+    def lose_log(self, shard: int = 0) -> None:
+        self.redis.delete(log_key(shard))
+
+    def change_counts(self, change: Change, shard: int = 0) -> None:
+        for key in self.redis.scan_iter(f"{shard_key(shard)}:tally:*"):
+            for place, packed in enumerate(self._list(key)):
+                self.redis.lset(key, place, packed[: SEGMENT.size] + change(packed[SEGMENT.size :]))
+
+    def _list(self, key: str) -> list[bytes]:
+        entries: list[bytes] = self.redis.lrange(key, 0, -1)
+        return entries
+
+    def content(self) -> bytes:
+        return b"".join(key + (self.redis.dump(key) or b"") for key in self.redis.scan_iter())
+
+
+def body_of(asked: Registry, reports: Mapping[str, Sequence[int]], upload_id: str = "") -> bytes:
+    """Return an upload's body, with these reports of each metric."""
+    groups = []
+    for name, values in reports.items():
+        plan = asked.metrics[name].plan
+        groups.append((name, plan.digest, [plan.mechanism.shape.to_wire(report) for report in values]))
+    return encode_upload(upload_id or new_upload_id(random.getrandbits), groups)
+
+
+def parsed(store: Store, body: bytes) -> tuple[Upload, bytes]:
+    """Return an upload as `append` takes it."""
+    return parse_upload(body, store.find_plan), body
+
+
+def body_in(store: Store, shard: int, asked: Registry, reports: Mapping[str, Sequence[int]]) -> bytes:
+    """Return an upload's body that goes to one shard."""
+    while True:
+        upload_id = new_upload_id(random.getrandbits)
+        if store.shard_of(store.digest(upload_id.encode())) == shard:
+            return body_of(asked, reports, upload_id)
+
+
+def answer(store: Store, body: bytes) -> Receipt | Problem:
+    """Append one upload and return its answer."""
+    return store.append([parsed(store, body)])[0]
+
+
+def append(store: Store, body: bytes) -> Receipt:
+    """Append one upload that is taken."""
+    receipt = answer(store, body)
+    assert isinstance(receipt, Receipt), receipt
+    return receipt
+
+
+def fold_all(store: Store) -> None:
+    """Fold everything that waits."""
+    for shard in range(store.shards):
+        while store.fold(shard):
+            pass
+
+
+def seal_all(store: Store) -> None:
+    """Seal what can be sealed."""
+    for shard in range(store.shards):
+        store.seal(shard)
+
+
+def balance(store: Store) -> tuple[int, int, int, int]:
+    """Return (accepted, folded, pending, quarantined) of a ledger that balances."""
+    rows = store.ledger()
+    assert all(row.balanced for row in rows), rows
+    return (
+        sum(row.accepted for row in rows),
+        sum(row.folded for row in rows),
+        sum(row.pending for row in rows),
+        sum(row.quarantined for row in rows),
+    )
