@@ -116,10 +116,11 @@ def read(
     longer kept.
     """
     provisional = epoch > store.sealed()  # before the tally is read: it may be sealed in between
+    tally = store.tally(stored.plan, epoch)
     final = store.finals(stored.plan).get(epoch)
-    if final and epoch < store.tallies_from():
+    if final and epoch < store.tallies_from():  # after the tally is read: it may be given up in between
         raise TallyGone(final.snapshot)
-    reading = estimate(stored, epoch, store.tally(stored.plan, epoch), view, candidates, provisional=provisional)
+    reading = estimate(stored, epoch, tally, view, candidates, provisional=provisional)
     return replace(reading, snapshot=final.snapshot) if final else reading
 
 

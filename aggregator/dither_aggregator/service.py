@@ -157,11 +157,15 @@ class Service:
         return True
 
     def _say(self, name: str, error: Exception) -> None:
+        """Log what a thread could not do, unless that is what it last could not: a full disk is not for more lines."""
+        trouble = str(error) or type(error).__name__
+        if self._trouble.get(name) == trouble:
+            return
         if isinstance(error, StoreError):
             _log.error("%s: %s", name, error)
         else:
             _log.exception("%s failed", name)
-        self._trouble[name] = str(error) or type(error).__name__
+        self._trouble[name] = trouble
 
 
 class WholeService(Service):

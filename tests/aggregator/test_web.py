@@ -537,6 +537,20 @@ def test_a_store_that_cannot_be_written_is_unavailable_and_recovers(
     assert client.get("/readyz").status_code == 200
 
 
+def test_a_store_that_cannot_be_written_is_logged_once(
+    client: Client, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def full(*_: object) -> None:
+        raise StoreUnavailable("database or disk is full")
+
+    for _ in range(2):
+        with monkeypatch.context() as patch:
+            patch.setattr(SQLiteStore, "append", full)
+            assert [client.post(upload([1])).status_code for _ in range(5)] == [503] * 5
+        assert client.post(upload([1])).status_code == 202
+    assert [record.message for record in caplog.records] == ["writer: database or disk is full"] * 2
+
+
 def test_a_commit_that_failed_is_not_held_against_a_store_for_ever(
     client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -176,6 +176,12 @@ class Cluster(ABC):
         self.processes[name] = process
         return process
 
+    def remove(self, name: str) -> None:
+        """Kill a process, and have it not any more; of an API, the newest."""
+        self.processes.pop(name).kill()
+        if name.startswith("api"):
+            self.urls.pop()
+
     def add_redis(self, name: str, **settings: str) -> RedisServer:
         """Add a Redis, and start it."""
         named = {key.replace("_", "-"): value for key, value in settings.items()}

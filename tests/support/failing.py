@@ -27,7 +27,7 @@ BEFORE, WITHIN, AFTER = "before", "within", "after"
 KILL, KILL_GROUP, RAISE, SLEEP = "kill", "kill group", "raise", "sleep"
 TOO_LATE = "too late"
 """What is noted of an effect that did nothing, because somebody else was faster."""
-WITHIN_STEPS = 40
+WITHIN_STEPS = 12
 """Of SQLite's machine: so far a transaction comes that is cut short."""
 
 
@@ -44,7 +44,12 @@ class Fault:
 
     @property
     def name(self) -> str:
-        return f"{self.point}-{self.when}-{self.action}".replace(" ", "-")
+        return f"{self.when} {self.point} {self.nth} {self.action}"
+
+    @property
+    def over(self) -> str:
+        """What is noted when a sleep is over."""
+        return f"{self.name} over"
 
 
 @dataclass(frozen=True)
@@ -132,6 +137,7 @@ class _Planted:
                 os.killpg(os.getpgid(0), signal.SIGKILL)
             case "sleep":
                 time.sleep(fault.seconds)
+                self._orders.note(fault.over)
             case "raise":
                 from dither_aggregator.store import StoreUnavailable
 
@@ -244,11 +250,43 @@ def _commit_without_a_sync(owner: type) -> None:
     owner._connect = relaxed
 
 
+# What an older release does that takes part in an upgrade.
+
+
+def _know_no_new_plans(owner: type) -> None:
+    """Never take up what the registry became after the start."""
+    refresh = owner.refresh  # type: ignore[attr-defined]
+
+    def once(self: Any) -> None:
+        if not hasattr(self, "_plans"):
+            refresh(self)
+
+    owner.refresh = once  # type: ignore[attr-defined]
+
+
+def _know_no_new_mechanisms(owner: type) -> None:
+    """Not understand the plans of PGR: they came with a later release."""
+    from dither_aggregator.store.plans import StoredPlan
+    from dither_aggregator.store.records import StoreError
+
+    read = StoredPlan.from_document
+
+    def older(document: Any) -> Any:
+        if "pgr" in json.dumps(document):
+            raise StoreError("a plan of the store is damaged, or of a later dither")
+        return read(document)
+
+    later: Any = StoredPlan
+    later.from_document = older
+
+
 BUGS: dict[str, Callable[[type], None]] = {
     "commit without the cursor": _commit_without_the_cursor,
     "answer before the commit": _answer_before_the_commit,
     "forget the ids": _forget_the_ids,
     "commit without a sync": _commit_without_a_sync,
+    "know no new plans": _know_no_new_plans,
+    "know no new mechanisms": _know_no_new_mechanisms,
     "fold in two steps": _fold_in_two_steps,
 }
 
@@ -260,7 +298,7 @@ def prepare(orders: Orders) -> None:
         assert hasattr(import_module(module), name), f"there is no {place}"
         setattr(import_module(module), name, value)
     for bug in orders.bugs:
-        for owner in _owners("commit_fold"):
+        for owner in _owners("commit_fold")[: 1 if bug == "know no new mechanisms" else 2]:
             BUGS[bug](owner)
     planted = _Planted(orders)
     points: dict[str, list[Fault]] = {}

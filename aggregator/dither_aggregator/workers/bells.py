@@ -71,7 +71,7 @@ def make_app(broker: str) -> Celery:
         broker_connection_timeout=CONNECT_TIMEOUT_S,
         broker_pool_limit=1,
         broker_transport_options={
-            "visibility_timeout": VISIBILITY_S,
+            "ack_emulation": False,
             "priority_steps": [0],  # one list a queue
             "socket_connect_timeout": CONNECT_TIMEOUT_S,
             "socket_timeout": REPLY_TIMEOUT_S,

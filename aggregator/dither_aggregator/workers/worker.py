@@ -89,6 +89,8 @@ class _Orders:
 
     def on_signal(self, *_: object) -> None:
         """Let the parent's loop end; at once, when that was asked for before."""
+        if os.getpid() != self._parent:
+            return  # a process that has only begun, and has this from its parent
         if self.stopping():
             os._exit(1)
         self._shared[0] = 1

@@ -123,6 +123,21 @@ def test_a_longer_retention_does_not_bring_back_what_is_gone(place: Place, store
     assert store.tallies_from() == place.day(-1)
 
 
+def test_what_one_shard_gave_up_the_others_give_up(place: Place, store: Store, asked: Registry) -> None:
+    plan = asked.metrics["dark"].plan
+    for shard in range(store.shards):
+        append(store, body_in(store, shard, asked, {"dark": [1]}))
+    fold_all(store)
+    store.finalize(plan, place.day(), Final("digest", "a" * 64), b"content")
+    place.travel(3)
+    store.set_retention(Retention(tallies_days=1))
+    store.forget(0)
+    store.set_retention(Retention(tallies_days=100))
+    _forget_all(store)
+    assert store.tallies_from() == place.day(2)
+    assert store.tally(plan, place.day()).n == 0
+
+
 def test_tallies_are_given_up_by_the_day_that_was_reached(place: Place, store: Store, asked: Registry) -> None:
     """A clock that is behind gives nothing up too late, and one that is set back nothing too early."""
     store.set_retention(Retention(tallies_days=1))

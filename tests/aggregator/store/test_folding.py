@@ -13,7 +13,7 @@ from dither_aggregator.store.folding import fold_read
 from dither_aggregator.store.interface import sum_segments
 from dither_aggregator.store.records import LogRead, Poison, Segment
 from dither_shared.registry import Registry
-from tests.support.stores import Place, append, balance, body_in, body_of, fold_all
+from tests.support.stores import Place, append, balance, body_in, body_of, fold_all, parsed
 
 
 @pytest.fixture
@@ -127,6 +127,17 @@ def test_a_zombie_changes_nothing_however_long_it_slept(place: Place, store: Sto
     assert not store.commit_fold(0, asleep._replace(high=asleep.high + 1), *counted)
     assert colors(place, store, asked) == expected.tolist()
     assert balance(store) == (39, 39, 0, 0)
+
+
+@pytest.mark.usefixtures("small_reads")
+def test_a_zombie_changes_nothing_among_uploads_of_one_batch(place: Place, store: Store, asked: Registry) -> None:
+    store.append([parsed(store, body_in(store, 0, asked, {"dark": [1]})) for _ in range(8)])
+    asleep = store.read_log(0)
+    assert store.fold(0)
+    assert not store.commit_fold(0, asleep, *count(store, asleep))
+    fold_all(store)
+    assert store.tally(asked.metrics["dark"].plan, place.day()).n == 8
+    assert balance(store) == (8, 8, 0, 0)
 
 
 def test_what_arrives_between_read_and_commit_stays_in_the_log(place: Place, store: Store, asked: Registry) -> None:

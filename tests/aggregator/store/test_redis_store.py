@@ -20,6 +20,7 @@ from dither_aggregator.store.records import Final, Retention
 from dither_aggregator.store.redis_client import Client
 from dither_aggregator.store.redis_packing import tally_name
 from dither_aggregator.store.redis_store import RedisStore
+from dither_aggregator.store.restoring import restore
 from dither_shared.registry import Registry
 from tests.support.redis_servers import RedisServer, running_redis
 from tests.support.stores import (
@@ -613,6 +614,24 @@ def test_a_long_log_is_counted_in_pieces(server: RedisServer, asked: Registry, m
         assert balance(store) == (40, 0, 40, 0)
         store.fold(0)
         assert balance(store) == (40, 7, 33, 0)
+
+
+def test_a_copy_with_other_shards_knows_ids_of_days_that_its_shards_had_not_used(
+    redis_servers: tuple[RedisServer, RedisServer], asked: Registry
+) -> None:
+    """The last of 4 shards was ahead. Its ids go to the last of 3, everything else of it to the first."""
+    source, target = (RedisPlace(server, shards) for server, shards in zip(redis_servers, (4, 3), strict=True))
+    with closing(source), closing(target):
+        store = source.make(asked)
+        source.travel(5)
+        bodies = [body_in(store, 3, asked, {"dark": [1]}) for _ in range(3)]
+        for body in bodies:
+            append(store, body)
+        restore(target.begin(), store.dump())
+        target.travel(0)
+        copy = target.open()
+        assert copy.clock_day() < copy.today()
+        assert all(append(copy, body).duplicate for body in bodies)
 
 
 # Slots.

@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import closing, suppress
 from datetime import timedelta
+from itertools import combinations
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -103,6 +104,8 @@ class Load:
         """Held while the oracle is told something."""
         self.refusing: set[tuple[str, str]] = set()
         """Plans that may just be refused: what was not answered may lack them."""
+        self.sent: dict[str, float] = {}
+        """When an upload was first sent."""
         self.acknowledged: dict[str, float] = {}
         """When the first receipt of an upload came."""
         self._cluster = cluster
@@ -148,6 +151,11 @@ class Load:
 
         wait_until(are_there, f"{uploads} more acknowledged uploads ({dict(self.answers)})", within_s)
 
+    def send_again(self, id_: str) -> None:
+        """Send an upload of before once more, until it is answered."""
+        with closing(Device(lambda: self._cluster.urls, self._key, id_)) as device:
+            self._settle(device, id_, self.oracle.body(id_))
+
     def _live(self, number: int) -> None:
         device = Device(lambda: self._cluster.urls, self._key, number)
         rng = random.Random(f"load {number}")
@@ -155,6 +163,7 @@ class Load:
             while not self._stopping.is_set():
                 with self.lock:
                     id_, body = self.oracle.upload(groups_max=5)
+                    self.sent[id_] = time.monotonic()
                 self._settle(device, id_, body)
                 if rng.random() < AGAIN:
                     self._settle(device, id_, body)
@@ -192,11 +201,13 @@ class Load:
         return True
 
     def _tell_unknown(self, id_: str) -> None:
-        self.oracle.unknown(id_)
+        """What was stored, if anything was, may lack the groups of any of the plans that may be refused."""
         groups = self.oracle.sent(id_).groups
-        doubtful = [place for place, group in enumerate(groups) if group.plan in self.refusing]
-        if doubtful:
-            self.oracle.unknown(id_, refused=doubtful)
+        plans = sorted({group.plan for group in groups} & self.refusing)
+        for number in range(len(plans) + 1):
+            for refused in combinations(plans, number):
+                places = [place for place, group in enumerate(groups) if group.plan in refused]
+                self.oracle.unknown(id_, refused=places)
 
 
 def wait_folded(cluster: Cluster, within_s: float = 60) -> None:

@@ -159,11 +159,7 @@ class Oracle:
         sent = self.sent(id_, body)
         places = self._accepted(sent, document)
         if document["duplicate"]:
-            entry = self._last.get(sent.body)
-            assert entry, f"upload {id_} is said to be a copy, and never came before"
-            options = [option for option in entry.options if option.places == places]
-            assert options, f"upload {id_} has another receipt than before: {document}"
-            entry.certain, entry.options = True, options
+            self._copied(sent, places, document)
             return
         self._forget_what_was_not(id_, epoch)
         self._enter(Entry(sent, [Option(epoch, places)], certain=True))
@@ -187,6 +183,16 @@ class Oracle:
                 continue
             assert one["reason"] in MAY_REFUSE | {group.fault}, f"{what} was refused: {one['reason']}"
             assert one["count"] == group.n, f"{what}: {one['count']} reports were refused, it holds {group.n}"
+
+    def _copied(self, sent: Sent, places: frozenset[int], document: Mapping[str, Any]) -> None:
+        """An upload is said to be a copy: of the one time that it was stored, if it can have been only one."""
+        entries = [entry for entry in self._entries if entry.sent is sent]
+        assert entries, f"upload {sent.id} is said to be a copy, and never came before"
+        entries = [entry for entry in entries if any(option.places == places for option in entry.options)]
+        assert entries, f"upload {sent.id} has another receipt than before: {document}"
+        if len(entries) == 1:
+            entries[0].certain = True
+            entries[0].options = [option for option in entries[0].options if option.places == places]
 
     def _forget_what_was_not(self, id_: str, epoch: date | None) -> None:
         """An upload was taken as new: earlier attempts that would still be known were not stored."""
@@ -324,7 +330,8 @@ class Oracle:
                 _check_segments(name, segments, status.cursor)
                 n = sum(segment.n for segment in segments)
                 if n != folded:
-                    given_up = n == 0 and self._may_be_given_up(store, plan, epoch)
+                    # Where shards came together, some of them may have given their part up and others not.
+                    given_up = n < folded and self._may_be_given_up(store, plan, epoch)
                     assert given_up, f"{name}: the tally has {n} reports, the ledger says {folded}"
 
     def _may_be_given_up(self, store: Store, plan: int, epoch: date) -> bool:
@@ -374,9 +381,9 @@ class Oracle:
     def has_given_up(self, store: Store, plan: int, epoch: date) -> bool:
         """Return whether a shard's part of a tally is gone, as it may be."""
         return self._may_be_given_up(store, plan, epoch) and any(
-            folded and not store.segments(shard, plan, epoch)
+            sum(segment.n for segment in store.segments(shard, plan, epoch))
+            < store.shard_ledger(shard).get((plan, epoch), (0, 0))[1]
             for shard in range(store.shards)
-            for folded in (store.shard_ledger(shard).get((plan, epoch), (0, 0))[1],)
         )
 
     # Exact sums.

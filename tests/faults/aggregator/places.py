@@ -81,13 +81,13 @@ class SQLitePlace(Place):
 
 
 class RedisPlace(Place):
-    """A database of a Redis."""
+    """A database of a Redis, one of those that are free."""
 
     kind = "redis"
 
-    def __init__(self, server: RedisServer, number: int) -> None:
-        self.name = f"redis://127.0.0.1:{server.port}/{number}"
-        self.leave()
+    def __init__(self, server: RedisServer, free: list[int]) -> None:
+        self._free, self._number = free, free.pop()
+        self.name = f"redis://127.0.0.1:{server.port}/{self._number}"
 
     def _make(self, shards: int, unfinished: bool) -> Store:
         return RedisStore.create(self.name, APP, shards, unfinished=unfinished)
@@ -101,6 +101,8 @@ class RedisPlace(Place):
     def leave(self) -> None:
         with redis.Redis.from_url(self.name, protocol=2) as client:
             client.flushdb()
+        if self._number not in self._free:
+            self._free.append(self._number)
 
 
 class Places:
@@ -109,17 +111,25 @@ class Places:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._numbers = itertools.count()
+        self._databases = list(range(DATABASES))
+        self._given: list[Place] = []
         self._running = ExitStack()
         self._server: RedisServer | None = None
 
     def new(self, kind: str) -> Place:
         """Return an empty place."""
-        number = next(self._numbers)
-        if kind == "sqlite":
-            return SQLitePlace(self._folder / f"store{number}")
-        if self._server is None:
+        if kind == "redis" and self._server is None:
             self._server = self._running.enter_context(running_redis(self._folder / "redis"))
-        return RedisPlace(self._server, number % DATABASES)
+        place: Place = SQLitePlace(self._folder / f"store{next(self._numbers)}")
+        if self._server and kind == "redis":
+            place = RedisPlace(self._server, self._databases)
+        self._given.append(place)
+        return place
+
+    def leave(self) -> None:
+        """Remove every store."""
+        while self._given:
+            self._given.pop().leave()
 
     def close(self) -> None:
         """Stop the Redis."""

@@ -13,7 +13,7 @@ from dither_aggregator.workers.bells import ESTIMATE, FOLD, MAINTAIN, Bell, Brok
 from tests.faults.aggregator.clustered import REDIS, aggregator, all_final, orders, travel
 from tests.faults.aggregator.load import REGISTRY, Load, check_all
 from tests.faults.aggregator.oracle import Oracle
-from tests.faults.soaking import SOAK, scaled
+from tests.faults.soaking import scaled
 from tests.support.clusters import SeveralMachines, wait_until
 from tests.support.failing import BEFORE, SLEEP, TOO_LATE, Fault
 
@@ -62,9 +62,8 @@ def test_eight_workers_that_race_on_two_shards_count_everything_once(home: Path)
                     load.wait_for(150)
                     travel(cluster, 1)
                     load.wait_for(150)
-                wait_until(lambda: not ordered.left(), f"{ordered.left()}", 60)
+                wait_until(lambda: ordered.noted(asleep.over), "the sleeper being awake", SLEEP_S + 60)
             wait_until(all_final(cluster), "every day that is over being final")
-            time.sleep(SLEEP_S if SOAK else 0)
         assert ordered.noted(TOO_LATE) >= 3
         check_all(oracle, cluster)
 

@@ -147,7 +147,7 @@ class World:
         """Close the store in every process, and remove it."""
         for store in (self.observer, *self.processes):
             store.close()
-        self.place.leave()
+        self._places.leave()
 
     def any(self) -> Store:
         """Return some process's store."""
@@ -512,7 +512,9 @@ class World:
         view = self._view()
         place = self._places.new(kind)
         self._restored(place, shards, records).close()
-        self.close()
+        for process in (self.observer, *self.processes):
+            process.close()
+        self.place.leave()
         self.place = place
         self._enter(view)
         self.oracle.check(self.observer)

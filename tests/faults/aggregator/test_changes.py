@@ -1,0 +1,144 @@
+"""What changes while it runs: the registry, the release, and the layout of the store."""
+
+import signal
+import time
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+import requests
+
+from dither_aggregator.store import redis_scripts
+from dither_shared.registry import Registry
+from tests.faults.aggregator.clustered import REDIS, aggregator, both, kept_alive, orders
+from tests.faults.aggregator.editions import METRICS
+from tests.faults.aggregator.load import REGISTRY, Load, check_all, registry_text
+from tests.faults.aggregator.oracle import Oracle
+from tests.faults.soaking import scaled
+from tests.support.aggregators import dither
+from tests.support.clusters import SERVE, Cluster, OneMachine, SeveralMachines, wait_until
+from tests.support.failing import Fault
+
+pytestmark = pytest.mark.slow
+
+BITS = 'kind = "choice"\nreports = 1\nepsilon = 1\nmechanism = "oue"\nvalues = ["a", "b", "c", "d"]'
+LATE = 'kind = "choice"\nreports = 1\nepsilon = 2\nmechanism = "pgr"\nvalues = ["a", "b", "c", "d", "e", "f", "g"]'
+SECOND_TEXT = registry_text({**METRICS, "bits": BITS, "late": LATE}, {"bits": 2})
+SECOND = Registry.parse(SECOND_TEXT)
+NEW = {(name, SECOND.metrics[name].plan.digest) for name in ("bits", "late")}
+FLAG = ("flag", REGISTRY.metrics["flag"].plan.digest)
+
+
+def load_registry(cluster: Cluster, text: str) -> None:
+    """Load a registry as an operator does: into a store of several machines by a command, else by SIGHUP."""
+    cluster.registry.write_text(text, encoding="utf-8")
+    if isinstance(cluster, OneMachine):
+        cluster[SERVE].signal(signal.SIGHUP)
+        return
+    done = dither("metrics", "load", cluster.registry, "--data", cluster.store_name)
+    assert done.returncode == 0, done.stderr
+
+
+def retire(cluster: Cluster, *how: str) -> None:
+    done = dither("metrics", "retire", "flag", "--rev", 1, "--data", cluster.store_name, *how)
+    assert done.returncode == 0, done.stderr
+
+
+def accepted(cluster: Cluster, plan: tuple[str, str]) -> int:
+    with closing(cluster.open()) as store:
+        return sum(row.accepted for row in store.ledger() if (row.metric, row.plan) == plan)
+
+
+@both
+def test_a_registry_that_changes_under_load_loses_and_doubles_nothing(home: Path, kind: str) -> None:
+    """Devices send reports of both editions all the while; a process is killed just as it changes the plans."""
+    oracle = Oracle("registry", REGISTRY, SECOND)
+    ordered = orders(home, Fault("_save_plans", "within", nth=2)) if kind != REDIS else orders(home)
+    with aggregator(kind, home, ordered) as cluster:
+        with Load(oracle, cluster, devices=4) as load, kept_alive(cluster):
+            load.refusing = NEW | {FLAG}
+            load.wait_for(50)
+            assert not any(accepted(cluster, plan) for plan in NEW)
+            for _ in range(scaled(1, 50)):
+                load_registry(cluster, SECOND_TEXT)
+                wait_until(lambda: all(accepted(cluster, plan) for plan in NEW), "reports of the new plans")
+                assert accepted(cluster, ("bits", REGISTRY.metrics["bits"].plan.digest))
+                retire(cluster)
+                load.wait_for(50)
+                time.sleep(1)  # all have heard of it
+                before = accepted(cluster, FLAG)
+                load.wait_for(100)
+                assert accepted(cluster, FLAG) == before
+                retire(cluster, "--undo")
+                wait_until(lambda before=before: accepted(cluster, FLAG) > before, "reports of what was retired")
+                load_registry(cluster, registry_text())
+        assert not ordered.left()
+        check_all(oracle, cluster)
+
+
+def test_workers_of_an_older_release_leave_to_newer_ones_what_they_do_not_know(home: Path) -> None:
+    oracle = Oracle("mixed", REGISTRY, SECOND)
+    with aggregator(REDIS, home, orders(home), workers=0) as cluster:
+        assert isinstance(cluster, SeveralMachines)
+        stale = cluster.add_worker(orders=orders(home, bugs=["know no new plans"]))
+        older = cluster.add_worker(orders=orders(home, bugs=["know no new mechanisms"]))
+        cluster.start(stale.name, older.name)
+        with Load(oracle, cluster, devices=4) as load:
+            load.refusing = NEW
+            load.wait_for(100)
+            load_registry(cluster, SECOND_TEXT)
+            wait_until(lambda: all(accepted(cluster, plan) for plan in NEW), "reports of the new plans")
+            load.wait_for(50)
+            with closing(cluster.open()) as store:
+                wait_until(lambda: store.backlog() > 0, "something that only a newer worker can fold")
+            cluster.add_worker()
+            cluster.start("worker-2")
+            load.wait_for(100)
+        check_all(oracle, cluster)
+        assert "does not know" in stale.written()
+        assert "of a later dither" in older.written()
+        with closing(cluster.open()) as store:
+            assert store.quarantined() == []
+
+
+def set_version(cluster: SeveralMachines, version: int) -> None:
+    """Let a store be one of another layout, as a migration would."""
+    with cluster.data.client() as client, closing(cluster.open()) as store:
+        keys = [redis_scripts.GLOBAL, *map(redis_scripts.shard_key, range(store.shards))]
+        with client.pipeline() as pipeline:
+            for key in keys:
+                pipeline.hset(key, "token", f"{version}:{store.generation}")
+            pipeline.hset(redis_scripts.GLOBAL, "version", version)
+            pipeline.execute()
+
+
+def test_processes_of_another_layout_are_refused_before_they_read_or_write(home: Path) -> None:
+    oracle = Oracle("layout", REGISTRY)
+    with aggregator(REDIS, home, orders(home)) as cluster:
+        assert isinstance(cluster, SeveralMachines)
+        later = orders(home, settings={"store.redis_scripts.VERSION": 99})
+        with pytest.raises(AssertionError, match="holds a store of version 1; this dither reads 99"):
+            cluster.add_api(orders=later).start()
+        cluster.remove("api-1")
+        with Load(oracle, cluster, devices=4) as load:
+            load.wait_for(50)
+            with closing(cluster.open()) as store:
+                generation = store.generation
+            set_version(cluster, 99)
+            ready = f"{cluster.urls[0]}/readyz"
+            wait_until(lambda: requests.get(ready, timeout=30).status_code == 503, "readiness being red")
+            refused = load.answers[503]
+            wait_until(lambda: load.answers[503] > refused + 20, "uploads being refused")
+            assert cluster["beat-0"].code() == 1
+            assert cluster["worker-0"].code() == 1
+            with cluster.data.client() as client:
+                keys = [redis_scripts.GLOBAL, *map(redis_scripts.shard_key, range(4))]
+                before = [client.hgetall(key) for key in keys]
+                time.sleep(0.5)
+                assert [client.hgetall(key) for key in keys] == before
+                for key in keys:
+                    client.hset(key, "token", redis_scripts.token(generation))
+                client.hset(redis_scripts.GLOBAL, "version", redis_scripts.VERSION)
+            with kept_alive(cluster):
+                load.wait_for(50)
+        check_all(oracle, cluster)

@@ -1,0 +1,89 @@
+"""Midnight during load, night after night: days seal when nothing of them is pending, and never change again."""
+
+import time
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+from threading import Event, Thread
+from typing import Any
+
+import pytest
+import requests
+
+from tests.faults.aggregator.clustered import aggregator, all_final, both, kept_alive, orders, travel
+from tests.faults.aggregator.load import REGISTRY, Load, check_all
+from tests.faults.aggregator.oracle import Oracle
+from tests.faults.soaking import scaled
+from tests.support.clocks import DAY_S
+from tests.support.clusters import Cluster, wait_until
+from tests.support.failing import AFTER, BEFORE, KILL, Fault
+
+pytestmark = pytest.mark.slow
+
+NIGHTS = scaled(3, 60)
+BEFORE_MIDNIGHT_S = 1.0
+
+
+def snapshots(cluster: Cluster) -> dict[tuple[str, str, str], tuple[str, str]]:
+    """Return what the API lists as final: (metric, plan, epoch) to the digests of tally and snapshot."""
+    found = {}
+    for metric in REGISTRY.metrics:
+        answer: Any = requests.get(f"{cluster.urls[0]}/v1/metrics/{metric}/snapshots", timeout=30)
+        for one in answer.json()["snapshots"]:
+            found[metric, one["plan"], one["epoch"]] = one["tally"], one["snapshot"]
+    return found
+
+
+@contextmanager
+def conserved(oracle: Oracle, cluster: Cluster) -> Iterator[None]:
+    """Look all the while whether everything accepted is somewhere, and whether days and what they sealed stay."""
+    ending, failures = Event(), list[BaseException]()
+
+    def look() -> None:
+        try:
+            with closing(cluster.open()) as store:
+                while not ending.wait(0.2):
+                    store.refresh()
+                    oracle.check_conservation(store)
+        except BaseException as error:
+            failures.append(error)
+
+    watcher = Thread(target=look, daemon=True)
+    watcher.start()
+    try:
+        yield
+    finally:
+        ending.set()
+        watcher.join(60)
+    assert not failures, failures
+
+
+@both
+def test_days_that_end_under_load_seal_and_stay_as_they_are(home: Path, kind: str) -> None:
+    oracle = Oracle("days", REGISTRY)
+    killed = [Fault(point, when, KILL, nth=2) for point, when in (("seal", AFTER), ("finalize", BEFORE))]
+    with aggregator(kind, home, orders(home, *killed)) as cluster:
+        until_midnight = 1 - time.time() % DAY_S / DAY_S
+        with Load(oracle, cluster, devices=4) as load, kept_alive(cluster), conserved(oracle, cluster):
+            for night in range(NIGHTS):
+                load.wait_for(30)
+                travel(cluster, night + until_midnight - BEFORE_MIDNIGHT_S / DAY_S)
+                load.wait_for(30)
+                time.sleep(BEFORE_MIDNIGHT_S)
+                load.wait_for(30)
+                wait_until(all_final(cluster), "every day that is over being final, while the load goes on", 60)
+        now = snapshots(cluster)
+        assert len({epoch for _, _, epoch in now}) >= NIGHTS
+        with Load(oracle, cluster, devices=4) as load:
+            load.wait_for(30)
+        seen, now = now, snapshots(cluster)
+        assert {key: now[key] for key in seen} == seen
+        # The clock is set back: said, and counted on the later day.
+        travel(cluster, 0)
+        wait_until(
+            lambda: requests.get(f"{cluster.urls[0]}/readyz", timeout=30).status_code == 503, "readiness being red"
+        )
+        with Load(oracle, cluster, devices=4) as load:
+            load.wait_for(30)
+        assert snapshots(cluster) == now
+        check_all(oracle, cluster)

@@ -1,0 +1,93 @@
+"""A disk that is full, a memory that is full, and both freed: refused in words, and nothing lost or counted twice."""
+
+import resource
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+import requests
+
+from tests.faults.aggregator.clustered import REDIS, SQLITE, aggregator, orders
+from tests.faults.aggregator.load import REGISTRY, Load, check_all
+from tests.faults.aggregator.oracle import Oracle
+from tests.faults.soaking import scaled
+from tests.support.clusters import SERVE, Cluster, SeveralMachines, wait_until
+
+pytestmark = pytest.mark.slow
+
+ROUNDS = scaled(2, 40)
+ROOM = 100_000
+"""Bytes that files may still grow by."""
+
+
+def may_grow_to(pid: int, size: int | None) -> None:
+    """Let the files of a process grow to a size: as a disk that runs full, or that has room again."""
+    _, hard = resource.prlimit(pid, resource.RLIMIT_FSIZE)
+    resource.prlimit(pid, resource.RLIMIT_FSIZE, (hard if size is None else size, hard))
+
+
+def ready(cluster: Cluster) -> bool:
+    return requests.get(f"{cluster.urls[0]}/readyz", timeout=30).status_code == 200
+
+
+def refuses(load: Load) -> None:
+    """Wait until uploads are refused, and are not any more acknowledged."""
+    refused = load.answers[503]
+    wait_until(lambda: load.answers[503] > refused + 30, "uploads being refused")
+
+
+def test_on_a_full_disk_uploads_are_refused_and_room_ends_that(home: Path) -> None:
+    oracle = Oracle("disk", REGISTRY)
+    with aggregator(SQLITE, home, orders(home)) as cluster:
+        with Load(oracle, cluster, devices=4) as load:
+            for _ in range(ROUNDS):
+                load.wait_for(50)
+                largest = max(path.stat().st_size for path in Path(cluster.store_name).iterdir())
+                may_grow_to(cluster[SERVE].pid, largest + ROOM)
+                refuses(load)
+                assert not ready(cluster)
+                with closing(cluster.open()) as store:
+                    oracle.check_conservation(store)
+                may_grow_to(cluster[SERVE].pid, None)
+                load.wait_for(50)
+                wait_until(lambda: ready(cluster), "readiness being green")
+        check_all(oracle, cluster)
+        assert "Traceback" not in cluster[SERVE].written()
+
+
+def test_when_redis_is_full_uploads_are_refused_and_folding_goes_on_and_memory_ends_that(home: Path) -> None:
+    oracle = Oracle("memory", REGISTRY)
+    with aggregator(REDIS, home, orders(home)) as cluster:
+        assert isinstance(cluster, SeveralMachines)
+        with Load(oracle, cluster, devices=4) as load, cluster.data.client() as client:
+            for _ in range(ROUNDS):
+                load.wait_for(50)
+                client.config_set("maxmemory", int(client.info("memory")["used_memory"]) + 50_000)
+                refuses(load)
+                assert not ready(cluster)
+                with closing(cluster.open()) as store:
+                    wait_until(lambda store=store: store.backlog() == 0, "all folded, without any memory to spare")
+                    oracle.check_conservation(store)
+                client.config_set("maxmemory", 0)
+                load.wait_for(50)
+                wait_until(lambda: ready(cluster), "readiness being green")
+        check_all(oracle, cluster)
+
+
+def test_a_redis_whose_disk_is_full_ends_and_goes_on_when_there_is_room(home: Path) -> None:
+    """With `appendfsync always` it ends rather than answer what it could not write."""
+    oracle = Oracle("appended", REGISTRY)
+    with aggregator(REDIS, home, orders(home)) as cluster:
+        assert isinstance(cluster, SeveralMachines)
+        with Load(oracle, cluster, devices=4) as load:
+            for _ in range(ROUNDS):
+                load.wait_for(50)
+                assert cluster.data.process
+                file = max(cluster.data.folder.glob("appendonlydir/*.aof"), key=lambda path: path.stat().st_size)
+                may_grow_to(cluster.data.process.pid, file.stat().st_size + ROOM)
+                cluster.data.process.wait(60)
+                assert not ready(cluster)
+                cluster.data.start()
+                load.wait_for(50)
+                wait_until(lambda: ready(cluster), "readiness being green")
+        check_all(oracle, cluster)

@@ -1,0 +1,215 @@
+"""Backups under load, restored elsewhere; a store that moves to Redis, cut off at every step."""
+
+import time
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from dither_aggregator import upkeep
+from dither_aggregator.store import Receipt, SQLiteStore, Store, StoreError, open_store
+from dither_aggregator.store.copying import copy
+from dither_aggregator.store.dump import SeenRecord
+from dither_shared.wire import parse_upload
+from tests.faults.aggregator.clustered import REDIS, SQLITE, aggregator, both, orders
+from tests.faults.aggregator.editions import APP
+from tests.faults.aggregator.load import REGISTRY, Load, check_all, check_store
+from tests.faults.aggregator.oracle import Oracle
+from tests.faults.soaking import SOAK, scaled
+from tests.support.aggregators import dither
+from tests.support.clocks import DAY_S
+from tests.support.clusters import Cluster, Process
+from tests.support.failing import AFTER, BEFORE, KILL, WITHIN, Fault, Orders
+from tests.support.redis_servers import RedisServer, running_redis
+
+pytestmark = pytest.mark.slow
+
+BACKUPS = scaled(2, 30)
+
+
+def held(oracle: Oracle, store: Store) -> set[str]:
+    """Return the ids of the uploads that a store knows."""
+    known = {digest for record in store.dump() if isinstance(record, SeenRecord) for digest in record.answers}
+    return {id_ for id_ in oracle.ids() if store.digest(id_.encode()) in known}
+
+
+def account_of(oracle: Oracle, ids: set[str]) -> Oracle:
+    """Return an account of these uploads alone, all of them stored."""
+    account = Oracle("restored", REGISTRY)
+    for id_ in ids:
+        sent = account.note(oracle.sent(id_))
+        rejected = [
+            {"group": place, "reason": group.fault, "count": group.n}
+            for place, group in enumerate(sent.groups)
+            if group.fault
+        ]
+        n = sum(group.n for group in sent.groups if not group.fault)
+        account.acknowledged(id_, Receipt(id_, n, duplicate=False, rejected=rejected))
+    return account
+
+
+def back_up(cluster: Cluster, file: Path) -> float:
+    """Write a backup; return when it began."""
+    began = time.monotonic()
+    done = dither("backup", file, "--data", cluster.store_name, timeout_s=120)
+    assert done.returncode == 0, done.stderr
+    return began
+
+
+def check_beginning(load: Load, store: Store, ids: set[str]) -> None:
+    """What is in a shard's copy was sent before anything that is not in it was acknowledged."""
+    for shard in range(store.shards):
+        of_shard = {id_ for id_ in load.acknowledged if store.shard_of(store.digest(id_.encode())) == shard}
+        last = max((load.sent[id_] for id_ in of_shard & ids), default=0.0)
+        missing = [id_ for id_ in of_shard - ids if load.acknowledged[id_] < last]
+        assert not missing, f"shard {shard}: {missing} were acknowledged before others that are there were sent"
+
+
+@both
+def test_a_backup_under_load_holds_a_sound_beginning_wherever_it_is_restored(home: Path, kind: str) -> None:
+    oracle = Oracle("backup", REGISTRY)
+    with aggregator(kind, home, orders(home)) as cluster:
+        files: list[tuple[Path, float]] = []
+        with Load(oracle, cluster, devices=4) as load:
+            load.wait_for(100)
+            for number in range(BACKUPS):
+                file = home / f"backup-{number}.gz"
+                files.append((file, back_up(cluster, file)))
+                load.wait_for(20)
+        check_all(oracle, cluster)
+        with closing(cluster.open()) as source, running_redis(home / "elsewhere") as server:
+            for number, (file, began) in enumerate(files):
+                target = server.url if number % 2 else str(home / f"restored-{number}")
+                done = dither("restore", file, "--data", target, "--shards", 3)
+                assert done.returncode == 0, done.stderr
+                with closing(open_store(target)) as store:
+                    ids = held(oracle, store)
+                    assert {id_ for id_, when in load.acknowledged.items() if when < began} <= ids
+                    account_of(oracle, ids).check(store)
+                    check_beginning(load, source, ids)
+                    for shard in range(store.shards):
+                        upkeep.fold_all(store, shard)
+                    check_store(account_of(oracle, ids), store)
+                    if number % 2:
+                        with server.client() as client:
+                            client.flushall()
+
+
+# A store that moves.
+
+STEPS = (
+    "fill_identity",
+    "fill_plans",
+    "fill_seen",
+    "fill_segments",
+    "fill_shard",
+    "fill_final",
+    "mark_moved",
+    "finish",
+)
+CUTS = [
+    Fault(step, when)
+    for step, when in [
+        ("fill_seen", WITHIN),
+        ("fill_segments", AFTER),
+        ("fill_final", BEFORE),
+        ("mark_moved", BEFORE),
+        ("mark_moved", WITHIN),
+        ("mark_moved", AFTER),
+        ("finish", WITHIN),
+        ("finish", AFTER),
+    ]
+]
+if SOAK:
+    CUTS = [Fault(step, when, KILL, nth) for step in STEPS for when in (BEFORE, WITHIN, AFTER) for nth in (1, 2)]
+
+
+def lived(folder: Path) -> Oracle:
+    """Make a store with recorded days, segments, and a log in which something waits; return its account."""
+    oracle = Oracle("moved", REGISTRY)
+    with closing(SQLiteStore.create(folder, APP)) as store:
+        store.load(REGISTRY)
+        for day in range(3):
+            store.set_clock_offset(day * DAY_S)
+            for number in range(20):
+                id_, body = oracle.upload(groups_max=5)
+                (answer,) = store.append([(parse_upload(body, store.find_plan), body)])
+                if isinstance(answer, Receipt):
+                    oracle.acknowledged(id_, answer)
+                if number % 7 == 0:
+                    store.fold(0)
+            if day < 2:
+                upkeep.fold_all(store, 0)
+        upkeep.maintain(store, 0)
+        for metric in upkeep.unrecorded(store):
+            upkeep.record(store, metric)
+        assert store.backlog()
+        assert oracle.unsettled() == []
+    return oracle
+
+
+def opens(name: str) -> bool:
+    try:
+        open_store(name).close()
+    except StoreError:
+        return False
+    return True
+
+
+def move(folder: Path, server: RedisServer) -> None:
+    """Move it as an operator does who reads what is said."""
+    try:
+        copy(folder, server.url, shards=4)
+    except StoreError as error:
+        assert "not filled to its end" in str(error)
+        with server.client() as client:
+            client.flushdb()
+        copy(folder, server.url, shards=4)
+
+
+def test_a_move_that_is_killed_at_any_step_loses_and_doubles_nothing(home: Path) -> None:
+    happened = 0
+    with running_redis(home / "redis") as server:
+        for number, cut in enumerate(CUTS):
+            folder = home / f"store-{number}"
+            oracle = lived(folder)
+            ordered = Orders(home / f"faults-{number}", (cut,))
+            killed = Process(
+                home, f"copy-{number}", ["store", "copy", "--data", folder, "--to", server.url, "--shards", 4]
+            )
+            killed.orders = ordered
+            killed.launch()
+            code = killed.code()
+            assert code == (-9 if ordered.happened(cut) else 0), killed.written()
+            happened += bool(ordered.happened(cut))
+            assert not (opens(str(folder)) and opens(server.url)), f"both can be used after {cut.name}"
+            move(folder, server)
+            assert not opens(str(folder))
+            with closing(open_store(server.url)) as store:
+                oracle.check(store)
+                for shard in range(store.shards):
+                    upkeep.fold_all(store, shard)
+                check_store(oracle, store)
+            with server.client() as client:
+                client.flushdb()
+    assert happened >= min(len(CUTS), 2 * len(STEPS))
+
+
+def test_a_store_moves_while_devices_keep_sending_and_the_copies_they_send_are_known(home: Path) -> None:
+    oracle = Oracle("moving", REGISTRY)
+    with aggregator(SQLITE, home / "one", orders(home)) as one:
+        with Load(oracle, one, devices=4) as load:
+            load.wait_for(100)
+        assert one["serve"].stop() == 0
+        with aggregator(REDIS, home / "several", orders(home)) as several:
+            several.kill_all()
+            with several.servers["data"].client() as client:
+                client.flushall()
+            done = dither("store", "copy", "--data", one.store_name, "--to", several.store_name, "--shards", 4)
+            assert done.returncode == 0, done.stderr
+            several.start()
+            with Load(oracle, several, devices=4) as after:
+                after.wait_for(50)
+                for id_ in list(load.acknowledged)[:50]:
+                    after.send_again(id_)
+            check_all(oracle, several)

@@ -1,0 +1,96 @@
+"""SIGTERM under load: what was acknowledged is counted, what was half read is not answered with 202, the exit code is 0."""
+
+import json
+import socket
+import time
+from contextlib import ExitStack
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import pytest
+
+from dither_shared.wire import PATH
+from tests.faults.aggregator.clustered import REDIS, SQLITE, aggregator, both, orders
+from tests.faults.aggregator.load import REGISTRY, Load, check_all
+from tests.faults.aggregator.oracle import Oracle
+from tests.faults.soaking import scaled
+from tests.support.clusters import Cluster
+
+pytestmark = pytest.mark.slow
+
+STOPS = scaled(2, 60)
+BODY_WITHIN_S = 2.0
+"""In place of 20 seconds, how long the rest of a body is waited for."""
+AT_ONCE_S = 10.0
+
+
+def half_sent(cluster: Cluster, key: str, body: bytes) -> socket.socket:
+    """Return a connection on which half an upload was sent."""
+    place = urlsplit(cluster.urls[0])
+    head = (
+        f"POST {PATH} HTTP/1.1\r\nHost: {place.netloc}\r\nAuthorization: Bearer {key}\r\n"
+        f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
+    ).encode()
+    connection = socket.create_connection((str(place.hostname), int(place.port or 0)), timeout=30)
+    connection.sendall(head + body[: len(body) // 2])
+    return connection
+
+
+def answer_on(connection: socket.socket) -> bytes:
+    """Return all that comes on a connection until it ends."""
+    received = b""
+    try:
+        while chunk := connection.recv(65_536):
+            received += chunk
+    except ConnectionError:
+        pass
+    return received
+
+
+@both
+def test_sigterm_with_requests_half_read_and_in_flight_loses_nothing(home: Path, kind: str) -> None:
+    oracle = Oracle("stop", REGISTRY)
+    ordered = orders(home, settings={"web.gateway.BODY_WITHIN_S": BODY_WITHIN_S})
+    with aggregator(kind, home, ordered) as cluster:
+        server = cluster.named("serve" if kind == SQLITE else "api")[0]
+        key = cluster.key
+        with Load(oracle, cluster, devices=6) as load:
+            for _ in range(STOPS):
+                load.wait_for(50)
+                with ExitStack() as opened, load.lock:
+                    slow, finished = (oracle.upload(groups_max=3) for _ in range(2))
+                    connections = [opened.enter_context(half_sent(cluster, key, body)) for _, body in (slow, finished)]
+                    time.sleep(0.1)
+                    began = time.monotonic()
+                    server.signal(15)
+                    connections[1].sendall(finished[1][len(finished[1]) // 2 :])
+                    refused, answered = map(answer_on, connections)
+                    assert b" 202 " not in refused
+                    for id_, _ in (slow, finished):
+                        oracle.unknown(id_)
+                    if b" 202 " in answered:
+                        oracle.acknowledged(finished[0], json.loads(answered.partition(b"\r\n\r\n")[2]))
+                assert server.code() == 0
+                assert time.monotonic() - began < BODY_WITHIN_S + AT_ONCE_S
+                assert not server.group()
+                server.start()
+                for id_, _ in (slow, finished):
+                    load.send_again(id_)
+        check_all(oracle, cluster)
+        assert "Traceback" not in server.written()
+
+
+def test_everything_stops_under_load_and_goes_on(home: Path) -> None:
+    oracle = Oracle("all stop", REGISTRY)
+    with aggregator(REDIS, home, processes=2) as cluster:
+        with Load(oracle, cluster, devices=4) as load:
+            for _ in range(scaled(1, 20)):
+                load.wait_for(100)
+                for process in cluster.processes.values():
+                    process.signal(15)
+                assert {name: process.code() for name, process in cluster.processes.items()} == dict.fromkeys(
+                    cluster.processes, 0
+                )
+                cluster.start()
+            load.wait_for(50)
+        check_all(oracle, cluster)
