@@ -166,14 +166,19 @@ class Crowd:
             return 0
 
     @contextmanager
-    def uploading(self, uploads: int, threads: int = 4) -> Iterator[Callable[[], bool]]:
-        """Send uploads while the block runs and until they are sent; yields whether that is still going on."""
-        running = [
-            threading.Thread(target=self.upload, args=(uploads // threads,), daemon=True) for _ in range(threads)
-        ]
+    def uploading(self, threads: int = 4) -> Iterator[None]:
+        """Send uploads as long as the block runs."""
+        stopping = threading.Event()
+
+        def run() -> None:
+            while not stopping.is_set():
+                self.upload(5)
+
+        running = [threading.Thread(target=run, daemon=True) for _ in range(threads)]
         for thread in running:
             thread.start()
-        yield lambda: any(thread.is_alive() for thread in running)
+        yield
+        stopping.set()
         for thread in running:
             thread.join(120)
             assert not thread.is_alive()

@@ -17,6 +17,7 @@ import redis
 SOUND = {
     "appendonly": "yes",
     "appendfsync": "always",
+    "aof-load-truncated": "no",
     "maxmemory-policy": "noeviction",
     "save": "",
 }
@@ -74,6 +75,15 @@ class RedisServer:
         """Return a client of the test's own; redis-py's types do not know whether its replies are awaited."""
         return redis.Redis.from_url(self.url, protocol=2)
 
+    def repair(self) -> None:
+        """Take off what is not whole at the end of its file, as an operator does while it is down."""
+        if not (self.folder / "appendonlydir").exists():
+            return
+        checker = Path(redis_server()).with_name("redis-check-aof")
+        command = [str(checker), "--fix", str(self.folder / "appendonlydir" / "appendonly.aof.manifest")]
+        done = subprocess.run(command, input="y\n", capture_output=True, text=True, check=False, timeout=60)
+        assert done.returncode == 0, done.stdout + done.stderr
+
     def kill(self) -> None:
         """End it as kill -9 does."""
         assert self.process
@@ -86,8 +96,9 @@ class RedisServer:
             self.kill()
 
     def restart(self) -> None:
-        """Kill it and start it again on the same port and file."""
+        """Kill it and start it again on the same port and file, repaired as it may have to be."""
         self.stop()
+        self.repair()
         self.start()
 
 

@@ -1,4 +1,4 @@
-"""Moving a store from one machine to several, so that at no moment both or neither of them takes reports.
+"""Moving a store from one machine to several, so that at no moment both of them take reports.
 
 The directory is held, so that nobody serves it; the new store stays unfinished, so that nobody can open it. Once all
 is in it and the ledgers are the same, the directory is marked as moved, and only then the new store is finished. Cut

@@ -36,9 +36,15 @@ SOUND = {
     "appendonly": "yes",
     "appendfsync": "always",
     "no-appendfsync-on-rewrite": "no",
+    "aof-load-truncated": "no",
     "maxmemory-policy": "noeviction",
 }
-"""The settings with which what is acknowledged is on the disk, and stays there."""
+"""The settings with which what is acknowledged is on the disk, and stays there, every effect whole or not at all.
+
+A Redis that loads a file whose end is cut off leaves half of a transaction in it, and does that half when it is started
+once more (7.0; valkey-io/valkey#4342). One that refuses is repaired with `redis-check-aof --fix`, which takes away all
+of it.
+"""
 
 
 class Client:

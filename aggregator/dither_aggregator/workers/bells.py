@@ -23,8 +23,6 @@ WAITING_MAX = 1_000
 TIME_LIMIT_S = {FOLD: 120, ESTIMATE: 3_600, MAINTAIN: 600}
 """After which a process is killed, which hurts nothing. There is no soft limit before it: an exception out of nowhere,
 while reports are being counted, would look like reports that cannot be counted."""
-VISIBILITY_S = 2 * max(TIME_LIMIT_S.values())
-"""After which the bells that a killed worker held are rung again."""
 PROCESS_STARTS_WITHIN_S = 60.0
 CONNECT_TIMEOUT_S = 5
 REPLY_TIMEOUT_S = 10
@@ -55,9 +53,8 @@ def make_app(broker: str) -> Celery:
         task_queues=[Queue(name) for name in QUEUES],
         task_default_queue=FOLD,
         task_create_missing_queues=False,
-        task_acks_late=True,
-        # A bell whose process was killed is taken as heard. One that kills would do it again at once.
-        task_reject_on_worker_lost=False,
+        task_acks_late=True,  # a process takes a bell when it is free, not while it is at another
+        task_reject_on_worker_lost=False,  # a bell that kills its process would do it again at once
         task_send_sent_event=False,
         worker_send_task_events=False,
         worker_proc_alive_timeout=PROCESS_STARTS_WITHIN_S,
@@ -71,6 +68,9 @@ def make_app(broker: str) -> Celery:
         broker_connection_timeout=CONNECT_TIMEOUT_S,
         broker_pool_limit=1,
         broker_transport_options={
+            # The broker forgets a bell when it hands it out. Kombu's emulated acknowledgements would bring the bells of
+            # a killed worker back after an hour, beat does within seconds; and one that failed, because the broker was
+            # restarted, would count as a bell in hand for ever: with `prefetch` of them a worker hears nothing more.
             "ack_emulation": False,
             "priority_steps": [0],  # one list a queue
             "socket_connect_timeout": CONNECT_TIMEOUT_S,

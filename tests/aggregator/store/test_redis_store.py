@@ -224,6 +224,7 @@ def test_a_redis_that_is_not_there_is_unavailable(asked: Registry, own: RedisSer
         ("appendonly", "no"),
         ("appendfsync", "everysec"),
         ("no-appendfsync-on-rewrite", "yes"),
+        ("aof-load-truncated", "yes"),
         ("maxmemory-policy", "allkeys-lru"),
     ],
 )
@@ -403,11 +404,12 @@ def test_scripts_that_redis_has_forgotten_are_loaded_and_run_once(server: RedisS
 
 
 def cut(server: RedisServer, number_of_bytes: int) -> None:
-    """Kill the server, cut the end off its file, and start it again."""
+    """Kill the server, cut the end off its file, repair that, and start it again."""
     server.kill()
     (file,) = server.folder.glob("appendonlydir/*.incr.aof")
     content = file.read_bytes()
     file.write_bytes(content[:-number_of_bytes])
+    server.repair()
     server.start()
 
 

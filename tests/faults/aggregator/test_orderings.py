@@ -20,7 +20,7 @@ pytestmark = pytest.mark.slow
 
 Action = Callable[[World], None]
 
-SHARDS = 3
+SHARDS = 2
 WORK = [1, 2, 3, 30, 100, 200, 400, 1000]
 
 
@@ -29,11 +29,11 @@ def send(world: World) -> None:
 
 
 def fold(world: World) -> None:
-    world.rng.choice([world.fold, world.read, world.read, world.commit, world.commit])()
+    world.rng.choice([world.fold, world.fold, world.read, world.read, world.commit, world.commit, world.commit])()
 
 
 def merge(world: World) -> None:
-    world.rng.choice([world.merge, world.replace, world.compact])()
+    world.rng.choice([world.merge, world.replace, world.replace, world.compact])()
 
 
 def end_days(world: World) -> None:
@@ -84,14 +84,14 @@ def move(world: World) -> None:
 
 ACTIONS = (
     [send] * 6
-    + [fold] * 7
-    + [merge] * 3
+    + [fold] * 8
+    + [merge] * 4
     + [end_days] * 4
     + [forget] * 2
     + [quarantine] * 4
-    + [change_plans] * 2
+    + [change_plans]
     + [travel] * 2
-    + [restart] * 2
+    + [restart]
     + [settle, move]
 )
 SEEDS = st.integers(0, 2**32 - 1)

@@ -22,8 +22,8 @@ from tests.faults.aggregator.test_orderings import run
 pytestmark = pytest.mark.slow
 
 Bug = Callable[[pytest.MonkeyPatch], None]
-RUNS = 250
-STEPS = 40
+RUNS = 150
+STEPS = 80
 
 
 class Statements:

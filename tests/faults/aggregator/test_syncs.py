@@ -144,7 +144,7 @@ def lost_by_a_kill(home: Path, policy: str, seed: int) -> int:
             )
             load.give_up()
         cluster.kill_all()
-        cluster.data.start()
+        cluster.data.restart()
         with closing(cluster.open()) as store:
             rows = store.ledger()
             if policy == "always":
