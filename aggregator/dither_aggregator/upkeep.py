@@ -27,13 +27,14 @@ def maintain(store: Store, shard: int) -> None:
 
 def unrecorded(store: Store) -> list[str]:
     """Return the metrics of which an epoch is final and not recorded."""
-    sealed = store.sealed()
-    metrics = []
-    for stored in store.plans():
-        epochs = [epoch for epoch in store.epochs(stored.plan) if epoch <= sealed]
-        if epochs and set(epochs) - store.finals(stored.plan).keys():
-            metrics.append(stored.plan.metric)
-    return sorted(set(metrics))
+    sealed, epochs, finals = store.sealed(), store.all_epochs(), store.all_finals()
+    return sorted(
+        {
+            stored.plan.metric
+            for stored in store.plans()
+            if any(epoch <= sealed and (stored.id, epoch) not in finals for epoch in epochs.get(stored.id, ()))
+        }
+    )
 
 
 def record(store: Store, metric: str) -> int:

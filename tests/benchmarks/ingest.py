@@ -97,7 +97,9 @@ class Target:
         done = dither("ledger", "--data", self.data, "--json")
         assert done.returncode == 0, f"{self.name}: the ledger does not balance: {done.stdout}{done.stderr}"
         total = json.loads(done.stdout)
-        assert total["accepted"] == total["folded"] == self.acknowledged, f"{self.name}: not {self.acknowledged}: {total}"
+        assert total["accepted"] == total["folded"] == self.acknowledged, (
+            f"{self.name}: not {self.acknowledged}: {total}"
+        )
 
 
 Place = Callable[[Path], AbstractContextManager[tuple[Target, Target]]]
@@ -123,7 +125,9 @@ def run() -> None:
                     _compare(bare, real, bjoern, reports)
                 sustained += [(real.name, reports, real.load(reports, SUSTAINED_S)) for reports in AIMS]
                 real.check_counted()
-        print(f"\n  {SUSTAINED_S:g} s under load: uploads that wait to be folded, and seconds until none does afterwards")
+        print(
+            f"\n  {SUSTAINED_S:g} s under load: uploads that wait to be folded, and seconds until none does afterwards"
+        )
         print(f"  {'':23}{'uploads/s':>10}{'median':>9}{'most':>9}{'at the end':>12}{'lag s':>8}{'of the load':>13}")
         for each in sustained:
             _print_sustained(*each)
@@ -174,10 +178,8 @@ def _print_folding(kind: str, reports: int, scratch: Path) -> None:
             store = SQLiteStore.create(scratch / f"sqlite-{reports}-alone", "benchmark")
         opened.enter_context(closing(store))
         appended_s, folded_s = folding(store, reports, FOLDED[reports])
-    print(
-        f"  {f'{kind}, {reports:,} reports':23}{1 / appended_s:10,.0f}{1 / folded_s:10,.0f}{appended_s / folded_s:7.1f}x",
-        flush=True,
-    )
+    rates = f"{1 / appended_s:10,.0f}{1 / folded_s:10,.0f}{appended_s / folded_s:7.1f}x"
+    print(f"  {f'{kind}, {reports:,} reports':23}{rates}", flush=True)
     assert folded_s < appended_s, f"{kind}: folding an upload of {reports} reports takes longer than taking it"
 
 

@@ -45,9 +45,7 @@ def registry_text(metrics: int = len(KINDS)) -> str:
     for number in range(metrics):
         kind, keys = list(KINDS.items())[number % len(KINDS)]
         permanent = f"epsilon_permanent = {2 * epsilon}\n" if kind == "text" else ""
-        blocks.append(
-            f"[metric.{kind}_{number}]\n{keys}{_COMMON}epsilon = {epsilon}\n{permanent}expires = {expires}\n"
-        )
+        blocks.append(f"[metric.{kind}_{number}]\n{keys}{_COMMON}epsilon = {epsilon}\n{permanent}expires = {expires}\n")
     return "\n".join([head, *blocks])
 
 

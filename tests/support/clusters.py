@@ -14,9 +14,10 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -58,10 +59,16 @@ class Process:
         self._arguments = [str(argument) for argument in arguments]
         self._out, self._err = folder / f"{name}.out", folder / f"{name}.log"
         self._process: subprocess.Popen[bytes] | None = None
+        self._lock = threading.RLock()
+        """Held while it is started or killed: tests kill on one thread, and start again on another."""
 
     def launch(self, *before: str) -> None:
         """Start it behind another command, if one is given, and do not wait."""
-        self.kill()
+        with self._lock:
+            self.kill()
+            self._launch(before)
+
+    def _launch(self, before: Sequence[str]) -> None:
         command = [sys.executable, "-m", "tests.support.failing"] if self.orders else DITHER
         environment = {ENVIRONMENT_NAME: self.orders.to_text()} if self.orders else {}
         with self._out.open("wb") as out, self._err.open("ab") as err:
@@ -119,12 +126,13 @@ class Process:
 
     def kill(self) -> None:
         """Kill the whole group, as far as it is there, and wait until it is not."""
-        if self._process is None:
-            return
-        with suppress(ProcessLookupError):
-            os.killpg(self._process.pid, signal.SIGKILL)
-        self._process.wait(END_WITHIN_S)
-        wait_until(lambda: not self.group(), f"{self.name} being gone")
+        with self._lock:
+            if self._process is None:
+                return
+            with suppress(ProcessLookupError):
+                os.killpg(self._process.pid, signal.SIGKILL)
+            self._process.wait(END_WITHIN_S)
+            wait_until(lambda: not self.group(), f"{self.name} being gone")
 
     def kill_parent(self) -> None:
         """Kill the parent alone."""
@@ -297,13 +305,21 @@ class SeveralMachines(Cluster):
 
 
 @contextmanager
-def running(cluster: Cluster) -> Iterator[Cluster]:
-    """End all processes of a cluster with the block; when it fails, show what they wrote."""
+def logged(cluster: Cluster) -> Iterator[None]:
+    """Show what the processes of a cluster wrote when the block fails."""
     try:
-        yield cluster
+        yield
     except BaseException:
         print(cluster.logs())
         raise
+
+
+@contextmanager
+def running(cluster: Cluster) -> Iterator[None]:
+    """End all processes of a cluster with the block; when it fails, show what they wrote."""
+    try:
+        with logged(cluster):
+            yield
     finally:
         cluster.close()
 

@@ -31,6 +31,14 @@ def redis_server() -> str:
     return path
 
 
+def redis_check_aof() -> str:
+    """Return the path of redis-check-aof, which comes with redis-server."""
+    beside = Path(redis_server()).with_name("redis-check-aof")
+    path = str(beside) if beside.exists() else shutil.which("redis-check-aof")
+    assert path, "the tests repair a Redis's file: put redis-check-aof beside redis-server"
+    return path
+
+
 @dataclass
 class RedisServer:
     """A Redis that tests start, kill and start again."""
@@ -79,8 +87,7 @@ class RedisServer:
         """Take off what is not whole at the end of its file, as an operator does while it is down."""
         if not (self.folder / "appendonlydir").exists():
             return
-        checker = Path(redis_server()).with_name("redis-check-aof")
-        command = [str(checker), "--fix", str(self.folder / "appendonlydir" / "appendonly.aof.manifest")]
+        command = [redis_check_aof(), "--fix", str(self.folder / "appendonlydir" / "appendonly.aof.manifest")]
         done = subprocess.run(command, input="y\n", capture_output=True, text=True, check=False, timeout=60)
         assert done.returncode == 0, done.stdout + done.stderr
 

@@ -16,8 +16,8 @@ CALLS = ("write", "writev", "pwrite64", "pwritev", "fsync", "fdatasync", "sendto
 SYNCS = {"fsync", "fdatasync"}
 
 _LINE = re.compile(
-    r"(?P<tid>\d+) +(?P<time>\d+\.\d+) (?:<\.\.\. (?P<resumed>\w+) resumed>|(?P<name>\w+)\((?P<fd>\d+)<(?P<file>[^>]*)>)"
-    r"(?P<rest>.*)"
+    r"(?P<tid>\d+) +(?P<time>\d+\.\d+) "
+    r"(?:<\.\.\. (?P<resumed>\w+) resumed>|(?P<name>\w+)\(\d+<(?P<file>[^>]*)>)(?P<rest>.*)"
 )
 
 

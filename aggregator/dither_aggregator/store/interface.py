@@ -257,6 +257,10 @@ class Store(ABC):
         """Return what is recorded of the final epochs of a plan."""
 
     @abstractmethod
+    def all_finals(self) -> set[tuple[int, date]]:
+        """Return the plans and epochs that are recorded as final, of all plans at once."""
+
+    @abstractmethod
     def finalize(self, plan: Plan, epoch: date, final: Final, snapshot: bytes) -> Final:
         """Record an epoch's final digest with its snapshot, once; return what is recorded, now or from before."""
 
@@ -309,6 +313,10 @@ class Store(ABC):
     @abstractmethod
     def epochs(self, plan: Plan) -> list[date]:
         """Return the days on which reports of the plan were accepted, latest first."""
+
+    @abstractmethod
+    def all_epochs(self) -> dict[int, list[date]]:
+        """Return the same of each plan that has any, by its id, at once."""
 
     def ledger(self) -> list[LedgerRow]:
         """Return where the reports of each metric, plan and epoch are, by metric, epoch and plan."""
@@ -422,6 +430,8 @@ class Store(ABC):
 def sum_segments(segments: Sequence[Segment]) -> Segment:
     """Return the segment that stands for several of one tally."""
     first = segments[0]
-    counts = np.array([one.counts for one in segments], dtype=np.int64).sum(axis=0)
+    counts = np.zeros_like(first.counts)
+    for one in segments:
+        counts += one.counts
     low, high = min(one.low for one in segments), max(one.high for one in segments)
     return Segment(first.plan, first.epoch, low, high, sum(one.n for one in segments), counts)

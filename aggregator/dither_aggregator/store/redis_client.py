@@ -15,6 +15,7 @@ CONNECTIONS_MAX = 64
 CONNECT_TIMEOUT_S = 5
 REPLY_TIMEOUT_S = 10
 IDLE_CHECK_S = 30
+LOAD_ATTEMPTS = 5
 VERSION_MIN = 7
 
 Command = tuple[object, ...]
@@ -84,11 +85,24 @@ class Client:
         Each of them runs once, unless this raises: then any number of them ran.
         """
         replies = self._send(commands, together)
-        missing = [place for place, reply in enumerate(replies) if isinstance(reply, redis.exceptions.NoScriptError)]
+        missing = _missing(replies)
         if missing:  # a Redis that was restarted; what it lacked, it did not run
             self._load(commands[place] for place in missing)
             for place, reply in zip(missing, self._send([commands[p] for p in missing], together), strict=True):
                 replies[place] = reply
+        return self._checked(replies)
+
+    def read_at_once(self, commands: Sequence[Command]) -> list[Any]:
+        """Run commands that only read, with nothing between them: what they return is of one instant."""
+        for _ in range(LOAD_ATTEMPTS):
+            replies = self._send(commands, together=True)
+            missing = _missing(replies)
+            if not missing:
+                return self._checked(replies)
+            self._load(commands[place] for place in missing)
+        raise StoreUnavailable(f"{self.name} forgets its scripts as fast as they are loaded; try again")
+
+    def _checked(self, replies: list[Any]) -> list[Any]:
         for reply in replies:
             if isinstance(reply, Exception):
                 raise self._error(reply)
@@ -160,6 +174,11 @@ class Client:
             f"{self.name} has {has}: acknowledged uploads can be lost. It must have {settings}: "
             f"redis-cli CONFIG SET {settings}, then redis-cli CONFIG REWRITE"
         )
+
+
+def _missing(replies: Sequence[object]) -> list[int]:
+    """Return the places of the scripts that Redis did not know, and so did not run."""
+    return [place for place, reply in enumerate(replies) if isinstance(reply, redis.exceptions.NoScriptError)]
 
 
 def call(script: Script, key: str, *arguments: object) -> Command:

@@ -196,6 +196,19 @@ end
 
 FINALS = _read("return redis.call('HGETALL', at .. ':finals:' .. ARGV[2])")
 
+FINAL_EPOCHS = _read(
+    """
+local names = {}
+for i = 2, #ARGV do
+    for _, day in ipairs(redis.call('HKEYS', at .. ':finals:' .. ARGV[i])) do
+        names[#names + 1] = ARGV[i] .. ':' .. day
+    end
+end
+return names
+"""
+)
+"""Return PLAN:DAY for what is recorded as final of some plans."""
+
 FINALIZE = _script(
     _CHECK,
     """
@@ -424,7 +437,20 @@ end
     flags="allow-oom",
 )
 
-EPOCHS = _read("return redis.call('HGETALL', at .. ':ledger:' .. ARGV[2])")
+EPOCHS = _read(
+    """
+local names = {}
+for i = 2, #ARGV do
+    local rows = redis.call('HGETALL', at .. ':ledger:' .. ARGV[i])
+    for j = 1, #rows, 2 do
+        local day = string.match(rows[j], '^(.*):a$')
+        if day and tonumber(rows[j + 1]) > 0 then names[#names + 1] = ARGV[i] .. ':' .. day end
+    end
+end
+return names
+"""
+)
+"""Return PLAN:DAY for the days on which reports of some plans were accepted."""
 
 LEDGER = _read(
     """

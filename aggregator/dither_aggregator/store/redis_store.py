@@ -42,6 +42,7 @@ from dither_aggregator.store.records import (
 from dither_aggregator.store.redis_client import Client, Command, call
 from dither_aggregator.store.redis_packing import (
     MARK_BYTES,
+    Key,
     count_entries,
     final_of,
     ledger_fields,
@@ -49,7 +50,6 @@ from dither_aggregator.store.redis_packing import (
     pack_quarantined,
     pack_segment,
     pairs,
-    plan_ledger,
     segment_head,
     tally_name,
     tally_of,
@@ -72,6 +72,7 @@ READ_REDIS_BYTES_MAX = min(READ_BYTES_MAX, 8 * 1024 * 1024)
 FILL_ITEMS = 1_000
 INSTANT_ATTEMPTS = 10
 FORGET_ITEMS = 500
+PLANS_AT_ONCE = 100
 
 
 class RedisStore(Store):
@@ -280,6 +281,14 @@ class RedisStore(Store):
         rows = pairs(self._run_global(scripts.FINALS, plan))
         return {day_of(day): final_of(rows[str(day).encode()]) for day in sorted(map(int, rows))}
 
+    def all_finals(self) -> set[Key]:
+        """Return the plans and epochs that are recorded as final."""
+        commands = [
+            call(scripts.FINAL_EPOCHS, GLOBAL, self._token, *plans)
+            for plans in _chunks(self._plan_ids(), PLANS_AT_ONCE)
+        ]
+        return {tally_of(name) for names in self._client.run_each(commands) for name in names}
+
     def finalize(self, plan: Plan, epoch: date, final: Final, snapshot: bytes) -> Final:
         """Record an epoch's final digest with its snapshot, once."""
         return self._finalize(self._plans.get(plan).id, epoch, final, snapshot)
@@ -344,13 +353,23 @@ class RedisStore(Store):
 
     def epochs(self, plan: Plan) -> list[date]:
         """Return the days on which reports of the plan were accepted."""
-        days = {
-            epoch
-            for reply in self._of_each_shard(scripts.EPOCHS, self._plans.get(plan).id)
-            for epoch, (accepted, *_) in plan_ledger(reply).items()
-            if accepted > 0
-        }
-        return sorted(days, reverse=True)
+        id_ = self._plans.get(plan).id
+        return self._epochs([id_]).get(id_, [])
+
+    def all_epochs(self) -> dict[int, list[date]]:
+        """Return the days on which reports of each plan were accepted."""
+        return self._epochs(self._plan_ids())
+
+    def _epochs(self, ids: Sequence[int]) -> dict[int, list[date]]:
+        days: dict[int, set[date]] = {}
+        for plans in _chunks(ids, PLANS_AT_ONCE):
+            for names in self._of_each_shard(scripts.EPOCHS, *plans):
+                for plan, epoch in map(tally_of, names):
+                    days.setdefault(plan, set()).add(epoch)
+        return {plan: sorted(found, reverse=True) for plan, found in days.items()}
+
+    def _plan_ids(self) -> list[int]:
+        return sorted(self._plans.by_id)
 
     def shard_ledger(self, shard: int) -> dict[tuple[int, date], tuple[int, int, int, int, int]]:
         """Return the ledger as it is at one instant, with what the log held then.
@@ -363,12 +382,11 @@ class RedisStore(Store):
             pending = self._pending(shard, cursor, cursor + length)
             if pending is not None:
                 return with_pending(ledger_of(rows), pending)
-        (_, length, *rows), (_, _, _, *entries) = self._client.run_each(
+        (_, length, *rows), (_, _, _, *entries) = self._client.read_at_once(
             [
                 self._call(scripts.LEDGER, shard),
                 self._call(scripts.READ, shard, "", 1 << 52, 1 << 52),
             ],
-            together=True,
         )
         return with_pending(ledger_of(rows), count_entries(entries))
 
@@ -494,7 +512,7 @@ class RedisStore(Store):
             outline = self._run(scripts.OUTLINE, shard)
             day, sealed, seen_from, _, names = outline
             still_open = [name for name in names if day_number(tally_of(name)[1]) > sealed]
-            again, ledger, log, quarantine, seen, *tallies = self._client.run_each(
+            again, ledger, log, quarantine, seen, *tallies = self._client.read_at_once(
                 [
                     self._call(scripts.OUTLINE, shard),
                     self._call(scripts.LEDGER, shard),
@@ -503,7 +521,6 @@ class RedisStore(Store):
                     ("HGETALL", scripts.seen_key(shard, day)),
                     *(("LRANGE", scripts.tally_key(shard, name.decode()), 0, -1) for name in still_open),
                 ],
-                together=True,
             )
             if (again[0], again[4]) == (day, names):
                 break

@@ -393,6 +393,10 @@ class SQLiteStore(Store):
         rows = self._rows("SELECT epoch, digest, snapshot FROM final WHERE plan = ?", self._plans.get(plan).id)
         return {date.fromisoformat(epoch): Final(digest, snapshot) for epoch, digest, snapshot in rows}
 
+    def all_finals(self) -> set[tuple[int, date]]:
+        """Return the plans and epochs that are recorded as final."""
+        return {(plan, date.fromisoformat(epoch)) for plan, epoch in self._rows("SELECT plan, epoch FROM final")}
+
     def finalize(self, plan: Plan, epoch: date, final: Final, snapshot: bytes) -> Final:
         """Record an epoch's final digest with its snapshot, once."""
         id_ = self._plans.get(plan).id
@@ -470,6 +474,13 @@ class SQLiteStore(Store):
         )
         return [date.fromisoformat(epoch) for (epoch,) in rows]
 
+    def all_epochs(self) -> dict[int, list[date]]:
+        """Return the days on which reports of each plan were accepted."""
+        rows = self._rows("SELECT plan, epoch FROM ledger WHERE accepted > 0 ORDER BY plan, epoch DESC")
+        return {
+            plan: [date.fromisoformat(epoch) for _, epoch in of_plan] for plan, of_plan in groupby(rows, itemgetter(0))
+        }
+
     def shard_ledger(self, shard: int) -> dict[tuple[int, date], tuple[int, int, int, int, int]]:
         """Return the ledger with what is pending, at one instant."""
         with self._instant() as db:
@@ -490,11 +501,13 @@ class SQLiteStore(Store):
         with self._instant() as db:
             state = self._states()
             (cursor,) = db.execute("SELECT seq FROM cursor").fetchone()
-            backlog, last = db.execute("SELECT COUNT(*), COALESCE(MAX(seq), 0) FROM log").fetchone()
+            # Nothing is ever missing between the first and the last; counting the rows would read all of them.
+            first, last = db.execute("SELECT (SELECT MIN(seq) FROM log), (SELECT MAX(seq) FROM log)").fetchone()
+            backlog = last - first + 1 if first else 0
         return [
             ShardStatus(
                 shard=0,
-                written=max(cursor, last),
+                written=max(cursor, last or 0),
                 cursor=cursor,
                 backlog=backlog,
                 day=date.fromisoformat(state["day"]),

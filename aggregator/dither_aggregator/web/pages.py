@@ -23,7 +23,8 @@ def register(app: Flask, store: Store) -> None:
 
     @app.get("/")
     def index() -> str:
-        metrics = [(stored, store.epochs(stored.plan)) for stored in store.plans()]
+        epochs = store.all_epochs()
+        metrics = [(stored, epochs.get(stored.id, [])) for stored in store.plans()]
         return render_template("index.html", app_name=store.app, metrics=metrics)
 
     @app.get("/metrics/<metric>")

@@ -52,6 +52,19 @@ def test_an_empty_store_closes_its_days_too(place: Place, store: Store) -> None:
     assert store.today() == place.day(5)
 
 
+def test_the_days_and_final_days_of_all_plans_are_those_of_each(place: Place, store: Store, asked: Registry) -> None:
+    assert (store.all_epochs(), store.all_finals()) == ({}, set())
+    append(store, body_in(store, 0, asked, {"dark": [1]}))
+    place.travel(1)
+    append(store, body_in(store, 0, asked, {"dark": [1], "color": [1]}))
+    store.finalize(asked.metrics["dark"].plan, place.day(), Final("digest", "a" * 64), b"")
+    store.finalize(asked.metrics["color"].plan, place.day(1), Final("digest", "b" * 64), b"")
+    for stored in store.plans():
+        assert store.all_epochs()[stored.id] == store.epochs(stored.plan)
+    assert store.all_finals() == {(item.id, day) for item in store.plans() for day in store.finals(item.plan)}
+    assert len(store.all_finals()) == 2
+
+
 def test_an_epoch_is_final_when_every_shard_has_sealed_it(place: Place, store: Store) -> None:
     before = store.sealed()
     place.travel(1)

@@ -14,6 +14,7 @@ from redis.crc import key_slot
 
 from dither_aggregator.store import Receipt, Store, StoreError, StoreUnavailable, create_store, open_store, redis_store
 from dither_aggregator.store import redis_scripts as scripts
+from dither_aggregator.store.dump import ShardRecord
 from dither_aggregator.store.folding import fold_read
 from dither_aggregator.store.interface import sum_segments
 from dither_aggregator.store.records import Final, Retention
@@ -304,6 +305,7 @@ USES: dict[str, Callable[[Store, Registry], object]] = {
     "crowded": lambda store, asked: store.crowded(0, 1),
     "seal": lambda store, asked: store.seal(0),
     "finals": lambda store, asked: store.finals(asked.metrics["dark"].plan),
+    "all_finals": lambda store, asked: store.all_finals(),
     "finalize": lambda store, asked: store.finalize(
         asked.metrics["dark"].plan, store.clock_day(), Final("digest", "a" * 64), b""
     ),
@@ -316,6 +318,7 @@ USES: dict[str, Callable[[Store, Registry], object]] = {
     "tally": lambda store, asked: store.tally(asked.metrics["dark"].plan, store.clock_day()),
     "segments": lambda store, asked: store.segments(0, 1, store.clock_day()),
     "epochs": lambda store, asked: store.epochs(asked.metrics["dark"].plan),
+    "all_epochs": lambda store, asked: store.all_epochs(),
     "ledger": lambda store, asked: store.ledger(),
     "status": lambda store, asked: store.status(),
     "trouble": lambda store, asked: store.trouble(),
@@ -401,6 +404,30 @@ def test_scripts_that_redis_has_forgotten_are_loaded_and_run_once(server: RedisS
             client.script_flush()
             assert list(store.dump())
         assert balance(store) == (60, 60, 0, 0)
+
+
+def test_a_dump_is_of_one_instant_though_redis_has_forgotten_a_script_that_it_needs(
+    server: RedisServer, asked: Registry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What it lacks is not read later than the rest."""
+    with closing(store_on(server, asked)) as store, closing(RedisStore(server.url)) as other:
+        append(store, body_in(store, 0, asked, {"dark": [1, 0]}))
+        load = Client._load
+
+        def meanwhile(self: Client, commands: Any) -> None:
+            monkeypatch.undo()
+            append(other, body_in(other, 0, asked, {"dark": [1]}))
+            load(self, commands)
+
+        with closing(server.client()) as client:
+            client.script_flush()
+            for script in scripts.SCRIPTS.values():
+                if script is not scripts.LEDGER:
+                    client.script_load(script.text)
+        monkeypatch.setattr(Client, "_load", meanwhile)
+        (record,) = (one for one in store.dump() if isinstance(one, ShardRecord) and one.shard == 0)
+        ((accepted, *_),) = record.ledger.values()
+        assert (accepted, len(record.entries)) == (3, 2)
 
 
 def cut(server: RedisServer, number_of_bytes: int) -> None:

@@ -423,7 +423,9 @@ class Oracle:
                 same = (dumped.get(place, np.zeros_like(vector)) == vector).all()
                 assert same, f"{_name(store, stored.id, epoch)}: a dump has another tally than the store"
                 if self.has_given_up(store, stored.id, epoch):
-                    vector = self._forgotten[(stored.plan.metric, stored.plan.digest), epoch]
+                    remembered = self._forgotten.get(((stored.plan.metric, stored.plan.digest), epoch))
+                    assert remembered is not None, f"{_name(store, stored.id, epoch)}: given up before it was final"
+                    vector = remembered
                 _add(sums, place, vector)
         return sums, garbage
 

@@ -3,6 +3,7 @@
 import signal
 import time
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -49,6 +50,10 @@ def accepted(cluster: Cluster, plan: tuple[str, str]) -> int:
         return sum(row.accepted for row in store.ledger() if (row.metric, row.plan) == plan)
 
 
+def has_more_than(cluster: Cluster, before: int) -> bool:
+    return accepted(cluster, FLAG) > before
+
+
 @both
 def test_a_registry_that_changes_under_load_loses_and_doubles_nothing(home: Path, kind: str) -> None:
     """Devices send reports of both editions all the while; a process is killed just as it changes the plans."""
@@ -70,7 +75,7 @@ def test_a_registry_that_changes_under_load_loses_and_doubles_nothing(home: Path
                 load.wait_for(100)
                 assert accepted(cluster, FLAG) == before
                 retire(cluster, "--undo")
-                wait_until(lambda before=before: accepted(cluster, FLAG) > before, "reports of what was retired")
+                wait_until(partial(has_more_than, cluster, before), "reports of what was retired")
                 load_registry(cluster, registry_text())
         assert not ordered.left()
         check_all(oracle, cluster)

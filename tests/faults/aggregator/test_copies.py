@@ -4,19 +4,21 @@ import random
 import socket
 import threading
 from collections import Counter
-from collections.abc import Callable, Sequence
-from contextlib import closing
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, closing
 from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
 
 from dither_shared.wire import PATH
-from tests.faults.aggregator.clustered import REDIS, aggregator, both
-from tests.faults.aggregator.load import REGISTRY, Answer, Device, Load, check_all
+from tests.faults.aggregator.clustered import REDIS, SQLITE, aggregator
+from tests.faults.aggregator.load import REGISTRY, Answer, Device, Load, check_now
 from tests.faults.aggregator.oracle import Oracle
-from tests.faults.soaking import scaled
-from tests.support.clusters import Cluster
+from tests.faults.soaking import MEMORY, scaled
+from tests.support.clusters import Cluster, logged
 
 pytestmark = pytest.mark.slow
 
@@ -60,27 +62,29 @@ def sound(oracle: Oracle, draw: Callable[[], tuple[str, bytes]]) -> tuple[str, b
             return id_, body
 
 
-def options(kind: str) -> dict[str, int]:
-    return {"apis": 2, "beats": 0} if kind == REDIS else {}
+@pytest.fixture(scope="module", params=[SQLITE, REDIS])
+def ran(request: pytest.FixtureRequest) -> Iterator[tuple[Cluster, Oracle]]:
+    """Run an aggregator for all of these tests, with one account of all that is sent to it."""
+    with TemporaryDirectory(dir=MEMORY) as folder, ExitStack() as running:
+        options: dict[str, Any] = {"apis": 2, "beats": 0} if request.param == REDIS else {}
+        yield running.enter_context(aggregator(request.param, Path(folder), **options)), Oracle("copies", REGISTRY)
 
 
-@both
-def test_an_upload_that_comes_a_thousand_times_is_counted_once(home: Path, kind: str) -> None:
-    oracle = Oracle("copies", REGISTRY)
-    with aggregator(kind, home, **options(kind)) as cluster:
+def test_an_upload_that_comes_a_thousand_times_is_counted_once(ran: tuple[Cluster, Oracle]) -> None:
+    cluster, oracle = ran
+    with logged(cluster):
         id_, body = sound(oracle, lambda: oracle.upload(groups_max=5))
         answered = side_by_side(cluster, [body] * COPIES, THREADS)
         assert Counter(answer.status for _, answer in answered) == {202: COPIES}
         assert Counter(answer.document["duplicate"] for _, answer in answered) == {False: 1, True: COPIES - 1}
         for _, answer in sorted(answered, key=lambda one: bool(one[1].document["duplicate"])):
             oracle.acknowledged(id_, answer.document)
-        check_all(oracle, cluster)
+        check_now(oracle, cluster)
 
 
-@both
-def test_of_two_bodies_under_one_id_one_is_counted(home: Path, kind: str) -> None:
-    oracle = Oracle("conflicts", REGISTRY)
-    with aggregator(kind, home, **options(kind)) as cluster:
+def test_of_two_bodies_under_one_id_one_is_counted(ran: tuple[Cluster, Oracle]) -> None:
+    cluster, oracle = ran
+    with logged(cluster):
         bodies: list[bytes] = []
         of: dict[bytes, str] = {}
         for _ in range(CONFLICTS):
@@ -100,7 +104,7 @@ def test_of_two_bodies_under_one_id_one_is_counted(home: Path, kind: str) -> Non
                 oracle.acknowledged(of[body], answer.document, body=body)
             else:
                 oracle.refused(of[body], answer.document, body=body)
-        check_all(oracle, cluster)
+        check_now(oracle, cluster)
 
 
 def send_and_leave(url: str, key: str, body: bytes, rng: random.Random) -> None:
@@ -116,11 +120,10 @@ def send_and_leave(url: str, key: str, body: bytes, rng: random.Random) -> None:
             connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")  # a reset, not an end
 
 
-@both
-def test_an_upload_whose_answer_was_lost_is_counted_once(home: Path, kind: str) -> None:
-    oracle, rng = Oracle("lost", REGISTRY), random.Random(1)
-    with aggregator(kind, home, **options(kind)) as cluster:
-        key = cluster.key
+def test_an_upload_whose_answer_was_lost_is_counted_once(ran: tuple[Cluster, Oracle]) -> None:
+    (cluster, oracle), rng = ran, random.Random(1)
+    key = cluster.key
+    with logged(cluster):
         with Load(oracle, cluster, devices=2) as load, closing(Device(lambda: cluster.urls, key, "lost")) as device:
             for _ in range(LOST):
                 with load.lock:
@@ -133,4 +136,4 @@ def test_an_upload_whose_answer_was_lost_is_counted_once(home: Path, kind: str) 
                 assert answer.status == 202, answer
                 with load.lock:
                     oracle.acknowledged(id_, answer.document)
-        check_all(oracle, cluster)
+        check_now(oracle, cluster)

@@ -10,13 +10,12 @@ from typing import Any
 import pytest
 import requests
 
-from tests.faults.aggregator.clustered import aggregator, all_final, both, kept_alive, orders, travel
+from tests.faults.aggregator.clustered import aggregator, all_final, both, orders, travel
 from tests.faults.aggregator.load import REGISTRY, Load, check_all
 from tests.faults.aggregator.oracle import Oracle
 from tests.faults.soaking import scaled
 from tests.support.clocks import DAY_S
 from tests.support.clusters import Cluster, wait_until
-from tests.support.failing import AFTER, BEFORE, KILL, Fault
 
 pytestmark = pytest.mark.slow
 
@@ -61,10 +60,9 @@ def conserved(oracle: Oracle, cluster: Cluster) -> Iterator[None]:
 @both
 def test_days_that_end_under_load_seal_and_stay_as_they_are(home: Path, kind: str) -> None:
     oracle = Oracle("days", REGISTRY)
-    killed = [Fault(point, when, KILL, nth=2) for point, when in (("seal", AFTER), ("finalize", BEFORE))]
-    with aggregator(kind, home, orders(home, *killed)) as cluster:
+    with aggregator(kind, home, orders(home)) as cluster:
         until_midnight = 1 - time.time() % DAY_S / DAY_S
-        with Load(oracle, cluster, devices=4) as load, kept_alive(cluster), conserved(oracle, cluster):
+        with Load(oracle, cluster, devices=4) as load, conserved(oracle, cluster):
             for night in range(NIGHTS):
                 load.wait_for(30)
                 travel(cluster, night + until_midnight - BEFORE_MIDNIGHT_S / DAY_S)

@@ -8,7 +8,7 @@ import pytest
 import requests
 
 from tests.faults.aggregator.clustered import REDIS, SQLITE, aggregator, orders
-from tests.faults.aggregator.load import REGISTRY, Load, check_all
+from tests.faults.aggregator.load import REGISTRY, Load, check_all, wait_folded
 from tests.faults.aggregator.oracle import Oracle
 from tests.faults.soaking import scaled
 from tests.support.clusters import SERVE, Cluster, SeveralMachines, wait_until
@@ -64,8 +64,8 @@ def test_when_redis_is_full_uploads_are_refused_and_folding_goes_on_and_memory_e
                 client.config_set("maxmemory", int(client.info("memory")["used_memory"]) + 50_000)
                 refuses(load)
                 assert not ready(cluster)
+                wait_folded(cluster)  # without any memory to spare
                 with closing(cluster.open()) as store:
-                    wait_until(lambda store=store: store.backlog() == 0, "all folded, without any memory to spare")
                     oracle.check_conservation(store)
                 client.config_set("maxmemory", 0)
                 load.wait_for(50)

@@ -10,8 +10,9 @@ from dither_aggregator import upkeep
 from dither_aggregator.store import Receipt, SQLiteStore, Store, StoreError, open_store
 from dither_aggregator.store.copying import copy
 from dither_aggregator.store.dump import SeenRecord
+from dither_aggregator.store.redis_scripts import GLOBAL
 from dither_shared.wire import parse_upload
-from tests.faults.aggregator.clustered import REDIS, SQLITE, aggregator, both, orders
+from tests.faults.aggregator.clustered import aggregator, both, orders
 from tests.faults.aggregator.editions import APP
 from tests.faults.aggregator.load import REGISTRY, Load, check_all, check_store
 from tests.faults.aggregator.oracle import Oracle
@@ -158,13 +159,29 @@ def opens(name: str) -> bool:
 
 def move(folder: Path, server: RedisServer) -> None:
     """Move it as an operator does who reads what is said."""
-    try:
-        copy(folder, server.url, shards=4)
-    except StoreError as error:
-        assert "not filled to its end" in str(error)
-        with server.client() as client:
+    with closing(server.client()) as client:
+        half_filled = str(client.hget(GLOBAL, "token")).endswith(":unfinished'")
+        if half_filled and "moved_to" not in states(folder):
+            with pytest.raises(StoreError, match="not filled to its end"):
+                copy(folder, server.url, shards=4)
             client.flushdb()
-        copy(folder, server.url, shards=4)
+    copy(folder, server.url, shards=4)
+
+
+def states(folder: Path) -> set[str]:
+    """Return what is written about the store in a directory."""
+    with closing(SQLiteStore(folder, moved=True)) as store:
+        return set(store._states())
+
+
+def send_again(oracle: Oracle, store: Store) -> None:
+    """Send everything again, as devices do that did not hear of the answer: it is known."""
+    for id_ in oracle.ids():
+        body = oracle.body(id_)
+        (answer,) = store.append([(parse_upload(body, store.find_plan), body)])
+        if isinstance(answer, Receipt):
+            assert answer.duplicate
+            oracle.acknowledged(id_, answer)
 
 
 def test_a_move_that_is_killed_at_any_step_loses_and_doubles_nothing(home: Path) -> None:
@@ -187,29 +204,10 @@ def test_a_move_that_is_killed_at_any_step_loses_and_doubles_nothing(home: Path)
             assert not opens(str(folder))
             with closing(open_store(server.url)) as store:
                 oracle.check(store)
+                send_again(oracle, store)
                 for shard in range(store.shards):
                     upkeep.fold_all(store, shard)
                 check_store(oracle, store)
             with server.client() as client:
                 client.flushdb()
     assert happened >= min(len(CUTS), 2 * len(STEPS))
-
-
-def test_a_store_moves_while_devices_keep_sending_and_the_copies_they_send_are_known(home: Path) -> None:
-    oracle = Oracle("moving", REGISTRY)
-    with aggregator(SQLITE, home / "one", orders(home)) as one:
-        with Load(oracle, one, devices=4) as load:
-            load.wait_for(100)
-        assert one["serve"].stop() == 0
-        with aggregator(REDIS, home / "several", orders(home)) as several:
-            several.kill_all()
-            with several.servers["data"].client() as client:
-                client.flushall()
-            done = dither("store", "copy", "--data", one.store_name, "--to", several.store_name, "--shards", 4)
-            assert done.returncode == 0, done.stderr
-            several.start()
-            with Load(oracle, several, devices=4) as after:
-                after.wait_for(50)
-                for id_ in list(load.acknowledged)[:50]:
-                    after.send_again(id_)
-            check_all(oracle, several)

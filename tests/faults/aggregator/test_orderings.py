@@ -33,11 +33,15 @@ def fold(world: World) -> None:
 
 
 def merge(world: World) -> None:
-    world.rng.choice([world.merge, world.replace, world.replace, world.compact])()
+    what = world.rng.randrange(5)
+    if what == 4:
+        world.merge()
+        world.fold()
+    (world.merge, world.compact, world.replace, world.replace, world.replace)[what]()
 
 
 def end_days(world: World) -> None:
-    world.rng.choice([world.seal, world.seal, world.record, world.choose_final, world.take])()
+    world.rng.choice([world.seal, world.seal, world.record, world.choose_final, world.take, world.take])()
 
 
 def forget(world: World) -> None:
@@ -53,8 +57,11 @@ def quarantine(world: World) -> None:
 
 def change_plans(world: World) -> None:
     what = world.rng.randrange(8)
-    if what < 4:
-        world.load(world.rng.randrange(len(world.editions)))
+    editions = [world.rng.randrange(len(world.editions)) for _ in range(2)]
+    if what < 3:
+        world.load(editions[0])
+    elif what < 4:
+        world.load_at_once(*editions)
     elif what < 7:
         world.retire(retired=what < 6)
     else:
@@ -62,7 +69,9 @@ def change_plans(world: World) -> None:
 
 
 def travel(world: World) -> None:
-    world.travel(world.rng.choice([1, 1, 1, -1, 8, -8]))
+    world.travel(world.rng.choice([1, 1, 1, 2, 4, -1, 8, -8]))
+    if world.rng.randrange(2):
+        world.seal()
 
 
 def restart(world: World) -> None:
@@ -111,8 +120,9 @@ class Orderings(RuleBasedStateMachine):
 
     def teardown(self) -> None:
         with self._opened:
-            self.world.check()
-            settle(self.world)
+            if not self.world.failed:
+                self.world.check()
+                settle(self.world)
 
     @initialize(seed=SEEDS)
     def begin(self, seed: int) -> None:

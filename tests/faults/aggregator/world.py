@@ -99,6 +99,7 @@ def step(method: Callable[Concatenate["World", P], T], /) -> Callable[Concatenat
             result = method(world, *args, **kwargs)
             world.look()
         except Exception as error:
+            world.failed = True
             if not hasattr(error, "__notes__"):
                 error.add_note(f"{world.place.kind}, the steps:\n  " + "\n  ".join(world.steps[-40:]))
             raise
@@ -119,6 +120,7 @@ class World:
         self.faults = Faults()
         self.marked: set[bytes] = set()
         """Reports that no folder can count at the moment."""
+        self.failed = False
         self._days = 0
         self._reads: list[HeldRead] = []
         self._merges: list[HeldMerge] = []
@@ -193,11 +195,11 @@ class World:
     def _pick(self) -> Sent:
         ids = self.oracle.ids()
         unsettled = self.oracle.unsettled()
-        what = self.rng.randrange(10) if ids else 9
+        what = self.rng.randrange(12) if ids else 11
         if what == 0:
             body = self.oracle.another_body(self.rng.choice(ids))
             return next(sent for id_ in ids for sent in self.oracle.all_of(id_) if sent.body == body)
-        if what == 1:
+        if what in (1, 5):
             return self.rng.choice(self.oracle.all_of(self.rng.choice(ids)))
         if what in (2, 3):
             return self.rng.choice(self.oracle.all_of(self.rng.choice(unsettled or ids[-3:])))
@@ -374,7 +376,9 @@ class World:
             store.refresh()
             if self.oracle.has_given_up(self.observer, stored.id, epoch):
                 return  # then nobody would begin to
-            self._try(lambda: snapshots.take(store, stored, epoch))
+            # Another release writes other snapshots; what was recorded stays.
+            with mock.patch.object(snapshots, "FORMAT", self.rng.choice([snapshots.FORMAT, 99])):
+                self._try(lambda: snapshots.take(store, stored, epoch))
 
     @step
     def keep_for(self, tallies: int | None, snapshots: int | None) -> None:
@@ -440,9 +444,25 @@ class World:
     @step
     def load(self, edition: int) -> None:
         """Load an edition of the registry."""
-        store, registry = self.any(), self.editions[edition]
-        view = self._view() | self._loaded(registry)
-        self._change_plans(store, lambda: store.load(registry), view)
+        self._load(self.any(), edition)
+
+    @step
+    def load_at_once(self, edition: int, other: int) -> None:
+        """Let one process load an edition just before another, which began earlier, stores its own."""
+        store = self.any()
+        save = store._save_plans
+
+        def save_late(*args: Any) -> bool:
+            store._save_plans = save  # type: ignore[method-assign]
+            self._load(self.any(), other)
+            return save(*args)
+
+        store._save_plans = save_late  # type: ignore[method-assign]
+        self._load(store, edition)
+
+    def _load(self, store: Store, edition: int) -> None:
+        registry = self.editions[edition]
+        self._change_plans(lambda: store.load(registry), lambda: self._view() | self._loaded(registry))
 
     def _view(self) -> View:
         return self._views[max(self._views)]
@@ -461,16 +481,18 @@ class World:
         store = self.any()
         key = self.rng.choice(sorted(self._view()))
         rev = self.oracle.uploads.plans[key].rev
-        view = self._view() | {key: Known(self._view()[key].expires, retired)}
-        self._change_plans(store, lambda: store.retire(key[0], rev, retired), view)
+        expires = self._view()[key].expires
+        self._change_plans(
+            lambda: store.retire(key[0], rev, retired), lambda: self._view() | {key: Known(expires, retired)}
+        )
 
-    def _change_plans(self, store: Store, effect: Callable[[], object], view: View) -> None:
+    def _change_plans(self, effect: Callable[[], object], view: Callable[[], View]) -> None:
         struck = self._try(lambda: [effect()]) is None
         self.observer.refresh()
         version, before = self.observer._plans.version, max(self._views)
         assert version == before + 1 or (struck and version == before), f"version {version} came behind {before}"
         if version != before:
-            self._views[version] = view
+            self._views[version] = view()
 
     @step
     def contradict(self) -> None:

@@ -1,0 +1,81 @@
+"""Two API processes, four workers, beat and two Redis under load, all of them killed at random: exact to the bit."""
+
+import os
+import random
+import signal
+import time
+from collections import Counter
+from collections.abc import Callable
+from contextlib import closing, suppress
+from pathlib import Path
+
+import pytest
+
+from tests.faults.aggregator.clustered import REDIS, aggregator, all_final, kept_alive, orders, travel
+from tests.faults.aggregator.load import REGISTRY, Load, check_all
+from tests.faults.aggregator.oracle import Oracle
+from tests.faults.soaking import scaled
+from tests.support.clusters import BROKER, DATA, SeveralMachines, wait_until
+
+pytestmark = pytest.mark.slow
+
+SECONDS = scaled(20, 900)
+DEVICES = 16
+NIGHTS = 2
+
+
+def kill_child(cluster: SeveralMachines, rng: random.Random, kind: str) -> None:
+    """Kill one of the processes that others started."""
+    children = [pid for process in cluster.named(kind) if process.runs() for pid in process.children()]
+    if children:
+        with suppress(ProcessLookupError):
+            os.kill(rng.choice(children), signal.SIGKILL)
+
+
+def kills(cluster: SeveralMachines, rng: random.Random) -> dict[str, Callable[[], None]]:
+    """Return everything that can be killed. Who watches over the cluster starts it again."""
+
+    def group(kind: str) -> None:
+        rng.choice(cluster.named(kind)).kill()
+
+    def parent(kind: str) -> None:
+        process = rng.choice(cluster.named(kind))
+        if process.runs():
+            process.signal(signal.SIGKILL)
+
+    return {
+        "api group": lambda: group("api"),
+        "api parent": lambda: parent("api"),
+        "api child": lambda: kill_child(cluster, rng, "api"),
+        "worker group": lambda: group("worker"),
+        "worker parent": lambda: parent("worker"),
+        "worker child": lambda: kill_child(cluster, rng, "worker"),
+        "beat": lambda: group("beat"),
+        DATA: cluster.data.restart,
+        BROKER: cluster.broker.restart,
+    }
+
+
+def test_a_cluster_whose_every_part_is_killed_at_random_counts_everything_once(home: Path) -> None:
+    oracle, rng, killed = Oracle("cluster", REGISTRY), random.Random(1), Counter[str]()
+    with aggregator(REDIS, home, orders(home), apis=2, workers=2, processes=2, shards=8) as cluster:
+        assert isinstance(cluster, SeveralMachines)
+        with Load(oracle, cluster, DEVICES) as load, kept_alive(cluster):
+            able, began, night = kills(cluster, rng), time.monotonic(), 0
+            names = list(able)
+            rng.shuffle(names)
+            while (gone := time.monotonic() - began) < SECONDS:
+                name = names.pop() if names else rng.choice(list(able))  # each of them once at least
+                able[name]()
+                killed[name] += 1
+                time.sleep(rng.uniform(0.2, 1.8))
+                load.check()
+                if gone > SECONDS * (night + 1) / (NIGHTS + 1):
+                    night += 1
+                    travel(cluster, night)
+                with closing(cluster.open()) as store:
+                    oracle.check_conservation(store)
+        wait_until(all_final(cluster), "every day that is over being final", 90)
+        check_all(oracle, cluster)
+    assert killed.keys() == able.keys()
+    assert load.answers[202] > 10 * SECONDS
