@@ -9,7 +9,15 @@ from tests.support.devices import close_all
 
 # Telemetry is silent in tests; these are its own.
 os.environ["DITHER_TELEMETRY"] = "1"
-for variable in ("DO_NOT_TRACK", "DITHER_ENDPOINT", "DITHER_DATA_DIR", "DITHER_DEBUG", "DITHER_DRY_RUN"):
+for variable in (
+    "DO_NOT_TRACK",
+    "DITHER_BROKER",
+    "DITHER_DATA",
+    "DITHER_DATA_DIR",
+    "DITHER_DEBUG",
+    "DITHER_DRY_RUN",
+    "DITHER_ENDPOINT",
+):
     os.environ.pop(variable, None)
 
 

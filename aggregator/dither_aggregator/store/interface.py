@@ -54,8 +54,8 @@ DEDUPE = timedelta(days=7)
 READ_UPLOADS_MAX = 5_000
 READ_BYTES_MAX = 32 * 1024 * 1024
 """What a folder takes at once: it bounds the memory."""
-COMPACT_SEGMENTS = 64
-"""How many segments of a tally are left side by side."""
+COMPACT_SEGMENTS = 8
+"""How many segments of a tally are left side by side in a shard. Readers unpack and add up those of all shards."""
 SAVE_ATTEMPTS = 10
 
 

@@ -128,9 +128,9 @@ class Oracle:
         """Return all that was sent under an id, oldest first."""
         return list(self._bodies[id_])
 
-    def ways(self, id_: str) -> list[frozenset[int]]:
-        """Return which groups of an upload are stored, or may be: each way once."""
-        return [option.places for entry in self._entries if entry.sent.id == id_ for option in entry.options]
+    def ways(self, id_: str) -> list[Option]:
+        """Return how an upload is stored, or may be."""
+        return [option for entry in self._entries if entry.sent.id == id_ for option in entry.options]
 
     def ids(self) -> list[str]:
         """Return the ids of all uploads, oldest first."""
@@ -234,7 +234,7 @@ class Oracle:
         epoch: date | None = None,
     ) -> None:
         """Account for an upload that was not taken, for a reason that must be one."""
-        document = problem.to_document() if isinstance(problem, Problem) else problem
+        document: Mapping[str, Any] = problem.to_document() if isinstance(problem, Problem) else problem
         slug = str(document["type"]).removeprefix(PROBLEM_PREFIX)
         sent = self.sent(id_, body)
         others = [entry for other in self._bodies[id_] if other is not sent and (entry := self._last.get(other.body))]

@@ -24,8 +24,8 @@ pytestmark = pytest.mark.slow
 
 THREADS = 32
 COPIES = 1_000
-CONFLICTS = scaled(40, 2_000)
-LOST = scaled(60, 3_000)
+CONFLICTS = scaled(200, 2_000)
+LOST = scaled(150, 3_000)
 
 
 def side_by_side(cluster: Cluster, bodies: Sequence[bytes], threads: int) -> list[tuple[bytes, Answer]]:

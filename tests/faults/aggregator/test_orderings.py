@@ -57,15 +57,22 @@ def quarantine(world: World) -> None:
 
 def change_plans(world: World) -> None:
     what = world.rng.randrange(8)
-    editions = [world.rng.randrange(len(world.editions)) for _ in range(2)]
     if what < 3:
-        world.load(editions[0])
+        load(world)
     elif what < 4:
-        world.load_at_once(*editions)
+        world.load_late(world.rng.randrange(len(world.editions)), world.rng.choice([load, retire]))
     elif what < 7:
-        world.retire(retired=what < 6)
+        retire(world)
     else:
         world.contradict()
+
+
+def load(world: World) -> None:
+    world.load(world.rng.randrange(len(world.editions)))
+
+
+def retire(world: World) -> None:
+    world.retire(world.rng.randrange(3) > 0)
 
 
 def travel(world: World) -> None:

@@ -19,7 +19,7 @@ from tests.support.clusters import Cluster
 
 pytestmark = pytest.mark.slow
 
-STOPS = scaled(2, 60)
+STOPS = scaled(1, 60)
 REQUEST_WITHIN_S = 2.0
 """In place of 20 seconds, how long the rest of a request is waited for."""
 AT_ONCE_S = 10.0

@@ -133,7 +133,7 @@ def lost_by_a_kill(home: Path, policy: str, seed: int) -> int:
         cluster.start()
         load = Load(oracle, cluster, devices=4)
         with load, cluster.data.client() as client:
-            deadline = time.monotonic() + rng.uniform(2, 3) * SLOW_S
+            deadline = time.monotonic() + rng.uniform(1, 2) * SLOW_S
             while time.monotonic() < deadline:
                 if client.info("persistence")["aof_buffer_length"] > GATHERED_BYTES:
                     break

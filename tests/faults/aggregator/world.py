@@ -94,7 +94,8 @@ def step(method: Callable[Concatenate["World", P], T], /) -> Callable[Concatenat
 
     @wraps(method)
     def taken(world: "World", /, *args: P.args, **kwargs: P.kwargs) -> T:
-        world.steps.append(f"{world.today}: {method.__name__}{args}")
+        words = ", ".join(str(getattr(word, "__name__", word)) for word in (*args, *kwargs.values()))
+        world.steps.append(f"{world.today}: {method.__name__}({words})")
         try:
             result = method(world, *args, **kwargs)
             world.look()
@@ -121,6 +122,7 @@ class World:
         self.marked: set[bytes] = set()
         """Reports that no folder can count at the moment."""
         self.failed = False
+        self._shard = 0
         self._days = 0
         self._reads: list[HeldRead] = []
         self._merges: list[HeldMerge] = []
@@ -156,8 +158,10 @@ class World:
         return self.rng.choice(self.processes)
 
     def shard(self) -> int:
-        """Return some shard."""
-        return self.rng.randrange(self.observer.shards)
+        """Return some shard, often the same: what meets must be there."""
+        if self.rng.randrange(4) == 0 or self._shard >= self.observer.shards:
+            self._shard = self.rng.randrange(self.observer.shards)
+        return self._shard
 
     @property
     def today(self) -> date:
@@ -197,8 +201,8 @@ class World:
         unsettled = self.oracle.unsettled()
         what = self.rng.randrange(12) if ids else 11
         if what == 0:
-            body = self.oracle.another_body(self.rng.choice(ids))
-            return next(sent for id_ in ids for sent in self.oracle.all_of(id_) if sent.body == body)
+            id_ = self.rng.choice(ids)
+            return self.oracle.sent(id_, self.oracle.another_body(id_))
         if what in (1, 5):
             return self.rng.choice(self.oracle.all_of(self.rng.choice(ids)))
         if what in (2, 3):
@@ -229,8 +233,7 @@ class World:
                 refused = [refusal.group for refusal in upload.refused]
                 self.oracle.unknown(sent.id, body=sent.body, refused=refused, epoch=epoch)
             else:
-                new = isinstance(answers[place], Receipt) and not answers[place].duplicate
-                self._answered(store, sent, answers[place], epoch if new else max(epoch, *days))
+                self._answered(sent, answers[place], epoch, latest=max(epoch, *days))
 
     def _parse(self, store: Store, sent: Sent) -> Upload | None:
         """Read an upload as this process does; one that is damaged is put together. None where no plan is known."""
@@ -261,11 +264,12 @@ class World:
         refused = {refusal.group: refusal.reason for refusal in upload.refused}
         assert refused == expected, f"of {sent.id} {refused} were refused, and {expected} should be"
 
-    def _answered(self, store: Store, sent: Sent, answer: Receipt | Problem, epoch: date) -> None:
+    def _answered(self, sent: Sent, answer: Receipt | Problem, epoch: date, latest: date) -> None:
+        """Account for an answer. What was not new did not move the day, and was looked for on the latest."""
         if isinstance(answer, Receipt):
-            self.oracle.acknowledged(sent.id, answer, body=sent.body, epoch=epoch)
+            self.oracle.acknowledged(sent.id, answer, body=sent.body, epoch=latest if answer.duplicate else epoch)
         else:
-            self.oracle.refused(sent.id, answer, body=sent.body, epoch=epoch)
+            self.oracle.refused(sent.id, answer, body=sent.body, epoch=latest)
 
     # Folders and compactors.
 
@@ -370,6 +374,8 @@ class World:
     @step
     def take(self) -> None:
         """Record an epoch that somebody saw to be final, however long ago, or for the second time."""
+        if not self._finals:
+            self.choose_final()
         if self._finals:
             stored, epoch = self.rng.choice(self._finals)
             store = self.any()
@@ -447,17 +453,17 @@ class World:
         self._load(self.any(), edition)
 
     @step
-    def load_at_once(self, edition: int, other: int) -> None:
-        """Let one process load an edition just before another, which began earlier, stores its own."""
+    def load_late(self, edition: int, change: Callable[["World"], None]) -> None:
+        """Let a process load an edition, and another change the plans just before it stores them."""
         store = self.any()
         save = store._save_plans
 
         def save_late(*args: Any) -> bool:
             store._save_plans = save  # type: ignore[method-assign]
-            self._load(self.any(), other)
+            change(self)
             return save(*args)
 
-        store._save_plans = save_late  # type: ignore[method-assign]
+        store._save_plans = save_late  # type: ignore[assignment,method-assign]
         self._load(store, edition)
 
     def _load(self, store: Store, edition: int) -> None:
@@ -493,6 +499,9 @@ class World:
         assert version == before + 1 or (struck and version == before), f"version {version} came behind {before}"
         if version != before:
             self._views[version] = view()
+        stored = self.observer.plans()
+        there = {(one.plan.metric, one.plan.digest): Known(one.expires, one.retired) for one in stored}
+        assert there == self._view(), f"the plans are {there}, and should be {self._view()}"
 
     @step
     def contradict(self) -> None:
@@ -567,16 +576,12 @@ class World:
 
     def _go_on(self, oracle: Oracle) -> None:
         """Do what others do meanwhile. What is sent now may be in the dump."""
-        id_, body = self.oracle.upload(groups_max=3)
-        oracle.note(self.oracle.sent(id_))
-        before = len(self.oracle.unsettled())
-        self._append([self.oracle.sent(id_)])
-        shard = self.observer.shard_of(self.observer.digest(id_.encode()))
-        epoch = self.observer.status()[shard].day
-        assert len(self.oracle.unsettled()) >= before
-        for places in self.oracle.ways(id_):
-            refused = set(range(len(self.oracle.sent(id_).groups))) - places
-            oracle.unknown(id_, body=body, refused=refused, epoch=epoch)
+        id_, _ = self.oracle.upload(groups_max=3)
+        sent = oracle.note(self.oracle.sent(id_))
+        self._append([sent])
+        for option in self.oracle.ways(id_):
+            refused = set(range(len(sent.groups))) - option.places
+            oracle.unknown(id_, refused=refused, epoch=option.epoch)
         for shard in range(self.observer.shards):
             self.any().fold(shard)
             self.any().seal(shard)
