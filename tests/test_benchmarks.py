@@ -1,21 +1,28 @@
 """The short version of `make bench`: what is meant to be fast is, beside the naive version in the same run."""
 
 import secrets
+from collections.abc import Iterator
+from contextlib import closing
 from decimal import Decimal
 from functools import partial
+from pathlib import Path
+from unittest.mock import patch
 
 import numpy as np
 import pytest
 
+from dither_aggregator import upkeep
 from dither_aggregator.decode import hyperplane_sums
 from dither_aggregator.fold import fold
+from dither_aggregator.store import SQLiteStore, Store, create_store
 from dither_shared.mechanisms import OUE, Mechanism, PureMechanism, choose
 from dither_shared.reports import Bits, Symbols
 from dither_shared.rng import Rng
 from dither_shared.wire import parse_upload
-from tests.benchmarks import accuracy, naive
+from tests.benchmarks import accuracy, growth, ingest, naive, workload
 from tests.benchmarks.speed import parsed, random_reports, unpack, upload_of
 from tests.benchmarks.timing import each, seconds
+from tests.support.redis_servers import running_redis
 
 
 def test_a_unary_code_takes_an_eighth_of_its_bits_one_by_one() -> None:
@@ -83,3 +90,66 @@ def test_a_formula_that_promises_too_much_would_be_caught() -> None:
     mechanism.__dict__["average_variance"] = mechanism.average_variance / 2
     mse, *_ = accuracy.measure(mechanism, 1.0, accuracy.zipf(128), 15)
     assert mse > 1.25
+
+
+@pytest.fixture(params=["sqlite", "redis"])
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Store]:
+    if request.param == "sqlite":
+        with closing(SQLiteStore.create(tmp_path, "benchmark")) as made:
+            yield made
+    else:
+        with running_redis(tmp_path) as server, closing(create_store(server.url, "benchmark")) as other:
+            yield other
+
+
+@pytest.mark.parametrize(("reports", "uploads"), [(20, 3_000), (1_000, 500)])
+def test_folding_never_limits_ingest(store: Store, reports: int, uploads: int) -> None:
+    """One folder is faster than one process that parses and appends, though that has no HTTP to do here."""
+    turns = [ingest.folding(store, reports, uploads) for _ in range(2)]
+    assert max(appended_s / folded_s for appended_s, folded_s in turns) > 1.5  # 4 to 10 here
+
+
+def test_uploads_share_a_commit(store: Store) -> None:
+    store.load(workload.registry())
+    loader = growth.Loader(store, reports=20)
+    together_s = seconds(lambda: store.append(loader.uploads(64)), 0.5)
+    assert 64 * seconds(lambda: store.append(loader.uploads(1)), 0.5) > 4 * together_s
+
+
+def test_a_compacted_tally_is_read_in_the_same_time_however_many_reports_it_has(store: Store) -> None:
+    store.load(workload.registry())
+    loader = growth.Loader(store)
+    largest = max(store.plans(), key=lambda item: item.plan.mechanism.shape.tally_size).plan
+
+    def read_s() -> float:
+        for shard in range(store.shards):
+            store.compact(shard)
+        return seconds(lambda: store.tally(largest, store.clock_day()), 0.3)
+
+    loader.load(256 * loader.upload_reports)
+    once_s = read_s()
+    for _ in range(40):
+        loader.load(64 * loader.upload_reports)
+    assert read_s() < 5 * once_s  # 40 times as many segments would take as much longer
+
+
+def test_a_status_does_not_read_the_log(store: Store) -> None:
+    store.load(workload.registry())
+    loader = growth.Loader(store)
+    store.append(loader.uploads(8))
+    few_s = seconds(store.status, 0.2)
+    for _ in range(16):
+        store.append(loader.uploads(128))
+    assert seconds(store.status, 0.2) < 5 * few_s
+
+
+def test_a_look_for_final_days_asks_no_more_for_more_metrics(tmp_path: Path) -> None:
+    asked = []
+    for metrics in (4, 40):
+        with closing(SQLiteStore.create(tmp_path / str(metrics), "benchmark")) as made:
+            made.load(workload.registry(metrics))
+            growth.Loader(made, reports=200).load(10_000)
+            with patch.object(made, "_rows", wraps=made._rows) as rows:
+                upkeep.unrecorded(made)
+            asked.append(rows.call_count)
+    assert asked[0] == asked[1]

@@ -164,6 +164,61 @@ def test_pages_answer_while_uploads_wait_for_the_store(served: Served, monkeypat
     assert {slug(document) for status, document in answers if status == 503} == {"unavailable"}
 
 
+@contextmanager
+def ended_before_its_connections(echo: Echo) -> Iterator[Served]:
+    http = HttpServer(echo, "127.0.0.1", 0)
+    with ExitStack() as opened, http.in_background():
+        yield Served(echo, int(http.url.rsplit(":", 1)[1]), opened)
+
+
+def test_a_connection_that_was_being_made_when_the_server_ended_does_not_hold_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It is not among those that are told to end at first, and its client goes on asking."""
+    told = server._Protocol.shutdown
+    late = iter([lambda _: None])
+    monkeypatch.setattr(server._Protocol, "shutdown", lambda self: next(late, told)(self))
+    answered: list[float] = []
+
+    def go_on(connection: Connection) -> None:
+        with suppress(AssertionError, OSError):
+            while True:
+                connection.send(upload(3) + b"abc")
+                connection.answer()
+                answered.append(time.monotonic())
+
+    with ExitStack() as waiting:
+        with ended_before_its_connections(Echo()) as served:
+            asking = threading.Thread(target=go_on, args=[served.connect()], daemon=True)
+            asking.start()
+            waiting.callback(asking.join, 10)
+            while not answered:
+                time.sleep(0.01)
+            ended = time.monotonic()
+        assert time.monotonic() - ended < 5
+    assert not asking.is_alive()
+
+
+def test_what_is_not_answered_when_the_server_has_waited_long_enough_is_refused_in_words(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(server, "DRAIN_WITHIN_S", 0.3)
+    echo = Echo()
+    echo.may.clear()
+    with ExitStack() as waiting:
+        with ended_before_its_connections(echo) as served:
+            connection = served.connect(upload(3) + b"abc")
+            answers: list[tuple[int, dict[str, Any]]] = []
+            asking = threading.Thread(target=lambda: answers.append(connection.answer()), daemon=True)
+            asking.start()
+            waiting.callback(asking.join, 10)
+            while not echo.came:
+                time.sleep(0.01)
+        echo.may.set()
+    ((status, document),) = answers
+    assert (status, slug(document)) == (503, "unavailable")
+
+
 def test_a_client_that_has_left_is_no_trouble(served: Served) -> None:
     served.echo.may.clear()
     served.connect(upload(3) + b"abc").socket.close()

@@ -2,9 +2,17 @@
 
 import argparse
 
-from tests.benchmarks import accuracy, rappor, sdk, servers, speed
+from tests.benchmarks import accuracy, growth, ingest, rappor, sdk, servers, speed
 
-SECTIONS = {"accuracy": accuracy.run, "speed": speed.run, "rappor": rappor.run, "sdk": sdk.run, "servers": servers.run}
+SECTIONS = {
+    "accuracy": accuracy.run,
+    "speed": speed.run,
+    "rappor": rappor.run,
+    "sdk": sdk.run,
+    "servers": servers.run,
+    "ingest": ingest.run,
+    "growth": growth.run,
+}
 
 
 def main() -> None:

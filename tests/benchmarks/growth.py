@@ -38,7 +38,7 @@ FULL = bool(os.environ.get("DITHER_BENCH_FULL"))
 """Whether every case goes to 100 million reports, which takes a quarter of an hour."""
 MILLION = 1_000_000
 SIZES = (1 * MILLION, 10 * MILLION, 100 * MILLION)
-CASES = (("Redis", 10), ("Redis", 1_000))
+CASES = (("SQLite", 10), ("SQLite", 1_000), ("Redis", 10), ("Redis", 1_000))
 DAY = ("SQLite", 10)
 """Whose last size is a day of 100 million reports in any case."""
 CASE_WITHIN_S = 1_800.0
@@ -122,36 +122,39 @@ def _case(kind: str, metrics: int, sizes: Sequence[int]) -> Iterator[Figures]:
 
 
 class Loader:
-    """Puts reports into a store and folds them, all that one worker would do. Never one upload twice."""
+    """Puts reports into a store and folds them, all that one worker would do. It never makes an upload twice."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Store, reports: int = REPORTS_MAX) -> None:
         self._store = store
         plans = [stored.plan for stored in store.plans()]
-        self._groups = [_groups(plans, number) for number in range(DIFFERENT)]
+        self._groups = [_groups(plans, reports, number) for number in range(DIFFERENT)]
         self._serials = count()
         self.upload_reports = sum(group.count for group in self._groups[0])
 
     def load(self, reports: int) -> int:
-        """Load about so many, and return how many it were."""
+        """Load and fold about so many reports, and return how many it were."""
         left = reports // self.upload_reports
         while left:
             number = min(left, COMMIT_UPLOADS)
-            self._store.append([self._next() for _ in range(number)])
+            self._store.append(self.uploads(number))
             for shard in range(self._store.shards):
                 upkeep.fold_all(self._store, shard)
             left -= number
         return reports // self.upload_reports * self.upload_reports
 
-    def _next(self) -> tuple[Upload, bytes]:
-        serial = next(self._serials)
+    def uploads(self, number: int) -> list[tuple[Upload, bytes]]:
+        """Return so many uploads as a store takes them."""
+        return [self._upload(next(self._serials)) for _ in range(number)]
+
+    def _upload(self, serial: int) -> tuple[Upload, bytes]:
         id_ = f"{serial:021d}A"
         return Upload(id_, self._groups[serial % DIFFERENT], ()), id_.encode("ascii")
 
 
-def _groups(plans: Sequence[Plan], number: int) -> tuple[Group, ...]:
-    """Return the groups of an upload: of the metrics as many as fit, from another one on in each."""
+def _groups(plans: Sequence[Plan], reports: int, number: int) -> tuple[Group, ...]:
+    """Return the groups of an upload: of the metrics as many as fit, beginning with another one each time."""
     chosen = [plans[(number * GROUPS_MAX + place) % len(plans)] for place in range(min(GROUPS_MAX, len(plans)))]
-    return workload.packed_groups(chosen, REPORTS_MAX, number)
+    return workload.packed_groups(chosen, reports, number)
 
 
 def _measure(kind: str, metrics: int, sizes: Sequence[int]) -> None:

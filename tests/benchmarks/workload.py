@@ -1,13 +1,12 @@
 """What the aggregator is measured with: a registry with every shape of report, and reports drawn at random."""
 
-import secrets
 from collections.abc import Sequence
 from datetime import timedelta
 
 from dither_shared.plan import Plan
 from dither_shared.registry import Registry, utc_today
 from dither_shared.reports import Bits
-from dither_shared.wire import Group, Upload, WireGroup, new_upload_id
+from dither_shared.wire import Group, WireGroup
 from tests.benchmarks.speed import random_reports, unpack
 
 _COMMON = """
@@ -79,9 +78,3 @@ def _packed_group(plan: Plan, reports: int, cohort: int) -> Group:
         width = column.width
         packed = b"".join(packed[at : at + width] + bytes([cohort]) for at in range(0, len(packed), width))
     return Group(plan, packed, reports)
-
-
-def upload(groups: tuple[Group, ...]) -> tuple[Upload, bytes]:
-    """Return an upload of groups as a store takes it, with an id of its own."""
-    id_ = new_upload_id(secrets.randbits)
-    return Upload(id_, groups, ()), id_.encode("ascii")

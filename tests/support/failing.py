@@ -297,9 +297,6 @@ def prepare(orders: Orders) -> None:
         module, _, name = place.rpartition(".")
         assert hasattr(import_module(module), name), f"there is no {place}"
         setattr(import_module(module), name, value)
-    for bug in orders.bugs:
-        for owner in _owners("commit_fold")[: 1 if bug == "know no new mechanisms" else 2]:
-            BUGS[bug](owner)
     planted = _Planted(orders)
     points: dict[str, list[Fault]] = {}
     for fault in orders.faults:
@@ -311,6 +308,9 @@ def prepare(orders: Orders) -> None:
             planted.plant(owner, name, faults)
     if any(fault.when == WITHIN for fault in orders.faults):
         planted.plant_in_connections()
+    for bug in orders.bugs:  # around the faults: these may strike in the middle of a bug
+        for owner in _owners("commit_fold"):
+            BUGS[bug](owner)
 
 
 def main() -> int:

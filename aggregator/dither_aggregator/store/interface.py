@@ -54,7 +54,7 @@ DEDUPE = timedelta(days=7)
 READ_UPLOADS_MAX = 5_000
 READ_BYTES_MAX = 32 * 1024 * 1024
 """What a folder takes at once: it bounds the memory."""
-COMPACT_SEGMENTS = 8
+COMPACT_SEGMENTS = 16
 """How many segments of a tally are left side by side in a shard. Readers unpack and add up those of all shards."""
 SAVE_ATTEMPTS = 10
 

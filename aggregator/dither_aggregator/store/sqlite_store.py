@@ -56,6 +56,8 @@ from dither_shared.wire import Problem, Upload
 FILE_NAME = "store.sqlite3"
 LOCK_NAME = "lock.sqlite3"
 CACHE_KIB = 16_384
+CHECKPOINT_PAGES = 8_192
+"""Of the write-ahead log: 32 MiB. Reports that are folded by then are never written to the file itself."""
 DUMP_ROWS = 10_000
 DAY_S = 86_400
 
@@ -169,6 +171,7 @@ class SQLiteStore(Store):
         db.execute(f"PRAGMA cache_size = -{CACHE_KIB}")
         if not self._read_only:
             db.execute("PRAGMA journal_mode = WAL")
+            db.execute(f"PRAGMA wal_autocheckpoint = {CHECKPOINT_PAGES}")
             # A commit that has returned is on the disk: only then is an upload acknowledged.
             db.execute("PRAGMA synchronous = FULL")
         return db

@@ -73,6 +73,8 @@ class Gateway:
             return
         except Problem as problem:
             answer = _refusal(problem)
+        except asyncio.CancelledError:  # the server ends, and has waited long enough
+            answer = _refusal(Problem("unavailable", "the server is being stopped"))
         except Exception as error:
             answer = _refusal(problems.failure(error))
         finally:

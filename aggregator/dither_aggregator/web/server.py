@@ -29,6 +29,7 @@ IDLE_WITHIN_S = 75
 """Longer than a proxy keeps a connection for later: it is the proxy that should end it."""
 DRAIN_WITHIN_S = 25
 """How long a server that ends waits for what it is being asked."""
+TELL_EVERY_S = 0.1
 
 # What uvicorn has to say at lower levels is about clients that do not speak HTTP.
 logging.getLogger("uvicorn.error").setLevel(logging.ERROR)
@@ -120,6 +121,24 @@ class _Protocol(HttpToolsProtocol):
         self.transport.close()
 
 
+class _Server(uvicorn.Server):
+    """Beyond uvicorn's: a connection that was still being made when the others were told to end is told as well."""
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Answer the requests that have begun, and end."""
+        telling = asyncio.create_task(self._tell_again())
+        try:
+            await super().shutdown(sockets)
+        finally:
+            telling.cancel()
+
+    async def _tell_again(self) -> None:
+        while True:
+            await asyncio.sleep(TELL_EVERY_S)
+            for connection in list(self.server_state.connections):
+                connection.shutdown()
+
+
 class Listener:
     """A listening socket. Raises ConfigurationError when the address cannot be had; port 0 is any free one."""
 
@@ -136,7 +155,7 @@ class ListenerServer:
     def __init__(self, app: WSGIApplication, listener: Listener, threads: int = THREADS) -> None:
         self._listener = listener
         self._gateway = Gateway(app, threads)
-        self._server = uvicorn.Server(
+        self._server = _Server(
             uvicorn.Config(
                 self._gateway,
                 loop="asyncio",  # uvloop was not faster here

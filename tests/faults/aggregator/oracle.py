@@ -424,7 +424,9 @@ class Oracle:
                 assert same, f"{_name(store, stored.id, epoch)}: a dump has another tally than the store"
                 if self.has_given_up(store, stored.id, epoch):
                     remembered = self._forgotten.get(((stored.plan.metric, stored.plan.digest), epoch))
-                    assert remembered is not None, f"{_name(store, stored.id, epoch)}: given up before it was final"
+                    assert remembered is not None, (
+                        f"{_name(store, stored.id, epoch)}: a part of the tally is gone, and nobody gave it up"
+                    )
                     vector = remembered
                 _add(sums, place, vector)
         return sums, garbage

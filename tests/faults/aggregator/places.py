@@ -109,7 +109,7 @@ class Places:
     """Gives out empty places. Its Redis runs until it is closed."""
 
     def __init__(self, folder: Path) -> None:
-        self._folder = folder
+        self.folder = folder
         self._numbers = itertools.count()
         self._databases = list(range(DATABASES))
         self._given: list[Place] = []
@@ -119,8 +119,8 @@ class Places:
     def new(self, kind: str) -> Place:
         """Return an empty place."""
         if kind == "redis" and self._server is None:
-            self._server = self._running.enter_context(running_redis(self._folder / "redis"))
-        place: Place = SQLitePlace(self._folder / f"store{next(self._numbers)}")
+            self._server = self._running.enter_context(running_redis(self.folder / "redis"))
+        place: Place = SQLitePlace(self.folder / f"store{next(self._numbers)}")
         if self._server and kind == "redis":
             place = RedisPlace(self._server, self._databases)
         self._given.append(place)

@@ -8,6 +8,7 @@ After every step the oracle looks at the ledger, the cursors and the days; `chec
 """
 
 import random
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -29,6 +30,7 @@ from dither_aggregator.store import (
     StoredPlan,
     StoreError,
     StoreUnavailable,
+    archive,
     folding,
     interface,
     redis_store,
@@ -36,6 +38,7 @@ from dither_aggregator.store import (
 )
 from dither_aggregator.store.dump import Record
 from dither_aggregator.store.folding import fold_read
+from dither_aggregator.store.fsck import check as fsck
 from dither_aggregator.store.interface import sum_segments
 from dither_aggregator.store.plans import GRACE
 from dither_aggregator.store.records import LogRead, Poison, Quarantined, Retention, Segment
@@ -122,6 +125,8 @@ class World:
         self.marked: set[bytes] = set()
         """Reports that no folder can count at the moment."""
         self.failed = False
+        self.met: Counter[str] = Counter()
+        """What happened, how often."""
         self._shard = 0
         self._days = 0
         self._reads: list[HeldRead] = []
@@ -179,6 +184,9 @@ class World:
         """Check everything."""
         self.observer.refresh()
         self.oracle.check(self.observer)
+        for stored in self.observer.plans():
+            for epoch in self.observer.finals(stored.plan):
+                self.met["given up" if self.oracle.has_given_up(self.observer, stored.id, epoch) else "final"] += 1
         self.oracle.check_ledger([vars(row) for row in self.observer.ledger()])
 
     def _try(self, effect: Callable[[], T]) -> T | None:
@@ -187,6 +195,7 @@ class World:
             return effect()
         except StoreUnavailable:
             assert self.faults.struck, "the store is unavailable, and nothing was done to it"
+            self.met[self.faults.struck] += 1
             return None
 
     # Uploads.
@@ -267,8 +276,10 @@ class World:
     def _answered(self, sent: Sent, answer: Receipt | Problem, epoch: date, latest: date) -> None:
         """Account for an answer. What was not new did not move the day, and was looked for on the latest."""
         if isinstance(answer, Receipt):
+            self.met["copy" if answer.duplicate else "new"] += 1
             self.oracle.acknowledged(sent.id, answer, body=sent.body, epoch=latest if answer.duplicate else epoch)
         else:
+            self.met[answer.slug] += 1
             self.oracle.refused(sent.id, answer, body=sent.body, epoch=latest)
 
     # Folders and compactors.
@@ -301,6 +312,8 @@ class World:
         in_place = self.observer.status()[held.shard].cursor == held.read.low
         store = self.any()
         done = self._try(lambda: store.commit_fold(held.shard, held.read, held.segments, held.poisons))
+        self.met["committed" if done else "overtaken"] += done is not None
+        self.met["poison"] += bool(done and held.poisons)
         assert done in (None, in_place), f"a commit says {done}; that the cursor was in its place is {in_place}"
         return None
 
@@ -330,6 +343,7 @@ class World:
         same = [one[:5] for one in there] == [one[:5] for one in held.old]
         store = self.any()
         done = self._try(lambda: store.replace_segments(held.shard, held.old, held.new))
+        self.met["merged" if done else "merged too late"] += done is not None
         assert done in (None, same), f"a compactor says {done}; that the segments were in their place is {same}"
         return None
 
@@ -440,9 +454,11 @@ class World:
 
     def _note_replayed(self, held: Quarantined) -> None:
         shard = int(held.id.split("-")[0])
+        self.met["replayed"] += 1
         self.oracle.replayed(self.observer.plan_by_id(held.plan).plan, held, self.observer.status()[shard].day)
 
     def _note_dropped(self, held: Quarantined) -> None:
+        self.met["dropped"] += 1
         self.oracle.dropped(self.observer.plan_by_id(held.plan).plan, held)
 
     # Plans.
@@ -536,10 +552,14 @@ class World:
 
     @step
     def move(self, kind: str, shards: int) -> None:
-        """Dump the store and go on with another one, filled with the dump."""
+        """Dump the store, perhaps into a file, and go on with another one, filled with the dump."""
         store = self.any()
         store.refresh()
         records = list(store.dump())
+        if self.rng.randrange(2):
+            backup = self._places.folder / "backup"
+            archive.write(backup, records)
+            records = list(archive.read(backup))
         view = self._view()
         place = self._places.new(kind)
         self._restored(place, shards, records).close()
@@ -605,6 +625,7 @@ class World:
         self.look()
         assert not self.observer.backlog(), "something is still pending"
         assert not upkeep.unrecorded(self.observer), "something that is final is not recorded"
+        assert list(fsck(self.observer)) == []
 
 
 @contextmanager
