@@ -103,7 +103,9 @@ class Store(ABC):
         return self._plans.get(plan)
 
     def plan_by_id(self, id_: int) -> StoredPlan:
-        """Return the plan with this id; KeyError where there is none."""
+        """Return the plan with this id, which another process may just have loaded; KeyError where there is none."""
+        if id_ not in self._plans.by_id:
+            self.refresh()
         return self._plans.by_id[id_]
 
     def find_plan(self, metric: str, digest: str) -> Plan:
@@ -329,7 +331,7 @@ class Store(ABC):
             LedgerRow(plan.metric, plan.digest, epoch.isoformat(), *numbers)
             for (id_, epoch), numbers in sorted(totals.items())
             if any(numbers)
-            for plan in (self._plans.by_id[id_].plan,)
+            for plan in (self.plan_by_id(id_).plan,)
         ]
         return sorted(rows, key=lambda row: (row.metric, row.epoch))
 

@@ -348,7 +348,7 @@ class RedisStore(Store):
         return [one for packed in replies for one in self._unpack_segments(plan, epoch, packed)]
 
     def _unpack_segments(self, plan: int, epoch: date, packed: Iterable[bytes]) -> list[Segment]:
-        size = self._plans.by_id[plan].plan.mechanism.shape.tally_size
+        size = self.plan_by_id(plan).plan.mechanism.shape.tally_size
         return [unpack_segment(plan, epoch, one, size) for one in packed]
 
     def epochs(self, plan: Plan) -> list[date]:

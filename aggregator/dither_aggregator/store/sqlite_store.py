@@ -188,8 +188,8 @@ class SQLiteStore(Store):
             if _file_id(self._path) != self._file:
                 raise StoreError(f"{self._path} is not the file that was opened: restart, and restore it if it is gone")
             db = self._db
-            db.execute("BEGIN IMMEDIATE")
             try:
+                db.execute("BEGIN IMMEDIATE")
                 yield db
                 db.execute("COMMIT")
             except BaseException:
@@ -206,14 +206,14 @@ class SQLiteStore(Store):
         """Read several things as they were at one instant."""
         try:
             db = self._db
-            if db.in_transaction:
-                yield db
-                return
-            db.execute("BEGIN")
+            outermost = not db.in_transaction
             try:
+                if outermost:
+                    db.execute("BEGIN")
                 yield db
             finally:
-                db.execute("ROLLBACK")
+                if outermost and db.in_transaction:
+                    db.execute("ROLLBACK")
         except sqlite3.Error as error:
             raise StoreUnavailable(f"{self._path} cannot be read: {error}") from None
 
@@ -462,7 +462,7 @@ class SQLiteStore(Store):
 
     def segments(self, shard: int, plan: int, epoch: date) -> list[Segment]:
         """Return the segments of a tally."""
-        size = self._plans.by_id[plan].plan.mechanism.shape.tally_size
+        size = self.plan_by_id(plan).plan.mechanism.shape.tally_size
         rows = self._rows(
             "SELECT low, high, n, counts FROM segment WHERE plan = ? AND epoch = ? ORDER BY low",
             plan,
@@ -630,7 +630,7 @@ class SQLiteStore(Store):
                 yield FinalRecord(plan, date.fromisoformat(epoch), Final(digest, id_), content)
 
     def _sum_packed(self, plan: int, rows: Iterable[tuple[int, str, int, bytes]]) -> tuple[int, Counts]:
-        size = self._plans.by_id[plan].plan.mechanism.shape.tally_size
+        size = self.plan_by_id(plan).plan.mechanism.shape.tally_size
         total, counts = 0, np.zeros(size, dtype=np.int64)
         for _, _, n, packed in rows:
             total += n
