@@ -6,6 +6,7 @@ from statistics import median
 
 from dither_aggregator.decode import support_counts
 from dither_aggregator.estimate import CONFIDENCE, ErrorOf, Estimates, Method, estimate_shares, exact_shares
+from dither_aggregator.fold import BadTally
 from dither_aggregator.normalise import METHODS, Normalised
 from dither_aggregator.rappor.candidates import decode_candidates
 from dither_aggregator.store import Store, StoredPlan, Tally
@@ -118,8 +119,10 @@ def read(
     provisional = epoch > store.sealed()  # before the tally is read: it may be sealed in between
     tally = store.tally(stored.plan, epoch)
     final = store.finals(stored.plan).get(epoch)
-    if final and epoch < store.tallies_from():  # after the tally is read: it may be given up in between
-        raise TallyGone(final.snapshot)
+    if final and tally.digest != final.digest:
+        if epoch < store.tallies_from():  # asked after the tally is read: it may be given up in between
+            raise TallyGone(final.snapshot)
+        raise BadTally(f"the counts of {epoch} are not those that snapshot {final.snapshot} was made of")
     reading = estimate(stored, epoch, tally, view, candidates, provisional=provisional)
     return replace(reading, snapshot=final.snapshot) if final else reading
 

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Collection
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeoutError
+from functools import partial
 
 from dither_aggregator import upkeep
 from dither_aggregator.store import Receipt, Store, StoreError
@@ -202,11 +203,19 @@ class WholeService(Service):
     def _maintain(self) -> None:
         while not self._stopping.is_set():
             self._try("scheduler", self._maintain_all)
+            self._record_all()
             self._stopping.wait(MAINTAIN_EVERY_S)
 
     def _maintain_all(self) -> None:
         for shard in range(self.store.shards):
             upkeep.maintain(self.store, shard)
-        for metric in upkeep.unrecorded(self.store):
-            upkeep.record(self.store, metric)
         self.store.forget_snapshots()
+
+    def _record_all(self) -> None:
+        try:
+            metrics = upkeep.unrecorded(self.store)
+        except DitherError as error:
+            self._say("scheduler", error)
+            return
+        for metric in metrics:  # each by itself: one that cannot be read holds up no other
+            self._try(f"recording of {metric}", partial(upkeep.record, self.store, metric))

@@ -7,7 +7,8 @@ the end.
 from collections.abc import Callable
 
 from dither_aggregator import snapshots
-from dither_aggregator.store import Store
+from dither_aggregator.store import Store, StoreUnavailable
+from dither_shared.errors import DitherError
 
 
 def fold_all(store: Store, shard: int, until: Callable[[], bool] = lambda: False) -> int:
@@ -38,12 +39,23 @@ def unrecorded(store: Store) -> list[str]:
 
 
 def record(store: Store, metric: str) -> int:
-    """Record the final epochs of a metric, each with its snapshot; return how many were new."""
+    """Record the final epochs of a metric, each with its snapshot; return how many were new.
+
+    Raises what the first that could not be recorded raised, after the others.
+    """
     sealed, done = store.sealed(), 0
+    failed: list[DitherError] = []
     for stored in store.plans(metric):
         finals = store.finals(stored.plan)
         for epoch in reversed(store.epochs(stored.plan)):
             if epoch <= sealed and epoch not in finals:
-                snapshots.take(store, stored, epoch)
-                done += 1
+                try:
+                    snapshots.take(store, stored, epoch)
+                    done += 1
+                except StoreUnavailable:
+                    raise
+                except DitherError as error:
+                    failed.append(error)
+    if failed:
+        raise failed[0]
     return done

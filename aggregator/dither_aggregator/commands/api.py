@@ -11,7 +11,7 @@ from dither_aggregator.commands.broker import add_broker_argument, add_processes
 from dither_aggregator.commands.data import add_data_argument, add_lossy_argument
 from dither_aggregator.commands.serve import port_number
 from dither_aggregator.service import Service
-from dither_aggregator.store import open_store
+from dither_aggregator.store import StoreError, open_store
 from dither_aggregator.web import create_app
 from dither_aggregator.web.processes import HttpProcesses, Worker
 from dither_aggregator.workers.bells import Rope, make_app
@@ -38,10 +38,10 @@ def run(args: argparse.Namespace) -> int:
     must_be_redis(args.data, "api")
     # What can be wrong with the store is found, and let go of, before the first process is forked.
     with closing(open_store(args.data, allow_lossy_store=args.allow_lossy_store)) as store:
-        app, key = store.app, store.key
+        app, key, generation = store.app, store.key, store.generation
     if args.broker:
         check_broker(args.broker, args.data)
-    http = HttpProcesses(lambda: _worker(args), args.host, args.port, args.processes)
+    http = HttpProcesses(lambda: _worker(args, generation), args.host, args.port, args.processes)
     if http.reachable_from_elsewhere:
         print(
             f"{args.host} can be reached from elsewhere: pages and estimates need no key, devices need TLS",
@@ -60,10 +60,15 @@ def run(args: argparse.Namespace) -> int:
 
 
 @contextmanager
-def _worker(args: argparse.Namespace) -> Iterator[Worker]:
-    """Open what one process needs of its own. It rings for what it wrote last before it ends."""
+def _worker(args: argparse.Namespace, generation: str) -> Iterator[Worker]:
+    """Open what one process needs of its own. It rings for what it wrote last before it ends.
+
+    One that is started again takes up no other store: whoever's key that does not know would be told so for good.
+    """
     with ExitStack() as opened:
         store = opened.enter_context(closing(open_store(args.data, allow_lossy_store=args.allow_lossy_store)))
+        if store.generation != generation:
+            raise StoreError("another store was put in the place of the one that this was started on: restart it")
         if args.broker:
             rope = opened.enter_context(closing(Rope(make_app(args.broker))))
             ringer = opened.enter_context(Ringer(rope.ring))

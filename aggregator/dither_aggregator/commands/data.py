@@ -35,9 +35,11 @@ def add_lossy_argument(parser: argparse.ArgumentParser) -> None:
 
 
 def store_name(text: str) -> str:
-    """Read a store's name."""
+    """Read a store's name. What looks like an address and is none is not repeated: there may be a password in it."""
     if not text:
         raise argparse.ArgumentTypeError("must name a directory or a Redis")
+    if "://" in text and not text.startswith(("redis://", "rediss://", "unix://")):
+        raise argparse.ArgumentTypeError("an address must begin with redis://, rediss:// or unix://")
     return text
 
 

@@ -18,9 +18,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Print what is not as it must be; return 1 when something is not."""
     with opened(args, read_only=True) as store:
-        found = list(check(store))
+        found = []
+        for finding in check(store):
+            found.append(finding)
+            if not args.json:
+                print(finding, flush=True)
         if args.json:
             print(json.dumps({"app": store.app, "generation": store.generation, "findings": found}))
-        else:
-            print("\n".join(found) if found else f"the store of {store.app} is as it must be")
+        elif not found:
+            print(f"the store of {store.app} is as it must be")
     return 1 if found else 0

@@ -1,6 +1,7 @@
 """`dither metrics load`: the plans of a registry into a store. Light until it is run."""
 
 import argparse
+import json
 from pathlib import Path
 
 from dither_aggregator.commands.data import add_data_argument, opened
@@ -14,6 +15,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Describe the command line."""
     parser.add_argument("registry", metavar="REGISTRY", type=Path, help="the app's metrics.toml")
     add_data_argument(parser)
+    parser.add_argument("--json", action="store_true", help="print one JSON document")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -26,6 +28,10 @@ def run(args: argparse.Namespace) -> int:
         plans = store.plans()
     new = [stored.plan for stored in plans if stored.id not in before]
     older = sum(not stored.current for stored in plans)
+    if args.json:
+        added = [{"metric": plan.metric, "rev": plan.rev, "plan": plan.digest} for plan in new]
+        print(json.dumps({"app": registry.app, "metrics": len(registry.metrics), "new": added, "older": older}))
+        return 0
     for plan in new:
         print(f"new: {plan.metric} rev {plan.rev}, plan {plan.digest}")
     print(f"{len(registry.metrics)} metrics of {registry.app}, {len(new)} new plans, {older} older ones beside them")

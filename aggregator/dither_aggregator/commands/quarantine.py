@@ -38,7 +38,7 @@ def _example(action: str) -> str:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Do the action; return 1 when an id is not there."""
+    """Do the action; return 1 when an id that is to be settled is not there."""
     with opened(args, read_only=args.action in ("list", "show")) as store:
         waiting = {item.id: item for item in store.quarantined()}
         if args.action == "list":

@@ -1,6 +1,7 @@
 """`dither metrics retire`: refuse the reports of a plan from now on. Light until it is run."""
 
 import argparse
+import json
 
 from dither_aggregator.commands.data import add_data_argument, opened
 
@@ -14,11 +15,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--rev", type=int, required=True, help="which of its revs")
     parser.add_argument("--undo", action="store_true", help="take its reports again")
     add_data_argument(parser)
+    parser.add_argument("--json", action="store_true", help="print one JSON document")
 
 
 def run(args: argparse.Namespace) -> int:
     """Retire the plan, or take it back; running processes follow within seconds."""
     with opened(args) as store:
         store.retire(args.metric, args.rev, retired=not args.undo)
+    if args.json:
+        print(json.dumps({"metric": args.metric, "rev": args.rev, "retired": not args.undo}))
+        return 0
     print(f"reports of {args.metric} rev {args.rev} are {'taken again' if args.undo else 'refused from now on'}")
     return 0

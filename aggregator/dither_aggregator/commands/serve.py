@@ -3,12 +3,15 @@
 import argparse
 import json
 import logging
+import os
 import signal
 import sys
 import threading
 from contextlib import closing
 from pathlib import Path
+from queue import SimpleQueue
 
+from dither_aggregator.commands.data import ENVIRONMENT
 from dither_aggregator.service import Service, WholeService
 from dither_aggregator.store import SQLiteStore
 from dither_aggregator.store.sqlite_store import exclusive
@@ -25,8 +28,14 @@ EXAMPLE = "dither serve metrics.toml --data /var/lib/dither --port 8080"
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Describe the command line."""
     parser.add_argument("registry", metavar="REGISTRY", type=Path, help="the app's metrics.toml")
+    default = os.environ.get(ENVIRONMENT) or None
     parser.add_argument(
-        "--data", metavar="DIR", type=directory, required=True, help="where reports are kept; made if missing"
+        "--data",
+        metavar="DIR",
+        type=directory,
+        default=default,
+        required=default is None,
+        help=f"where reports are kept; made if missing (default: ${ENVIRONMENT})",
     )
     parser.add_argument("--host", default="127.0.0.1", help="the address to listen on (default: %(default)s)")
     parser.add_argument("--port", type=port_number, default=8080, help="0 for any free one (default: %(default)s)")
@@ -37,6 +46,8 @@ def directory(text: str) -> Path:
     """Read a directory's name."""
     if not text:
         raise argparse.ArgumentTypeError("must name a directory")
+    if "://" in text:  # not repeated: there may be a password in it
+        raise argparse.ArgumentTypeError("must name a directory; `dither api` serves a store in Redis")
     return Path(text)
 
 
@@ -62,19 +73,23 @@ def run(args: argparse.Namespace) -> int:
 
 def _reload_on_sighup(store: SQLiteStore, path: Path) -> None:
     """Load the registry again on SIGHUP; a bad one changes nothing, and the log says why."""
+    asked: SimpleQueue[None] = SimpleQueue()
 
     def reload() -> None:
-        try:
-            registry = Registry.load(path)
-            registry.check_dates(utc_today(), str(path))
-            store.load(registry)
-        except (DitherError, OSError) as error:
-            _log.error("the registry was not loaded again: %s", error)
-        else:
-            _log.warning("the registry was loaded again: %d metrics", len(registry.metrics))
+        while True:
+            asked.get()
+            try:
+                registry = Registry.load(path)
+                registry.check_dates(utc_today(), str(path))
+                store.load(registry)
+            except (DitherError, OSError) as error:
+                _log.error("the registry was not loaded again: %s", error)
+            else:
+                _log.warning("the registry was loaded again: %d metrics", len(registry.metrics))
 
     # On a thread of its own: the main one may be anywhere, within the store too.
-    signal.signal(signal.SIGHUP, lambda *_: threading.Thread(target=reload, name="registry").start())
+    threading.Thread(target=reload, name="registry", daemon=True).start()
+    signal.signal(signal.SIGHUP, lambda *_: asked.put(None))
 
 
 def serve(service: Service, host: str, port: int, as_json: bool) -> None:

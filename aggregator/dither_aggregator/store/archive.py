@@ -13,6 +13,7 @@ import gzip
 import hashlib
 import json
 import os
+import secrets
 import zlib
 from collections.abc import Callable, Iterable, Iterator
 from datetime import date
@@ -35,10 +36,10 @@ FORMAT, VERSION = "dither backup", 1
 
 def write(path: Path, records: Iterable[Record], on_record: Callable[[int], None] = lambda number: None) -> int:
     """Write a dump into a new file, which appears when it is whole and on the disk; return how many records it has."""
-    part = path.with_name(f"{path.name}.part")
+    part = path.with_name(f"{path.name}.{secrets.token_hex(4)}.part")
     digest, number = hashlib.sha256(), 0
     try:
-        descriptor = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+        descriptor = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
         with os.fdopen(descriptor, "wb") as file:
             with gzip.GzipFile(fileobj=file, mode="wb", compresslevel=6, filename="", mtime=0) as packed:
                 for line in _lines(records):
@@ -50,10 +51,20 @@ def write(path: Path, records: Iterable[Record], on_record: Callable[[int], None
             file.flush()
             os.fsync(file.fileno())
         part.replace(path)
+        _sync_folder(path.parent)
     except BaseException:
         part.unlink(missing_ok=True)
         raise
     return number
+
+
+def _sync_folder(folder: Path) -> None:
+    """Have the disk know a new name too."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 def app_of(path: Path) -> str:

@@ -13,20 +13,19 @@ A store may be checked while it is in use: what is compared is of one instant in
 
 import hashlib
 import json
+import sqlite3
 import zlib
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import date
 
-import numpy as np
-
 from dither_aggregator.fold import BadTally, Counts
 from dither_aggregator.store.dump import FinalRecord, Identity, ShardRecord, TallyRecord
 from dither_aggregator.store.folding import fold_read
 from dither_aggregator.store.interface import Store
 from dither_aggregator.store.packing import unpack_counts, unpack_entry
-from dither_aggregator.store.records import LogGroup, LogRead, StoreError, Tally
+from dither_aggregator.store.records import Final, LogGroup, LogRead, StoreError
 from dither_shared.reports import CohortBits, ReportShape, Subsets, Symbols
 
 Key = tuple[int, date]
@@ -47,9 +46,9 @@ def check(store: Store) -> Iterator[str]:
                 case TallyRecord():
                     yield from checked.tally(record)
                 case FinalRecord():
-                    checked.finals.append(record)
+                    yield from checked.final(record)
         yield from checked.end()
-    except (BadTally, StoreError) as error:
+    except (BadTally, StoreError, KeyError, sqlite3.Error) as error:
         yield f"the rest was not checked, it cannot be read: {error}"
 
 
@@ -71,8 +70,7 @@ class _Checked:
     folded: dict[tuple[int, Key], int] = field(default_factory=dict)
     """By shard, plan and epoch, what the ledger says is folded and no tally has been seen of."""
     cursors: dict[int, int] = field(default_factory=dict)
-    tallies: dict[Key, Tally] = field(default_factory=dict)
-    finals: list[FinalRecord] = field(default_factory=list)
+    finals: list[tuple[int, date, Final]] = field(default_factory=list)
 
     def shard(self, record: ShardRecord) -> Iterator[str]:
         where = f"shard {record.shard}"
@@ -141,8 +139,6 @@ class _Checked:
             yield f"{where}: it holds {record.n} reports, the ledger says {folded}"
         yield from (f"{where}: {fault}" for fault in _impossible(shape, counts, record.n))
         yield from self._segments(where, record)
-        before = self.tallies.get(key)
-        self.tallies[key] = Tally(record.n + (before.n if before else 0), counts + (before.counts if before else 0))
 
     def _segments(self, where: str, record: TallyRecord) -> Iterator[str]:
         last = 0
@@ -154,31 +150,32 @@ class _Checked:
         if last > cursor:
             yield f"{where}: a segment ends at {last}, beyond the cursor {cursor}"
 
+    def final(self, record: FinalRecord) -> Iterator[str]:
+        """Check a snapshot; what was recorded is compared with the tally at the end, for nothing can change it."""
+        where = f"final {self._name((record.plan, record.epoch))}"
+        self.finals.append((record.plan, record.epoch, record.final))
+        if record.snapshot is None:
+            return
+        try:
+            content = zlib.decompress(record.snapshot)
+        except zlib.error:
+            content = b""
+        if hashlib.sha256(content).hexdigest() != record.final.snapshot:
+            yield f"{where}: the content of snapshot {record.final.snapshot} is not what it was"
+        elif json.loads(content)["tally"]["digest"] != record.final.digest:
+            yield f"{where}: the snapshot is of another tally"
+
     def end(self) -> Iterator[str]:
         for (shard, key), folded in self.folded.items():
             yield f"shard {shard}, tally of {self._name(key)}: there is none, the ledger says {folded} reports"
         sealed = min(self.sealed)
-        for record in self.finals:
-            yield from self._final(record, sealed)
-
-    def _final(self, record: FinalRecord, sealed: date) -> Iterator[str]:
-        key = record.plan, record.epoch
-        where = f"final {self._name(key)}"
-        if record.epoch > sealed:
-            yield f"{where}: it is recorded, and only {sealed} is sealed"
-        size = self.store.plan_by_id(record.plan).plan.mechanism.shape.tally_size
-        tally = self.tallies.get(key, Tally(0, np.zeros(size, dtype=np.int64)))
-        if record.epoch >= self.tallies_from and tally.digest != record.final.digest:
-            yield f"{where}: the tally is not the one that was recorded"
-        if record.snapshot is not None:
-            try:
-                content = zlib.decompress(record.snapshot)
-            except zlib.error:
-                content = b""
-            if hashlib.sha256(content).hexdigest() != record.final.snapshot:
-                yield f"{where}: the content of snapshot {record.final.snapshot} is not what it was"
-            elif json.loads(content)["tally"]["digest"] != record.final.digest:
-                yield f"{where}: the snapshot is of another tally"
+        for plan, epoch, final in self.finals:
+            where = f"final {self._name((plan, epoch))}"
+            if epoch > sealed:
+                yield f"{where}: it is recorded, and only {sealed} is sealed"
+            digest = self.store.tally(self.store.plan_by_id(plan).plan, epoch).digest
+            if digest != final.digest and epoch >= self.store.tallies_from():
+                yield f"{where}: the tally is not the one that was recorded"
 
     def _name(self, key: Key) -> str:
         plan, epoch = key

@@ -51,6 +51,8 @@ from dither_shared.wire import Problem, Upload, all_refused
 
 DEDUPE = timedelta(days=7)
 """How long an upload's id is remembered. A device gives an upload up a day earlier."""
+DEDUPE_DAYS_MIN = 8
+"""Of how many days with uploads the ids are remembered at least: a clock that leaps ahead and back forgets none."""
 READ_UPLOADS_MAX = 5_000
 READ_BYTES_MAX = 32 * 1024 * 1024
 """What a folder takes at once: it bounds the memory."""
@@ -124,7 +126,8 @@ class Store(ABC):
             )
         for _ in range(SAVE_ATTEMPTS):
             self.refresh()
-            if self._save_plans(self._plans.loading(registry), self._plans.version):
+            plans = self._plans  # once: another thread may refresh it
+            if self._save_plans(plans.loading(registry), plans.version):
                 return self.refresh()
         raise StoreError("the plans are being changed by somebody else all the time; try again")
 
@@ -132,7 +135,8 @@ class Store(ABC):
         """Refuse the reports of a plan from now on, or take them again. Raises StoreError for a plan there is not."""
         for _ in range(SAVE_ATTEMPTS):
             self.refresh()
-            if self._save_plans(self._plans.retiring(metric, rev, retired), self._plans.version):
+            plans = self._plans
+            if self._save_plans(plans.retiring(metric, rev, retired), plans.version):
                 return self.refresh()
         raise StoreError("the plans are being changed by somebody else all the time; try again")
 
@@ -298,19 +302,20 @@ class Store(ABC):
     def tally(self, plan: Plan, epoch: date) -> Tally:
         """Return the tally of a plan and epoch: n = 0 and zeros where nothing was folded."""
         stored = self._plans.get(plan)
-        segments = self.all_segments(stored.id, epoch)
-        if not segments:
-            return Tally(0, np.zeros(plan.mechanism.shape.tally_size, dtype=np.int64))
-        total = sum_segments(segments)
-        return Tally(total.n, total.counts)
+        n, counts = 0, np.zeros(plan.mechanism.shape.tally_size, dtype=np.int64)
+        for one in self.all_segments(stored.id, epoch):
+            n += one.n
+            counts += one.counts
+        return Tally(n, counts)
 
     @abstractmethod
     def segments(self, shard: int, plan: int, epoch: date) -> list[Segment]:
         """Return a shard's segments of a tally, in the order of the log. Raises BadTally for damaged ones."""
 
-    def all_segments(self, plan: int, epoch: date) -> list[Segment]:
-        """Return every shard's segments of a tally."""
-        return [one for shard in range(self.shards) for one in self.segments(shard, plan, epoch)]
+    def all_segments(self, plan: int, epoch: date) -> Iterator[Segment]:
+        """Yield every shard's segments of a tally: all of them at a time may be large."""
+        for shard in range(self.shards):
+            yield from self.segments(shard, plan, epoch)
 
     @abstractmethod
     def epochs(self, plan: Plan) -> list[date]:

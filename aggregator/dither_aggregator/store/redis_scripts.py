@@ -7,9 +7,10 @@
     dither:{g}:snapshot:ID          string
     dither:{g}:snapshots            sorted set: ids by day
 
-    dither:{3}                      hash: token, day, sealed, cursor, written, waiting_since, seen_from,
+    dither:{3}                      hash: token, day, sealed, cursor, written, waiting_since,
                                     quarantine_last, clock_offset_s
     dither:{3}:log                  list: an entry for each upload above the cursor
+    dither:{3}:seen                 sorted set: the days whose uploads are remembered
     dither:{3}:seen:DAY             hash: digest of an upload's id -> answer
     dither:{3}:ledger               set: the plans that have a
     dither:{3}:ledger:PLAN          hash: DAY:a accepted, DAY:f folded, DAY:q quarantined, DAY:d dropped of them
@@ -274,15 +275,15 @@ APPEND = _script(
     """
 local mark = ARGV[2]
 local digests, known = {}, {}
-for i = 4, #ARGV, 3 do digests[#digests + 1] = ARGV[i] end
-for before = day, day - ARGV[3], -1 do
+for i = 3, #ARGV, 3 do digests[#digests + 1] = ARGV[i] end
+for _, before in ipairs(redis.call('ZRANGE', at .. ':seen', 0, -1)) do
     for i, answer in ipairs(redis.call('HMGET', at .. ':seen:' .. before, unpack(digests))) do
         if answer then known[digests[i]] = answer end
     end
 end
 local head = mark .. struct.pack('<I4', day)
 local answers, seen, entries, counts = {0}, {}, {}, {}
-for i = 4, #ARGV, 3 do
+for i = 3, #ARGV, 3 do
     local digest, answer, groups = ARGV[i], ARGV[i + 1], ARGV[i + 2]
     answers[#answers + 1] = known[digest] or false
     if not known[digest] and #groups > 0 then
@@ -303,6 +304,7 @@ if #entries > 0 then
     advance()
     answers[1] = log(entries)
     redis.call('HSET', at .. ':seen:' .. day, unpack(seen))
+    redis.call('ZADD', at .. ':seen', day, day)
     for plan, n in pairs(counts) do move(plan, day, 'a', n) end
 end
 return answers
@@ -405,11 +407,13 @@ FORGET_SEEN = _script(
     _CHECK,
     _ADVANCE,
     """
-local from, first = tonumber(redis.call('HGET', at, 'seen_from')), day - ARGV[2]
+local days, first = redis.call('ZRANGE', at .. ':seen', 0, -1), day - ARGV[2]
 advance()
-if from < first then
-    redis.call('HSET', at, 'seen_from', first)
-    for old = from, first - 1 do redis.call('UNLINK', at .. ':seen:' .. old) end
+for i = 1, #days - ARGV[3] do
+    if tonumber(days[i]) < first then
+        redis.call('UNLINK', at .. ':seen:' .. days[i])
+        redis.call('ZREM', at .. ':seen', days[i])
+    end
 end
 return day
 """,
@@ -478,12 +482,12 @@ return {
 OUTLINE = _read(
     """
 return {
-    tonumber(state[2]), tonumber(redis.call('HGET', at, 'sealed')), tonumber(redis.call('HGET', at, 'seen_from')),
+    tonumber(state[2]), tonumber(redis.call('HGET', at, 'sealed')), redis.call('ZRANGE', at .. ':seen', 0, -1),
     tonumber(state[4]), redis.call('ZRANGE', at .. ':tallies', 0, -1),
 }
 """
 )
-"""Return a shard's day, the last it sealed, the first whose uploads it remembers, its cursor, its tallies' names."""
+"""Return a shard's day, the last it sealed, those whose uploads it remembers, its cursor, its tallies' names."""
 
 LENGTHS = _read(
     """
@@ -554,8 +558,8 @@ FILL_SEEN = _script(
     _CHECK,
     """
 local seen_day = tonumber(ARGV[2])
-redis.call('HSET', at, 'day', math.max(tonumber(state[2]), seen_day),
-    'seen_from', math.min(tonumber(redis.call('HGET', at, 'seen_from')), seen_day))
+redis.call('HSET', at, 'day', math.max(tonumber(state[2]), seen_day))
+redis.call('ZADD', at .. ':seen', seen_day, seen_day)
 for i = 3, #ARGV, 2 do redis.call('HSETNX', at .. ':seen:' .. seen_day, ARGV[i], ARGV[i + 1]) end
 """,
 )

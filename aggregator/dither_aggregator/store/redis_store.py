@@ -22,7 +22,15 @@ from dither_aggregator.store.dump import (
     ShardRecord,
     TallyRecord,
 )
-from dither_aggregator.store.interface import DEDUPE, READ_BYTES_MAX, READ_UPLOADS_MAX, Prepared, Store, sum_segments
+from dither_aggregator.store.interface import (
+    DEDUPE,
+    DEDUPE_DAYS_MIN,
+    READ_BYTES_MAX,
+    READ_UPLOADS_MAX,
+    Prepared,
+    Store,
+    sum_segments,
+)
 from dither_aggregator.store.opening import SHARDS
 from dither_aggregator.store.packing import day_number, day_of, pack_counts, unpack_entry
 from dither_aggregator.store.plans import Plans, StoredPlan
@@ -213,7 +221,7 @@ class RedisStore(Store):
         for shard, of_shard in self._by_shard(prepared).items():
             for chunk in _chunks(of_shard, APPEND_UPLOADS_MAX):
                 taken = [part for place in chunk for part in prepared[place][:3]]
-                calls.append(self._call(scripts.APPEND, shard, secrets.token_bytes(MARK_BYTES), DEDUPE.days, *taken))
+                calls.append(self._call(scripts.APPEND, shard, secrets.token_bytes(MARK_BYTES), *taken))
                 places.append((shard, chunk))
         floors = self._seen_written()
         answers: list[Receipt | Problem] = [item.result for item in prepared]
@@ -320,7 +328,7 @@ class RedisStore(Store):
 
     def forget(self, shard: int) -> None:
         """Forget old ids, and old tallies that are recorded as final: that they go is known before they do."""
-        today = self._run(scripts.FORGET_SEEN, shard, DEDUPE.days)
+        today = self._run(scripts.FORGET_SEEN, shard, DEDUPE.days, DEDUPE_DAYS_MIN)
         first = self._run_global(scripts.TALLIES_FROM, today)
         if first is None:
             return
@@ -342,10 +350,10 @@ class RedisStore(Store):
         """Return a shard's segments of a tally."""
         return self._unpack_segments(plan, epoch, self._run(scripts.SEGMENTS, shard, tally_name(plan, epoch)))
 
-    def all_segments(self, plan: int, epoch: date) -> list[Segment]:
-        """Return every shard's segments of a tally, in one round trip."""
-        replies = self._of_each_shard(scripts.SEGMENTS, tally_name(plan, epoch))
-        return [one for packed in replies for one in self._unpack_segments(plan, epoch, packed)]
+    def all_segments(self, plan: int, epoch: date) -> Iterator[Segment]:
+        """Yield every shard's segments of a tally, from one round trip."""
+        for packed in self._of_each_shard(scripts.SEGMENTS, tally_name(plan, epoch)):
+            yield from self._unpack_segments(plan, epoch, packed)
 
     def _unpack_segments(self, plan: int, epoch: date, packed: Iterable[bytes]) -> list[Segment]:
         size = self.plan_by_id(plan).plan.mechanism.shape.tally_size
@@ -477,7 +485,7 @@ class RedisStore(Store):
     def _place_of(self, id_: str) -> tuple[int, int] | None:
         """Return the shard and number of a quarantined group; None where there can be none."""
         numbers = id_.split("-")
-        if len(numbers) != 2 or not all(part.isascii() and part.isdigit() for part in numbers):
+        if len(numbers) != 2 or not all(part.isascii() and part.isdigit() and len(part) < 19 for part in numbers):
             return None
         shard, number = map(int, numbers)
         return (shard, number) if shard < self.shards else None
@@ -498,6 +506,8 @@ class RedisStore(Store):
             yield from self._dump_shard(shard, told)
         for plan, epoch, final in finals:
             yield FinalRecord(plan, epoch, final, self.snapshot(final.snapshot))
+        if self.tallies_from() != first:
+            raise StoreUnavailable(f"{self._client.name}: old tallies were given up while they were read; try again")
 
     def _dump_plans(self, told: set[int]) -> Iterator[PlanRecord]:
         self.refresh()
@@ -510,7 +520,7 @@ class RedisStore(Store):
         """Yield a shard. What cannot change any more, sealed tallies and the ids of past days, is read afterwards."""
         for _ in range(INSTANT_ATTEMPTS):
             outline = self._run(scripts.OUTLINE, shard)
-            day, sealed, seen_from, _, names = outline
+            day, sealed, seen_days, _, names = outline
             still_open = [name for name in names if day_number(tally_of(name)[1]) > sealed]
             again, ledger, log, quarantine, seen, *tallies = self._client.read_at_once(
                 [
@@ -542,8 +552,9 @@ class RedisStore(Store):
             ),
         )
         yield SeenRecord(day_of(day), seen)
-        for past in range(max(seen_from, day - DEDUPE.days), day):
-            yield from self._dump_seen(shard, past)
+        for past in map(int, seen_days):
+            if past != day:
+                yield from self._dump_seen(shard, past)
         read = dict(zip(still_open, tallies, strict=True))
         for name in names:
             packed = read[name] if name in read else self._run(scripts.SEGMENTS, shard, name)
@@ -664,7 +675,6 @@ def _begin(client: Client, app: str, shards: int) -> None:
         "cursor": 0,
         "written": 0,
         "waiting_since": seconds,
-        "seen_from": today,
         "quarantine_last": 0,
     }
     fields = [part for pair in of_shard.items() for part in pair]

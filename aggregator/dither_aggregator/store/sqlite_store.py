@@ -26,7 +26,7 @@ from dither_aggregator.store.dump import (
     ShardRecord,
     TallyRecord,
 )
-from dither_aggregator.store.interface import DEDUPE, READ_BYTES_MAX, READ_UPLOADS_MAX, Prepared, Store
+from dither_aggregator.store.interface import DEDUPE, DEDUPE_DAYS_MIN, READ_BYTES_MAX, READ_UPLOADS_MAX, Prepared, Store
 from dither_aggregator.store.packing import (
     day_number,
     day_of,
@@ -440,7 +440,7 @@ class SQLiteStore(Store):
         days = self.retention().tallies_days
         with self._transaction() as db:
             today = self._advance_day()
-            db.execute("DELETE FROM seen WHERE day < ?", ((today - DEDUPE).isoformat(),))
+            db.execute("DELETE FROM seen WHERE day < ?", (min(self._seen_from(), (today - DEDUPE).isoformat()),))
             if days is not None:
                 first = max(self._day_of("tallies_from"), today - timedelta(days=days))
                 db.execute(
@@ -449,6 +449,14 @@ class SQLiteStore(Store):
                     (first.isoformat(),),
                 )
                 self._set_state("tallies_from", first.isoformat())
+
+    def _seen_from(self) -> str:
+        """Return the first of the last DEDUPE_DAYS_MIN days on which uploads were accepted."""
+        day = date.max.isoformat()
+        for _ in range(DEDUPE_DAYS_MIN):
+            ((before,),) = self._rows("SELECT MAX(day) FROM seen WHERE day < ?", day)
+            day = before or date.min.isoformat()
+        return day
 
     def forget_snapshots(self) -> None:
         """Forget old snapshots."""
@@ -570,7 +578,7 @@ class SQLiteStore(Store):
     def _take(self, id_: str) -> tuple[int, date, int, bytes] | None:
         """Within a transaction: take a group out of the quarantine."""
         shard, _, number = id_.partition("-")
-        if shard != "0" or not (number.isascii() and number.isdigit()):
+        if shard != "0" or not (number.isascii() and number.isdigit() and len(number) < 19):
             return None
         row = self._db.execute(
             "DELETE FROM quarantine WHERE id = ? RETURNING plan, epoch, n, reports", (int(number),)
@@ -718,6 +726,7 @@ def exclusive(folder: Path) -> Iterator[None]:
     with ExitStack() as held:
         try:
             folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+            (folder / LOCK_NAME).touch(mode=0o600)
             lock = sqlite3.connect(folder / LOCK_NAME, isolation_level=None, timeout=0)
             held.enter_context(closing(lock))
             lock.execute("BEGIN EXCLUSIVE")

@@ -26,7 +26,9 @@ BUFFERED_BYTES_MAX = 128 * 1024 * 1024
 """Of all bodies together."""
 THREAD_WITHIN_S = 10.0
 OTHER_THREADS = 4
-"""For what is not an upload: pages and health are still answered when uploads wait for a store that hangs."""
+"""For what is not an upload: pages are still answered when uploads wait for a store that hangs."""
+HEALTH = {"/livez", "/readyz"}
+"""Answered by a thread of their own: they say how the process is, however long pages take."""
 
 Scope = Mapping[str, Any]
 Receive = Callable[[], Awaitable[Mapping[str, Any]]]
@@ -55,20 +57,21 @@ class Gateway:
     def __init__(self, app: WSGIApplication, threads: int) -> None:
         self._uploads = _Threads(app, threads, "upload")
         self._others = _Threads(app, OTHER_THREADS, "request")
+        self._health = _Threads(app, 1, "health")
         self._buffered = 0
 
     def close(self) -> None:
         """Let the threads end."""
         self._uploads.close()
         self._others.close()
+        self._health.close()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
         body = bytearray()
         try:
             await self._read(scope, receive, body)
-            threads = self._uploads if scope["path"] == PATH else self._others
-            answer = await threads.answer(environ_of(scope, bytes(body)))
+            answer = await self._threads(scope["path"]).answer(environ_of(scope, bytes(body)))
         except Left:
             return
         except Problem as problem:
@@ -81,6 +84,9 @@ class Gateway:
             self._buffered -= len(body)
         await send({"type": "http.response.start", "status": answer.status, "headers": answer.headers})
         await send({"type": "http.response.body", "body": answer.content})
+
+    def _threads(self, path: str) -> "_Threads":
+        return self._uploads if path == PATH else self._health if path in HEALTH else self._others
 
     async def _read(self, scope: Scope, receive: Receive, body: bytearray) -> None:
         """Read the body into `body`. What is too long is read to its end if that is near, to be refused in words."""

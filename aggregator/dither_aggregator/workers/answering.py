@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from dither_aggregator import upkeep
 from dither_aggregator.store import Store, StoreError, StoreUnavailable
 from dither_aggregator.workers.bells import FOLD, Bell, BrokerError
+from dither_shared.errors import DitherError
 
 FOLD_FOR_S = 10.0
 """How long one bell may keep a process folding while others wait for it."""
@@ -88,6 +89,8 @@ class Answering:
         except StoreError as error:
             _log.error("%s", error)
             self._see_whether_it_is_gone()
+        except DitherError as error:
+            _log.error("%s", error)
         else:
             if self._unavailable:
                 _log.warning("the store can be used again")

@@ -5,6 +5,7 @@ import threading
 from datetime import date
 
 from dither_aggregator.store import Receipt, Store
+from dither_aggregator.store.interface import DEDUPE_DAYS_MIN
 from dither_shared.registry import Registry
 from dither_shared.wire import Problem
 from tests.support.registries import registry
@@ -182,16 +183,37 @@ def test_ids_are_remembered_for_seven_days_and_then_forgotten(place: Place, stor
     _forget_all(store)
     for body in bodies:
         assert append(store, body).duplicate
-    place.travel(1)
+    _pass_days_with_uploads(place, store, asked)
     _forget_all(store)
     for body in bodies:
         assert not append(store, body).duplicate
 
 
+def test_a_clock_that_leaps_ahead_and_back_forgets_nothing(place: Place, store: Store, asked: Registry) -> None:
+    """The days that were leapt over have no uploads of their own: the ids of the last eight that have are kept."""
+    bodies = [body_in(store, shard, asked, {"dark": [1]}) for shard in range(store.shards)]
+    for body in bodies:
+        append(store, body)
+    place.travel(30)
+    append(store, body_in(store, 0, asked, {"dark": [1]}))
+    _forget_all(store)
+    place.travel(-30)
+    _forget_all(store)
+    for body in bodies:
+        assert append(store, body).duplicate
+
+
+def _pass_days_with_uploads(place: Place, store: Store, asked: Registry) -> None:
+    for _ in range(DEDUPE_DAYS_MIN):
+        place.travel(1)
+        for shard in range(store.shards):
+            append(store, body_in(store, shard, asked, {"dark": [1]}))
+
+
 def test_forgetting_is_not_needed_to_be_remembered_anew(place: Place, store: Store, asked: Registry) -> None:
     body = body_in(store, 0, asked, {"dark": [1]})
     append(store, body)
-    place.travel(8)
+    _pass_days_with_uploads(place, store, asked)
     _forget_all(store)
     assert not append(store, body).duplicate
     place.travel(7)

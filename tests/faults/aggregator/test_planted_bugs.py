@@ -71,10 +71,11 @@ def script(patch: pytest.MonkeyPatch, name: str, old: str, new: str) -> None:
 
 def know_an_id_for_a_day(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(sqlite_store, "DEDUPE", timedelta(days=1))
+    patch.setattr(sqlite_store, "DEDUPE_DAYS_MIN", 1)
 
 
 def know_an_id_on_its_day(patch: pytest.MonkeyPatch) -> None:
-    script(patch, "APPEND", "for before = day, day - ARGV[3], -1 do", "for before = day, day, -1 do")
+    script(patch, "APPEND", "ipairs(redis.call('ZRANGE', at .. ':seen', 0, -1))", "ipairs({day})")
 
 
 def know_an_id_and_lose_its_reports(patch: pytest.MonkeyPatch) -> None:
