@@ -12,6 +12,7 @@ import struct
 import time
 import zlib
 from collections.abc import Iterator
+from contextlib import closing
 from datetime import date, timedelta
 from pathlib import Path
 from typing import Any
@@ -502,6 +503,26 @@ def test_a_final_day_has_a_snapshot_whose_id_is_its_digest(tmp_path: Path) -> No
         assert client.get(f"/v1/snapshots/{reading['snapshot']}").content == answer.content
         assert client.get("/v1/snapshots/nothing").status_code == 404
         assert client.get("/v1/metrics/nothing/snapshots").status_code == 404
+        client.session.close()
+
+
+def test_a_final_day_whose_counts_are_not_what_was_recorded_is_not_shown(tmp_path: Path) -> None:
+    clock = Clock()
+    with aggregator(ASKED, tmp_path, clock) as (url, service):
+        client = Client(url, service, clock)
+        for reports in ([1] * 20, [0] * 30):
+            client.post(upload(reports))
+            client.folded()
+        day = service.store.today().isoformat()
+        clock.travel(1)
+        service.store.seal(0)
+        upkeep.record(service.store, "dark")
+        for damage in ("DELETE FROM segment WHERE low = 0", "DELETE FROM segment"):
+            with closing(sqlite3.connect(tmp_path / "store.sqlite3")) as db, db:
+                db.execute(damage)
+            answer = client.get(f"/v1/metrics/dark/estimates?epoch={day}")
+            assert (answer.status_code, answer.json()["type"]) == (500, "urn:dither:problem:bad-tally")
+            assert client.get(f"/metrics/dark?epoch={day}").status_code == 500
         client.session.close()
 
 

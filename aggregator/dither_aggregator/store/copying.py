@@ -2,7 +2,7 @@
 
 The directory is held, so that nobody serves it; the new store stays unfinished, so that nobody can open it. Once all
 is in it and the ledgers are the same, the directory is marked as moved, and only then the new store is finished. Cut
-off before the mark, the copy is made anew; behind it, it needs only to be finished. Both are done by running it again.
+off before the mark, the new store is emptied by hand and the copy made anew; behind it, running it again finishes it.
 """
 
 from contextlib import closing

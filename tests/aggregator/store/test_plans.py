@@ -5,7 +5,8 @@ from datetime import timedelta
 
 import pytest
 
-from dither_aggregator.store import Store, StoreError
+from dither_aggregator.store import Store, StoredPlan, StoreError
+from dither_aggregator.store.plans import Plans
 from dither_shared.plan import Plan
 from dither_shared.registry import Registry
 from dither_shared.wire import GroupRefused, Problem
@@ -162,3 +163,24 @@ def test_registries_loaded_at_once_all_arrive(place: Place, store: Store) -> Non
     assert sorted(item.plan.rev for item in store.plans("color")) == [1, 2, 3, 4, 5]
     assert len({item.id for item in store.plans()}) == 10
     assert sum(item.current for item in store.plans("color")) == 1
+
+
+def test_a_load_that_is_overtaken_within_its_process_takes_nothing_from_the_other(
+    place: Place, store: Store, asked: Registry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Between this load's look at the plans and its write, another process loads and a thread here refreshes."""
+    other, second, third = place.open(), registry(rev=2, values=("cyan", "ochre")), registry(rev=3, values=("teal",))
+    loading = Plans.loading
+
+    def overtaken(self: Plans, asked: Registry) -> list[StoredPlan]:
+        monkeypatch.setattr(Plans, "loading", loading)
+        made = loading(self, asked)
+        other.load(second)
+        store.refresh()
+        return made
+
+    monkeypatch.setattr(Plans, "loading", overtaken)
+    store.load(third)
+    assert sorted(stored.plan.rev for stored in store.plans("color")) == [1, 2, 3]
+    assert len({stored.id for stored in store.plans()}) == len(store.plans())
+    assert {stored.plan.rev for stored in store.plans("color") if stored.current} == {3}

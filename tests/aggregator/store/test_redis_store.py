@@ -3,6 +3,7 @@
 import re
 import threading
 import time
+from argparse import Namespace
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from functools import partial
@@ -12,6 +13,7 @@ from typing import Any
 import pytest
 from redis.crc import key_slot
 
+from dither_aggregator.commands import api
 from dither_aggregator.store import Receipt, Store, StoreError, StoreUnavailable, create_store, open_store, redis_store
 from dither_aggregator.store import redis_scripts as scripts
 from dither_aggregator.store.dump import ShardRecord
@@ -737,3 +739,34 @@ def test_nothing_asks_for_all_keys(server: RedisServer, asked: Registry) -> None
         after: dict[str, Any] = place.redis.info("commandstats")
         for command in ("cmdstat_keys", "cmdstat_scan"):
             assert before.get(command, {"calls": 0})["calls"] == after.get(command, {"calls": 0})["calls"]
+
+
+def test_an_api_process_that_starts_again_takes_up_no_other_store(server: RedisServer, asked: Registry) -> None:
+    arguments = Namespace(data=server.url, broker="", allow_lossy_store=False)
+    with closing(store_on(server, asked)) as store:
+        with pytest.raises(StoreError, match="another store was put in the place"), api._worker(arguments, "other"):
+            pass
+        with api._worker(arguments, store.generation) as worker:
+            assert callable(worker.app)
+
+
+def test_a_dump_during_which_old_tallies_are_given_up_is_not_whole(place: RedisPlace, asked: Registry) -> None:
+    """Shard by shard: those that come later would lack what the first still had."""
+    store = place.make(asked)
+    for shard in range(store.shards):
+        append(store, body_in(store, shard, asked, {"color": [1]}))
+    fold_all(store)
+    place.travel(3)
+    seal_all(store)
+    epoch = place.day(0)
+    store.finalize(asked.metrics["color"].plan, epoch, Final("digest", "id"), b"content")
+    records = store.dump()
+    for record in records:
+        if isinstance(record, ShardRecord):
+            break
+    other = place.open()
+    other.set_retention(Retention(tallies_days=1))
+    for shard in range(store.shards):
+        other.forget(shard)
+    with pytest.raises(StoreUnavailable, match="given up while they were read"):
+        list(records)

@@ -50,8 +50,9 @@ def test_a_kill_at_every_named_point_loses_and_doubles_nothing(
             days, deadline = 0, time.monotonic() + HAPPENED_WITHIN_S
             while ordered.left():
                 assert time.monotonic() < deadline, f"these did not happen: {ordered.left()}"
+                load.wait_for(100)  # so that there are segments to merge
                 days += 1
-                travel(cluster, days)  # so that there is a day to seal, and to record
+                travel(cluster, days)  # and a day to seal, and to record
                 load.wait_for(30)
         wait_until(all_final(cluster), "every day that is over being final")
         check_all(oracle, cluster)
