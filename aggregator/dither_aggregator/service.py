@@ -68,6 +68,8 @@ class Service:
 
     def submit(self, upload: Upload, body: bytes) -> Receipt:
         """Return the receipt of an upload once it is durable; raise Problem when it is not taken."""
+        if "settings" in self._store_trouble:
+            raise Problem("unavailable", "the store may lose what it acknowledges; nothing was stored")
         answer: Future[Receipt | Problem] = Future()
         self._submitted.put((upload, body, answer))
         try:

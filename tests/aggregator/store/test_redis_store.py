@@ -14,6 +14,7 @@ import pytest
 from redis.crc import key_slot
 
 from dither_aggregator.commands import api
+from dither_aggregator.service import Service
 from dither_aggregator.store import Receipt, Store, StoreError, StoreUnavailable, create_store, open_store, redis_store
 from dither_aggregator.store import redis_scripts as scripts
 from dither_aggregator.store.dump import ShardRecord
@@ -25,6 +26,7 @@ from dither_aggregator.store.redis_packing import tally_name
 from dither_aggregator.store.redis_store import RedisStore
 from dither_aggregator.store.restoring import restore
 from dither_shared.registry import Registry
+from dither_shared.wire import Problem
 from tests.support.redis_servers import RedisServer, running_redis
 from tests.support.stores import (
     RedisPlace,
@@ -770,3 +772,26 @@ def test_a_dump_during_which_old_tallies_are_given_up_is_not_whole(place: RedisP
         other.forget(shard)
     with pytest.raises(StoreUnavailable, match="given up while they were read"):
         list(records)
+
+
+def test_a_redis_that_becomes_lossy_while_it_is_used_is_given_no_more_uploads(
+    own: RedisServer, asked: Registry
+) -> None:
+    with closing(store_on(own, asked)) as store, Service(store) as service:
+        first, second = parsed(store, body_of(asked, {"dark": [1]})), parsed(store, body_of(asked, {"dark": [1]}))
+        assert service.submit(*first).accepted == 1
+        with closing(own.client()) as client:
+            client.config_set("appendfsync", "everysec")
+            _until(lambda: "settings" in service.trouble())
+            with pytest.raises(Problem, match="may lose what it acknowledges"):
+                service.submit(*second)
+            client.config_set("appendfsync", "always")
+        _until(lambda: not service.trouble())
+        assert not service.submit(*second).duplicate
+
+
+def _until(holds: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 10
+    while not holds():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
