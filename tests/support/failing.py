@@ -24,7 +24,7 @@ from typing import Any
 
 ENVIRONMENT_NAME = "DITHER_TEST_ORDERS"
 BEFORE, WITHIN, AFTER = "before", "within", "after"
-KILL, KILL_GROUP, RAISE, SLEEP = "kill", "kill group", "raise", "sleep"
+KILL, KILL_GROUP, KILL_REDIS, RAISE, SLEEP = "kill", "kill group", "kill redis", "raise", "sleep"
 TOO_LATE = "too late"
 """What is noted of an effect that did nothing, because somebody else was faster."""
 WITHIN_STEPS = 12
@@ -116,18 +116,18 @@ class _Planted:
                 number = self._calls[name] = self._calls.get(name, 0) + 1
             due = [fault for fault in faults if number >= fault.nth]
             for fault in due:
-                self._strike(fault, BEFORE)
+                self._strike(fault, BEFORE, self_)
             with self._within(self_, due):
                 result = method(self_, *args, **kwargs)
             if result is False:
                 self._orders.note(TOO_LATE)
             for fault in due:
-                self._strike(fault, AFTER)
+                self._strike(fault, AFTER, self_)
             return result
 
         setattr(owner, name, suffering)
 
-    def _strike(self, fault: Fault, when: str) -> None:
+    def _strike(self, fault: Fault, when: str, owner: Any) -> None:
         if fault.when != when or not self._orders.claim(fault):
             return
         match fault.action:
@@ -135,6 +135,8 @@ class _Planted:
                 os.kill(os.getpid(), signal.SIGKILL)
             case "kill group":
                 os.killpg(os.getpgid(0), signal.SIGKILL)
+            case "kill redis":
+                os.kill(int(owner._client.information()["process_id"]), signal.SIGKILL)
             case "sleep":
                 time.sleep(fault.seconds)
                 self._orders.note(fault.over)
@@ -145,18 +147,19 @@ class _Planted:
 
     @contextmanager
     def _within(self, owner: Any, due: list[Fault]) -> Iterator[None]:
-        fault = next((fault for fault in due if fault.when == WITHIN), None)
+        left = (fault for fault in due if fault.when == WITHIN and self._orders.happened(fault) < fault.times)
+        fault = next(left, None)
         if fault is None:
             yield
         elif hasattr(owner, "_db"):
             db = owner._db
-            db.set_progress_handler(lambda: self._strike(fault, WITHIN), WITHIN_STEPS)
+            db.set_progress_handler(lambda: self._strike(fault, WITHIN, owner), WITHIN_STEPS)
             try:
                 yield
             finally:
                 db.set_progress_handler(None, 1)
         else:
-            self._armed.fault = fault
+            self._armed.fault = fault, owner
             try:
                 yield
             finally:
@@ -171,9 +174,9 @@ class _Planted:
 
         def send_and_suffer(connection: Any, *args: Any, **kwargs: Any) -> Any:
             result = send(connection, *args, **kwargs)
-            fault = getattr(self._armed, "fault", None)
-            if fault is not None:
-                self._strike(fault, WITHIN)
+            armed = getattr(self._armed, "fault", None)
+            if armed is not None:
+                self._strike(armed[0], WITHIN, armed[1])
             return result
 
         owner.send_packed_command = send_and_suffer
@@ -196,10 +199,10 @@ def _commit_without_the_cursor(owner: type) -> None:
     commit = owner.commit_fold  # type: ignore[attr-defined]
 
     def late(self: Any, shard: int, read: Any, segments: Any, poisons: Any) -> bool:
-        if not commit(self, shard, read, segments, poisons):
+        while not commit(self, shard, read, segments, poisons):
             now = self.read_log(shard)
-            moved = [one._replace(low=now.low, high=now.low) for one in segments]
-            commit(self, shard, now._replace(high=now.low, groups=[], mark=b""), moved, poisons)
+            segments = [one._replace(low=now.low, high=now.low) for one in segments]
+            read = now._replace(high=now.low, groups=[], mark=b"")
         return True
 
     owner.commit_fold = late  # type: ignore[attr-defined]

@@ -9,10 +9,12 @@ from typing import Any
 
 import pytest
 
+from dither_aggregator.store import StoreUnavailable
 from tests.faults.aggregator.load import REGISTRY_TEXT
 from tests.support.clocks import DAY_S
-from tests.support.clusters import Cluster, OneMachine, SeveralMachines, one_machine, several_machines
+from tests.support.clusters import Cluster, OneMachine, SeveralMachines, one_machine, several_machines, wait_until
 from tests.support.failing import Fault, Orders
+from tests.support.redis_servers import RedisServer
 
 SQLITE, REDIS = "sqlite", "redis"
 both = pytest.mark.parametrize("kind", [SQLITE, REDIS])
@@ -50,15 +52,24 @@ def aggregator(
 
 
 @contextmanager
-def kept_alive(cluster: Cluster) -> Iterator[None]:
-    """Start what has ended again, as a supervisor does, while the block runs; at its end everything runs."""
+def kept_alive(cluster: Cluster, *servers: RedisServer) -> Iterator[None]:
+    """Start what has ended again, as a supervisor does, while the block runs; at its end everything runs.
+
+    Of Redis servers only these: not those that somebody else restarts.
+    """
     ending = threading.Event()
 
     def keep() -> None:
         while not ending.wait(0.05):
-            for process in cluster.processes.values():
-                if not process.runs():
-                    process.launch()
+            start_missing()
+
+    def start_missing() -> None:
+        for server in servers:
+            if server.process and server.process.poll() is not None:
+                server.restart()
+        for process in cluster.processes.values():
+            if not process.runs():
+                process.launch()
 
     keeper = threading.Thread(target=keep, daemon=True)
     keeper.start()
@@ -67,16 +78,23 @@ def kept_alive(cluster: Cluster) -> Iterator[None]:
     finally:
         ending.set()
         keeper.join(60)
+    start_missing()
     for process in cluster.processes.values():
-        if not process.runs():
-            process.launch()
         process.ready()
 
 
 def travel(cluster: Cluster, days: float) -> None:
-    """Let the store's clock be so many days ahead of the true one."""
-    with closing(cluster.open()) as store:
-        store.set_clock_offset(days * DAY_S)
+    """Let the store's clock be so many days ahead of the true one, as soon as the store can be used."""
+
+    def travelled() -> bool:
+        try:
+            with closing(cluster.open()) as store:
+                store.set_clock_offset(days * DAY_S)
+        except StoreUnavailable:
+            return False
+        return True
+
+    wait_until(travelled, "the store being there")
 
 
 def all_final(cluster: Cluster) -> Callable[[], bool]:

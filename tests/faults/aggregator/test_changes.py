@@ -31,13 +31,13 @@ FLAG = ("flag", REGISTRY.metrics["flag"].plan.digest)
 
 
 def load_registry(cluster: Cluster, text: str) -> None:
-    """Load a registry as an operator does: into a store of several machines by a command, else by SIGHUP."""
+    """Load a registry as an operator does: by SIGHUP, after a command where there are several machines."""
     cluster.registry.write_text(text, encoding="utf-8")
-    if isinstance(cluster, OneMachine):
-        cluster[SERVE].signal(signal.SIGHUP)
-        return
-    done = dither("metrics", "load", cluster.registry, "--data", cluster.store_name)
-    assert done.returncode == 0, done.stderr
+    if not isinstance(cluster, OneMachine):
+        done = dither("metrics", "load", cluster.registry, "--data", cluster.store_name)
+        assert done.returncode == 0, done.stderr
+    for process in [*cluster.named(SERVE), *cluster.named("api")]:
+        process.signal(signal.SIGHUP)
 
 
 def retire(cluster: Cluster, *how: str) -> None:
