@@ -311,7 +311,7 @@ def test_a_program_ends_at_once_though_the_server_hangs(home: Path, then: str) -
         )  # fmt: skip
         ended = time.time()
     assert (done.returncode, done.stderr) == (0, "")
-    assert ended - float(done.stdout) < 0.5
+    assert ended - float(done.stdout) < 1.5  # a busy machine's; who waited for the server would take its timeout
     with scripted(OURS) as (url, requests):
         telemetry = start(ASKED, home / "d", HttpTransport(url, "k"), Clock(Clock().now + 200))
         assert telemetry.flush(5).sent == 2
