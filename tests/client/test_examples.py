@@ -350,10 +350,10 @@ class Desktop:
         return self.agrees
 
     def has_plan(self) -> bool:
-        """Tell whether the moment of the next attempt is kept."""
+        """Tell whether the moment of the next attempt is kept, and lies ahead: the last attempt is over and done with."""
         with closing(sqlite3.connect(self.folder / "device" / FILE_NAME)) as db:
-            sql = "SELECT 1 FROM state WHERE key = 'planned' AND value IS NOT NULL"
-            return db.execute(sql).fetchone() is not None
+            sql = "SELECT 1 FROM state WHERE key = 'planned' AND value > ?"
+            return db.execute(sql, (self.clock.now,)).fetchone() is not None
 
     @contextmanager
     def day(self) -> Iterator[tuple[Telemetry, Counted]]:
