@@ -349,11 +349,11 @@ class Desktop:
         self.asked += 1
         return self.agrees
 
-    def has_plan(self) -> bool:
-        """Tell whether the moment of the next attempt is kept, and lies ahead: the last attempt is over and done with."""
+    def planned(self) -> float:
+        """Return the moment of the next attempt, as it is kept; 0 if there is none."""
         with closing(sqlite3.connect(self.folder / "device" / FILE_NAME)) as db:
-            sql = "SELECT 1 FROM state WHERE key = 'planned' AND value > ?"
-            return db.execute(sql, (self.clock.now,)).fetchone() is not None
+            row = db.execute("SELECT value FROM state WHERE key = 'planned'").fetchone()
+        return (row and row[0]) or 0.0
 
     @contextmanager
     def day(self) -> Iterator[tuple[Telemetry, Counted]]:
@@ -379,7 +379,7 @@ def test_a_desktop_that_was_offline_for_a_week_sends_what_was_kept_once(tmp_path
                 assert telemetry.status().waiting == (2 if day == 1 else 4)
                 if day > 1:  # what was due yesterday is tried when the app opens
                     until(lambda: transport.attempts)
-                until(app.has_plan)
+                until(lambda: app.planned() > app.clock.now)  # the next one: this one is over and done with
         assert telemetry.status().silent == "closed"
     with sqlite_store(app.registry, tmp_path / "data") as store:
         app.key = store.key
@@ -413,10 +413,10 @@ def test_an_app_that_closes_at_once_keeps_the_moment_of_its_reports(
     monkeypatch.setattr(Uploader, "_run", run_late)
     app = Desktop(tmp_path, "http://127.0.0.1:9", "k", Clock(time.time()))
     with app.day():
-        assert not app.has_plan()  # the first day says nothing
+        assert not app.planned()  # the first day says nothing
     with app.day():
         pass
-    assert app.has_plan()
+    assert app.planned()
 
 
 def test_whoever_declines_the_dialog_is_not_asked_again_and_may_change_their_mind(tmp_path: Path) -> None:
