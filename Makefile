@@ -3,6 +3,8 @@
 PYTHON ?= python3
 ARGS ?=
 BIN := .venv/bin
+# A file a core. ARGS="-n 0" runs one test after the other, as a debugger needs it.
+PARALLEL := -n auto --maxprocesses 4 --dist loadfile
 
 .PHONY: help demo test check soak lint bench format clean
 
@@ -20,10 +22,10 @@ demo: .venv/aggregator.stamp
 
 test: .venv/dev.stamp lint
 	@sh .ci/system-packages
-	@$(BIN)/pytest $(ARGS)
+	@$(BIN)/pytest $(PARALLEL) $(ARGS)
 
 check: .venv/dev.stamp lint
-	@$(BIN)/pytest -q -m "not slow" $(ARGS)
+	@$(BIN)/pytest -q $(PARALLEL) -m "not slow" $(ARGS)
 
 soak: .venv/dev.stamp
 	@DITHER_SOAK=1 $(BIN)/pytest -o timeout=7200 tests/faults tests/fuzz $(ARGS)

@@ -121,7 +121,7 @@ BIG = b" " * (256 * 1024 + 1)
         (upload([1], plan="f" * 16), {}, 422, "refused"),
         (upload([1]), {"X_Padding": "x" * 20_000}, 431, "headers-too-large"),
     ],
-    ids=lambda value: str(value)[:40],
+    ids=lambda value: "body" if isinstance(value, bytes) else str(value)[:40],
 )
 def test_bad_uploads_are_refused_in_words_and_move_nothing(
     client: Client, body: bytes, headers: dict[str, str | None], status: int, slug: str
