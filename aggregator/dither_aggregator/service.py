@@ -6,7 +6,6 @@ import threading
 import time
 from collections.abc import Callable, Collection
 from concurrent.futures import Future
-from concurrent.futures import TimeoutError as FutureTimeoutError
 from functools import partial
 
 from dither_aggregator import upkeep
@@ -16,7 +15,6 @@ from dither_shared.wire import Problem, Upload
 
 COMMIT_UPLOADS_MAX = 256
 """Uploads that share one commit, and so one wait for the disk."""
-ACKNOWLEDGE_WITHIN_S = 20.0
 REFRESH_EVERY_S = 1.0
 FOLD_EVERY_S = 0.25
 """How long the folder lets reports gather: each fold is a commit of its own."""
@@ -29,7 +27,8 @@ LAG_MAX_S = 120.0
 
 _log = logging.getLogger("dither_aggregator")
 
-_Submission = tuple[Upload, bytes, "Future[Receipt | Problem]"]
+Submitted = Future[Receipt | Problem]
+_Submission = tuple[Upload, bytes, Submitted]
 
 
 class Service:
@@ -66,19 +65,16 @@ class Service:
         for thread in self._others:
             thread.join()
 
-    def submit(self, upload: Upload, body: bytes) -> Receipt:
-        """Return the receipt of an upload once it is durable; raise Problem when it is not taken."""
+    def submit(self, upload: Upload, body: bytes) -> Submitted:
+        """Return what will hold the answer to an upload: its receipt once it is durable, or why it is not taken.
+
+        Never waits. Raises Problem when the store may lose what it takes.
+        """
         if "settings" in self._store_trouble:
             raise Problem("unavailable", "the store may lose what it acknowledges; nothing was stored")
-        answer: Future[Receipt | Problem] = Future()
+        answer: Submitted = Future()
         self._submitted.put((upload, body, answer))
-        try:
-            result = answer.result(ACKNOWLEDGE_WITHIN_S)
-        except FutureTimeoutError:
-            raise Problem("unavailable", "the store is slow; nothing is known to be stored") from None
-        if isinstance(result, Problem):
-            raise result
-        return result
+        return answer
 
     def trouble(self) -> dict[str, str]:
         """Return what is wrong now, by thread or by what the store says of itself; empty when the service is ready."""

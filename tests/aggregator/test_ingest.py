@@ -3,12 +3,15 @@
 import io
 import json
 import logging
+from concurrent.futures import Future
 from typing import Any
 
 import pytest
 from werkzeug.test import Client, TestResponse
 
+from dither_aggregator.service import Submitted
 from dither_aggregator.store import Receipt
+from dither_aggregator.web import ingest
 from dither_aggregator.web.ingest import reports_app
 from dither_shared.wire import PATH, PROBLEM_PREFIX, WIRE_BYTES_MAX, GroupRefused
 
@@ -17,9 +20,10 @@ ID = "AAECAwQFBgcICQoLDA0ODw"
 
 
 class Asked:
-    """A service that takes every upload, or fails."""
+    """A service that takes every upload, or fails, or never says."""
 
-    def __init__(self, error: Exception | None = None) -> None:
+    def __init__(self, error: Exception | None = None, hangs: bool = False) -> None:
+        self.hangs = hangs
         self.store = self
         self.key = KEY
         self.error = error
@@ -29,8 +33,12 @@ class Asked:
             raise self.error
         raise GroupRefused("unknown-metric")
 
-    def submit(self, upload: Any, body: bytes) -> Receipt:
-        return Receipt(upload.id, 0, False, [refusal.to_document() for refusal in upload.refused])
+    def submit(self, upload: Any, body: bytes) -> Submitted:
+        submitted: Submitted = Future()
+        if not self.hangs:
+            refused = [refusal.to_document() for refusal in upload.refused]
+            submitted.set_result(Receipt(upload.id, 0, False, refused))
+        return submitted
 
 
 def body(reports: object = "secret-answer") -> bytes:
@@ -78,6 +86,12 @@ def test_a_refusal_is_a_problem_document(environ: dict[str, str], status: int, s
     assert answer.json["type"] == PROBLEM_PREFIX + slug
     assert answer.headers["X-Content-Type-Options"] == "nosniff"
     assert answer.headers.get("WWW-Authenticate") == ("Bearer" if status == 401 else None)
+
+
+def test_a_store_that_does_not_answer_keeps_the_upload_on_the_device(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ingest, "ACKNOWLEDGE_WITHIN_S", 0.05)
+    answer = post(Asked(hangs=True), body())
+    assert (answer.status_code, answer.headers["Retry-After"]) == (503, "60")
 
 
 def test_a_media_type_may_have_parameters() -> None:

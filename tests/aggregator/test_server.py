@@ -2,39 +2,54 @@
 
 import json
 import socket
+import sys
 import threading
 import time
 from collections.abc import Iterable, Iterator
+from concurrent.futures import Future
 from contextlib import ExitStack, contextmanager, suppress
 from typing import Any
 
 import pytest
 
 from dither_aggregator.web import gateway, server
+from dither_aggregator.web.later import Later
 from dither_aggregator.web.server import HttpServer
 from dither_shared.wire import PATH, PROBLEM_PREFIX
 
+WITHIN_S = 20.0
 HEAD = b"POST " + PATH.encode() + b" HTTP/1.1\r\nHost: x\r\n"
 
 
+NOW: Future[None] = Future()
+NOW.set_result(None)
+
+
 class Echo:
-    """An application that says what came, uploads only when it may."""
+    """An application that says what came, uploads only when it may, and slow pages too."""
 
     def __init__(self) -> None:
-        self.may = threading.Event()
-        self.may.set()
+        self.may = NOW
         self.came: list[tuple[str, bytes]] = []
 
+    def wait(self) -> None:
+        self.may = Future()
+
+    def go_on(self) -> None:
+        self.may.set_result(None)
+
     def __call__(self, environ: dict[str, Any], start_response: Any) -> Iterable[bytes]:
-        body = environ["wsgi.input"].read()
-        self.came.append((environ["PATH_INFO"], body))
-        if environ["PATH_INFO"] == PATH:
-            self.may.wait(20)
-        if environ["PATH_INFO"] == "/bug":
+        path, body = environ["PATH_INFO"], environ["wsgi.input"].read()
+        self.came.append((path, body))
+        if path == "/bug" or body == b"bug":
             raise RuntimeError("secret words")
-        text = {key: value for key, value in environ.items() if isinstance(value, str)}
-        start_response("200 OK", [("Content-Type", "application/json")])
-        return [json.dumps({**text, "body": body.decode()}).encode()]
+
+        def render(may: Future[None]) -> Iterable[bytes]:
+            text = {key: value for key, value in environ.items() if isinstance(value, str)}
+            start_response("200 OK" if may.done() else "503 LATE", [("Content-Type", "application/json")])
+            return [json.dumps({**text, "body": body.decode()}).encode()]
+
+        return Later(self.may, WITHIN_S, render) if path in (PATH, "/slow") else render(NOW)
 
 
 class Connection:
@@ -105,6 +120,11 @@ def slug(document: dict[str, Any]) -> str:
     return str(document["type"]).removeprefix(PROBLEM_PREFIX)
 
 
+def test_a_bug_in_taking_an_upload_keeps_it_on_the_device(served: Served) -> None:
+    for data, status in ((b"bug", 503), (b"abc", 200)):
+        assert served.connect(upload(3) + data).answer()[0] == status
+
+
 def test_slow_clients_take_no_thread_from_others(served: Served) -> None:
     for _ in range(100):
         served.connect(upload(700) + b"x")
@@ -143,24 +163,48 @@ def test_drops_do_not_put_the_deadline_off(monkeypatch: pytest.MonkeyPatch) -> N
 def test_an_answer_may_take_longer_than_a_request(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(server, "REQUEST_WITHIN_S", 0.2)
     with running() as served:
-        served.echo.may.clear()
+        served.echo.wait()
         connection = served.connect(upload(3) + b"abc")
         time.sleep(0.5)
-        served.echo.may.set()
+        served.echo.go_on()
         assert connection.answer()[0] == 200
 
 
-def test_pages_answer_while_uploads_wait_for_the_store(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_everything_else_is_answered_while_uploads_wait_for_the_store(served: Served) -> None:
+    served.echo.wait()
+    waiting = [served.connect(upload(3) + b"%03d" % number) for number in range(200)]
+    while len(served.echo.came) < 200:
+        time.sleep(0.01)
+    assert served.ask("/livez")[0] == 200
+    assert served.ask("/")[0] == 200
+    served.echo.go_on()
+    answers = [connection.answer() for connection in waiting]
+    assert [(status, document["body"]) for status, document in answers] == [(200, f"{n:03d}") for n in range(200)]
+
+
+def test_an_upload_for_which_the_store_takes_too_long_is_answered(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys.modules[__name__], "WITHIN_S", 0.2)
+    served.echo.wait()
+    connection = served.connect(upload(3) + b"abc")
+    assert connection.answer()[0] == 503
+    served.echo.go_on()  # and nobody is left to be told
+    connection.send(upload(3) + b"abc")
+    assert connection.answer()[0] == 200
+
+
+def test_pages_that_wait_for_a_thread_for_too_long_are_refused(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(gateway, "THREAD_WITHIN_S", 0.1)
-    served.echo.may.clear()
-    waiting = [served.connect(upload(3) + b"abc") for _ in range(server.THREADS + 5)]
-    while len(served.echo.came) < server.THREADS:
+    served.echo.wait()
+    asking = [served.connect(b"GET /slow HTTP/1.1\r\nHost: x\r\n\r\n") for _ in range(gateway.THREADS + 5)]
+    while len(served.echo.came) < gateway.THREADS:
         time.sleep(0.01)
     assert served.ask("/livez")[0] == 200
     time.sleep(0.2)
-    served.echo.may.set()
-    answers = [connection.answer() for connection in waiting]
-    assert [status for status, _ in answers].count(200) == server.THREADS
+    served.echo.go_on()
+    answers = [connection.answer() for connection in asking]
+    assert [status for status, _ in answers].count(200) == gateway.THREADS
     assert {slug(document) for status, document in answers if status == 503} == {"unavailable"}
 
 
@@ -204,7 +248,7 @@ def test_what_is_not_answered_when_the_server_has_waited_long_enough_is_refused_
 ) -> None:
     monkeypatch.setattr(server, "DRAIN_WITHIN_S", 0.3)
     echo = Echo()
-    echo.may.clear()
+    echo.wait()
     with ExitStack() as waiting:
         with ended_before_its_connections(echo) as served:
             connection = served.connect(upload(3) + b"abc")
@@ -214,18 +258,18 @@ def test_what_is_not_answered_when_the_server_has_waited_long_enough_is_refused_
             waiting.callback(asking.join, 10)
             while not echo.came:
                 time.sleep(0.01)
-        echo.may.set()
+        echo.go_on()
     ((status, document),) = answers
     assert (status, slug(document)) == (503, "unavailable")
 
 
 def test_a_client_that_has_left_is_no_trouble(served: Served) -> None:
-    served.echo.may.clear()
+    served.echo.wait()
     served.connect(upload(3) + b"abc").socket.close()
     served.connect(upload(3) + b"a").socket.close()
     while not served.echo.came:
         time.sleep(0.01)
-    served.echo.may.set()
+    served.echo.go_on()
     assert served.ask()[0] == 200
     assert [body for path, body in served.echo.came if path == PATH] == [b"abc"]
 
@@ -273,13 +317,13 @@ def test_what_the_server_refuses_by_itself_is_a_problem_document(
 
 
 def test_nonsense_behind_a_request_does_not_pass_for_its_answer(served: Served) -> None:
-    served.echo.may.clear()
+    served.echo.wait()
     connection = served.connect(upload(3) + b"abc")
     while not served.echo.came:
         time.sleep(0.01)
     connection.send(b"NONSENSE\r\n\r\n")
     assert connection.closed()
-    served.echo.may.set()
+    served.echo.go_on()
 
 
 def test_too_many_connections_are_refused_in_words(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:

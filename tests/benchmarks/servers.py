@@ -1,6 +1,6 @@
 """dither's HTTP server beside others: the CPU time of a request, and whether slow clients stop everybody else.
 
-Each server runs the same WSGI application in one process with as many threads, on loopback.
+Each server runs the same WSGI application in one process, on loopback.
 """
 
 import os
@@ -9,14 +9,20 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
+from queue import SimpleQueue
+from wsgiref.types import StartResponse, WSGIEnvironment
 
-from dither_aggregator.web.server import THREADS
-from tests.benchmarks.peers import HERE, PeerUnavailable, environment
+from dither_aggregator.web.later import Later
+from dither_aggregator.web.server import HttpServer
+from tests.benchmarks.peers import HERE, PeerUnavailable, environment, wsgi_app
 from tests.support.aggregators import ENVIRONMENT
 
+THREADS = 32
+"""Of the others; in dither's an upload waits for its commit without a thread."""
 REQUESTS = 4_000
 ROUNDS = 2
 """The better one counts."""
@@ -41,7 +47,7 @@ CASES = {
 
 def run() -> None:
     """Print the table; raise AssertionError when dither's is stopped, or costs nearly as much as waitress."""
-    print(f"  CPU us a request of one process with {THREADS} threads, and by dither's; connections kept, or anew")
+    print(f"  CPU us a request of one process (others: {THREADS} threads), and by dither's; connections kept, or anew")
     print(f"  slow: whether it answers others beside {SLOW_CLIENTS} clients whose bodies do not come\n")
     print(f"  {'':14}" + "".join(f"{case:>17}" for case in CASES) + "   slow")
     ours: list[float] = []
@@ -203,8 +209,25 @@ def _cpu_s(pid: int) -> float:
     return total / TICKS
 
 
-if __name__ == "__main__":
-    from dither_aggregator.web.server import HttpServer
-    from tests.benchmarks.peers.wsgi_app import app
+class _Committing:
+    """The application of the other servers, as dither's has it: one thread waits for all."""
 
-    HttpServer(app, "127.0.0.1", int(sys.argv[1])).run()
+    def __init__(self) -> None:
+        self._waiting: SimpleQueue[Future[None]] = SimpleQueue()
+        threading.Thread(target=self._commit, daemon=True).start()
+
+    def __call__(self, environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
+        committed: Future[None] = Future()
+        self._waiting.put(committed)
+        return Later(committed, WITHIN_S, lambda _: wsgi_app.answer(environ, start_response))
+
+    def _commit(self) -> None:
+        while True:
+            first = self._waiting.get()
+            time.sleep(wsgi_app.COMMIT_S)
+            for each in (first, *(self._waiting.get() for _ in range(self._waiting.qsize()))):
+                each.set_result(None)
+
+
+if __name__ == "__main__":
+    HttpServer(_Committing() if wsgi_app.COMMIT_S else wsgi_app.app, "127.0.0.1", int(sys.argv[1])).run()

@@ -5,9 +5,9 @@ import sqlite3
 import subprocess
 import sys
 import threading
-import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future
 from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,7 @@ from dither.device import FILE_NAME
 from dither_aggregator.service import WholeService
 from dither_aggregator.store import SQLiteStore
 from dither_aggregator.web import create_app
+from dither_aggregator.web.later import Later
 from dither_aggregator.web.server import HttpServer
 from dither_shared.registry import Registry
 from tests.faults.apps import Taker, start
@@ -48,12 +49,14 @@ class Gate:
         with self._lock:
             self._now += 1
             self.most = max(self.most, self._now)
-        time.sleep(SLOW_S)
-        try:
-            return self._app(environ, start_response)
-        finally:
-            with self._lock:
-                self._now -= 1
+        later: Future[None] = Future()
+        threading.Timer(SLOW_S, self._leave, [later]).start()
+        return Later(later, 20, lambda _: self._app(environ, start_response))
+
+    def _leave(self, later: "Future[None]") -> None:
+        with self._lock:
+            self._now -= 1
+        later.set_result(None)
 
 
 @contextmanager

@@ -1,23 +1,26 @@
-"""From the event loop to WSGI: a request is read whole, within limits, before it takes a thread.
+"""From the event loop to WSGI: a request is read whole, within limits, before the application sees it.
 
-So slow clients, however many, cost a connection and a little memory each, and never a thread.
+So slow clients, however many, cost a connection and a little memory each, and never a thread. Nor do uploads, which
+come in thousands: the application is called for them in the loop itself, and what it then waits for is a `Later`.
 """
 
 import asyncio
 import sys
 import threading
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections import deque
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
 from io import BytesIO
 from queue import SimpleQueue
-from typing import Any
+from typing import Any, TypeVar
 from urllib.parse import unquote_to_bytes
 from wsgiref.types import WSGIApplication, WSGIEnvironment
 
 from dither_aggregator.web import problems
+from dither_aggregator.web.later import Later
 from dither_shared.wire import PATH, WIRE_BYTES_MAX, Problem
 
 BODY_BYTES_MAX = 2 * 1024 * 1024
@@ -25,8 +28,8 @@ BODY_BYTES_MAX = 2 * 1024 * 1024
 BUFFERED_BYTES_MAX = 128 * 1024 * 1024
 """Of all bodies together."""
 THREAD_WITHIN_S = 10.0
-OTHER_THREADS = 4
-"""For what is not an upload: pages are still answered when uploads wait for a store that hangs."""
+THREADS = 4
+"""For what is not an upload."""
 HEALTH = {"/livez", "/readyz"}
 """Answered by a thread of their own: they say how the process is, however long pages take."""
 
@@ -52,26 +55,32 @@ _Job = tuple[WSGIEnvironment, asyncio.AbstractEventLoop, "asyncio.Future[Answer]
 
 
 class Gateway:
-    """An ASGI application in front of a WSGI one. `threads` is how many uploads it answers at a time."""
+    """An ASGI application in front of a WSGI one, which must answer uploads without waiting, if need be by a Later."""
 
-    def __init__(self, app: WSGIApplication, threads: int) -> None:
-        self._uploads = _Threads(app, threads, "upload")
-        self._others = _Threads(app, OTHER_THREADS, "request")
+    def __init__(self, app: WSGIApplication) -> None:
+        self._app = app
+        self._threads = _Threads(app, THREADS, "request")
         self._health = _Threads(app, 1, "health")
+        self._done: deque[asyncio.Future[None]] = deque()
+        self._told = False
         self._buffered = 0
 
     def close(self) -> None:
         """Let the threads end."""
-        self._uploads.close()
-        self._others.close()
+        self._threads.close()
         self._health.close()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
         body = bytearray()
+        path = scope["path"]
         try:
             await self._read(scope, receive, body)
-            answer = await self._threads(scope["path"]).answer(environ_of(scope, bytes(body)))
+            environ = environ_of(scope, bytes(body))
+            if path == PATH:
+                answer = await self._upload(environ)
+            else:
+                answer = await (self._health if path in HEALTH else self._threads).answer(environ)
         except Left:
             return
         except Problem as problem:
@@ -85,8 +94,37 @@ class Gateway:
         await send({"type": "http.response.start", "status": answer.status, "headers": answer.headers})
         await send({"type": "http.response.body", "body": answer.content})
 
-    def _threads(self, path: str) -> "_Threads":
-        return self._uploads if path == PATH else self._health if path in HEALTH else self._others
+    async def _upload(self, environ: WSGIEnvironment) -> Answer:
+        exchange = _Exchange()
+        result = self._app(environ, exchange.start_response)
+        if isinstance(result, Later):
+            await self._until_there(result)
+            result = result.render()
+        return exchange.answer(result)
+
+    async def _until_there(self, later: Later) -> None:
+        """Wait until the answer can be made, or must be."""
+        loop = asyncio.get_running_loop()
+        there: asyncio.Future[None] = loop.create_future()
+        late = loop.call_later(later.within_s, _settle, there, None)
+        later.future.add_done_callback(lambda _: self._tell(loop, there))
+        try:
+            await there
+        finally:
+            late.cancel()
+
+    def _tell(self, loop: asyncio.AbstractEventLoop, there: "asyncio.Future[None]") -> None:
+        """Wake the loop, from any thread: once for all that are there by the time it looks, as a commit's are."""
+        self._done.append(there)
+        if not self._told:
+            self._told = True
+            with suppress(RuntimeError):  # the loop has been closed: it did not wait for this one any longer
+                loop.call_soon_threadsafe(self._settle_done)
+
+    def _settle_done(self) -> None:
+        self._told = False  # first: whoever comes from now on wakes the loop again
+        while self._done:
+            _settle(self._done.popleft(), None)
 
     async def _read(self, scope: Scope, receive: Receive, body: bytearray) -> None:
         """Read the body into `body`. What is too long is read to its end if that is near, to be refused in words."""
@@ -142,7 +180,7 @@ class _Threads:
                 answer = (
                     _refusal(Problem("unavailable", "too many requests at a time"))
                     if late
-                    else call(self._app, environ)
+                    else _call(self._app, environ)
                 )
             except Exception as error:
                 answer = _refusal(problems.failure(error))
@@ -150,29 +188,42 @@ class _Threads:
                 loop.call_soon_threadsafe(_settle, answered, answer)
 
 
-def _settle(answered: "asyncio.Future[Answer]", answer: Answer) -> None:
-    if not answered.done():
-        answered.set_result(answer)
+_Result = TypeVar("_Result")
 
 
-def call(app: WSGIApplication, environ: WSGIEnvironment) -> Answer:
-    """Return a WSGI application's whole answer."""
-    status = ""
-    fields: list[tuple[str, str]] = []
-    written: list[bytes] = []
+def _settle(future: "asyncio.Future[_Result]", result: _Result) -> None:
+    if not future.done():
+        future.set_result(result)
 
-    def start_response(line: str, headers: list[tuple[str, str]], exc_info: object = None) -> Callable[[bytes], None]:
-        nonlocal status, fields
-        status, fields = line, headers
-        return written.append
 
-    result = app(environ, start_response)
-    try:
-        content = b"".join([*written, *result])
-    finally:
-        if hasattr(result, "close"):
-            result.close()
-    return _answer_of(int(status[:3]), fields, content)
+class _Exchange:
+    """What a WSGI application says to one request."""
+
+    def __init__(self) -> None:
+        self._status = ""
+        self._fields: list[tuple[str, str]] = []
+        self._written: list[bytes] = []
+
+    def start_response(
+        self, status: str, headers: list[tuple[str, str]], exc_info: object = None
+    ) -> Callable[[bytes], object]:
+        """Take the head of the answer."""
+        self._status, self._fields = status, headers
+        return self._written.append
+
+    def answer(self, result: Iterable[bytes]) -> Answer:
+        """Return the whole answer."""
+        try:
+            content = b"".join([*self._written, *result])
+        finally:
+            if hasattr(result, "close"):
+                result.close()
+        return _answer_of(int(self._status[:3]), self._fields, content)
+
+
+def _call(app: WSGIApplication, environ: WSGIEnvironment) -> Answer:
+    exchange = _Exchange()
+    return exchange.answer(app(environ, exchange.start_response))
 
 
 def _refusal(problem: Problem) -> Answer:

@@ -19,7 +19,7 @@ from queue import SimpleQueue
 from typing import NoReturn
 from wsgiref.types import WSGIApplication
 
-from dither_aggregator.web.server import DRAIN_WITHIN_S, THREADS, Listener, ListenerServer
+from dither_aggregator.web.server import DRAIN_WITHIN_S, Listener, ListenerServer
 from dither_shared.errors import ConfigurationError, DitherError
 
 KILL_AFTER_S = DRAIN_WITHIN_S + 10
@@ -56,11 +56,9 @@ class HttpProcesses:
         host: str,
         port: int,
         processes: int,
-        threads: int = THREADS,
     ) -> None:
         self._open_worker = open_worker
         self._listener = Listener(host, port)
-        self._threads = threads
         self._workers: dict[int, float] = {}
         """When each was started, by its process id, until it is reaped."""
         self._due = [0.0] * processes
@@ -206,7 +204,7 @@ class HttpProcesses:
 
     def _serve(self, worker: Worker, reloads: "SimpleQueue[None]") -> None:
         threading.Thread(target=_reload, args=(worker, reloads), name="reload", daemon=True).start()
-        server = ListenerServer(worker.app, self._listener, self._threads)
+        server = ListenerServer(worker.app, self._listener)
         signal.signal(signal.SIGTERM, lambda *_: server.stop())
         os.write(self._mouth, bytes([_READY]))
         os.close(self._mouth)

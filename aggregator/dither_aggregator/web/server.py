@@ -18,8 +18,6 @@ from dither_aggregator.web.gateway import Gateway
 from dither_shared.errors import ConfigurationError
 from dither_shared.wire import Problem
 
-THREADS = 32
-"""Uploads that wait for one commit together; more would add little and cost memory."""
 CONNECTIONS_MAX = 2_000
 BACKLOG = 1_024
 HEADER_BYTES_MAX = 16 * 1024
@@ -152,9 +150,9 @@ class Listener:
 class ListenerServer:
     """Answers what comes to a listener, which other processes may share."""
 
-    def __init__(self, app: WSGIApplication, listener: Listener, threads: int = THREADS) -> None:
+    def __init__(self, app: WSGIApplication, listener: Listener) -> None:
         self._listener = listener
-        self._gateway = Gateway(app, threads)
+        self._gateway = Gateway(app)
         self._server = _Server(
             uvicorn.Config(
                 self._gateway,

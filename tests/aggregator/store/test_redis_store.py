@@ -14,7 +14,7 @@ import pytest
 from redis.crc import key_slot
 
 from dither_aggregator.commands import api
-from dither_aggregator.service import Service
+from dither_aggregator.service import Service, Submitted
 from dither_aggregator.store import Receipt, Store, StoreError, StoreUnavailable, create_store, open_store, redis_store
 from dither_aggregator.store import redis_scripts as scripts
 from dither_aggregator.store.dump import ShardRecord
@@ -779,7 +779,7 @@ def test_a_redis_that_becomes_lossy_while_it_is_used_is_given_no_more_uploads(
 ) -> None:
     with closing(store_on(own, asked)) as store, Service(store) as service:
         first, second = parsed(store, body_of(asked, {"dark": [1]})), parsed(store, body_of(asked, {"dark": [1]}))
-        assert service.submit(*first).accepted == 1
+        assert _receipt(service.submit(*first)).accepted == 1
         with closing(own.client()) as client:
             client.config_set("appendfsync", "everysec")
             _until(lambda: "settings" in service.trouble())
@@ -787,7 +787,13 @@ def test_a_redis_that_becomes_lossy_while_it_is_used_is_given_no_more_uploads(
                 service.submit(*second)
             client.config_set("appendfsync", "always")
         _until(lambda: not service.trouble())
-        assert not service.submit(*second).duplicate
+        assert not _receipt(service.submit(*second)).duplicate
+
+
+def _receipt(submitted: Submitted) -> Receipt:
+    result = submitted.result(10)
+    assert isinstance(result, Receipt)
+    return result
 
 
 def _until(holds: Callable[[], bool]) -> None:

@@ -12,8 +12,13 @@ COMMIT_S = float(os.environ.get("COMMIT_S", "0"))
 
 def app(environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
     """Answer one request."""
-    environ["wsgi.input"].read(int(environ.get("CONTENT_LENGTH") or 0))
     if COMMIT_S:
         time.sleep(COMMIT_S)
+    return answer(environ, start_response)
+
+
+def answer(environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
+    """Answer one request without a wait."""
+    environ["wsgi.input"].read(int(environ.get("CONTENT_LENGTH") or 0))
     start_response("202 ACCEPTED", HEADERS)
     return [RECEIPT]
