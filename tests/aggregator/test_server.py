@@ -18,6 +18,7 @@ from dither_aggregator.web.server import HttpServer
 from dither_shared.wire import PATH, PROBLEM_PREFIX
 
 WITHIN_S = 20.0
+HEAVY_S = 0.05
 HEAD = b"POST " + PATH.encode() + b" HTTP/1.1\r\nHost: x\r\n"
 
 
@@ -41,6 +42,10 @@ class Echo:
     def __call__(self, environ: dict[str, Any], start_response: Any) -> Iterable[bytes]:
         path, body = environ["PATH_INFO"], environ["wsgi.input"].read()
         self.came.append((path, body))
+        if body.startswith(b"heavy"):
+            until = time.thread_time() + HEAVY_S
+            while time.thread_time() < until:
+                pass
         if path == "/bug" or body == b"bug":
             raise RuntimeError("secret words")
 
@@ -180,6 +185,21 @@ def test_everything_else_is_answered_while_uploads_wait_for_the_store(served: Se
     served.echo.go_on()
     answers = [connection.answer() for connection in waiting]
     assert [(status, document["body"]) for status, document in answers] == [(200, f"{n:03d}") for n in range(200)]
+
+
+@pytest.mark.parametrize(("length", "encoding"), [(5, b"gzip"), (60_000, b"")])
+def test_everything_else_is_answered_while_heavy_uploads_are_read(length: int, encoding: bytes) -> None:
+    """Not behind all of them. A small one may be heavy: a kilobyte of gzip is a megabyte of JSON."""
+    with running() as served:
+        fields = b"Content-Encoding: " + encoding + b"\r\n" if encoding else b""
+        head = HEAD + fields + b"Content-Length: %d\r\n\r\n" % length
+        waiting = [served.connect(head + b"heavy".ljust(length - 1)) for _ in range(40)]
+        for connection in waiting:
+            connection.send(b"x" if length > 5 else b"")
+        assert served.ask("/livez")[0] == 200
+        read_before = len(served.echo.came)
+        assert {connection.answer()[0] for connection in waiting} == {200}
+        assert read_before < 20
 
 
 def test_an_upload_for_which_the_store_takes_too_long_is_answered(

@@ -199,6 +199,21 @@ def test_a_signal_to_the_whole_group_is_no_other_than_one_to_the_parent(site: Si
         assert worker.stop() == (0, "")
 
 
+def test_sighup_ends_nobody(site: Site) -> None:
+    """Whoever tells all of dither to load again means no harm to those that need not be told."""
+    with site.api() as api, site.worker() as worker, site.beat() as beat:
+        children = worker.children()
+        for pid in (api.process.pid, beat.process.pid, worker.process.pid, *children):
+            os.kill(pid, signal.SIGHUP)
+        crowd = Crowd(site, api)
+        crowd.upload(20)
+        wait_until(lambda: site.backlog() == 0, 10)
+        crowd.check_counted(site)
+        assert worker.children() == children
+        for one in (worker, beat, api):
+            assert one.stop() == (0, "")
+
+
 def test_the_processes_of_a_killed_worker_end_too(site: Site) -> None:
     with site.worker() as worker:
         children = worker.children()

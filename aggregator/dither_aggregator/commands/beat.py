@@ -31,6 +31,7 @@ def run(args: argparse.Namespace) -> int:
     logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(name)s %(levelname)s %(message)s")
     must_be_redis(args.data, "beat")
     signal.signal(signal.SIGTERM, signal.default_int_handler)
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)  # what changed is taken up without being asked to
     with closing(open_store(args.data, allow_lossy_store=True)) as store:
         check_broker(args.broker, args.data)
         rope = Rope(make_app(args.broker))

@@ -1,7 +1,7 @@
 """From the event loop to WSGI: a request is read whole, within limits, before the application sees it.
 
 So slow clients, however many, cost a connection and a little memory each, and never a thread. Nor do uploads, which
-come in thousands: the application is called for them in the loop itself, and what it then waits for is a `Later`.
+come in thousands: the application reads most of them in the loop itself, and what it then waits for is a `Later`.
 """
 
 import asyncio
@@ -28,6 +28,10 @@ BODY_BYTES_MAX = 2 * 1024 * 1024
 BUFFERED_BYTES_MAX = 128 * 1024 * 1024
 """Of all bodies together."""
 THREAD_WITHIN_S = 10.0
+TURN_BYTES_MAX = 128 * 1024
+"""Of uploads that are read in one turn of the loop; the others are read by threads, so that everything has its turn."""
+READERS = 2
+"""Threads for uploads."""
 THREADS = 4
 """For what is not an upload."""
 HEALTH = {"/livez", "/readyz"}
@@ -51,24 +55,23 @@ class Answer:
     content: bytes
 
 
-_Job = tuple[WSGIEnvironment, asyncio.AbstractEventLoop, "asyncio.Future[Answer]", float]
-
-
 class Gateway:
     """An ASGI application in front of a WSGI one, which must answer uploads without waiting, if need be by a Later."""
 
     def __init__(self, app: WSGIApplication) -> None:
         self._app = app
-        self._threads = _Threads(app, THREADS, "request")
-        self._health = _Threads(app, 1, "health")
+        self._readers = _Threads(READERS, "reader")
+        self._threads = _Threads(THREADS, "request")
+        self._health = _Threads(1, "health")
         self._done: deque[asyncio.Future[None]] = deque()
         self._told = False
+        self._turn_bytes = 0
         self._buffered = 0
 
     def close(self) -> None:
         """Let the threads end."""
-        self._threads.close()
-        self._health.close()
+        for threads in (self._readers, self._threads, self._health):
+            threads.close()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
@@ -76,11 +79,11 @@ class Gateway:
         path = scope["path"]
         try:
             await self._read(scope, receive, body)
-            environ = environ_of(scope, bytes(body))
+            exchange = _Exchange(self._app, environ_of(scope, bytes(body)))
             if path == PATH:
-                answer = await self._upload(environ)
+                answer = await self._upload(exchange, len(body))
             else:
-                answer = await (self._health if path in HEALTH else self._threads).answer(environ)
+                answer = await (self._health if path in HEALTH else self._threads).run(exchange.run)
         except Left:
             return
         except Problem as problem:
@@ -94,13 +97,24 @@ class Gateway:
         await send({"type": "http.response.start", "status": answer.status, "headers": answer.headers})
         await send({"type": "http.response.body", "body": answer.content})
 
-    async def _upload(self, environ: WSGIEnvironment) -> Answer:
-        exchange = _Exchange()
-        result = self._app(environ, exchange.start_response)
+    async def _upload(self, exchange: "_Exchange", length: int) -> Answer:
+        result = exchange.call() if self._has_time(exchange, length) else await self._readers.run(exchange.call)
         if isinstance(result, Later):
             await self._until_there(result)
             result = result.render()
         return exchange.answer(result)
+
+    def _has_time(self, exchange: "_Exchange", length: int) -> bool:
+        """Tell whether the loop may read an upload itself: not much more in this turn, and nothing compressed."""
+        if "HTTP_CONTENT_ENCODING" in exchange.environ:
+            return False
+        if not self._turn_bytes:
+            asyncio.get_running_loop().call_soon(self._begin_turn)
+        self._turn_bytes += length
+        return self._turn_bytes <= TURN_BYTES_MAX
+
+    def _begin_turn(self) -> None:
+        self._turn_bytes = 0
 
     async def _until_there(self, later: Later) -> None:
         """Wait until the answer can be made, or must be."""
@@ -145,18 +159,20 @@ class Gateway:
                 self._buffered += len(chunk)
                 body += chunk
             if self._buffered > BUFFERED_BYTES_MAX:
-                raise Problem("unavailable", "too many requests at a time")
+                raise _too_many()
         if length > length_max:
             raise Problem("too-large", too_large)
 
 
-class _Threads:
-    """Threads that answer requests. One that has waited for long is refused, so that those after it need not wait."""
+_Result = TypeVar("_Result")
 
-    def __init__(self, app: WSGIApplication, number: int, name: str) -> None:
-        self._app = app
+
+class _Threads:
+    """Threads that work for the loop. What waits for one for long is refused, so that later ones need not wait."""
+
+    def __init__(self, number: int, name: str) -> None:
         self._number = number
-        self._jobs: SimpleQueue[_Job | None] = SimpleQueue()
+        self._jobs: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
         for _ in range(number):
             threading.Thread(target=self._work, name=name, daemon=True).start()
 
@@ -165,65 +181,79 @@ class _Threads:
         for _ in range(self._number):
             self._jobs.put(None)
 
-    async def answer(self, environ: WSGIEnvironment) -> Answer:
-        """Return the application's answer."""
+    async def run(self, work: Callable[[], _Result]) -> _Result:
+        """Return what `work` returns; raise Problem where it fails."""
         loop = asyncio.get_running_loop()
-        answered: asyncio.Future[Answer] = loop.create_future()
-        self._jobs.put((environ, loop, answered, time.monotonic() + THREAD_WITHIN_S))
-        return await answered
+        done: asyncio.Future[_Result] = loop.create_future()
+        until = time.monotonic() + THREAD_WITHIN_S
+
+        def job() -> None:
+            outcome = _outcome(work) if time.monotonic() <= until else _too_many()
+            with suppress(RuntimeError):  # the loop has been closed: it did not wait for this any longer
+                loop.call_soon_threadsafe(_settle, done, outcome)
+
+        self._jobs.put(job)
+        return await done
 
     def _work(self) -> None:
         while job := self._jobs.get():
-            environ, loop, answered, until = job
-            try:
-                late = time.monotonic() > until
-                answer = (
-                    _refusal(Problem("unavailable", "too many requests at a time"))
-                    if late
-                    else _call(self._app, environ)
-                )
-            except Exception as error:
-                answer = _refusal(problems.failure(error))
-            with suppress(RuntimeError):  # the loop has been closed: it did not wait for this one any longer
-                loop.call_soon_threadsafe(_settle, answered, answer)
+            job()
 
 
-_Result = TypeVar("_Result")
+def _too_many() -> Problem:
+    return Problem("unavailable", "too many requests at a time")
 
 
-def _settle(future: "asyncio.Future[_Result]", result: _Result) -> None:
-    if not future.done():
-        future.set_result(result)
+def _outcome(work: Callable[[], _Result]) -> _Result | Problem:
+    try:
+        return work()
+    except Problem as problem:
+        return problem
+    except Exception as error:
+        return problems.failure(error)
+
+
+def _settle(future: "asyncio.Future[_Result]", outcome: _Result | Problem) -> None:
+    if future.done():
+        return
+    if isinstance(outcome, Problem):
+        future.set_exception(outcome)
+    else:
+        future.set_result(outcome)
 
 
 class _Exchange:
-    """What a WSGI application says to one request."""
+    """A request and what a WSGI application says to it."""
 
-    def __init__(self) -> None:
+    def __init__(self, app: WSGIApplication, environ: WSGIEnvironment) -> None:
+        self.environ = environ
+        self._app = app
         self._status = ""
         self._fields: list[tuple[str, str]] = []
         self._written: list[bytes] = []
 
-    def start_response(
+    def run(self) -> Answer:
+        """Return the whole answer, however long that takes."""
+        return self.answer(self.call())
+
+    def call(self) -> Iterable[bytes]:
+        """Call the application."""
+        return self._app(self.environ, self._start_response)
+
+    def _start_response(
         self, status: str, headers: list[tuple[str, str]], exc_info: object = None
     ) -> Callable[[bytes], object]:
-        """Take the head of the answer."""
         self._status, self._fields = status, headers
         return self._written.append
 
     def answer(self, result: Iterable[bytes]) -> Answer:
-        """Return the whole answer."""
+        """Return the answer with this content."""
         try:
             content = b"".join([*self._written, *result])
         finally:
             if hasattr(result, "close"):
                 result.close()
         return _answer_of(int(self._status[:3]), self._fields, content)
-
-
-def _call(app: WSGIApplication, environ: WSGIEnvironment) -> Answer:
-    exchange = _Exchange()
-    return exchange.answer(app(environ, exchange.start_response))
 
 
 def _refusal(problem: Problem) -> Answer:

@@ -17,7 +17,6 @@ from dither_shared.wire import Problem
 CONTENT_TYPE = "application/problem+json"
 NOSNIFF = ("X-Content-Type-Options", "nosniff")
 RETRY_AFTER_S = 60
-FAILED = Problem("unavailable", "the request failed")
 
 _SLUGS = {404: "not-found", 405: "method-not-allowed", 413: "too-large"}
 
@@ -56,6 +55,11 @@ def respond(problem: Problem) -> Response:
     return Response(render(problem), problem.status, headers_of(problem))
 
 
+def failed() -> Problem:
+    """Return the answer to a request that failed for a reason that nobody foresaw."""
+    return Problem("unavailable", "the request failed")
+
+
 def failure(error: BaseException) -> Problem:
     """Log what nobody foresaw, and return the answer to it: it is no fault of the request's.
 
@@ -63,14 +67,14 @@ def failure(error: BaseException) -> Problem:
     """
     frames = "".join(traceback.format_tb(error.__traceback__))
     _log.error("a request failed with %s:\n%s", type(error).__name__, frames.rstrip())
-    return FAILED
+    return failed()
 
 
 def _respond_http(error: HTTPException) -> Response | HTTPException:
     """Answer what Flask itself refuses in our own words; leave redirects alone."""
     status = error.code or 500
     if status >= 500:  # Flask has logged it
-        return respond(FAILED)
+        return respond(failed())
     if status < 400:
         return error
     response = respond(Problem(_SLUGS.get(status, "malformed"), error.description or error.name))

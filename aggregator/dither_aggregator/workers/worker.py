@@ -60,6 +60,7 @@ def work(
     )
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, orders.on_signal)
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)  # what changed is taken up without being asked to
     worker.start()
     return 1 if orders.gone or worker.exitcode else 0
 
@@ -115,6 +116,7 @@ def _connect_signals(answering: Answering) -> None:
     def begin(**_: object) -> None:
         # A supervisor may signal all processes: they are to end what they are at, as their parent asks them to.
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)
 
     def end(**_: object) -> None:
         answering.close()
