@@ -55,6 +55,7 @@ def aggregator(
 def kept_alive(cluster: Cluster, *servers: RedisServer) -> Iterator[None]:
     """Start what has ended again, as a supervisor does, while the block runs; at its end everything runs.
 
+    Around a load, which settles at its end what it has begun: whoever has noted its kill may still be running then.
     Of Redis servers only these: not those that somebody else restarts.
     """
     ending = threading.Event()

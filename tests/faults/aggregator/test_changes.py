@@ -60,7 +60,7 @@ def test_a_registry_that_changes_under_load_loses_and_doubles_nothing(home: Path
     oracle = Oracle("registry", REGISTRY, SECOND)
     ordered = orders(home, Fault("_save_plans", "within", nth=2)) if kind != REDIS else orders(home)
     with aggregator(kind, home, ordered) as cluster:
-        with Load(oracle, cluster, devices=4) as load, kept_alive(cluster):
+        with kept_alive(cluster), Load(oracle, cluster, devices=4) as load:
             load.refusing = NEW | {FLAG}
             load.wait_for(50)
             assert not any(accepted(cluster, plan) for plan in NEW)

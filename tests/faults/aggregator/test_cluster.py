@@ -60,7 +60,7 @@ def test_a_cluster_whose_every_part_is_killed_at_random_counts_everything_once(h
     oracle, rng, killed = Oracle("cluster", REGISTRY), random.Random(1), Counter[str]()
     with aggregator(REDIS, home, orders(home), apis=2, workers=2, processes=2, shards=8) as cluster:
         assert isinstance(cluster, SeveralMachines)
-        with Load(oracle, cluster, DEVICES) as load, kept_alive(cluster):
+        with kept_alive(cluster), Load(oracle, cluster, DEVICES) as load:
             able, began, night = kills(cluster, rng), time.monotonic(), 0
             names = list(able)
             rng.shuffle(names)

@@ -53,7 +53,7 @@ def test_a_kill_at_every_named_point_loses_and_doubles_nothing(
     oracle, ordered = Oracle(f"points {faults}", REGISTRY), orders(home, *faults, *of_redis)
     with aggregator(kind, home, ordered, processes=2) as cluster:
         servers = [cluster.servers[DATA]] if kind == REDIS else []
-        with Load(oracle, cluster) as load, kept_alive(cluster, *servers):
+        with kept_alive(cluster, *servers), Load(oracle, cluster) as load:
             load.wait_for(100)
             days, deadline = 0, time.monotonic() + HAPPENED_WITHIN_S
             while ordered.left():
@@ -119,7 +119,7 @@ def fold_in_two_steps(home: Path, kind: str) -> None:
     oracle = Oracle("steps", REGISTRY)
     ordered = orders(home, Fault("commit_fold", AFTER), bugs=["fold in two steps"])
     with aggregator(kind, home, ordered) as cluster:
-        with Load(oracle, cluster), kept_alive(cluster):
+        with kept_alive(cluster), Load(oracle, cluster):
             wait_until(lambda: not ordered.left(), "the kill")
         check_all(oracle, cluster)
 
