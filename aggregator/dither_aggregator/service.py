@@ -15,6 +15,9 @@ from dither_shared.wire import Problem, Upload
 
 COMMIT_UPLOADS_MAX = 256
 """Uploads that share one commit, and so one wait for the disk."""
+WAITING_UPLOADS_MAX = 4 * COMMIT_UPLOADS_MAX
+WAITING_BYTES_MAX = 64 * 1024 * 1024
+"""Of the bodies that wait for the writer: what a store that hangs may cost in memory."""
 REFRESH_EVERY_S = 1.0
 FOLD_EVERY_S = 0.25
 """How long the folder lets reports gather: each fold is a commit of its own."""
@@ -44,6 +47,8 @@ class Service:
         """Uploads that were not folded when the watcher last looked."""
         self._on_reports = on_reports
         self._submitted: queue.SimpleQueue[_Submission | None] = queue.SimpleQueue()
+        self._waiting = threading.Lock()
+        self._waiting_bytes = 0
         self._stopping = threading.Event()
         self._writer = threading.Thread(target=self._write, name="writer", daemon=True)
         self._others = [threading.Thread(target=self._watch, name="watcher", daemon=True)]
@@ -68,10 +73,17 @@ class Service:
     def submit(self, upload: Upload, body: bytes) -> Submitted:
         """Return what will hold the answer to an upload: its receipt once it is durable, or why it is not taken.
 
-        Never waits. Raises Problem when the store may lose what it takes.
+        Never waits. Cancelled before its commit begins, it is not stored. Raises Problem when the store may lose what
+        it takes, and when too much waits for it.
         """
         if "settings" in self._store_trouble:
             raise Problem("unavailable", "the store may lose what it acknowledges; nothing was stored")
+        if not self._writer.is_alive():
+            raise Problem("unavailable", "uploads are not written any more; nothing was stored")
+        with self._waiting:
+            if self._submitted.qsize() >= WAITING_UPLOADS_MAX or self._waiting_bytes + len(body) > WAITING_BYTES_MAX:
+                raise Problem("unavailable", "too much waits for the store; nothing was stored")
+            self._waiting_bytes += len(body)
         answer: Submitted = Future()
         self._submitted.put((upload, body, answer))
         return answer
@@ -101,16 +113,24 @@ class Service:
             if batch:
                 self._commit(batch)
 
-    def _commit(self, batch: list[_Submission]) -> None:
+    def _commit(self, taken: list[_Submission]) -> None:
+        with self._waiting:
+            self._waiting_bytes -= sum(len(body) for _, body, _ in taken)
+        batch = [item for item in taken if item[2].set_running_or_notify_cancel()]
+        if not batch:
+            return
         try:
             answers = self.store.append([(upload, body) for upload, body, _ in batch])
             self._trouble.pop("writer", None)
         except Exception as error:  # the writer must answer, and go on
             self._say("writer", error)
             self._writer_failed_s = time.monotonic()
-            answers = [Problem("unavailable", "the store cannot be written")] * len(batch)
+            answers = [Problem("unavailable", "the store cannot be written") for _ in batch]
         for (_, _, future), answer in zip(batch, answers, strict=True):
             future.set_result(answer)
+        self._try("bells", partial(self._tell_of_reports, batch, answers))
+
+    def _tell_of_reports(self, batch: list[_Submission], answers: list[Receipt | Problem]) -> None:
         self._on_reports(
             {
                 self.store.shard_of(self.store.digest(upload.id.encode("ascii")))

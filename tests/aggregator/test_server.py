@@ -31,18 +31,22 @@ class Echo:
 
     def __init__(self) -> None:
         self.may = NOW
+        self.begin = threading.Event()
+        self.begin.set()
         self.came: list[tuple[str, bytes]] = []
 
     def wait(self) -> None:
         self.may = Future()
 
     def go_on(self) -> None:
-        self.may.set_result(None)
+        if not self.may.done():  # cancelled: nobody waits for it any more
+            self.may.set_result(None)
 
     def __call__(self, environ: dict[str, Any], start_response: Any) -> Iterable[bytes]:
         path, body = environ["PATH_INFO"], environ["wsgi.input"].read()
         self.came.append((path, body))
         if body.startswith(b"heavy"):
+            self.begin.wait(20)
             until = time.thread_time() + HEAVY_S
             while time.thread_time() < until:
                 pass
@@ -91,11 +95,11 @@ class Served:
     """A running server and its application."""
 
     def __init__(self, echo: Echo, port: int, opened: ExitStack) -> None:
-        self.echo, self.port, self._opened = echo, port, opened
+        self.echo, self.port, self.opened = echo, port, opened
 
     def connect(self, data: bytes = b"") -> Connection:
         made = Connection(self.port)
-        self._opened.callback(made.socket.close)
+        self.opened.callback(made.socket.close)
         made.send(data)
         return made
 
@@ -189,14 +193,15 @@ def test_everything_else_is_answered_while_uploads_wait_for_the_store(served: Se
 
 @pytest.mark.parametrize(("length", "encoding"), [(5, b"gzip"), (60_000, b"")])
 def test_everything_else_is_answered_while_heavy_uploads_are_read(length: int, encoding: bytes) -> None:
-    """Not behind all of them. A small one may be heavy: a kilobyte of gzip is a megabyte of JSON."""
+    """Not after all of them. A small one may be heavy: a kilobyte of gzip is a megabyte of JSON."""
     with running() as served:
         fields = b"Content-Encoding: " + encoding + b"\r\n" if encoding else b""
         head = HEAD + fields + b"Content-Length: %d\r\n\r\n" % length
-        waiting = [served.connect(head + b"heavy".ljust(length - 1)) for _ in range(40)]
-        for connection in waiting:
-            connection.send(b"x" if length > 5 else b"")
-        assert served.ask("/livez")[0] == 200
+        served.echo.begin.clear()
+        waiting = [served.connect(head + b"heavy".ljust(length)) for _ in range(40)]
+        health = served.connect(b"GET /livez HTTP/1.1\r\nHost: x\r\n\r\n")
+        served.echo.begin.set()
+        assert health.answer()[0] == 200
         read_before = len(served.echo.came)
         assert {connection.answer()[0] for connection in waiting} == {200}
         assert read_before < 20
@@ -269,16 +274,15 @@ def test_what_is_not_answered_when_the_server_has_waited_long_enough_is_refused_
     monkeypatch.setattr(server, "DRAIN_WITHIN_S", 0.3)
     echo = Echo()
     echo.wait()
-    with ExitStack() as waiting:
-        with ended_before_its_connections(echo) as served:
-            connection = served.connect(upload(3) + b"abc")
-            answers: list[tuple[int, dict[str, Any]]] = []
-            asking = threading.Thread(target=lambda: answers.append(connection.answer()), daemon=True)
-            asking.start()
-            waiting.callback(asking.join, 10)
-            while not echo.came:
-                time.sleep(0.01)
-        echo.go_on()
+    with ended_before_its_connections(echo) as served:
+        connection = served.connect(upload(3) + b"abc")
+        answers: list[tuple[int, dict[str, Any]]] = []
+        asking = threading.Thread(target=lambda: answers.append(connection.answer()), daemon=True)
+        asking.start()
+        served.opened.callback(asking.join, 10)  # before its connection is closed
+        while not echo.came:
+            time.sleep(0.01)
+    assert echo.may.cancelled()  # nobody waits for it any more
     ((status, document),) = answers
     assert (status, slug(document)) == (503, "unavailable")
 

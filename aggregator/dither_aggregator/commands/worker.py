@@ -3,6 +3,7 @@
 import argparse
 import json
 import logging
+import signal
 from contextlib import closing
 from functools import partial
 
@@ -39,6 +40,7 @@ def run(args: argparse.Namespace) -> int:
     """Work until SIGTERM or SIGINT. What can be wrong with the store is found before the first process starts."""
     logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(name)s %(levelname)s %(message)s")
     must_be_redis(args.data, "worker")
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)  # what changed is taken up without being asked to
     open_ = partial(open_store, args.data, allow_lossy_store=args.allow_lossy_store)
     with closing(open_()) as store:
         app, shards, generation = store.app, store.shards, store.generation

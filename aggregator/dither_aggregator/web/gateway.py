@@ -1,7 +1,8 @@
 """From the event loop to WSGI: a request is read whole, within limits, before the application sees it.
 
 So slow clients, however many, cost a connection and a little memory each, and never a thread. Nor do uploads, which
-come in thousands: the application reads most of them in the loop itself, and what it then waits for is a `Later`.
+come in thousands: the application reads them in the loop itself, some in each turn, and what it then waits for is a
+`Later`.
 """
 
 import asyncio
@@ -21,17 +22,14 @@ from wsgiref.types import WSGIApplication, WSGIEnvironment
 
 from dither_aggregator.web import problems
 from dither_aggregator.web.later import Later
+from dither_aggregator.web.turns import TURN_BYTES, Turns
 from dither_shared.wire import PATH, WIRE_BYTES_MAX, Problem
 
 BODY_BYTES_MAX = 2 * 1024 * 1024
 """A body up to here is read, and refused in words where it is too long; a longer one is cut off."""
 BUFFERED_BYTES_MAX = 128 * 1024 * 1024
-"""Of all bodies together."""
+"""Of all bodies together, as they came."""
 THREAD_WITHIN_S = 10.0
-TURN_BYTES_MAX = 128 * 1024
-"""Of uploads that are read in one turn of the loop; the others are read by threads, so that everything has its turn."""
-READERS = 2
-"""Threads for uploads."""
 THREADS = 4
 """For what is not an upload."""
 HEALTH = {"/livez", "/readyz"}
@@ -60,18 +58,17 @@ class Gateway:
 
     def __init__(self, app: WSGIApplication) -> None:
         self._app = app
-        self._readers = _Threads(READERS, "reader")
         self._threads = _Threads(THREADS, "request")
         self._health = _Threads(1, "health")
+        self._turns = Turns()
         self._done: deque[asyncio.Future[None]] = deque()
         self._told = False
-        self._turn_bytes = 0
         self._buffered = 0
 
     def close(self) -> None:
         """Let the threads end."""
-        for threads in (self._readers, self._threads, self._health):
-            threads.close()
+        self._threads.close()
+        self._health.close()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
@@ -80,10 +77,10 @@ class Gateway:
         try:
             await self._read(scope, receive, body)
             exchange = _Exchange(self._app, environ_of(scope, bytes(body)))
-            if path == PATH:
+            if path == PATH and scope["method"] == "POST":
                 answer = await self._upload(exchange, len(body))
             else:
-                answer = await (self._health if path in HEALTH else self._threads).run(exchange.run)
+                answer = await (self._health if path in HEALTH else self._threads).answer(exchange)
         except Left:
             return
         except Problem as problem:
@@ -98,23 +95,13 @@ class Gateway:
         await send({"type": "http.response.body", "body": answer.content})
 
     async def _upload(self, exchange: "_Exchange", length: int) -> Answer:
-        result = exchange.call() if self._has_time(exchange, length) else await self._readers.run(exchange.call)
-        if isinstance(result, Later):
+        # What is compressed may be a thousand times as long.
+        await self._turns.take(TURN_BYTES if "HTTP_CONTENT_ENCODING" in exchange.environ else length)
+        result = exchange.call()
+        while isinstance(result, Later):
             await self._until_there(result)
             result = result.render()
         return exchange.answer(result)
-
-    def _has_time(self, exchange: "_Exchange", length: int) -> bool:
-        """Tell whether the loop may read an upload itself: not much more in this turn, and nothing compressed."""
-        if "HTTP_CONTENT_ENCODING" in exchange.environ:
-            return False
-        if not self._turn_bytes:
-            asyncio.get_running_loop().call_soon(self._begin_turn)
-        self._turn_bytes += length
-        return self._turn_bytes <= TURN_BYTES_MAX
-
-    def _begin_turn(self) -> None:
-        self._turn_bytes = 0
 
     async def _until_there(self, later: Later) -> None:
         """Wait until the answer can be made, or must be."""
@@ -124,11 +111,14 @@ class Gateway:
         later.future.add_done_callback(lambda _: self._tell(loop, there))
         try:
             await there
+        except asyncio.CancelledError:
+            later.future.cancel()  # nobody waits for it any more
+            raise
         finally:
             late.cancel()
 
     def _tell(self, loop: asyncio.AbstractEventLoop, there: "asyncio.Future[None]") -> None:
-        """Wake the loop, from any thread: once for all that are there by the time it looks, as a commit's are."""
+        """Wake the loop, from any thread, unless it is being woken: a commit is there for many at once."""
         self._done.append(there)
         if not self._told:
             self._told = True
@@ -164,11 +154,8 @@ class Gateway:
             raise Problem("too-large", too_large)
 
 
-_Result = TypeVar("_Result")
-
-
 class _Threads:
-    """Threads that work for the loop. What waits for one for long is refused, so that later ones need not wait."""
+    """Threads that answer requests. One that has waited for long is refused, so that those after it need not wait."""
 
     def __init__(self, number: int, name: str) -> None:
         self._number = number
@@ -181,45 +168,39 @@ class _Threads:
         for _ in range(self._number):
             self._jobs.put(None)
 
-    async def run(self, work: Callable[[], _Result]) -> _Result:
-        """Return what `work` returns; raise Problem where it fails."""
+    async def answer(self, exchange: "_Exchange") -> Answer:
+        """Return the application's answer."""
         loop = asyncio.get_running_loop()
-        done: asyncio.Future[_Result] = loop.create_future()
+        answered: asyncio.Future[Answer] = loop.create_future()
         until = time.monotonic() + THREAD_WITHIN_S
 
         def job() -> None:
-            outcome = _outcome(work) if time.monotonic() <= until else _too_many()
-            with suppress(RuntimeError):  # the loop has been closed: it did not wait for this any longer
-                loop.call_soon_threadsafe(_settle, done, outcome)
+            try:
+                answer = exchange.run() if time.monotonic() <= until else _refusal(_too_many())
+            except Exception as error:
+                answer = _refusal(problems.failure(error))
+            with suppress(RuntimeError):  # the loop has been closed: it did not wait for this one any longer
+                loop.call_soon_threadsafe(_settle, answered, answer)
 
         self._jobs.put(job)
-        return await done
+        return await answered
 
     def _work(self) -> None:
         while job := self._jobs.get():
             job()
+            del job  # which holds the request, for as long as no other comes
+
+
+_Result = TypeVar("_Result")
+
+
+def _settle(future: "asyncio.Future[_Result]", result: _Result) -> None:
+    if not future.done():
+        future.set_result(result)
 
 
 def _too_many() -> Problem:
     return Problem("unavailable", "too many requests at a time")
-
-
-def _outcome(work: Callable[[], _Result]) -> _Result | Problem:
-    try:
-        return work()
-    except Problem as problem:
-        return problem
-    except Exception as error:
-        return problems.failure(error)
-
-
-def _settle(future: "asyncio.Future[_Result]", outcome: _Result | Problem) -> None:
-    if future.done():
-        return
-    if isinstance(outcome, Problem):
-        future.set_exception(outcome)
-    else:
-        future.set_result(outcome)
 
 
 class _Exchange:
@@ -257,7 +238,7 @@ class _Exchange:
 
 
 def _refusal(problem: Problem) -> Answer:
-    """Return the answer to a request that did not come whole, after which its connection is of no use."""
+    """Return the answer to a request after which its connection is of no use: it may not have come whole."""
     return _answer_of(
         problem.status, [*problems.headers_of(problem), ("Connection", "close")], problems.render(problem)
     )

@@ -11,13 +11,13 @@ from functools import partial
 from wsgiref.types import StartResponse, WSGIApplication, WSGIEnvironment
 
 from dither_aggregator.service import Service, Submitted
+from dither_aggregator.store import Receipt
 from dither_aggregator.web import problems
 from dither_aggregator.web.later import Later
 from dither_shared.wire import WIRE_BYTES_MAX, Problem, inflate, parse_upload
 
 ACCEPTED = "202 ACCEPTED"
 ACKNOWLEDGE_WITHIN_S = 20.0
-SLOW = Problem("unavailable", "the store is slow; nothing is known to be stored")
 
 
 def reports_app(service: Service) -> WSGIApplication:
@@ -38,13 +38,21 @@ def reports_app(service: Service) -> WSGIApplication:
 
 
 def _answer(start_response: StartResponse, submitted: Submitted) -> Iterable[bytes]:
-    result = submitted.result() if submitted.done() else SLOW
+    result = _result(submitted)
     if isinstance(result, Problem):
         return problems.send(result, start_response)
     content = json.dumps(result.to_document(), separators=(",", ":")).encode("ascii") + b"\n"
     headers = [("Content-Type", "application/json"), ("Content-Length", str(len(content))), problems.NOSNIFF]
     start_response(ACCEPTED, headers)
     return [content]
+
+
+def _result(submitted: Submitted) -> Receipt | Problem:
+    if submitted.cancel():
+        return Problem("unavailable", "the store is slow; nothing was stored")
+    if not submitted.done():
+        return Problem("unavailable", "the store is slow; nothing is known to be stored")
+    return submitted.result()
 
 
 def check_key(environ: WSGIEnvironment, key: str) -> None:

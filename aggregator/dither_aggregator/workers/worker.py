@@ -60,7 +60,6 @@ def work(
     )
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, orders.on_signal)
-    signal.signal(signal.SIGHUP, signal.SIG_IGN)  # what changed is taken up without being asked to
     worker.start()
     return 1 if orders.gone or worker.exitcode else 0
 

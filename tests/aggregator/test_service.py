@@ -1,0 +1,133 @@
+"""The writer behind the HTTP server, when its store hangs, comes back, or ends it."""
+
+import threading
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import closing, suppress
+from pathlib import Path
+
+import pytest
+
+from dither_aggregator import service as module
+from dither_aggregator.service import Service, Submitted
+from dither_aggregator.store import Receipt, SQLiteStore
+from dither_shared.wire import Problem, Upload, parse_upload
+from tests.support.registries import registry
+from tests.support.stores import body_of
+
+WITHIN_S = 20
+
+
+class Hanging(SQLiteStore):
+    """A store that takes nothing until it may."""
+
+    may = threading.Event()
+    began = threading.Event()
+
+    def append(self, uploads: Sequence[tuple[Upload, bytes]]) -> list[Receipt | Problem]:
+        self.began.set()
+        assert self.may.wait(WITHIN_S)
+        return super().append(uploads)
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[Hanging]:
+    Hanging.create(tmp_path, registry().app).close()
+    with closing(Hanging(tmp_path)) as made:
+        made.may, made.began = threading.Event(), threading.Event()
+        made.load(registry())
+        yield made
+
+
+def submit(service: Service, bits: int = 1) -> Submitted:
+    body = body_of(registry(), {"dark": [1] * bits})
+    return service.submit(parse_upload(body, service.store.find_plan), body)
+
+
+def counted(store: SQLiteStore) -> int:
+    return sum(row.accepted for row in store.ledger())
+
+
+def test_a_store_that_hangs_holds_so_many_uploads_and_no_more(store: Hanging, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "WAITING_UPLOADS_MAX", 10)
+    with Service(store) as service:
+        taken = [submit(service)]
+        assert store.began.wait(WITHIN_S)
+        taken += [submit(service) for _ in range(10)]
+        with pytest.raises(Problem, match="too much waits"):
+            submit(service)
+        store.may.set()
+        assert all(isinstance(each.result(WITHIN_S), Receipt) for each in taken)
+        assert isinstance(submit(service).result(WITHIN_S), Receipt)
+    assert counted(store) == 12
+
+
+def test_a_store_that_hangs_holds_so_many_bytes_and_no_more(store: Hanging, monkeypatch: pytest.MonkeyPatch) -> None:
+    with Service(store) as service:
+        taken = [submit(service, 500)]
+        assert store.began.wait(WITHIN_S)
+        monkeypatch.setattr(module, "WAITING_BYTES_MAX", 10_000)
+        with suppress(Problem):
+            for _ in range(20):
+                taken.append(submit(service, 500))
+        assert 2 < len(taken) < 20
+        with pytest.raises(Problem, match="too much waits"):
+            submit(service, 500)
+        store.may.set()
+        assert all(isinstance(each.result(WITHIN_S), Receipt) for each in taken)
+        for _ in range(3 * len(taken)):  # room is given back
+            assert isinstance(submit(service, 500).result(WITHIN_S), Receipt)
+
+
+def test_what_was_given_up_before_its_commit_is_not_stored(store: Hanging) -> None:
+    with Service(store) as service:
+        first = submit(service)
+        assert store.began.wait(WITHIN_S)
+        second, third = submit(service), submit(service)
+        assert not first.cancel()  # nobody knows what will become of it
+        assert second.cancel()
+        store.may.set()
+        assert isinstance(first.result(WITHIN_S), Receipt)
+        assert isinstance(third.result(WITHIN_S), Receipt)
+    assert counted(store) == 2
+
+
+def test_an_end_waits_for_no_upload_that_was_given_up(store: Hanging) -> None:
+    with Service(store) as service:
+        first = submit(service)
+        assert store.began.wait(WITHIN_S)
+        for _ in range(3 * module.COMMIT_UPLOADS_MAX):
+            assert submit(service).cancel()
+        store.began.clear()
+        store.may.set()
+        assert isinstance(first.result(WITHIN_S), Receipt)
+    assert not store.began.is_set()
+    assert counted(store) == 1
+
+
+def test_bells_that_cannot_be_rung_end_no_writer(store: Hanging) -> None:
+    def fail(shards: Collection[int]) -> None:
+        if shards:
+            raise RuntimeError("no bells")
+
+    store.may.set()
+    with Service(store, fail) as service:
+        for _ in range(3):
+            assert isinstance(submit(service).result(WITHIN_S), Receipt)
+    assert counted(store) == 3
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+def test_a_writer_that_has_ended_is_given_nothing(store: Hanging, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Ended(BaseException):
+        pass
+
+    def end(uploads: object) -> None:
+        raise Ended
+
+    monkeypatch.setattr(store, "append", end)
+    with Service(store) as service:
+        submit(service)
+        service._writer.join(WITHIN_S)
+        with pytest.raises(Problem, match="not written any more"):
+            submit(service)
+        assert "writer" in service.trouble()
