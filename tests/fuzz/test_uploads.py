@@ -287,12 +287,19 @@ SMALL_ITEMS = (
 
 @pytest.mark.parametrize("item", SMALL_ITEMS)
 def test_a_body_takes_memory_in_proportion_to_its_length(item: str) -> None:
-    items = (item * (wire.INFLATED_BYTES_MAX // len(item.encode()) - 100))[:-1]
+    marks = sum(map(item.count, ",[{"))
+    items = (item * ((wire.VALUES_MAX - 20) // marks))[:-1]
     color = REGISTRIES[3].metrics["color"].plan
     document = {"v": 1, "upload": "A" * 22, "groups": [{"metric": "color", "plan": color.digest, "reports": [1]}]}
     body = hostile.put_fragment(document, ("groups", 0, "reports"), f"[{items}]")
-    assert 0.9 * wire.INFLATED_BYTES_MAX < len(body) <= wire.INFLATED_BYTES_MAX
+    assert sum(map(body.count, (b",", b"[", b"{"))) > wire.VALUES_MAX - 20
     assert peak(lambda: refused(lambda: parse_upload(body, FIND_PLAN))) < 50 * len(body)
+
+
+@pytest.mark.parametrize("item", SMALL_ITEMS)
+def test_a_body_of_too_many_values_is_not_even_parsed(item: str) -> None:
+    body = (item * (wire.INFLATED_BYTES_MAX // len(item.encode()))).encode()
+    assert peak(lambda: refused(lambda: parse_upload(body, FIND_PLAN))) < 100_000
 
 
 def test_two_thousand_texts_that_are_no_reports_take_little_memory() -> None:
@@ -385,6 +392,8 @@ PLANTED_IN_WIRE = {
     "a plan in capitals": ("[0-9a-f]{16}", "[0-9a-fA-F]{16}"),
     "a group too many": ("<= GROUPS_MAX", "<= GROUPS_MAX + 1"),
     "a report too many": ("> REPORTS_MAX", "> REPORTS_MAX + 1"),
+    "values without end": ("> VALUES_MAX", "> 1 << 30"),
+    "a value too many": ("> VALUES_MAX", "> VALUES_MAX + 1"),
     "a cohort too many": ("0 <= cohort < cohorts", "0 <= cohort <= cohorts"),
     "a cohort that is true": ("type(cohort) is not int or", "not isinstance(cohort, int) or"),
     "a cohort where there is none": ('elif "cohort" in item:', "elif False:"),
@@ -448,7 +457,8 @@ def hunt_in_uploads(parse: Parse = parse_upload) -> None:
                 check_upload(body, FIND_PLAN, parse)
     for body in wrong_values(REGISTRIES[-1]):
         check_upload(body, FIND_PLAN, parse)
-    check_upload(b"[" * 200_000, FIND_PLAN, parse)
+    for depth in (16_000, 16_001):
+        check_upload(b"[" * depth, FIND_PLAN, parse)
 
 
 def hunt() -> None:

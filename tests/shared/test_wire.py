@@ -61,12 +61,30 @@ def test_a_spoiled_upload_is_refused_whole(vector: dict[str, str]) -> None:
 @pytest.mark.parametrize("pair", ["[]", ('{"a":', "}")], ids=["lists", "objects"])
 def test_deep_json_is_malformed(pair: tuple[str, str]) -> None:
     opening, closing = pair
-    deepest = wire.INFLATED_BYTES_MAX // 10
+    deepest = wire.VALUES_MAX - 3
     nested = opening * deepest + "1" + closing * deepest
     for body in (opening * deepest, f'{{"v": 1, "upload": "{ID}", "groups": {nested}}}'):
         with pytest.raises(Problem) as caught:
             parse_upload(body.encode(), find_plan)
         assert caught.value.slug == "malformed"
+
+
+@pytest.mark.parametrize("mark", [",", "[", "{"])
+def test_so_many_commas_and_brackets_are_read_and_no_more(mark: str) -> None:
+    """Wherever they stand: nobody knows before the body is parsed."""
+    group = {"metric": "dark", "plan": DARK.digest, "reports": [1], "more": ""}
+    for more, reads in ((0, True), (1, False)):
+        document = {"v": 1, "upload": ID, "groups": [group]}
+        marks = sum(map(json.dumps(document).count, ",[{"))
+        group["more"] = mark * (wire.VALUES_MAX - marks + more)
+        body = json.dumps(document).encode()
+        group["more"] = ""
+        if reads:
+            assert [refusal.reason for refusal in parse_upload(body, find_plan).refused] == ["malformed"]
+        else:
+            with pytest.raises(Problem, match="at most 16000 commas") as caught:
+                parse_upload(body, find_plan)
+            assert caught.value.slug == "too-large"
 
 
 @pytest.mark.parametrize("vector", VECTORS["spoiled groups"], ids=lambda vector: vector["name"])
