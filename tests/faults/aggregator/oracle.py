@@ -237,16 +237,18 @@ class Oracle:
         document: Mapping[str, Any] = problem.to_document() if isinstance(problem, Problem) else problem
         slug = str(document["type"]).removeprefix(PROBLEM_PREFIX)
         sent = self.sent(id_, body)
-        others = [entry for other in self._bodies[id_] if other is not sent and (entry := self._last.get(other.body))]
         mine = self._last.get(sent.body)
         if slug == "upload-conflict":
+            # With what was stored under the id at any time: it may be kept for longer than it must.
+            others = [entry for entry in self._entries if entry.sent.id == id_ and entry.sent is not sent]
             assert others, f"upload {id_} is said to conflict with another body, which never came"
             assert not (mine and mine.certain and mine.known_on(epoch)), f"upload {id_} conflicts with itself"
             if len(others) == 1:
                 others[0].certain = True
             return
         assert slug in ("expired", "retired", "refused"), f"upload {id_} was answered with {slug}"
-        known = any(entry.certain and entry.known_on(epoch) for entry in [*others, *([mine] if mine else [])])
+        last = [entry for one in self._bodies[id_] if (entry := self._last.get(one.body))]
+        known = any(entry.certain and entry.known_on(epoch) for entry in last)
         assert not known, f"upload {id_} was stored, and is now refused: {document['detail']}"
         refused = {one["group"]: one for one in document["rejected"]}
         self._check_refusals(sent, refused)

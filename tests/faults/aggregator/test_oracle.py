@@ -11,7 +11,7 @@ from dither_aggregator.store import Receipt, SQLiteStore, Store, StoreUnavailabl
 from dither_aggregator.store.folding import fold_read
 from dither_aggregator.store.records import LogRead
 from dither_shared.reports import Bits, CohortBits, Subsets, Symbols
-from dither_shared.wire import Upload, parse_upload
+from dither_shared.wire import Problem, Upload, parse_upload
 from tests.faults.aggregator.editions import APP, editions
 from tests.faults.aggregator.oracle import Oracle
 from tests.faults.aggregator.places import FIRST_DAY, NOON
@@ -212,6 +212,30 @@ def test_another_body_under_an_id_conflicts_once_one_is_stored(store: Store, ora
     send(store, oracle, id_, told=False)
     send(store, oracle, id_, body=other)
     assert oracle.unsettled() == []
+    oracle.check(store)
+
+
+def test_a_conflict_tells_nothing_of_an_attempt_when_the_id_was_stored_before_it(
+    store: Store, oracle: Oracle, clock: Clock
+) -> None:
+    """An id may be kept for longer than it must: the conflict is with what was stored under it then."""
+    id_, body = oracle.upload()
+    other = oracle.another_body(id_)
+
+    def append(body: bytes) -> Receipt | Problem:
+        (answer,) = store.append([(parsed(store, body), body)])
+        return answer
+
+    first = append(body)
+    assert isinstance(first, Receipt)
+    oracle.acknowledged(id_, first, epoch=store.today())
+    clock.travel(8)
+    append(body)
+    oracle.unknown(id_, epoch=store.today())
+    problem = append(other)
+    assert isinstance(problem, Problem)
+    oracle.refused(id_, problem, body=other, epoch=store.today())
+    assert oracle.unsettled() == [id_]
     oracle.check(store)
 
 
