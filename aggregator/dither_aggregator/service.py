@@ -230,10 +230,7 @@ class WholeService(Service):
         self.store.forget_snapshots()
 
     def _record_all(self) -> None:
-        try:
-            metrics = upkeep.unrecorded(self.store)
-        except DitherError as error:
-            self._say("scheduler", error)
-            return
+        metrics: list[str] = []
+        self._try("recording", lambda: metrics.extend(upkeep.unrecorded(self.store)))
         for metric in metrics:  # each by itself: one that cannot be read holds up no other
             self._try(f"recording of {metric}", partial(upkeep.record, self.store, metric))

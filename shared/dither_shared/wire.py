@@ -32,7 +32,7 @@ INFLATED_BYTES_MAX = 1024 * 1024
 GROUPS_MAX = 50
 REPORTS_MAX = 2_000
 VALUES_MAX = 8 * REPORTS_MAX
-"""Of commas and opening brackets, in texts too: a megabyte of empty objects would take a tenth of a second to parse."""
+"""Of commas and opening brackets, in texts too: what a body may cost to parse before it is known to be an upload."""
 PADDED_BYTES_MIN = 512
 ID_BITS = 128
 

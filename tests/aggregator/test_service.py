@@ -1,6 +1,7 @@
 """The writer behind the HTTP server, when its store hangs, comes back, or ends it."""
 
 import threading
+import time
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import closing, suppress
 from pathlib import Path
@@ -8,8 +9,9 @@ from pathlib import Path
 import pytest
 
 from dither_aggregator import service as module
-from dither_aggregator.service import Service, Submitted
-from dither_aggregator.store import Receipt, SQLiteStore
+from dither_aggregator import upkeep
+from dither_aggregator.service import Service, Submitted, WholeService
+from dither_aggregator.store import Receipt, SQLiteStore, Store
 from dither_shared.wire import Problem, Upload, parse_upload
 from tests.support.registries import registry
 from tests.support.stores import body_of
@@ -114,6 +116,25 @@ def test_bells_that_cannot_be_rung_end_no_writer(store: Hanging) -> None:
         for _ in range(3):
             assert isinstance(submit(service).result(WITHIN_S), Receipt)
     assert counted(store) == 3
+
+
+def test_whatever_a_look_for_final_days_meets_ends_no_scheduler(
+    store: Hanging, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looks: list[None] = []
+
+    def fail(store: Store) -> list[str]:
+        looks.append(None)
+        raise RuntimeError("nobody foresaw this")
+
+    monkeypatch.setattr(module, "MAINTAIN_EVERY_S", 0.01)
+    monkeypatch.setattr(upkeep, "unrecorded", fail)
+    with WholeService(store) as service:
+        deadline = time.monotonic() + WITHIN_S
+        while len(looks) < 3:
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+        assert service.trouble() == {"recording": "nobody foresaw this"}
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")

@@ -2,7 +2,7 @@
 
 import argparse
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -13,15 +13,20 @@ ENVIRONMENT = "DITHER_DATA"
 
 
 def add_data_argument(parser: argparse.ArgumentParser, what: str = "the store") -> None:
+    """Add --data, the name of a store."""
+    add_place_argument(parser, "STORE", store_name, f"{what}: a directory (SQLite) or redis://HOST:PORT/DB")
+
+
+def add_place_argument(parser: argparse.ArgumentParser, metavar: str, read: Callable[[str], object], what: str) -> None:
     """Add --data, whose default is the environment's: a Redis password does not belong on a command line."""
     default = os.environ.get(ENVIRONMENT) or None
     parser.add_argument(
         "--data",
-        metavar="STORE",
-        type=store_name,
+        metavar=metavar,
+        type=read,
         default=default,
         required=default is None,
-        help=f"{what}: a directory (SQLite) or redis://HOST:PORT/DB (default: ${ENVIRONMENT})",
+        help=f"{what} (default: ${ENVIRONMENT})",
     )
 
 

@@ -3,7 +3,6 @@
 import argparse
 import json
 import logging
-import os
 import signal
 import sys
 import threading
@@ -11,7 +10,7 @@ from contextlib import closing
 from pathlib import Path
 from queue import SimpleQueue
 
-from dither_aggregator.commands.data import ENVIRONMENT
+from dither_aggregator.commands.data import add_place_argument
 from dither_aggregator.service import Service, WholeService
 from dither_aggregator.store import SQLiteStore
 from dither_aggregator.store.sqlite_store import exclusive
@@ -28,15 +27,7 @@ EXAMPLE = "dither serve metrics.toml --data /var/lib/dither --port 8080"
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Describe the command line."""
     parser.add_argument("registry", metavar="REGISTRY", type=Path, help="the app's metrics.toml")
-    default = os.environ.get(ENVIRONMENT) or None
-    parser.add_argument(
-        "--data",
-        metavar="DIR",
-        type=directory,
-        default=default,
-        required=default is None,
-        help=f"where reports are kept; made if missing (default: ${ENVIRONMENT})",
-    )
+    add_place_argument(parser, "DIR", directory, "where reports are kept; made if missing")
     parser.add_argument("--host", default="127.0.0.1", help="the address to listen on (default: %(default)s)")
     parser.add_argument("--port", type=port_number, default=8080, help="0 for any free one (default: %(default)s)")
     parser.add_argument("--json", action="store_true", help='print one line {"url": ..., "key": ...} when ready')

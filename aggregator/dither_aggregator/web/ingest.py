@@ -1,6 +1,6 @@
 """`POST /v1/reports`: an upload in, a receipt out once it is durable.
 
-Plain WSGI, ahead of Flask: nearly all requests are uploads, and a Flask view costs fifteen times as much. An upload
+Plain WSGI, ahead of Flask: nearly all requests are uploads, and need nothing that a Flask view costs. An upload
 waits for its commit without a thread: all that come meanwhile share the next one.
 """
 

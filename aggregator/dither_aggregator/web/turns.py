@@ -4,7 +4,7 @@ import asyncio
 from collections import deque
 
 TURN_BYTES = 64 * 1024
-"""Of bodies that are read in one turn: some milliseconds, or some tens where they are made to take long."""
+"""Of bodies that are read in one turn, before everything else has its own."""
 COST_MIN = 512
 
 
