@@ -5,9 +5,9 @@ explains what a device keeps, sends and never says.
 """
 
 from dither.handles import Choice, Choices, Flag, Text
+from dither.sending.uploader import FlushResult
 from dither.starting import start
 from dither.telemetry import Preview, Status, Telemetry
-from dither.uploader import FlushResult
 from dither_shared.errors import ConfigurationError, DitherError, InvalidAnswer, InvalidParameter, RegistryError
 from dither_shared.registry import Registry
 

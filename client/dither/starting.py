@@ -8,8 +8,8 @@ from pathlib import Path
 
 from dither.environment import Environment
 from dither.say import LOGGER, say
+from dither.sending.transport import DryRun, HttpTransport, Transport
 from dither.telemetry import Settings, Telemetry
-from dither.transport import DryRun, HttpTransport, Transport
 from dither_shared.errors import ConfigurationError
 from dither_shared.registry import Registry
 

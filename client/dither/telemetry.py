@@ -14,8 +14,8 @@ from dither.device import FILE_NAME, Device, DeviceUnusable
 from dither.handles import HANDLES
 from dither.randomness import SYSTEM
 from dither.say import say
-from dither.transport import Transport
-from dither.uploader import FlushResult, Uploader
+from dither.sending.transport import Transport
+from dither.sending.uploader import FlushResult, Uploader
 from dither_shared.errors import InvalidAnswer
 from dither_shared.exact import from_micro
 from dither_shared.frozen import frozen

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from dither.transport import Answer, Outcome
+from dither.sending.transport import Answer, Outcome
 from dither_aggregator.rappor.files import Params, Report, read_params, read_reports, sum_reports
 from dither_aggregator.rappor.importing import import_reports, plan_for
 from dither_aggregator.service import Service

@@ -20,7 +20,7 @@ from typing import Any
 import pytest
 import requests
 
-from dither.transport import HttpTransport, Outcome
+from dither.sending.transport import HttpTransport, Outcome
 from dither_aggregator import upkeep
 from dither_aggregator.service import Service
 from dither_aggregator.store import SQLiteStore, Store, StoreUnavailable

@@ -10,8 +10,8 @@ import pytest
 
 import dither
 from dither.device import FILE_NAME
+from dither.sending.transport import DryRun
 from dither.telemetry import CLOSED, NOT_ASKED, REFUSED, Settings, Telemetry
-from dither.transport import DryRun
 from dither_shared.registry import Registry
 from tests.support.registries import registry
 

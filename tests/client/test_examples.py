@@ -24,9 +24,9 @@ import requests
 import dither
 from dither.device import FILE_NAME
 from dither.device.outbox import LEASE_S
+from dither.sending.transport import Answer, HttpTransport
+from dither.sending.uploader import Uploader
 from dither.telemetry import NOT_ASKED, Settings, Telemetry
-from dither.transport import Answer, HttpTransport
-from dither.uploader import Uploader
 from dither_aggregator.service import Service, WholeService
 from dither_aggregator.web import create_app
 from dither_aggregator.web.server import HttpServer
@@ -222,7 +222,7 @@ def gunicorn(
 ) -> Iterator[tuple[subprocess.Popen[bytes], str]]:
     """Run a web app under gunicorn with four workers; yield the master and its address."""
     # Reports leave within the hour; for a test, within half a second.
-    impatient = "import dither.uploader\ndither.uploader.SEND_WITHIN_S = 0.5\n"
+    impatient = "import dither.sending.uploader\ndither.uploader.SEND_WITHIN_S = 0.5\n"
     (program.parent / "conf.py").write_text(impatient, encoding="utf-8")
     arguments = ["--workers", "4", "--bind", "127.0.0.1:0", "--config", "conf.py", *options, f"{program.stem}:app"]
     with log.open("wb") as stderr:

@@ -33,12 +33,12 @@ import requests
 
 import dither
 import dither.device.file
-import dither.uploader
+import dither.sending.uploader
 from dither.device import FILE_NAME
 from dither.device.outbox import LEASE_S
+from dither.sending.transport import HttpTransport
 from dither.starting import default_data_dir
 from dither.telemetry import Settings, Telemetry
-from dither.transport import HttpTransport
 from dither_aggregator.service import Service, WholeService
 from dither_aggregator.web import create_app
 from dither_aggregator.web.server import HttpServer
@@ -137,7 +137,7 @@ from functools import partial
 from pathlib import Path
 from types import FrameType
 from typing import Any, cast
-import dither, dither.device.file, dither.uploader
+import dither, dither.device.file, dither.sending.uploader
 Telemetry = dither.Telemetry
 faulthandler.register(signal.SIGALRM, all_threads=False, chain=True)
 signal.alarm(60)  # so that nothing that hangs outlives its test
@@ -734,7 +734,7 @@ def test_an_answer_recorded_while_another_thread_forks_is_sent(world: World) -> 
     first = "import os\nhooks = []\nos.register_at_fork(before=lambda: [hook() for hook in hooks])"
 
     def host() -> None:
-        dither.uploader.SEND_WITHIN_S = 0.1
+        dither.sending.uploader.SEND_WITHIN_S = 0.1
         uploader = telemetry._uploader
         assert uploader
         wake, committed, forking, woken = uploader.wake, threading.Event(), threading.Event(), threading.Event()
@@ -767,12 +767,12 @@ def test_hidden_presence_goes_on_after_a_fork(tmp_path: Path) -> None:
     """A device that was there says "none" for the day, whether or not its host had anything to record after a fork."""
 
     def host() -> None:
-        dither.uploader.SEND_WITHIN_S = dither.uploader.LOOK_AGAIN_S = 0.05
+        dither.sending.uploader.SEND_WITHIN_S = dither.sending.uploader.LOOK_AGAIN_S = 0.05
         url, key, folder, metrics = sys.argv[1:5]
         asked, later_s = dither.Registry.load(metrics), 0.0
         settings = dither.telemetry.Settings(
             asked,
-            dither.transport.HttpTransport(url, key),
+            dither.sending.transport.HttpTransport(url, key),
             Path(folder) / "other",
             True,
             clock=lambda: time.time() + later_s,
@@ -866,9 +866,9 @@ def test_processes_that_start_at_the_same_time_on_a_new_folder_are_one_device(wo
 TASKS = """
 import sys
 from celery import Celery
-import dither, dither.uploader
+import dither, dither.sending.uploader
 
-dither.uploader.SEND_WITHIN_S = 0.5
+dither.sending.uploader.SEND_WITHIN_S = 0.5
 url, key, folder, metrics, queue = {settings!r}
 telemetry = dither.start(metrics, endpoint=url, key=key, data_dir=folder, consent=True)
 transport = dict(data_folder_in=queue, data_folder_out=queue, control_folder=queue, polling_interval=0.1)

@@ -214,7 +214,7 @@ def test_a_refused_upload_is_dropped_and_counted() -> None:
 
 
 def test_reports_leave_by_themselves_at_a_random_moment(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dither.uploader.SEND_WITHIN_S", 0.1)
+    monkeypatch.setattr("dither.sending.uploader.SEND_WITHIN_S", 0.1)
     with telemetry() as (device, requests):
         device.color.record("red")
         deadline = time.monotonic() + 10

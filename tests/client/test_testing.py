@@ -19,15 +19,15 @@ import pytest
 import requests
 
 import dither
-from dither import connection
-from dither.connection import ANSWER_BYTES_MAX
 from dither.device import Device
+from dither.sending import connection
+from dither.sending.connection import ANSWER_BYTES_MAX
+from dither.sending.transport import HttpTransport, Outcome
+from dither.sending.uploader import Sender
 from dither.starting import start
 from dither.telemetry import NOT_ASKED, REFUSED, Telemetry
 from dither.testing import FakeAggregator, Recorded, TelemetryForTests, aggregator, plugin
 from dither.testing.aggregator import GRACE_DAYS, HUGE_BYTES
-from dither.transport import HttpTransport, Outcome
-from dither.uploader import Sender
 from dither_shared.registry import Registry, utc_today
 from dither_shared.wire import PATH, PROBLEMS, encode_upload, new_upload_id
 from tests.support import aggregators
@@ -463,7 +463,7 @@ class Sending:
 
 @pytest.fixture
 def sending(monkeypatch: pytest.MonkeyPatch) -> Iterator[Sending]:
-    monkeypatch.setattr("dither.connection.READ_TIMEOUT_S", 0.3)
+    monkeypatch.setattr("dither.sending.connection.READ_TIMEOUT_S", 0.3)
     clock = Clock()
     device, asked = make(clock)
     with FakeAggregator(asked, clock=clock) as fake:
@@ -555,7 +555,7 @@ def test_much_more_than_an_answer_is_not_read(sending: Sending, monkeypatch: pyt
         read.append(len(answer := bytes(real(response))))
         return answer
 
-    monkeypatch.setattr("dither.connection._first_bytes", content)
+    monkeypatch.setattr("dither.sending.connection._first_bytes", content)
     sending.fake.fail_next("huge")
     assert sending.sender.attempt() is KEPT
     assert read == [ANSWER_BYTES_MAX]

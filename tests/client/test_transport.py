@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from dither.transport import Answer, HttpTransport, Outcome, check_endpoint, read_answer
+from dither.sending.transport import Answer, HttpTransport, Outcome, check_endpoint, read_answer
 from dither_shared.errors import ConfigurationError
 from dither_shared.wire import PROBLEM_PREFIX, encode_upload
 from tests.support.servers import Reply, accepted, problem, scripted
@@ -196,7 +196,7 @@ def test_no_server_keeps_it() -> None:
 
 
 def test_a_slow_server_keeps_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dither.connection.READ_TIMEOUT_S", 0.05)
+    monkeypatch.setattr("dither.sending.connection.READ_TIMEOUT_S", 0.05)
     assert post(Reply(body=accepted, delay_s=0.5))[0] == Answer(Outcome.KEPT, "no answer (ReadTimeout)")
 
 
@@ -211,8 +211,9 @@ def test_a_netrc_entry_does_not_replace_the_key(monkeypatch: pytest.MonkeyPatch,
     netrc.write_text("machine 127.0.0.1 login someone password else\n", encoding="utf-8")
     os.chmod(netrc, 0o600)  # noqa: PTH101
     monkeypatch.setenv("NETRC", str(netrc))
-    monkeypatch.setattr("dither.transport.is_loopback", lambda host: host == "")  # as for a host beyond this machine
-    monkeypatch.setattr("dither.transport.check_endpoint", lambda endpoint: endpoint + "/v1/reports")
+    # As for a host beyond this machine.
+    monkeypatch.setattr("dither.sending.transport.is_loopback", lambda host: host == "")
+    monkeypatch.setattr("dither.sending.transport.check_endpoint", lambda endpoint: endpoint + "/v1/reports")
     assert post(Reply(body=accepted))[2]["Authorization"] == "Bearer the-key"
 
 
@@ -246,7 +247,7 @@ def test_a_refused_connection_and_an_unknown_host_are_no_connection() -> None:
 
 
 def test_an_answer_that_comes_drop_by_drop_ends(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dither.connection.ANSWER_TIMEOUT_S", 0.2)
+    monkeypatch.setattr("dither.sending.connection.ANSWER_TIMEOUT_S", 0.2)
     started = time.monotonic()
     assert post(Reply(body=accepted, drip_s=0.05))[0].outcome is Outcome.KEPT
     assert time.monotonic() - started < 5

@@ -5,8 +5,8 @@ from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from dither.sending.transport import Answer, Outcome, Transport
 from dither.telemetry import Settings, Telemetry
-from dither.transport import Answer, Outcome, Transport
 from dither_shared.registry import Registry
 from tests.support.clocks import Clock
 

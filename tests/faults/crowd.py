@@ -9,8 +9,8 @@ import sys
 import time
 from pathlib import Path
 
+from dither.sending.transport import HttpTransport
 from dither.telemetry import Settings, Telemetry
-from dither.transport import HttpTransport
 from dither_shared.registry import Metric, Registry
 from tests.support.clocks import Clock
 

@@ -25,8 +25,8 @@ import dither.device.slots
 from dither.device import DAY_S, FILE_NAME, Device
 from dither.device.withdrawal import FORGET_DAYS
 from dither.schedule import EPOCH
-from dither.transport import Answer, Outcome
-from dither.uploader import Sender
+from dither.sending.transport import Answer, Outcome
+from dither.sending.uploader import Sender
 from dither_shared.exact import MICRO, from_micro
 from dither_shared.mechanisms import RAPPOR
 from dither_shared.registry import Metric, Registry

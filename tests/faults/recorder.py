@@ -15,8 +15,8 @@ from typing import Any
 from dither.device import Device
 from dither.device.budget import Budget
 from dither.device.outbox import Outbox
+from dither.sending.transport import Answer, HttpTransport
 from dither.telemetry import Settings, Telemetry
-from dither.transport import Answer, HttpTransport
 from dither_shared.registry import Metric, Registry
 from tests.support.clocks import Clock
 

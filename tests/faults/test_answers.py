@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
+from dither.sending.transport import Answer, HttpTransport, Outcome
+from dither.sending.uploader import Sender
 from dither.telemetry import Telemetry
-from dither.transport import Answer, HttpTransport, Outcome
-from dither.uploader import Sender
 from dither_shared.wire import PROBLEM_PREFIX
 from tests.faults.apps import start
 from tests.support.aggregators import ENVIRONMENT
@@ -31,10 +31,10 @@ OURS = Reply(body=accepted)
 @pytest.fixture(autouse=True)
 def _hurried(monkeypatch: pytest.MonkeyPatch) -> None:
     """Wait for a slow server for tenths of a second and not for tens, and between the attempts of a flush for less."""
-    monkeypatch.setattr("dither.uploader.PAUSE_S", 0.02)
-    monkeypatch.setattr("dither.connection.CONNECT_TIMEOUT_S", 0.4)
-    monkeypatch.setattr("dither.connection.READ_TIMEOUT_S", 0.4)
-    monkeypatch.setattr("dither.connection.ANSWER_TIMEOUT_S", 0.4)
+    monkeypatch.setattr("dither.sending.uploader.PAUSE_S", 0.02)
+    monkeypatch.setattr("dither.sending.connection.CONNECT_TIMEOUT_S", 0.4)
+    monkeypatch.setattr("dither.sending.connection.READ_TIMEOUT_S", 0.4)
+    monkeypatch.setattr("dither.sending.connection.ANSWER_TIMEOUT_S", 0.4)
 
 
 @contextmanager
@@ -284,7 +284,7 @@ def test_an_attempt_ends_though_the_answer_does_not(name: str) -> None:
 EXIT = """
 import sys
 from pathlib import Path
-from dither.transport import HttpTransport
+from dither.sending.transport import HttpTransport
 from tests.faults.apps import start
 from tests.faults.test_answers import ASKED
 from tests.support.clocks import Clock

@@ -129,7 +129,7 @@ import requests, requests.adapters, logging.handlers, http.cookiejar
 from tests.faults.apps import Taker, start
 from tests.faults.test_disk import ASKED
 from tests.support.clocks import Clock
-import dither, dither.uploader, dither.transport
+import dither, dither.sending.uploader, dither.sending.transport
 
 clock, taker, folder = Clock(), Taker(), Path({str(folder)!r})
 clock.travel(1)

@@ -24,8 +24,8 @@ from shutil import copy
 import pytest
 
 from dither.device import FILE_NAME
+from dither.sending.transport import HttpTransport
 from dither.telemetry import Settings, Telemetry
-from dither.transport import HttpTransport
 from dither_aggregator.service import Service
 from dither_shared.registry import Registry
 from tests.faults.recorder import BUGS, STEPS

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from dither.transport import HttpTransport
+from dither.sending.transport import HttpTransport
 from dither_aggregator.rappor.decoder import Channel, decode
 from dither_aggregator.rappor.files import (
     Params,

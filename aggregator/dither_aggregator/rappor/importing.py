@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
-from dither.transport import Answer, Outcome, Transport
+from dither.sending.transport import Answer, Outcome, Transport
 from dither_aggregator.rappor.files import Params, Report
 from dither_shared.errors import DitherError, InvalidParameter
 from dither_shared.mechanisms import RAPPOR

@@ -20,8 +20,8 @@ from queue import SimpleQueue
 from urllib.parse import urlsplit
 
 from dither.device import Device
-from dither.transport import HEADERS, Answer, Outcome, check_endpoint, check_key, read_answer
-from dither.uploader import Sender
+from dither.sending.transport import HEADERS, Answer, Outcome, check_endpoint, check_key, read_answer
+from dither.sending.uploader import Sender
 from dither_shared.registry import Registry
 from dither_shared.rng import Rng
 

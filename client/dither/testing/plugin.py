@@ -8,10 +8,10 @@ from contextlib import contextmanager
 
 import pytest
 
+from dither.sending.transport import HttpTransport
 from dither.telemetry import _made
 from dither.testing.aggregator import FakeAggregator
 from dither.testing.telemetry import Clock, TelemetryForTests
-from dither.transport import HttpTransport
 from dither_shared.errors import RegistryError
 from dither_shared.registry import Registry
 

@@ -8,9 +8,9 @@ from os import PathLike
 from types import MappingProxyType
 
 from dither.device import DAY_S, Device
+from dither.sending.transport import Answer, Outcome, Transport
+from dither.sending.uploader import Uploader
 from dither.telemetry import Settings, Telemetry
-from dither.transport import Answer, Outcome, Transport
-from dither.uploader import Uploader
 from dither_shared.frozen import replaced
 from dither_shared.registry import Metric, Registry
 from dither_shared.rng import Rng

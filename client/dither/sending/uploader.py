@@ -12,7 +12,7 @@ from weakref import WeakSet
 from dither.device import BuiltUpload, Device, DeviceBusy
 from dither.randomness import jitter
 from dither.say import say
-from dither.transport import Answer, Outcome, Transport
+from dither.sending.transport import Answer, Outcome, Transport
 from dither_shared.frozen import frozen
 
 SEND_WITHIN_S = 3_600.0

@@ -15,7 +15,7 @@ from urllib3 import HTTPConnectionPool, HTTPSConnectionPool
 from urllib3.connection import HTTPConnection, HTTPSConnection
 from urllib3.exceptions import NewConnectionError
 
-from dither.transport import NotConnected
+from dither.sending.transport import NotConnected
 
 CONNECT_TIMEOUT_S = 10
 READ_TIMEOUT_S = 30

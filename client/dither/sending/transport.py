@@ -15,7 +15,7 @@ from dither_shared.frozen import frozen
 from dither_shared.wire import PATH, PROBLEM_PREFIX
 
 if TYPE_CHECKING:
-    from dither.connection import Connection
+    from dither.sending.connection import Connection
 
 _DROP = frozenset({400, 409, 410, 411, 414, 415, 422, 431})
 _TOO_LARGE = 413
@@ -122,7 +122,7 @@ class HttpTransport:
     def post(self, upload_id: str, body: bytes) -> Answer:
         """Send one upload and say what to do with it. Never raises for what the network or the server does."""
         try:
-            from dither.connection import Connection  # imports requests
+            from dither.sending.connection import Connection  # imports requests
 
             if self._connection is None or self._process != os.getpid():
                 # One that came with a fork belongs to the other process: both would talk over one another.

@@ -1,0 +1,1 @@
+"""How reports leave: one attempt, what its answer means, who makes it, and when."""
