@@ -4,10 +4,12 @@ Every answer is randomized on the device before anything leaves it. `start()` is
 explains what a device keeps, sends and never says.
 """
 
+from dither.device import Sending
 from dither.handles import Choice, Choices, Flag, Text
 from dither.sending.uploader import FlushResult
 from dither.starting import start
-from dither.telemetry import Preview, Status, Telemetry
+from dither.status import MetricStatus, Preview, Status
+from dither.telemetry import Telemetry
 from dither_shared.errors import ConfigurationError, DitherError, InvalidAnswer, InvalidParameter, RegistryError
 from dither_shared.registry import Registry
 
@@ -20,9 +22,11 @@ __all__ = [
     "FlushResult",
     "InvalidAnswer",
     "InvalidParameter",
+    "MetricStatus",
     "Preview",
     "Registry",
     "RegistryError",
+    "Sending",
     "Status",
     "Telemetry",
     "Text",

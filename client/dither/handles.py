@@ -14,15 +14,16 @@ class Handle:
 
 
 class Flag(Handle):
-    """A yes-or-no question.
+    """A yes-or-no question, answered with True or False; anything else, None included, is read as False.
 
-    Use for a setting that is on or off. Do not use for events: a device answers once in a period.
+    Use for a setting that is on or off. Do not use for events: a device answers once in a period. A metric that must
+    tell "no answer" apart is a choice.
 
         telemetry.dark_mode.record(True)
     """
 
     def record(self, answer: bool) -> None:
-        """Randomize the answer's truth and keep the report to send. Returns quickly and never raises."""
+        """Randomize True or False, numpy's too, and keep the report to send. Returns quickly and never raises."""
         self._record(self.metric, answer)
 
 

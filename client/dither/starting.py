@@ -9,7 +9,8 @@ from pathlib import Path
 from dither.environment import Environment
 from dither.say import LOGGER, say
 from dither.sending.transport import DryRun, HttpTransport, Transport
-from dither.telemetry import Settings, Telemetry
+from dither.settings import Settings
+from dither.telemetry import Telemetry
 from dither_shared.errors import ConfigurationError
 from dither_shared.registry import Registry
 
@@ -33,9 +34,12 @@ def start(
     the person's answer if the app asked for it, and counts until `set_consent` is called. Without either nothing is
     recorded, kept or sent. The environment goes before all of it: `client/README.md` has the variables.
 
-    Raises RegistryError for a registry that cannot be used. After that nothing raises into the app, and `status()` says
-    why it is silent; with `strict`, for tests, everything raises, answers that are not listed too.
+    Raises RegistryError for a registry that cannot be used, and ConfigurationError for a `consent` that is no choice.
+    After that nothing raises into the app, and `status()` says why it is silent; with `strict`, for tests, everything
+    raises, answers that are not listed too.
     """
+    if consent is not None and consent is not True and consent is not False:
+        raise ConfigurationError(f"consent must be True, False or None (not asked), got a {type(consent).__name__}")
     if not isinstance(registry, Registry):
         registry = Registry.load(registry)
     environment = Environment.read()
@@ -54,8 +58,6 @@ def start(
             raise
         say(logging.WARNING, "telemetry is off: %s", error)
         silent = silent or str(error)
-    if consent is not None:
-        consent = consent is True  # "no" is a truth, too
     if environment.dry_run:
         consent = consent is not False
     return Telemetry(Settings(registry, transport, folder, consent, silent, strict))

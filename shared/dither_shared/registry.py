@@ -22,13 +22,15 @@ from dither_shared.exact import from_micro, to_micro
 from dither_shared.frozen import frozen
 from dither_shared.mechanisms import ONE_VALUE, RAPPOR, SEVERAL_VALUES, Mechanism, Memoized, PureMechanism, choose
 from dither_shared.mechanisms.rappor import COHORTS_MAX
-from dither_shared.plan import Plan
+from dither_shared.plan import Plan, canonical_json
 from dither_shared.tables import Table, read_metric_name
 
 FLAG_VALUES = ("no", "yes")
 OTHER = "other"
 NONE = "none"
 """What a device says that has nothing to say, where whether it has is hidden. Always the last value."""
+SENSITIVITIES = ("low", "medium", "high")
+"""In rising order."""
 
 VALUES_MAX = 65_535
 CANDIDATES_MAX = 100_000
@@ -106,30 +108,47 @@ class Metric:
         return NONE if self.kind == "text" else (self._indices[NONE],)
 
     @cached_property
+    def values_digest(self) -> str:
+        """128 bits of SHA-256, in hex, of the set of values, whatever their order; "" of a text, which has none.
+
+        Presence has its own place in what people agree to: the "none" that it adds is left out.
+        """
+        if not self.values:
+            return ""
+        import hashlib  # as in plan.py
+
+        listed = self.values[:-1] if self.hidden else self.values
+        return hashlib.sha256(canonical_json(sorted(listed))).hexdigest()[:32]
+
+    @cached_property
     def _indices(self) -> dict[str, int]:
         return {value: index for index, value in enumerate(self.values)}
 
     def indices(self, answer: object) -> tuple[int, ...]:
         """Return which listed values an answer of the host app holds. Never raises: silence would be an answer.
 
-        A flag takes the answer's truth. A choice takes a text, choices take a list, tuple or set of them, or one text.
-        Everything that is not listed is "other", wrong types included.
+        A flag takes True and False, numpy's too; everything else is read as False, whatever its truth: it is not
+        asked. A choice takes a text, choices take a list, tuple or set of them, or one text. Everything that is not
+        listed is "other", wrong types included.
         """
         try:
             if self.kind == "flag":
-                return (int(bool(answer)),)
+                return (int(_is_bool(answer) and bool(answer)),)
             if self.kind == "choices" and isinstance(answer, list | tuple | set | frozenset):
                 return tuple(sorted({self._index(value) for value in answer}))
             return (self._index(answer),)
         except Exception:
-            # The answer's own __bool__, __hash__ or __iter__ raised, which may be anything.
+            # The answer's own __hash__ or __iter__ raised, which may be anything.
             return (self._indices[FLAG_VALUES[0] if self.kind == "flag" else OTHER],)
 
     def takes(self, answer: object) -> bool:
-        """Tell whether an answer is one that the metric asks for; if not, it is read as "other". Never raises."""
+        """Tell whether an answer is one that the metric asks for. Never raises.
+
+        If not, it is read as "other", or by a flag as False.
+        """
         try:
             if self.kind == "flag":
-                return isinstance(bool(answer), bool)
+                return _is_bool(answer)
             if self.kind == "text":
                 return isinstance(answer, str) and str.__len__(answer) <= VALUE_CHARACTERS_MAX
             several = self.kind == "choices" and isinstance(answer, list | tuple | set | frozenset)
@@ -233,6 +252,16 @@ class Registry:
                 )
 
 
+_NUMPY_BOOLS = {("numpy", "bool"), ("numpy", "bool_")}
+"""The type of numpy's True and False, in version 2 and before, by its module and name: numpy is not imported."""
+
+
+def _is_bool(answer: object) -> bool:
+    """Tell whether an answer is True or False, or numpy's. The type says it: `__bool__` is not called."""
+    kind = type(answer)
+    return kind is bool or (kind.__module__, kind.__name__) in _NUMPY_BOOLS
+
+
 def _plain_text(answer: object) -> str:
     """Return a text as it is; what is none, or too long, is "other". A lone surrogate becomes a question mark."""
     if not isinstance(answer, str) or str.__len__(answer) > VALUE_CHARACTERS_MAX:
@@ -280,7 +309,7 @@ def _read_metric(name: str, table: Table, folder: Path | None) -> Metric:
         period_days=table.days("period"),
         schedule=table.one_of("schedule", ("spread", "early"), default="early" if memoize else "spread"),
         owners=table.texts("owners", 20, 200),
-        sensitivity=table.one_of("sensitivity", ("low", "medium", "high")),
+        sensitivity=table.one_of("sensitivity", SENSITIVITIES),
         expires=table.day("expires"),
     )
     if memoize and metric.schedule == "spread":

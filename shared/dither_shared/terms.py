@@ -1,56 +1,113 @@
 """What a person agrees to, and what takes their agreement again.
 
-Asked again is for whatever lets a device say more than before: a device's, a metric's or a permanent answer's epsilon
-rises, a memo becomes fresh noise, a period shortens, a presence is no longer hidden, an expiry is extended, a metric is
-added. Devices hold back what was not agreed to; `dither metrics diff` says it before a release.
+They agree to a metric's question, kind, values, sensitivity, presence, epsilon of a report, number of reports or
+answers, period and expiry, to whether it is memoized, and to the cohorts that it shows in the clear. They are asked
+again where one of these is replaced (another question, kind or set of values; fresh noise for a memo, or a memo for
+fresh noise) or widened: a sensitivity, an epsilon, a number of reports, answers or cohorts rises, a period shortens, an
+expiry is extended, presence is no longer hidden. So they are for a metric that is new, and for a higher epsilon of the
+device. Less of anything asks nothing; neither do other owners, another rev or schedule, or the values in another order.
+
+Devices hold back what was not agreed to; `dither metrics diff` says it before a release.
 """
 
 import json
+from collections.abc import Iterator
 from datetime import date
 
 from dither_shared.exact import from_micro
 from dither_shared.frozen import as_dict, frozen
-from dither_shared.registry import Metric
+from dither_shared.registry import SENSITIVITIES, Metric
 
 
 @frozen
 class Terms:
-    """The most that one metric may cost a device, how often it may answer, and until when."""
+    """What one metric asks, the most that it may cost and show of a device, how often and until when."""
 
+    question: str
+    kind: str
+    values: str
+    """The digest of the set of listed values; "" of a text, which lists none."""
+    sensitivity: str
+    presence: str
+    report: int
+    """Micro-epsilon of one report."""
+    permanent: int
+    """Micro-epsilon of one memoized answer with all its reports; 0 where every report has fresh noise."""
+    charges: int
+    """The most reports, or, memoized, different answers, ever."""
     lifetime: int
     """Micro-epsilon that it may charge, ever."""
-    permanent: int
-    """Micro-epsilon of one memoized answer; 0 where every report has fresh noise."""
     period_days: int
-    presence: str
     expires: str
     """A date as YYYY-MM-DD, whose order is that of time."""
+    cohorts: int
+    """How many cohorts a report tells apart in the clear; 0 where it tells none."""
 
     @classmethod
     def of(cls, metric: Metric) -> "Terms":
         """Return a metric's terms."""
-        permanent = metric.charge if metric.memoized else 0
-        return cls(metric.reservation, permanent, metric.period_days, metric.presence, metric.expires.isoformat())
+        return cls(
+            question=metric.question,
+            kind=metric.kind,
+            values=metric.values_digest,
+            sensitivity=metric.sensitivity,
+            presence=metric.presence,
+            report=metric.mechanism.charge,
+            permanent=metric.charge if metric.memoized else 0,
+            charges=metric.charges,
+            lifetime=metric.reservation,
+            period_days=metric.period_days,
+            expires=metric.expires.isoformat(),
+            cohorts=metric.mechanism.shape.cohorts,
+        )
+
+    @property
+    def memoized(self) -> bool:
+        """Whether a repeated answer costs nothing more."""
+        return self.permanent > 0
 
     def asks(self, agreed: "Terms | None") -> list[str]:
         """Return what of these terms goes beyond those that were agreed to, a phrase each; nothing if nothing does."""
         if agreed is None:
             return [f"it is new, and may cost {_shown(self.lifetime)}"]
-        asks = []
-        if self.lifetime > agreed.lifetime:
-            asks.append(f"its epsilon for life rises from {_shown(agreed.lifetime)} to {_shown(self.lifetime)}")
-        if agreed.permanent and not self.permanent:
-            asks.append("its memoized answers become fresh ones")
-        elif agreed.permanent and self.permanent > agreed.permanent:
-            rise = f"from {_shown(agreed.permanent)} to {_shown(self.permanent)}"
-            asks.append(f"its epsilon of a permanent answer rises {rise}")
+        return [*self._replaces(agreed), *self._raises(agreed), *self._extends(agreed)]
+
+    def _replaces(self, agreed: "Terms") -> Iterator[str]:
+        if self.question != agreed.question:
+            yield f'its question becomes "{self.question}"'
+        if self.kind != agreed.kind:
+            yield f"its kind changes from {agreed.kind} to {self.kind}"
+        if self.values not in ("", agreed.values):
+            yield "its list of values changes"
+        if agreed.memoized and not self.memoized:
+            yield "its memoized answers become fresh ones"
+        if self.memoized and not agreed.memoized:
+            yield "its fresh answers become memoized ones, whose noise is a lasting mark"
+
+    def _raises(self, agreed: "Terms") -> Iterator[str]:
+        if SENSITIVITIES.index(self.sensitivity) > SENSITIVITIES.index(agreed.sensitivity):
+            yield f"its sensitivity rises from {agreed.sensitivity} to {self.sensitivity}"
+        for epsilon, now, before in (
+            ("epsilon of a report", self.report, agreed.report),
+            ("epsilon of a permanent answer", self.permanent, agreed.permanent or self.permanent),
+            ("epsilon for life", self.lifetime, agreed.lifetime),
+        ):
+            if now > before:
+                yield f"its {epsilon} rises from {_shown(before)} to {_shown(now)}"
+        if self.memoized == agreed.memoized and self.charges > agreed.charges:
+            charges = "different answers" if self.memoized else "reports"
+            yield f"its number of {charges} rises from {agreed.charges} to {self.charges}"
+
+    def _extends(self, agreed: "Terms") -> Iterator[str]:
         if self.period_days < agreed.period_days:
-            asks.append(f"its period shortens from {agreed.period_days}d to {self.period_days}d")
-        if agreed.presence == "hidden" and self.presence != "hidden":
-            asks.append("whether it answers is no longer hidden")
+            yield f"its period shortens from {agreed.period_days}d to {self.period_days}d"
         if date.fromisoformat(self.expires) > date.fromisoformat(agreed.expires):
-            asks.append(f"its expiry is extended from {agreed.expires} to {self.expires}")
-        return asks
+            yield f"its expiry is extended from {agreed.expires} to {self.expires}"
+        if agreed.presence == "hidden" and self.presence != "hidden":
+            yield "whether it answers is no longer hidden"
+        if self.cohorts > agreed.cohorts:
+            rise = f"the cohorts that it shows rise from {agreed.cohorts} to {self.cohorts}"
+            yield rise if agreed.cohorts else f"it shows which of {self.cohorts} cohorts the device is in"
 
     def to_json(self) -> str:
         """Return the one text that stands for these terms."""
@@ -70,4 +127,5 @@ def device_asks(epsilon: int, agreed: int) -> list[str]:
 
 
 def _shown(micro: int) -> str:
-    return f"{from_micro(micro):g}"
+    """Return an epsilon with all its digits: a rise by a millionth is asked for, too."""
+    return f"{from_micro(micro):.10g}"

@@ -2,7 +2,7 @@
 
 import json
 import random
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import timedelta
 from fractions import Fraction
 from pathlib import Path
@@ -113,7 +113,8 @@ class Unreliable:
         self.bodies: dict[str, bytes] = {}
         self.reports = 0
 
-    def post(self, upload_id: str, body: bytes) -> Answer:
+    def post(self, upload_id: str, body: bytes, stands: Callable[[], None]) -> Answer:
+        stands()
         if self.fails:
             self.fails -= 1
             return Answer(Outcome.KEPT, "no answer")

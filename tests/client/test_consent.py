@@ -11,7 +11,9 @@ import pytest
 import dither
 from dither.device import FILE_NAME
 from dither.sending.transport import DryRun
-from dither.telemetry import CLOSED, NOT_ASKED, REFUSED, Settings, Telemetry
+from dither.settings import Settings
+from dither.status import CLOSED, NOT_ASKED, REFUSED
+from dither.telemetry import Telemetry
 from dither_shared.registry import Registry
 from tests.support.registries import registry
 

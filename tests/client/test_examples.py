@@ -23,10 +23,12 @@ import requests
 
 import dither
 from dither.device import FILE_NAME
-from dither.device.outbox import LEASE_S
+from dither.device.moments import LEASE_S
 from dither.sending.transport import Answer, HttpTransport
 from dither.sending.uploader import Uploader
-from dither.telemetry import NOT_ASKED, Settings, Telemetry
+from dither.settings import Settings
+from dither.status import NOT_ASKED
+from dither.telemetry import Telemetry
 from dither_aggregator.service import Service, WholeService
 from dither_aggregator.web import create_app
 from dither_aggregator.web.server import HttpServer
@@ -311,8 +313,8 @@ class Counted:
     inner: HttpTransport
     attempts: int = 0
 
-    def post(self, upload_id: str, body: bytes) -> Answer:
-        answer = self.inner.post(upload_id, body)
+    def post(self, upload_id: str, body: bytes, stands: Callable[[], None]) -> Answer:
+        answer = self.inner.post(upload_id, body, stands)
         self.attempts += 1
         return answer
 

@@ -35,10 +35,11 @@ import dither
 import dither.device.file
 import dither.sending.uploader
 from dither.device import FILE_NAME
-from dither.device.outbox import LEASE_S
+from dither.device.moments import LEASE_S
 from dither.sending.transport import HttpTransport
+from dither.settings import Settings
 from dither.starting import default_data_dir
-from dither.telemetry import Settings, Telemetry
+from dither.telemetry import Telemetry
 from dither_aggregator.service import Service, WholeService
 from dither_aggregator.web import create_app
 from dither_aggregator.web.server import HttpServer

@@ -19,6 +19,7 @@ from tests.support.devices import EXPIRES, open_device, send
 
 LIFE = {"reports": 3}
 MEMO = {"memoize": True, "epsilon_permanent": 4, "answers": 2, "reports": None}
+FRESH: dict[str, object] = {**dict.fromkeys(MEMO), "reports": 4}
 COLOR: dict[str, object] = {
     "rev": 4,
     "kind": "choice",
@@ -117,7 +118,7 @@ def test_integers_that_no_number_shows_are_another_meaning_too() -> None:
 
 @pytest.mark.parametrize(("change", "next_step"), [({}, "5, or 4 again"), ({"question": "Why?"}, "5")])
 def test_a_rev_never_falls(change: dict[str, object], next_step: str) -> None:
-    (remark,) = compare(asked(color=COLOR), asked(color=COLOR | {"rev": 3} | change))
+    (remark,) = of_kind(compare(asked(color=COLOR), asked(color=COLOR | {"rev": 3} | change)), "rev")
     assert remark == Remark("color", "rev", f"rev falls from 4 to 3: give it rev {next_step}", finding=True)
 
 
@@ -136,11 +137,45 @@ def test_whatever_is_more_than_was_agreed_to_is_one_finding_a_metric() -> None:
         assert phrase in remark.detail
 
 
+AGREED: list[tuple[dict[str, object], dict[str, object], str]] = [
+    (COLOR, {"question": "Who are you?"}, 'its question becomes "Who are you?"'),
+    (COLOR, {"kind": "choices", "ticks_max": 2}, "its kind changes from choice to choices"),
+    (COLOR, {"values": ["red", "green"]}, "its list of values changes"),
+    (COLOR, {"sensitivity": "high"}, "its sensitivity rises from low to high"),
+    (COLOR | {"presence": "hidden"}, {"presence": "public"}, "whether it answers is no longer hidden"),
+    (COLOR, {"epsilon": 3}, "its epsilon of a report rises from 2 to 3"),
+    (COLOR, {"epsilon": 1.5, "reports": 4}, "its number of reports rises from 3 to 4"),
+    (COLOR, {"reports": 4}, "its epsilon for life rises from 6 to 8"),
+    (COLOR | MEMO, {"answers": 3}, "its number of different answers rises from 2 to 3"),
+    (COLOR | MEMO, {"epsilon_permanent": 5}, "its epsilon of a permanent answer rises from 4 to 5"),
+    (COLOR | MEMO, FRESH, "its memoized answers become fresh ones"),
+    (COLOR, {**MEMO}, "its fresh answers become memoized ones"),
+    (COLOR | {"period": "2d"}, {"period": "1d"}, "its period shortens from 2d to 1d"),
+    (COLOR, {"expires": EXPIRES.replace(year=EXPIRES.year + 1)}, "its expiry is extended"),
+    (TOOLS, SITE | {"ticks_max": None, "candidates": None}, "it shows which of 128 cohorts the device is in"),
+]
+
+
+@pytest.mark.parametrize("rev", [4, 5])
+@pytest.mark.parametrize(("before", "change", "said"), AGREED, ids=[said for _, _, said in AGREED])
+def test_people_are_asked_again_once_and_no_note_repeats_it(
+    before: dict[str, object], change: dict[str, object], said: str, rev: int
+) -> None:
+    remarks = compare(asked(color=before), asked(color=before | change | {"rev": rev}))
+    (remark,) = of_kind(remarks, "consent")
+    assert remark.finding
+    assert remark.detail.count(said) == 1
+    assert remark.detail.endswith(": ask people again; until they agree, devices do not answer it")
+    assert {remark.what for remark in remarks} <= {"consent", "meaning", "rev", "memo"}
+
+
 def test_asking_for_less_is_noted_and_needs_nothing() -> None:
-    less = {"reports": 2, "period": "2d", "expires": EXPIRES.replace(year=EXPIRES.year - 1)}
-    remarks = compare(asked(40, color=COLOR), asked(30, color=COLOR | less))
+    less = {"reports": 2, "period": "2d", "expires": EXPIRES.replace(year=EXPIRES.year - 1), "sensitivity": "low"}
+    remarks = compare(asked(40, color=COLOR | {"sensitivity": "high"}), asked(30, color=COLOR | less))
     assert [(remark.metric, remark.what, remark.finding) for remark in remarks] == [
         (None, "device_epsilon", False),
+        ("color", "sensitivity", False),
+        ("color", "reports", False),
         ("color", "period", False),
         ("color", "expires", False),
         ("color", "epsilon for life", False),
@@ -148,12 +183,11 @@ def test_asking_for_less_is_noted_and_needs_nothing() -> None:
 
 
 def test_what_neither_devices_nor_numbers_feel_is_noted() -> None:
-    change = {"owners": ["other@example.org"], "sensitivity": "high", "schedule": "spread"}
+    change = {"owners": ["other@example.org"], "schedule": "spread"}
     remarks = compare(asked(color=COLOR, site=SITE), asked(color=COLOR | change, site=SITE | {"candidates": ["a.org"]}))
     assert [(remark.metric, remark.what) for remark in remarks] == [
         ("color", "schedule"),
         ("color", "owners"),
-        ("color", "sensitivity"),
         ("site", "candidates"),
     ]
     assert not any(remark.finding for remark in remarks)
@@ -304,10 +338,11 @@ def test_findings_come_before_notes_and_the_verdict_last(
     old, new = files
     assert main(["metrics", "diff", str(old), str(new)]) == 1
     assert capsys.readouterr().out == (
+        "finding: color: its list of values changes: ask people again; until they agree, devices do not answer it\n"
         'finding: color: values added: "grün"; values removed: "red", "green", "blue"; under the same rev: '
         "give it rev 5\n"
         "note: gone: leaves: devices that were asked it count all it reserved, 6, as spent\n"
-        f"{new}: 1 finding, 1 note: settle each finding before the release\n"
+        f"{new}: 2 findings, 1 note: settle each finding before the release\n"
     )
     assert main(["metrics", "diff", str(old), str(old)]) == 0
     assert capsys.readouterr().out == f"{old}: no findings, no notes: devices can go from {old} to it\n"

@@ -12,7 +12,7 @@ import pytest
 import dither
 from dither.device import FILE_NAME
 from dither.starting import default_data_dir
-from dither.telemetry import NOT_ASKED, REFUSED
+from dither.status import NOT_ASKED, REFUSED
 from tests.support.registries import registry, registry_text
 from tests.support.servers import Reply, Request, accepted, problem, scripted
 

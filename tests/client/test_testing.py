@@ -22,10 +22,11 @@ import dither
 from dither.device import Device
 from dither.sending import connection
 from dither.sending.connection import ANSWER_BYTES_MAX
+from dither.sending.sender import Sender
 from dither.sending.transport import HttpTransport, Outcome
-from dither.sending.uploader import Sender
 from dither.starting import start
-from dither.telemetry import NOT_ASKED, REFUSED, Telemetry
+from dither.status import NOT_ASKED, REFUSED
+from dither.telemetry import Telemetry
 from dither.testing import FakeAggregator, Recorded, TelemetryForTests, aggregator, plugin
 from dither.testing.aggregator import GRACE_DAYS, HUGE_BYTES
 from dither_shared.registry import Registry, utc_today
@@ -542,7 +543,7 @@ def test_a_duplicate_is_told_that_it_is_one(sending: Sending) -> None:
 def test_retry_after_is_heeded(sending: Sending, retry_after: int | None, planned_s: float) -> None:
     sending.fake.fail_next("unavailable", retry_after=retry_after)
     sending.sender.attempt()
-    planned = sending.device.next_moment(0)
+    planned = sending.device.look().when
     assert planned is not None
     assert planned_s <= planned - sending.clock.now <= planned_s + 120  # and jitter of at most a minute, doubled
 

@@ -2,11 +2,13 @@
 
 import json
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from dither.sending.transport import Answer, Outcome, Transport
-from dither.telemetry import Settings, Telemetry
+from dither.settings import Settings
+from dither.telemetry import Telemetry
 from dither_shared.registry import Registry
 from tests.support.clocks import Clock
 
@@ -17,7 +19,8 @@ class Taker:
 
     bodies: list[bytes] = field(default_factory=list)
 
-    def post(self, upload_id: str, body: bytes) -> Answer:
+    def post(self, upload_id: str, body: bytes, stands: Callable[[], None]) -> Answer:
+        stands()
         self.bodies.append(body)
         return Answer(Outcome.ACCEPTED, "")
 

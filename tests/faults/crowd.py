@@ -10,7 +10,8 @@ import time
 from pathlib import Path
 
 from dither.sending.transport import HttpTransport
-from dither.telemetry import Settings, Telemetry
+from dither.settings import Settings
+from dither.telemetry import Telemetry
 from dither_shared.registry import Metric, Registry
 from tests.support.clocks import Clock
 

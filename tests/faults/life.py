@@ -25,8 +25,8 @@ import dither.device.slots
 from dither.device import DAY_S, FILE_NAME, Device
 from dither.device.withdrawal import FORGET_DAYS
 from dither.schedule import EPOCH
+from dither.sending.sender import Sender
 from dither.sending.transport import Answer, Outcome
-from dither.sending.uploader import Sender
 from dither_shared.exact import MICRO, from_micro
 from dither_shared.mechanisms import RAPPOR
 from dither_shared.registry import Metric, Registry
@@ -294,7 +294,7 @@ class Witness:
         self.do(Device.release)
         return self._groups, False
 
-    def post(self, upload_id: str, body: bytes) -> Answer:
+    def post(self, upload_id: str, body: bytes, stands: Callable[[], None]) -> Answer:
         """Take an upload as the network and an aggregator would."""
         self._follow()
         document = json.loads(body)
@@ -304,6 +304,8 @@ class Witness:
             raise Killed
         if self._fate == "unreached":
             return Answer(Outcome.KEPT, "", connected=False)
+        stands()
+        self._follow()  # to see what that has synced before anything leaves
         held = self.account.uploads[upload_id]
         self.sent.update(held.values())
         if self._fate == "dropped":
@@ -423,7 +425,7 @@ class Pair:
 
     def _settle_down(self) -> None:
         """Do what the thread does after everything that happens, and check everything."""
-        self._each(lambda witness: witness.do(lambda device: device.next_moment(HOUR_S)))
+        self._each(lambda witness: witness.do(lambda device: device.look(lambda: HOUR_S).when))
         self._each(lambda witness: witness.spent_for_good)
         syncs = self._each(lambda witness: witness.syncs)
         if syncs > self._syncs:
@@ -506,7 +508,7 @@ class Pair:
                 again = today < witness.answered_until.get(metric.name, 0)
                 assert not again, f"{metric.name} was answered twice in a period"
                 witness.answered_until[metric.name] = today - today % metric.period_days + metric.period_days
-            witness.do(lambda device: device.next_moment(HOUR_S))
+            witness.do(lambda device: device.look(lambda: HOUR_S).when)
         return reason
 
     def _check_permission(self, metric: Metric, today: int) -> None:

@@ -16,7 +16,8 @@ from dither.device import Device
 from dither.device.budget import Budget
 from dither.device.outbox import Outbox
 from dither.sending.transport import Answer, HttpTransport
-from dither.telemetry import Settings, Telemetry
+from dither.settings import Settings
+from dither.telemetry import Telemetry
 from dither_shared.registry import Metric, Registry
 from tests.support.clocks import Clock
 

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from dither.sending.sender import Sender
 from dither.sending.transport import Answer, HttpTransport, Outcome
-from dither.sending.uploader import Sender
 from dither.telemetry import Telemetry
 from dither_shared.wire import PROBLEM_PREFIX
 from tests.faults.apps import start
@@ -214,7 +214,7 @@ def test_the_next_attempt_waits_as_long_as_the_server_asks_rounded_up(
         assert device
         assert Sender(device, HttpTransport(url, "k"), clock).attempt() is Outcome.KEPT
         assert len(requests) == 1
-        planned = device.next_moment(0)
+        planned = device.look().when
         assert planned
         assert least_s <= planned - clock.now <= most_s
 

@@ -92,11 +92,11 @@ def test_nothing_is_planned_for_another_clock(home: Path, days: float) -> None:
     device.agree()
     device.record(ASKED.metrics["color"], "red")
     clock.travel(days)
-    planned = device.next_moment(PLAN_MAX_S)
+    planned = device.look(lambda: PLAN_MAX_S).when
     assert planned
     device.plan(clock.now + PLAN_MAX_S)
     clock.travel(-days)
-    again = device.next_moment(60)
+    again = device.look(lambda: 60).when
     assert again
     assert again <= clock.now + PLAN_MAX_S
     device.close()

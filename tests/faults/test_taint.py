@@ -20,7 +20,8 @@ import pytest
 import dither
 from dither.device import Device
 from dither.device.slots import Slots
-from dither.telemetry import Settings, Telemetry
+from dither.settings import Settings
+from dither.telemetry import Telemetry
 from dither_shared.registry import Metric, Registry
 from tests.faults.apps import Taker
 from tests.support.clocks import Clock

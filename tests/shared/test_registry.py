@@ -1,9 +1,10 @@
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import date, timedelta
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from dither_shared.bloom import bloom_bits
@@ -160,9 +161,59 @@ def test_listed_answers_are_found() -> None:
     assert [color.indices(value) for value in ("red", "green", "blue", "other")] == [(0,), (1,), (2,), (3,)]
 
 
-@pytest.mark.parametrize(("answer", "index"), [(True, 1), (False, 0), (1, 1), (None, 0), ("no", 1), (Awkward(), 0)])
-def test_a_flag_takes_its_answers_truth(answer: object, index: int) -> None:
-    assert registry().metrics["dark"].indices(answer) == (index,)
+class Claiming:
+    """An answer that calls itself a bool, and notes when it is asked for its truth."""
+
+    asked = 0
+    __class__ = bool  # type: ignore[assignment]
+
+    def __bool__(self) -> bool:
+        Claiming.asked += 1
+        return True
+
+
+class AwkwardlyNamed(type):
+    """The class of a class whose name raises when it is compared."""
+
+    __name__ = Awkward()  # type: ignore[assignment]
+
+
+class OldNumpysBool:
+    """The bool of numpy before version 2: what tells it from others."""
+
+    def __init__(self, truth: bool) -> None:
+        self.truth = truth
+
+    def __bool__(self) -> bool:
+        return self.truth
+
+
+OldNumpysBool.__module__, OldNumpysBool.__name__ = "numpy", "bool_"
+
+
+@pytest.mark.parametrize("presence", ["public", "hidden"])
+@pytest.mark.parametrize("of", [bool, np.bool_, OldNumpysBool])
+def test_a_flag_takes_true_and_false_and_those_of_numpy(of: Callable[[bool], object], presence: str) -> None:
+    dark = registry(presence=presence).metrics["dark"]
+    assert [dark.read(of(truth)) for truth in (False, True)] == [(0,), (1,)]
+    assert dark.takes(of(False))
+    assert dark.takes(of(True))
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        *(1, 0, 1.0, float("nan"), "yes", "True", "", None, [True], b"1", bool, object(), np.int64(1), np.array(True)),
+        *(Awkward(), Claiming(), AwkwardlyNamed("Odd", (), {})()),
+    ],
+    ids=lambda answer: type.__repr__(type(answer)),
+)
+def test_anything_else_is_false_to_a_flag_whatever_its_truth(answer: object) -> None:
+    for presence in ("public", "hidden"):
+        dark = registry(presence=presence).metrics["dark"]
+        assert dark.read(answer) == dark.indices(answer) == dark.read(False)
+        assert not dark.takes(answer)
+    assert Claiming.asked == 0
 
 
 def test_dates_are_utc() -> None:

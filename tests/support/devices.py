@@ -5,7 +5,7 @@ import random
 from pathlib import Path
 from typing import Any
 
-from dither.device import Device
+from dither.device import BuiltUpload, Device
 from dither.schedule import EPOCH
 from dither_shared.registry import Registry
 from dither_shared.rng import Rng
@@ -26,6 +26,7 @@ def open_device(
 ) -> Device:
     """Return a device whose person agrees to the registry unless told otherwise; it is closed when the test ends."""
     device = Device(asked, folder, rng or Rng(random.Random(seed).getrandbits), clock)
+    device.open()
     _made.append(device)
     if agree:
         device.agree()
@@ -50,13 +51,21 @@ def record(device: Device, asked: Registry, metric: str = "color", answer: objec
 
 
 def send(device: Device) -> dict[str, Any] | None:
-    """Build the upload, pretend that it was accepted, and return its body."""
-    upload = device.next_upload()
+    """Send the upload, pretend that it was accepted, and return its body."""
+    upload = connect(device)
     if upload is None:
         return None
-    device.settle(upload.id, "accepted")
+    device.settle(upload.id, "accepted", "accepted")
     body: dict[str, Any] = json.loads(upload.body)
     return body
+
+
+def connect(device: Device) -> BuiltUpload | None:
+    """Begin an attempt: build the upload and charge it, as when a connection stands."""
+    upload = device.next_upload()
+    if upload is not None:
+        assert device.charge(upload.id)
+    return upload
 
 
 def classes(device: Device, metric: str = "color") -> list[tuple[str, int]]:

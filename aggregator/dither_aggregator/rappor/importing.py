@@ -119,12 +119,12 @@ def _uploads(by_cohort: dict[int, list[str]], plan: Plan) -> Iterator[list[WireG
 
 def _send(transport: Transport, upload_id: str, body: bytes, sleep: Callable[[float], None]) -> Answer:
     again = "run it again: what was taken is not counted twice"
-    answer = transport.post(upload_id, body)
+    answer = transport.post(upload_id, body, lambda: None)
     for attempt in range(1, ATTEMPTS):
         if answer.outcome is not Outcome.KEPT:
             break
         sleep(WAIT_S * attempt)
-        answer = transport.post(upload_id, body)
+        answer = transport.post(upload_id, body, lambda: None)
     if answer.outcome is Outcome.STOPPED:
         raise DitherError(f"the aggregator did not take the key ({answer.detail}); it prints its own when it starts")
     if answer.outcome is not Outcome.ACCEPTED:

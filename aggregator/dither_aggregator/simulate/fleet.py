@@ -20,8 +20,8 @@ from queue import SimpleQueue
 from urllib.parse import urlsplit
 
 from dither.device import Device
+from dither.sending.sender import Sender
 from dither.sending.transport import HEADERS, Answer, Outcome, check_endpoint, check_key, read_answer
-from dither.sending.uploader import Sender
 from dither_shared.registry import Registry
 from dither_shared.rng import Rng
 
@@ -68,6 +68,7 @@ def send(
                 transport.close()
                 return
             device = Device(registry, None, Rng(secrets.randbits))
+            device.open()
             device.agree_once()
             for metric, answer in zip(metrics, device_answers, strict=True):
                 device.record(metric, answer)
@@ -94,9 +95,12 @@ class KeptConnection:
         self._headers = {**HEADERS, "Authorization": f"Bearer {check_key(key)}"}
         self._connection = HTTPConnection(parts.hostname or "", parts.port or 80, timeout=DEVICE_TIMEOUT_S)
 
-    def post(self, upload_id: str, body: bytes) -> Answer:
+    def post(self, upload_id: str, body: bytes, stands: Callable[[], None]) -> Answer:
         """Send one upload and say what to do with it."""
         try:
+            if self._connection.sock is None:
+                self._connection.connect()
+            stands()
             self._connection.request("POST", self._path, body, self._headers)
             response = self._connection.getresponse()
             return read_answer(response.status, dict(response.headers), response.read(), upload_id)

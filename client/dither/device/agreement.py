@@ -62,16 +62,18 @@ class Agreement:
         agreed = self._file.get("agreed_epsilon")
         return 0 if agreed is None else int(agreed)
 
-    def silence(self, metric: Metric) -> str:
-        """Return why the person's choices keep a metric silent, or ""."""
-        if self.choice() is False:
-            return "refused"
+    def allows(self, metric: Metric) -> bool:
+        """Tell whether the person's choices let a metric speak."""
         row = self._file.one("SELECT terms, refused FROM agreement WHERE metric = ?", metric.name)
-        if row and row[1]:
-            return "refused"
-        if row and row[0] == self._terms[metric.name]:
-            return ""
-        return "not-agreed" if self._asks(metric, row[0] if row else "") else ""
+        return not self.refuses(bool(row and row[1])) and self.covers(metric, row[0] if row else "")
+
+    def refuses(self, metric_refused: bool) -> bool:
+        """Tell whether the person refuses a metric, or everything."""
+        return metric_refused or self.choice() is False
+
+    def covers(self, metric: Metric, agreed: str) -> bool:
+        """Tell whether the terms that were agreed to, as they were kept, cover those of a metric."""
+        return agreed == self._terms[metric.name] or not self._asks(metric, agreed)
 
     def asks(self) -> dict[str, list[str]]:
         """Return what goes beyond the agreement, by metric, and by "" for the whole device."""

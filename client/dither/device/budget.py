@@ -1,6 +1,7 @@
 """The budget: what a device was charged, by metric name, in micro-epsilon, and what it may still be. In a transaction.
 
-It only grows: a new rev, other terms, a memo that ends, a metric that leaves take nothing back.
+It only grows: a new rev, other terms, a memo that ends, a metric that leaves take nothing back. What a built upload
+costs counts as reserved until a connection stands; then it is charged.
 """
 
 from dither.device.agreement import Agreement
@@ -20,24 +21,32 @@ class Budget:
         self._agreement = agreement
         self._rng = rng
         self._asked_epsilon = to_micro(registry.device_epsilon)
+        self._always: dict[str, bool] = {}
 
     def spent(self) -> dict[str, int]:
         """Return the micro-epsilon charged so far, by metric."""
         return dict(self._file.execute("SELECT name, spent FROM metric ORDER BY name").fetchall())
 
+    def _committed(self) -> dict[str, int]:
+        """Return the micro-epsilon charged, or reserved by a built upload, by metric."""
+        sql = "SELECT name, spent + COALESCE(micro, 0) FROM metric LEFT JOIN reserved ON metric = name"
+        return dict(self._file.execute(sql).fetchall())
+
     def epsilon(self) -> int:
         """Return the most that all metrics may charge together: what was agreed to, or less if less is asked for."""
         return min(self._asked_epsilon, self._agreement.epsilon())
 
-    def bears(self, metric: Metric, spent: int) -> bool:
-        """Tell whether one more answer of a metric that has spent so much fits."""
-        if metric.memoized and self._has_memo(metric.name):
+    # Recording.
+
+    def bears(self, metric: Metric, committed: int, has_memo: bool) -> bool:
+        """Tell whether one more answer of a metric that is committed to so much fits."""
+        if metric.memoized and has_memo:
             return True  # all its answers were reserved when it began
-        if not spent and not self._fits(metric.name, metric.reservation):
+        if not committed and not self._fits(metric.name, metric.reservation):
             return False
         # A memo begins with all of its answers left, or not at all.
         needed = metric.reservation if metric.memoized else metric.charge
-        return spent + needed <= metric.reservation
+        return committed + needed <= metric.reservation
 
     def _has_memo(self, name: str) -> bool:
         return self._file.one("SELECT 1 FROM class WHERE metric = ?", name) is not None
@@ -52,16 +61,16 @@ class Budget:
         if row and (row[0] or 0) + reservation <= self.epsilon():
             return True  # though all of them count, begun or not: the usual case, and the quick one
         others = self._file.execute(
-            "SELECT name, MAX(spent, reserved), "
-            "spent > 0 OR name IN (SELECT metric FROM class UNION SELECT metric FROM slot) "
+            "SELECT name, MAX(spent, reserved), spent > 0 OR name IN "
+            "(SELECT metric FROM class UNION SELECT metric FROM slot UNION SELECT metric FROM report) "
             "FROM metric WHERE name <> ?",
             name,
         ).fetchall()
         taken = sum(most for other, most, begun in others if begun or other not in self._registry.metrics)
         return int(taken) + reservation <= self.epsilon()
 
-    def paid_class(self, metric: Metric, key: str) -> tuple[str, int]:
-        """Return the class that a memoized metric answers with, and what its report costs.
+    def pay_class(self, metric: Metric, key: str) -> tuple[str, int]:
+        """Return the class that a memoized metric answers with, and what its report costs; note a class that is new.
 
         A class that was charged is free. When the last one that may be charged is, any further answer repeats it:
         silence would say that the answer has changed.
@@ -72,46 +81,77 @@ class Budget:
         if key not in known and len(known) >= min(metric.charges, reserved // metric.charge):
             key = list(known)[-1]
         if key not in known:
-            self._file.execute("INSERT INTO class VALUES (?, ?, ?, 0)", metric.name, key, len(known))
+            sql = "INSERT INTO class SELECT ?1, ?2, COALESCE(MAX(place) + 1, 0), 0 FROM class WHERE metric = ?1"
+            self._file.execute(sql, metric.name, key)
         return key, 0 if known.get(key) else metric.charge
 
-    def charge(self, metric: str, charge: int, key: str | None) -> bool:
-        """Charge a report, which then leaves; or return False if it may not.
+    # Building and sending.
+
+    def price(self, metric: str, charge: int, key: str | None) -> int:
+        """Return what a report costs now: nothing where another one of its class was charged meanwhile."""
+        paid = key and self._file.one("SELECT 1 FROM class WHERE metric = ? AND class = ? AND charged", metric, key)
+        return 0 if paid else charge
+
+    def affords(self, metric: str, charge: int, key: str | None) -> bool:
+        """Tell whether a report may be built into an upload, beside what uploads have reserved.
 
         Every report was recorded within its metric's reservation, and is refused if it no longer is: this is where the
         budget refuses if all else fails. One of a memo is not refused: that would tell that its answer is new.
         """
-        if charge and key is None and not self._affords(metric, charge):
-            return False
-        self._file.execute("UPDATE metric SET spent = spent + ? WHERE name = ?", charge, metric)
-        self._file.execute("UPDATE class SET charged = 1 WHERE metric = ? AND class = ?", metric, key)
-        return True
-
-    def _affords(self, metric: str, charge: int) -> bool:
-        spent = self.spent()
+        if not charge or key is not None:
+            return True
+        committed = self._committed()
         asked = self._registry.metrics.get(metric)
-        within_metric = asked is None or spent[metric] + charge <= asked.reservation
+        within_metric = asked is None or committed[metric] + charge <= asked.reservation
+        return within_metric and self._total(committed) + charge <= self.epsilon()
+
+    def affords_upload(self, upload_id: str) -> bool:
+        """Tell whether all reports of a built upload may be charged, which counts as reserved already."""
+        sql = "SELECT metric FROM report WHERE upload = ? AND charge AND class IS NULL"
+        fresh = [row[0] for row in self._file.execute(sql, upload_id)]
+        if not fresh:
+            return True
+        committed, asked = self._committed(), self._registry.metrics
+        within = all(committed[name] <= asked[name].reservation for name in fresh if name in asked)
+        return within and self._total(committed) <= self.epsilon()
+
+    def _total(self, committed: dict[str, int]) -> int:
         sql = "SELECT name, reserved FROM metric WHERE name IN (SELECT metric FROM class)"
         memos = dict(self._file.execute(sql).fetchall())
-        total = sum(max(micro, memos.get(name, 0)) for name, micro in spent.items())
-        return within_metric and total + charge <= self.epsilon()
+        return sum(max(micro, memos.get(name, 0)) for name, micro in committed.items())
+
+    def charge_upload(self, upload_id: str) -> None:
+        """Charge what a built upload holds: a connection stands, and its first byte is about to leave."""
+        sql = "SELECT metric, charge, class FROM report WHERE upload = ?"
+        for metric, charge, key in self._file.execute(sql, upload_id).fetchall():
+            price = self.price(metric, charge, key)
+            self._file.execute("UPDATE metric SET spent = spent + ? WHERE name = ?", price, metric)
+            if key is not None:
+                self._file.execute("UPDATE class SET charged = 1 WHERE metric = ? AND class = ?", metric, key)
+            if key is not None or price != charge:
+                # Without the class: the file tells which answers were charged, and not which one was the latest.
+                sql = "UPDATE report SET charge = ?, class = NULL WHERE upload = ? AND metric = ?"
+                self._file.execute(sql, price, upload_id, metric)
+
+    # Preparing.
 
     def prepare_all(self, today: int) -> None:
         """Take note of changes to metrics that were asked before: one that reserves less makes room for others."""
         for name in self.spent():
             metric = self._registry.metrics.get(name)
-            if metric is not None and not self._agreement.silence(metric):
+            if metric is not None and self._agreement.allows(metric):
                 self.prepare(metric, today)
 
-    def prepare(self, metric: Metric, today: int) -> tuple[int, int]:
-        """Return what the metric has spent and the day from which it may answer; draw its periods if terms are new."""
+    def terms(self, metric: Metric) -> tuple[str, str, int]:
+        """Return what a metric's row is prepared for: its periods' terms, its memo's key, its reservation."""
         terms = f"{metric.schedule} {metric.charges} {metric.period_days} {metric.expires}"
-        memo_key, reserved = metric.plan.memo_key, metric.reservation
-        row = self._file.one(
-            "SELECT spent, next_day, terms, memo_key, reserved FROM metric WHERE name = ?", metric.name
-        )
-        if row and row[2:] == (terms, memo_key, reserved):
-            return row[0], row[1]
+        return terms, metric.plan.memo_key, metric.reservation
+
+    def prepare(self, metric: Metric, today: int) -> None:
+        """Make the metric's row that of its present terms; draw its periods if they are new."""
+        terms, memo_key, reserved = self.terms(metric)
+        sql = "SELECT spent, next_day, terms, memo_key, reserved FROM metric WHERE name = ?"
+        row = self._file.one(sql, metric.name)
         spent, next_day = row[:2] if row else (0, 0)
         if row and self._has_memo(metric.name):
             if row[3] == memo_key:
@@ -121,32 +161,46 @@ class Budget:
                 # The memo cannot go on. All that was reserved counts as spent, for what was not would tell how many
                 # answers there were; what waits is part of it.
                 spent = max(spent, row[4])
-                self._file.execute("DELETE FROM class WHERE metric = ?", metric.name)
-                self._file.execute("UPDATE slot SET charge = 0, class = NULL WHERE metric = ?", metric.name)
-        self._file.execute(
-            "INSERT OR REPLACE INTO metric VALUES (?, ?, ?, ?, ?, ?)",
-            metric.name, spent, next_day, terms, memo_key, reserved,
-        )  # fmt: skip
+                self._end_memo(metric.name)
+        now = (spent, next_day, terms, memo_key, reserved)
+        if now != row:
+            self._file.execute("INSERT OR REPLACE INTO metric VALUES (?, ?, ?, ?, ?, ?)", metric.name, *now)
         if not row or row[2] != terms:
             if row:
                 self._file.execute("DELETE FROM schedule WHERE metric = ?", metric.name)
-            self._draw_periods(metric, spent, period_start(today, metric.period_days) + (1 if row else 0))
-        return spent, next_day
+            committed = self._committed()[metric.name]
+            self._draw_periods(metric, committed, period_start(today, metric.period_days) + (1 if row else 0))
 
-    def _draw_periods(self, metric: Metric, spent: int, begun: int) -> None:
+    def _end_memo(self, name: str) -> None:
+        self._file.execute("DELETE FROM class WHERE metric = ?", name)
+        self._file.execute("UPDATE slot SET charge = 0, class = NULL WHERE metric = ?", name)
+        self._file.execute(
+            "UPDATE report SET charge = 0, class = NULL "
+            "WHERE metric = ? AND upload IN (SELECT id FROM upload WHERE NOT charged)",
+            name,
+        )
+
+    def _draw_periods(self, metric: Metric, committed: int, begun: int) -> None:
         """Draw the periods in which the metric answers.
 
-        Of an upgrade's draw only periods not begun count, today's was decided under the old terms, and of them no more
-        than there are reports left. The draw's order is random, so its first ones are a fair choice.
+        After an upgrade, keep only periods that have not begun (today's was decided under the old terms), and at most
+        as many as reports remain. The draw's order is random, so its first ones are a fair choice.
         """
-        if not answers_always(metric):
-            left = max(0, metric.reservation - spent) // metric.charge
+        if not self._answers_always(metric):
+            left = max(0, metric.reservation - committed) // metric.charge
             for day in [day for day in draw_periods(metric, self._rng) if day >= begun][:left]:
                 self._file.execute("INSERT INTO schedule VALUES (?, ?)", metric.name, day)
 
-    def scheduled(self, metric: Metric, today: int) -> bool:
-        """Tell whether the metric answers in today's period."""
+    def _answers_always(self, metric: Metric) -> bool:
+        if metric.name not in self._always:
+            self._always[metric.name] = answers_always(metric)
+        return self._always[metric.name]
+
+    def scheduled(self, metric: Metric, today: int) -> tuple[bool, int | None]:
+        """Tell whether the metric answers in today's period, and if not on which day the next one begins."""
+        if self._answers_always(metric):
+            return True, None
         day = period_start(today, metric.period_days)
-        return answers_always(metric) or bool(
-            self._file.one("SELECT 1 FROM schedule WHERE metric = ? AND day = ?", metric.name, day)
-        )
+        sql = "SELECT MIN(day) FROM schedule WHERE metric = ? AND day >= ?"
+        (next_day,) = self._file.one(sql, metric.name, day) or (None,)
+        return next_day == day, next_day

@@ -10,9 +10,9 @@ from pathlib import Path
 from dither_shared.errors import DitherError
 
 FILE_NAME = "device.sqlite3"
-SCHEMA_VERSION = 3
-LOG_PAGES_MAX = 2_000
-"""A longer log is written into the file by whoever makes it so long, a call of the app perhaps: 8 MB."""
+SCHEMA_VERSION = 4
+PAGE_BYTES = 1_024
+"""A quarter of SQLite's own: a commit writes the pages that it changes, whole, and an answer changes a few bytes."""
 OPEN_WAIT_S = 5.0
 """The longest that opening waits for another process that makes or changes the file."""
 
@@ -24,7 +24,7 @@ CREATE TABLE agreement (  -- what the person agreed to, and which metrics they r
 CREATE TABLE metric (
     name TEXT PRIMARY KEY,
     spent INTEGER NOT NULL,    -- micro-epsilon charged, ever
-    next_day INTEGER NOT NULL, -- the first day on which it may answer again
+    next_day INTEGER NOT NULL, -- the first day after the latest period that was answered or, if hidden, opened
     terms TEXT NOT NULL,       -- what its periods were drawn for
     memo_key TEXT NOT NULL,    -- what its memo belongs to, '' for fresh noise
     reserved INTEGER NOT NULL  -- the most that it may charge, and of a memo the most it ever might
@@ -33,25 +33,39 @@ CREATE TABLE class (  -- the answers that a memoized metric has given, by their 
     metric TEXT, class TEXT, place INTEGER NOT NULL, charged INTEGER NOT NULL DEFAULT 0, PRIMARY KEY (metric, class)
 ) WITHOUT ROWID;
 CREATE TABLE schedule (metric TEXT, day INTEGER, PRIMARY KEY (metric, day)) WITHOUT ROWID;
+CREATE TABLE retired (metric TEXT PRIMARY KEY, plan TEXT NOT NULL, until INTEGER NOT NULL) WITHOUT ROWID;
 CREATE TABLE slot (
     metric TEXT PRIMARY KEY, plan TEXT NOT NULL, charge INTEGER NOT NULL, class TEXT, cohort INTEGER,
     report TEXT NOT NULL,
-    leaves INTEGER NOT NULL    -- the first day on which it may be built into an upload
+    leaves INTEGER NOT NULL,   -- the first day on which it may be built into an upload
+    replaceable INTEGER NOT NULL  -- whether it is a "none" that an answer of the same period may replace
 ) WITHOUT ROWID;
 CREATE TABLE upload (
-    place INTEGER PRIMARY KEY, id TEXT NOT NULL UNIQUE, body BLOB NOT NULL, reports INTEGER NOT NULL,
-    cost TEXT NOT NULL,        -- what was charged for it, by metric
-    attempts INTEGER NOT NULL DEFAULT 0,
-    sent INTEGER NOT NULL DEFAULT 0,  -- the attempts that may have got a connection, and when the first and last were
+    place INTEGER PRIMARY KEY, id TEXT NOT NULL UNIQUE, body BLOB NOT NULL,
+    charged INTEGER NOT NULL,  -- whether its reports were charged: a connection stood
+    failures INTEGER NOT NULL DEFAULT 0,
+    sent INTEGER NOT NULL DEFAULT 0,  -- the attempts that had a connection, and when the first and last were
     first_attempt REAL, last_attempt REAL,
     first_day INTEGER          -- the latest day ever used when it was first sent
 );
+CREATE TABLE report (  -- what a built upload holds
+    upload TEXT, metric TEXT,
+    charge INTEGER NOT NULL,   -- what it costs, or, once charged, what it cost
+    class TEXT,                -- of a memo, while it is to be charged
+    PRIMARY KEY (upload, metric)
+) WITHOUT ROWID;
+CREATE VIEW reserved AS  -- what uploads that were built and not charged will cost, by metric
+    SELECT metric, SUM(charge) AS micro FROM report JOIN upload ON id = upload WHERE NOT charged GROUP BY metric;
 CREATE TABLE counter (name TEXT PRIMARY KEY, count INTEGER NOT NULL) WITHOUT ROWID;
 """
 
 
 class DeviceUnusable(DitherError):
     """The device's file cannot be used; the app goes on without telemetry."""
+
+
+class DeviceFault(DeviceUnusable):
+    """The device's file cannot be used now; later it may be: too many files are open, the disk fails or is full."""
 
 
 def connect(folder: Path | None, create: bool = True) -> sqlite3.Connection:
@@ -87,10 +101,12 @@ def _prepare(db: sqlite3.Connection, create: bool) -> None:
     (version,) = db.execute("PRAGMA user_version").fetchone()
     if not (version or create):
         raise DeviceUnusable("it is no device's: it was never used")
+    if version == 0:
+        db.execute(f"PRAGMA page_size = {PAGE_BYTES}")
     db.execute("PRAGMA journal_mode = WAL")
     db.execute("PRAGMA synchronous = NORMAL")
     db.execute("PRAGMA secure_delete = ON")
-    db.execute(f"PRAGMA wal_autocheckpoint = {LOG_PAGES_MAX}")
+    db.execute("PRAGMA wal_autocheckpoint = 0")  # the sending thread's work, never a call's of the app
     if version == 0:
         db.execute("BEGIN IMMEDIATE")
         if db.execute("PRAGMA user_version").fetchone() == (0,):  # and no other process was first
@@ -112,5 +128,6 @@ def _make_tables(db: sqlite3.Connection) -> None:
 def blank() -> bytes:
     """Return the image of an empty file: a fleet copies it instead of making the tables for each device."""
     with closing(sqlite3.connect(":memory:", isolation_level=None)) as db:
+        db.execute(f"PRAGMA page_size = {PAGE_BYTES}")
         _make_tables(db)
         return db.serialize()

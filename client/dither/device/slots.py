@@ -1,16 +1,17 @@
 """Recording: an answer is randomized into its metric's slot, or the metric stays silent. Within a transaction.
 
-Whether it does depends on days, periods, slots, budgets and agreements; never on the answer. Where presence is hidden,
-a period begins with "none" in the slot, the period's first answer takes its place, and the slot leaves when the period
-has closed: a device that was there in a period says something, whatever there was to say.
+Where presence is hidden, a period opens with "none" in the slot, the period's first answer takes its place, and the
+slot leaves when the period has closed: a device that was there in a period says something, whatever there was to say.
 """
 
 import json
-from collections.abc import Callable
 
 from dither.device.agreement import Agreement
 from dither.device.budget import Budget
 from dither.device.file import DeviceFile
+from dither.device.outbox import Outbox
+from dither.device.silence import SPEAKS, UNPREPARED, Facts, Silence, why_silent
+from dither.device.withdrawal import forget_unused_classes
 from dither.schedule import day_number, period_start
 from dither_shared.mechanisms import Memoized
 from dither_shared.mechanisms.rappor import COHORTS_MAX
@@ -23,117 +24,150 @@ GRACE_DAYS = 7
 Answer = tuple[int, ...] | str
 """An answer as `Metric.read` returns it."""
 
+_FACTS = """
+SELECT m.spent, m.next_day, m.terms, m.memo_key, m.reserved, a.terms, COALESCE(a.refused, 0), s.leaves, s.plan,
+    s.replaceable, EXISTS (SELECT 1 FROM class WHERE metric = ?1),
+    COALESCE((SELECT micro FROM reserved WHERE metric = ?1), 0),
+    (SELECT until FROM retired WHERE metric = ?1 AND plan = ?2)
+FROM (SELECT ?1 AS name) AS asked LEFT JOIN metric AS m ON m.name = asked.name
+    LEFT JOIN agreement AS a ON a.metric = asked.name LEFT JOIN slot AS s ON s.metric = asked.name
+"""
+
 
 class Slots:
-    """The slots in a device's file. `build` moves what they hold into an upload, unless one is still to be sent."""
+    """The slots in a device's file."""
 
     def __init__(
-        self,
-        file: DeviceFile,
-        registry: Registry,
-        agreement: Agreement,
-        budget: Budget,
-        rng: Rng,
-        build: Callable[[], None],
+        self, file: DeviceFile, registry: Registry, agreement: Agreement, budget: Budget, rng: Rng, outbox: Outbox
     ) -> None:
         self._file = file
         self._agreement = agreement
         self._budget = budget
         self._rng = rng
-        self._build = build
+        self._outbox = outbox
         self._hidden = [metric for metric in registry.metrics.values() if metric.hidden]
         self._quiet_days = registry.quiet_days if file.folder else 0
+
+    # Recording.
 
     def record(self, metric: Metric, answer: Answer) -> str:
         """Randomize an answer into the metric's slot; return "", or why the metric is silent."""
         self.open_periods()
         today = self._file.today()
-        reason = self._silence(metric, today)
-        if not reason:
-            ends = self._opened(metric, today) or _end_of_period(metric, today)
-            self._fill(metric, answer, ends)
-            self._file.execute("UPDATE metric SET next_day = ? WHERE name = ?", ends, metric.name)
-        return reason
+        facts, silence = self._decide(metric, today)
+        if silence != SPEAKS:
+            return silence.reason
+        ends = facts.next_day if facts.replaceable else _end_of_period(metric, today)
+        self._fill(metric, answer, ends, replaceable=False)
+        return ""
 
-    def open_periods(self) -> bool:
+    def open_periods(self) -> None:
         """Let every metric whose presence is hidden say "none" unless it says something else before its period closes.
 
-        Return whether there is one that may still open a period.
+        What tells whether the last period was answered goes, now that it has closed.
         """
-        today = self._file.today() if self._hidden else 0
+        if not self._hidden:
+            return
+        today = self._file.today()
+        if self._file.one("SELECT 1 FROM slot WHERE replaceable AND leaves <= ?", today):
+            self._file.execute("UPDATE slot SET replaceable = 0 WHERE leaves <= ?", today)
         for metric in self._hidden:
-            # Asked in any case: it takes note of an upgrade, as an answer would.
-            silent = self._silence(metric, today)
-            if not silent and not self._opened(metric, today):
-                self._fill(metric, metric.nothing, _end_of_period(metric, today))
+            facts, silence = self._decide(metric, today)
+            if silence == SPEAKS and not facts.replaceable:
+                self._fill(metric, metric.nothing, _end_of_period(metric, today), replaceable=True)
+
+    def more_comes(self) -> bool:
+        """Tell whether a metric whose presence is hidden may still open or close a period."""
+        today = self._file.today()
         held = bool(self._hidden) and self._file.one("SELECT 1 FROM slot WHERE leaves > ?", today) is not None
         return held or any(day_number(metric.expires) > today for metric in self._hidden)
 
-    def _silence(self, metric: Metric, today: int) -> str:
-        if unagreed := self._agreement.silence(metric):
-            return unagreed
-        if today > self._file.clock_day() + 1:
-            return "clock-behind"
+    def _decide(self, metric: Metric, today: int) -> tuple[Facts, Silence]:
+        """Return whether the metric speaks. Prepare its budget, and make room for its answer, if that is what lacks."""
+        facts = self.facts(metric, today)
+        silence = why_silent(facts)
+        if silence == UNPREPARED:
+            self._budget.prepare(metric, today)
+            facts = self.facts(metric, today, prepared=True)
+            silence = why_silent(facts)
+        if silence.reason == "waiting" and self._make_room(metric, today):
+            facts = self.facts(metric, today, prepared=True)
+            silence = why_silent(facts)
+        return facts, silence
+
+    def _make_room(self, metric: Metric, today: int) -> bool:
+        """Build what waits into an upload, if it may leave; tell whether the metric's slot is empty now."""
+        sql = "SELECT leaves FROM slot WHERE metric = ?"
+        (leaves,) = self._file.one(sql, metric.name) or (0,)
+        if leaves <= today:
+            self._outbox.build()
+        return self._file.one(sql, metric.name) is None
+
+    # Looking.
+
+    def silence(self, metric: Metric) -> Silence:
+        """Return why a metric is silent, changing nothing: what must be prepared first is no reason yet."""
+        today = self._file.today()
+        silence = why_silent(self.facts(metric, today))
+        return SPEAKS if silence == UNPREPARED else silence
+
+    def facts(self, metric: Metric, today: int, *, prepared: bool = False) -> Facts:
+        """Return what decides whether a metric is silent; `prepared` says that its budget is."""
+        plan = metric.plan.digest
+        row = self._file.one(_FACTS, metric.name, plan)
+        assert row
+        spent, next_day, *terms, agreed, refused, leaves, slot_plan, replaceable, has_memo, building, retired = row
+        prepared = prepared or tuple(terms) == self._budget.terms(metric)
+        scheduled, next_scheduled = self._budget.scheduled(metric, today) if prepared else (True, None)
         expires = day_number(metric.expires)
-        if today >= expires or (metric.hidden and _end_of_period(metric, today) >= expires + GRACE_DAYS):
-            return "expired"
-        if today < self._file.get("first_day") + self._quiet_days:
-            return "quiet"
-        if today < (self._file.get("forgotten_until") or 0):
-            return "forgotten"
-        spent, next_day = self._budget.prepare(metric, today)
-        if today < next_day:
-            return "answered"
-        if not self._budget.scheduled(metric, today):
-            return "unscheduled"
-        leaves = self._leaves(metric)
-        if leaves is not None and not self._opened(metric, today):
-            if leaves <= today:
-                self._build()
-            if self._leaves(metric) is not None:
-                return "waiting"
-            spent = self._budget.spent()[metric.name]  # what waited is charged now
-        return "" if self._budget.bears(metric, spent) else "spent"
+        if metric.hidden and _end_of_period(metric, today) >= expires + GRACE_DAYS:
+            expires = min(expires, today)
+        return Facts(
+            today=today,
+            clock_day=self._file.clock_day(),
+            refused=self._agreement.refuses(bool(refused)),
+            agreed=self._agreement.covers(metric, agreed or ""),
+            expires=expires,
+            quiet_until=(self._file.get("first_day") or 0) + self._quiet_days,
+            forgotten_until=self._file.get("forgotten_until") or 0,
+            retired_until=retired or 0,
+            prepared=prepared,
+            next_day=next_day or 0,
+            # One of another plan stays: what leaves, and when, would tell whether there was an answer since.
+            replaceable=bool(replaceable) and leaves > today and slot_plan == plan,
+            scheduled=scheduled,
+            next_scheduled=next_scheduled,
+            waits=leaves is not None,
+            affordable=not prepared or self._budget.bears(metric, (spent or 0) + building, bool(has_memo)),
+        )
 
-    def _leaves(self, metric: Metric) -> int | None:
-        """Return the first day on which what the metric's slot holds may leave, or None if it is empty."""
-        row = self._file.one("SELECT leaves FROM slot WHERE metric = ?", metric.name)
-        return row[0] if row else None
+    # Filling.
 
-    def _opened(self, metric: Metric, today: int) -> int:
-        """Return when the period ends whose "none" is in the slot and may be replaced; 0 if there is none.
-
-        It ends when it did before an upgrade, and one of another plan is not replaced: what leaves, and when, would
-        tell whether there was an answer since.
-        """
-        if not metric.hidden:
-            return 0
-        sql = "SELECT leaves FROM slot WHERE metric = ? AND leaves > ? AND plan = ?"
-        row = self._file.one(sql, metric.name, today, metric.plan.digest)
-        return row[0] if row else 0
-
-    def _fill(self, metric: Metric, answer: Answer, ends: int) -> None:
+    def _fill(self, metric: Metric, answer: Answer, ends: int, *, replaceable: bool) -> None:
+        """Randomize an answer into the slot. The period, which ends on the day `ends`, is over for further ones."""
         if metric.hidden:
             # The "none" of this period, and the class that it would have cost.
             self._file.execute("DELETE FROM slot WHERE metric = ?", metric.name)
-            self._file.execute("DELETE FROM class WHERE metric = ? AND NOT charged", metric.name)
+            forget_unused_classes(self._file)
         mechanism, shape = metric.mechanism, metric.mechanism.shape
         cohort = self._cohort() & (shape.cohorts - 1) if shape.cohorts else None
         answer_class = metric.class_of(answer, cohort or 0)
         charge, key = metric.charge, None
         if isinstance(mechanism, Memoized):
             # In hex: decimals of so many digits may be refused, by a setting of the host's.
-            key, charge = self._budget.paid_class(metric, f"{answer_class:x}")
+            key, charge = self._budget.pay_class(metric, f"{answer_class:x}")
             memo_rng = keyed_rng(self._secret(), f"{metric.plan.memo_key} {key}".encode("ascii"))
             report = mechanism.repeat(mechanism.permanent.randomize(int(key, 16), memo_rng), self._rng)
         else:
             report = mechanism.randomize(answer_class, self._rng)
         self._file.execute(
-            "INSERT INTO slot VALUES (?, ?, ?, ?, ?, ?, ?)",
+            "INSERT INTO slot VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
             # The class only while it is to be charged: else the file would tell the present answer.
             metric.name, metric.plan.digest, charge, key if charge else None, cohort, json.dumps(shape.to_wire(report)),
-            ends if metric.hidden else 0,
+            ends if metric.hidden else 0, int(replaceable),
         )  # fmt: skip
+        self._file.execute("UPDATE metric SET next_day = ? WHERE name = ?", ends, metric.name)
+        self._file.keep_today()
 
     def _cohort(self) -> int:
         """Return the one number below 128 that puts this device into a cohort of every metric that has some."""

@@ -3,8 +3,6 @@
 For a file alone, without a registry, so that it can be done from outside the app.
 """
 
-import json
-
 from dither.device.file import DeviceFile
 
 FORGET_DAYS = 30
@@ -13,34 +11,57 @@ FORGET_DAYS = 30
 def drop(file: DeviceFile, reason: str, metric: str | None = None) -> None:
     """Drop what waits of a metric, or everything, and count it; within a transaction.
 
-    A built upload that holds the metric goes with all that is in it: its bytes are frozen.
+    A built upload that holds the metric goes with all that is in it: its bytes are frozen. What was only reserved for
+    it is free again. A hidden metric's period stays over: opening it again would tell that it was not answered yet.
     """
-    # Where presence is hidden, the period is over: opening it again would tell that it was not answered yet.
-    file.execute(
-        "UPDATE metric SET next_day = MAX(next_day, (SELECT leaves FROM slot WHERE slot.metric = metric.name)) "
-        "WHERE name IN (SELECT metric FROM slot WHERE ? IS NULL OR metric = ?)",
-        metric, metric,
-    )  # fmt: skip
-    dropped = file.execute("DELETE FROM slot WHERE ? IS NULL OR metric = ?", metric, metric).rowcount
-    file.execute("DELETE FROM class WHERE NOT charged AND (? IS NULL OR metric = ?)", metric, metric)
-    for place, reports, cost in file.execute("SELECT place, reports, cost FROM upload").fetchall():
-        if metric is None or metric in json.loads(cost):
-            file.execute("DELETE FROM upload WHERE place = ?", place)
-            dropped += reports
+    dropped = file.execute("DELETE FROM slot WHERE ?1 IS NULL OR metric = ?1", metric).rowcount
+    sql = "SELECT DISTINCT upload FROM report WHERE ?1 IS NULL OR metric = ?1"
+    for (upload_id,) in file.execute(sql, metric).fetchall():
+        dropped += drop_upload(file, upload_id)
+    forget_unused_classes(file)
     if dropped:
         file.count(reason, dropped)
 
 
-def forget(file: DeviceFile) -> None:
+def drop_upload(file: DeviceFile, upload_id: str) -> int:
+    """Forget an upload; return how many reports it held."""
+    file.execute("DELETE FROM upload WHERE id = ?", upload_id)
+    return file.execute("DELETE FROM report WHERE upload = ?", upload_id).rowcount
+
+
+def forget_unused_classes(file: DeviceFile) -> None:
+    """Forget the answers of memoized metrics that were not charged and wait no more."""
+    file.execute(
+        "DELETE FROM class WHERE NOT charged "
+        "AND NOT EXISTS (SELECT 1 FROM slot WHERE slot.metric = class.metric AND slot.class = class.class) "
+        "AND NOT EXISTS (SELECT 1 FROM report WHERE report.metric = class.metric AND report.class = class.class)"
+    )
+
+
+def forget(file: DeviceFile) -> bool:
     """Erase the secret, memos, cohort and what waits, keep what was spent, and be silent for 30 days.
 
-    What the memos reserved counts as spent: what is left of it would tell how many answers they had.
+    What a memo reserved counts as spent once a report of it was built: what is left of it would tell how many answers
+    it had. Return False while another connection still reads what was: then `erase` must be tried again.
     """
     with file.transaction(durable=True):
+        file.execute(
+            "UPDATE metric SET spent = MAX(spent, reserved) WHERE name IN "
+            "(SELECT metric FROM class WHERE charged UNION SELECT metric FROM report WHERE class IS NOT NULL)"
+        )
         drop(file, "forgotten")
-        file.execute("UPDATE metric SET spent = MAX(spent, reserved) WHERE name IN (SELECT metric FROM class)")
         file.execute("DELETE FROM class")
         file.set("secret", None)
         file.set("cohort", None)
-        file.set("forgotten_until", file.today() + FORGET_DAYS)
-    file.checkpoint()
+        file.set("forgotten_until", file.keep_today() + FORGET_DAYS)
+        file.set("erasing", 1)
+    return erase(file)
+
+
+def erase(file: DeviceFile) -> bool:
+    """Leave nothing in the log of what was forgotten; return False while another connection still reads it."""
+    if not file.checkpoint():
+        return False
+    with file.transaction():
+        file.set("erasing", None)
+    return True

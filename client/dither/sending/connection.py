@@ -1,21 +1,17 @@
 """The connection that uploads go over: `requests`, bounded in time and size. Imported when the first one is sent."""
 
 import socket
+import threading
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from http.cookiejar import DefaultCookiePolicy
-from threading import Timer
 from typing import Any
 
 import requests
 from requests.adapters import HTTPAdapter
-from requests.exceptions import ConnectTimeout
 from urllib3 import HTTPConnectionPool, HTTPSConnectionPool
 from urllib3.connection import HTTPConnection, HTTPSConnection
-from urllib3.exceptions import NewConnectionError
-
-from dither.sending.transport import NotConnected
 
 CONNECT_TIMEOUT_S = 10
 READ_TIMEOUT_S = 30
@@ -42,24 +38,27 @@ class Connection:
         self._request = self._session.prepare_request(requests.Request("POST", url, headers, auth=authorize))
         self._settings: dict[str, Any] = dict(self._session.merge_environment_settings(url, {}, True, None, None))
 
-    def post(self, body: bytes) -> tuple[int, Mapping[str, str], bytes]:
+    def post(self, body: bytes, stands: Callable[[], None]) -> tuple[int, Mapping[str, str], bytes]:
         """Send a body; return the answer's status, its headers, and its first bytes.
 
-        Raises NotConnected where there was no connection for certain, else whatever happens.
+        Calls `stands` once, after TCP, a proxy's tunnel and TLS, and before the request's first byte; never where one
+        of them failed. Raises what `stands` raises, as it is and with nothing sent, else whatever happens.
         """
         request = self._request.copy()
         request.prepare_body(body, None)
-        # By the adapter: a session would read a redirect's whole body, however long, to follow or not to follow it.
-        try:
-            response = self._adapter.send(request, timeout=(CONNECT_TIMEOUT_S, READ_TIMEOUT_S), **self._settings)
-        except requests.ConnectionError as error:
-            # It wraps urllib3's MaxRetryError, which has the reason.
-            reason = getattr(error.args[0], "reason", None) if error.args else None
-            if isinstance(error, ConnectTimeout) or isinstance(reason, NewConnectionError):
-                raise NotConnected from error
-            raise
-        with response:
+        with self._send(request, stands) as response:
             return response.status_code, response.headers, _first_bytes(response)
+
+    def _send(self, request: requests.PreparedRequest, stands: Callable[[], None]) -> requests.Response:
+        _attempt.stands = stands
+        try:
+            # By the adapter: a session would read a redirect's whole body, however long, to follow or not to follow it.
+            return self._adapter.send(request, timeout=(CONNECT_TIMEOUT_S, READ_TIMEOUT_S), **self._settings)
+        except _Refused as refused:
+            error = refused.error
+        finally:
+            _attempt.stands = None
+        raise error  # outside the handler, which would become its context
 
     def close(self) -> None:
         """Close it."""
@@ -76,19 +75,48 @@ def _first_bytes(response: requests.Response) -> bytes:
     return bytes(content)
 
 
-def _bounded(read_head: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    """Return `getresponse` with an end: after a time the connection is shut under it."""
+class _Attempt(threading.local):
+    """The attempt that a thread makes."""
 
-    def getresponse(self: Any) -> Any:
-        end = Timer(ANSWER_TIMEOUT_S, _shut, [self.sock])
+    stands: Callable[[], None] | None = None
+    """What is to be called before the first byte; None once it was."""
+
+
+_attempt = _Attempt()
+
+
+class _Refused(BaseException):
+    """What `stands` raised. No Exception: those are taken for the network's on the way, some of them swallowed."""
+
+    def __init__(self, error: Exception) -> None:
+        super().__init__(error)
+        self.error = error
+
+
+class _Connection(HTTPConnection):
+    """A connection that asks `stands` before it sends, and whose answer's head has an end."""
+
+    def endheaders(self, *args: Any, **kwargs: Any) -> None:
+        """Send the head of a request, its first bytes. The CONNECT of a tunnel is sent in `connect`, not here."""
+        if self.sock is None:
+            self.connect()
+        stands, _attempt.stands = _attempt.stands, None
+        assert stands, "an attempt sends one request"
+        try:
+            stands()
+        except Exception as error:
+            raise _Refused(error) from error
+        super().endheaders(*args, **kwargs)
+
+    def getresponse(self) -> Any:
+        """Read the head of the answer; after a time the connection is shut under it."""
+        end = threading.Timer(ANSWER_TIMEOUT_S, _shut, [self.sock])
         end.daemon = True
         end.start()
         try:
-            return read_head(self)
+            return super().getresponse()
         finally:
             end.cancel()
-
-    return getresponse
 
 
 def _shut(sock: socket.socket) -> None:
@@ -96,27 +124,23 @@ def _shut(sock: socket.socket) -> None:
         sock.shutdown(socket.SHUT_RDWR)
 
 
-class _BoundedConnection(HTTPConnection):
-    getresponse = _bounded(HTTPConnection.getresponse)
-
-
-class _BoundedTlsConnection(HTTPSConnection):
-    getresponse = _bounded(HTTPSConnection.getresponse)
+class _TlsConnection(_Connection, HTTPSConnection):
+    """The same with TLS."""
 
 
 class _Pool(HTTPConnectionPool):
-    ConnectionCls = _BoundedConnection
+    ConnectionCls = _Connection
 
 
 class _TlsPool(HTTPSConnectionPool):
-    ConnectionCls = _BoundedTlsConnection
+    ConnectionCls = _TlsConnection
 
 
 _POOLS = {"http": _Pool, "https": _TlsPool}
 
 
 class _Adapter(HTTPAdapter):
-    """The adapter of requests, whose connections are bounded, through a proxy too."""
+    """The adapter of requests, whose connections are ours, through a proxy too."""
 
     def init_poolmanager(self, *args: Any, **kwargs: Any) -> None:
         """Make the pools, of our connections."""

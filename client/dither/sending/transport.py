@@ -4,7 +4,7 @@ import json
 import logging
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from enum import Enum
 from typing import TYPE_CHECKING, Protocol
 from urllib.parse import urlsplit
@@ -12,12 +12,14 @@ from urllib.parse import urlsplit
 from dither.say import say
 from dither_shared.errors import ConfigurationError
 from dither_shared.frozen import frozen
-from dither_shared.wire import PATH, PROBLEM_PREFIX
+from dither_shared.wire import GROUPS_MAX, PATH, PROBLEM_PREFIX
 
 if TYPE_CHECKING:
     from dither.sending.connection import Connection
 
 _DROP = frozenset({400, 409, 410, 411, 414, 415, 422, 431})
+_ALL_RETIRED = "410 retired"
+_EVERY_GROUP = tuple(range(GROUPS_MAX))
 _TOO_LARGE = 413
 _STOP = frozenset({401, 403})
 _RETRY_AFTER_STEPS_S = (60.0, 600.0, 3_600.0, 21_600.0, 86_400.0)
@@ -51,7 +53,12 @@ class Answer:
     """Whether an accepted upload had been counted before."""
     retry_after_s: float = 0.0
     connected: bool = True
-    """False if there was no connection for certain, so that nothing can have arrived."""
+    """False if there was no connection for certain, so that `stands` was not called and nothing can have arrived.
+
+    A proxy that refused its tunnel, TLS that failed and a certificate that is not trusted count as no connection.
+    """
+    retired: tuple[int, ...] = ()
+    """The places of the upload's groups whose plans are retired."""
 
 
 def check_endpoint(endpoint: str) -> str:
@@ -87,15 +94,16 @@ def is_loopback(host: str) -> bool:
         return host == "localhost"
 
 
-class NotConnected(Exception):
-    """There was no connection for certain: not to the aggregator, nor to a proxy."""
-
-
 class Transport(Protocol):
     """What sends an upload: over HTTP, or otherwise in a test."""
 
-    def post(self, upload_id: str, body: bytes) -> Answer:
-        """Send one upload and say what to do with it. Never raises for what the network or the server does."""
+    def post(self, upload_id: str, body: bytes, stands: Callable[[], None]) -> Answer:
+        """Send one upload and say what to do with it. Never raises for what the network or the server does.
+
+        Calls `stands` on this thread once a connection stands (TCP, a proxy's tunnel and TLS are done) and before the
+        first byte of the request: once, or never where there was no connection for certain. What it raises leaves
+        `post` as it is; then nothing is sent, and the connection is closed.
+        """
 
     def idle(self) -> None:
         """Let go of what is only needed while there is something to send."""
@@ -119,8 +127,9 @@ class HttpTransport:
         self._connection: Connection | None = None
         self._process = os.getpid()
 
-    def post(self, upload_id: str, body: bytes) -> Answer:
-        """Send one upload and say what to do with it. Never raises for what the network or the server does."""
+    def post(self, upload_id: str, body: bytes, stands: Callable[[], None]) -> Answer:
+        """Send one upload and say what to do with it, as Transport has it: at most one request is made."""
+        moment = _Moment(stands)
         try:
             from dither.sending.connection import Connection  # imports requests
 
@@ -129,11 +138,12 @@ class HttpTransport:
                 self._process = os.getpid()
                 beyond = not is_loopback(urlsplit(self._url).hostname or "")
                 self._connection = Connection(self._url, HEADERS, self._key, trust_env=beyond)
-            return read_answer(*self._connection.post(body), upload_id)
+            return read_answer(*self._connection.post(body, moment), upload_id)
         except Exception as error:
+            if error is moment.error:
+                raise
             # Not only what requests documents: a captive portal's headers raise whatever they like within it.
-            why = type(error.__cause__ or error).__name__
-            return Answer(Outcome.KEPT, f"no answer ({why})", connected=not isinstance(error, NotConnected))
+            return Answer(Outcome.KEPT, f"no answer ({type(error).__name__})", connected=moment.came)
 
     def idle(self) -> None:
         """Close the connection: it may be a day until there is something to send again."""
@@ -142,11 +152,29 @@ class HttpTransport:
         self._connection = None
 
 
+class _Moment:
+    """The moment when a connection stands: whether it came, and what the caller's `stands` raised then."""
+
+    def __init__(self, stands: Callable[[], None]) -> None:
+        self._stands = stands
+        self.came = False
+        self.error: Exception | None = None
+
+    def __call__(self) -> None:
+        self.came = True
+        try:
+            self._stands()
+        except Exception as error:
+            self.error = error
+            raise
+
+
 class DryRun:
     """A transport that shows what would be sent, and takes it as sent."""
 
-    def post(self, upload_id: str, body: bytes) -> Answer:
+    def post(self, upload_id: str, body: bytes, stands: Callable[[], None]) -> Answer:
         """Log the upload's bytes, which tell as little here as to an aggregator."""
+        stands()
         say(logging.INFO, "would send %s", body.decode("ascii").rstrip())
         return Answer(Outcome.ACCEPTED, "not sent: a dry run")
 
@@ -162,17 +190,16 @@ def read_answer(status: int, headers: Mapping[str, str], content: bytes, upload_
     """
     document = _json_object(content)
     if status == 202 and document.get("upload") == upload_id:
-        rejected = document.get("rejected")
-        counts = (
-            [group.get("count") for group in rejected if isinstance(group, dict)] if isinstance(rejected, list) else []
-        )
+        counts = [group.get("count") for group in _rejected(document)]
         refused = sum(count for count in counts if type(count) is int and count > 0)
-        return Answer(Outcome.ACCEPTED, "accepted", rejected=refused, duplicate=document.get("duplicate") is True)
+        duplicate = document.get("duplicate") is True
+        return Answer(Outcome.ACCEPTED, "accepted", rejected=refused, duplicate=duplicate, retired=_retired(document))
     kind = document.get("type")
     if isinstance(kind, str) and kind.startswith(PROBLEM_PREFIX):
         detail = f"{status} {kind.removeprefix(PROBLEM_PREFIX)}"
         if status in _DROP:
-            return Answer(Outcome.DROPPED, detail)
+            retired = _retired(document) or (_EVERY_GROUP if detail == _ALL_RETIRED else ())
+            return Answer(Outcome.DROPPED, detail, retired=retired)
         if status == _TOO_LARGE:
             return Answer(Outcome.TOO_LARGE, detail)
         if status in _STOP:
@@ -187,6 +214,18 @@ def _json_object(content: bytes) -> dict[str, object]:
     except (ValueError, RecursionError):
         return {}
     return document if isinstance(document, dict) else {}
+
+
+def _rejected(document: dict[str, object]) -> list[dict[str, object]]:
+    """Return the entries for refused groups, as far as they are objects."""
+    rejected = document.get("rejected")
+    return [group for group in rejected if isinstance(group, dict)] if isinstance(rejected, list) else []
+
+
+def _retired(document: dict[str, object]) -> tuple[int, ...]:
+    """Return the places of the groups that were refused as retired; skip what is no place in an upload."""
+    places = [group.get("group") for group in _rejected(document) if group.get("reason") == "retired"]
+    return tuple(sorted({place for place in places if type(place) is int and 0 <= place < GROUPS_MAX}))
 
 
 def _retry_after_s(headers: Mapping[str, str]) -> float:

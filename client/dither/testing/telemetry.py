@@ -8,9 +8,11 @@ from os import PathLike
 from types import MappingProxyType
 
 from dither.device import DAY_S, Device
+from dither.sending.states import State
 from dither.sending.transport import Answer, Outcome, Transport
 from dither.sending.uploader import Uploader
-from dither.telemetry import Settings, Telemetry
+from dither.settings import Settings
+from dither.telemetry import Telemetry
 from dither_shared.frozen import replaced
 from dither_shared.registry import Metric, Registry
 from dither_shared.rng import Rng
@@ -44,10 +46,10 @@ class Clock:
 class NoNetwork:
     """A transport that sends nothing, and ends a flush with the way out."""
 
-    def post(self, upload_id: str, body: bytes) -> Answer:
+    def post(self, upload_id: str, body: bytes, stands: Callable[[], None]) -> Answer:
         """Refuse."""
         detail = "the network is refused in tests: in one that takes fake_aggregator, too, a flush delivers there"
-        return Answer(Outcome.STOPPED, detail)
+        return Answer(Outcome.STOPPED, detail, connected=False)
 
     def idle(self) -> None:
         """Do nothing."""
@@ -88,7 +90,7 @@ class TelemetryForTests(Telemetry):
         """
         self._clock.now += days * DAY_S
         if self._uploader is not None:
-            self._uploader.begin()
+            self._uploader.start()
 
     # Starting again, as an app does that closes its telemetry or that runs twice in a test.
 
@@ -98,7 +100,8 @@ class TelemetryForTests(Telemetry):
         self._closed = False
         consent = self._consent if settings.consent is None else settings.consent
         self._settings = replaced(self._settings, consent=consent)
-        self._silent = self._begin()
+        self._silent = ""
+        self._begin()
         return self
 
     def _end_test(self) -> None:
@@ -126,10 +129,8 @@ class TelemetryForTests(Telemetry):
             self._memory = _Memory(self._settings.registry, self._clock, self._note)
         return self._memory
 
-    def _speak(self) -> None:
-        self._device = self._open()
-        self._uploader = self._uploader or _InFlushes(self._device, self._settings.transport, self._clock)
-        super()._speak()
+    def _make_uploader(self, device: Device) -> Uploader:
+        return _InFlushes(device, self._settings.transport, self._begin_device, self._clock)
 
 
 def _answered_early(registry: Registry) -> Registry:
@@ -147,9 +148,9 @@ class _Memory(Device):
         self._metrics = registry.metrics
         self._note = note
 
-    def record(self, metric: Metric, answer: object) -> str:
+    def record(self, metric: Metric, answer: object, delay: Callable[[], float] = lambda: 0.0) -> str:
         # By name: a handle that the app kept from before the test has the metric of its own registry.
-        silence = super().record(self._metrics[metric.name], answer)
+        silence = super().record(self._metrics[metric.name], answer, delay)
         self._note(metric, answer, silence)
         return silence
 
@@ -163,13 +164,13 @@ class _Memory(Device):
 class _InFlushes(Uploader):
     """An uploader whose thread lives only as long as a flush: nothing leaves by itself."""
 
+    def recorded(self, metric: Metric) -> None:
+        """Leave what waits to the next flush."""
+
     def wake(self) -> None:
         """Leave what waits to the next flush."""
 
-    def _wait_until_due(self) -> bool:
-        with self._changed:
-            stopped = self._closed or self._stopped or self._forking
-            if self._flushing() and not stopped and self._device.due():
-                return True
-            self._end()
-            return False
+    def decide(self) -> tuple[State, float]:
+        """Do what is due within a flush, and nothing else."""
+        state, wait_s = super().decide()
+        return (state, wait_s) if self._flushing() else (State.DONE, 0.0)

@@ -113,5 +113,5 @@ def test_a_start_that_changes_nothing_writes_nothing(tmp_path: Path) -> None:
     open_device(asked, tmp_path, Clock()).close()
     device = open_device(asked, tmp_path, Clock(), agree=False)
     device.agree_once()
-    device.next_moment(0)
+    device.look().when
     assert (tmp_path / f"{FILE_NAME}-wal").stat().st_size == 0

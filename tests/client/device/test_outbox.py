@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from dither.device.outbox import LEASE_S
+from dither.device.moments import LEASE_S
 from dither_shared.registry import Registry
 from tests.support.clocks import Clock
 from tests.support.devices import EXPIRES, make, open_device, record, send
@@ -234,6 +234,6 @@ def test_a_plan_of_another_clock_is_made_anew() -> None:
     record(device, asked)
     clock.travel(365)
     device.plan(clock() + 60)
-    assert device.next_moment(5) == clock() + 60
+    assert device.look(lambda: 5).when == clock() + 60
     clock.travel(-365)
-    assert device.next_moment(5) == clock() + 5
+    assert device.look(lambda: 5).when == clock() + 5

@@ -1,8 +1,8 @@
 """`dither metrics diff`: what an update of the registry does to people's devices and to the numbers.
 
-A finding is what must not happen unnoticed: another meaning under the same rev, more than people agreed to, answers
-that are lost. The rest are notes. Losses are told for a device that has used all of the old registry: it counts
-metrics that left, and memos that cannot go on, with all that they reserved.
+A finding is what must not happen unnoticed: another meaning under the same rev, something that people did not agree to
+(`dither_shared.terms`), answers that are lost. The rest are notes. Losses are told for a device that has used all of
+the old registry: it counts metrics that left, and memos that cannot go on, with all that they reserved.
 """
 
 import argparse
@@ -13,7 +13,7 @@ from pathlib import Path
 
 from dither.commands.metrics.output import speak_utf8
 from dither_shared.exact import from_micro, to_micro
-from dither_shared.registry import Metric, Registry
+from dither_shared.registry import SENSITIVITIES, Metric, Registry
 from dither_shared.terms import Terms, device_asks
 
 SUMMARY = "say what changes for devices and for the numbers; exit code 1 for what must not happen unnoticed"
@@ -92,8 +92,8 @@ def _of_the_whole(old: Registry, new: Registry) -> Iterator[Remark]:
 
 def _consent(metric: str | None, asks: list[str]) -> Iterator[Remark]:
     if asks:
-        detail = f"{'; '.join(asks)}: ask people again; until they agree, devices hold back what goes beyond"
-        yield Remark(metric, "consent", detail)
+        until = "devices do not answer it" if metric else "devices keep to the old one"
+        yield Remark(metric, "consent", f"{'; '.join(asks)}: ask people again; until they agree, {until}")
 
 
 def _meaning(old: Metric, new: Metric) -> Iterator[Remark]:
@@ -212,10 +212,13 @@ def _changes(old: Metric, new: Metric) -> Iterator[Remark]:
     for key, before, after in (
         ("schedule", old.schedule, new.schedule),
         ("owners", ", ".join(old.owners), ", ".join(new.owners)),
-        ("sensitivity", old.sensitivity, new.sensitivity),
     ):
         if before != after:
             yield _note(new.name, key, before, after)
+    if SENSITIVITIES.index(new.sensitivity) < SENSITIVITIES.index(old.sensitivity):
+        yield _note(new.name, "sensitivity", old.sensitivity, new.sensitivity)
+    if new.memoized == old.memoized and new.charges < old.charges:
+        yield _note(new.name, "answers" if new.memoized else "reports", old.charges, new.charges)
     if new.period_days > old.period_days:
         yield _note(new.name, "period", f"{old.period_days}d", f"{new.period_days}d")
     if new.expires < old.expires:
@@ -235,4 +238,4 @@ def _note(metric: str | None, key: str, before: object, after: object) -> Remark
 
 
 def _shown(micro: int) -> str:
-    return f"{from_micro(micro):g}"
+    return f"{from_micro(micro):.10g}"

@@ -1,0 +1,94 @@
+"""What the person chooses, kept on the device."""
+
+from dither.device.parts import Parts
+from dither.device.refusals import EVERYTHING
+from dither.device.withdrawal import drop, forget
+
+
+class Choices(Parts):
+    """The part of `Device` that does what the person chose."""
+
+    def choice(self) -> bool | None:
+        """Return what the person chose for the whole app, or None if they did not choose."""
+        if EVERYTHING in self._refusals.pending:
+            return False
+        with self._file.peek():
+            return self._agreement.choice()
+
+    def agree(self, *, chosen: bool = False) -> None:
+        """Keep the registry's terms as agreed to, and, where the person said so here, that they chose it."""
+        with self._file.transaction(durable=True):
+            self._agreement.agree()
+            if chosen:
+                self._agreement.choose(True)
+        self._refusals.clear(EVERYTHING)
+
+    def agree_once(self) -> None:
+        """Keep the registry's terms as agreed to, unless any ever were."""
+        with self._file.peek():
+            agreed = self._agreement.agreed()
+        if not agreed:
+            self.agree()
+
+    def refuse(self) -> None:
+        """Keep that the person refuses, and drop what waits. What was charged stays charged, what was known stays.
+
+        Where the file cannot be written it is kept beside it. Raises where that cannot be either: then it holds in this
+        process alone.
+        """
+        self._refuse(EVERYTHING)
+
+    def refuse_metric(self, metric: str, refused: bool) -> None:
+        """Keep that the person refuses one metric, and drop what of it waits; or that they no longer do."""
+        if refused:
+            self._refuse(metric)
+            return
+        with self._file.transaction(durable=True):
+            self._agreement.refuse(metric, refused)
+        self._refusals.clear(metric)
+
+    def _refuse(self, metric: str) -> None:
+        try:
+            self._write_refusals({metric})
+        except Exception:
+            if not self._refusals.note(metric):
+                raise
+
+    def keep_refusals(self) -> None:
+        """Write the refusals that could not be written before, ours and other processes'."""
+        self._refusals.look()
+        if self._refusals.pending:
+            self._write_refusals(set(self._refusals.pending))
+
+    def _write_refusals(self, metrics: set[str]) -> None:
+        with self._file.transaction(durable=True):
+            for metric in metrics:
+                if metric == EVERYTHING:
+                    self._agreement.choose(False)
+                    drop(self._file, "refused")
+                else:
+                    self._agreement.refuse(metric, refused=True)
+                    drop(self._file, "refused", metric)
+        self._refusals.clear(*metrics)
+
+    def drop(self) -> None:
+        """Drop what waits: the app says that the person does not agree."""
+        with self._file.transaction(durable=True):
+            drop(self._file, "refused")
+
+    def refused(self) -> list[str]:
+        """Return the metrics that the person refuses."""
+        with self._file.peek():
+            return sorted({*self._agreement.refused(), *self._refusals.pending} - {EVERYTHING})
+
+    def asks(self) -> dict[str, list[str]]:
+        """Return what the registry asks beyond what was agreed to, by metric, and by "" for the whole device."""
+        with self._file.peek():
+            return self._agreement.asks()
+
+    def forget(self) -> bool:
+        """Erase the secret, memos, cohort, and what waits; keep what was spent; say nothing for 30 days.
+
+        Return False while another process still reads what was: `look` goes on with it.
+        """
+        return forget(self._file)

@@ -1,0 +1,144 @@
+"""The one connection to a device's file: opened when it is first used, shared by threads, never carried across a fork.
+
+It is closed before a fork, and opened again by whichever side needs it. Where that cannot be (a call is in the middle,
+or the state is in memory), the child has no device.
+"""
+
+import atexit
+import os
+import sqlite3
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from weakref import WeakSet
+
+from dither import forks
+from dither.device.inherited import Probe, keep_forever
+from dither.device.schema import DeviceFault, DeviceUnusable, blank, connect
+from dither_shared.errors import DitherError
+
+WAIT_S = 0.25
+"""The longest that a call of the host app waits for another thread or process."""
+DURABLE_WAIT_S = 5.0
+FORK_WAIT_S = 0.05
+
+
+class DeviceBusy(DitherError):
+    """The device is in the middle of another call, which a host app does not wait for."""
+
+
+class Connected:
+    """The connection to the file in `folder`, or with None to the same in memory. Threads take turns."""
+
+    def __init__(self, folder: Path | None, *, create: bool = True) -> None:
+        self.folder = folder
+        self._create = create
+        self._lock = threading.RLock()  # so that a call from a signal handler is refused, not stuck
+        self._held_for_fork: dict[int, list[bool]] = {}  # by thread: several may fork, and one within a fork
+        self._calls = 0  # of the thread that has the lock: within one another if a signal handler calls
+        self._probe: Probe | None = None  # in a child that has not used SQLite yet
+        self._process = os.getpid()
+        self._ended = ""
+        self._db: sqlite3.Connection | None = None
+        forks.files.add(self)
+        _open_files.add(self)
+
+    def _open(self) -> sqlite3.Connection:
+        try:
+            self._db = connect(self.folder, self._create)
+            self._db.execute(f"PRAGMA busy_timeout = {int(WAIT_S * 1000)}")
+            if self.folder is None:
+                self._db.deserialize(blank())
+        except (OSError, ValueError, sqlite3.Error) as error:
+            self._close()
+            passes = isinstance(error, OSError | sqlite3.OperationalError)
+            kind = DeviceFault if passes else DeviceUnusable
+            raise kind(f"the device file in {self.folder} cannot be used: {error}") from None
+        self._opened()
+        return self._db
+
+    def _opened(self) -> None:
+        """Take note that the connection is a new one."""
+
+    def close(self) -> None:
+        """Close the file. What waits in it is sent by the next start."""
+        with self._taken(DURABLE_WAIT_S):
+            self._ended = self._ended or "it was closed"
+            self._close()
+        forks.files.discard(self)
+        _open_files.discard(self)
+
+    def _close(self) -> None:
+        db, self._db = self._db, None
+        if db is not None:
+            db.close()
+
+    @contextmanager
+    def _taken(self, wait_s: float) -> Iterator[None]:
+        if self._process != os.getpid():  # a fork that Python did not hear of
+            self.after_fork_in_child()
+        lock = self._lock  # a child that comes back from a signal handler in here has another one
+        if not lock.acquire(timeout=wait_s):
+            raise DeviceBusy("another thread uses the device")
+        self._calls += 1
+        try:
+            yield
+        finally:
+            if lock is self._lock:
+                self._calls -= 1
+            lock.release()
+
+    @contextmanager
+    def _idle(self, wait_s: float) -> Iterator[sqlite3.Connection]:
+        """Take the lock and the connection, which must not be in the middle of something."""
+        with self._taken(wait_s):
+            if self._ended:
+                raise DeviceUnusable(f"the device cannot be used: {self._ended}")
+            if self._probe and not self._probe.answers():
+                raise DeviceFault("the device cannot be used: SQLite was in use when this process was forked")
+            self._probe = None
+            db = self._db or self._open()
+            if self._calls > 1 or db.in_transaction:
+                raise DeviceBusy("the device was called from within its own call, by a signal handler perhaps")
+            yield db
+
+    # Around a fork.
+
+    def before_fork(self) -> None:
+        """Keep others out, and close the connection unless a call is in the middle."""
+        held = self._lock.acquire(timeout=FORK_WAIT_S)
+        self._held_for_fork.setdefault(threading.get_ident(), []).append(held)
+        if held and self.folder and not self._calls:
+            self._close()
+
+    def after_fork_in_parent(self) -> None:
+        """Let others in again."""
+        forks_of_thread = self._held_for_fork.get(threading.get_ident())
+        if forks_of_thread and forks_of_thread.pop():
+            self._lock.release()
+
+    def after_fork_in_child(self) -> None:
+        """Start anew, or without a device where the connection is the parent's."""
+        self._lock = threading.RLock()
+        self._held_for_fork = {}
+        self._calls = 0
+        self._probe = Probe()
+        self._process = os.getpid()
+        if self._db is not None:
+            self._ended = "it belongs to the process that this one was forked from"
+            keep_forever(self._db)
+            self._db = None
+
+
+_open_files: "WeakSet[Connected]" = WeakSet()
+
+
+def _keep_all_forever() -> None:
+    """Leave the files as they are when the program ends: closing the last connection waits for the disk, twice."""
+    for file in list(_open_files):
+        if file._db is not None:
+            keep_forever(file._db)
+
+
+atexit.register(_keep_all_forever)

@@ -1,0 +1,44 @@
+"""Connections that a process must not close: those that came with a fork, and those that are open when it ends."""
+
+import sqlite3
+import threading
+from contextlib import closing, suppress
+
+ANSWER_WITHIN_S = 0.25
+
+
+class Probe:
+    """Whether a child can use SQLite: a fork copies SQLite's own locks as other threads of the host had taken them."""
+
+    def __init__(self) -> None:
+        self._thread: threading.Thread | None = None
+
+    def answers(self) -> bool:
+        """Tell whether SQLite can be used. The first call waits for a moment to find out, a further one does not.
+
+        Raises RuntimeError where no thread can be started to find out.
+        """
+        wait_s = 0.0
+        if self._thread is None:
+            thread = threading.Thread(target=_use_sqlite, daemon=True)
+            thread.start()
+            self._thread, wait_s = thread, ANSWER_WITHIN_S
+        self._thread.join(wait_s)
+        return not self._thread.is_alive()
+
+
+def _use_sqlite() -> None:
+    with suppress(sqlite3.Error), closing(sqlite3.connect(":memory:")) as db:
+        db.execute("CREATE TABLE x (y)")
+
+
+def keep_forever(connection: sqlite3.Connection) -> None:
+    """Never let go of a connection, so that it is never closed.
+
+    One that came with a fork must not be: SQLite forbids to use it, and closing it is a use.
+    """
+    try:
+        from _ctypes import Py_INCREF  # ctypes.pythonapi.Py_IncRef, without the time that ctypes takes
+    except ImportError:  # a Python that was built without it
+        return
+    Py_INCREF(connection)

@@ -1,0 +1,78 @@
+"""What a device consists of, and what can be seen of it without changing anything."""
+
+import time
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+
+from dither.device.agreement import Agreement
+from dither.device.budget import Budget
+from dither.device.file import DeviceFile
+from dither.device.moments import Moments, Sending
+from dither.device.outbox import Outbox
+from dither.device.refusals import Refusals
+from dither.device.silence import Silence
+from dither.device.slots import Slots
+from dither_shared.registry import Registry
+from dither_shared.rng import Rng
+
+
+class Parts:
+    """The parts of a device, for `Device`."""
+
+    def __init__(
+        self, registry: Registry, folder: Path | None, rng: Rng, clock: Callable[[], float] = time.time
+    ) -> None:
+        self._registry = registry
+        self._file = DeviceFile(folder, clock)
+        self.hidden = any(metric.hidden for metric in registry.metrics.values())
+        self._refusals = Refusals(folder)
+        self._agreement = Agreement(self._file, registry)
+        self._budget = Budget(self._file, registry, self._agreement, rng)
+        self._outbox = Outbox(self._file, self._budget, rng)
+        self._moments = Moments(self._file)
+        self._slots = Slots(self._file, registry, self._agreement, self._budget, rng, self._outbox)
+
+    @property
+    def folder(self) -> Path | None:
+        """Where the file is, or None for a device in memory."""
+        return self._file.folder
+
+    def waiting(self) -> int:
+        """Return how many reports wait in slots and in built uploads."""
+        with self._file.peek():
+            return self._outbox.waiting()
+
+    def preview(self) -> tuple[bytes, dict[str, int]]:
+        """Return the upload that is sent next and its micro-epsilon by metric, without building or charging it.
+
+        Its bytes are those that are sent if it is built, else but for the id; b"" if nothing is due.
+        """
+        with self._file.peek():
+            return self._outbox.preview()
+
+    def spent(self) -> dict[str, int]:
+        """Return the micro-epsilon charged so far, by metric."""
+        with self._file.peek():
+            return self._budget.spent()
+
+    def counters(self) -> dict[str, int]:
+        """Return how many reports were accepted, and how many answers and reports were not sent, by reason."""
+        with self._file.peek():
+            kept = dict(self._file.execute("SELECT name, count FROM counter ORDER BY name").fetchall())
+        return dict(Counter(kept) + self._file.noted)
+
+    def silences(self) -> dict[str, Silence]:
+        """Return why each metric of the registry is silent today, and until when."""
+        with self._file.peek():
+            return {name: self._slots.silence(metric) for name, metric in self._registry.metrics.items()}
+
+    def sending(self) -> Sending:
+        """Return what became of the last attempt to send, and when the next one is."""
+        with self._file.peek():
+            return self._moments.sending()
+
+    def erasing(self) -> bool:
+        """Tell whether what was forgotten is still to be erased, because another process reads it."""
+        with self._file.peek():
+            return bool(self._file.get("erasing"))

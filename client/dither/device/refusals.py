@@ -1,0 +1,50 @@
+"""Refusals that could not be written into the device's file, as on a full disk: an empty file beside it for each.
+
+An empty file needs no room on most file systems. Whoever uses the device next writes the refusal into its file first.
+"""
+
+import os
+from pathlib import Path
+
+from dither.device.schema import FILE_NAME
+
+EVERYTHING = ""
+"""In place of a metric's name: the person refuses the whole app."""
+_PREFIX = f"{FILE_NAME}-refused"
+
+
+class Refusals:
+    """The refusals that are still to be written."""
+
+    def __init__(self, folder: Path | None) -> None:
+        self._folder = folder
+        self.pending: set[str] = set()
+        self.look()
+
+    def look(self) -> None:
+        """Take note of those that another process has left."""
+        if self._folder and self._folder.is_dir():
+            marks = (path.name for path in self._folder.glob(f"{_PREFIX}*"))
+            self.pending.update(name[len(_PREFIX) + 1 :] for name in marks)
+
+    def note(self, metric: str) -> bool:
+        """Let a refusal hold in this process from now on; tell whether the next start will know, too."""
+        self.pending.add(metric)
+        if not self._folder:
+            return True
+        try:
+            os.close(os.open(self._mark(metric), os.O_CREAT | os.O_WRONLY, 0o600))
+        except OSError:
+            return False
+        return True
+
+    def clear(self, *metrics: str) -> None:
+        """Take these off: they are written, or the person has changed their mind."""
+        for metric in metrics:
+            self.pending.discard(metric)
+            if self._folder:
+                self._mark(metric).unlink(missing_ok=True)
+
+    def _mark(self, metric: str) -> Path:
+        assert self._folder
+        return self._folder / (f"{_PREFIX}-{metric}" if metric else _PREFIX)

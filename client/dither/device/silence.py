@@ -1,0 +1,97 @@
+"""Why a metric is silent, and until when: a pure function of facts.
+
+None of the facts depends on an answer: they are days, periods, slots, budgets and what the person agreed to. Only
+whether the present period of a hidden metric was answered does, and nobody but the app sees that.
+"""
+
+from typing import NamedTuple
+
+from dither_shared.frozen import frozen
+
+REASONS = {
+    "refused": "the person refused",
+    "not-agreed": "the person was not asked, or agreed to less",
+    "clock-behind": "the clock reads more than a day earlier than it once did",
+    "expired": "the metric has expired",
+    "quiet": "the device is new",
+    "forgotten": "the person had everything forgotten",
+    "retired": "the aggregator takes this plan no more",
+    "answered": "this period was answered",
+    "unscheduled": "this period was not drawn",
+    "waiting": "an older report still waits to be sent",
+    "spent": "what the metric may cost is spent, or does not fit beside the others",
+    "wrong-key": "the aggregator does not know the key, or no longer",
+}
+"""Every reason, in words for `status()` and `dither device inspect`."""
+
+
+class Facts(NamedTuple):
+    """What decides whether a metric is silent. Days are counted from 1 January 1970."""
+
+    today: int
+    clock_day: int
+    """The day by the clock, which may have been set back behind `today`."""
+    refused: bool
+    agreed: bool
+    expires: int
+    """The first day on which nothing is recorded: of a hidden metric, none whose report would come too late either."""
+    quiet_until: int
+    forgotten_until: int
+    retired_until: int
+    prepared: bool
+    """Whether its budget and its periods are those of its present terms."""
+    next_day: int
+    """The first day after the latest period that was answered or opened."""
+    replaceable: bool
+    """Whether the slot holds the present period's "none", which an answer replaces."""
+    scheduled: bool
+    next_scheduled: int | None
+    waits: bool
+    """Whether the slot is full."""
+    affordable: bool
+
+
+@frozen
+class Silence:
+    """Why a metric is silent."""
+
+    reason: str
+    """A key of REASONS, or "" where it is not silent."""
+    until: int | None = None
+    """The first day on which this reason may be over; None if it is not over by itself."""
+
+
+SPEAKS = Silence("")
+UNPREPARED = Silence("unprepared")
+"""Nothing is known against an answer, and whether its budget bears one must be prepared first."""
+
+
+def why_silent(facts: Facts) -> Silence:
+    """Return why a metric takes no answer today, or SPEAKS. The first reason that holds counts."""
+    today = facts.today
+    if facts.refused:
+        return Silence("refused")
+    if not facts.agreed:
+        return Silence("not-agreed")
+    if today > facts.clock_day + 1:
+        return Silence("clock-behind", today - 1)
+    if today >= facts.expires:
+        return Silence("expired")
+    for reason, until in (
+        ("quiet", facts.quiet_until),
+        ("forgotten", facts.forgotten_until),
+        ("retired", facts.retired_until),
+    ):
+        if today < until:
+            return Silence(reason, until)
+    if not facts.prepared:
+        return UNPREPARED
+    if facts.replaceable:
+        return SPEAKS
+    if today < facts.next_day:
+        return Silence("answered", facts.next_day)
+    if not facts.scheduled:
+        return Silence("unscheduled", facts.next_scheduled)
+    if facts.waits:
+        return Silence("waiting")
+    return SPEAKS if facts.affordable else Silence("spent")

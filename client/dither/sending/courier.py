@@ -1,0 +1,191 @@
+"""What the sending thread does: it looks, and then waits or sends, until there is nothing to wait for."""
+
+import logging
+import sqlite3
+import threading
+import time
+from collections.abc import Callable
+
+from dither.device import Device, DeviceBusy, DeviceFault, DeviceUnusable
+from dither.randomness import jitter
+from dither.say import say
+from dither.sending.sender import BUSY, Sender
+from dither.sending.states import TABLE, Situation, State, state_of
+from dither.sending.transport import Outcome, Transport
+from dither_shared.frozen import replaced
+
+SEND_WITHIN_S = 3_600.0
+"""A report leaves at a random moment of the hour after it was recorded, or after its hidden period has closed."""
+PAUSE_S = 0.25
+PAUSE_MAX_S = 5.0
+"""The longest pause while another process sends, or in a flush."""
+FAULT_PAUSE_MAX_S = 6 * 3_600.0
+LOOK_AGAIN_S = 3_600.0
+"""The longest that the thread sleeps without a look at the clock, which may be set."""
+LOG_BYTES_MAX = 512 * 1_024
+"""A longer log is written into the device's file."""
+
+
+def delay() -> float:
+    """Return after how many seconds something leaves for which nothing was planned yet."""
+    return jitter(SEND_WITHIN_S)
+
+
+def passes(error: Exception) -> bool:
+    """Tell whether a fault of the file may be over the next time."""
+    return isinstance(error, DeviceFault) or not isinstance(error, DeviceUnusable)
+
+
+class Courier:
+    """The sending thread of one telemetry object. Nothing that it does depends on an answer to a hidden metric.
+
+    `begin` opens the device: it may fail and is tried again, and returns whether there is anything to do.
+    """
+
+    def __init__(
+        self,
+        device: Device,
+        transport: Transport,
+        begin: Callable[[], bool],
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self._device = device
+        self._transport = transport
+        self._begin = begin
+        self._clock = clock
+        self._sender = Sender(device, transport, clock)
+        self._changed = threading.Condition()
+        self._thread: threading.Thread | None = None
+        self._situation = Situation()
+        self._begun = False
+        self._flushes: list[float] = []  # until when each goes on, by time.monotonic
+        self._asked = self._looked = self._answered = 0  # flushes: begun, seen by the thread, done as far as can be
+        self._settled = self._paused = 0.0  # until when, by time.monotonic
+        self._pauses = 0
+        self._rests = True  # the thread may have found nothing to send
+        self._forks = 0  # that have begun and are not over
+
+    def _set(self, **facts: object) -> None:
+        self._situation = replaced(self._situation, **facts)
+
+    def _start_thread(self) -> None:
+        """Start the thread, or let the one there is look again."""
+        if self._thread is None and not (self._situation.closed or self._situation.stopped or self._forks):
+            thread = threading.Thread(target=self._run, name="dither-uploader", daemon=True)
+            thread.start()  # which may fail; if not, it waits for the lock that we hold
+            self._thread = thread
+        self._changed.notify_all()
+
+    def _begin_once(self) -> bool:
+        self._begun = self._begun or self._begin()
+        return self._begun
+
+    def _run(self) -> None:
+        while (state := self._turn()) is not None:
+            if state is State.SENDING:
+                self._send()
+
+    def _turn(self) -> State | None:
+        """Look; then wait, or return that it is time to send, or end the thread and return None.
+
+        Both under one lock, so that whoever records meanwhile finds either a thread that looks again or none.
+        """
+        with self._changed:
+            self._looked = self._asked
+            try:
+                state, wait_s = self.decide()
+            except Exception as error:
+                if not passes(error):
+                    self._sender.detail = str(error)
+                    self._end()
+                    return None
+                self._bear(error)
+                state, wait_s = State.PAUSING, 0.0
+            rule = TABLE[state]
+            if rule.answers:
+                self._answered = self._looked
+                self._changed.notify_all()
+            if rule.ends:
+                self._end()
+                return None
+            if wait_s > 0:
+                self._changed.wait(min(wait_s, LOOK_AGAIN_S))
+            return state
+
+    def decide(self) -> tuple[State, float]:
+        """Look, and return the state that sending is in, with the seconds after which to look again."""
+        # Before the look: what is recorded after it finds this, and wakes the thread.
+        self._rests = True
+        now = time.monotonic()
+        situation = replaced(
+            self._situation,
+            forking=self._forks > 0,
+            settle_s=self._settled - now,
+            pause_s=self._paused - now,
+            flushing=self._flushing(),
+            now=self._clock(),
+        )
+        state = state_of(situation)
+        if state is State.DONE:  # as far as can be told without a look
+            if self._begin_once():
+                situation = replaced(situation, look=self._device.look(delay))
+                state = state_of(situation)
+            if self._device.log_bytes() > LOG_BYTES_MAX:
+                self._device.tidy()
+            self._explain(situation, state)
+            self._rests = state in (State.DONE, State.RESTING)
+        return state, TABLE[state].wait_s(situation)
+
+    def _explain(self, situation: Situation, state: State) -> None:
+        """Let flushes say why nothing is sent."""
+        if state is State.HELD and not self._sender.detail:
+            self._sender.detail = situation.look.outcome
+        elif not situation.look.due and self._sender.detail == BUSY:
+            self._sender.detail = ""  # that process has sent everything
+
+    def _send(self) -> None:
+        """Make one attempt, unless another process is at it."""
+        try:
+            outcome = self._sender.attempt()
+        except Exception as error:
+            with self._changed:
+                self._bear(error)
+            return
+        with self._changed:
+            if outcome is Outcome.STOPPED:
+                self._set(stopped=True)
+                say(logging.WARNING, "telemetry stopped sending: %s", self._sender.detail)
+            elif outcome is None or (outcome is Outcome.KEPT and self._flushing()):
+                self._pause(PAUSE_MAX_S)
+            else:
+                self._pauses = 0
+
+    def _end(self) -> None:
+        self._thread = None
+        self._rests = True
+        self._transport.idle()
+        if self._situation.closed:
+            self._device.close()
+        self._changed.notify_all()
+
+    def _flushing(self) -> bool:
+        return any(time.monotonic() < until for until in self._flushes)
+
+    def _bear(self, error: Exception) -> None:
+        """Look again ever more seldom after a fault of the file; what waits stays there.
+
+        A flush goes on where another process has the file, and ends where it would have to wait for room on the disk.
+        """
+        self._sender.detail = f"failed ({type(error).__name__})"
+        if not isinstance(error, DeviceBusy):
+            say(logging.DEBUG, "telemetry is put off: %s", type(error).__name__)
+        if getattr(error, "sqlite_errorcode", sqlite3.SQLITE_BUSY) & 0xFF != sqlite3.SQLITE_BUSY:
+            self._answered = self._looked
+            self._changed.notify_all()
+        self._pause(FAULT_PAUSE_MAX_S)
+
+    def _pause(self, longest_s: float) -> None:
+        """Leave it alone for a random while that doubles each time, and is shorter in a flush."""
+        self._pauses += 1
+        most_s = min(PAUSE_MAX_S if self._flushing() else longest_s, PAUSE_S * 2.0 ** min(self._pauses, 20))
+        self._paused = time.monotonic() + jitter(most_s)

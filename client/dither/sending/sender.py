@@ -1,0 +1,109 @@
+"""One attempt: the upload that is due, its charge once a connection stands, and what its answer means for it."""
+
+import logging
+import time
+from collections.abc import Callable
+
+from dither.device import BuiltUpload, Device
+from dither.randomness import jitter
+from dither.say import say
+from dither.sending.lock import SenderLock
+from dither.sending.transport import Answer, Outcome, Transport
+from dither_shared.errors import DitherError
+
+BACKOFF_S = 60.0
+BACKOFF_MAX_S = 6 * 3_600.0
+BUSY = "another process is sending"
+NO_ANSWER_YET = "no answer yet"
+
+
+class TakenBack(DitherError):
+    """The upload must not leave: it was dropped while the connection was made, or no longer fits the budget."""
+
+
+class Sender:
+    """Sends what a device has built, one upload at a time, on the thread that asks."""
+
+    def __init__(self, device: Device, transport: Transport, clock: Callable[[], float] = time.time) -> None:
+        self._device = device
+        self._transport = transport
+        self._clock = clock
+        self._lock = SenderLock(device)
+        self._present: BuiltUpload | None = None
+        self.sent = 0
+        """Reports that the aggregator has acknowledged."""
+        self.detail = ""
+        """Why the latest attempt was not accepted, or "" if it was."""
+
+    def attempt(self) -> Outcome | None:
+        """Send one upload, act on the answer and return what it was.
+
+        None where nothing was sent: there is nothing to send, or another process is at it, as `detail` says then.
+        """
+        if not self._lock.take():
+            self.detail = BUSY
+            return None
+        try:
+            upload = self._device.next_upload()
+            if upload is None:
+                return None
+            self._present = upload
+            answer = self._transport.post(upload.id, upload.body, lambda: self._charge(upload.id))
+            say(logging.DEBUG, "an upload of %d reports: %s", upload.reports, answer.detail)
+            self.detail = "" if answer.outcome is Outcome.ACCEPTED else answer.detail
+            self._act(upload, answer)
+        except TakenBack:
+            return None
+        else:
+            return answer.outcome
+        finally:
+            self._present = None
+            self._lock.release()
+
+    def _charge(self, upload_id: str) -> None:
+        if not self._device.charge(upload_id):
+            raise TakenBack
+
+    def _act(self, upload: BuiltUpload, answer: Answer) -> None:
+        device, outcome = self._device, answer.outcome
+        if outcome is Outcome.KEPT:
+            self._put_off(upload, answer)
+        elif outcome is Outcome.STOPPED:
+            device.stopped(answer.detail)
+        elif outcome is not Outcome.TOO_LARGE:
+            settled = device.settle(upload.id, outcome.value, answer.detail, answer.rejected, answer.retired)
+            self.sent += settled if outcome is Outcome.ACCEPTED else 0
+        elif not device.split(upload.id):
+            device.settle(upload.id, Outcome.DROPPED.value, answer.detail)
+
+    def _put_off(self, upload: BuiltUpload, answer: Answer) -> None:
+        not_before = self._clock() + answer.retry_after_s
+        when = not_before + _backoff_s(upload)
+        # What certainly cannot be reached is left alone by flushes, too: by those of further processes as well.
+        held_until = not_before if answer.retry_after_s else None if answer.connected else when
+        if self._device.put_off(upload.id, answer.detail, when, held_until):
+            say(logging.WARNING, "telemetry could not send for an hour: %s", answer.detail)
+
+    @property
+    def busy(self) -> bool:
+        """Whether an attempt is going on."""
+        return self._present is not None
+
+    def let_go(self) -> None:
+        """Let other processes send, though an attempt may wait for its answer: what they send has the same id."""
+        self._lock.release()
+
+    def forget_attempt(self) -> None:
+        """Take note, in a forked child, that an attempt is the parent's."""
+        self._present = None
+
+    def put_off_present(self) -> None:
+        """Let flushes of further processes leave the server alone for a while: the present attempt has no answer."""
+        upload = self._present
+        if upload is not None:
+            when = self._clock() + _backoff_s(upload)
+            self._device.put_off(upload.id, NO_ANSWER_YET, when, when)
+
+
+def _backoff_s(upload: BuiltUpload) -> float:
+    return jitter(min(BACKOFF_MAX_S, BACKOFF_S * 2.0 ** min(upload.failures + 1, 20)))

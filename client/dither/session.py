@@ -1,0 +1,153 @@
+"""What a telemetry object stands on: the device and its uploader, opened and closed as the person chooses."""
+
+import logging
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from dither.device import FILE_NAME, Device
+from dither.randomness import SYSTEM
+from dither.say import say
+from dither.sending.courier import passes
+from dither.sending.uploader import Uploader
+from dither.settings import Settings
+from dither.status import CLOSED, NOT_ASKED, REFUSED
+
+
+class Session:
+    """The device and the uploader of one telemetry object. Its methods raise; `Telemetry` lets nothing of it out."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._device: Device | None = None
+        self._uploader: Uploader | None = None
+        self._silent = settings.silent
+        self._fault = ""  # why the device could not be opened yet; the thread tries again
+        self._closed = False
+        self._unkept_refusal = False  # one that could not be kept, and is tried again when telemetry is closed
+        self._failures: Counter[str] = Counter()
+
+    # Beginning and ending.
+
+    def _begin(self) -> None:
+        """Record and send if the person's choice allows it; until there is one, nothing is made or kept."""
+        consent = self._settings.consent
+        if self._file_exists() or consent is True:
+            self._speak()
+        else:
+            self._silent = NOT_ASKED if consent is None else REFUSED
+
+    def _speak(self) -> None:
+        """Record and send from now on, or once the device's file can be used."""
+        self._device = self._device or self._open()
+        self._uploader = self._uploader or self._make_uploader(self._device)
+        self._uploader.start()
+
+    def _make_uploader(self, device: Device) -> Uploader:
+        return Uploader(device, self._settings.transport, self._begin_device, self._settings.clock)
+
+    def _begin_device(self) -> bool:
+        """Open the device and look up what the person chose; return whether that lets it speak.
+
+        What they chose here goes before what the app says. May be called by the sending thread.
+        """
+        device, consent = self._device, self._settings.consent
+        if device is None:
+            return False
+        try:
+            device.open()
+            kept = device.choice()
+            choice = consent if kept is None else kept
+            if choice is True:
+                device.agree_once()
+                device.begin()
+            elif kept is None and consent is False:
+                device.drop()
+        except Exception as error:
+            if passes(error) and self._silent == self._fault:
+                self._silent = self._fault = str(error)
+                say(logging.WARNING, "telemetry cannot begin yet: %s", error)
+            raise
+        if self._silent == self._fault:
+            self._silent = "" if choice is True else NOT_ASKED if choice is None else REFUSED
+        self._fault = ""
+        if choice is not True:
+            self._stop()
+        return choice is True
+
+    def _open(self) -> Device:
+        return Device(self._settings.registry, self._settings.folder, SYSTEM, self._settings.clock)
+
+    def _file_exists(self) -> bool:
+        folder = self._settings.folder
+        return folder is not None and (folder / FILE_NAME).exists()
+
+    def _end(self) -> None:
+        if self._unkept_refusal:
+            with self._any_device() as device:
+                device.refuse()
+            self._unkept_refusal = False
+        self._stop()
+
+    def _stop(self) -> None:
+        device, uploader, self._device, self._uploader = self._device, self._uploader, None, None
+        if uploader is not None:
+            uploader.close()
+        elif device is not None:
+            device.close()
+
+    @contextmanager
+    def _any_device(self) -> Iterator[Device]:
+        """Yield the device; a file that telemetry does not speak for is closed again, and what is in memory is kept."""
+        if self._device is None and self._settings.folder is None:
+            self._device = self._open()
+        device = self._device or self._open()
+        try:
+            device.open()
+            yield device
+        finally:
+            if device is not self._device:
+                device.close()
+
+    # The person's choices.
+
+    def _agree(self, metric: str | None) -> bool:
+        """Keep that the person agrees, unless the environment forbids it."""
+        if self._settings.silent:
+            return False
+        with self._any_device() as device:
+            if metric is None:
+                device.agree(chosen=True)
+            else:
+                device.refuse_metric(metric, refused=False)
+        if metric is None and not self._closed:
+            self._silent = self._fault = ""
+            self._unkept_refusal = False
+            self._speak()
+        elif self._uploader is not None:
+            self._uploader.start()
+        return True
+
+    def _refuse(self, metric: str | None) -> bool:
+        """Keep that the person refuses. For the whole app it holds at once, whatever becomes of the file."""
+        if metric is not None:
+            with self._any_device() as device:
+                device.refuse_metric(metric, refused=True)
+            return True
+        self._silent = self._settings.silent or (CLOSED if self._closed else REFUSED)
+        self._unkept_refusal = True
+        try:
+            with self._any_device() as device:
+                device.refuse()
+        except Exception:
+            self._stop()  # nothing of what waits is sent meanwhile
+            raise
+        self._unkept_refusal = False
+        return True
+
+    def _erase(self) -> None:
+        """Forget, and let the thread go on with it where another process reads what was."""
+        if self._device is not None or self._file_exists():
+            with self._any_device() as device:
+                if not device.forget() and self._uploader is not None:
+                    self._uploader.start()

@@ -1,0 +1,24 @@
+"""What `start()` was given, after the environment had its say."""
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from dither.sending.transport import Transport
+from dither_shared.frozen import frozen
+from dither_shared.registry import Registry
+
+
+@frozen
+class Settings:
+    """The settings of one telemetry object."""
+
+    registry: Registry
+    transport: Transport
+    folder: Path | None
+    """Where the device's file is, or None for a device in memory."""
+    consent: bool | None
+    silent: str = ""
+    """Why nothing may be recorded, kept or sent, whatever the person chose."""
+    strict: bool = False
+    clock: Callable[[], float] = time.time

@@ -1,0 +1,105 @@
+"""What an app can see of its telemetry, for a settings page or a bug report. Nothing here is sent."""
+
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
+from datetime import date, timedelta
+from types import MappingProxyType
+
+from dither.device import Device, DeviceUnusable, Sending, Silence
+from dither.schedule import EPOCH
+from dither_shared.exact import from_micro
+from dither_shared.frozen import frozen
+
+NOT_ASKED = "the person was not asked yet: set_consent(True) when they agree"
+REFUSED = "the person refused"
+CLOSED = "closed"
+
+
+@frozen
+class MetricStatus:
+    """Whether a metric takes an answer now."""
+
+    silent: str = ""
+    """Why it does not, in a word of `client/README.md`, such as "answered" or "expired"; "" if it does."""
+    until: date | None = None
+    """The first UTC day on which that may be over; None if it is not over by itself."""
+
+
+@frozen
+class Status:
+    """What a device has done and why it is silent."""
+
+    silent: str
+    """Why nothing is recorded or sent at all; "" while something is."""
+    waiting: int = 0
+    """Reports that wait to be sent."""
+    spent: Mapping[str, float] = MappingProxyType({})
+    """Epsilon charged so far, by metric."""
+    counts: Mapping[str, int] = MappingProxyType({})
+    """Reports accepted; answers and reports not sent, by reason; "unlisted" answers, which were sent as "other"."""
+    asks: Mapping[str, list[str]] = MappingProxyType({})
+    """What goes beyond what the person agreed to, by metric, and by "" for all: silent until `set_consent(True)`."""
+    refused: Sequence[str] = ()
+    """Metrics that the person refuses."""
+    metrics: Mapping[str, MetricStatus] = MappingProxyType({})
+    """Why each metric is silent and until when; of a hidden one, whether its present period was answered, too."""
+    sending: Sending = Sending()
+    """What became of the last attempt to send, and when the next one is."""
+    erasing: bool = False
+    """Whether what was forgotten is still to be erased, because another process reads the file."""
+
+    @property
+    def ask(self) -> bool:
+        """Whether to ask the person: they have not chosen yet, or not agreed to all that the registry asks."""
+        return self.silent == NOT_ASKED or bool(self.asks)
+
+
+@frozen
+class Preview:
+    """The upload that is sent next."""
+
+    body: bytes
+    """Its bytes, but for the id if it is not built yet; b"" if nothing is due."""
+    cost: dict[str, float]
+    """The epsilon that it costs, by metric."""
+
+
+def status_of(
+    device: Device | None,
+    metrics: Collection[str],
+    silent: str,
+    failures: Mapping[str, int],
+    *,
+    stopped: bool = False,
+) -> Status:
+    """Return the status of a device, or of none where nothing is recorded; `stopped` by a wrong key."""
+    if device is None:
+        word = {NOT_ASKED: "not-agreed", REFUSED: "refused"}.get(silent, "off")
+        return Status(silent, counts=dict(failures), metrics=dict.fromkeys(metrics, MetricStatus(word)))
+    return Status(
+        silent or (REFUSED if device.choice() is False else ""),  # said in another process
+        device.waiting(),
+        {metric: from_micro(micro) for metric, micro in device.spent().items()},
+        dict(Counter(device.counters()) + Counter(failures)),
+        device.asks(),
+        tuple(device.refused()),
+        {name: _metric_status(silence, stopped=stopped) for name, silence in device.silences().items()},
+        device.sending(),
+        device.erasing(),
+    )
+
+
+def _metric_status(silence: Silence, *, stopped: bool) -> MetricStatus:
+    if stopped and silence.reason in ("", "answered", "waiting"):
+        return MetricStatus("wrong-key")
+    return MetricStatus(silence.reason, day_of(silence.until))
+
+
+def day_of(number: int | None) -> date | None:
+    """Return the date of a day that is counted from 1 January 1970."""
+    return None if number is None else EPOCH + timedelta(days=number)
+
+
+def said(error: Exception) -> str:
+    """Return what may be said of an error: its own words only where they are ours."""
+    return str(error) if isinstance(error, DeviceUnusable) else f"failed ({type(error).__name__})"
