@@ -5,7 +5,7 @@ from collections.abc import Collection, Mapping, Sequence
 from datetime import date, timedelta
 from types import MappingProxyType
 
-from dither.device import Device, DeviceUnusable, Sending, Silence
+from dither.device import Device, DeviceUnusable, Sending
 from dither.schedule import EPOCH
 from dither_shared.exact import from_micro
 from dither_shared.frozen import frozen
@@ -69,10 +69,8 @@ def status_of(
     metrics: Collection[str],
     silent: str,
     failures: Mapping[str, int],
-    *,
-    stopped: bool = False,
 ) -> Status:
-    """Return the status of a device, or of none where nothing is recorded; `stopped` by a wrong key."""
+    """Return the status of a device, or of none where nothing is recorded."""
     if device is None:
         word = {NOT_ASKED: "not-agreed", REFUSED: "refused"}.get(silent, "off")
         return Status(silent, counts=dict(failures), metrics=dict.fromkeys(metrics, MetricStatus(word)))
@@ -83,16 +81,10 @@ def status_of(
         dict(Counter(device.counters()) + Counter(failures)),
         device.asks(),
         tuple(device.refused()),
-        {name: _metric_status(silence, stopped=stopped) for name, silence in device.silences().items()},
+        {name: MetricStatus(silence.reason, day_of(silence.until)) for name, silence in device.silences().items()},
         device.sending(),
         device.erasing(),
     )
-
-
-def _metric_status(silence: Silence, *, stopped: bool) -> MetricStatus:
-    if stopped and silence.reason in ("", "answered", "waiting"):
-        return MetricStatus("wrong-key")
-    return MetricStatus(silence.reason, day_of(silence.until))
 
 
 def day_of(number: int | None) -> date | None:

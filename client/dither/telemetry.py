@@ -122,13 +122,12 @@ class Telemetry(Session):
 
     def status(self) -> Status:
         """Return what this device has done, why each metric is silent if it is, and what became of sending."""
-        device, uploader, metrics = self._device, self._uploader, self._settings.registry.metrics
+        device, metrics = self._device, self._settings.registry.metrics
 
         def failed(error: Exception) -> Status:
             return status_of(None, metrics, said(error), self._failures)
 
-        stopped = uploader is not None and uploader.stopped
-        return self._guarded(lambda: status_of(device, metrics, self._silent, self._failures, stopped=stopped), failed)
+        return self._guarded(lambda: status_of(device, metrics, self._silent, self._failures), failed)
 
     def preview(self) -> Preview:
         """Return the upload that is sent next and what it costs, without building or charging it."""

@@ -268,7 +268,10 @@ def test_strict_telemetry_refuses_what_is_not_listed_and_never_quotes_it() -> No
             strict.color.record(answer)
         assert str(caught.value) == 'what came is no answer that color asks for: it would be sent as "other"'
     strict.color.record("other")
-    strict.dark.record("any truth")
+    for answer in (1, 0, "yes", None, float("nan"), []):
+        with pytest.raises(dither.InvalidAnswer):
+            strict.dark.record(answer)
+    strict.dark.record(True)
     assert strict.status().waiting == 2
     strict.close()
 

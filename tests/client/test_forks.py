@@ -1051,7 +1051,7 @@ def test_file_modes_are_not_relied_on(tmp_path: Path, monkeypatch: pytest.Monkey
                 dither.start(registry(), endpoint=url, key="k", data_dir=tmp_path / "new" / "folder", consent=True)
             ) as device:
                 assert device.status().silent == ""
-                (device.dark if day else device.color).record("red")
+                (device.dark if day else device.color).record(True if day else "red")
                 assert device.flush(20).sent == 1
     assert (tmp_path / "new" / "folder").stat().st_mode & 0o777 == 0o777
     assert (tmp_path / "new" / "folder" / FILE_NAME).stat().st_mode & 0o666 == 0o666

@@ -34,7 +34,6 @@ ALARM_S = 90
 """After this every process ends, so that none that hangs outlives its test."""
 LOCKED_S = 6.0
 """Longer than any wait for a lock: that of opening is 5 s."""
-SOON: dict[str, float] = {"SEND_WITHIN_S": 0.05, "LOOK_AGAIN_S": 0.05, "PAUSE_S": 0.02, "PAUSE_MAX_S": 0.1}
 
 at_fork: list[Callable[[], object]] = []
 """Done once at the next fork, when dither has closed the device's file."""
@@ -212,6 +211,8 @@ class Forks(Scene):
 class Prefork(Scene):
     """Two children that record and live on, and a parent that waits for them."""
 
+    settle_s = None
+
     def begin(self) -> None:
         time.sleep(QUIET_S)
         if (first := os.fork()) == 0:
@@ -342,13 +343,13 @@ SCENES: dict[str, type[Scene]] = {
 
 def start(url: str, folder: Path, clock: Clock, settle_s: float | None) -> "Telemetry":
     import dither
-    from dither.sending import uploader
+    from dither.sending import courier, uploader
     from dither.sending.transport import HttpTransport
     from dither.settings import Settings
 
-    for name, value in {**SOON, **({} if settle_s is None else {"SETTLE_S": settle_s})}.items():
-        assert hasattr(uploader, name), name
-        setattr(uploader, name, value)
+    courier.SEND_WITHIN_S = courier.LOOK_AGAIN_S = 0.05
+    courier.PAUSE_S, courier.PAUSE_MAX_S = 0.02, 0.1
+    uploader.SETTLE_S = uploader.SETTLE_S if settle_s is None else settle_s
     registry = dither.Registry.load(folder.parent / "metrics.toml")
     return dither.Telemetry(
         Settings(

@@ -4,13 +4,16 @@ import argparse
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from pathlib import Path
 
 from dither.device.file import DeviceFile
+from dither.device.inspection import silences
+from dither.device.moments import Moments
 from dither.device.schema import FILE_NAME, DeviceUnusable
+from dither.device.silence import REASONS
 from dither.device.withdrawal import FORGET_DAYS, forget
-from dither.schedule import EPOCH
+from dither.status import day_of
 from dither_shared.errors import DitherError
 from dither_shared.exact import from_micro
 from dither_shared.terms import Terms
@@ -38,9 +41,11 @@ def run(args: argparse.Namespace) -> int:
     """Open the device's file and do what is asked."""
     with _opened(args.folder) as file:
         if args.action == "forget":
-            forget(file)
-            document: dict[str, object] = {"silent_for_days": FORGET_DAYS}
+            erased = forget(file)
+            document: dict[str, object] = {"silent_for_days": FORGET_DAYS, "erased": erased}
             lines = [f"forgotten: secret, memos, cohort and what waited; silent for {FORGET_DAYS} days"]
+            if not erased:
+                lines.append("another process reads the file, whose log still has it: the app goes on erasing")
         elif args.action == "budget":
             document = budget(file)
             lines = list(_budget_lines(document))
@@ -72,23 +77,34 @@ def inspect(file: DeviceFile) -> dict[str, object]:
         if "app" not in state:
             raise DeviceUnusable("the device file has no app: it was never used")
         waiting = [row[0] for row in file.execute("SELECT metric FROM slot ORDER BY metric")]
-        built = file.execute("SELECT reports, attempts, first_attempt FROM upload ORDER BY place").fetchall()
+        built = file.execute(
+            "SELECT (SELECT COUNT(*) FROM report WHERE upload = id), charged, failures, first_attempt "
+            "FROM upload ORDER BY place"
+        ).fetchall()
         refused = [row[0] for row in file.execute("SELECT metric FROM agreement WHERE refused ORDER BY metric")]
         counts = dict(file.execute("SELECT name, count FROM counter ORDER BY name").fetchall())
+        metrics = silences(file)
+        sending = Moments(file).sending()
     return {
         "app": state["app"],
         "first_day": _day(state.get("first_day")),
         "last_day": _day(state.get("last_day")),
         "choice": {None: None, 0: "refused", 1: "agreed"}[state.get("consent")],
         "refused": refused,
+        "metrics": {
+            name: {"silent": silence.reason, "until": _day(silence.until)} for name, silence in metrics.items()
+        },
         "silent_until": _day(state.get("forgotten_until")),
+        "erasing": bool(state.get("erasing")),
         "cohort": state.get("cohort"),
         "waiting": waiting,
         "built_uploads": [
-            {"reports": reports, "attempts": attempts, "first_attempt": _moment(first)}
-            for reports, attempts, first in built
+            {"reports": reports, "charged": bool(charged), "failed_attempts": failures, "first_attempt": _moment(first)}
+            for reports, charged, failures, first in built
         ],
-        "next_attempt": _moment(state.get("planned")),
+        "last_outcome": sending.outcome or None,
+        "last_attempt": _iso(sending.last),
+        "next_attempt": _iso(sending.next),
         "counts": counts,
     }
 
@@ -124,14 +140,27 @@ def _budget_lines(document: dict[str, object]) -> Iterator[str]:
 
 
 def _day(number: int | None) -> str | None:
-    return None if number is None else (EPOCH + timedelta(days=number)).isoformat()
+    day = day_of(number)
+    return None if day is None else day.isoformat()
+
+
+def _iso(when: datetime | None) -> str | None:
+    return None if when is None else when.isoformat()
 
 
 def _moment(seconds: float | None) -> str | None:
     return None if seconds is None else datetime.fromtimestamp(seconds, UTC).isoformat(timespec="seconds")
 
 
+def _why(metric: dict[str, str | None]) -> str:
+    reason = metric["silent"] or ""
+    until = f", until {metric['until']}" if metric["until"] else ""
+    return f"{reason} ({REASONS[reason]}{until})" if reason else "answers"
+
+
 def _shown(value: object) -> str:
+    if isinstance(value, dict) and all(isinstance(each, dict) for each in value.values()):
+        return "; ".join(f"{name}: {_why(each)}" for name, each in value.items()) or "-"
     if isinstance(value, dict):
         return ", ".join(f"{name} {count}" for name, count in value.items()) or "-"
     if isinstance(value, list):

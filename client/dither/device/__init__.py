@@ -98,8 +98,10 @@ class Device(Choices):
     # Uploading.
 
     def begin(self) -> None:
-        """Take note of what the registry has changed."""
+        """Take note of what the registry has changed, and that its key may be another one."""
         with self._file.transaction():
+            self._moments.key_refused(refused=False)
+            self._slots.begin()
             self._budget.prepare_all(self._file.keep_today())
 
     def look(self, delay: Callable[[], float] = _at_once) -> Look:
@@ -142,7 +144,9 @@ class Device(Choices):
             self._file.checkpoint()  # what was charged for it outlasts the loss of the log, too
         return charged
 
-    def settle(self, upload_id: str, outcome: str, detail: str = "", refused: int = 0, retired: tuple[int, ...] = ()) -> int:
+    def settle(
+        self, upload_id: str, outcome: str, detail: str = "", refused: int = 0, retired: tuple[int, ...] = ()
+    ) -> int:
         """Forget the upload of that id, count its reports under `outcome`, or as dropped those that were `refused`.
 
         Return how many came under `outcome`: none if another process was first.
@@ -168,8 +172,9 @@ class Device(Choices):
             return self._outbox.split(upload_id)
 
     def stopped(self, detail: str) -> None:
-        """Note that nothing is sent until the app's configuration changes."""
+        """Note that nothing is sent until the app's configuration changes: the key was refused."""
         with self._file.transaction():
+            self._moments.key_refused(refused=True)
             self._moments.ended(detail, accepted=False)
 
     def lease(self) -> bool:

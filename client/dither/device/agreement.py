@@ -18,7 +18,7 @@ class Agreement:
         self._file = file
         self._registry = registry
         self._epsilon = to_micro(registry.device_epsilon)
-        self._terms = {name: Terms.of(metric).to_json() for name, metric in registry.metrics.items()}
+        self._terms: dict[str, str] = {}
 
     def choice(self) -> bool | None:
         """Return what the person chose for the whole app, or None if they did not choose."""
@@ -36,12 +36,12 @@ class Agreement:
     def agree(self) -> None:
         """Keep the terms of the whole registry as agreed to."""
         self._file.set("agreed_epsilon", self._epsilon)
-        for name, terms in self._terms.items():
+        for name, metric in self._registry.metrics.items():
             self._file.execute(
                 "INSERT INTO agreement (metric, terms) VALUES (?, ?) "
                 "ON CONFLICT (metric) DO UPDATE SET terms = excluded.terms",
                 name,
-                terms,
+                self._terms_of(metric),
             )
 
     def refuse(self, metric: str, refused: bool) -> None:
@@ -73,7 +73,13 @@ class Agreement:
 
     def covers(self, metric: Metric, agreed: str) -> bool:
         """Tell whether the terms that were agreed to, as they were kept, cover those of a metric."""
-        return agreed == self._terms[metric.name] or not self._asks(metric, agreed)
+        return agreed == self._terms_of(metric) or not self._asks(metric, agreed)
+
+    def _terms_of(self, metric: Metric) -> str:
+        # Each when it is needed: most of a registry is not, at most starts.
+        if metric.name not in self._terms:
+            self._terms[metric.name] = Terms.of(metric).to_json()
+        return self._terms[metric.name]
 
     def asks(self) -> dict[str, list[str]]:
         """Return what goes beyond the agreement, by metric, and by "" for the whole device."""

@@ -137,9 +137,9 @@ class Budget:
 
     def prepare_all(self, today: int) -> None:
         """Take note of changes to metrics that were asked before: one that reserves less makes room for others."""
-        for name in self.spent():
+        for name, *terms in self._file.execute("SELECT name, terms, memo_key, reserved FROM metric").fetchall():
             metric = self._registry.metrics.get(name)
-            if metric is not None and self._agreement.allows(metric):
+            if metric and tuple(terms) != self.terms(metric) and self._agreement.allows(metric):
                 self.prepare(metric, today)
 
     def terms(self, metric: Metric) -> tuple[str, str, int]:
@@ -168,8 +168,7 @@ class Budget:
         if not row or row[2] != terms:
             if row:
                 self._file.execute("DELETE FROM schedule WHERE metric = ?", metric.name)
-            committed = self._committed()[metric.name]
-            self._draw_periods(metric, committed, period_start(today, metric.period_days) + (1 if row else 0))
+            self._draw_periods(metric, period_start(today, metric.period_days) + (1 if row else 0))
 
     def _end_memo(self, name: str) -> None:
         self._file.execute("DELETE FROM class WHERE metric = ?", name)
@@ -180,14 +179,14 @@ class Budget:
             name,
         )
 
-    def _draw_periods(self, metric: Metric, committed: int, begun: int) -> None:
+    def _draw_periods(self, metric: Metric, begun: int) -> None:
         """Draw the periods in which the metric answers.
 
         After an upgrade, keep only periods that have not begun (today's was decided under the old terms), and at most
         as many as reports remain. The draw's order is random, so its first ones are a fair choice.
         """
         if not self._answers_always(metric):
-            left = max(0, metric.reservation - committed) // metric.charge
+            left = max(0, metric.reservation - self._committed()[metric.name]) // metric.charge
             for day in [day for day in draw_periods(metric, self._rng) if day >= begun][:left]:
                 self._file.execute("INSERT INTO schedule VALUES (?, ?)", metric.name, day)
 

@@ -145,8 +145,9 @@ class DeviceFile(Connected):
     def set(self, key: str, value: object) -> None:
         """Set a value of the state; None is as if it was never set."""
         if value != self.get(key):
-            self._state = None
             self.execute("INSERT OR REPLACE INTO state VALUES (?, ?)", key, value)
+            assert self._state is not None
+            self._state[key] = value
 
     def count(self, name: str, count: int = 1) -> None:
         """Count something for `status()`."""

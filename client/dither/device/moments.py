@@ -84,6 +84,10 @@ class Moments:
         if accepted:
             self._file.set("warned", None)
 
+    def key_refused(self, *, refused: bool) -> None:
+        """Keep whether the aggregator refused the key."""
+        self._file.set("key_refused", int(refused) or None)
+
     def _note(self, outcome: str) -> None:
         self._file.set("outcome", outcome)
         self._file.set("outcome_at", self._file.clock())

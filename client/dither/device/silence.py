@@ -49,6 +49,8 @@ class Facts(NamedTuple):
     waits: bool
     """Whether the slot is full."""
     affordable: bool
+    key_refused: bool = False
+    """Whether the aggregator refused the key: an answer is taken all the same, and waits."""
 
 
 @frozen
@@ -64,6 +66,14 @@ class Silence:
 SPEAKS = Silence("")
 UNPREPARED = Silence("unprepared")
 """Nothing is known against an answer, and whether its budget bears one must be prepared first."""
+
+
+def why_nothing_leaves(facts: Facts) -> Silence:
+    """Return why a metric is silent, or why what it takes does not leave, for people."""
+    silence = why_silent(facts)
+    if facts.key_refused and silence.reason in ("", "answered", "waiting", "unprepared"):
+        return Silence("wrong-key")
+    return SPEAKS if silence == UNPREPARED else silence
 
 
 def why_silent(facts: Facts) -> Silence:

@@ -10,17 +10,15 @@ from dither.device.agreement import Agreement
 from dither.device.budget import Budget
 from dither.device.file import DeviceFile
 from dither.device.outbox import Outbox
-from dither.device.silence import SPEAKS, UNPREPARED, Facts, Silence, why_silent
+from dither.device.silence import SPEAKS, UNPREPARED, Facts, Silence, why_nothing_leaves, why_silent
 from dither.device.withdrawal import forget_unused_classes
-from dither.schedule import day_number, period_start
+from dither.schedule import day_number, end_of_period, silent_from
 from dither_shared.mechanisms import Memoized
 from dither_shared.mechanisms.rappor import COHORTS_MAX
 from dither_shared.registry import Metric, Registry
 from dither_shared.rng import Rng, keyed_rng
 
 SECRET_BYTES = 32
-GRACE_DAYS = 7
-"""For so long after a metric expires an aggregator takes its reports: one that leaves later is not made."""
 Answer = tuple[int, ...] | str
 """An answer as `Metric.read` returns it."""
 
@@ -45,8 +43,9 @@ class Slots:
         self._budget = budget
         self._rng = rng
         self._outbox = outbox
-        self._hidden = [metric for metric in registry.metrics.values() if metric.hidden]
+        self._metrics = registry.metrics
         self._quiet_days = registry.quiet_days if file.folder else 0
+        self._hidden = [metric for metric in registry.metrics.values() if metric.hidden]
 
     # Recording.
 
@@ -57,7 +56,7 @@ class Slots:
         facts, silence = self._decide(metric, today)
         if silence != SPEAKS:
             return silence.reason
-        ends = facts.next_day if facts.replaceable else _end_of_period(metric, today)
+        ends = facts.next_day if facts.replaceable else end_of_period(metric, today)
         self._fill(metric, answer, ends, replaceable=False)
         return ""
 
@@ -74,13 +73,23 @@ class Slots:
         for metric in self._hidden:
             facts, silence = self._decide(metric, today)
             if silence == SPEAKS and not facts.replaceable:
-                self._fill(metric, metric.nothing, _end_of_period(metric, today), replaceable=True)
+                self._fill(metric, metric.nothing, end_of_period(metric, today), replaceable=True)
 
     def more_comes(self) -> bool:
         """Tell whether a metric whose presence is hidden may still open or close a period."""
         today = self._file.today()
         held = bool(self._hidden) and self._file.one("SELECT 1 FROM slot WHERE leaves > ?", today) is not None
         return held or any(day_number(metric.expires) > today for metric in self._hidden)
+
+    def _quiet_until(self) -> int:
+        return (self._file.get("first_day") or 0) + self._quiet_days
+
+    def begin(self) -> None:
+        """Keep until when the device is quiet, for `dither device`; take up plans that replace retired ones."""
+        self._file.set("quiet_until", self._quiet_until())
+        for name, plan in self._file.execute("SELECT metric, plan FROM retired").fetchall():
+            if name in self._metrics and self._metrics[name].plan.digest != plan:
+                self._file.execute("DELETE FROM retired WHERE metric = ?", name)
 
     def _decide(self, metric: Metric, today: int) -> tuple[Facts, Silence]:
         """Return whether the metric speaks. Prepare its budget, and make room for its answer, if that is what lacks."""
@@ -106,10 +115,8 @@ class Slots:
     # Looking.
 
     def silence(self, metric: Metric) -> Silence:
-        """Return why a metric is silent, changing nothing: what must be prepared first is no reason yet."""
-        today = self._file.today()
-        silence = why_silent(self.facts(metric, today))
-        return SPEAKS if silence == UNPREPARED else silence
+        """Return why nothing of a metric leaves, changing nothing."""
+        return why_nothing_leaves(self.facts(metric, self._file.today()))
 
     def facts(self, metric: Metric, today: int, *, prepared: bool = False) -> Facts:
         """Return what decides whether a metric is silent; `prepared` says that its budget is."""
@@ -119,16 +126,13 @@ class Slots:
         spent, next_day, *terms, agreed, refused, leaves, slot_plan, replaceable, has_memo, building, retired = row
         prepared = prepared or tuple(terms) == self._budget.terms(metric)
         scheduled, next_scheduled = self._budget.scheduled(metric, today) if prepared else (True, None)
-        expires = day_number(metric.expires)
-        if metric.hidden and _end_of_period(metric, today) >= expires + GRACE_DAYS:
-            expires = min(expires, today)
         return Facts(
             today=today,
             clock_day=self._file.clock_day(),
             refused=self._agreement.refuses(bool(refused)),
             agreed=self._agreement.covers(metric, agreed or ""),
-            expires=expires,
-            quiet_until=(self._file.get("first_day") or 0) + self._quiet_days,
+            expires=silent_from(metric, today),
+            quiet_until=self._quiet_until(),
             forgotten_until=self._file.get("forgotten_until") or 0,
             retired_until=retired or 0,
             prepared=prepared,
@@ -138,6 +142,7 @@ class Slots:
             scheduled=scheduled,
             next_scheduled=next_scheduled,
             waits=leaves is not None,
+            key_refused=bool(self._file.get("key_refused")),
             affordable=not prepared or self._budget.bears(metric, (spent or 0) + building, bool(has_memo)),
         )
 
@@ -183,8 +188,3 @@ class Slots:
             secret = self._rng.randbits(8 * SECRET_BYTES).to_bytes(SECRET_BYTES, "big")
             self._file.set("secret", secret)
         return secret
-
-
-def _end_of_period(metric: Metric, today: int) -> int:
-    """Return the first day after the period."""
-    return period_start(today, metric.period_days) + metric.period_days

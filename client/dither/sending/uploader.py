@@ -119,11 +119,6 @@ class Uploader(Courier):
                     self._sender.let_go()
         forks.senders.discard(self)
 
-    @property
-    def stopped(self) -> bool:
-        """Whether a wrong key has ended sending until the next start."""
-        return self._situation.stopped
-
     def _tidy_soon(self) -> None:
         """Have the log written into the file: by the thread, or beside it while it waits for a server's answer."""
         with self._changed:

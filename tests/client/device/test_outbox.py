@@ -4,10 +4,11 @@ from pathlib import Path
 import pytest
 
 from dither.device.moments import LEASE_S
+from dither_shared.frozen import replaced
 from dither_shared.registry import Registry
 from tests.support.clocks import Clock
-from tests.support.devices import EXPIRES, make, open_device, record, send
-from tests.support.registries import registry_text
+from tests.support.devices import EXPIRES, MEMO, classes, connect, make, open_device, record, send
+from tests.support.registries import registry, registry_text
 
 
 def test_more_metrics_than_an_upload_takes_go_in_several(many_flags: Registry) -> None:
@@ -35,35 +36,127 @@ def test_an_old_answer_is_built_before_a_new_one_takes_its_slot() -> None:
         assert record(device, asked) == expected
         clock.travel(1)
     assert device.waiting() == 2
-    assert device.spent()["color"] == 1_000_000  # the built one; the waiting one is charged when it is built
-    assert send(device) is not None
-    assert send(device) is not None
-    assert send(device) is None
+    for spent in (0, 1_000_000, 2_000_000):  # each is charged when its connection stands
+        assert device.spent()["color"] == spent
+        assert (send(device) is None) == (spent == 2_000_000)
 
 
-def test_an_upload_is_frozen_until_it_is_settled_by_its_own_id() -> None:
-    device, asked = make(Clock())
+@pytest.mark.parametrize("charged", [False, True])
+def test_an_upload_is_frozen_until_it_is_settled_by_its_own_id(charged: bool) -> None:
+    clock = Clock()
+    device, asked = make(clock)
     record(device, asked)
     first = device.next_upload()
     assert first is not None
+    assert first.failures == 0
+    if charged:
+        assert device.charge(first.id)
     record(device, asked, "dark", True)
-    device.settle("another id", "accepted")
+    assert device.settle("another id", "accepted") == 0
+    device.put_off(first.id, "503 unavailable", clock() + 60)
     second = device.next_upload()
     assert second is not None
-    assert (second.id, second.body, second.attempts) == (first.id, first.body, 2)
+    assert (second.id, second.body, second.failures) == (first.id, first.body, 1)
     device.settle(first.id, "accepted")
     third = device.next_upload()
     assert third is not None
     assert third.id != first.id
 
 
+def test_building_charges_nothing_and_a_connection_charges_once() -> None:
+    """However often the connection stands: the same bytes under the same id cost once."""
+    device, asked = make(Clock())
+    record(device, asked)
+    record(device, asked, "dark", True)
+    upload = device.next_upload()
+    assert upload is not None
+    assert upload.reports == 2
+    assert device.spent() == {"color": 0, "dark": 0}
+    for _ in range(3):
+        assert device.charge(upload.id)
+        assert device.spent() == {"color": 2_000_000, "dark": 2_000_000}
+
+
+def test_an_upload_that_was_dropped_while_the_connection_was_made_must_not_leave() -> None:
+    device, asked = make(Clock())
+    record(device, asked)
+    upload = device.next_upload()
+    assert upload is not None
+    device.refuse_metric("color", refused=True)
+    assert not device.charge(upload.id)
+    assert not device.charge("another id")
+    assert device.spent() == {"color": 0}
+
+
+def test_what_the_budget_no_longer_bears_leaves_an_upload_that_never_had_a_connection(tmp_path: Path) -> None:
+    clock = Clock()
+    device, asked = make(clock, tmp_path, reports=2)
+    record(device, asked)
+    record(device, asked, "dark", False)
+    send(device)
+    clock.travel(1)
+    record(device, asked)
+    record(device, asked, "dark", False)
+    before = device.next_upload()
+    assert before is not None
+    asked = registry(expires=EXPIRES, reports=1)
+    later = open_device(asked, tmp_path, clock, seed=2)
+    assert not later.charge(before.id)
+    assert later.next_upload() is None
+    assert later.spent() == {"color": 2_000_000, "dark": 2_000_000}
+    assert later.counters() == {"accepted": 2, "spent": 2}
+    assert later.waiting() == 0
+
+
+def test_what_still_fits_leaves_under_a_new_id(tmp_path: Path) -> None:
+    clock = Clock()
+    device, asked = make(clock, tmp_path, reports=2)
+    record(device, asked)
+    send(device)
+    clock.travel(1)
+    record(device, asked)
+    record(device, asked, "dark", False)
+    before = device.next_upload()
+    assert before is not None
+    device.close()
+    later = open_device(registry(expires=EXPIRES, reports=1), tmp_path, clock, seed=2)
+    after = connect(later)
+    assert after is not None
+    assert after.id != before.id
+    groups = json.loads(before.body)["groups"]
+    assert json.loads(after.body)["groups"] == [group for group in groups if group["metric"] == "dark"]
+    assert later.spent() == {"color": 2_000_000, "dark": 2_000_000}
+
+
+def test_an_upload_that_had_a_connection_is_never_unfrozen_whatever_a_new_registry_bears(tmp_path: Path) -> None:
+    """It may have been counted: under another id its reports would be counted, and charged, again."""
+    clock = Clock()
+    device, asked = make(clock, tmp_path, reports=3)
+    for _ in range(2):
+        record(device, asked)
+        send(device)
+        clock.travel(1)
+    record(device, asked)
+    record(device, asked, "dark", False)
+    before = connect(device)
+    assert before is not None
+    device.close()
+    later = open_device(registry(expires=EXPIRES, reports=2), tmp_path, clock, seed=2)
+    after = connect(later)
+    assert after is not None
+    assert (after.id, after.body) == (before.id, before.body)
+    assert later.settle(after.id, "accepted") == 2
+    assert later.spent() == {"color": 6_000_000, "dark": 2_000_000}
+    assert later.counters() == {"accepted": 4}
+
+
 def test_an_upload_is_given_up_before_the_aggregator_forgets_it() -> None:
     clock = Clock()
     device, asked = make(clock)
     record(device, asked)
-    first = device.next_upload()
+    first = connect(device)
     clock.travel(5.99)
-    again = device.next_upload()
+    again = connect(device)
     assert first is not None
     assert again is not None
     assert again.id == first.id
@@ -77,7 +170,7 @@ def test_an_upload_is_given_up_when_the_clock_reads_earlier_than_at_the_last_att
     clock = Clock()
     device, asked = make(clock)
     record(device, asked)
-    device.next_upload()
+    connect(device)
     clock.travel(-0.01)
     assert device.next_upload() is None
     assert device.counters() == {"given-up": 1}
@@ -112,6 +205,8 @@ def test_processes_share_one_file_one_budget_and_one_upload(tmp_path: Path) -> N
     assert first is not None
     assert second is not None
     assert (first.id, first.body) == (second.id, second.body)
+    assert one.charge(first.id)
+    assert other.charge(second.id)
     assert other.settle(second.id, "accepted")
     assert not one.settle(first.id, "accepted")
     assert one.spent() == other.spent() == {"color": 2_000_000}
@@ -130,6 +225,8 @@ def test_a_look_at_the_next_upload_builds_and_charges_nothing() -> None:
     assert upload is not None
     assert json.loads(upload.body)["groups"] == json.loads(seen)["groups"]
     assert device.preview() == (upload.body, cost)
+    assert device.charge(upload.id)
+    assert device.preview() == (upload.body, cost)
 
 
 def test_the_order_of_groups_tells_nothing_about_the_order_of_answers() -> None:
@@ -143,17 +240,17 @@ def test_the_order_of_groups_tells_nothing_about_the_order_of_answers() -> None:
         assert [group["metric"] for group in body["groups"]] == ["color", "dark"]
 
 
-def test_one_process_sends_at_a_time(tmp_path: Path) -> None:
+def test_with_a_lease_one_process_sends_at_a_time(tmp_path: Path) -> None:
     clock = Clock()
     one, _ = make(clock, tmp_path, seed=1)
     other, _ = make(clock, tmp_path, seed=2)
-    assert one.lease() == 0
-    assert one.lease() == 0
-    assert other.lease() == clock() + LEASE_S
+    assert one.lease()
+    assert one.lease()
+    assert not other.lease()
     other.release()  # not its own
-    assert other.lease() > 0
+    assert not other.lease()
     one.release()
-    assert other.lease() == 0
+    assert other.lease()
 
 
 def test_the_lease_of_a_process_that_is_gone_ends(tmp_path: Path) -> None:
@@ -161,23 +258,25 @@ def test_the_lease_of_a_process_that_is_gone_ends(tmp_path: Path) -> None:
     one, _ = make(clock, tmp_path, seed=1)
     other, _ = make(clock, tmp_path, seed=2)
     one.lease()
-    clock.now += LEASE_S
-    assert other.lease() == 0
-    assert one.lease() > 0
+    clock.now += LEASE_S - 1
+    assert not other.lease()
+    clock.now += 1
+    assert other.lease()
+    assert not one.lease()
     clock.travel(-365)  # a lease that would last a year is another clock's
-    assert one.lease() == 0
+    assert one.lease()
 
 
 def test_an_upload_that_is_too_large_is_halved_under_new_ids() -> None:
     device, asked = make(Clock())
     record(device, asked)
     record(device, asked, "dark", True)
-    upload = device.next_upload()
+    upload = connect(device)
     assert upload is not None
     assert device.split(upload.id)
     assert not device.settle(upload.id, "dropped")
     sent, ids = [], {upload.id}
-    while half := device.next_upload():
+    while half := connect(device):
         ids.add(half.id)
         sent += json.loads(half.body)["groups"]
         assert not device.split(half.id)  # one group cannot be halved
@@ -192,38 +291,47 @@ def test_an_upload_that_may_have_been_stored_is_not_halved() -> None:
     device, asked = make(Clock())
     record(device, asked)
     record(device, asked, "dark", True)
-    device.next_upload()
-    upload = device.next_upload()
+    connect(device)
+    upload = connect(device)
     assert upload is not None
     assert not device.split(upload.id)
 
 
-def test_an_upload_that_got_no_connection_is_not_given_up() -> None:
+def test_an_upload_that_got_no_connection_is_neither_given_up_nor_charged() -> None:
     clock = Clock()
     device, asked = make(clock)
     record(device, asked)
     ids = set()
-    for _ in range(20):
+    for failures in range(20):
         upload = device.next_upload()
         assert upload is not None
+        assert upload.failures == failures
         ids.add(upload.id)
-        device.not_sent(upload.id)
+        device.put_off(upload.id, "no answer (ConnectionError)", clock() + 60, clock() + 60)
         clock.travel(1)
     assert len(ids) == 1
     assert device.waiting() == 1
+    assert device.spent()["color"] == 0
 
 
 def test_six_days_count_from_the_first_attempt_that_may_have_got_a_connection() -> None:
     clock = Clock()
     device, asked = make(clock)
     record(device, asked)
-    lost = device.next_upload()  # killed: nobody knows what became of it
+    unreached = device.next_upload()
+    assert unreached is not None
+    device.put_off(unreached.id, "no answer (ConnectionError)", clock() + 60, clock() + 60)
+    clock.travel(20)
+    lost = connect(device)  # killed: nobody knows what became of it
     assert lost is not None
     clock.travel(1)
     again = device.next_upload()
     assert again is not None
-    device.not_sent(again.id)
-    clock.travel(5.01)
+    assert again.id == lost.id
+    device.put_off(again.id, "no answer (ConnectionError)", clock() + 60, clock() + 60)
+    clock.travel(4.98)
+    assert device.next_upload() == replaced(again, failures=2)
+    clock.travel(0.03)
     assert device.next_upload() is None
     assert device.counters() == {"given-up": 1}
 
@@ -233,7 +341,11 @@ def test_a_plan_of_another_clock_is_made_anew() -> None:
     device, asked = make(clock)
     record(device, asked)
     clock.travel(365)
-    device.plan(clock() + 60)
-    assert device.look(lambda: 5).when == clock() + 60
+    upload = device.next_upload()
+    assert upload is not None
+    device.put_off(upload.id, "no answer (ConnectionError)", clock() + 60, clock() + 60)
+    look = device.look(lambda: 5)
+    assert (look.when, look.held_until) == (clock() + 60, clock() + 60)
     clock.travel(-365)
-    assert device.look(lambda: 5).when == clock() + 5
+    look = device.look(lambda: 5)
+    assert (look.when, look.held_until) == (clock() + 5, 0)

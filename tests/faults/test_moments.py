@@ -1,0 +1,172 @@
+"""Where presence is hidden, uploads leave at moments of one law, with answers and without: simulated devices.
+
+Each device is its own, in memory, with the thread's own decisions on a clock of the test; the randomness of moments is
+seeded. A suspend stops the thread's sleep and not the clock, as the system's does.
+
+The laws are compared by the two-sample Kolmogorov-Smirnov statistic. By the inequality of Dvoretzky, Kiefer, Wolfowitz
+and Massart, a sample of n is further than x from its law with a probability of at most 2 exp(-2 n x^2). So two samples
+of one law are further than LIMIT apart with at most FALSE_ALARM, 1e-6, and two laws that are .5 apart pass with at most
+2e-4. The planted faults, which the SDK once had, are about that far apart.
+"""
+
+import math
+import random
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+
+import pytest
+
+from dither.device import DAY_S
+from dither.sending import courier
+from dither.sending.states import TABLE, State
+from dither.sending.uploader import Uploader
+from dither_shared.registry import Metric
+from tests.faults.apps import Taker
+from tests.support.clocks import Clock
+from tests.support.devices import EXPIRES, open_device
+from tests.support.registries import registry
+
+pytestmark = pytest.mark.slow
+
+DEVICES = 400
+FALSE_ALARM = 1e-6
+LIMIT = 2 * math.sqrt(math.log(4 / FALSE_ALARM) / (2 * DEVICES))
+"""Each sample is within LIMIT/2 of its law, but for a chance of FALSE_ALARM/2."""
+HOUR_S = 3_600.0
+HIDDEN = registry(presence="hidden", reports=20, epsilon="1", expires=EXPIRES)
+
+
+class Simulated(Uploader):
+    """An uploader without a thread: `run_until` takes the thread's decisions, and sleeps by moving the clock."""
+
+    def __init__(self, clock: Clock, taker: Taker) -> None:
+        self.device = open_device(HIDDEN, None, clock)
+        super().__init__(self.device, taker, lambda: True, clock)
+        self._moved, self._woken, self._sleeps_s = clock, False, 0.0
+
+    def wake(self) -> None:
+        self._woken = True
+
+    def run_until(self, when: float) -> None:
+        """Let the thread live until then."""
+        while True:
+            if self._woken or self._sleeps_s <= 0:
+                self._woken = False
+                state, wait_s = self.decide()
+                if state is State.SENDING:
+                    self._send()
+                    continue
+                assert not TABLE[state].ends, state
+                self._sleeps_s = min(wait_s, courier.LOOK_AGAIN_S)
+            slept_s = min(self._sleeps_s, when - self._moved.now)
+            self._moved.now += slept_s
+            self._sleeps_s -= slept_s
+            if self._sleeps_s > 0:
+                return
+
+    def suspend(self, seconds: float) -> None:
+        """Let the clock go on, and the thread sleep as if it did not."""
+        self._moved.now += seconds
+
+    def answer(self) -> None:
+        """Record an answer as telemetry does."""
+        metric = HIDDEN.metrics["color"]
+        if not self.device.record(metric, "red", courier.delay):
+            self.recorded(metric)
+
+
+@dataclass
+class Day:
+    """A way to come over midnight: what happens until the app may answer again, and when that is."""
+
+    suspended_s: float
+    """From ten in the evening on."""
+    answers_after_s: float
+    """The app answers at a random moment of so many seconds after that, or after midnight."""
+
+
+NIGHTS = {"suspended over midnight": Day(10 * HOUR_S, 60.0), "awake at midnight": Day(0.0, 600.0)}
+
+
+def moments(night: Day, *, answers: bool) -> list[float]:
+    """Return how long after the night each device's upload left, in seconds."""
+    rng = random.Random(f"{night} {answers}")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(courier, "jitter", lambda most_s: rng.random() * most_s)
+        return [_moment(night, answers, rng) for _ in range(DEVICES)]
+
+
+def _moment(night: Day, answers: bool, rng: random.Random) -> float:
+    clock, taker = Clock(), Taker()
+    clock.now += (5 + 3 * rng.random()) * HOUR_S  # the app was started at some time between five and eight
+    midnight = (clock.now // DAY_S + 1) * DAY_S
+    device = Simulated(clock, taker)
+    device.run_until(midnight - 3 * HOUR_S)
+    if answers:
+        device.answer()
+    device.run_until(midnight - 2 * HOUR_S)
+    device.suspend(night.suspended_s)
+    morning = max(midnight, clock.now)
+    device.run_until(morning + rng.random() * night.answers_after_s)
+    if answers:
+        device.answer()
+    while not taker.bodies and clock.now < morning + DAY_S / 2:
+        device.run_until(clock.now + 60)
+    device.device.close()
+    return clock.now - morning
+
+
+@cache
+def without_answers(night: str) -> list[float]:
+    return moments(NIGHTS[night], answers=False)
+
+
+def distance(one: list[float], other: list[float]) -> float:
+    """Return the largest difference of two empirical distribution functions."""
+    places = sorted({*one, *other})
+    one, other = sorted(one), sorted(other)
+    widest, i, j = 0.0, 0, 0
+    for place in places:
+        while i < len(one) and one[i] <= place:
+            i += 1
+        while j < len(other) and other[j] <= place:
+            j += 1
+        widest = max(widest, abs(i / len(one) - j / len(other)))
+    return widest
+
+
+@pytest.mark.parametrize("night", NIGHTS)
+def test_uploads_leave_at_moments_of_one_law(night: str) -> None:
+    with_answers = moments(NIGHTS[night], answers=True)
+    assert max(with_answers) < 2.1 * HOUR_S
+    assert distance(with_answers, without_answers(night)) < LIMIT
+
+
+def wake_for_each(patch: pytest.MonkeyPatch) -> None:
+    """Let the thread look after each answer that is taken."""
+
+    def recorded(self: Uploader, metric: Metric) -> None:
+        self.wake()
+
+    patch.setattr(Uploader, "recorded", recorded)
+
+
+def plan_for_each(patch: pytest.MonkeyPatch) -> None:
+    """Draw the moment when an answer is taken."""
+    record = Simulated.answer
+
+    def answer_and_plan(self: Simulated) -> None:
+        record(self)
+        self.device.look(courier.delay)
+
+    patch.setattr(Simulated, "answer", answer_and_plan)
+
+
+@pytest.mark.parametrize("fault", [wake_for_each, plan_for_each])
+def test_moments_that_depend_on_answers_are_seen(
+    fault: Callable[[pytest.MonkeyPatch], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fault(monkeypatch)
+    night = "suspended over midnight"
+    assert distance(moments(NIGHTS[night], answers=True), without_answers(night)) > LIMIT
