@@ -6,6 +6,7 @@
 `done-N` in its folder when day N has nothing more for it to do.
 """
 
+import faulthandler
 import mmap
 import os
 import resource
@@ -128,12 +129,14 @@ def restore_the_limit(soft: int) -> None:
 
 
 class FailingConnection(sqlite3.Connection):
-    """A connection to a disk that fails at times."""
+    """A connection to a disk that fails at times. As SQLite's own do then, it undoes its transaction."""
 
     fails = False
 
     def execute(self, *arguments: Any) -> sqlite3.Cursor:
         if FailingConnection.fails:
+            if self.in_transaction:
+                super().execute("ROLLBACK")
             error = sqlite3.OperationalError("disk I/O error")
             error.sqlite_errorcode = sqlite3.SQLITE_IOERR
             error.sqlite_errorname = "SQLITE_IOERR"
@@ -374,6 +377,7 @@ def note_who_connects(path: Path) -> None:
 
 
 def main(scene_name: str, says: str, url: str, folder: Path) -> None:
+    faulthandler.register(signal.SIGALRM, chain=True)
     signal.alarm(ALARM_S)
     # Before those of dither: so the first runs after theirs, and the second before theirs.
     os.register_at_fork(before=_before_any_fork, after_in_parent=_after_any_fork_in_parent)

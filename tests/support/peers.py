@@ -2,6 +2,7 @@
 
 import queue
 import re
+import select
 import socket
 import ssl
 import threading
@@ -15,17 +16,20 @@ HANG_S = 60.0
 
 
 class _Server(ThreadingTCPServer):
-    """A thread a connection; leaving `running` waits for all of them."""
+    """A thread a connection, with TLS where there is a context; leaving `running` waits for all of them."""
 
-    def __init__(self, events: list[str]) -> None:
+    def __init__(self, context: ssl.SSLContext | None = None) -> None:
         super().__init__(("127.0.0.1", 0), BaseRequestHandler)
         self.port = self.server_address[1]
-        self.events = events
+        self._context = context
 
     def finish_request(self, request: Any, client_address: Any) -> None:
         request.settimeout(HANG_S)
-        with suppress(OSError):  # the other side left, or wants no TLS of ours
-            self.serve(request)
+        with suppress(OSError), self._wrap(request) as sock:  # the other side may leave, or want no TLS of ours
+            self.serve(sock)
+
+    def _wrap(self, sock: socket.socket) -> socket.socket:
+        return self._context.wrap_socket(sock, server_side=True) if self._context else sock
 
     def serve(self, sock: socket.socket) -> None:
         raise NotImplementedError
@@ -57,23 +61,21 @@ class Aggregator(_Server):
     def __init__(
         self, events: list[str], answer: Callable[[bytes], bytes], context: ssl.SSLContext | None = None, keep: int = 99
     ) -> None:
-        super().__init__(events)
+        super().__init__(context)
         self.connections: list[list[bytes]] = []
         """The requests of each connection; beside whole ones whatever arrived of one."""
         self.left = threading.Semaphore(0)
         """Released for each connection that has ended: by the client, or after `keep` requests."""
-        self._answer, self._context, self._keep = answer, context, keep
+        self._events, self._answer, self._keep = events, answer, keep
         self._standing: queue.Queue[socket.socket] = queue.Queue()
         self._read = threading.Semaphore(0)
 
     def serve(self, sock: socket.socket) -> None:
-        if self._context:
-            with self._context.wrap_socket(sock, server_side=True) as wrapped:
-                self._serve(wrapped)
-        else:
-            self._serve(sock)
-            sock.close()
-        self.left.release()
+        try:
+            with sock:
+                self._serve(sock)
+        finally:
+            self.left.release()
 
     def _serve(self, sock: socket.socket) -> None:
         requests: list[bytes] = []
@@ -84,7 +86,7 @@ class Aggregator(_Server):
             request = _read_request(sock)
             if not request:
                 return
-            self.events.append("request")
+            self._events.append("request")
             requests.append(request)
             content = self._answer(request.partition(b"\r\n\r\n")[2])
             sock.sendall(b"HTTP/1.1 202 Accepted\r\nContent-Length: %d\r\n\r\n%b" % (len(content), content))
@@ -115,37 +117,57 @@ class Aggregator(_Server):
 class Proxy(_Server):
     """Answers each CONNECT with `reply`, and where that is a 200 relays to a port, whatever name it was asked for."""
 
-    def __init__(self, events: list[str], port: int, reply: str = "200 Connection established") -> None:
-        super().__init__(events)
-        self._target, self._reply = port, reply
+    def __init__(
+        self,
+        events: list[str],
+        port: int,
+        reply: str = "200 Connection established",
+        context: ssl.SSLContext | None = None,
+    ) -> None:
+        super().__init__(context)
+        self._events, self._target, self._reply = events, port, reply
 
     def serve(self, sock: socket.socket) -> None:
-        head = _read_request(sock)
-        self.events.append(head.split(b" ")[0].decode("ascii"))
+        self._events.append(_read_request(sock).split(b" ")[0].decode("ascii"))
         sock.sendall(f"HTTP/1.1 {self._reply}\r\n\r\n".encode("ascii") if self._reply else b"")
         if self._reply.startswith("200"):
             with socket.create_connection(("127.0.0.1", self._target)) as beyond:
-                back = threading.Thread(target=_pump, args=(beyond, sock))
-                back.start()
-                _pump(sock, beyond)
-                back.join()
+                _relay(sock, beyond)
 
 
-def _pump(source: socket.socket, sink: socket.socket) -> None:
-    with suppress(OSError):
-        while piece := source.recv(65_536):
-            sink.sendall(piece)
-    with suppress(OSError):
-        sink.shutdown(socket.SHUT_WR)
+class Speaker(_Server):
+    """Says its words to everybody, and nothing else whatever it is told; hangs up at once where there are none."""
+
+    def __init__(self, words: bytes | None) -> None:
+        super().__init__()
+        self._words = words
+
+    def serve(self, sock: socket.socket) -> None:
+        if self._words is not None:
+            sock.sendall(self._words)
+            while sock.recv(65_536):
+                pass
+
+
+def _relay(one: socket.socket, other: socket.socket) -> None:
+    """Pass on what either says until one ends. On one thread: two must not use a TLS socket at once."""
+    while True:
+        decrypted = isinstance(one, ssl.SSLSocket) and one.pending()
+        for source in [one] if decrypted else select.select([one, other], [], [], HANG_S)[0]:
+            piece = source.recv(65_536)
+            if not piece:
+                return
+            (other if source is one else one).sendall(piece)
 
 
 def _read_request(sock: socket.socket) -> bytes:
     """Return one request, or what arrived of it until the end."""
     request = b""
-    while piece := sock.recv(65_536):
-        request += piece
-        head, end, body = request.partition(b"\r\n\r\n")
-        length = re.search(rb"content-length: *(\d+)", head, re.IGNORECASE)
-        if end and len(body) >= (int(length[1]) if length else 0):
-            break
+    with suppress(OSError):
+        while piece := sock.recv(65_536):
+            request += piece
+            head, end, body = request.partition(b"\r\n\r\n")
+            length = re.search(rb"content-length: *(\d+)", head, re.IGNORECASE)
+            if end and len(body) >= (int(length[1]) if length else 0):
+                break
     return request

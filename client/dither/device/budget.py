@@ -92,18 +92,22 @@ class Budget:
         paid = key and self._file.one("SELECT 1 FROM class WHERE metric = ? AND class = ? AND charged", metric, key)
         return 0 if paid else charge
 
-    def affords(self, metric: str, charge: int, key: str | None) -> bool:
-        """Tell whether a report may be built into an upload, beside what uploads have reserved.
+    def commitments(self) -> "Commitments":
+        """Return what the device is committed to."""
+        sql = "SELECT name, reserved FROM metric WHERE name IN (SELECT metric FROM class)"
+        return Commitments(self._committed(), dict(self._file.execute(sql).fetchall()))
+
+    def affords(self, commitments: "Commitments", metric: str, charge: int, key: str | None) -> bool:
+        """Tell whether a report may be built into an upload, beside what the device is committed to.
 
         Every report was recorded within its metric's reservation, and is refused if it no longer is: this is where the
         budget refuses if all else fails. One of a memo is not refused: that would tell that its answer is new.
         """
         if not charge or key is not None:
             return True
-        committed = self._committed()
         asked = self._registry.metrics.get(metric)
-        within_metric = asked is None or committed[metric] + charge <= asked.reservation
-        return within_metric and self._total(committed) + charge <= self.epsilon()
+        within_metric = asked is None or commitments.of(metric) + charge <= asked.reservation
+        return within_metric and commitments.total + charge <= self.epsilon()
 
     def affords_upload(self, upload_id: str) -> bool:
         """Tell whether all reports of a built upload may be charged, which counts as reserved already."""
@@ -111,14 +115,9 @@ class Budget:
         fresh = [row[0] for row in self._file.execute(sql, upload_id)]
         if not fresh:
             return True
-        committed, asked = self._committed(), self._registry.metrics
-        within = all(committed[name] <= asked[name].reservation for name in fresh if name in asked)
-        return within and self._total(committed) <= self.epsilon()
-
-    def _total(self, committed: dict[str, int]) -> int:
-        sql = "SELECT name, reserved FROM metric WHERE name IN (SELECT metric FROM class)"
-        memos = dict(self._file.execute(sql).fetchall())
-        return sum(max(micro, memos.get(name, 0)) for name, micro in committed.items())
+        commitments, asked = self.commitments(), self._registry.metrics
+        within = all(commitments.of(name) <= asked[name].reservation for name in fresh if name in asked)
+        return within and commitments.total <= self.epsilon()
 
     def charge_upload(self, upload_id: str) -> None:
         """Charge what a built upload holds: a connection stands, and its first byte is about to leave."""
@@ -203,3 +202,20 @@ class Budget:
         sql = "SELECT MIN(day) FROM schedule WHERE metric = ? AND day >= ?"
         (next_day,) = self._file.one(sql, metric.name, day) or (None,)
         return next_day == day, next_day
+
+
+class Commitments:
+    """What a device was charged, or has reserved in built uploads, in micro-epsilon. Of a memo all that it reserved."""
+
+    def __init__(self, committed: dict[str, int], memos: dict[str, int]) -> None:
+        self._committed = committed
+        self.total = sum(max(micro, memos.get(name, 0)) for name, micro in committed.items())
+
+    def of(self, metric: str) -> int:
+        """Return what one metric is committed to."""
+        return self._committed[metric]
+
+    def add(self, metric: str, charge: int) -> None:
+        """Add a fresh report that was just built into an upload."""
+        self._committed[metric] += charge
+        self.total += charge

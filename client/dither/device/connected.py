@@ -9,19 +9,31 @@ import os
 import sqlite3
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
+from typing import Protocol
 from weakref import WeakSet
 
 from dither import forks
 from dither.device.inherited import Probe, keep_forever
-from dither.device.schema import DeviceFault, DeviceUnusable, blank, connect
+from dither.device.schema import FILE_NAME, DeviceFault, DeviceUnusable, blank, connect
 from dither_shared.errors import DitherError
 
 WAIT_S = 0.25
 """The longest that a call of the host app waits for another thread or process."""
 DURABLE_WAIT_S = 5.0
-FORK_WAIT_S = 0.05
+FORK_WAIT_S = 0.25
+"""The longest that a fork of the host app waits for a call in the middle to end."""
+
+
+class Held(Protocol):
+    """A lock."""
+
+    def acquire(self, blocking: bool = True, timeout: float = -1) -> bool:
+        """Take it."""
+
+    def release(self) -> None:
+        """Let it go."""
 
 
 class DeviceBusy(DitherError):
@@ -35,7 +47,8 @@ class Connected:
         self.folder = folder
         self._create = create
         self._lock = threading.RLock()  # so that a call from a signal handler is refused, not stuck
-        self._held_for_fork: dict[int, list[bool]] = {}  # by thread: several may fork, and one within a fork
+        self._beside_lock = threading.Lock()
+        self._held_for_fork: dict[int, list[list[Held]]] = {}  # by thread: several may fork, and one within a fork
         self._calls = 0  # of the thread that has the lock: within one another if a signal handler calls
         self._probe: Probe | None = None  # in a child that has not used SQLite yet
         self._process = os.getpid()
@@ -103,24 +116,38 @@ class Connected:
                 raise DeviceBusy("the device was called from within its own call, by a signal handler perhaps")
             yield db
 
+    @contextmanager
+    def _beside(self) -> Iterator[sqlite3.Connection]:
+        """Yield a second connection, for what takes long: no call of the app waits for it, only forks do."""
+        if not self._beside_lock.acquire(timeout=DURABLE_WAIT_S):
+            raise DeviceBusy("another thread writes the log")
+        lock = self._beside_lock
+        try:
+            with closing(sqlite3.connect(f"{self.folder}/{FILE_NAME}", timeout=WAIT_S)) as db:
+                yield db
+        finally:
+            lock.release()
+
     # Around a fork.
 
     def before_fork(self) -> None:
         """Keep others out, and close the connection unless a call is in the middle."""
-        held = self._lock.acquire(timeout=FORK_WAIT_S)
+        locks: list[Held] = [self._lock, self._beside_lock]
+        held = [lock for lock in locks if lock.acquire(timeout=FORK_WAIT_S)]
         self._held_for_fork.setdefault(threading.get_ident(), []).append(held)
-        if held and self.folder and not self._calls:
+        if held == locks and self.folder and not self._calls:
             self._close()
 
     def after_fork_in_parent(self) -> None:
         """Let others in again."""
         forks_of_thread = self._held_for_fork.get(threading.get_ident())
-        if forks_of_thread and forks_of_thread.pop():
-            self._lock.release()
+        for lock in forks_of_thread.pop() if forks_of_thread else []:
+            lock.release()
 
     def after_fork_in_child(self) -> None:
         """Start anew, or without a device where the connection is the parent's."""
         self._lock = threading.RLock()
+        self._beside_lock = threading.Lock()
         self._held_for_fork = {}
         self._calls = 0
         self._probe = Probe()

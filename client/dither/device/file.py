@@ -98,7 +98,8 @@ class DeviceFile(Connected):
         """
         if not self.folder:
             return True
-        with self._idle(DURABLE_WAIT_S) as db:
+        with self._beside() as db:
+            db.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()  # most of it, while others may write
             busy, _, _ = db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
             return not busy
 

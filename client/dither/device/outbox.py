@@ -49,14 +49,18 @@ class Outbox:
             return
         sql = "SELECT metric, plan, charge, class, cohort, report FROM slot WHERE leaves <= ? LIMIT ?"
         slots = self._file.execute(sql, self._file.today(), GROUPS_MAX).fetchall()
-        upload_id = new_upload_id(self._rng.randbits) if slots else ""
+        if not slots:
+            return
+        upload_id, commitments = new_upload_id(self._rng.randbits), self._budget.commitments()
         groups: list[WireGroup] = []
         for metric, plan, charge, key, cohort, report in slots:
             self._file.execute("DELETE FROM slot WHERE metric = ?", metric)
             price = self._budget.price(metric, charge, key)
-            if self._budget.affords(metric, price, key):
+            if self._budget.affords(commitments, metric, price, key):
                 self._hold(upload_id, metric, price, key if price else None)
                 groups.append((metric, plan, [json.loads(report)], cohort))
+                if key is None:
+                    commitments.add(metric, price)
             else:
                 self._file.count("spent")
         self._add(upload_id, groups)
@@ -117,12 +121,15 @@ class Outbox:
         groups = self._groups(upload_id)
         drop_upload(self._file, upload_id)
         new_id = new_upload_id(self._rng.randbits)
+        commitments = self._budget.commitments()
         kept = []
         for group in groups:
             charge, key = held[group[0]]
-            if self._budget.affords(group[0], charge, key):
+            if self._budget.affords(commitments, group[0], charge, key):
                 self._hold(new_id, group[0], charge, key)
                 kept.append(group)
+                if key is None:
+                    commitments.add(group[0], charge)
             else:
                 self._file.count("spent")
         self._add(new_id, kept)

@@ -152,3 +152,10 @@ class _Adapter(HTTPAdapter):
         manager = super().proxy_manager_for(*args, **kwargs)
         manager.pool_classes_by_scheme = _POOLS
         return manager
+
+    def close(self) -> None:
+        """Close the connections now: urllib3 waits until nothing refers to a pool, not even an error's traceback."""
+        for manager in (self.poolmanager, *self.proxy_manager.values()):
+            for key in manager.pools.keys():  # noqa: SIM118  # the pools of urllib3 are no whole mapping
+                manager.pools[key].close()
+        super().close()

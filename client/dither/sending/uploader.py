@@ -18,7 +18,8 @@ SETTLE_S = 1.0
 FORK_WAIT_S = 0.05
 """The longest that a fork of the host app waits for the thread to end."""
 LOG_BYTES_HURRY = 768 * 1_024
-"""Above this, who records waits for a moment, so that the thread gets its turn to write the log into the file."""
+"""Above this, who records waits until the thread has written the log into the file, but for HURRY_WAIT_S at most."""
+HURRY_STEP_S, HURRY_WAIT_S = 0.001, 0.1
 
 
 @frozen
@@ -70,8 +71,11 @@ class Uploader(Courier):
         log_bytes = self._device.log_bytes()
         if log_bytes > LOG_BYTES_MAX:
             self._tidy_soon()
-        if log_bytes > LOG_BYTES_HURRY:
-            time.sleep(0.001)
+        waited_s = 0.0
+        while log_bytes > LOG_BYTES_HURRY and waited_s < HURRY_WAIT_S:
+            time.sleep(HURRY_STEP_S)
+            waited_s += HURRY_STEP_S
+            log_bytes = self._device.log_bytes()
 
     def wake(self) -> None:
         """Let the thread look."""

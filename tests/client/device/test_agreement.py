@@ -1,3 +1,6 @@
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -7,7 +10,7 @@ import pytest
 from dither.device import FILE_NAME, Device
 from dither_shared.registry import Registry
 from tests.support.clocks import Clock
-from tests.support.devices import EXPIRES, MEMO, classes, make, open_device, record, send
+from tests.support.devices import EXPIRES, MEMO, classes, connect, make, open_device, record, send
 from tests.support.registries import registry
 
 
@@ -32,21 +35,39 @@ def test_nothing_is_recorded_before_the_person_agrees() -> None:
     assert record(device, asked) == ""
 
 
-RISES: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
-    "lifetime": ({}, {"reports": 4}, "its epsilon for life rises from 6 to 8"),
-    "epsilon of a report": ({}, {"epsilon": "3"}, "its epsilon for life rises from 6 to 9"),
+RISES: dict[str, tuple[dict[str, Any], dict[str, Any], list[str]]] = {
+    "lifetime": (
+        {},
+        {"reports": 4},
+        ["its epsilon for life rises from 6 to 8", "its number of reports rises from 3 to 4"],
+    ),
+    "epsilon of a report": (
+        {},
+        {"epsilon": "3"},
+        ["its epsilon of a report rises from 2 to 3", "its epsilon for life rises from 6 to 9"],
+    ),
+    "a higher epsilon with fewer reports": (
+        {},
+        {"epsilon": "6", "reports": 1},
+        ["its epsilon of a report rises from 2 to 6"],
+    ),
     "permanent epsilon": (
         {**MEMO, "answers": 2},
         {**MEMO, "answers": 1, "epsilon_permanent": "5"},
-        "its epsilon of a permanent answer rises from 4 to 5",
+        ["its epsilon of a permanent answer rises from 4 to 5"],
     ),
-    "fresh": (MEMO, {"reports": 1, "epsilon": "1"}, "its memoized answers become fresh ones"),
-    "period": ({"period": "7d"}, {"period": "1d"}, "its period shortens from 7d to 1d"),
-    "presence": ({"presence": "hidden"}, {"presence": "public"}, "whether it answers is no longer hidden"),
+    "fresh": (MEMO, {"reports": 1, "epsilon": "1"}, ["its memoized answers become fresh ones"]),
+    "memoized": (
+        {"reports": 4},
+        {**MEMO, "answers": 2},
+        ["its fresh answers become memoized ones, whose noise is a lasting mark"],
+    ),
+    "period": ({"period": "7d"}, {"period": "1d"}, ["its period shortens from 7d to 1d"]),
+    "presence": ({"presence": "hidden"}, {"presence": "public"}, ["whether it answers is no longer hidden"]),
     "expiry": (
         {},
         {"expires": EXPIRES + timedelta(days=1)},
-        f"its expiry is extended from {EXPIRES} to {EXPIRES + timedelta(days=1)}",
+        [f"its expiry is extended from {EXPIRES} to {EXPIRES + timedelta(days=1)}"],
     ),
 }
 
@@ -59,12 +80,54 @@ def test_a_metric_that_asks_for_more_is_silent_until_the_person_agrees_again(cha
     device, asked = upgrade(
         tmp_path, clock, device_epsilon="40", **{k: v for k, v in after.items() if k != "device_epsilon"}
     )
-    assert device.asks() == {"color": [why], "dark": [why]}
+    assert device.asks() == {"color": why, "dark": why}
     assert record(device, asked) == "not-agreed"
     device.agree_once()  # what start() was given is no new choice
     assert record(device, asked) == "not-agreed"
     device.agree()
     assert record(device, asked) == ""
+
+
+REPLACED: dict[str, tuple[str, str, str]] = {
+    "question": ("Do people use the dark theme?", "Do people vote?", 'its question becomes "Do people vote?"'),
+    "sensitivity": ('sensitivity = "low"', 'sensitivity = "high"', "its sensitivity rises from low to high"),
+    "kind": ('kind = "flag"', 'kind = "choice"\nvalues = ["x"]', "its kind changes from flag to choice"),
+    "a fresh flag become a memoized text": (
+        'kind = "flag"',
+        'kind = "text"\nmemoize = true\nepsilon_permanent = 4\nanswers = 1',
+        "its kind changes from flag to text",
+    ),
+}
+
+
+@pytest.mark.parametrize("change", REPLACED)
+def test_a_metric_that_asks_something_else_is_silent_until_the_person_agrees_again(
+    change: str, tmp_path: Path
+) -> None:
+    """And what of it waits under the old terms is what they agreed to, and is sent."""
+    old, new, why = REPLACED[change]
+    clock = Clock()
+    before, asked = make(clock, tmp_path)
+    assert record(before, asked, "dark", True) == ""
+    before.close()
+    clock.travel(1)
+    head, color, dark = _texts()
+    assert old in dark
+    if "memoize" in new:
+        dark = dark.replace('reports = 3\nschedule = "early"', "")
+    asked = Registry.parse(head + color + dark.replace(old, new))
+    device = open_device(asked, tmp_path, clock, seed=2, agree=False)
+    device.begin()
+    assert why in device.asks()["dark"]
+    assert set(device.asks()) == {"dark"}
+    assert record(device, asked, "dark", True) == "not-agreed"
+    assert record(device, asked) == ""
+    body = send(device)
+    assert body is not None
+    assert [group["metric"] for group in body["groups"]] == ["color", "dark"]
+    device.agree()
+    # A memo begins with all of its answers left, or not at all.
+    assert record(device, asked, "dark", True) == ("spent" if "memoize" in new else "")
 
 
 def test_a_metric_that_asks_for_less_goes_on(tmp_path: Path) -> None:
@@ -112,7 +175,7 @@ def test_refusing_drops_what_waits_and_keeps_what_was_charged(tmp_path: Path) ->
     clock = Clock()
     device, asked = make(clock, tmp_path)
     record(device, asked)
-    assert device.next_upload() is not None
+    assert connect(device) is not None
     record(device, asked, "dark", True)
     device.refuse()
     assert device.waiting() == 0
@@ -120,6 +183,34 @@ def test_refusing_drops_what_waits_and_keeps_what_was_charged(tmp_path: Path) ->
     assert device.counters() == {"refused": 2}
     assert record(device, asked) == "refused"
     assert device.next_upload() is None
+
+
+def test_refusing_frees_what_was_only_reserved(tmp_path: Path) -> None:
+    clock = Clock()
+    device, asked = make(clock, tmp_path, reports=1)
+    record(device, asked)
+    upload = device.next_upload()
+    assert upload is not None
+    device.refuse()
+    assert (device.waiting(), device.spent()) == (0, {"color": 0})
+    assert not device.charge(upload.id)  # a connection that stands too late
+    assert device.spent() == {"color": 0}
+    device.agree(chosen=True)
+    clock.travel(1)
+    assert record(device, asked) == ""
+    assert send(device) is not None
+    assert device.spent() == {"color": 2_000_000}
+
+
+def test_what_the_app_says_drops_what_waits_and_chooses_nothing(tmp_path: Path) -> None:
+    device, asked = make(Clock(), tmp_path)
+    record(device, asked)
+    assert device.next_upload() is not None
+    record(device, asked, "dark", True)
+    device.drop()
+    assert (device.waiting(), device.counters()) == (0, {"refused": 2})
+    assert device.spent() == {"color": 0, "dark": 0}
+    assert device.choice() is None
 
 
 def test_opting_out_and_in_again_refreshes_nothing(tmp_path: Path) -> None:
@@ -150,7 +241,20 @@ def test_one_metric_can_be_refused_and_takes_its_built_upload_with_it() -> None:
     assert record(device, asked, "dark", True) == "answered"
     device.refuse_metric("color", refused=False)
     assert record(device, asked) == "answered"
+    assert device.spent() == {"color": 0, "dark": 0}
+    assert device.counters() == {"answered": 2, "refused": 3}
+
+
+def test_refusing_one_metric_keeps_what_a_connection_has_charged_of_all_that_left_with_it() -> None:
+    device, asked = make(Clock())
+    record(device, asked)
+    record(device, asked, "dark", True)
+    upload = connect(device)
+    assert upload is not None
+    device.refuse_metric("color", refused=True)
+    assert device.waiting() == 0
     assert device.spent() == {"color": 2_000_000, "dark": 2_000_000}
+    assert device.settle(upload.id, "accepted") == 0
 
 
 def test_refusing_one_metric_leaves_another_ones_slot_and_upload() -> None:
@@ -200,7 +304,8 @@ def test_forgetting_erases_secret_cohort_memos_and_what_waits_and_keeps_what_was
         secret = device._slots._secret()
         device._slots._cohort()
     assert secret in (tmp_path / FILE_NAME).read_bytes() + (tmp_path / f"{FILE_NAME}-wal").read_bytes()
-    device.forget()
+    assert device.forget()
+    assert not device.erasing()
     stored = b"".join(path.read_bytes() for path in tmp_path.iterdir())
     assert secret not in stored
     assert device.waiting() == 0
@@ -230,3 +335,101 @@ def test_forgetting_refreshes_no_budget_of_fresh_answers(tmp_path: Path) -> None
         clock.travel(1)
     assert device.spent()["color"] == 4_000_000
     assert device.counters()["accepted"] == 2
+
+
+@pytest.mark.parametrize("charged", [False, True])
+def test_forgetting_frees_what_was_only_reserved_of_a_fresh_metric_and_nothing_of_a_memo(
+    charged: bool, tmp_path: Path
+) -> None:
+    """A memo's whole reservation stays spent once a report of it was built: what is left tells how many there were."""
+    for keys, spent in (({"reports": 1}, 2_000_000 if charged else 0), (MEMO, 8_000_000)):
+        clock = Clock()
+        device, asked = make(clock, tmp_path / str(len(keys)), **keys)
+        record(device, asked)
+        upload = connect(device) if charged else device.next_upload()
+        assert upload is not None
+        device.forget()
+        assert device.waiting() == 0
+        assert device.spent() == {"color": spent}
+        assert device.charge(upload.id) is False
+        clock.travel(30)
+        assert record(device, asked) == ("spent" if spent else "")
+
+
+def test_while_another_connection_reads_forgetting_is_tried_again_until_it_is_done(tmp_path: Path) -> None:
+    clock = Clock()
+    device, asked = make(clock, tmp_path, **MEMO)
+    record(device, asked)
+    send(device)
+    with device._file.peek():
+        secret = device._slots._secret()
+    assert secret in stored(tmp_path)
+    with closing(sqlite3.connect(tmp_path / FILE_NAME, isolation_level=None)) as reader:
+        reader.execute("BEGIN")
+        reader.execute("SELECT * FROM state").fetchall()
+        assert not device.forget()
+        assert device.erasing()
+        assert not device.tidy()
+        assert device.erasing()
+        other, _ = upgrade(tmp_path, clock, **MEMO)
+        assert other.erasing()
+        assert secret in stored(tmp_path)
+        reader.execute("COMMIT")
+    assert other.tidy()
+    assert not device.erasing()
+    assert secret not in stored(tmp_path)
+
+
+def stored(folder: Path) -> bytes:
+    return b"".join(path.read_bytes() for path in folder.iterdir())
+
+
+# A refusal that cannot be written.
+
+
+@contextmanager
+def unwritable(folder: Path) -> Iterator[None]:
+    """Let nothing be written into the device's file."""
+    with closing(sqlite3.connect(folder / FILE_NAME, isolation_level=None)) as other, pytest.MonkeyPatch.context() as m:
+        m.setattr("dither.device.file.DURABLE_WAIT_S", 0.05)
+        other.execute("BEGIN IMMEDIATE")
+        yield
+        other.execute("ROLLBACK")
+
+
+@pytest.mark.parametrize("metric", [None, "color"])
+def test_a_refusal_that_cannot_be_written_holds_at_once_and_at_the_next_start(
+    metric: str | None, tmp_path: Path
+) -> None:
+    clock = Clock()
+    device, asked = make(clock, tmp_path)
+    record(device, asked)
+    with unwritable(tmp_path):
+        if metric:
+            device.refuse_metric(metric, refused=True)
+            assert device.refused() == [metric]
+        else:
+            device.refuse()
+            assert device.choice() is False
+    device.close()
+    later, asked = upgrade(tmp_path, clock)
+    assert later.refused() == ([metric] if metric else [])
+    assert later.choice() is (None if metric else False)
+    assert later.next_upload() is None
+    assert (later.waiting(), later.counters()) == (0, {"refused": 1})
+    assert record(later, asked) == "refused"
+    assert record(later, asked, "dark", True) == ("" if metric else "refused")
+    assert {path.name for path in tmp_path.iterdir()} <= {FILE_NAME, f"{FILE_NAME}-wal", f"{FILE_NAME}-shm"}
+
+
+def test_who_agrees_after_a_refusal_that_could_not_be_written_has_agreed(tmp_path: Path) -> None:
+    """Also where they say it in another process than the one that still has the refusal to write."""
+    clock = Clock()
+    device, asked = make(clock, tmp_path)
+    with unwritable(tmp_path):
+        device.refuse()
+    other, _ = upgrade(tmp_path, clock)
+    other.agree(chosen=True)
+    device.look()
+    assert record(device, asked) == ""
+    assert device.choice() is other.choice() is True

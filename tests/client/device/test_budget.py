@@ -80,6 +80,23 @@ def test_nothing_refreshes_a_budget(tmp_path: Path) -> None:
     device.close()
 
 
+@pytest.mark.parametrize("asks_again", [False, True])
+def test_an_upgrade_to_fewer_reports_takes_nothing_back(asks_again: bool, tmp_path: Path) -> None:
+    """Three reports are spent; a registry has room for one, whether it is asked or only begun; the next one for three."""
+    clock = Clock()
+    for reports in (3, 1, 3):
+        device, asked = make(clock, tmp_path, reports=reports, epsilon="2")
+        device.begin()
+        for _ in range(4):
+            if reports == 3 or asks_again:
+                record(device, asked)
+            send(device)
+            clock.travel(1)
+        assert device.spent() == {"color": 6_000_000}
+        assert device.counters()["accepted"] == 3
+        device.close()
+
+
 def test_the_device_epsilon_is_never_exceeded_whatever_the_registries_said(tmp_path: Path) -> None:
     clock = Clock()
     device, asked = make(clock, tmp_path, reports=1, device_epsilon="4")
@@ -106,7 +123,7 @@ rev = {rev}
 kind = "choice"
 question = "What?"
 values = ["a", "b", "c"]
-epsilon = 1
+epsilon = {epsilon}
 {life}
 presence = "public"
 period = "1d"
@@ -117,14 +134,17 @@ expires = {expires}
 
 
 def registry_of(device_epsilon: int, **metrics: str) -> Registry:
-    """Return a registry of choices: "fresh 3" has three reports of 1, "memo 2 4" two answers of 4."""
+    """Return a registry of choices: "fresh 3" has three reports of 1, "memo 2 4" two answers of 4.
+
+    "memo 2 1 .5" has two answers of 1, and reports of .5.
+    """
     parts = [f"[registry]\napp = 'x'\ndevice_epsilon = {device_epsilon}\nquiet_days = 0"]
     for name, text in metrics.items():
-        kind, number, *permanent = text.split()
+        kind, number, permanent, epsilon, *_ = *text.split(), "", "1.0"
         life = f"reports = {number}\nschedule = 'early'"
         if kind == "memo":
-            life = f"memoize = true\nanswers = {number}\nepsilon_permanent = {permanent[0]}"
-        parts.append(_METRIC.format(name=name, rev=1, life=life, expires=EXPIRES))
+            life = f"memoize = true\nanswers = {number}\nepsilon_permanent = {permanent}"
+        parts.append(_METRIC.format(name=name, rev=1, epsilon=float(epsilon or 1), life=life, expires=EXPIRES))
     return Registry.parse("\n".join(parts))
 
 
@@ -203,6 +223,69 @@ def test_all_metrics_together_never_exceed_the_devices_epsilon(tmp_path: Path) -
     log, spent = history(tmp_path, [(both, "a", True)] * 3 + [(one, "a", True)] * 3)
     assert spent == {"m": 3_000_000, "n": 3_000_000}
     assert [sent for _, sent in log[3:]] == [[], [], []]
+
+
+BOTH, FRESH = registry_of(4, f="fresh 2", m="memo 2 1 .5"), registry_of(4, f="fresh 4")
+
+
+def test_what_a_memo_that_left_has_reserved_is_not_spent_by_another_metric(tmp_path: Path) -> None:
+    """The memo has charged one of its two answers, and may come back for the other: four reports of 1 do not fit."""
+    log, spent = history(tmp_path, [(BOTH, "a", True), *[(FRESH, "a", True)] * 3, *[(BOTH, "b", True)] * 2])
+    assert spent == {"f": 2_000_000, "m": 2_000_000}
+    assert [sent for _, sent in log] == [["f", "m"], ["f"], [], [], ["m"], ["m"]]
+
+
+def test_a_metric_that_does_not_fit_beside_what_a_memo_reserved_is_silent_from_the_start(tmp_path: Path) -> None:
+    new = registry_of(4, g="fresh 3")
+    log, spent = history(tmp_path, [(BOTH, "a", True), *[(new, "a", True)] * 3])
+    assert [said for said, _ in log[1:]] == [["spent"]] * 3
+    assert spent["f"] + spent["m"] == 2_000_000
+    assert spent.get("g", 0) == 0
+
+
+@pytest.mark.parametrize("sent", [False, True])
+def test_a_fresh_metric_that_left_keeps_all_that_it_reserved(sent: bool, tmp_path: Path) -> None:
+    """Also where nothing of it was charged yet: how much of it was would tell how many answers there were."""
+    before, after = registry_of(4, f="fresh 2"), registry_of(4, g="fresh 3")
+    log, spent = history(tmp_path, [(before, "a", sent), (after, "a", True)])
+    assert log[1] == (["spent"], [] if sent else ["f"])
+    assert spent["f"] == 1_000_000
+
+
+def test_what_a_built_upload_reserves_counts_like_what_was_charged(tmp_path: Path) -> None:
+    """And what was only reserved is free again when the person's refusal drops it: two reports are left."""
+    clock = Clock()
+    device, asked = make(clock, tmp_path, reports=2)
+    words = []
+    for _ in range(4):
+        words.append(record(device, asked))
+        device.next_upload()
+        clock.travel(1)
+    assert words == ["", "", "waiting", "waiting"]
+    assert device.spent() == {"color": 0}
+    device.refuse()
+    device.agree(chosen=True)
+    assert device.spent() == {"color": 0}
+    for expected in ("", "", "spent"):
+        assert record(device, asked) == expected
+        send(device)
+        clock.travel(1)
+    assert device.spent() == {"color": 4_000_000}
+
+
+def test_a_built_report_counts_against_the_limit_before_it_is_charged(tmp_path: Path) -> None:
+    """A fresh metric of one report, whose only one is built and has had no connection."""
+    clock = Clock()
+    device, asked = make(clock, tmp_path, reports=1)
+    assert record(device, asked) == ""
+    upload = device.next_upload()
+    assert upload is not None
+    clock.travel(1)
+    assert record(device, asked) == "spent"
+    device.refuse_metric("color", refused=True)  # drops it, and what was only reserved is free again
+    device.refuse_metric("color", refused=False)
+    assert record(device, asked) == ""
+    assert device.spent() == {"color": 0}
 
 
 def test_a_metric_that_reserves_less_makes_room_before_it_is_asked_again(tmp_path: Path) -> None:

@@ -1,4 +1,6 @@
 import random
+import re
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -50,20 +52,21 @@ def test_periods_are_whole_utc_days_of_their_length() -> None:
     assert record(device, asked) == ""
 
 
-class Nosy:
-    """An answer that answers another question when asked for its truth."""
+class Nosy(list[str]):
+    """An answer that answers another question when it is read."""
 
     def __init__(self, device: Device, asked: Registry) -> None:
+        super().__init__(["red"])
         self.device, self.asked = device, asked
 
-    def __bool__(self) -> bool:
-        assert record(self.device, self.asked, "color", "blue") == ""
-        return True
+    def __iter__(self) -> Iterator[str]:
+        assert record(self.device, self.asked, "dark", True) == ""
+        return super().__iter__()
 
 
 def test_an_answer_that_records_another_does_not_hang() -> None:
-    device, asked = make(Clock())
-    assert record(device, asked, "dark", Nosy(device, asked)) == ""
+    device, asked = make(Clock(), kind="choices", color="ticks_max = 2")
+    assert record(device, asked, "color", Nosy(device, asked)) == ""
     assert device.waiting() == 2
 
 
@@ -142,6 +145,73 @@ def test_several_ticks_are_one_report(tmp_path: Path) -> None:
     assert device.spent()["color"] == 2_000_000
 
 
+@pytest.mark.parametrize("answer", [[], (), set(), frozenset()])
+def test_no_tick_is_an_answer_like_any_other(answer: object) -> None:
+    """Silence would say that nothing was ticked."""
+    clock = Clock()
+    device, asked = make(clock, kind="choices", color="ticks_max = 2")
+    for given in (answer, ["red"], answer):
+        assert record(device, asked, answer=given) == ""
+        assert device.waiting() == 1
+        body = send(device)
+        assert body is not None
+        assert [(group["metric"], len(group["reports"])) for group in body["groups"]] == [("color", 1)]
+        clock.travel(1)
+    assert device.spent()["color"] == 6_000_000
+
+
+# What is silent.
+
+
+def test_a_silent_record_writes_nothing_and_its_reason_is_kept_with_what_is_written_next(tmp_path: Path) -> None:
+    clock = Clock()
+    device, asked = make(clock, tmp_path)
+    other, _ = make(clock, tmp_path, seed=2)
+    assert record(device, asked) == ""
+    before = stored(device)
+    for _ in range(1_000):
+        assert record(device, asked) == "answered"
+    assert stored(device) == before
+    assert device.counters() == {"answered": 1_000}
+    assert other.counters() == {}
+    assert record(device, asked, "dark", True) == ""
+    assert device.counters() == other.counters() == {"answered": 1_000}
+    assert record(device, asked) == "answered"
+    assert device.counters() == {"answered": 1_001}
+
+
+def stored(device: Device) -> dict[str, bytes]:
+    """Return all bytes of a device's files."""
+    assert device.folder
+    return {path.name: path.read_bytes() for path in device.folder.iterdir() if not path.name.endswith("-shm")}
+
+
+def test_what_was_known_of_a_silent_metric_ends_with_a_change_in_another_process_or_another_day(
+    tmp_path: Path,
+) -> None:
+    clock = Clock()
+    device, asked = make(clock, tmp_path)
+    other, _ = make(clock, tmp_path, seed=2)
+    assert record(device, asked) == ""
+    for _ in range(2):
+        assert record(device, asked) == "answered"
+    other.refuse()
+    for _ in range(2):
+        assert record(device, asked) == "refused"
+    other.agree(chosen=True)
+    for _ in range(2):
+        assert record(device, asked) == "answered"
+    clock.travel(1)
+    assert record(device, asked) == ""
+    clock.travel(1)
+    assert record(device, asked) == ""  # the one before is built to make room
+    clock.travel(1)
+    for _ in range(2):
+        assert record(device, asked) == "waiting"
+    assert send(other) is not None
+    assert record(device, asked) == ""
+
+
 # Where presence is hidden.
 
 HIDDEN: dict[str, Any] = {"presence": "hidden", "reports": 20, "epsilon": "1"}
@@ -157,7 +227,7 @@ def test_a_hidden_metric_leaves_only_when_its_period_has_closed() -> None:
     device, asked = make(clock, **HIDDEN, period="7d")
     assert record(device, asked) == ""
     assert groups(device) == []
-    assert not device.due()
+    assert not device.look().due
     assert device.waiting() == 2  # what was said of the colour, and "none" of the other
     clock.travel(5)  # day 20,777 is the second of its week
     assert groups(device) == []
@@ -225,6 +295,92 @@ def test_whether_there_was_anything_to_say_is_in_no_upload() -> None:
             assert seen == silent[0]
             if not memo:
                 assert spent == silent[1]
+
+
+ANSWERS: list[list[object]] = [["red"] * 9, [None, "red", None, "blue"], ["none"] * 9, ["x"]]
+
+
+@pytest.mark.parametrize("looks", [True, False])
+@pytest.mark.parametrize("answers", ANSWERS)
+def test_once_a_period_is_closed_the_file_does_not_tell_whether_it_was_answered(
+    answers: list[object], looks: bool, tmp_path: Path
+) -> None:
+    """The same rows of the same lengths but for the noise, whether a thread looked before the answer or not.
+
+    Uploads are sent in between, left unsent, and given up; some answers are given twice.
+    """
+
+    def lives(answers: list[object], folder: Path) -> list[tuple[dict[str, list[object]], list[int]]]:
+        clock = Clock()
+        device, asked = make(clock, folder, **HIDDEN)
+        seen = []
+        for day in range(8):
+            if looks or day >= len(answers) or answers[day] is None:
+                device.look()
+            if day < len(answers) and answers[day] is not None:
+                for _ in range(day % 3 + 1):
+                    record(device, asked, answer=answers[day])
+            clock.travel(1)
+            device.look()
+            if day % 4 == 1:
+                assert groups(device) == ["color", "dark"]
+            elif day == 4:
+                assert device.next_upload() is not None
+            seen.append((rows(device), [len(content) for content in stored_file(device)]))
+        return seen
+
+    silent, answered = lives([], tmp_path / "silent"), lives(answers, tmp_path / "answered")
+    assert silent[0][0]["slot"]
+    assert answered == silent
+
+
+def rows(device: Device) -> dict[str, list[list[object]]]:
+    """Return all rows of a device's file, with a mark in the place of each symbol, id and secret."""
+    with device._file.peek():
+        sql = "SELECT name FROM sqlite_schema WHERE type = 'table'"
+        tables = [name for (name,) in device._file.execute(sql).fetchall()]
+        found = {table: device._file.execute(f"SELECT * FROM {table}").fetchall() for table in tables}
+    noise = re.compile("|".join([r"(?<=\[)\d+(?=\])", "(?<=^)[0-9](?=$)", *(row[1] for row in found["upload"])]))
+
+    def masked(value: object) -> object:
+        text = value.decode("latin-1") if isinstance(value, bytes) else value
+        return noise.sub(lambda found: "#" * len(found[0]), text) if isinstance(text, str) else text
+
+    return {table: [[masked(value) for value in row] for row in found[table]] for table in tables}
+
+
+def stored_file(device: Device) -> list[bytes]:
+    assert device.tidy()
+    return list(stored(device).values())
+
+
+@pytest.mark.parametrize("answered", [False, True])
+def test_while_the_clock_is_behind_by_less_than_a_day_none_is_opened_as_an_answer_is_taken(answered: bool) -> None:
+    """Else a device with an answer would send a report for that day, and one without would not."""
+    clock = Clock()
+    device, asked = make(clock, **HIDDEN)
+    clock.travel(-0.9)  # the clock of the first start was put right
+    if answered:
+        assert record(device, asked) == ""
+    else:
+        device.look()
+    assert device.waiting() == 2
+    clock.travel(0.9)
+    assert groups(device) == []
+    clock.travel(1)
+    assert groups(device) == ["color", "dark"]
+    assert device.spent() == {"color": 1_000_000, "dark": 1_000_000}
+
+
+@pytest.mark.parametrize("answered", [False, True])
+def test_while_the_clock_is_behind_by_more_neither_is(answered: bool) -> None:
+    clock = Clock()
+    device, asked = make(clock, **HIDDEN)
+    clock.travel(-2)
+    if answered:
+        assert record(device, asked) == "clock-behind"
+    device.look()
+    assert device.waiting() == 0
 
 
 def test_none_is_one_of_the_answers_of_a_memo() -> None:

@@ -1,0 +1,191 @@
+"""What recording costs: no write where it is silent, one transaction where it is not, and never a checkpoint."""
+
+import random
+import sqlite3
+import threading
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from dither.device import FILE_NAME, Device
+from dither.sending import uploader
+from dither.sending.transport import Answer, Outcome
+from dither.settings import Settings
+from dither.telemetry import Telemetry
+from dither_shared.registry import Registry
+from tests.faults.apps import Taker
+from tests.support.clocks import Clock
+from tests.support.devices import EXPIRES, MEMO, make, open_device, record, send
+from tests.support.registries import registry, registry_text
+
+WAL_BYTES_MAX = 1_000_000
+
+
+def image(folder: Path) -> dict[str, bytes]:
+    """Return the files, but for the index of the log, which readers mark."""
+    return {path.name: path.read_bytes() for path in folder.iterdir() if not path.name.endswith("-shm")}
+
+
+@pytest.fixture
+def statements(tmp_path: Path) -> Iterator[tuple[Device, Registry, list[str]]]:
+    device, asked = make(Clock(), tmp_path)
+    device.look()
+    assert device._file._db
+    seen: list[str] = []
+    device._file._db.set_trace_callback(seen.append)
+    yield device, asked, seen
+    device.close()
+
+
+@pytest.mark.parametrize("silence", ["answered", "refused", "not-agreed", "waiting", "expired", "spent", "quiet"])
+def test_a_silent_record_writes_nothing(tmp_path: Path, silence: str) -> None:
+    clock = Clock()
+    changes = {"spent": {"reports": 1}, "quiet": {"quiet_days": 9}}.get(silence, {})
+    asked = registry(**{"expires": EXPIRES, **changes})
+    device = open_device(asked, tmp_path, clock, agree=silence != "not-agreed")
+    if silence in ("answered", "waiting", "spent"):
+        record(device, asked)
+    if silence == "spent":
+        send(device)
+        clock.travel(1)
+    elif silence == "waiting":
+        clock.travel(1)
+        record(device, asked)
+        clock.travel(1)
+    elif silence == "refused":
+        device.refuse_metric("color", refused=True)
+    elif silence == "expired":
+        clock.travel(100)
+    device.look()
+    before = image(tmp_path)
+    for _ in range(100):
+        assert record(device, asked) == silence
+    assert image(tmp_path) == before
+    assert device.counters()[silence] >= 100
+
+
+def test_reasons_are_kept_with_the_next_answer_that_is_taken(tmp_path: Path) -> None:
+    clock = Clock()
+    device, asked = make(clock, tmp_path)
+    record(device, asked)
+    for _ in range(5):
+        record(device, asked)
+    record(device, asked, "dark", True)
+    other, _ = make(clock, tmp_path, seed=2)
+    assert other.counters() == {"answered": 5}
+    assert device.counters() == {"answered": 5}
+
+
+def test_reasons_that_a_transaction_did_not_keep_are_kept_by_the_next(tmp_path: Path) -> None:
+    device, asked = make(Clock(), tmp_path)
+    record(device, asked)
+    record(device, asked)
+
+    def failing(bits: int) -> int:
+        raise OSError("no randomness")
+
+    slots = device._slots
+    rng, slots._rng = slots._rng, type(slots._rng)(failing)
+    with pytest.raises(OSError, match="no randomness"):
+        record(device, asked, "dark", True)
+    slots._rng = rng
+    assert record(device, asked, "dark", True) == ""
+    assert device.counters() == {"answered": 1}
+
+
+def test_what_another_process_refuses_holds_at_the_next_call(tmp_path: Path) -> None:
+    clock = Clock()
+    device, asked = make(clock, tmp_path)
+    other, _ = make(clock, tmp_path, seed=2)
+    assert [record(device, asked) for _ in range(3)] == ["", "answered", "answered"]
+    other.refuse()
+    assert record(device, asked) == "refused"
+    other.agree(chosen=True)
+    assert record(device, asked) == "answered"  # the period stays answered
+
+
+def test_the_next_day_is_noticed_without_a_look(tmp_path: Path) -> None:
+    clock = Clock()
+    device, asked = make(clock, tmp_path)
+    assert [record(device, asked) for _ in range(3)] == ["", "answered", "answered"]
+    clock.travel(1)
+    assert [record(device, asked) for _ in range(2)] == ["waiting"[:0], "answered"]
+
+
+def test_an_answer_that_is_taken_is_one_transaction(statements: tuple[Device, Registry, list[str]]) -> None:
+    device, asked, seen = statements
+    assert device.record(asked.metrics["color"], "red", lambda: 5.0) == ""
+    begun = [statement for statement in seen if statement.split()[0] in ("BEGIN", "COMMIT", "ROLLBACK")]
+    assert begun == ["BEGIN IMMEDIATE", "COMMIT"]
+    assert device.look().when is not None  # the moment was planned in it
+    for _ in range(2):  # the first looks, the second notices that what it stands on is as it was
+        seen.clear()
+        record(device, asked)
+        assert "COMMIT" not in seen
+    seen.clear()
+    record(device, asked)
+    assert [statement.split()[0] for statement in seen] == ["PRAGMA"]  # data_version
+
+
+class Thinking(Taker):
+    """A transport whose server does not answer until it is told to."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.asked, self.answers = threading.Event(), threading.Event()
+
+    def post(self, upload_id: str, body: bytes, stands: object) -> Answer:
+        self.asked.set()
+        assert self.answers.wait(60)
+        return Answer(Outcome.KEPT, "no answer", connected=False)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("server", ["waits for its moment", "hangs"])
+def test_the_log_stays_short_where_a_process_only_records(
+    tmp_path: Path, server: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A thousand metrics for ten days, as fast as it goes."""
+    checkpoints: set[str] = set()
+    tidy = Device.tidy
+
+    def see(self: Device) -> bool:
+        checkpoints.add(threading.current_thread().name)
+        return tidy(self)
+
+    monkeypatch.setattr(Device, "tidy", see)
+    head, _, rest = registry_text(epsilon="0.01", reports=10, expires=EXPIRES).partition("[metric.color]")
+    flag = rest.partition("[metric.dark]")[2]
+    asked = Registry.parse(
+        head.replace("40.0", "1000") + "".join(f"[metric.m{number}]{flag}" for number in range(1_000))
+    )
+    clock, transport = Clock(), Thinking()
+    wal = tmp_path / f"{FILE_NAME}-wal"
+    with closing(Telemetry(Settings(asked, transport, tmp_path, consent=True, clock=clock))) as telemetry:
+        if server == "hangs":
+            telemetry.m0.record(True)
+            threading.Thread(target=telemetry.flush, args=(60,), daemon=True).start()
+            assert transport.asked.wait(30)
+        longest = 0
+        for _ in range(10):
+            for name in asked.metrics:
+                getattr(telemetry, name).record(True)
+                longest = max(longest, wal.stat().st_size)
+            clock.travel(1)
+            with closing(sqlite3.connect(tmp_path / FILE_NAME)) as db:  # so that the next day has answers to take
+                db.execute("DELETE FROM slot")
+                db.commit()
+        assert longest < WAL_BYTES_MAX
+        assert checkpoints == {"dither-uploader"}
+        assert "failed" not in telemetry.status().counts
+        transport.answers.set()
+
+
+def test_closing_writes_the_log_into_the_file(tmp_path: Path) -> None:
+    device, asked = make(Clock(), tmp_path, **MEMO, seed=random.Random(1).getrandbits(8))
+    record(device, asked)
+    device.close()
+    assert not (tmp_path / f"{FILE_NAME}-wal").exists()
+    assert uploader.LOG_BYTES_HURRY < WAL_BYTES_MAX
