@@ -4,7 +4,7 @@ Only what decides when a device answers, the draw of its periods, has the same b
 the reports themselves must be the same. Beside each device a witness keeps its own account, in other words than the
 device's: which reports a slot or an upload holds, which of them left, what an aggregator that forgets ids after a week
 has counted, and what the person agreed to. After every step it is compared with what the device says of itself, and the
-two devices with each other.
+two devices with each other: what an observer of uploads sees, and what whoever reads their files does (`kept.py`).
 """
 
 import json
@@ -41,8 +41,12 @@ HOUR_S = 3_600.0
 SECOND = 1 / DAY_S
 NAMES = ("font", "hue", "icon", "mode", "size", "theme", "tone", "word", "zoom")
 VALUES = {"abc": ("a", "b", "c"), "abz": ("a", "b", "z")}
-FATES = ("accepted", "unheard", "unreached", "dropped", "too-large", "killed-before", "killed-after")
-"""What can become of an attempt: the answer is lost, the aggregator out of reach, the process killed around it."""
+FATES = (
+    "accepted", "unheard", "heard-late", "unreached", "dropped", "too-large",
+    "killed-before", "killed-standing", "killed-after",
+)  # fmt: skip
+"""What can become of an attempt: the answer is lost, the first connection breaks before a byte has left and another one
+stands, the aggregator is out of reach, the process is killed before a connection stands, when one does, or after."""
 _TEXT = RAPPOR.of_probabilities(8, 1, 2, *(Decimal(one) for one in ("0.5", "0.5", "0.75")))  # type: ignore[arg-type]
 
 
@@ -151,6 +155,10 @@ class Witness:
         self.account = Account()
         self.sent: set[Report] = set()
         """What may have arrived."""
+        self.stood: set[Report] = set()
+        """What a connection stood for, whether it left or not."""
+        self.memoized: set[str] = set()
+        """The metrics that ever had a memo: what they are charged is no sum of reports."""
         self.counted: Counter[int] = Counter()
         """How often the aggregator has counted each report."""
         self.answered_until: dict[str, int] = {}
@@ -181,20 +189,33 @@ class Witness:
         # Two streams: how many bits an answer took must not decide which periods are drawn.
         draws = Rng(random.Random(f"periods {self._starts}").getrandbits)
         self.device = Device(registry, self._folder, draws, self._clock)
+        self.device.open()
+        self.begun = False
         self.device._slots._rng = Rng(random.Random(f"answers {self._name} {self._starts}").getrandbits)
         inner = self.device._slots._fill
 
-        def fill(metric: Metric, answer: Any, ends: int) -> None:
-            inner(metric, answer, ends)
+        def fill(metric: Metric, answer: Any, ends: int, *, replaceable: bool) -> None:
+            inner(metric, answer, ends, replaceable=replaceable)
             self._made += 1
             memo = _memos_drawn[-1] if metric.memoized else None
+            self.memoized |= {metric.name} if metric.memoized else set()
             self._fills.append(Report(self._made, metric.name, metric.charge, memo))
 
         self.device._slots._fill = fill  # type: ignore[method-assign]  # to see what becomes of each answer
-        # An attempt that failed plans the next one by chance: here both devices do at the same moment.
-        self.device.plan = lambda *when: Device.plan(self.device, self._clock() + HOUR_S)  # type: ignore[method-assign]
+        self.device.put_off = self._put_off  # type: ignore[method-assign]
         assert self.device._file._db
         self.device._file._db.set_trace_callback(self._trace)
+
+    def _put_off(self, upload_id: str, detail: str, when: float, held_until: float | None = None) -> bool:
+        """Plan the next attempt, which is by chance, at the same moment on both devices."""
+        planned = self._clock() + HOUR_S
+        return Device.put_off(self.device, upload_id, detail, planned, None if held_until is None else planned)
+
+    def begin(self) -> None:
+        """Take note of the registry, once in a life of the process."""
+        if not self.begun:
+            self.begun = True
+            self.do(Device.begin)
 
     def _trace(self, statement: str) -> None:
         """See which transactions are synced: only they outlast a power cut for certain."""
@@ -261,9 +282,11 @@ class Witness:
             self.last_day = int(file.get("last_day"))
         gone = {name: one for key, held in account.uploads.items() if key not in ids for name, one in held.items()}
         account.uploads = {key: held for key, held in account.uploads.items() if key in ids}
+        filled = {report.metric for report in self._fills}
+        emptied = {metric for metric in account.slots if metric not in full or metric in filled}
         for key, row in new.items():
             held = [group["metric"] for group in json.loads(row[0])["groups"]] if row else []
-            taken = gone if split or not account.slots.keys() >= set(held) else account.slots
+            taken = gone if split or not emptied >= set(held) else account.slots
             assert taken.keys() >= set(held), f"{held} are in an upload, and came from nowhere"
             account.uploads[key] = {metric: taken.pop(metric) for metric in held}
         account.slots.update({report.metric: report for report in self._fills})
@@ -284,14 +307,11 @@ class Witness:
         Return the groups that were to leave, None if there were none, and whether the process was killed.
         """
         self._fate, self._groups = fate, None
-        if self.do(Device.lease):
-            return None, False
         sender = Sender(self.device, self, self._clock)
         try:
             self.do(lambda device: sender.attempt(), split=fate == "too-large")
         except Killed:
             return self._groups, True
-        self.do(Device.release)
         return self._groups, False
 
     def post(self, upload_id: str, body: bytes, stands: Callable[[], None]) -> Answer:
@@ -304,9 +324,13 @@ class Witness:
             raise Killed
         if self._fate == "unreached":
             return Answer(Outcome.KEPT, "", connected=False)
-        stands()
+        for _ in range(2 if self._fate == "heard-late" else 1):
+            stands()
         self._follow()  # to see what that has synced before anything leaves
         held = self.account.uploads[upload_id]
+        self.stood.update(held.values())
+        if self._fate == "killed-standing":
+            raise Killed
         self.sent.update(held.values())
         if self._fate == "dropped":
             return Answer(Outcome.DROPPED, "")
@@ -315,7 +339,7 @@ class Witness:
         self._count(upload_id, body, held)
         if self._fate == "killed-after":
             raise Killed
-        return Answer(Outcome.KEPT if self._fate == "unheard" else Outcome.ACCEPTED, "")
+        return Answer(Outcome.KEPT if self._fate in ("unheard", "heard-late") else Outcome.ACCEPTED, "")
 
     def idle(self) -> None:
         """Be a transport."""
@@ -338,6 +362,8 @@ class Witness:
             told, charged = self._told(metric), spent.get(metric, 0)
             assert told <= charged, f"{metric} told what costs {told}, and was charged {charged}"
         for metric, charged in spent.items():
+            stood = sum(report.cost for report in self.stood if report.metric == metric)
+            assert metric in self.memoized or charged == stood, f"{metric} was charged {charged} for {stood}"
             most = agreed_lives.get(metric, 0)
             assert charged <= most, f"{metric} was charged {charged}, and {most} was agreed to"
         assert sum(spent.values()) <= agreed_epsilon, f"{spent} was charged, and {agreed_epsilon} was agreed to"
@@ -402,6 +428,7 @@ class Pair:
         """How often a device said why it was silent, or "" where it was not."""
         self.left: Counter[str] = Counter()
         """How many groups left, by metric."""
+        self._unlike: set[str] = set()  # the memoized metrics that have more classes on one device than on the other
         self.both = [Witness(home, name, self.clock, self.true_now) for name in "ab"]
         for witness in self.both:
             witness.open(self.registry)
@@ -427,11 +454,23 @@ class Pair:
         """Do what the thread does after everything that happens, and check everything."""
         self._each(lambda witness: witness.do(lambda device: device.look(lambda: HOUR_S).when))
         self._each(lambda witness: witness.spent_for_good)
+        self._compare_files()
         syncs = self._each(lambda witness: witness.syncs)
         if syncs > self._syncs:
             self._syncs, self._durable_person = syncs, self.person
         for witness in self.both:
             witness.check(self._agreed_epsilon, self._agreed_lives)
+
+    def _compare_files(self) -> None:
+        """Compare all that the two files tell."""
+        rows = [kept(witness.device._file) for witness in self.both]
+        memos = {row["metric"] for one in rows for table in ("class", "report") for row in one[table]}
+        self._unlike &= memos
+        today, questions = self._today(), dict(self.questions)
+        hidden = {name for name, metric in self._asked.items() if metric.hidden}
+        one, other = (told(each, today, hidden, self._unlike, {"word"}) for each in rows)
+        for table, seen in one.items():
+            assert seen == other[table], f"the files tell answers apart, by {table}: {seen} here, {other[table]} there"
 
     def _begin(self) -> None:
         """Do what a start does with a file that is open."""
@@ -439,6 +478,7 @@ class Pair:
             self._each(lambda witness: witness.do(Device.agree_once))
             if not self.person.agreed:
                 self._take_terms()
+            self._each(Witness.begin)
         self._settle_down()
 
     def _take_terms(self) -> None:

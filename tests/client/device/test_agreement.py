@@ -101,9 +101,7 @@ REPLACED: dict[str, tuple[str, str, str]] = {
 
 
 @pytest.mark.parametrize("change", REPLACED)
-def test_a_metric_that_asks_something_else_is_silent_until_the_person_agrees_again(
-    change: str, tmp_path: Path
-) -> None:
+def test_a_metric_that_asks_something_else_is_silent_until_the_person_agrees_again(change: str, tmp_path: Path) -> None:
     """And what of it waits under the old terms is what they agreed to, and is sent."""
     old, new, why = REPLACED[change]
     clock = Clock()

@@ -82,7 +82,7 @@ def test_nothing_refreshes_a_budget(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("asks_again", [False, True])
 def test_an_upgrade_to_fewer_reports_takes_nothing_back(asks_again: bool, tmp_path: Path) -> None:
-    """Three reports are spent; a registry has room for one, whether it is asked or only begun; the next one for three."""
+    """Three reports are spent; then a registry has room for one, asked or only begun, and a later one for three again."""
     clock = Clock()
     for reports in (3, 1, 3):
         device, asked = make(clock, tmp_path, reports=reports, epsilon="2")

@@ -2,6 +2,8 @@ import random
 import sqlite3
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -10,7 +12,7 @@ from dither.device import FILE_NAME, Device, DeviceUnusable
 from dither_shared.rng import Rng
 from tests.support.aggregators import ENVIRONMENT
 from tests.support.clocks import Clock
-from tests.support.devices import EXPIRES, make, open_device, record, send
+from tests.support.devices import EXPIRES, connect, make, open_device, record, send
 from tests.support.registries import registry
 
 KILLED = """
@@ -110,8 +112,93 @@ def test_a_program_that_ends_does_not_wait_for_the_disk(tmp_path: Path) -> None:
 
 def test_a_start_that_changes_nothing_writes_nothing(tmp_path: Path) -> None:
     asked = registry(expires=EXPIRES)
-    open_device(asked, tmp_path, Clock()).close()
+    device = open_device(asked, tmp_path, Clock())
+    device.begin()
+    device.close()
     device = open_device(asked, tmp_path, Clock(), agree=False)
     device.agree_once()
-    device.look().when
+    device.begin()
+    device.look()
     assert (tmp_path / f"{FILE_NAME}-wal").stat().st_size == 0
+
+
+def test_the_file_is_opened_when_it_is_first_used(tmp_path: Path) -> None:
+    device = Device(registry(), tmp_path / "folder", Rng(random.Random(1).getrandbits))
+    assert list(tmp_path.iterdir()) == []
+    device.open()
+    assert (tmp_path / "folder" / FILE_NAME).is_file()
+    device.close()
+
+
+def test_pages_are_small(tmp_path: Path) -> None:
+    """A commit writes the pages that it changes, whole."""
+    for folder in (tmp_path, None):
+        device, _ = make(Clock(), folder)
+        with device._file.peek():
+            assert device._file.one("PRAGMA page_size") == (1_024,)
+
+
+@contextmanager
+def statements(device: Device) -> Iterator[list[str]]:
+    """Note the first word of each statement that SQLite is given."""
+    given: list[str] = []
+    with device._file.peek():
+        assert device._file._db
+    device._file._db.set_trace_callback(lambda sql: given.append(sql.split()[0]))
+    yield given
+    device._file._db.set_trace_callback(None)
+
+
+def test_an_accepted_answer_is_one_transaction_and_the_look_after_it_writes_nothing(tmp_path: Path) -> None:
+    device, asked = make(Clock(), tmp_path)
+    with statements(device) as given:
+        assert device.record(asked.metrics["color"], "red", lambda: 60.0) == ""
+    assert (given.count("BEGIN"), given.count("COMMIT")) == (1, 1)
+    with statements(device) as given:
+        device.look()
+    assert given.count("COMMIT") == 0
+
+
+def test_a_silent_answer_asks_only_whether_the_file_has_changed(tmp_path: Path) -> None:
+    device, asked = make(Clock(), tmp_path)
+    record(device, asked)
+    for _ in range(2):  # the second finds that the file is as the first left it
+        assert record(device, asked) == "answered"
+    with statements(device) as given:
+        for _ in range(10):
+            assert record(device, asked) == "answered"
+    assert given == ["PRAGMA"] * 10
+
+
+def test_no_call_of_the_apps_writes_the_log_into_the_file(tmp_path: Path) -> None:
+    """That waits for the disk: the sending thread does it, and who closes the file."""
+    clock = Clock()
+    device, asked = make(clock, tmp_path, reports=1_000, epsilon="0.01")
+    assert device.tidy()
+    before = (tmp_path / FILE_NAME).read_bytes()
+    for _ in range(600):  # the log grows beyond the thousand pages at which SQLite would do it
+        record(device, asked)
+        record(device, asked, "dark", True)
+        device.look()
+        device.waiting()
+        device.next_upload()
+        device.refuse_metric("dark", refused=True)
+        device.refuse_metric("dark", refused=False)
+        clock.travel(0.1)
+    assert device.log_bytes() > 1_000 * 1_024
+    assert (tmp_path / FILE_NAME).read_bytes() == before
+    assert device.tidy()
+    assert device.log_bytes() == 0
+
+
+def test_what_a_connection_charged_is_in_the_file_when_it_is_charged(tmp_path: Path) -> None:
+    """So it outlasts the loss of the log, which power loss and tidy people cause."""
+    device, asked = make(Clock(), tmp_path)
+    record(device, asked)
+    upload = connect(device)
+    assert upload is not None
+    (tmp_path / "copy").mkdir()
+    (tmp_path / "copy" / FILE_NAME).write_bytes((tmp_path / FILE_NAME).read_bytes())
+    copy, _ = make(Clock(), tmp_path / "copy", seed=2)
+    assert copy.spent() == {"color": 2_000_000}
+    assert copy.next_upload() == upload

@@ -7,7 +7,7 @@ from dither.device.moments import LEASE_S
 from dither_shared.frozen import replaced
 from dither_shared.registry import Registry
 from tests.support.clocks import Clock
-from tests.support.devices import EXPIRES, MEMO, classes, connect, make, open_device, record, send
+from tests.support.devices import EXPIRES, connect, make, open_device, record, send
 from tests.support.registries import registry, registry_text
 
 

@@ -241,9 +241,9 @@ def test_a_device_with_nothing_to_say_answers_none() -> None:
     assert asked.metrics["color"].values == ("red", "green", "blue", "other", "none")
     assert asked.metrics["dark"].values == ("no", "yes", "none")
     for _ in range(5):
-        device.look().when
+        device.look()
         clock.travel(1)
-        device.look().when
+        device.look()
         assert groups(device) == ["color", "dark"]
     assert device.spent() == {"color": 5_000_000, "dark": 5_000_000}
 
@@ -255,7 +255,7 @@ def test_the_first_answer_of_a_period_takes_the_place_of_none(monkeypatch: pytes
     device = open_device(asked, None, clock, Honest(random.Random(1).getrandbits))
     sent = []
     for answers in ([], ["green", "red"], ["none"], ["blue"]):
-        device.look().when
+        device.look()
         words = [record(device, asked, answer=answer) for answer in answers]
         assert words == ["", "answered"][: len(answers)]
         clock.travel(1)
@@ -278,7 +278,7 @@ def test_whether_there_was_anything_to_say_is_in_no_upload() -> None:
         device, asked = make(clock, **{**HIDDEN, "reports": 6, **memo})
         seen = []
         for day in range(12):
-            device.look().when
+            device.look()
             if day < len(answers) and answers[day] is not None:
                 record(device, asked, answer=answers[day])
             if day % 4 > 1:
@@ -387,7 +387,7 @@ def test_none_is_one_of_the_answers_of_a_memo() -> None:
     clock = Clock()
     device, asked = make(clock, **{**HIDDEN, **MEMO, "answers": 2})
     for answer in ("", "red", "blue"):
-        device.look().when
+        device.look()
         if answer:
             record(device, asked, answer=answer)
         clock.travel(1)
@@ -399,7 +399,7 @@ def test_none_is_one_of_the_answers_of_a_memo() -> None:
 def test_a_none_that_was_replaced_costs_no_answer_of_a_memo() -> None:
     clock = Clock()
     device, asked = make(clock, **{**HIDDEN, **MEMO, "answers": 1})
-    device.look().when
+    device.look()
     assert classes(device) == [("4", 0)]
     record(device, asked)
     assert classes(device) == [("0", 0)]
@@ -413,7 +413,7 @@ def test_a_hidden_text_says_none() -> None:
     text = {"kind": "text", "epsilon_permanent": "4", "device_epsilon": "16", "candidates": ("a.org",)}
     device, asked = make(clock, **{**HIDDEN, **text})
     assert asked.metrics["color"].candidates == ("a.org", "none")
-    device.look().when
+    device.look()
     clock.travel(1)
     assert groups(device) == ["color", "dark"]
 
@@ -421,7 +421,7 @@ def test_a_hidden_text_says_none() -> None:
 def test_a_day_on_which_the_device_was_away_is_no_report() -> None:
     clock = Clock()
     device, _ = make(clock, **HIDDEN)
-    device.look().when
+    device.look()
     clock.travel(5)
     assert groups(device) == ["color", "dark"]
     assert groups(device) == []
@@ -434,7 +434,7 @@ def test_the_device_looks_again_when_a_period_may_close_and_not_after_the_last_o
     clock.travel(99)
     assert device.look(lambda: 7).when == clock() + 7  # what the first day left
     send(device)
-    device.look().when
+    device.look()
     clock.travel(1)
     send(device)
     assert device.look().when is None

@@ -1,0 +1,95 @@
+"""What two devices' files tell of their answers: nothing but what is said here, row by row.
+
+Of two devices that differ in their answers and in their noise alone, these may differ:
+
+- where there is a secret and a cohort, what they are; each upload's id;
+- each report's symbol, in its slot or in its upload, of the same length; and which cohort is told with it;
+- whether the slot of a metric whose presence is hidden is `replaceable`, until its period has closed;
+- of a memoized metric whose answers differ, the classes, what was charged for them, and which reports charge one. That
+  is by design, and README says so. Where all answers are the same, their number is; of a text, whose class depends on
+  the cohort, only where there were no answers at all.
+
+All else is the same: every other row and column, each time and counter, and the uploads' lengths.
+"""
+
+import json
+from collections.abc import Collection
+from typing import Any
+
+from dither.device.file import DeviceFile
+
+Row = dict[str, Any]
+TABLES = {
+    "state": "key", "agreement": "metric", "metric": "name", "class": "metric, place", "schedule": "metric, day",
+    "retired": "metric", "slot": "metric", "upload": "place", "report": "upload, metric", "counter": "name",
+}  # fmt: skip
+"""Every table, and the order of its rows."""
+_OWN = {"secret", "cohort"}
+"""What of the state each device draws for itself."""
+_PAID = {"charge", "class"}
+
+
+def kept(file: DeviceFile) -> dict[str, list[Row]]:
+    """Return all rows of a file, by table."""
+    with file.peek():
+        names = {name for (name,) in file.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
+        assert names == TABLES.keys(), f"the tables are {sorted(names)}"
+        return {table: _rows(file, table) for table in TABLES}
+
+
+def _rows(file: DeviceFile, table: str) -> list[Row]:
+    found = file.execute(f"SELECT * FROM {table} ORDER BY {TABLES[table]}")
+    columns = [column for column, *_ in found.description]
+    return [dict(zip(columns, row, strict=True)) for row in found]
+
+
+def told(
+    rows: dict[str, list[Row]], today: int, hidden: Collection[str], unlike: Collection[str], texts: Collection[str]
+) -> dict[str, Any]:
+    """Return what a file's rows tell that must not depend on answers.
+
+    `hidden` are the metrics whose presence is, `texts` those whose class depends on the cohort, and `unlike` the
+    memoized ones whose answers differ between the two devices, or, of a text, may be of more classes on one of them.
+    """
+    places = {upload["id"]: place for place, upload in enumerate(rows["upload"])}
+    return {
+        "state": [{**row, "value": "its own"} if row["key"] in _OWN else row for row in rows["state"]],
+        "agreement": rows["agreement"],
+        "metric": [_without(row, {"spent"} if row["name"] in unlike else ()) for row in rows["metric"]],
+        "class": [
+            _without(row, {"class"} if row["metric"] in texts else ())
+            for row in rows["class"]
+            if row["metric"] not in unlike
+        ],
+        "schedule": rows["schedule"],
+        "retired": rows["retired"],
+        "slot": [_slot(row, today, hidden, unlike) for row in rows["slot"]],
+        "upload": [_upload(row) for row in rows["upload"]],
+        "report": sorted(
+            (places[row["upload"]], row["metric"], *([] if row["metric"] in unlike else [row["charge"]]))
+            for row in rows["report"]
+        ),
+        "counter": rows["counter"],
+    }
+
+
+def _without(row: Row, columns: Collection[str]) -> Row:
+    return {column: value for column, value in row.items() if column not in columns}
+
+
+def _slot(row: Row, today: int, hidden: Collection[str], unlike: Collection[str]) -> Row:
+    still_open = row["metric"] in hidden and row["leaves"] > today
+    shown = _without(row, {*(_PAID if row["metric"] in unlike else ()), *(["replaceable"] if still_open else ())})
+    if "class" in shown:
+        shown["class"] = shown["class"] is not None
+    return {**shown, "report": len(row["report"]), "cohort": row["cohort"] is not None}
+
+
+def _upload(row: Row) -> Row:
+    body = json.loads(row["body"])
+    assert body["upload"] == row["id"]
+    groups = [
+        {**group, "reports": [len(json.dumps(report)) for report in group["reports"]], "cohort": "cohort" in group}
+        for group in body["groups"]
+    ]
+    return {**row, "id": len(row["id"]), "body": (len(row["body"]), body.keys(), groups)}
