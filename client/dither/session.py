@@ -65,8 +65,9 @@ class Session:
                 device.drop()
         except Exception as error:
             if passes(error) and self._silent == self._fault:
+                if not self._fault:
+                    say(logging.WARNING, "telemetry cannot begin yet: %s", error)
                 self._silent = self._fault = str(error)
-                say(logging.WARNING, "telemetry cannot begin yet: %s", error)
             raise
         if self._silent == self._fault:
             self._silent = "" if choice is True else NOT_ASKED if choice is None else REFUSED

@@ -1,8 +1,10 @@
 """What the person chooses, through the telemetry object."""
 
+import logging
 import sqlite3
-from collections.abc import Callable
-from contextlib import closing
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +33,8 @@ def start(tmp_path: Path) -> Start:
 def test_until_the_person_is_asked_nothing_is_made_or_kept(start: Start, tmp_path: Path) -> None:
     telemetry = start()
     telemetry.color.record("red")
-    assert telemetry.status() == dither.Status(NOT_ASKED, 0, {}, {})
+    silent = dither.MetricStatus("not-agreed")
+    assert telemetry.status() == dither.Status(NOT_ASKED, metrics={"color": silent, "dark": silent})
     assert telemetry.status().ask
     assert telemetry.preview() == dither.Preview(b"", {})
     telemetry.forget()
@@ -41,13 +44,14 @@ def test_until_the_person_is_asked_nothing_is_made_or_kept(start: Start, tmp_pat
 
 def test_a_choice_goes_before_what_start_is_given_and_is_remembered(start: Start) -> None:
     telemetry = start()
-    telemetry.set_consent(True)
+    assert telemetry.set_consent(True)
     telemetry.color.record("red")
     assert telemetry.status().waiting == 1
     telemetry.close()
     telemetry = start(False)
     assert telemetry.status().silent == ""
-    telemetry.set_consent(False)
+    assert telemetry.status().waiting == 1
+    assert telemetry.set_consent(False)
     telemetry.close()
     telemetry = start(True)
     assert telemetry.status().silent == REFUSED
@@ -61,12 +65,70 @@ def test_an_argument_is_no_choice(start: Start) -> None:
     telemetry = start()
     assert telemetry.status().silent == NOT_ASKED
     telemetry.close()
-    telemetry = start(False)
-    assert telemetry.status().silent == REFUSED
-    telemetry.close()
     telemetry = start(True)
     assert telemetry.status().waiting == 1
     telemetry.close()
+    telemetry = start(False)
+    assert telemetry.status().silent == REFUSED
+    telemetry.close()
+    telemetry = start()
+    assert telemetry.status().silent == NOT_ASKED
+    telemetry.close()
+
+
+def test_what_the_app_says_drops_what_waits_as_a_refusal_does(start: Start) -> None:
+    """In its slot, and built; what a connection has charged stays charged."""
+    telemetry = start(True)
+    telemetry.color.record("red")
+    with telemetry._any_device() as device:
+        upload = device.next_upload()
+        assert upload is not None
+        assert device.charge(upload.id)
+    telemetry.dark.record(True)
+    telemetry.close()
+    telemetry = start(False)
+    telemetry.color.record("red")
+    assert telemetry.flush(1) == dither.FlushResult(0, 0, REFUSED)
+    telemetry.close()
+    telemetry = start(True)
+    status = telemetry.status()
+    assert (status.silent, status.waiting, status.counts) == ("", 0, {"refused": 2})
+    assert status.spent == {"color": 2.0, "dark": 0.0}
+    telemetry.close()
+
+
+def test_what_waits_is_dropped_once_the_file_can_be_used(start: Start, tmp_path: Path) -> None:
+    telemetry = start(True)
+    telemetry.color.record("red")
+    telemetry.close()
+    with locked(tmp_path / "d"):
+        telemetry = start(False)
+        assert telemetry.status().silent
+        telemetry.dark.record(True)
+    wait_until(lambda: telemetry.status().silent == REFUSED)
+    telemetry.close()
+    telemetry = start(True)
+    assert (telemetry.status().waiting, telemetry.status().counts) == (0, {"refused": 1})
+    telemetry.close()
+
+
+def wait_until(holds: Callable[[], bool]) -> None:
+    """Wait for a thread to do what it is about to do."""
+    deadline = time.monotonic() + 20
+    while not holds():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+@contextmanager
+def locked(folder: Path) -> Iterator[None]:
+    """Let another process be in the middle of a transaction of the device's file."""
+    with closing(sqlite3.connect(folder / FILE_NAME, isolation_level=None)) as other, pytest.MonkeyPatch.context() as m:
+        for name in ("file.DURABLE_WAIT_S", "file.WAIT_S", "connected.WAIT_S"):
+            m.setattr(f"dither.device.{name}", 0.05)
+        other.execute("BEGIN IMMEDIATE")
+        yield
+        other.execute("ROLLBACK")
 
 
 def test_refusing_ends_it_at_once_and_agreeing_begins_it_again(start: Start) -> None:
@@ -129,14 +191,14 @@ def test_one_metric_can_be_refused(start: Start) -> None:
 
 def test_while_the_environment_forbids_it_a_refusal_is_kept_and_an_agreement_is_not(start: Start) -> None:
     telemetry = start(silent="DO_NOT_TRACK is set")
-    telemetry.set_consent(True)
+    assert not telemetry.set_consent(True)
     assert telemetry.status().silent == "DO_NOT_TRACK is set"
     telemetry.close()
     telemetry = start()
     assert telemetry.status().silent == NOT_ASKED
     telemetry.close()
     telemetry = start(silent="DO_NOT_TRACK is set")
-    telemetry.set_consent(False)
+    assert telemetry.set_consent(False)
     assert telemetry.status().silent == "DO_NOT_TRACK is set"
     telemetry.close()
     telemetry = start(True)
@@ -144,33 +206,126 @@ def test_while_the_environment_forbids_it_a_refusal_is_kept_and_an_agreement_is_
     telemetry.close()
 
 
-def test_only_true_agrees(start: Start) -> None:
-    words: list[Any] = ["no", "false", 1, "yes", []]
-    for word in words:
-        telemetry = start()
-        telemetry.set_consent(word)
-        assert telemetry.status().silent == REFUSED
+NO_CHOICES: list[Any] = ["no", "false", "yes", "", 1, 0, 1.0, [], object()]
+
+
+@pytest.mark.parametrize("consent", NO_CHOICES)
+def test_start_takes_no_other_choice_than_true_and_false(consent: Any, tmp_path: Path) -> None:
+    with pytest.raises(dither.ConfigurationError, match="consent must be True, False or None"):
+        dither.start(registry(), endpoint="https://example.org", key="k", data_dir=tmp_path / "d", consent=consent)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("choice", [*NO_CHOICES, None])
+@pytest.mark.parametrize("metric", [None, "color"])
+def test_what_is_no_choice_changes_nothing_and_is_said(
+    choice: Any, metric: str | None, start: Start, caplog: pytest.LogCaptureFixture
+) -> None:
+    for consent in (None, True):
+        telemetry = start(consent)
+        if consent:
+            telemetry.color.record("red")
+        before = telemetry.status()
+        with caplog.at_level(logging.WARNING, "dither"):
+            assert not telemetry.set_consent(choice, metric)
+        assert telemetry.status() == before
+        assert caplog.messages.pop() == "set_consent takes True or False, and got neither: nothing has changed"
+        caplog.clear()
         telemetry.close()
-    started = dither.start(registry(), endpoint="https://example.org", key="k", data_dir=":memory:", consent="no")  # type: ignore[arg-type]
-    assert started.status().silent == REFUSED
-    started.close()
+    telemetry = start()
+    assert telemetry.status().silent == NOT_ASKED
+    telemetry.close()
 
 
-def test_a_refusal_holds_at_once_though_the_file_cannot_be_written(start: Start, tmp_path: Path) -> None:
-    """And is written when telemetry is closed."""
+def test_a_refusal_holds_at_once_and_at_the_next_start_though_the_file_cannot_be_written(
+    start: Start, tmp_path: Path
+) -> None:
+    """It is kept beside the file, and written when that can be."""
     telemetry = start(True)
     telemetry.color.record("red")
-    with closing(sqlite3.connect(tmp_path / "d" / FILE_NAME, isolation_level=None)) as other:
-        other.execute("BEGIN IMMEDIATE")
-        with pytest.MonkeyPatch.context() as patched:
-            patched.setattr("dither.device.file.DURABLE_WAIT_S", 0.05)
-            telemetry.set_consent(False)
+    with locked(tmp_path / "d"):
+        assert telemetry.set_consent(False)
+        assert telemetry.status().silent == REFUSED
+        telemetry.dark.record(True)
+        assert telemetry.flush(0.1) == dither.FlushResult(0, 0, REFUSED)
+        telemetry.close()
+        assert (tmp_path / "d" / f"{FILE_NAME}-refused").exists()
+    telemetry = start(True)
+    assert telemetry.status().silent == REFUSED
+    telemetry.close()
+
+
+@pytest.mark.parametrize("restarts", [False, True])
+def test_what_waited_when_the_person_refused_is_not_sent_when_they_agree_later(
+    restarts: bool, start: Start, tmp_path: Path
+) -> None:
+    """Also where the file could not be written then."""
+    telemetry = start(True)
+    telemetry.color.record("red")
+    with locked(tmp_path / "d"):
+        assert telemetry.set_consent(False)
+    if restarts:
+        telemetry.close()
+        telemetry = start(True)
+    assert telemetry.set_consent(True)
+    status = telemetry.status()
+    assert (status.silent, status.waiting, status.counts) == ("", 0, {"refused": 1})
+    assert telemetry.flush(1) == dither.FlushResult(0, 0, "")
+    telemetry.close()
+    assert not (tmp_path / "d" / f"{FILE_NAME}-refused").exists()
+
+
+def test_an_agreement_that_cannot_be_kept_is_said_and_begins_nothing(start: Start, tmp_path: Path) -> None:
+    telemetry = start(True)
+    assert telemetry.set_consent(False)
+    with locked(tmp_path / "d"):
+        assert not telemetry.set_consent(True)
+        assert not telemetry.set_consent(True, metric="color")
+    assert telemetry.status().silent == REFUSED
+    assert telemetry.status().counts["failed"] == 2
+    telemetry.close()
+    telemetry = start(True)
+    assert telemetry.status().silent == REFUSED
+    telemetry.close()
+
+
+def test_a_refusal_that_can_be_kept_nowhere_holds_and_is_written_when_telemetry_is_closed(
+    start: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    telemetry = start(True)
+    telemetry.color.record("red")
+    with locked(tmp_path / "d"), monkeypatch.context() as patched:
+        patched.setattr("dither.device.refusals.Refusals.note", lambda *_: False)
+        assert not telemetry.set_consent(False)
         assert telemetry.status().silent == REFUSED
         assert telemetry.status().counts["failed"] == 1
         telemetry.dark.record(True)
         assert telemetry.flush(0.1) == dither.FlushResult(0, 0, REFUSED)
-        other.execute("COMMIT")
     telemetry.close()
+    telemetry = start(True)
+    assert telemetry.status().silent == REFUSED
+    assert telemetry.status().waiting == 0
+    telemetry.close()
+
+
+@pytest.mark.parametrize("before", [True, False])
+def test_a_refusal_on_a_disk_so_full_that_no_file_can_be_made_or_opened_holds_at_the_next_start(
+    before: bool, start: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> None:
+        raise sqlite3.OperationalError("database or disk is full")
+
+    if before:
+        start(True).close()
+    else:
+        (tmp_path / "d").mkdir()
+    with monkeypatch.context() as patched:
+        patched.setattr("dither.device.connected.connect", full)
+        telemetry = start(True)
+        assert "disk is full" in telemetry.status().silent
+        assert telemetry.set_consent(False)
+        assert telemetry.status().silent == REFUSED
+        telemetry.close()
     telemetry = start(True)
     assert telemetry.status().silent == REFUSED
     telemetry.close()
@@ -210,11 +365,12 @@ def test_what_a_new_registry_asks_is_said_until_the_person_agrees_again(start: S
     start(True).close()
     telemetry = start(True, registry(reports=4))
     assert telemetry.status().asks == {
-        "color": ["its epsilon for life rises from 6 to 8"],
-        "dark": ["its epsilon for life rises from 6 to 8"],
+        "color": ["its epsilon for life rises from 6 to 8", "its number of reports rises from 3 to 4"],
+        "dark": ["its epsilon for life rises from 6 to 8", "its number of reports rises from 3 to 4"],
     }
     telemetry.color.record("red")
     assert telemetry.status().counts == {"not-agreed": 1}
+    assert telemetry.status().metrics["color"] == dither.MetricStatus("not-agreed")
     assert telemetry.status().ask
     telemetry.set_consent(True)
     assert not telemetry.status().ask
@@ -227,11 +383,40 @@ def test_what_a_new_registry_asks_is_said_until_the_person_agrees_again(start: S
 def test_after_close_a_choice_is_kept_and_begins_nothing(start: Start) -> None:
     telemetry = start(True)
     telemetry.close()
-    telemetry.set_consent(True)
+    assert telemetry.set_consent(True)
     assert telemetry.status().silent == CLOSED
     telemetry.color.record("red")
     telemetry = start()
-    assert telemetry.status() == dither.Status("", 0, {}, {})
+    status = telemetry.status()
+    assert (status.silent, status.waiting, status.spent, status.counts) == ("", 0, {}, {})
+    telemetry.close()
+
+
+def test_while_another_process_reads_forgetting_is_tried_again_by_itself(start: Start, tmp_path: Path) -> None:
+    telemetry = start(True)
+    telemetry.color.record("red")
+    with closing(sqlite3.connect(tmp_path / "d" / FILE_NAME, isolation_level=None)) as reader:
+        reader.execute("BEGIN")
+        reader.execute("SELECT * FROM state").fetchall()
+        telemetry.forget()
+        assert telemetry.status().erasing
+        assert telemetry.status().waiting == 0
+        reader.execute("COMMIT")
+    wait_until(lambda: not telemetry.status().erasing)
+    telemetry.close()
+
+
+def test_the_next_start_goes_on_erasing(start: Start, tmp_path: Path) -> None:
+    telemetry = start(True)
+    telemetry.color.record("red")
+    with closing(sqlite3.connect(tmp_path / "d" / FILE_NAME, isolation_level=None)) as reader:
+        reader.execute("BEGIN")
+        reader.execute("SELECT * FROM state").fetchall()
+        telemetry.forget()
+        telemetry.close()
+        reader.execute("COMMIT")
+    telemetry = start(True)
+    wait_until(lambda: not telemetry.status().erasing)
     telemetry.close()
 
 
@@ -251,7 +436,7 @@ def test_forgetting_is_possible_while_silent(start: Start) -> None:
 def test_a_choice_that_cannot_be_kept_is_counted_and_raised_only_in_tests(tmp_path: Path) -> None:
     (tmp_path / FILE_NAME).write_bytes(b"x" * 5000)
     telemetry = Telemetry(Settings(registry(), DryRun(), tmp_path, None))
-    telemetry.set_consent(True)
+    assert not telemetry.set_consent(True)
     assert telemetry.status().counts == {"failed": 1}
     telemetry.close()
     with pytest.raises(dither.DitherError, match="cannot be used"):
@@ -266,7 +451,7 @@ def test_strict_telemetry_refuses_what_is_not_listed_and_never_quotes_it() -> No
     for answer in ("marker", 7, None, ["red"], b"red"):
         with pytest.raises(dither.InvalidAnswer) as caught:
             strict.color.record(answer)
-        assert str(caught.value) == 'what came is no answer that color asks for: it would be sent as "other"'
+        assert str(caught.value) == "what came is no answer that color asks for: it would be sent as another one"
     strict.color.record("other")
     for answer in (1, 0, "yes", None, float("nan"), []):
         with pytest.raises(dither.InvalidAnswer):
@@ -279,6 +464,6 @@ def test_strict_telemetry_refuses_what_is_not_listed_and_never_quotes_it() -> No
 def test_otherwise_it_is_other_and_counted() -> None:
     telemetry = Telemetry(Settings(registry(reports=1), DryRun(), None, True))
     telemetry.color.record("marker")
-    telemetry.color.record(7)
-    assert telemetry.status().counts == {"unlisted": 2, "answered": 1}
+    telemetry.color.record(7)  # silent, so nothing of it is sent
+    assert telemetry.status().counts == {"unlisted": 1, "answered": 1}
     telemetry.close()

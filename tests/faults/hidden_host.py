@@ -217,17 +217,17 @@ class Prefork(Scene):
     settle_s = None
 
     def begin(self) -> None:
-        time.sleep(QUIET_S)
-        if (first := os.fork()) == 0:
-            signal.alarm(ALARM_S)
-            return
-        time.sleep(QUIET_S)
-        if (second := os.fork()) == 0:
-            signal.alarm(ALARM_S)
-            self.folder = self.folder / "second"  # where nobody looks whether it has done its day
-            self.folder.mkdir()
-            return
-        for pid in (first, second):
+        pids = []
+        for number in range(2):
+            time.sleep(QUIET_S)
+            if (pid := os.fork()) == 0:
+                signal.alarm(ALARM_S)
+                if number == 0:  # only when the other one has ended a day all forks are made
+                    self.folder = self.folder / "first"
+                    self.folder.mkdir()
+                return
+            pids.append(pid)
+        for pid in pids:
             assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
         sys.exit()
 

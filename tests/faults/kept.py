@@ -43,13 +43,11 @@ def _rows(file: DeviceFile, table: str) -> list[Row]:
     return [dict(zip(columns, row, strict=True)) for row in found]
 
 
-def told(
-    rows: dict[str, list[Row]], today: int, hidden: Collection[str], unlike: Collection[str], texts: Collection[str]
-) -> dict[str, Any]:
+def told(rows: dict[str, list[Row]], today: int, unlike: Collection[str], texts: Collection[str]) -> dict[str, Any]:
     """Return what a file's rows tell that must not depend on answers.
 
-    `hidden` are the metrics whose presence is, `texts` those whose class depends on the cohort, and `unlike` the
-    memoized ones whose answers differ between the two devices, or, of a text, may be of more classes on one of them.
+    `texts` are the metrics whose class depends on the cohort, and `unlike` the memoized ones whose answers differ
+    between the two devices, or, of a text, may be of more classes on one of them.
     """
     places = {upload["id"]: place for place, upload in enumerate(rows["upload"])}
     return {
@@ -63,7 +61,7 @@ def told(
         ],
         "schedule": rows["schedule"],
         "retired": rows["retired"],
-        "slot": [_slot(row, today, hidden, unlike) for row in rows["slot"]],
+        "slot": [_slot(row, today, unlike) for row in rows["slot"]],
         "upload": [_upload(row) for row in rows["upload"]],
         "report": sorted(
             (places[row["upload"]], row["metric"], *([] if row["metric"] in unlike else [row["charge"]]))
@@ -77,8 +75,8 @@ def _without(row: Row, columns: Collection[str]) -> Row:
     return {column: value for column, value in row.items() if column not in columns}
 
 
-def _slot(row: Row, today: int, hidden: Collection[str], unlike: Collection[str]) -> Row:
-    still_open = row["metric"] in hidden and row["leaves"] > today
+def _slot(row: Row, today: int, unlike: Collection[str]) -> Row:
+    still_open = row["leaves"] > today  # of a metric whose presence is public: never
     shown = _without(row, {*(_PAID if row["metric"] in unlike else ()), *(["replaceable"] if still_open else ())})
     if "class" in shown:
         shown["class"] = shown["class"] is not None

@@ -29,8 +29,9 @@ from dither.sending.sender import Sender
 from dither.sending.transport import Answer, Outcome
 from dither_shared.exact import MICRO, from_micro
 from dither_shared.mechanisms import RAPPOR
-from dither_shared.registry import Metric, Registry
+from dither_shared.registry import NONE, Metric, Registry
 from dither_shared.rng import Rng, keyed_rng
+from tests.faults.kept import kept, told
 from tests.support.clocks import Clock
 
 T = TypeVar("T")
@@ -40,6 +41,7 @@ DEDUPE_DAYS = 7
 HOUR_S = 3_600.0
 SECOND = 1 / DAY_S
 NAMES = ("font", "hue", "icon", "mode", "size", "theme", "tone", "word", "zoom")
+TEXTS = {"word"}
 VALUES = {"abc": ("a", "b", "c"), "abz": ("a", "b", "z")}
 FATES = (
     "accepted", "unheard", "heard-late", "unreached", "dropped", "too-large",
@@ -70,7 +72,7 @@ class Question:
         """Return the metric's table."""
         kind = f'kind = "choice"\nmechanism = "grr"\nvalues = {json.dumps(VALUES[self.values])}'
         life = f'epsilon = {self.epsilon}\nreports = {self.charges}\nschedule = "{self.schedule}"'
-        if name == "word":
+        if name in TEXTS:
             kind = 'kind = "text"\nparameters = {k = 8, h = 1, m = 2, f = 0.5, p = 0.5, q = 0.75}'
             permanent, one = from_micro(_TEXT.permanent.charge), from_micro(_TEXT.charge)
             life = f"memoize = true\nanswers = {self.charges}\nepsilon = {one}\nepsilon_permanent = {permanent}"
@@ -226,7 +228,7 @@ class Witness:
         elif statement.startswith(("INSERT", "UPDATE", "DELETE")):
             self._wrote = True
         elif statement == "COMMIT" and self._wrote:
-            self._synced = self._full_sync
+            self._synced = self._synced or self._full_sync
 
     def close(self) -> None:
         """Close the file, which syncs it."""
@@ -452,7 +454,7 @@ class Pair:
 
     def _settle_down(self) -> None:
         """Do what the thread does after everything that happens, and check everything."""
-        self._each(lambda witness: witness.do(lambda device: device.look(lambda: HOUR_S).when))
+        self._each(lambda witness: witness.do(lambda device: device.look(lambda: HOUR_S)))
         self._each(lambda witness: witness.spent_for_good)
         self._compare_files()
         syncs = self._each(lambda witness: witness.syncs)
@@ -466,9 +468,7 @@ class Pair:
         rows = [kept(witness.device._file) for witness in self.both]
         memos = {row["metric"] for one in rows for table in ("class", "report") for row in one[table]}
         self._unlike &= memos
-        today, questions = self._today(), dict(self.questions)
-        hidden = {name for name, metric in self._asked.items() if metric.hidden}
-        one, other = (told(each, today, hidden, self._unlike, {"word"}) for each in rows)
+        one, other = (told(each, self._today(), self._unlike, TEXTS) for each in rows)
         for table, seen in one.items():
             assert seen == other[table], f"the files tell answers apart, by {table}: {seen} here, {other[table]} there"
 
@@ -521,10 +521,25 @@ class Pair:
     @step
     def record(self, name: str, answers: tuple[object, object]) -> None:
         """Record an answer on each device. Where presence is hidden, one of them may be `...`: nothing to say."""
+        self._record_both(name, answers)
+        self._settle_down()
+
+    @step
+    def wake(self, days: float, name: str, answers: tuple[object, object]) -> None:
+        """Let time pass while the machine sleeps: the app records before the thread has looked, which it does later."""
+        self._each(Witness.keep)
+        self.clock.travel(days)
+        self._record_both(name, answers, looks=False)
+        self.clock.travel(HOUR_S / 2 / DAY_S)
+        self._settle_down()
+
+    def _record_both(self, name: str, answers: tuple[object, object], *, looks: bool = True) -> None:
         metric = self.registry.metrics[name]
         today = self._today()
+        if metric.memoized and (answers[0] != answers[1] or name in TEXTS):
+            self._unlike.add(name)
         reasons = [
-            self._record(witness, metric, today, answer)
+            self._record(witness, metric, today, answer, looks=looks)
             for witness, answer in zip(self.both, answers, strict=True)
             if answer is not ...
         ]
@@ -538,17 +553,17 @@ class Pair:
             assert bool(reasons[0]) == bool(reasons[1]), f"whether {name} is silent depends on its answers: {reasons}"
         if "" in reasons:
             self._check_permission(metric, today)
-        self._settle_down()
 
-    def _record(self, witness: Witness, metric: Metric, today: int, answer: object) -> str:
-        reason = witness.do(lambda device: device.record(metric, answer))
+    def _record(self, witness: Witness, metric: Metric, today: int, answer: object, *, looks: bool) -> str:
+        reason = witness.do(lambda device: device.record(metric, answer, lambda: HOUR_S))
         self.said[reason] += 1
         if not reason:
             if not metric.hidden:
                 again = today < witness.answered_until.get(metric.name, 0)
                 assert not again, f"{metric.name} was answered twice in a period"
                 witness.answered_until[metric.name] = today - today % metric.period_days + metric.period_days
-            witness.do(lambda device: device.look(lambda: HOUR_S).when)
+            if looks:
+                witness.do(lambda device: device.look(lambda: HOUR_S))
         return reason
 
     def _check_permission(self, metric: Metric, today: int) -> None:
@@ -556,10 +571,14 @@ class Pair:
         (agreed,) = [one for one in person.agreed if one.name == metric.name] or (None,)
         within = agreed is not None and (
             metric.reservation <= agreed.reservation
+            and metric.mechanism.charge <= agreed.mechanism.charge
+            and metric.charge <= agreed.charge
+            and metric.charges <= agreed.charges
+            and metric.memoized == agreed.memoized
+            and set(metric.values) - {NONE} == set(agreed.values) - {NONE}
             and metric.expires <= agreed.expires
             and metric.period_days >= agreed.period_days
             and (metric.hidden or not agreed.hidden)
-            and (metric.memoized or not agreed.memoized)
         )
         assert within, f"{metric.name} was recorded, and its terms were not agreed to"
         assert person.chosen is not False, "all was refused, and was recorded"
@@ -637,6 +656,7 @@ class Pair:
     def agree(self) -> None:
         """Let the person agree to the registry's terms."""
         self._each(lambda witness: witness.do(lambda device: device.agree(chosen=True)))
+        self._each(Witness.begin)
         self.person = replace(self.person, chosen=True)
         self._take_terms()
         self._settle_down()

@@ -70,7 +70,7 @@ class Device:
     name: str
     python: str
     folder: Path
-    process: "subprocess.Popen[str]"
+    process: "subprocess.Popen[bytes]"
     uploads: dict[str, int]
     """The day of each upload, by its id."""
     stderr: str = ""
@@ -80,8 +80,9 @@ class Device:
         return (self.folder / f"done-{day}").exists()
 
     def end(self) -> None:
-        """Wait until every process of the host has ended."""
-        self.stderr = self.process.communicate(timeout=90)[1]
+        """Wait until every process of the host has ended: each has the pipe."""
+        self.process.communicate(timeout=90)
+        self.stderr = (self.folder / "stderr").read_text()
         assert self.process.returncode == 0, self.name
         if warns_of_threads_started_by_a_hook(self.python):
             self.stderr = re.sub(r".*DeprecationWarning: .* is multi-threaded, .*\n(  .*\n)?", "", self.stderr)
@@ -128,13 +129,12 @@ def a_device(home: Path, clock: Clock, scene: str, says: str, python: str) -> It
         uploads.setdefault(json.loads(receipt)["upload"], clock.day())
         return receipt
 
-    with scripted(Reply(body=take)) as (url, _):
+    with scripted(Reply(body=take)) as (url, _), (folder / "stderr").open("w") as stderr:
         process = subprocess.Popen(
             [python, "-W", "always::DeprecationWarning", HOST, scene, says, url, folder],
             stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.PIPE,
-            text=True,
+            stdout=subprocess.PIPE,
+            stderr=stderr,  # no pipe: a host that writes a lot must not wait for us
             env={**os.environ, "PYTHONPATH": os.pathsep.join(PATHS)},
             start_new_session=True,
         )
@@ -143,7 +143,8 @@ def a_device(home: Path, clock: Clock, scene: str, says: str, python: str) -> It
         finally:
             with suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
-            print(process.communicate()[1])
+            process.communicate()
+            print((folder / "stderr").read_text()[:2_000])
 
 
 def pairs(home: Path, *scenes: str, pythons: Sequence[str] = (sys.executable,)) -> list[Device]:

@@ -100,7 +100,10 @@ class KeptConnection:
         try:
             if self._connection.sock is None:
                 self._connection.connect()
-            stands()
+        except OSError as error:
+            return Answer(Outcome.KEPT, f"no answer ({type(error).__name__})", connected=False)
+        stands()
+        try:
             self._connection.request("POST", self._path, body, self._headers)
             response = self._connection.getresponse()
             return read_answer(response.status, dict(response.headers), response.read(), upload_id)

@@ -7,6 +7,7 @@ puts it in its metric's slot; building moves what the slots hold into one upload
 charges it when a connection stands; `settle` forgets it.
 """
 
+import math
 from collections.abc import Callable
 
 from dither.device.choices import Choices
@@ -26,6 +27,10 @@ __all__ = [
 ]  # fmt: skip
 
 
+ERASE_AGAIN_S = 10.0
+"""How long until erasing is tried again while another process reads the file."""
+
+
 def _at_once() -> float:
     return 0.0
 
@@ -42,6 +47,8 @@ class Look:
     """Until when not even a flush sends; 0 if it may."""
     outcome: str
     """What came of the last attempt."""
+    erasing: bool = False
+    """Whether what was forgotten is still in the log: `tidy` erases it, unless another process reads it."""
 
 
 class Device(Choices):
@@ -119,7 +126,10 @@ class Device(Choices):
                 self._moments.plan_nothing()
                 if self._slots.more_comes():
                     when = (self._file.today() + 1.0) * DAY_S
-            return Look(when, due, self._moments.held_until(), self._file.get("outcome") or "")
+            erasing = bool(self._file.get("erasing"))
+            if erasing:
+                when = min(when or math.inf, self._file.clock() + ERASE_AGAIN_S)
+            return Look(when, due, self._moments.held_until(), self._file.get("outcome") or "", erasing)
 
     def next_upload(self) -> BuiltUpload | None:
         """Return the upload to send now, building one if there is none; None if there is nothing to send.

@@ -17,11 +17,11 @@ class Choices(Parts):
 
     def agree(self, *, chosen: bool = False) -> None:
         """Keep the registry's terms as agreed to, and, where the person said so here, that they chose it."""
+        self._refusals.clear(EVERYTHING)  # first: a refusal that was taken back must not come again
         with self._file.transaction(durable=True):
             self._agreement.agree()
             if chosen:
                 self._agreement.choose(True)
-        self._refusals.clear(EVERYTHING)
 
     def agree_once(self) -> None:
         """Keep the registry's terms as agreed to, unless any ever were."""
@@ -43,13 +43,13 @@ class Choices(Parts):
         if refused:
             self._refuse(metric)
             return
+        self._refusals.clear(metric)
         with self._file.transaction(durable=True):
             self._agreement.refuse(metric, refused)
-        self._refusals.clear(metric)
 
     def _refuse(self, metric: str) -> None:
         try:
-            self._write_refusals({metric})
+            self._write_refusals({metric}, durable=True)
         except Exception:
             if not self._refusals.note(metric):
                 raise
@@ -58,10 +58,10 @@ class Choices(Parts):
         """Write the refusals that could not be written before, ours and other processes'."""
         self._refusals.look()
         if self._refusals.pending:
-            self._write_refusals(set(self._refusals.pending))
+            self._write_refusals(set(self._refusals.pending), durable=False)
 
-    def _write_refusals(self, metrics: set[str]) -> None:
-        with self._file.transaction(durable=True):
+    def _write_refusals(self, metrics: set[str], *, durable: bool) -> None:
+        with self._file.transaction(durable):
             for metric in metrics:
                 if metric == EVERYTHING:
                     self._agreement.choose(False)

@@ -157,5 +157,6 @@ class _Adapter(HTTPAdapter):
         """Close the connections now: urllib3 waits until nothing refers to a pool, not even an error's traceback."""
         for manager in (self.poolmanager, *self.proxy_manager.values()):
             for key in manager.pools.keys():  # noqa: SIM118  # the pools of urllib3 are no whole mapping
-                manager.pools[key].close()
+                with suppress(OSError):  # the host app may have closed all files
+                    manager.pools[key].close()
         super().close()

@@ -24,6 +24,8 @@ LOOK_AGAIN_S = 3_600.0
 """The longest that the thread sleeps without a look at the clock, which may be set."""
 LOG_BYTES_MAX = 512 * 1_024
 """A longer log is written into the device's file."""
+TIDY_AGAIN_S = 5.0
+"""How long until that is tried again, where another process was in the way."""
 
 
 def delay() -> float:
@@ -60,7 +62,7 @@ class Courier:
         self._begun = False
         self._flushes: list[float] = []  # until when each goes on, by time.monotonic
         self._asked = self._looked = self._answered = 0  # flushes: begun, seen by the thread, done as far as can be
-        self._settled = self._paused = 0.0  # until when, by time.monotonic
+        self._settled = self._paused = self._tidied = 0.0  # until when, by time.monotonic
         self._pauses = 0
         self._rests = True  # the thread may have found nothing to send
         self._forks = 0  # that have begun and are not over
@@ -84,6 +86,8 @@ class Courier:
         while (state := self._turn()) is not None:
             if state is State.SENDING:
                 self._send()
+            elif state is State.TIDYING:
+                self._tidy()
 
     def _turn(self) -> State | None:
         """Look; then wait, or return that it is time to send, or end the thread and return None.
@@ -128,10 +132,10 @@ class Courier:
         state = state_of(situation)
         if state is State.DONE:  # as far as can be told without a look
             if self._begin_once():
-                situation = replaced(situation, look=self._device.look(delay))
+                look = self._device.look(delay)
+                untidy = now > self._tidied and (look.erasing or self._device.log_bytes() > LOG_BYTES_MAX)
+                situation = replaced(situation, look=look, untidy=untidy)
                 state = state_of(situation)
-            if self._device.log_bytes() > LOG_BYTES_MAX:
-                self._device.tidy()
             self._explain(situation, state)
             self._rests = state in (State.DONE, State.RESTING)
         return state, TABLE[state].wait_s(situation)
@@ -159,6 +163,16 @@ class Courier:
                 self._pause(PAUSE_MAX_S)
             else:
                 self._pauses = 0
+
+    def _tidy(self) -> None:
+        """Write the log into the file: beside the app's calls, which do not wait for it."""
+        try:
+            done = self._device.tidy()
+        except Exception as error:
+            done = False
+            say(logging.DEBUG, "the log is not written into the file yet: %s", type(error).__name__)
+        with self._changed:
+            self._tidied = 0.0 if done else time.monotonic() + TIDY_AGAIN_S
 
     def _end(self) -> None:
         self._thread = None

@@ -15,6 +15,7 @@ class State(Enum):
     STOPPED = "stopped"
     SETTLING = "settling"
     PAUSING = "pausing"
+    TIDYING = "tidying"
     DONE = "done"
     RESTING = "resting"
     HELD = "held"
@@ -36,6 +37,8 @@ class Situation:
     """How long a forked child still does nothing, for it may be about to become another program."""
     pause_s: float = 0.0
     """How long to leave the file or the other process alone: a fault, or somebody else sends."""
+    untidy: bool = False
+    """Whether the device's log is long, or holds what was forgotten."""
     flushing: bool = False
     now: float = 0.0
     look: Look = Look(None, False, 0.0, "")  # noqa: RUF009: it is frozen
@@ -65,6 +68,7 @@ TABLE = {
     State.STOPPED: Rule(lambda it: it.stopped, ends=True, answers=True),
     State.SETTLING: Rule(lambda it: it.settle_s > 0 and not it.flushing, wait_s=lambda it: it.settle_s),
     State.PAUSING: Rule(lambda it: it.pause_s > 0, wait_s=lambda it: it.pause_s),
+    State.TIDYING: Rule(lambda it: it.untidy),
     State.DONE: Rule(lambda it: it.look.when is None, ends=True, answers=True),
     State.RESTING: Rule(lambda it: not it.look.due, answers=True, wait_s=_until),
     State.HELD: Rule(lambda it: it.look.held_until > it.now, answers=True, wait_s=_until),

@@ -19,6 +19,8 @@ FORK_WAIT_S = 0.05
 """The longest that a fork of the host app waits for the thread to end."""
 LOG_BYTES_HURRY = 768 * 1_024
 """Above this, who records waits until the thread has written the log into the file, but for HURRY_WAIT_S at most."""
+MEASURE_EVERY = 16
+"""After so many answers the log is measured: one adds a few KiB."""
 HURRY_STEP_S, HURRY_WAIT_S = 0.001, 0.1
 
 
@@ -49,6 +51,7 @@ class Uploader(Courier):
         clock: Callable[[], float] = time.time,
     ) -> None:
         super().__init__(device, transport, begin, clock)
+        self._unmeasured = 0  # answers that were taken since the log was measured
         self.wakes = False
         """Whether a fork has ended the thread, so that the next call should start it."""
         forks.senders.add(self)
@@ -66,8 +69,17 @@ class Uploader(Courier):
 
     def recorded(self, metric: Metric) -> None:
         """Let the thread know of an answer that was taken, but not of one whose presence is hidden."""
-        if not metric.hidden and (self._rests or self._thread is None):
+        if metric.hidden:
+            return
+        if self._rests or self._thread is None:
             self.wake()
+        self._unmeasured += 1
+        if self._unmeasured >= MEASURE_EVERY:
+            self._unmeasured = 0
+            self._shorten_log()
+
+    def _shorten_log(self) -> None:
+        """Have a log that has become long written into the file, and wait a little where it still grows."""
         log_bytes = self._device.log_bytes()
         if log_bytes > LOG_BYTES_MAX:
             self._tidy_soon()
@@ -127,13 +139,9 @@ class Uploader(Courier):
         """Have the log written into the file: by the thread, or beside it while it waits for a server's answer."""
         with self._changed:
             if self._sender.busy:
-                threading.Thread(target=self._tidy_beside, name="dither-uploader", daemon=True).start()
+                threading.Thread(target=self._tidy, name="dither-uploader", daemon=True).start()
             else:
                 self._start_thread()
-
-    def _tidy_beside(self) -> None:
-        with suppress(Exception):
-            self._device.tidy()
 
     # Around a fork.
 

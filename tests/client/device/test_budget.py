@@ -82,7 +82,7 @@ def test_nothing_refreshes_a_budget(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("asks_again", [False, True])
 def test_an_upgrade_to_fewer_reports_takes_nothing_back(asks_again: bool, tmp_path: Path) -> None:
-    """Three reports are spent; then a registry has room for one, asked or only begun, and a later one for three again."""
+    """Three reports are spent; then a registry has room for one, asked or only begun, and a later one for three."""
     clock = Clock()
     for reports in (3, 1, 3):
         device, asked = make(clock, tmp_path, reports=reports, epsilon="2")
@@ -236,10 +236,10 @@ def test_what_a_memo_that_left_has_reserved_is_not_spent_by_another_metric(tmp_p
 
 
 def test_a_metric_that_does_not_fit_beside_what_a_memo_reserved_is_silent_from_the_start(tmp_path: Path) -> None:
-    new = registry_of(4, g="fresh 3")
-    log, spent = history(tmp_path, [(BOTH, "a", True), *[(new, "a", True)] * 3])
+    memo, new = registry_of(4, m="memo 2 1 .5"), registry_of(4, g="fresh 3")
+    log, spent = history(tmp_path, [(memo, "a", True), *[(new, "a", True)] * 3])
     assert [said for said, _ in log[1:]] == [["spent"]] * 3
-    assert spent["f"] + spent["m"] == 2_000_000
+    assert spent["m"] == 1_000_000
     assert spent.get("g", 0) == 0
 
 
