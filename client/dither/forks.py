@@ -4,7 +4,9 @@ Senders let their threads end before device files close their connections; after
 one keeps no other from its turn: the app must not notice, and no passing fault may end anything for good.
 """
 
+import logging  # noqa: F401 - before our hooks: its own then run after ours, and before them once the fork is over
 import os
+import threading
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Protocol
@@ -22,6 +24,37 @@ class Forking(Protocol):
 
     def after_fork_in_child(self) -> None:
         """Go on, or have done with what is the parent's: in the child."""
+
+
+class Lock(Protocol):
+    """A lock of threading's, reentrant or not."""
+
+    def acquire(self, blocking: bool = True, timeout: float = -1) -> bool:
+        """Take it."""
+
+    def release(self) -> None:
+        """Let it go."""
+
+
+class Locks:
+    """Locks that a fork takes first, so that what they stand for is not copied in the middle of something."""
+
+    def __init__(self, wait_s: float, *locks: Lock) -> None:
+        self._wait_s = wait_s
+        self._locks = locks
+        self._held: dict[int, list[list[Lock]]] = {}  # by thread: several may fork, and one within a fork
+
+    def take(self) -> bool:
+        """Take them, waiting for a moment for each; return whether all could be had."""
+        held = [lock for lock in self._locks if lock.acquire(timeout=self._wait_s)]
+        self._held.setdefault(threading.get_ident(), []).append(held)
+        return len(held) == len(self._locks)
+
+    def let_go(self) -> None:
+        """Let go, in the parent, of those that were taken."""
+        forks_of_thread = self._held.get(threading.get_ident())
+        for lock in forks_of_thread.pop() if forks_of_thread else []:
+            lock.release()
 
 
 files: "WeakSet[Forking]" = WeakSet()

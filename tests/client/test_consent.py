@@ -8,6 +8,7 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 import dither
@@ -17,17 +18,24 @@ from dither.settings import Settings
 from dither.status import CLOSED, NOT_ASKED, REFUSED
 from dither.telemetry import Telemetry
 from dither_shared.registry import Registry
+from tests.support.clocks import Clock
+from tests.support.devices import EXPIRES
 from tests.support.registries import registry
 
 Start = Callable[..., Telemetry]
 
 
 @pytest.fixture
-def start(tmp_path: Path) -> Start:
-    def begin(consent: bool | None = None, asked: Registry | None = None, silent: str = "") -> Telemetry:
-        return Telemetry(Settings(asked or registry(), DryRun(), tmp_path / "d", consent, silent))
+def start(tmp_path: Path) -> Iterator[Start]:
+    started: list[Telemetry] = []
 
-    return begin
+    def begin(consent: bool | None = None, asked: Registry | None = None, silent: str = "") -> Telemetry:
+        started.append(Telemetry(Settings(asked or registry(), DryRun(), tmp_path / "d", consent, silent)))
+        return started[-1]
+
+    yield begin
+    for telemetry in started:
+        telemetry.close()
 
 
 def test_until_the_person_is_asked_nothing_is_made_or_kept(start: Start, tmp_path: Path) -> None:
@@ -448,17 +456,67 @@ def test_a_choice_that_cannot_be_kept_is_counted_and_raised_only_in_tests(tmp_pa
 
 def test_strict_telemetry_refuses_what_is_not_listed_and_never_quotes_it() -> None:
     strict = Telemetry(Settings(registry(), DryRun(), None, True, strict=True))
-    for answer in ("marker", 7, None, ["red"], b"red"):
+    others: list[Any] = ["marker", 7, None, ["red"], b"red"]
+    for answer in others:
         with pytest.raises(dither.InvalidAnswer) as caught:
             strict.color.record(answer)
         assert str(caught.value) == "what came is no answer that color asks for: it would be sent as another one"
     strict.color.record("other")
-    for answer in (1, 0, "yes", None, float("nan"), []):
+    for answer in NO_FLAGS:
         with pytest.raises(dither.InvalidAnswer):
             strict.dark.record(answer)
-    strict.dark.record(True)
+    strict.dark.record(np.True_)
     assert strict.status().waiting == 2
     strict.close()
+    strict = Telemetry(Settings(registry(kind="choices", color="ticks_max = 2"), DryRun(), None, True, strict=True))
+    strict.color.record([])  # nothing is ticked: an answer
+    assert strict.status().waiting == 1
+    strict.close()
+
+
+NO_FLAGS: list[Any] = [1, 0, 1.0, "yes", "True", b"1", None, float("nan"), [], [True], np.int64(1), object()]
+
+
+@pytest.mark.parametrize("answer", NO_FLAGS, ids=repr)
+def test_what_is_neither_true_nor_false_is_sent_as_false_counted_and_said_once(
+    answer: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    """So a report leaves in any case, and one of the same law for every such answer."""
+    telemetry = Telemetry(Settings(registry(), DryRun(), None, True))
+    assert telemetry.dark.metric.read(answer) == telemetry.dark.metric.read(False)
+    with caplog.at_level(logging.WARNING, "dither"):
+        telemetry.dark.record(answer)
+        telemetry.color.record("red")
+    assert caplog.messages == ["dark takes True and False: anything else is sent as False"]
+    assert telemetry.status().counts == {"unlisted": 1}
+    assert telemetry.flush(5).sent == 2
+    telemetry.close()
+
+
+def test_of_a_flag_that_is_no_flag_one_warning_is_enough(caplog: pytest.LogCaptureFixture) -> None:
+    clock = Clock()
+    asked = registry(reports=100, epsilon="0.1", expires=EXPIRES)
+    telemetry = Telemetry(Settings(asked, DryRun(), None, True, clock=clock))
+    with caplog.at_level(logging.WARNING, "dither"):
+        for _ in range(5):
+            telemetry.dark.record(None)
+            telemetry.flush(5)
+            clock.travel(1)
+    assert len(caplog.messages) == 1
+    assert telemetry.status().counts == {"accepted": 5, "unlisted": 5}
+    telemetry.close()
+
+
+@pytest.mark.parametrize("answer", [True, False, np.True_, np.False_], ids=repr)
+def test_a_flag_takes_true_and_false_and_numpys(answer: Any, caplog: pytest.LogCaptureFixture) -> None:
+    telemetry = Telemetry(Settings(registry(), DryRun(), None, True))
+    assert telemetry.dark.metric.read(answer) == (int(answer),)
+    with caplog.at_level(logging.WARNING, "dither"):
+        telemetry.dark.record(answer)
+    assert caplog.messages == []
+    assert telemetry.status().counts == {}
+    assert telemetry.status().waiting == 1
+    telemetry.close()
 
 
 def test_otherwise_it_is_other_and_counted() -> None:

@@ -1,9 +1,10 @@
 import decimal
+import json
 import logging
 import sqlite3
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -35,7 +36,12 @@ def test_record_and_flush_send_one_upload() -> None:
         device.dark.record(True)
         assert device.flush(10) == dither.FlushResult(sent=2, waiting=0, detail="")
         assert len(requests) == 1
-        assert device.status() == dither.Status("", 0, {"color": 2.0, "dark": 2.0}, {"accepted": 2})
+        status = device.status()
+        assert (status.silent, status.waiting, status.spent) == ("", 0, {"color": 2.0, "dark": 2.0})
+        assert (status.counts, status.asks, status.refused) == ({"accepted": 2}, {}, ())
+        assert {metric.silent for metric in status.metrics.values()} == {"answered"}
+        assert (status.sending.outcome, status.sending.next) == ("accepted", None)
+        assert not (status.erasing or status.ask)
 
 
 def test_handles_are_typed_by_kind() -> None:
@@ -214,7 +220,7 @@ def test_a_refused_upload_is_dropped_and_counted() -> None:
 
 
 def test_reports_leave_by_themselves_at_a_random_moment(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dither.sending.uploader.SEND_WITHIN_S", 0.1)
+    monkeypatch.setattr("dither.sending.courier.SEND_WITHIN_S", 0.1)
     with telemetry() as (device, requests):
         device.color.record("red")
         deadline = time.monotonic() + 10
@@ -272,6 +278,17 @@ def test_an_unusable_file_turns_telemetry_off_and_the_app_goes_on(
 class Rude:
     def __bool__(self) -> bool:
         raise SystemError("marker-secret")
+
+
+@pytest.mark.parametrize("answer", [[], (), set(), frozenset()])
+def test_no_tick_is_sent_like_any_other_answer(answer: Collection[str]) -> None:
+    with telemetry(kind="choices", color="ticks_max = 2") as (device, requests):
+        device.color.record(answer)
+        assert device.status().counts == {}
+        assert device.flush(10) == dither.FlushResult(1, 0, "")
+        (request,) = requests
+        (group,) = json.loads(request.body)["groups"]
+        assert (group["metric"], len(group["reports"])) == ("color", 1)
 
 
 def test_odd_answers_neither_raise_nor_show_in_a_log(caplog: pytest.LogCaptureFixture) -> None:

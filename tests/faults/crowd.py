@@ -7,6 +7,7 @@ import json
 import random
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 from dither.sending.transport import HttpTransport
@@ -37,8 +38,8 @@ def main(path: str, folder: str, url: str, key: str, seed: str) -> None:
     assert device, silent
     record = device.record
 
-    def record_and_note(metric: Metric, answer: object) -> str:
-        reason = record(metric, answer)
+    def record_and_note(metric: Metric, answer: object, delay: Callable[[], float]) -> str:
+        reason = record(metric, answer, delay)
         reasons[metric.name] = reason
         return reason
 

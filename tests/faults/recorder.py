@@ -83,8 +83,8 @@ def run(registry: Registry, folder: Path, transport: HttpTransport, day: int) ->
     assert device
     record = device.record
 
-    def record_and_say(metric: Metric, answer: object) -> str:
-        reason = record(metric, answer)
+    def record_and_say(metric: Metric, answer: object, delay: Callable[[], float]) -> str:
+        reason = record(metric, answer, delay)
         if not reason:
             say(metric.name)
         return reason

@@ -11,12 +11,12 @@ from pathlib import Path
 import pytest
 
 from dither.device import Device
-from dither.device.outbox import PLAN_MAX_S
+from dither.device.moments import PLAN_MAX_S
 from dither_shared.rng import Rng
 from tests.faults.apps import Taker, start
 from tests.faults.life import FATES, Pair, Question, watched
 from tests.support.clocks import DAY_S, Clock
-from tests.support.devices import EXPIRES
+from tests.support.devices import EXPIRES, connect
 from tests.support.registries import registry
 
 YEAR = 366.0
@@ -55,7 +55,6 @@ def test_a_year_away_and_back_counts_nothing_twice_and_what_waits_is_sent(
     record_all(pair)
     pair.attempt(there)
     pair.jump(-days)
-    pair.travel(0.01)  # the lease of one that was killed is over
     for _ in range(5):
         pair.attempt("accepted")
     for witness in pair.both:
@@ -94,11 +93,15 @@ def test_nothing_is_planned_for_another_clock(home: Path, days: float) -> None:
     clock.travel(days)
     planned = device.look(lambda: PLAN_MAX_S).when
     assert planned
-    device.plan(clock.now + PLAN_MAX_S)
+    upload = device.next_upload()
+    assert upload
+    device.put_off(upload.id, "503", clock.now + PLAN_MAX_S, clock.now + PLAN_MAX_S)
+    assert device.look().held_until == clock.now + PLAN_MAX_S
     clock.travel(-days)
-    again = device.look(lambda: 60).when
-    assert again
-    assert again <= clock.now + PLAN_MAX_S
+    again = device.look(lambda: 60)
+    assert again.when
+    assert again.when <= clock.now + PLAN_MAX_S
+    assert again.held_until == 0
     device.close()
 
 
@@ -107,10 +110,10 @@ def test_no_lease_is_held_by_another_clock(home: Path, days: float) -> None:
     clock = Clock()
     one, other = (Device(ASKED, home / "d", Rng(random.Random(1).getrandbits), clock) for _ in range(2))
     clock.travel(days)
-    assert one.lease() == 0
-    assert other.lease() > 0
+    assert one.lease()
+    assert not other.lease()
     clock.travel(-days)
-    assert other.lease() == 0
+    assert other.lease()
     one.close()
     other.close()
 
@@ -155,12 +158,12 @@ def test_an_attempt_that_got_a_connection_counts_though_the_clock_stood_still_si
     device = Device(ASKED, home / "d", Rng(random.Random(1).getrandbits), clock)
     device.agree()
     device.record(ASKED.metrics["color"], "red")
-    sent = device.next_upload()
+    sent = connect(device)
     again = device.next_upload()
     assert sent
     assert again
-    assert again.attempts == 2
-    device.not_sent(again.id)
+    assert again.id == sent.id
+    device.put_off(again.id, "no connection", clock.now, clock.now)
     clock.travel(8)  # the aggregator, which may have stored it, has forgotten its id
     assert device.next_upload() is None
     assert device.counters() == {"given-up": 1}
@@ -168,18 +171,20 @@ def test_an_attempt_that_got_a_connection_counts_though_the_clock_stood_still_si
 
 
 def test_an_upload_is_given_up_when_the_clock_was_set_back_since_it_was_sent(home: Path) -> None:
-    """The app runs and records for eight days, without an attempt; then the clock is set back by most of them."""
+    """The app runs for eight days, and its thread looks, without an attempt; then the clock is set back by most."""
     clock = Clock()
     device = Device(ASKED, home / "d", Rng(random.Random(1).getrandbits), clock)
     device.agree()
     device.record(ASKED.metrics["color"], "red")
-    assert device.next_upload()
+    sent = connect(device)
+    assert sent
     for _ in range(8):
         clock.travel(1)
         device.record(ASKED.metrics["color"], "red")
+        device.look()
     clock.now -= 7.9 * DAY_S
     upload = device.next_upload()
-    assert upload is None or upload.attempts == 1
+    assert upload is None or upload.id != sent.id
     assert device.counters()["given-up"] == 1
     device.close()
 
@@ -190,12 +195,13 @@ def test_an_upload_is_given_up_when_the_clock_was_set_back_and_has_caught_up_sin
     device = Device(ASKED, home / "d", Rng(random.Random(1).getrandbits), clock)
     device.agree()
     device.record(ASKED.metrics["color"], "red")
-    assert device.next_upload()
+    sent = connect(device)
+    assert sent
     clock.travel(-8)
     for _ in range(10):
         clock.travel(1)
         device.record(ASKED.metrics["color"], "red")
     upload = device.next_upload()
-    assert upload is None or upload.attempts == 1
+    assert upload is None or upload.id != sent.id
     assert device.counters()["given-up"] == 1
     device.close()

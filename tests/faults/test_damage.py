@@ -19,7 +19,7 @@ from tests.faults.apps import Seen, Taker, start, use_everything
 from tests.faults.life import Killed
 from tests.faults.soaking import scaled
 from tests.support.clocks import Clock
-from tests.support.devices import EXPIRES
+from tests.support.devices import EXPIRES, connect, send
 from tests.support.registries import registry
 
 ASKED = registry(reports=40, epsilon="0.5", device_epsilon="40", expires=EXPIRES)
@@ -51,9 +51,7 @@ def images(tmp_path_factory: pytest.TempPathFactory) -> tuple[Image, Image]:
         for metric in ASKED.metrics.values():
             assert device.record(metric, "red") == ""
         if day < DAYS - 1:
-            upload = device.next_upload()
-            assert upload
-            device.settle(upload.id, "accepted")
+            assert send(device)
             clock.travel(1)
     while_open = image_of(folder)
     device.close()
@@ -86,11 +84,11 @@ def check(seen: Seen) -> None:
 # Before a start.
 
 
-@pytest.mark.parametrize("length", [*range(2, 40_960, 1_999), 100, 4_096, 8_192, 40_448])
+@pytest.mark.parametrize("length", [*range(2, 18_432, 999), 100, 1_024, 4_096, 17_920])
 def test_a_file_cut_short_is_refused_and_left_alone(home: Path, images: tuple[Image, Image], length: int) -> None:
     """Two bytes or more: an empty file is a new one, as a kill in the middle of the first start leaves it."""
     content = images[1][FILE_NAME]
-    assert len(content) == 40_960
+    assert len(content) == 18_432
     folder = write(home / "d", {FILE_NAME: content[:length]})
     seen = use_everything(ASKED, folder, later())
     assert seen.silent
@@ -139,10 +137,10 @@ def cut_logs(home: Path) -> tuple[Image, int, str, dict[str, int]]:
     color, dark = ASKED.metrics["color"], ASKED.metrics["dark"]
     device.record(color, "red")
     device.record(dark, True)
-    upload = device.next_upload()
+    upload = connect(device)
     assert upload
     synced, charged = (folder / WAL).stat().st_size, device.spent()
-    device.plan(clock.now + 60)
+    device.put_off(upload.id, "503", clock.now + 60)
     clock.travel(1)
     device.record(color, "red")
     device.settle(upload.id, "accepted")
@@ -201,9 +199,9 @@ def test_what_is_sent_after_a_kill_is_in_the_database_too(home: Path, monkeypatc
     with monkeypatch.context() as patched:
         patched.setattr(DeviceFile, "checkpoint", killed)
         with pytest.raises(Killed):
-            first.next_upload()
+            connect(first)
     second = Device(ASKED, write(home / "b", image_of(home / "a")), Rng(random.Random(2).getrandbits), clock)
-    assert second.next_upload()
+    assert connect(second)
     spent, _ = _after(home / "c", image_of(home / "b"), None)
     assert spent["color"] == EPSILON * 1_000_000
     first.close()

@@ -81,8 +81,8 @@ class Budget:
         if key not in known and len(known) >= min(metric.charges, reserved // metric.charge):
             key = list(known)[-1]
         if key not in known:
-            sql = "INSERT INTO class SELECT ?1, ?2, COALESCE(MAX(place) + 1, 0), 0 FROM class WHERE metric = ?1"
-            self._file.execute(sql, metric.name, key)
+            sql = "INSERT INTO class SELECT ?, ?, COALESCE(MAX(place) + 1, 0), 0 FROM class WHERE metric = ?"
+            self._file.execute(sql, metric.name, key, metric.name)
         return key, 0 if known.get(key) else metric.charge
 
     # Building and sending.

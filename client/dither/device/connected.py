@@ -11,7 +11,6 @@ import threading
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
-from typing import Protocol
 from weakref import WeakSet
 
 from dither import forks
@@ -26,16 +25,6 @@ FORK_WAIT_S = 0.25
 """The longest that a fork of the host app waits for a call in the middle to end."""
 
 
-class Held(Protocol):
-    """A lock."""
-
-    def acquire(self, blocking: bool = True, timeout: float = -1) -> bool:
-        """Take it."""
-
-    def release(self) -> None:
-        """Let it go."""
-
-
 class DeviceBusy(DitherError):
     """The device is in the middle of another call, which a host app does not wait for."""
 
@@ -48,7 +37,7 @@ class Connected:
         self._create = create
         self._lock = threading.RLock()  # so that a call from a signal handler is refused, not stuck
         self._beside_lock = threading.Lock()
-        self._held_for_fork: dict[int, list[list[Held]]] = {}  # by thread: several may fork, and one within a fork
+        self._fork_locks = forks.Locks(FORK_WAIT_S, self._lock, self._beside_lock)
         self._calls = 0  # of the thread that has the lock: within one another if a signal handler calls
         self._probe: Probe | None = None  # in a child that has not used SQLite yet
         self._process = os.getpid()
@@ -132,23 +121,18 @@ class Connected:
 
     def before_fork(self) -> None:
         """Keep others out, and close the connection unless a call is in the middle."""
-        locks: list[Held] = [self._lock, self._beside_lock]
-        held = [lock for lock in locks if lock.acquire(timeout=FORK_WAIT_S)]
-        self._held_for_fork.setdefault(threading.get_ident(), []).append(held)
-        if held == locks and self.folder and not self._calls:
+        if self._fork_locks.take() and self.folder and not self._calls:
             self._close()
 
     def after_fork_in_parent(self) -> None:
         """Let others in again."""
-        forks_of_thread = self._held_for_fork.get(threading.get_ident())
-        for lock in forks_of_thread.pop() if forks_of_thread else []:
-            lock.release()
+        self._fork_locks.let_go()
 
     def after_fork_in_child(self) -> None:
         """Start anew, or without a device where the connection is the parent's."""
         self._lock = threading.RLock()
         self._beside_lock = threading.Lock()
-        self._held_for_fork = {}
+        self._fork_locks = forks.Locks(FORK_WAIT_S, self._lock, self._beside_lock)
         self._calls = 0
         self._probe = Probe()
         self._process = os.getpid()

@@ -24,10 +24,10 @@ Answer = tuple[int, ...] | str
 
 _FACTS = """
 SELECT m.spent, m.next_day, m.terms, m.memo_key, m.reserved, a.terms, COALESCE(a.refused, 0), s.leaves, s.plan,
-    s.replaceable, EXISTS (SELECT 1 FROM class WHERE metric = ?1),
-    COALESCE((SELECT micro FROM reserved WHERE metric = ?1), 0),
-    (SELECT until FROM retired WHERE metric = ?1 AND plan = ?2)
-FROM (SELECT ?1 AS name) AS asked LEFT JOIN metric AS m ON m.name = asked.name
+    s.replaceable, EXISTS (SELECT 1 FROM class WHERE metric = asked.name),
+    COALESCE((SELECT micro FROM reserved WHERE metric = asked.name), 0),
+    (SELECT until FROM retired AS r WHERE r.metric = asked.name AND r.plan = ?)
+FROM (SELECT ? AS name) AS asked LEFT JOIN metric AS m ON m.name = asked.name
     LEFT JOIN agreement AS a ON a.metric = asked.name LEFT JOIN slot AS s ON s.metric = asked.name
 """
 
@@ -121,7 +121,7 @@ class Slots:
     def facts(self, metric: Metric, today: int, *, prepared: bool = False) -> Facts:
         """Return what decides whether a metric is silent; `prepared` says that its budget is."""
         plan = metric.plan.digest
-        row = self._file.one(_FACTS, metric.name, plan)
+        row = self._file.one(_FACTS, plan, metric.name)
         assert row
         spent, next_day, *terms, agreed, refused, leaves, slot_plan, replaceable, has_memo, building, retired = row
         prepared = prepared or tuple(terms) == self._budget.terms(metric)

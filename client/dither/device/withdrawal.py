@@ -14,8 +14,8 @@ def drop(file: DeviceFile, reason: str, metric: str | None = None) -> None:
     A built upload that holds the metric goes with all that is in it: its bytes are frozen. What was only reserved for
     it is free again. A hidden metric's period stays over: opening it again would tell that it was not answered yet.
     """
-    dropped = file.execute("DELETE FROM slot WHERE ?1 IS NULL OR metric = ?1", metric).rowcount
-    sql = "SELECT DISTINCT upload FROM report WHERE ?1 IS NULL OR metric = ?1"
+    dropped = file.execute("DELETE FROM slot WHERE metric = COALESCE(?, metric)", metric).rowcount
+    sql = "SELECT DISTINCT upload FROM report WHERE metric = COALESCE(?, metric)"
     for (upload_id,) in file.execute(sql, metric).fetchall():
         dropped += drop_upload(file, upload_id)
     forget_unused_classes(file)

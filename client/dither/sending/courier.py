@@ -6,7 +6,7 @@ import threading
 import time
 from collections.abc import Callable
 
-from dither.device import Device, DeviceBusy, DeviceFault, DeviceUnusable
+from dither.device import Device, DeviceFault, DeviceUnusable
 from dither.randomness import jitter
 from dither.say import say
 from dither.sending.sender import BUSY, Sender
@@ -63,7 +63,7 @@ class Courier:
         self._flushes: list[float] = []  # until when each goes on, by time.monotonic
         self._asked = self._looked = self._answered = 0  # flushes: begun, seen by the thread, done as far as can be
         self._settled = self._paused = self._tidied = 0.0  # until when, by time.monotonic
-        self._pauses = 0
+        self._pauses = self._faults = 0  # in a row: while another process sends, or in a flush; of the file
         self._rests = True  # the thread may have found nothing to send
         self._forks = 0  # that have begun and are not over
 
@@ -138,6 +138,8 @@ class Courier:
                 state = state_of(situation)
             self._explain(situation, state)
             self._rests = state in (State.DONE, State.RESTING)
+            if state is not State.SENDING:
+                self._faults = 0
         return state, TABLE[state].wait_s(situation)
 
     def _explain(self, situation: Situation, state: State) -> None:
@@ -156,13 +158,16 @@ class Courier:
                 self._bear(error)
             return
         with self._changed:
+            self._faults = 0
             if outcome is Outcome.STOPPED:
                 self._set(stopped=True)
-                say(logging.WARNING, "telemetry stopped sending: %s", self._sender.detail)
             elif outcome is None or (outcome is Outcome.KEPT and self._flushing()):
-                self._pause(PAUSE_MAX_S)
+                self._pauses += 1
+                self._pause(PAUSE_MAX_S, self._pauses)
             else:
                 self._pauses = 0
+        if outcome is Outcome.STOPPED:  # not under the lock, which a fork needs: the host's handlers may wait for it
+            say(logging.WARNING, "telemetry stopped sending: %s", self._sender.detail)
 
     def _tidy(self) -> None:
         """Write the log into the file: beside the app's calls, which do not wait for it."""
@@ -191,15 +196,13 @@ class Courier:
         A flush goes on where another process has the file, and ends where it would have to wait for room on the disk.
         """
         self._sender.detail = f"failed ({type(error).__name__})"
-        if not isinstance(error, DeviceBusy):
-            say(logging.DEBUG, "telemetry is put off: %s", type(error).__name__)
         if getattr(error, "sqlite_errorcode", sqlite3.SQLITE_BUSY) & 0xFF != sqlite3.SQLITE_BUSY:
             self._answered = self._looked
             self._changed.notify_all()
-        self._pause(FAULT_PAUSE_MAX_S)
+        self._faults += 1
+        self._pause(FAULT_PAUSE_MAX_S, self._faults)
 
-    def _pause(self, longest_s: float) -> None:
+    def _pause(self, longest_s: float, times: int) -> None:
         """Leave it alone for a random while that doubles each time, and is shorter in a flush."""
-        self._pauses += 1
-        most_s = min(PAUSE_MAX_S if self._flushing() else longest_s, PAUSE_S * 2.0 ** min(self._pauses, 20))
+        most_s = min(PAUSE_MAX_S if self._flushing() else longest_s, PAUSE_S * 2.0 ** min(times, 20))
         self._paused = time.monotonic() + jitter(most_s)

@@ -102,7 +102,7 @@ class Uploader(Courier):
         with self._changed:
             sent_before = self._sender.sent
             self._flushes.append(until)
-            self._pauses, self._paused = 0, 0.0
+            self._pauses, self._faults, self._paused = 0, 0, 0.0
             try:
                 if not self._situation.stopped:
                     self._sender.detail = ""
@@ -159,10 +159,11 @@ class Uploader(Courier):
 
     def after_fork_in_parent(self) -> None:
         """Go on, by itself where presence is hidden."""
-        with self._changed:
-            self._forks = max(0, self._forks - 1)
+        self._forks = max(0, self._forks - 1)
+        if self._changed.acquire(timeout=FORK_WAIT_S):  # else there is a thread, which has it
             if self._device.hidden or self._flushing():
                 self._start_thread()
+            self._changed.release()
 
     def after_fork_in_child(self) -> None:
         """Go on, by itself where presence is hidden: whether the app calls may depend on an answer."""
@@ -171,7 +172,7 @@ class Uploader(Courier):
         self._flushes = []
         self._rests = True
         self._forks = 0
-        self._pauses, self._paused = 0, 0.0
+        self._pauses, self._faults, self._paused = 0, 0, 0.0
         self._sender.forget_attempt()
         self.wakes = True
         self._settled = time.monotonic() + SETTLE_S

@@ -310,7 +310,7 @@ def test_once_a_period_is_closed_the_file_does_not_tell_whether_it_was_answered(
     Uploads are sent in between, left unsent, and given up; some answers are given twice.
     """
 
-    def lives(answers: list[object], folder: Path) -> list[tuple[dict[str, list[object]], list[int]]]:
+    def lives(answers: list[object], folder: Path) -> list[tuple[dict[str, list[list[object]]], list[int]]]:
         clock = Clock()
         device, asked = make(clock, folder, **HIDDEN)
         seen = []
