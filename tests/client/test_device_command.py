@@ -1,15 +1,24 @@
 import json
 import sqlite3
+from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from dither.cli import main
+from dither.commands.device import inspect
 from dither.device import FILE_NAME
+from dither.device.file import DeviceFile
+from dither.device.silence import REASONS
+from dither.sending.transport import Answer, Outcome
+from dither.settings import Settings
+from dither.telemetry import Telemetry
 from tests.support.aggregators import dither
 from tests.support.clocks import Clock
-from tests.support.devices import MEMO, make, record, send
+from tests.support.devices import EXPIRES, MEMO, connect, make, record, send
+from tests.support.registries import registry
 
 
 @pytest.fixture
@@ -19,7 +28,8 @@ def folder(tmp_path: Path) -> Path:
     device, asked = make(clock, tmp_path, **MEMO)
     record(device, asked, answer="blue")
     send(device)
-    record(device, asked, "dark", True)
+    device.look()
+    assert device.record(asked.metrics["dark"], True, lambda: 60.0) == ""
     device.agree(chosen=True)
     device.refuse_metric("gone", refused=True)
     device.close()
@@ -31,7 +41,12 @@ def said(capsys: pytest.CaptureFixture[str], *arguments: object) -> str:
     return capsys.readouterr().out
 
 
-def test_inspect_shows_what_the_device_keeps(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_inspect_shows_what_the_device_keeps(
+    folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(
+        "dither.commands.device.DeviceFile", lambda where, create: DeviceFile(where, Clock(), create=create)
+    )
     document = json.loads(said(capsys, "device", "inspect", folder, "--json"))
     assert document == {
         "app": "example",
@@ -39,17 +54,154 @@ def test_inspect_shows_what_the_device_keeps(folder: Path, capsys: pytest.Captur
         "last_day": "2026-11-20",
         "choice": "agreed",
         "refused": ["gone"],
+        "metrics": {
+            "color": ANSWERED,
+            "dark": ANSWERED,
+            "gone": {"silent": "refused", "until": None},
+        },
         "silent_until": None,
+        "erasing": False,
         "cohort": None,
         "waiting": ["dark"],
         "built_uploads": [],
-        "next_attempt": None,
+        "last_outcome": "accepted",
+        "last_attempt": "2026-11-20T12:00:00+00:00",
+        "next_attempt": "2026-11-20T12:01:00+00:00",
         "counts": {"accepted": 1},
     }
     lines = said(capsys, "device", "inspect", folder).splitlines()
     assert "waiting            dark" in lines
     assert "counts             accepted 1" in lines
     assert "cohort             -" in lines
+    (metrics,) = [line for line in lines if line.startswith("metrics")]
+    assert "color: answered (this period was answered, until 2026-11-21); dark: answered (" in metrics
+    assert metrics.endswith("gone: refused (the person refused)")
+
+
+ANSWERED = {"silent": "answered", "until": "2026-11-21"}
+
+
+def test_inspect_shows_an_upload_that_waits(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    clock = Clock()
+    device, asked = make(clock, tmp_path)
+    record(device, asked)
+    built = device.next_upload()
+    assert built is not None
+    device.put_off(built.id, "no answer (ConnectionError)", clock() + 60)
+    document = json.loads(said(capsys, "device", "inspect", tmp_path, "--json"))
+    assert document["built_uploads"] == [{"reports": 1, "charged": False, "failed_attempts": 1, "first_attempt": None}]
+    assert document["last_outcome"] == "no answer (ConnectionError)"
+    connect(device)
+    device.close()
+    document = json.loads(said(capsys, "device", "inspect", tmp_path, "--json"))
+    assert document["built_uploads"] == [
+        {"reports": 1, "charged": True, "failed_attempts": 1, "first_attempt": "2026-11-20T12:00:00+00:00"}
+    ]
+
+
+Life = Callable[[Telemetry, Clock], None]
+
+
+def answers(telemetry: Telemetry, clock: Clock) -> None:
+    telemetry.color.record("red")
+
+
+def answers_and_sends(telemetry: Telemetry, clock: Clock) -> None:
+    telemetry.color.record("red")
+    telemetry.flush(5)
+    clock.travel(1)
+
+
+def answers_and_cannot_send(telemetry: Telemetry, clock: Clock) -> None:
+    for _ in range(2):
+        telemetry.color.record("red")
+        clock.travel(1)
+    telemetry.color.record("red")
+
+
+def refuses_one(telemetry: Telemetry, clock: Clock) -> None:
+    telemetry.set_consent(False, metric="color")
+
+
+def refuses_all(telemetry: Telemetry, clock: Clock) -> None:
+    telemetry.set_consent(False)
+
+
+def forgets(telemetry: Telemetry, clock: Clock) -> None:
+    telemetry.forget()
+
+
+def expires(telemetry: Telemetry, clock: Clock) -> None:
+    answers_and_sends(telemetry, clock)
+    clock.travel(100)
+
+
+def goes_back(telemetry: Telemetry, clock: Clock) -> None:
+    telemetry.color.record("red")
+    clock.travel(-3)
+    assert telemetry._uploader
+    telemetry._uploader.start()  # it looks, and plans anew
+
+
+class Answering:
+    """A transport that answers with an outcome."""
+
+    def __init__(self, outcome: Outcome, **more: Any) -> None:
+        self._answer = Answer(outcome, outcome.value, **more)
+
+    def post(self, upload_id: str, body: bytes, stands: Callable[[], None]) -> Answer:
+        stands()
+        return self._answer
+
+    def idle(self) -> None:
+        pass
+
+
+TAKEN = Answering(Outcome.ACCEPTED)
+LIVES: dict[str, tuple[Life, dict[str, Any], Answering]] = {
+    "speaks": (lambda telemetry, clock: None, {}, TAKEN),
+    "answered": (answers, {"period": "7d"}, TAKEN),
+    "waiting": (answers_and_cannot_send, {}, Answering(Outcome.KEPT)),
+    "spent": (answers_and_sends, {"reports": 1}, TAKEN),
+    "a memo is never spent": (answers_and_sends, MEMO, TAKEN),
+    "quiet": (answers, {"quiet_days": 3}, TAKEN),
+    "forgotten": (forgets, {}, TAKEN),
+    "expired": (expires, {}, TAKEN),
+    "refused": (refuses_one, {}, TAKEN),
+    "all refused": (refuses_all, {}, TAKEN),
+    "unscheduled": (answers_and_sends, {"schedule": "spread", "reports": 3, "epsilon": "1"}, TAKEN),
+    "clock-behind": (goes_back, {}, TAKEN),
+    "retired": (answers_and_sends, {}, Answering(Outcome.DROPPED, retired=(0,))),
+    "wrong-key": (answers_and_sends, {}, Answering(Outcome.STOPPED)),
+    "hidden": (answers, {"presence": "hidden", "reports": 20, "epsilon": "1"}, TAKEN),
+}
+
+
+@pytest.mark.parametrize("life", LIVES)
+def test_inspect_says_of_each_metric_and_of_sending_what_the_app_is_told(life: str, tmp_path: Path) -> None:
+    lives, changes, transport = LIVES[life]
+    clock = Clock()
+    asked = registry(**{"expires": EXPIRES, **changes})
+    telemetry = Telemetry(Settings(asked, transport, tmp_path, True, clock=clock))
+    try:
+        lives(telemetry, clock)
+        status = telemetry.status()
+        file = DeviceFile(tmp_path, clock, create=False)
+        shown = inspect(file)
+        file.close()
+        assert shown["metrics"] == {
+            name: {"silent": metric.silent, "until": metric.until and metric.until.isoformat()}
+            for name, metric in status.metrics.items()
+        }
+        if life in REASONS:
+            assert status.metrics["color"].silent == life
+        last, following = status.sending.last, status.sending.next
+        if not status.silent:
+            assert shown["last_outcome"] == (status.sending.outcome or None)
+            assert shown["last_attempt"] == (last and last.isoformat())
+            assert shown["next_attempt"] == (following and following.isoformat())
+    finally:
+        telemetry.close()
 
 
 def test_budget_shows_what_was_charged_beside_what_was_agreed_to(
@@ -71,12 +223,26 @@ def test_budget_shows_what_was_charged_beside_what_was_agreed_to(
 
 
 def test_forget_keeps_what_was_spent(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert "silent for 30 days" in said(capsys, "device", "forget", folder)
+    out = said(capsys, "device", "forget", folder)
+    assert "silent for 30 days" in out
+    assert "another process" not in out
     document = json.loads(said(capsys, "device", "inspect", folder, "--json"))
     assert document["waiting"] == []
     assert document["silent_until"] is not None
     assert document["counts"] == {"accepted": 1, "forgotten": 1}
     assert json.loads(said(capsys, "device", "budget", folder, "--json"))["spent"] == 8
+
+
+def test_forget_says_that_another_process_reads_the_file(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with closing(sqlite3.connect(folder / FILE_NAME, isolation_level=None)) as reader:
+        reader.execute("BEGIN")
+        reader.execute("SELECT * FROM state").fetchall()
+        document = json.loads(said(capsys, "device", "forget", folder, "--json"))
+        assert document == {"silent_for_days": 30, "erased": False}
+        assert json.loads(said(capsys, "device", "inspect", folder, "--json"))["erasing"] is True
+        reader.execute("COMMIT")
+    assert "another process reads the file" not in said(capsys, "device", "forget", folder)
+    assert json.loads(said(capsys, "device", "inspect", folder, "--json"))["erasing"] is False
 
 
 def refused(action: str, folder: Path) -> str:

@@ -329,9 +329,7 @@ def test_plans_that_a_410_refuses_as_retired_are_silent_and_what_waits_under_the
 
 
 @pytest.mark.parametrize("change", [{"values": ("red", "green")}, {"epsilon": "1"}, {"rev": 2}])
-def test_a_retired_metric_speaks_again_as_soon_as_there_is_another_plan(
-    change: dict[str, Any], tmp_path: Path
-) -> None:
+def test_a_retired_metric_speaks_again_as_soon_as_there_is_another_plan(change: dict[str, Any], tmp_path: Path) -> None:
     clock = Clock()
     with scripted(Reply(body=receipt("color"))) as (url, _):
         with telemetry(clock, tmp_path, HttpTransport(url, "k")) as device:

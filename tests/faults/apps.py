@@ -2,7 +2,7 @@
 
 import json
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -28,8 +28,16 @@ class Taker:
         pass
 
     def sent(self) -> Counter[str]:
-        """Return how many reports of each metric were sent."""
-        return Counter(group["metric"] for body in self.bodies for group in json.loads(body)["groups"])
+        """Return how many reports of each metric were sent, each as often as it was."""
+        return _metrics(self.bodies)
+
+    def told(self) -> Counter[str]:
+        """Return how many different reports of each metric were sent: the same bytes again tell nothing more."""
+        return _metrics(dict.fromkeys(self.bodies))
+
+
+def _metrics(bodies: Iterable[bytes]) -> Counter[str]:
+    return Counter(group["metric"] for body in bodies for group in json.loads(body)["groups"])
 
 
 def start(asked: Registry, folder: Path, transport: Transport, clock: Clock, *, strict: bool = False) -> Telemetry:

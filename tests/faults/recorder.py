@@ -3,7 +3,6 @@
 Writes "ready", a line for every day before it begins, and one for every answer after `record` has returned "".
 """
 
-import json
 import os
 import secrets
 import signal
@@ -24,6 +23,7 @@ from tests.support.clocks import Clock
 STEPS: dict[str, tuple[type, str]] = {
     "recorded": (Device, "record"),
     "built": (Device, "next_upload"),
+    "charged": (Device, "charge"),
     "posted": (HttpTransport, "post"),
     "settled": (Device, "settle"),
 }
@@ -55,22 +55,20 @@ def die_after(step: str, times: int) -> None:
 
 def plant(bug: str) -> None:
     """Send every attempt under an id of its own, or charge an upload only when it was answered for."""
-    post, forget = HttpTransport.post, Outbox.forget
+    post, charge, forget = HttpTransport.post, Budget.charge_upload, Outbox.forget
 
-    def post_anew(self: HttpTransport, upload_id: str, body: bytes) -> Answer:
+    def post_anew(self: HttpTransport, upload_id: str, body: bytes, stands: Callable[[], None]) -> Answer:
         another = f"{secrets.randbelow(10**21):021}A"
-        return post(self, another, body.replace(upload_id.encode(), another.encode()))
+        return post(self, another, body.replace(upload_id.encode(), another.encode()), stands)
 
     def charge_and_forget(self: Outbox, upload_id: str, outcome: str, refused: int = 0) -> int:
-        (cost,) = self._file.one("SELECT cost FROM upload WHERE id = ?", upload_id) or ("{}",)
-        for metric, micro in json.loads(cost).items():
-            self._file.execute("UPDATE metric SET spent = spent + ? WHERE name = ?", micro, metric)
+        charge(self._budget, upload_id)
         return forget(self, upload_id, outcome, refused)
 
     if bug == "another-id":
         HttpTransport.post = post_anew  # type: ignore[method-assign]
     else:
-        Budget.charge = lambda self, metric, charge, key: True  # type: ignore[method-assign]
+        Budget.charge_upload = lambda self, upload_id: None  # type: ignore[method-assign]
         Outbox.forget = charge_and_forget  # type: ignore[method-assign]
 
 

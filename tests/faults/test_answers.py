@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -31,7 +32,7 @@ OURS = Reply(body=accepted)
 @pytest.fixture(autouse=True)
 def _hurried(monkeypatch: pytest.MonkeyPatch) -> None:
     """Wait for a slow server for tenths of a second and not for tens, and between the attempts of a flush for less."""
-    monkeypatch.setattr("dither.sending.uploader.PAUSE_S", 0.02)
+    monkeypatch.setattr("dither.sending.courier.PAUSE_S", 0.02)
     monkeypatch.setattr("dither.sending.connection.CONNECT_TIMEOUT_S", 0.4)
     monkeypatch.setattr("dither.sending.connection.READ_TIMEOUT_S", 0.4)
     monkeypatch.setattr("dither.sending.connection.ANSWER_TIMEOUT_S", 0.4)
@@ -131,7 +132,7 @@ def test_what_was_never_connected_before_is_halved(home: Path) -> None:
     with an_app(home, nobody) as telemetry:
         assert telemetry.flush(0.3).waiting == 2
     with scripted(problem(413, "too-large"), OURS) as (url, requests):
-        telemetry = start(ASKED, home / "d", HttpTransport(url, "k"), Clock())
+        telemetry = start(ASKED, home / "d", HttpTransport(url, "k"), Clock(Clock().now + 200))
         assert telemetry.flush(5).sent == 2
         assert len(requests) == 3
         telemetry.close()
@@ -270,8 +271,8 @@ def test_an_attempt_ends_though_the_answer_does_not(name: str) -> None:
         with endless(ENDLESS[name], piece, every_s) as url:
             answers: list[Answer] = []
             transport = HttpTransport(url, "k")
-            body = b'{"upload": "x"}'
-            attempt = threading.Thread(target=lambda: answers.append(transport.post("x", body)), daemon=True)  # noqa: B023
+            post = partial(transport.post, "x", b'{"upload": "x"}', lambda: None)
+            attempt = threading.Thread(target=lambda: answers.append(post()), daemon=True)  # noqa: B023
             attempt.start()
             attempt.join(3)
             assert answers, f"after 3 s the attempt still goes on, a piece each {every_s} s"

@@ -93,7 +93,6 @@ class Killed:
                 self.day = int(line)
             elif line != "ready":
                 self.acknowledged[line] += 1
-        self.day += 1  # so that the lease of the dead is over
         self.kills += 1
 
     def accepted(self) -> Counter[str]:

@@ -69,7 +69,7 @@ def gated(registry: Registry, folder: Path) -> Iterator[tuple[str, SQLiteStore, 
 
 
 @pytest.mark.parametrize("round_", range(scaled(1, 20)))
-def test_eight_processes_share_one_budget_one_lease_and_every_report(home: Path, round_: int) -> None:
+def test_eight_processes_share_one_budget_one_lock_and_every_report(home: Path, round_: int) -> None:
     path = home / "metrics.toml"
     path.write_text(registry_text(FLAGS, reports=1), encoding="utf-8")
     registry = Registry.load(path)

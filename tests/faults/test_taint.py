@@ -282,11 +282,11 @@ def leak_to_the_log(patch: pytest.MonkeyPatch) -> None:
 def leak_to_the_file(patch: pytest.MonkeyPatch) -> None:
     record = Device.record
 
-    def keeping(self: Device, metric: Metric, answer: object) -> str:
+    def keeping(self: Device, metric: Metric, answer: object, *rest: Any) -> str:
         for value in (answer, None):  # deleted is not gone
             with self._file.transaction():
                 self._file.set("last", value)
-        return record(self, metric, answer)
+        return record(self, metric, answer, *rest)
 
     patch.setattr(Device, "record", keeping)
 
@@ -294,8 +294,8 @@ def leak_to_the_file(patch: pytest.MonkeyPatch) -> None:
 def leak_to_the_upload(patch: pytest.MonkeyPatch) -> None:
     fill = Slots._fill
 
-    def frank(self: Slots, metric: Metric, answer: Any, *rest: Any) -> None:
-        fill(self, metric, answer, *rest)
+    def frank(self: Slots, metric: Metric, answer: Any, ends: int, *, replaceable: bool) -> None:
+        fill(self, metric, answer, ends, replaceable=replaceable)
         self._file.execute("UPDATE slot SET report = ? WHERE metric = ?", f'"{answer}"', metric.name)
 
     patch.setattr(Slots, "_fill", frank)

@@ -165,7 +165,10 @@ class Device(Choices):
             self._slots.open_periods()
             self._outbox.retire(upload_id, retired)
             self._moments.ended(detail, accepted=outcome == "accepted")
-            return self._outbox.forget(upload_id, outcome, refused)
+            settled = self._outbox.forget(upload_id, outcome, refused)
+            if not self._outbox.due():
+                self._moments.plan_nothing()  # what is recorded next has a moment of its own
+            return settled
 
     def put_off(self, upload_id: str, detail: str, when: float, held_until: float | None = None) -> bool:
         """Keep an upload for another attempt, in seconds since 1970; not even a flush makes one before `held_until`.

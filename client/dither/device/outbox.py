@@ -89,10 +89,13 @@ class Outbox:
         self._give_up()
         self.build()
         first = self._first()
-        if first and not self._budget.affords_upload(first.id):
+        if first and not (self._charged(first.id) or self._budget.affords_upload(first.id)):
             self._refit(first.id)
             first = self._first()
         return first
+
+    def _charged(self, upload_id: str) -> bool:
+        return self._file.one("SELECT 1 FROM upload WHERE id = ? AND charged", upload_id) is not None
 
     def _first(self) -> BuiltUpload | None:
         sql = (
@@ -139,10 +142,11 @@ class Outbox:
 
         That is one that was dropped meanwhile, or that another registry's budget no longer bears.
         """
-        row = self._file.one("SELECT charged FROM upload WHERE id = ?", upload_id)
-        if row is None or not (row[0] or self._budget.affords_upload(upload_id)):
+        if self._file.one("SELECT 1 FROM upload WHERE id = ?", upload_id) is None:
             return False
-        if not row[0]:
+        if not self._charged(upload_id):
+            if not self._budget.affords_upload(upload_id):
+                return False
             self._budget.charge_upload(upload_id)
         now = self._file.clock()
         self._file.execute(

@@ -18,23 +18,23 @@ class Refusals:
 
     def __init__(self, folder: Path | None) -> None:
         self._folder = folder
+        self._unmarked: set[str] = set()  # that hold in this process alone
         self.pending: set[str] = set()
         self.look()
 
     def look(self) -> None:
-        """Take note of those that another process has left."""
-        if self._folder and self._folder.is_dir():
-            marks = (path.name for path in self._folder.glob(f"{_PREFIX}*"))
-            self.pending.update(name[len(_PREFIX) + 1 :] for name in marks)
+        """Take note of those that there are by now: another process may have left, written or taken back one."""
+        marks = self._folder.glob(f"{_PREFIX}*") if self._folder and self._folder.is_dir() else ()
+        self.pending = self._unmarked | {path.name[len(_PREFIX) + 1 :] for path in marks}
 
     def note(self, metric: str) -> bool:
         """Let a refusal hold in this process from now on; tell whether the next start will know, too."""
         self.pending.add(metric)
-        if not self._folder:
-            return True
         try:
-            os.close(os.open(self._mark(metric), os.O_CREAT | os.O_WRONLY, 0o600))
+            if self._folder:
+                os.close(os.open(self._mark(metric), os.O_CREAT | os.O_WRONLY, 0o600))
         except OSError:
+            self._unmarked.add(metric)
             return False
         return True
 
@@ -42,6 +42,7 @@ class Refusals:
         """Take these off: they are written, or the person has changed their mind."""
         for metric in metrics:
             self.pending.discard(metric)
+            self._unmarked.discard(metric)
             if self._folder:
                 self._mark(metric).unlink(missing_ok=True)
 
