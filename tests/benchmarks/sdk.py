@@ -3,13 +3,17 @@
 Ratios and counts are asserted. Seconds are not: they belong to the machine.
 """
 
+import sqlite3
 import tempfile
+import time
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from statistics import median, quantiles
 
+from tests.benchmarks import commands
 from tests.benchmarks.peers import SDKS, PeerUnavailable, build_project, environment
 from tests.benchmarks.peers.sdks.program import CALLS, LATER_S, WARM
 from tests.benchmarks.programs import TIMEOUT_S, Sdk, arrived, deaf, play, up
@@ -30,6 +34,9 @@ NOISY_MAX = 0.6
 DISTRIBUTIONS_MAX = 6
 OWN_MIB_MAX = 0.3
 P50_US_MAX, P99_US_MAX = 60.0, 300.0
+SILENT_P50_US_MAX = 8.0
+BARE_MORE_US = 30.0
+"""What an accepted answer may take more than a bare commit of the same bytes, where that takes longer than its aim."""
 EXIT_S_MAX = 0.1
 MIB = 1024 * 1024
 SERVERS = ("up", "closed", "hung")
@@ -95,6 +102,7 @@ def run() -> None:
         aims = aims_of(ours, found[ours.name])
         _print_code(ours, found[ours.name])
         _print_aims(aims)
+        commands.print_table(ours, scratch)
     missed = [f"{aim.what}: {aim.came}" for aim in aims if aim.asserted and not aim.holds]
     assert not missed, "; ".join(missed)
 
@@ -268,9 +276,30 @@ def percentiles(times: list[float]) -> tuple[float, float]:
     return cuts[49], cuts[98]
 
 
+@cache
+def bare_commits_us() -> list[float]:
+    """Return what bare commits of an answer's bytes take, to a file with the pages and the log of a device's."""
+    taken_us = []
+    with tempfile.TemporaryDirectory(prefix="dither-bare-") as folder:
+        for recorder in range(RECORDERS):
+            with closing(sqlite3.connect(f"{folder}/{recorder}", isolation_level=None)) as db:
+                for pragma in ("page_size = 1024", "journal_mode = WAL", "synchronous = NORMAL"):
+                    db.execute(f"PRAGMA {pragma}")
+                db.execute("CREATE TABLE slot (metric TEXT PRIMARY KEY, report TEXT) WITHOUT ROWID")
+                db.execute("CREATE TABLE metric (name TEXT PRIMARY KEY, terms TEXT) WITHOUT ROWID")
+                for number in range(WARM + CALLS):
+                    started = time.perf_counter_ns()
+                    db.execute("BEGIN IMMEDIATE")
+                    db.execute("INSERT INTO slot VALUES (?, ?)", (f"event_{number}", "x" * 60))
+                    db.execute("INSERT INTO metric VALUES (?, ?)", (f"event_{number}", "x" * 40))
+                    db.execute("COMMIT")
+                    taken_us.append((time.perf_counter_ns() - started) / 1000)
+    return taken_us
+
+
 def _print_code(ours: Sdk, found: Figures) -> None:
-    p50_us, p99_us = percentiles(found.again_us)
-    print(f"\n  record in dither, where the period is answered: {p50_us:.0f} / {p99_us:.0f} us")
+    bare_p50_us, bare_p99_us = percentiles(bare_commits_us())
+    print(f"\n  a bare commit of as many bytes to such a file: {bare_p50_us:.0f} / {bare_p99_us:.0f} us")
     own, tests, everything = (sources_mib(ours, part) for part in (OWN, TESTING, ALL))
     print(
         f"  sources: {own - tests:.2f} MiB, with dither.testing, which only an app's tests import, {own:.2f}, "
@@ -288,6 +317,7 @@ def _print_aims(aims: list[Aim]) -> None:
 def aims_of(ours: Sdk, found: Figures) -> list[Aim]:
     """Return what dither must reach, beside what it did."""
     p50_us, p99_us = percentiles(found.fresh_us)
+    bare_p50_us, bare_p99_us = percentiles(bare_commits_us())
     ratio, count, own_mib = found.start.ratio, found.distributions, sources_mib(ours, OWN) - sources_mib(ours, TESTING)
     all_of_them = f"{len(FORKED)} of {len(FORKED)}"
     return [
@@ -297,8 +327,9 @@ def aims_of(ours: Sdk, found: Figures) -> list[Aim]:
         Aim("around a fork", found.fork, all_of_them, found.fork == all_of_them),
         Aim("offline", found.offline, "kept", found.offline == "kept"),
         *(Aim("kill -9", kill, "kept", kill == "kept") for kill in found.kills),
-        _time("record p50, us", p50_us, P50_US_MAX),
-        _time("record p99, us", p99_us, P99_US_MAX),
+        _time("silent p50, us", percentiles(found.again_us)[0], SILENT_P50_US_MAX),
+        _time("accepted p50, us", p50_us, max(P50_US_MAX, bare_p50_us + BARE_MORE_US)),
+        _time("accepted p99, us", p99_us, max(P99_US_MAX, bare_p99_us + BARE_MORE_US)),
         *(_time(f"exit, {how}, s", each, EXIT_S_MAX) for how, each in zip(SERVERS, found.exits_s, strict=True)),
     ]
 

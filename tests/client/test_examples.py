@@ -10,6 +10,7 @@ import sqlite3
 import subprocess
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing, contextmanager, suppress
@@ -224,7 +225,7 @@ def gunicorn(
 ) -> Iterator[tuple[subprocess.Popen[bytes], str]]:
     """Run a web app under gunicorn with four workers; yield the master and its address."""
     # Reports leave within the hour; for a test, within half a second.
-    impatient = "import dither.sending.uploader\ndither.uploader.SEND_WITHIN_S = 0.5\n"
+    impatient = "import dither.sending.courier\ndither.sending.courier.SEND_WITHIN_S = 0.5\n"
     (program.parent / "conf.py").write_text(impatient, encoding="utf-8")
     arguments = ["--workers", "4", "--bind", "127.0.0.1:0", "--config", "conf.py", *options, f"{program.stem}:app"]
     with log.open("wb") as stderr:
@@ -378,7 +379,11 @@ def test_a_desktop_that_was_offline_for_a_week_sends_what_was_kept_once(tmp_path
             assert telemetry.status().counts == {"quiet": 2}  # the first day says nothing
         for day in range(1, 8):
             with app.day() as (telemetry, transport):
-                assert telemetry.status().waiting == (2 if day == 1 else 4)
+                status = telemetry.status()
+                assert status.waiting == (2 if day == 1 else 4)
+                assert {metric.silent for metric in status.metrics.values()} == {"answered" if day < 3 else "waiting"}
+                assert status.counts.get("waiting", 0) >= (0 if day < 3 else 2)
+                assert status.spent == {"panels": 0.0, "theme": 0.0}  # nothing ever had a connection
                 if day > 1:  # what was due yesterday is tried when the app opens
                     until(lambda: transport.attempts)
                 until(lambda: app.planned() > app.clock.now)  # the next one: this one is over and done with
@@ -399,7 +404,10 @@ def test_a_desktop_that_was_offline_for_a_week_sends_what_was_kept_once(tmp_path
     assert reports in (3, 4)
     assert status.spent == {"panels": float(reports), "theme": float(reports)}
     assert status.waiting == 0
-    assert status.counts == {"accepted": 2 * reports, "quiet": 2, "waiting": 2 * (9 - reports)}
+    # A reason is counted in memory, and kept with what is written next: at the end of a day there may be nothing.
+    assert status.counts["accepted"] == 2 * reports
+    most = {"accepted": 2 * reports, "quiet": 2, "waiting": 2 * (9 - reports)}
+    assert Counter(status.counts) <= Counter(most)
 
 
 def test_an_app_that_closes_at_once_keeps_the_moment_of_its_reports(

@@ -284,22 +284,22 @@ def all_retired(body: bytes) -> bytes:
 def test_a_plan_that_a_receipt_refuses_as_retired_is_silent_for_thirty_days() -> None:
     clock = Clock()
     retired = dither.MetricStatus("retired", days(30))
-    with scripted(Reply(body=receipt("color")), Reply(body=accepted)) as (url, _):
-        with telemetry(clock, None, HttpTransport(url, "k")) as device:
-            device.color.record("red")
-            device.dark.record(True)
-            assert device.flush(5) == dither.FlushResult(1, 0, "")
-            status = device.status()
-            assert status.metrics == {"color": retired, "dark": dither.MetricStatus("answered", days(1))}
-            assert status.counts == {"accepted": 1, "dropped": 1}
-            clock.travel(29)
-            assert silent(device) == retired
-            device.color.record("red")
-            assert device.status().counts["retired"] == 1
-            clock.travel(1)
-            assert silent(device) == SPEAKS
-            device.color.record("red")
-            assert device.flush(5).sent == 1
+    replies = Reply(body=receipt("color")), Reply(body=accepted)
+    with scripted(*replies) as (url, _), telemetry(clock, None, HttpTransport(url, "k")) as device:
+        device.color.record("red")
+        device.dark.record(True)
+        assert device.flush(5) == dither.FlushResult(1, 0, "")
+        status = device.status()
+        assert status.metrics == {"color": retired, "dark": dither.MetricStatus("answered", days(1))}
+        assert status.counts == {"accepted": 1, "dropped": 1}
+        clock.travel(29)
+        assert silent(device) == retired
+        device.color.record("red")
+        assert device.status().counts["retired"] == 1
+        clock.travel(1)
+        assert silent(device) == SPEAKS
+        device.color.record("red")
+        assert device.flush(5).sent == 1
 
 
 @pytest.mark.parametrize("body", [all_retired, as_bytes(problem(410, "retired"))])
@@ -331,11 +331,11 @@ def test_plans_that_a_410_refuses_as_retired_are_silent_and_what_waits_under_the
 @pytest.mark.parametrize("change", [{"values": ("red", "green")}, {"epsilon": "1"}, {"rev": 2}])
 def test_a_retired_metric_speaks_again_as_soon_as_there_is_another_plan(change: dict[str, Any], tmp_path: Path) -> None:
     clock = Clock()
-    with scripted(Reply(body=receipt("color"))) as (url, _):
-        with telemetry(clock, tmp_path, HttpTransport(url, "k")) as device:
-            device.color.record("red")
-            device.flush(5)
-            assert silent(device).silent == "retired"
+    reply = Reply(body=receipt("color"))
+    with scripted(reply) as (url, _), telemetry(clock, tmp_path, HttpTransport(url, "k")) as device:
+        device.color.record("red")
+        device.flush(5)
+        assert silent(device).silent == "retired"
     clock.travel(1)
     with telemetry(clock, tmp_path, **change) as device:
         device.set_consent(True)

@@ -41,7 +41,7 @@ def test_record_and_flush_send_one_upload() -> None:
         assert (status.counts, status.asks, status.refused) == ({"accepted": 2}, {}, ())
         assert {metric.silent for metric in status.metrics.values()} == {"answered"}
         assert (status.sending.outcome, status.sending.next) == ("accepted", None)
-        assert not (status.erasing or status.ask)
+        assert (status.erasing, status.ask) == (False, False)
 
 
 def test_handles_are_typed_by_kind() -> None:

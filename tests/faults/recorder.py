@@ -11,6 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import dither.sending.connection  # noqa: F401  # now: else most of a short life would be over when it is loaded
 from dither.device import Device
 from dither.device.budget import Budget
 from dither.device.outbox import Outbox

@@ -3,15 +3,19 @@
 import json
 import os
 import random
+import sqlite3
 import subprocess
 import sys
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from dither.device import FILE_NAME, Device
+from dither.status import REFUSED
+from dither.telemetry import Telemetry
 from dither_shared.rng import Rng
 from tests.faults.apps import Taker, start
 from tests.support.aggregators import ENVIRONMENT
@@ -63,7 +67,7 @@ telemetry.close()
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("room", [1, 20_000, 45_000, 60_000])
+@pytest.mark.parametrize("room", [1, 7_000, 9_000, 13_000])
 def test_on_a_full_disk_nothing_leaves_uncharged_and_room_ends_the_silence(home: Path, room: int) -> None:
     before, full, after = map(json.loads, fill(home / "d", room).splitlines())
     assert full[0]["failed"] > 0
@@ -72,6 +76,125 @@ def test_on_a_full_disk_nothing_leaves_uncharged_and_room_ends_the_silence(home:
     assert after[0]["failed"] == full[0]["failed"]
     assert after[2]["color"] >= full[2]["color"] + 2
     assert after[1] == {name: times * EPSILON for name, times in after[2].items()}
+
+
+REFUSE = """
+import json, resource
+from pathlib import Path
+from tests.faults.apps import Taker, start
+from tests.faults.test_disk import ASKED
+from tests.support.clocks import Clock
+
+hard = resource.getrlimit(resource.RLIMIT_FSIZE)[1]
+
+def fill_the_disk():
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1, hard))
+
+clock, taker, folder = Clock(), Taker(), Path({folder!r})
+{code}
+telemetry.flush(0.3)
+status = telemetry.status()
+telemetry.close()
+print(json.dumps({{"kept": kept, "sent": taker.sent(), "silent": status.silent, "refused": list(status.refused)}}))
+"""
+RUNNING = """
+telemetry = start(ASKED, folder, taker, clock)
+assert not telemetry.status().silent
+fill_the_disk()
+kept = telemetry.set_consent(False, metric={metric!r})
+"""
+STARTING = """
+fill_the_disk()
+telemetry = start(ASKED, folder, taker, clock)
+kept = telemetry.set_consent(False, metric={metric!r})
+"""
+NEXT_START = """
+fill_the_disk()
+telemetry = start(ASKED, folder, taker, clock)
+kept = None
+"""
+
+
+def on_a_full_disk(code: str, folder: Path) -> dict[str, Any]:
+    """Run an app that fills the disk; return what it printed."""
+    done = subprocess.run(
+        [sys.executable, "-c", REFUSE.format(folder=str(folder), code=code)],
+        capture_output=True, text=True, check=False, env=ENVIRONMENT, timeout=60,
+    )  # fmt: skip
+    assert (done.stderr, done.returncode) == ("", 0)
+    printed: dict[str, Any] = json.loads(done.stdout)
+    return printed
+
+
+def marks(folder: Path) -> list[str]:
+    return sorted(path.name.removeprefix(FILE_NAME) for path in folder.glob("*-refused*"))
+
+
+def written(folder: Path) -> list[object]:
+    """Return the refusals that the file holds: of metrics, and None of the whole app."""
+    with closing(sqlite3.connect(folder / FILE_NAME)) as db:
+        everything = db.execute("SELECT 1 FROM state WHERE key = 'consent' AND value = 0").fetchall()
+        named = db.execute("SELECT metric FROM agreement WHERE refused ORDER BY metric").fetchall()
+    return [*(None for _ in everything), *(metric for (metric,) in named)]
+
+
+def let_both_wait(folder: Path) -> Telemetry:
+    """Start an app here, where there is room, whose reports of both metrics wait."""
+    telemetry = start(ASKED, folder, Taker(), Clock())
+    telemetry.color.record("red")
+    telemetry.dark.record(True)
+    return telemetry
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("metric", [None, "color"])
+@pytest.mark.parametrize("when", [RUNNING, STARTING], ids=["running", "starting"])
+def test_a_refusal_on_a_full_disk_holds_at_the_next_start(home: Path, when: str, metric: str | None) -> None:
+    """While there is no room it is an empty file; then it is written, and the file is gone."""
+    folder = home / "d"
+    let_both_wait(folder).close()
+    seen = on_a_full_disk(when.format(metric=metric), folder)
+    assert (seen["kept"], seen["sent"]) == (True, {})
+    mark = [f"-refused-{metric}" if metric else "-refused"]
+    assert marks(folder) == mark
+    seen = on_a_full_disk(NEXT_START, folder)
+    assert seen["sent"] == {}
+    assert seen["silent"] or seen["refused"] == [metric]
+    assert marks(folder) == mark
+    assert written(folder) == []
+    taker = Taker()
+    telemetry = start(ASKED, folder, taker, Clock())
+    telemetry.color.record("red")
+    telemetry.flush(5)
+    assert telemetry.status().silent == ("" if metric else REFUSED)
+    telemetry.close()
+    assert taker.sent() == ({"dark": 1} if metric else {})
+    if metric is None:  # written by the first process that may speak again, and not before
+        assert written(folder) == [None] or marks(folder) == mark
+        again = Device(ASKED, folder, Rng(random.Random(1).getrandbits), Clock())
+        again.keep_refusals()
+        again.close()
+    assert written(folder) == [metric]
+    assert marks(folder) == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("metric", [None, "color"])
+def test_another_process_honours_a_refusal_that_could_not_be_written(home: Path, metric: str | None) -> None:
+    """One that has been running since before, and has room."""
+    folder, taker = home / "d", Taker()
+    telemetry = start(ASKED, folder, taker, Clock())
+    telemetry.color.record("red")
+    telemetry.dark.record(True)
+    assert on_a_full_disk(RUNNING.format(metric=metric), folder)["kept"] is True
+    telemetry.flush(5)
+    assert taker.sent() == ({"dark": 1} if metric else {})
+    status = telemetry.status()
+    assert (status.silent, status.refused) == (("", ("color",)) if metric else (REFUSED, ()))
+    assert status.counts["refused"] == (1 if metric else 2)
+    assert written(folder) == [metric]
+    assert marks(folder) == []
+    telemetry.close()
 
 
 @pytest.mark.parametrize("pages", [0, 1])

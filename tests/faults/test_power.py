@@ -1,5 +1,6 @@
 """A power cut: what was written and not synced to the disk is lost, at any moment."""
 
+import sqlite3
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -50,6 +51,24 @@ def test_a_refusal_outlasts_a_power_cut(pair: Pair, what: str) -> None:
     assert (witness.device.choice() is False) == (what == "all")
     assert witness.device.refused() == ([] if what == "all" else ["hue"])
     assert witness.device.waiting() == 0
+
+
+def test_a_refusal_kept_beside_a_full_file_outlasts_a_power_cut(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+    """When there is room again it is written: the disk must have that before the mark beside the file is gone."""
+    witness = pair.both[0]
+
+    def full(*_: object, **__: object) -> None:
+        raise sqlite3.OperationalError("database or disk is full")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Device, "_write_refusals", full)
+        witness.do(Device.refuse)
+    assert witness.device.folder
+    assert list(witness.device.folder.glob("*-refused"))
+    synced = witness.syncs
+    witness.do(Device.look)
+    assert witness.device.choice() is False
+    assert witness.syncs > synced or list(witness.device.folder.glob("*-refused"))
 
 
 def test_what_was_forgotten_does_not_come_back_after_a_power_cut(pair: Pair) -> None:

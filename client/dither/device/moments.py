@@ -27,6 +27,8 @@ class Sending:
     """When that was, in UTC."""
     next: datetime | None = None
     """When the next attempt is planned, in UTC; None while nothing waits, or nothing is planned yet."""
+    held_until: datetime | None = None
+    """Until when not even a flush sends, in UTC: the aggregator asked to wait, or could not be reached; else None."""
 
 
 class Moments:
@@ -95,8 +97,11 @@ class Moments:
     def sending(self) -> Sending:
         """Return what became of the last attempt, and when the next one is."""
         get = self._file.get
-        planned = max(get("planned") or 0.0, self.held_until()) or None
-        return Sending(get("outcome") or "", moment(get("outcome_at")), moment(planned))
+        held_until = self.held_until()
+        planned = max(get("planned") or 0.0, held_until)
+        return Sending(
+            get("outcome") or "", moment(get("outcome_at")), moment(planned or None), moment(held_until or None)
+        )
 
     # Who sends, where the file system has no locks.
 

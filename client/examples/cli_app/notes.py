@@ -14,8 +14,8 @@ import dither
 METRICS = Path(__file__).with_name("metrics.toml")
 ENDPOINT, KEY = "https://telemetry.example.org", "the key that serve printed"
 QUESTION = "May notes tell its authors, behind noise, which commands are used? --telemetry off ends it. [y/N] "
-EXIT_WITHIN_S = 1.0
-"""The most that telemetry may delay an exit, and only while a report waits: mostly once a day."""
+DELIVER_WITHIN_S = 10.0
+"""The longest that a process of its own tries to send what a command left behind."""
 
 NOTES = Path.home() / ".notes"
 
@@ -26,18 +26,36 @@ def main() -> None:
     parser.add_argument("--telemetry", choices=["on", "off"], help="whether to tell the authors what is used")
     parser.add_argument("command", choices=["add", "list"], nargs="?", default="list")
     parser.add_argument("note", nargs="?", default="")
+    parser.add_argument("--deliver", action="store_true", help=argparse.SUPPRESS)
     args = parser.parse_args()
 
     telemetry = dither.start(METRICS, endpoint=ENDPOINT, key=KEY)
+    if args.deliver:
+        telemetry.flush(DELIVER_WITHIN_S)
+        return
     try:
         settle_consent(telemetry, args.telemetry)
         count = run(args.command, args.note)
         telemetry.command.record(args.command)
         telemetry.notes.record(size(count))
+        deliver(telemetry)
     finally:
-        # The process ends long before the report's random moment. What is not sent by then, the next run sends.
-        telemetry.flush(EXIT_WITHIN_S)
         telemetry.close()
+
+
+def deliver(telemetry: dither.Telemetry) -> None:
+    """Let a process of its own send what waits, mostly once a day: a command ends long before its random moment.
+
+    Nobody waits for the network, nor for the library that speaks to it. While the server could not be reached, or has
+    asked to be left alone, what waits is left to a later run.
+    """
+    status = telemetry.status()
+    if status.waiting and not status.sending.held_until:
+        import subprocess  # on most runs it is not needed
+
+        nothing = subprocess.DEVNULL
+        again = [sys.executable, __file__, "--deliver"]
+        subprocess.Popen(again, stdin=nothing, stdout=nothing, stderr=nothing, start_new_session=True)
 
 
 def settle_consent(telemetry: dither.Telemetry, choice: str | None) -> None:
