@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from dither.device import FILE_NAME, Device
+from dither.device import FILE_NAME, REFUSED_NAME, Device
 from dither.randomness import SYSTEM
 from dither.say import say
 from dither.sending.courier import passes
@@ -81,7 +81,7 @@ class Session:
 
     def _file_exists(self) -> bool:
         folder = self._settings.folder
-        return folder is not None and (folder / FILE_NAME).exists()
+        return folder is not None and any((folder / name).exists() for name in (FILE_NAME, REFUSED_NAME))
 
     def _end(self) -> None:
         if self._unkept_refusal:
@@ -104,7 +104,6 @@ class Session:
             self._device = self._open()
         device = self._device or self._open()
         try:
-            device.open()
             yield device
         finally:
             if device is not self._device:
@@ -117,6 +116,7 @@ class Session:
         if self._settings.silent:
             return False
         with self._any_device() as device:
+            device.open()
             if metric is None:
                 device.agree(chosen=True)
             else:
@@ -150,5 +150,6 @@ class Session:
         """Forget, and let the thread go on with it where another process reads what was."""
         if self._device is not None or self._file_exists():
             with self._any_device() as device:
+                device.open()
                 if not device.forget() and self._uploader is not None:
                     self._uploader.start()

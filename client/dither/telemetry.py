@@ -125,7 +125,7 @@ class Telemetry(Session):
         device, metrics = self._device, self._settings.registry.metrics
 
         def failed(error: Exception) -> Status:
-            return status_of(None, metrics, said(error), self._failures)
+            return status_of(None, metrics, self._silent or said(error), self._failures)
 
         return self._guarded(lambda: status_of(device, metrics, self._silent, self._failures), failed)
 

@@ -24,7 +24,7 @@ import requests
 
 import dither
 from dither.device import FILE_NAME
-from dither.device.moments import LEASE_S
+from dither.sending.sender import BACKOFF_S
 from dither.sending.transport import Answer, HttpTransport
 from dither.sending.uploader import Uploader
 from dither.settings import Settings
@@ -142,13 +142,16 @@ def notes(folder: Path) -> Iterator[tuple[Notes, Service]]:
         yield Notes(copy / "notes.py", folder / "home", registry, url), service
 
 
-def test_a_command_asks_once_and_sends_before_it_ends(tmp_path: Path) -> None:
+ONCE = {"command": 1, "notes": 1}
+
+
+def test_a_command_asks_once_and_what_it_leaves_is_sent(tmp_path: Path) -> None:
     with notes(tmp_path) as (app, service):
         assert "[y/N]" in app.answer("y", "add", "buy milk")
-        assert counted(service) == {"command": 1, "notes": 1}
+        until(lambda: counted(service) == ONCE)  # by a process of its own
         assert app.answer("n", "list") == "buy milk\n"  # not asked again
         assert app.run() == "buy milk\n"
-        assert counted(service) == {"command": 1, "notes": 1}
+        assert counted(service) == ONCE
 
 
 def test_a_script_is_not_asked_and_nothing_is_kept_or_sent(tmp_path: Path) -> None:
@@ -164,7 +167,7 @@ def test_who_declines_is_not_asked_again_until_they_say_on(tmp_path: Path) -> No
         assert "[y/N]" not in app.answer("y", "list")
         assert counted(service) == {}
         app.run("--telemetry", "on")
-        assert counted(service) == {"command": 1, "notes": 1}
+        until(lambda: counted(service) == ONCE)
 
 
 def test_who_says_off_says_nothing(tmp_path: Path) -> None:
@@ -184,36 +187,43 @@ def test_do_not_track_goes_before_what_was_chosen(tmp_path: Path) -> None:
         app.run()
         assert counted(service) == {}
         app.run("--telemetry", "on")
-        assert counted(service) == {"command": 1, "notes": 1}
+        until(lambda: counted(service) == ONCE)
 
 
 @pytest.mark.slow
-def test_an_aggregator_that_does_not_answer_delays_an_exit_by_no_more_than_it_says(tmp_path: Path) -> None:
+def test_an_aggregator_that_does_not_answer_delays_no_exit(tmp_path: Path) -> None:
     with notes(tmp_path) as (app, service), closing(socket.create_server(("127.0.0.1", 0))) as silent:
         deaf = f"http://127.0.0.1:{silent.getsockname()[1]}"
         app.run("--telemetry", "off")
-        started = time.monotonic()
-        app.run()
-        usual_s = time.monotonic() - started
-        started = time.monotonic()
-        app.run("--telemetry", "on", DITHER_ENDPOINT=deaf)
-        assert 1.0 < time.monotonic() - started < 1.0 + 4 * usual_s + 1.0  # EXIT_WITHIN_S, and importing requests
+        usual_s = min(timed(app.run) for _ in range(3))
+        assert timed(lambda: app.run("--telemetry", "on", DITHER_ENDPOINT=deaf)) < 2 * usual_s + 0.25
+        assert min(timed(lambda: app.run(DITHER_ENDPOINT=deaf)) for _ in range(3)) < 2 * usual_s + 0.25
         assert counted(service) == {}
-        # What was left is sent once the one who ended in the middle of a request no longer counts as sending.
+        # What was left is sent when the one that delivers has given up, and as long after as it has to be left alone.
         transport = HttpTransport(app.url, service.store.key)
         folder = app.home / ".local" / "share" / "dither" / "notes"
-        later = Telemetry(Settings(app.registry, transport, folder, None, clock=lambda: time.time() + LEASE_S + 10))
-        assert later.flush(20) == dither.FlushResult(sent=2, waiting=0, detail="")
+        later = Telemetry(
+            Settings(app.registry, transport, folder, None, clock=lambda: time.time() + 2 * BACKOFF_S + 20)
+        )
+        assert later.flush(30) == dither.FlushResult(sent=2, waiting=0, detail="")
         later.close()
-        assert counted(service) == {"command": 1, "notes": 1}
+        assert counted(service) == ONCE
+
+
+def timed(action: Callable[[], object]) -> float:
+    """Return how long it takes, in seconds."""
+    started = time.monotonic()
+    action()
+    return time.monotonic() - started
 
 
 @pytest.mark.slow
 def test_commands_at_the_same_time_are_one_device(tmp_path: Path) -> None:
     with notes(tmp_path) as (app, service), ThreadPoolExecutor(6) as pool:
         list(pool.map(lambda _: app.run("--telemetry", "on"), range(12)))
+        until(lambda: counted(service) == ONCE)
         app.run()
-        assert counted(service) == {"command": 1, "notes": 1}
+        assert counted(service) == ONCE
 
 
 # The web app.

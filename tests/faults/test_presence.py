@@ -1,6 +1,6 @@
-"""Where presence is hidden, one device records and the other has nothing to say: nobody who sees uploads can tell.
+"""Where presence is hidden, one device records and the other has nothing to say: nobody can tell.
 
-`Pair` compares when something is due, and the groups with their plans, after every step.
+`Pair` compares after every step when something is due, the groups with their plans, and all that the files tell.
 """
 
 from collections.abc import Callable, Iterator
@@ -9,7 +9,14 @@ from pathlib import Path
 
 import pytest
 
+from dither.device import FILE_NAME
+from dither.sending.transport import Answer, Outcome
+from dither.telemetry import Telemetry
+from tests.faults.apps import start
 from tests.faults.life import Pair, Question, watched
+from tests.support.clocks import Clock
+from tests.support.devices import EXPIRES
+from tests.support.registries import registry
 
 HIDDEN = Question(charges=5, presence="hidden")
 MEMO = replace(HIDDEN, permanent="2")
@@ -105,3 +112,62 @@ def test_an_answer_before_a_release_does_not_decide_what_is_sent_together(pair: 
     pair.record("size", ("a", "b"))
     pair.record("tone", ("b", "a"))
     assert pair.attempt("accepted") is not None
+
+
+def test_a_sleep_over_midnight_does_not_tell_who_has_answered(pair: Pair) -> None:
+    """The app records when the machine wakes up, half an hour before the thread looks."""
+    ask(pair, hue=HIDDEN, size=Question(charges=20))
+    pair.record("hue", ("a", ...))
+    pair.wake(0.6, "hue", (..., "b"))
+    pair.attempt("unreached")
+    pair.wake(1, "hue", ("a", ...))
+    pair.attempt("accepted")
+    pair.wake(1, "hue", ("a", "b"))
+
+
+def test_why_public_answers_are_not_taken_does_not_tell_whether_a_hidden_one_was(pair: Pair) -> None:
+    """What is counted in memory is kept, or lost in a kill, on both."""
+    ask(pair, hue=HIDDEN, size=Question(charges=20))
+    for _ in range(3):
+        pair.record("size", ("a", "b"))
+    pair.record("hue", ("a", ...))
+    pair.crash()
+    pair.travel(1)
+    pair.attempt("accepted")
+
+
+def test_a_release_without_hidden_metrics_does_not_keep_who_has_answered(pair: Pair) -> None:
+    """What is replaceable is wiped when the period has closed, though an earlier upload keeps it from leaving."""
+    ask(pair, hue=HIDDEN, size=Question(charges=20))
+    pair.record("size", ("a", "b"))
+    pair.attempt("unheard")
+    pair.record("hue", ("a", ...))
+    ask(pair, size=Question(charges=20))
+    pair.travel(1)
+
+
+class Nowhere:
+    """A transport that gets no connection."""
+
+    def post(self, upload_id: str, body: bytes, stands: Callable[[], None]) -> Answer:
+        return Answer(Outcome.KEPT, "no answer (ConnectionError)", connected=False)
+
+    def idle(self) -> None:
+        pass
+
+
+def test_when_a_period_has_closed_the_files_are_of_one_length(home: Path) -> None:
+    """The log, too, in which an answer is a transaction more, and the "none" that it replaced can still be read."""
+    clock = Clock()
+    asked = registry(reports=40, epsilon="0.5", device_epsilon="40", presence="hidden", expires=EXPIRES)
+    apps: list[Telemetry] = [start(asked, home / name, Nowhere(), clock) for name in "ab"]
+    for _ in range(2):
+        apps[0].dark.record(True)
+        clock.travel(1)
+        assert [app.flush(5).waiting for app in apps] == [4, 4]
+        files = [
+            {name: (home / each / name).stat().st_size for name in (FILE_NAME, f"{FILE_NAME}-wal")} for each in "ab"
+        ]
+        assert files[0] == files[1]
+    for app in apps:
+        app.close()

@@ -15,6 +15,7 @@ from dither.device.connected import DeviceBusy
 from dither.device.file import DAY_S
 from dither.device.moments import Sending
 from dither.device.outbox import BuiltUpload
+from dither.device.refusals import REFUSED_NAME
 from dither.device.schema import FILE_NAME, DeviceFault, DeviceUnusable
 from dither.device.silence import Silence
 from dither.device.withdrawal import erase
@@ -22,8 +23,8 @@ from dither_shared.frozen import frozen
 from dither_shared.registry import Metric
 
 __all__ = [
-    "DAY_S", "FILE_NAME", "BuiltUpload", "Device", "DeviceBusy", "DeviceFault", "DeviceUnusable", "Look", "Sending",
-    "Silence",
+    "DAY_S", "FILE_NAME", "REFUSED_NAME", "BuiltUpload", "Device", "DeviceBusy", "DeviceFault", "DeviceUnusable",
+    "Look", "Sending", "Silence",
 ]  # fmt: skip
 
 
@@ -57,23 +58,6 @@ class Device(Choices):
     `folder` None keeps the state in memory: for trials and simulated devices, which then have no quiet days. Each
     method raises DeviceUnusable for a file that cannot be used. Nothing is recorded before `agree`.
     """
-
-    def open(self) -> None:
-        """Make the file this app's if it is new; raise DeviceUnusable if it is another's."""
-        with self._file.peek():
-            owner = self._file.get("app")
-        if owner is None:
-            with self._file.transaction(durable=True):
-                owner = self._file.get("app")
-                if owner is None:
-                    self._file.set("app", self._registry.app)
-                    self._file.set("first_day", self._file.keep_today())
-        if owner not in (None, self._registry.app):
-            raise DeviceUnusable(f"the device file belongs to the app {owner!r}")
-
-    def close(self) -> None:
-        """Close the file. What waits in it is sent by the next start."""
-        self._file.close()
 
     # Recording.
 

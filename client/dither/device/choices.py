@@ -2,6 +2,7 @@
 
 from dither.device.parts import Parts
 from dither.device.refusals import EVERYTHING
+from dither.device.schema import DeviceFault, DeviceUnusable
 from dither.device.withdrawal import drop, forget
 
 
@@ -17,11 +18,14 @@ class Choices(Parts):
 
     def agree(self, *, chosen: bool = False) -> None:
         """Keep the registry's terms as agreed to, and, where the person said so here, that they chose it."""
-        self._refusals.clear(EVERYTHING)  # first: a refusal that was taken back must not come again
+        refused_before = self._unwritten(EVERYTHING)
         with self._file.transaction(durable=True):
+            if refused_before:
+                drop(self._file, "refused")
             self._agreement.agree()
             if chosen:
                 self._agreement.choose(True)
+        self._refusals.clear(EVERYTHING)
 
     def agree_once(self) -> None:
         """Keep the registry's terms as agreed to, unless any ever were."""
@@ -43,15 +47,26 @@ class Choices(Parts):
         if refused:
             self._refuse(metric)
             return
-        self._refusals.clear(metric)
+        refused_before = self._unwritten(metric)
         with self._file.transaction(durable=True):
+            if refused_before:
+                drop(self._file, "refused", metric)
             self._agreement.refuse(metric, refused)
+        self._refusals.clear(metric)
+
+    def _unwritten(self, metric: str) -> bool:
+        """Tell whether a refusal is still to be written: what waited then must not leave, whatever is chosen since."""
+        self._refusals.look()
+        return metric in self._refusals.pending
 
     def _refuse(self, metric: str) -> None:
         try:
+            self.open()
             self._write_refusals({metric}, durable=True)
-        except Exception:
-            if not self._refusals.note(metric):
+        except Exception as error:
+            if (isinstance(error, DeviceUnusable) and not isinstance(error, DeviceFault)) or not (
+                self._refusals.note(metric)
+            ):
                 raise
 
     def keep_refusals(self) -> None:

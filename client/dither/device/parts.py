@@ -1,4 +1,4 @@
-"""What a device consists of, and what can be seen of it without changing anything."""
+"""What a device consists of, how it becomes an app's, and what can be seen of it without changing anything."""
 
 import time
 from collections import Counter
@@ -11,6 +11,7 @@ from dither.device.file import DeviceFile
 from dither.device.moments import Moments, Sending
 from dither.device.outbox import Outbox
 from dither.device.refusals import Refusals
+from dither.device.schema import DeviceUnusable
 from dither.device.silence import Silence
 from dither.device.slots import Slots
 from dither_shared.registry import Registry
@@ -32,6 +33,23 @@ class Parts:
         self._outbox = Outbox(self._file, self._budget, rng)
         self._moments = Moments(self._file)
         self._slots = Slots(self._file, registry, self._agreement, self._budget, rng, self._outbox)
+
+    def open(self) -> None:
+        """Make the file this app's if it is new; raise DeviceUnusable if it is another's."""
+        with self._file.peek():
+            owner = self._file.get("app")
+        if owner is None:
+            with self._file.transaction(durable=True):
+                owner = self._file.get("app")
+                if owner is None:
+                    self._file.set("app", self._registry.app)
+                    self._file.set("first_day", self._file.keep_today())
+        if owner not in (None, self._registry.app):
+            raise DeviceUnusable(f"the device file belongs to the app {owner!r}")
+
+    def close(self) -> None:
+        """Close the file. What waits in it is sent by the next start."""
+        self._file.close()
 
     @property
     def folder(self) -> Path | None:

@@ -10,7 +10,8 @@ from dither.device.schema import FILE_NAME
 
 EVERYTHING = ""
 """In place of a metric's name: the person refuses the whole app."""
-_PREFIX = f"{FILE_NAME}-refused"
+REFUSED_NAME = f"{FILE_NAME}-refused"
+"""The file that says that the whole app is refused; for a metric, its name follows."""
 
 
 class Refusals:
@@ -24,8 +25,8 @@ class Refusals:
 
     def look(self) -> None:
         """Take note of those that there are by now: another process may have left, written or taken back one."""
-        marks = self._folder.glob(f"{_PREFIX}*") if self._folder and self._folder.is_dir() else ()
-        self.pending = self._unmarked | {path.name[len(_PREFIX) + 1 :] for path in marks}
+        marks = self._folder.glob(f"{REFUSED_NAME}*") if self._folder and self._folder.is_dir() else ()
+        self.pending = self._unmarked | {path.name[len(REFUSED_NAME) + 1 :] for path in marks}
 
     def note(self, metric: str) -> bool:
         """Let a refusal hold in this process from now on; tell whether the next start will know, too."""
@@ -48,4 +49,4 @@ class Refusals:
 
     def _mark(self, metric: str) -> Path:
         assert self._folder
-        return self._folder / (f"{_PREFIX}-{metric}" if metric else _PREFIX)
+        return self._folder / (f"{REFUSED_NAME}-{metric}" if metric else REFUSED_NAME)
