@@ -786,7 +786,7 @@ def test_hidden_presence_goes_on_after_a_fork(tmp_path: Path) -> None:
         dither.sending.courier.SEND_WITHIN_S = dither.sending.courier.LOOK_AGAIN_S = 0.05
         url, key, folder, metrics = sys.argv[1:5]
         asked, later_s = dither.Registry.load(metrics), 0.0
-        settings = dither.telemetry.Settings(
+        settings = dither.settings.Settings(
             asked,
             dither.sending.transport.HttpTransport(url, key),
             Path(folder) / "other",
@@ -844,7 +844,7 @@ def test_processes_of_multiprocessing_are_one_device(world: World, method: str) 
             list(executor.map(flag, [4, 5, 2, 3]))
         flag(6)
         assert telemetry.flush(20) == dither.FlushResult(sent=7, waiting=0, detail="")
-        counts = telemetry.status().counts
+        counts = dict(telemetry.status().counts)
         # Each process counts its silent answers in memory until it writes: one that ends before that takes them along.
         assert counts.pop("answered", 0) <= 4
         assert counts == {"accepted": 7}

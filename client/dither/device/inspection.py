@@ -15,7 +15,7 @@ from dither_shared.terms import Terms
 
 _FACTS = """
 SELECT a.metric, a.terms, a.refused, COALESCE(m.spent, 0), COALESCE(m.next_day, 0), m.terms, s.leaves, s.replaceable,
-    EXISTS (SELECT 1 FROM class WHERE metric = a.metric),
+    EXISTS (SELECT 1 FROM class WHERE metric = a.metric), COALESCE(s.charge, 0), EXISTS (SELECT 1 FROM upload),
     COALESCE((SELECT micro FROM reserved WHERE metric = a.metric), 0),
     COALESCE((SELECT until FROM retired WHERE metric = a.metric), 0)
 FROM agreement AS a LEFT JOIN metric AS m ON m.name = a.metric LEFT JOIN slot AS s ON s.metric = a.metric
@@ -39,8 +39,24 @@ def silences(file: DeviceFile) -> dict[str, Silence]:
 
 
 def _facts(file: DeviceFile, row: tuple[Any, ...]) -> Facts:
-    name, terms, refused, spent, next_day, prepared_for, leaves, replaceable, has_memo, building, retired = row
+    (
+        name,
+        terms,
+        refused,
+        spent,
+        next_day,
+        prepared_for,
+        leaves,
+        replaceable,
+        has_memo,
+        charge,
+        built,
+        building,
+        retired,
+    ) = row
     today, pending = file.today(), Refusals(file.folder).pending
+    crowded = leaves is not None
+    stays = crowded and (bool(built) or leaves > today)
     agreed = Terms.from_json(terms) if terms else None
     prepared = prepared_for is not None and agreed is not None
     scheduled, next_scheduled, affordable, expires = True, None, True, today + 1
@@ -55,6 +71,8 @@ def _facts(file: DeviceFile, row: tuple[Any, ...]) -> Facts:
                 None,
             )
             scheduled = next_scheduled == day
+        if crowded and not stays:
+            building += charge  # an answer would have it built
         needed = agreed.lifetime if agreed.permanent else agreed.report
         affordable = bool(has_memo) or spent + building + needed <= agreed.lifetime
     return Facts(
@@ -71,7 +89,7 @@ def _facts(file: DeviceFile, row: tuple[Any, ...]) -> Facts:
         replaceable=bool(replaceable) and leaves > today,
         scheduled=scheduled,
         next_scheduled=next_scheduled,
-        waits=leaves is not None,
+        waits=stays,
         affordable=affordable,
         key_refused=bool(file.get("key_refused")),
     )

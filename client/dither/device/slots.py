@@ -115,8 +115,12 @@ class Slots:
     # Looking.
 
     def silence(self, metric: Metric) -> Silence:
-        """Return why nothing of a metric leaves, changing nothing."""
-        return why_nothing_leaves(self.facts(metric, self._file.today()))
+        """Return why nothing of a metric leaves. Makes room as an answer would, so the transaction must be undone."""
+        today = self._file.today()
+        facts = self.facts(metric, today)
+        if facts.waits and self._make_room(metric, today):
+            facts = self.facts(metric, today)
+        return why_nothing_leaves(facts)
 
     def facts(self, metric: Metric, today: int, *, prepared: bool = False) -> Facts:
         """Return what decides whether a metric is silent; `prepared` says that its budget is."""

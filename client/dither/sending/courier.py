@@ -161,7 +161,7 @@ class Courier:
             self._faults = 0
             if outcome is Outcome.STOPPED:
                 self._set(stopped=True)
-            elif outcome is None or (outcome is Outcome.KEPT and self._flushing()):
+            elif outcome is None or (outcome is Outcome.KEPT and self._flushing() and not self._sender.held):
                 self._pauses += 1
                 self._pause(PAUSE_MAX_S, self._pauses)
             else:

@@ -34,6 +34,8 @@ class Sender:
         """Reports that the aggregator has acknowledged."""
         self.detail = ""
         """Why the latest attempt was not accepted, or "" if it was."""
+        self.held = False
+        """Whether flushes, too, leave it alone for now, since the latest attempt."""
 
     def attempt(self) -> Outcome | None:
         """Send one upload, act on the answer and return what it was.
@@ -81,6 +83,7 @@ class Sender:
         when = not_before + _backoff_s(upload)
         # What certainly cannot be reached is left alone by flushes, too: by those of further processes as well.
         held_until = not_before if answer.retry_after_s else None if answer.connected else when
+        self.held = held_until is not None
         if self._device.put_off(upload.id, answer.detail, when, held_until):
             say(logging.WARNING, "telemetry could not send for an hour: %s", answer.detail)
 
