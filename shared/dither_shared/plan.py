@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Mapping
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any
 
 from dither_shared.frozen import frozen
@@ -18,6 +18,11 @@ def _sha256(document: object) -> str:
     import hashlib  # loads OpenSSL, which takes longer than all of this module: only where something is said
 
     return hashlib.sha256(canonical_json(document)).hexdigest()
+
+
+@lru_cache(maxsize=64)
+def _digest_of_values(values: tuple[str, ...]) -> str:
+    return _sha256(values)  # of many metrics the same: yes and no
 
 
 @frozen
@@ -72,7 +77,7 @@ class Plan:
 
     @cached_property
     def _values_digest(self) -> str:
-        return _sha256(self.values)
+        return _digest_of_values(self.values)
 
     def to_document(self) -> dict[str, object]:
         """Return what `from_document` needs to make this plan again, for a store."""

@@ -21,7 +21,7 @@ from dither.telemetry import Telemetry
 from dither_shared.registry import Registry
 from dither_shared.wire import PROBLEM_PREFIX
 from tests.support.clocks import Clock
-from tests.support.devices import EXPIRES
+from tests.support.devices import EXPIRES, MEMO
 from tests.support.registries import registry
 from tests.support.servers import Reply, accepted, problem, scripted
 
@@ -147,11 +147,15 @@ def test_spent_for_good() -> None:
         assert device.status().counts == {"accepted": 1, "spent": 1}
 
 
-@pytest.mark.parametrize("reports", [1, 3])
-def test_what_is_said_of_a_metric_is_what_its_next_answer_meets(reports: int) -> None:
-    """Also where what waits is built to make room for it."""
+@pytest.mark.parametrize(
+    "changes",
+    [{"reports": 1}, {"reports": 3}, {"reports": 1, "schedule": "spread"}, MEMO, {"period": "3d"}],
+    ids=str,
+)
+def test_what_is_said_of_a_metric_is_what_its_next_answer_meets(changes: dict[str, Any]) -> None:
+    """Also where what waits is built to make room for it, and where the metric was never asked."""
     clock = Clock()
-    with telemetry(clock, transport=Unreachable(), reports=reports) as device:
+    with telemetry(clock, transport=Unreachable(), **changes) as device:
         for _ in range(4):
             said, counts = silent(device).silent, Counter(device.status().counts)
             device.color.record("red")
@@ -239,7 +243,7 @@ def test_a_wrong_key_is_why_nothing_leaves_until_the_next_start(reply: Reply, tm
             device.color.record("red")
             assert device.flush(5) == dither.FlushResult(0, 1, detail)
             assert device.status().metrics == {"color": wrong, "dark": wrong}
-            assert device.status().sending.outcome == detail
+            assert device.status().sending == dither.Sending(detail, moment(clock()), None)
             device.dark.record(True)
             assert device.status().waiting == 2
             device.set_consent(False, metric="dark")

@@ -22,6 +22,7 @@ class Budget:
         self._rng = rng
         self._asked_epsilon = to_micro(registry.device_epsilon)
         self._always: dict[str, bool] = {}
+        self._terms: dict[str, tuple[str, str, int]] = {}
 
     def spent(self) -> dict[str, int]:
         """Return the micro-epsilon charged so far, by metric."""
@@ -143,11 +144,13 @@ class Budget:
 
     def terms(self, metric: Metric) -> tuple[str, str, int]:
         """Return what a metric's row is prepared for: its periods' terms, its memo's key, its reservation."""
-        terms = f"{metric.schedule} {metric.charges} {metric.period_days} {metric.expires}"
-        return terms, metric.plan.memo_key, metric.reservation
+        if metric.name not in self._terms:
+            terms = f"{metric.schedule} {metric.charges} {metric.period_days} {metric.expires}"
+            self._terms[metric.name] = terms, metric.plan.memo_key, metric.reservation
+        return self._terms[metric.name]
 
-    def prepare(self, metric: Metric, today: int) -> None:
-        """Make the metric's row that of its present terms; draw its periods if they are new."""
+    def prepare(self, metric: Metric, today: int) -> bool:
+        """Make the metric's row that of its present terms; draw its periods if they are new. Tell if it had no row."""
         terms, memo_key, reserved = self.terms(metric)
         sql = "SELECT spent, next_day, terms, memo_key, reserved FROM metric WHERE name = ?"
         row = self._file.one(sql, metric.name)
@@ -168,6 +171,7 @@ class Budget:
             if row:
                 self._file.execute("DELETE FROM schedule WHERE metric = ?", metric.name)
             self._draw_periods(metric, period_start(today, metric.period_days) + (1 if row else 0))
+        return not row
 
     def _end_memo(self, name: str) -> None:
         self._file.execute("DELETE FROM class WHERE metric = ?", name)

@@ -24,14 +24,15 @@ class DeviceFile(Connected):
     def __init__(self, folder: Path | None, clock: Callable[[], float] = time.time, *, create: bool = True) -> None:
         super().__init__(folder, create=create)
         self.clock = clock
-        self._state: dict[str, Any] | None = None  # what the present transaction has read of it
+        self._state: dict[str, Any] | None = None  # as it was at the version `_state_at`, with what we have set since
+        self._state_at = -1
         self._known: dict[str, str] = {}  # what `remember` was told, while nothing has changed
         self._known_at = (-1, -1)
         self.noted: Counter[str] = Counter()
         """What was counted since the last transaction that wrote, which keeps it."""
 
     def _opened(self) -> None:
-        self._known, self._known_at = {}, (-1, -1)
+        self._known, self._known_at, self._state = {}, (-1, -1), None
 
     @contextmanager
     def transaction(self, durable: bool = False) -> Iterator[None]:
@@ -44,20 +45,37 @@ class DeviceFile(Connected):
                 db.execute("PRAGMA synchronous = FULL")
                 db.execute(f"PRAGMA busy_timeout = {int(DURABLE_WAIT_S * 1000)}")
             try:
-                db.execute("BEGIN IMMEDIATE")
-                self._state = None
-                before = db.total_changes
-                yield
-                if self._db is db and db.total_changes != before:
-                    self._commit()
+                with self._begun(db, "BEGIN IMMEDIATE") as before:
+                    yield
+                    if self._db is db and db.total_changes != before:
+                        self._commit()
             finally:
-                # Not in a child that came back into its parent's transaction: the connection is the parent's alone.
-                if self._db is db:
-                    if db.in_transaction:
-                        db.execute("ROLLBACK")
-                    if durable:
-                        db.execute("PRAGMA synchronous = NORMAL")
-                        db.execute(f"PRAGMA busy_timeout = {int(WAIT_S * 1000)}")
+                if durable and self._db is db:
+                    db.execute("PRAGMA synchronous = NORMAL")
+                    db.execute(f"PRAGMA busy_timeout = {int(WAIT_S * 1000)}")
+
+    @contextmanager
+    def peek(self) -> Iterator[None]:
+        """Run the block as a transaction that leaves nothing."""
+        with self._idle(WAIT_S) as db, self._begun(db, "BEGIN"):
+            yield
+
+    @contextmanager
+    def _begun(self, db: sqlite3.Connection, begin: str) -> Iterator[int]:
+        """Begin a transaction, and undo it unless the block commits; yield how many changes there were before."""
+        before = db.total_changes
+        try:
+            db.execute(begin)
+            (version,) = db.execute("PRAGMA data_version").fetchone()
+            if version != self._state_at:  # another connection has written since the state was read
+                self._state, self._state_at = None, version
+            yield before
+        finally:
+            # Not in a child that came back into its parent's transaction: the connection is the parent's alone.
+            if self._db is db and db.in_transaction:
+                if db.total_changes != before:
+                    self._state = None
+                db.execute("ROLLBACK")
 
     def _commit(self) -> None:
         noted = dict(self.noted)
@@ -68,18 +86,6 @@ class DeviceFile(Connected):
         if noted:
             self.noted.subtract(noted)
             self.noted = +self.noted
-
-    @contextmanager
-    def peek(self) -> Iterator[None]:
-        """Run the block as a transaction that leaves nothing."""
-        with self._idle(WAIT_S) as db:
-            db.execute("BEGIN")
-            self._state = None
-            try:
-                yield
-            finally:
-                if self._db is db and db.in_transaction:
-                    db.execute("ROLLBACK")
 
     # The log.
 

@@ -73,7 +73,7 @@ def why_nothing_leaves(facts: Facts) -> Silence:
     silence = why_silent(facts)
     if facts.key_refused and silence.reason in ("", "answered", "waiting", "unprepared"):
         return Silence("wrong-key")
-    return SPEAKS if silence == UNPREPARED else silence
+    return SPEAKS if silence is UNPREPARED else silence
 
 
 def why_silent(facts: Facts) -> Silence:

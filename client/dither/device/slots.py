@@ -5,6 +5,7 @@ slot leaves when the period has closed: a device that was there in a period says
 """
 
 import json
+from typing import Any
 
 from dither.device.agreement import Agreement
 from dither.device.budget import Budget
@@ -54,7 +55,7 @@ class Slots:
         self.open_periods()
         today = self._file.today()
         facts, silence = self._decide(metric, today)
-        if silence != SPEAKS:
+        if silence is not SPEAKS:
             return silence.reason
         ends = facts.next_day if facts.replaceable else end_of_period(metric, today)
         self._fill(metric, answer, ends, replaceable=False)
@@ -72,7 +73,7 @@ class Slots:
             self._file.execute("UPDATE slot SET replaceable = 0 WHERE leaves <= ?", today)
         for metric in self._hidden:
             facts, silence = self._decide(metric, today)
-            if silence == SPEAKS and not facts.replaceable:
+            if silence is SPEAKS and not facts.replaceable:
                 self._fill(metric, metric.nothing, end_of_period(metric, today), replaceable=True)
 
     def more_comes(self) -> bool:
@@ -93,14 +94,15 @@ class Slots:
 
     def _decide(self, metric: Metric, today: int) -> tuple[Facts, Silence]:
         """Return whether the metric speaks. Prepare its budget, and make room for its answer, if that is what lacks."""
-        facts = self.facts(metric, today)
+        row = self._row(metric)
+        facts = self._facts(metric, today, row)
         silence = why_silent(facts)
-        if silence == UNPREPARED:
-            self._budget.prepare(metric, today)
-            facts = self.facts(metric, today, prepared=True)
+        if silence is UNPREPARED:
+            is_new = self._budget.prepare(metric, today)
+            facts = self._facts(metric, today, row if is_new else self._row(metric), prepared=True)
             silence = why_silent(facts)
         if silence.reason == "waiting" and self._make_room(metric, today):
-            facts = self.facts(metric, today, prepared=True)
+            facts = self._facts(metric, today, self._row(metric), prepared=True)
             silence = why_silent(facts)
         return facts, silence
 
@@ -117,16 +119,18 @@ class Slots:
     def silence(self, metric: Metric) -> Silence:
         """Return why nothing of a metric leaves. Makes room as an answer would, so the transaction must be undone."""
         today = self._file.today()
-        facts = self.facts(metric, today)
+        facts = self._facts(metric, today, self._row(metric))
         if facts.waits and self._make_room(metric, today):
-            facts = self.facts(metric, today)
+            facts = self._facts(metric, today, self._row(metric))
         return why_nothing_leaves(facts)
 
-    def facts(self, metric: Metric, today: int, *, prepared: bool = False) -> Facts:
-        """Return what decides whether a metric is silent; `prepared` says that its budget is."""
-        plan = metric.plan.digest
-        row = self._file.one(_FACTS, plan, metric.name)
+    def _row(self, metric: Metric) -> tuple[Any, ...]:
+        row = self._file.one(_FACTS, metric.plan.digest, metric.name)
         assert row
+        return row
+
+    def _facts(self, metric: Metric, today: int, row: tuple[Any, ...], *, prepared: bool = False) -> Facts:
+        """Return what decides whether a metric is silent; `prepared` says that its budget is."""
         spent, next_day, *terms, agreed, refused, leaves, slot_plan, replaceable, has_memo, building, retired = row
         prepared = prepared or tuple(terms) == self._budget.terms(metric)
         scheduled, next_scheduled = self._budget.scheduled(metric, today) if prepared else (True, None)
@@ -142,7 +146,7 @@ class Slots:
             prepared=prepared,
             next_day=next_day or 0,
             # One of another plan stays: what leaves, and when, would tell whether there was an answer since.
-            replaceable=bool(replaceable) and leaves > today and slot_plan == plan,
+            replaceable=bool(replaceable) and leaves > today and slot_plan == metric.plan.digest,
             scheduled=scheduled,
             next_scheduled=next_scheduled,
             waits=leaves is not None,
