@@ -65,9 +65,12 @@ class Connected:
 
     def close(self) -> None:
         """Close the file. What waits in it is sent by the next start."""
-        with self._taken(DURABLE_WAIT_S):
+        lock = self._take(DURABLE_WAIT_S)
+        try:
             self._ended = self._ended or "it was closed"
             self._close()
+        finally:
+            self._give(lock)
         forks.files.discard(self)
         _open_files.discard(self)
 
@@ -76,34 +79,32 @@ class Connected:
         if db is not None:
             db.close()
 
-    @contextmanager
-    def _taken(self, wait_s: float) -> Iterator[None]:
+    def _take(self, wait_s: float) -> forks.Lock:
+        """Take the lock and return it, for `_give`. Plain calls: each answer that is recorded comes by here."""
         if self._process != os.getpid():  # a fork that Python did not hear of
             self.after_fork_in_child()
         lock = self._lock  # a child that comes back from a signal handler in here has another one
         if not lock.acquire(timeout=wait_s):
             raise DeviceBusy("another thread uses the device")
         self._calls += 1
-        try:
-            yield
-        finally:
-            if lock is self._lock:
-                self._calls -= 1
-            lock.release()
+        return lock
 
-    @contextmanager
-    def _idle(self, wait_s: float) -> Iterator[sqlite3.Connection]:
-        """Take the lock and the connection, which must not be in the middle of something."""
-        with self._taken(wait_s):
-            if self._ended:
-                raise DeviceUnusable(f"the device cannot be used: {self._ended}")
-            if self._probe and not self._probe.answers():
-                raise DeviceFault("the device cannot be used: SQLite was in use when this process was forked")
-            self._probe = None
-            db = self._db or self._open()
-            if self._calls > 1 or db.in_transaction:
-                raise DeviceBusy("the device was called from within its own call, by a signal handler perhaps")
-            yield db
+    def _give(self, lock: forks.Lock) -> None:
+        if lock is self._lock:
+            self._calls -= 1
+        lock.release()
+
+    def _idle(self) -> sqlite3.Connection:
+        """Return the connection, which must not be in the middle of something; with the lock taken."""
+        if self._ended:
+            raise DeviceUnusable(f"the device cannot be used: {self._ended}")
+        if self._probe and not self._probe.answers():
+            raise DeviceFault("the device cannot be used: SQLite was in use when this process was forked")
+        self._probe = None
+        db = self._db or self._open()
+        if self._calls > 1 or db.in_transaction:
+            raise DeviceBusy("the device was called from within its own call, by a signal handler perhaps")
+        return db
 
     @contextmanager
     def _beside(self) -> Iterator[sqlite3.Connection]:

@@ -40,42 +40,60 @@ class DeviceFile(Connected):
 
         `durable` waits longer for its turn, and syncs what it and all before have written to the disk.
         """
-        with self._idle(DURABLE_WAIT_S if durable else WAIT_S) as db:
+        lock = self._take(DURABLE_WAIT_S if durable else WAIT_S)
+        try:
+            db = self._idle()
+            durable = durable and self.folder is not None
             if durable:
                 db.execute("PRAGMA synchronous = FULL")
                 db.execute(f"PRAGMA busy_timeout = {int(DURABLE_WAIT_S * 1000)}")
+            before = db.total_changes
             try:
-                with self._begun(db, "BEGIN IMMEDIATE") as before:
-                    yield
-                    if self._db is db and db.total_changes != before:
-                        self._commit()
+                db.execute("BEGIN IMMEDIATE")
+                self._check_state(db)
+                yield
+                if self._db is db and db.total_changes != before:
+                    self._commit()
             finally:
-                if durable and self._db is db:
-                    db.execute("PRAGMA synchronous = NORMAL")
-                    db.execute(f"PRAGMA busy_timeout = {int(WAIT_S * 1000)}")
+                # Not in a child that came back into its parent's transaction: the connection is the parent's alone.
+                if self._db is db:
+                    self._roll_back(db, before)
+                    if durable:
+                        db.execute("PRAGMA synchronous = NORMAL")
+                        db.execute(f"PRAGMA busy_timeout = {int(WAIT_S * 1000)}")
+        finally:
+            self._give(lock)
 
     @contextmanager
     def peek(self) -> Iterator[None]:
         """Run the block as a transaction that leaves nothing."""
-        with self._idle(WAIT_S) as db, self._begun(db, "BEGIN"):
-            yield
-
-    @contextmanager
-    def _begun(self, db: sqlite3.Connection, begin: str) -> Iterator[int]:
-        """Begin a transaction, and undo it unless the block commits; yield how many changes there were before."""
-        before = db.total_changes
+        lock = self._take(WAIT_S)
         try:
-            db.execute(begin)
-            (version,) = db.execute("PRAGMA data_version").fetchone()
-            if version != self._state_at:  # another connection has written since the state was read
-                self._state, self._state_at = None, version
-            yield before
+            db = self._idle()
+            before = db.total_changes
+            try:
+                db.execute("BEGIN")
+                self._check_state(db)
+                yield
+            finally:
+                if self._db is db:
+                    self._roll_back(db, before)
         finally:
-            # Not in a child that came back into its parent's transaction: the connection is the parent's alone.
-            if self._db is db and db.in_transaction:
-                if db.total_changes != before:
-                    self._state = None
-                db.execute("ROLLBACK")
+            self._give(lock)
+
+    def _check_state(self, db: sqlite3.Connection) -> None:
+        """Forget what was read of the state, if another connection has written since."""
+        if self.folder:
+            (version,) = db.execute("PRAGMA data_version").fetchone()
+            if version != self._state_at:
+                self._state, self._state_at = None, version
+
+    def _roll_back(self, db: sqlite3.Connection, before: int) -> None:
+        """Undo what was not committed."""
+        if db.in_transaction:
+            if db.total_changes != before:
+                self._state = None
+            db.execute("ROLLBACK")
 
     def _commit(self) -> None:
         noted = dict(self.noted)

@@ -36,8 +36,11 @@ class Parts:
 
     def open(self) -> None:
         """Make the file this app's if it is new; raise DeviceUnusable if it is another's."""
-        with self._file.peek():
-            owner = self._file.get("app")
+        if self.folder:  # a look first: of a file that there is it needs no more
+            with self._file.peek():
+                owner = self._file.get("app")
+        else:
+            owner = None
         if owner is None:
             with self._file.transaction(durable=True):
                 owner = self._file.get("app")
