@@ -324,7 +324,8 @@ def test_plans_that_a_410_refuses_as_retired_are_silent_and_what_waits_under_the
             clock.now += HOUR_S
             device.flush(5)
             assert silent(device) == retired
-            assert len(requests) == 2  # the upload, and then the other metric's report
+            groups = [[group["metric"] for group in json.loads(request.body)["groups"]] for request in requests]
+            assert groups == [["color"], ["dark"]]  # the color that waited behind it is dropped unsent
             assert silent(device, "dark") == retired
             assert device.status().waiting == 0
             assert device.status().counts == {"dropped": 3}

@@ -2,7 +2,7 @@
 
 import json
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -49,11 +49,11 @@ def start(asked: Registry, folder: Path, transport: Transport, clock: Clock, *, 
 class Seen:
     """What an app saw of its telemetry."""
 
-    spent_first: dict[str, float]
+    spent_first: Mapping[str, float]
     """What was charged when it started."""
-    spent: dict[str, float]
+    spent: Mapping[str, float]
     silent: str
-    counts: dict[str, int]
+    counts: Mapping[str, int]
     sent: Counter[str]
 
 

@@ -38,7 +38,7 @@ def main(path: str, folder: str, url: str, key: str, seed: str) -> None:
     assert device, silent
     record = device.record
 
-    def record_and_note(metric: Metric, answer: object, delay: Callable[[], float]) -> str:
+    def record_and_note(metric: Metric, answer: object, delay: Callable[[], float] = lambda: 0.0) -> str:
         reason = record(metric, answer, delay)
         reasons[metric.name] = reason
         return reason

@@ -82,7 +82,7 @@ def run(registry: Registry, folder: Path, transport: HttpTransport, day: int) ->
     assert device
     record = device.record
 
-    def record_and_say(metric: Metric, answer: object, delay: Callable[[], float]) -> str:
+    def record_and_say(metric: Metric, answer: object, delay: Callable[[], float] = lambda: 0.0) -> str:
         reason = record(metric, answer, delay)
         if not reason:
             say(metric.name)

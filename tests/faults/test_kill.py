@@ -14,7 +14,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from datetime import date
@@ -115,7 +115,7 @@ class Killed:
         accepted, charged = self.accepted(), self.charged()
         assert accepted <= charged, f"more was accepted than charged: {accepted - charged}"
 
-    def send_the_rest(self) -> dict[str, int]:
+    def send_the_rest(self) -> Mapping[str, int]:
         """Send all that waits, and return what the device counted."""
         clock = Clock()
         clock.travel(self.day)

@@ -163,9 +163,10 @@ class Device(Choices):
             self._file.execute("UPDATE upload SET failures = failures + 1 WHERE id = ?", upload_id)
             return self._moments.failed(detail, when, held_until)
 
-    def split(self, upload_id: str) -> bool:
+    def split(self, upload_id: str, detail: str = "") -> bool:
         """Halve an upload that was refused as too large when it was first sent; False if it cannot be."""
         with self._file.transaction():
+            self._moments.ended(detail, accepted=False)
             return self._outbox.split(upload_id)
 
     def stopped(self, detail: str) -> None:

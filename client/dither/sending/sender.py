@@ -75,7 +75,7 @@ class Sender:
         elif outcome is not Outcome.TOO_LARGE:
             settled = device.settle(upload.id, outcome.value, answer.detail, answer.rejected, answer.retired)
             self.sent += settled if outcome is Outcome.ACCEPTED else 0
-        elif not device.split(upload.id):
+        elif not device.split(upload.id, answer.detail):
             device.settle(upload.id, Outcome.DROPPED.value, answer.detail)
 
     def _put_off(self, upload: BuiltUpload, answer: Answer) -> None:

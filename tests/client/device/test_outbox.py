@@ -349,3 +349,25 @@ def test_a_plan_of_another_clock_is_made_anew() -> None:
     clock.travel(-365)
     look = device.look(lambda: 5)
     assert (look.when, look.held_until) == (clock() + 5, 0)
+
+
+def test_a_plan_that_is_retired_is_silent_and_no_other_one_is(tmp_path: Path) -> None:
+    """Two processes of one device, of which one was started after an upgrade."""
+    clock = Clock()
+    old, asked = make(clock, tmp_path, seed=1)
+    newer = registry(expires=EXPIRES, rev=2)
+    new = open_device(newer, tmp_path, clock, seed=2)
+    new.begin()
+    record(old, asked)
+    upload = connect(old)
+    assert upload is not None
+    old.settle(upload.id, "dropped", "410 retired", retired=(0, 1, 49))
+    clock.travel(1)
+    assert record(old, asked) == "retired"
+    assert record(new, newer) == ""
+    assert record(old, asked, "dark", True) == ""
+    send(new)
+    clock.travel(28)
+    assert record(old, asked) == "retired"
+    clock.travel(1)
+    assert record(old, asked) == ""
