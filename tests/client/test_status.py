@@ -2,10 +2,11 @@
 
 import json
 import logging
+import sqlite3
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from typing import Any
 import pytest
 
 import dither
+from dither.device import FILE_NAME
 from dither.schedule import EPOCH
 from dither.sending.transport import Answer, DryRun, HttpTransport, Outcome, Transport
 from dither.settings import Settings
@@ -162,6 +164,20 @@ def test_what_is_said_of_a_metric_is_what_its_next_answer_meets(changes: dict[st
             met = Counter(device.status().counts) - counts
             assert met == ({said: 1} if said else {})
             clock.travel(1)
+
+
+def test_while_another_process_writes_everything_is_seen(tmp_path: Path) -> None:
+    clock = Clock()
+    with telemetry(clock, tmp_path, Unreachable()) as device:
+        device.color.record("red")
+        clock.travel(1)
+        before = device.status()
+        with closing(sqlite3.connect(tmp_path / FILE_NAME, isolation_level=None)) as other:
+            other.execute("BEGIN IMMEDIATE")
+            began = time.monotonic()
+            assert device.status() == before
+            assert time.monotonic() - began < 0.2
+            other.execute("ROLLBACK")
 
 
 def test_waiting_while_an_older_report_cannot_leave() -> None:

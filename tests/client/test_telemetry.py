@@ -237,11 +237,15 @@ def _uploaders() -> list[threading.Thread]:
     return [thread for thread in threading.enumerate() if thread.name == "dither-uploader"]
 
 
-def test_the_moment_is_kept_across_restarts(tmp_path: Path) -> None:
+def test_a_program_too_short_to_send_spends_nothing_and_loses_nothing(tmp_path: Path) -> None:
     with telemetry(data_dir=tmp_path) as (device, requests):
         device.color.record("red")
+        planned = device.status().sending.next
+        assert planned is not None
     with telemetry(data_dir=tmp_path) as (device, requests):
-        assert device.status().waiting == 1
+        status = device.status()
+        assert (status.waiting, status.spent) == (1, {"color": 0.0})
+        assert status.sending.next == planned
         assert requests == []
         assert device.flush(10).sent == 1
     with telemetry(data_dir=tmp_path) as (device, requests):

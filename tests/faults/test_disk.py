@@ -3,6 +3,7 @@
 import json
 import os
 import random
+import resource
 import sqlite3
 import subprocess
 import sys
@@ -16,11 +17,11 @@ import pytest
 from dither.device import FILE_NAME, Device
 from dither.status import REFUSED
 from dither.telemetry import Telemetry
-from dither_shared.rng import Rng
+from dither_shared.rng import Rng, keyed_rng
 from tests.faults.apps import Taker, start
 from tests.support.aggregators import ENVIRONMENT
 from tests.support.clocks import Clock
-from tests.support.devices import EXPIRES
+from tests.support.devices import EXPIRES, MEMO, make, record, send
 from tests.support.registries import registry
 
 ASKED = registry(reports=40, epsilon="0.5", device_epsilon="40", expires=EXPIRES)
@@ -195,6 +196,37 @@ def test_another_process_honours_a_refusal_that_could_not_be_written(home: Path,
     assert written(folder) == [metric]
     assert marks(folder) == []
     telemetry.close()
+
+
+def test_a_memo_that_began_on_a_full_disk_is_drawn_from_the_secret_that_the_file_keeps(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A secret that was not written is none: the next start would draw another permanent answer, and charge nothing."""
+    drawn: list[bytes] = []
+
+    def keyed(secret: bytes, context: bytes) -> Rng:
+        drawn.append(secret)
+        return keyed_rng(secret, context)
+
+    monkeypatch.setattr("dither.device.slots.keyed_rng", keyed)
+    clock, (_, hard) = Clock(), resource.getrlimit(resource.RLIMIT_FSIZE)
+    first, asked = make(clock, home / "d", **MEMO)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1, hard))
+    try:
+        with pytest.raises(sqlite3.OperationalError):
+            record(first, asked)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (hard, hard))
+    told = []
+    for device in (first, make(clock, home / "d", seed=2, **MEMO)[0]):
+        drawn.clear()
+        assert record(device, asked) == ""
+        assert send(device)
+        told += drawn
+        clock.travel(1)
+    assert len(told) == 2
+    assert len(set(told)) == 1
+    assert sum(first.spent().values()) == asked.metrics["color"].charge
 
 
 @pytest.mark.parametrize("pages", [0, 1])

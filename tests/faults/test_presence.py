@@ -125,6 +125,15 @@ def test_a_sleep_over_midnight_does_not_tell_who_has_answered(pair: Pair) -> Non
     pair.wake(1, "hue", ("a", "b"))
 
 
+def test_a_sleep_over_midnight_does_not_tell_it_by_what_is_counted_of_others(pair: Pair) -> None:
+    """The answer opens the new period, and leaves the thread's look nothing to write but what was counted."""
+    ask(pair, hue=HIDDEN, size=Question(charges=20))
+    for _ in range(3):
+        pair.record("size", ("a", "b"))
+    pair.wake(1, "hue", ("a", ...))
+    pair.crash()
+
+
 def test_why_public_answers_are_not_taken_does_not_tell_whether_a_hidden_one_was(pair: Pair) -> None:
     """What is counted in memory is kept, or lost in a kill, on both."""
     ask(pair, hue=HIDDEN, size=Question(charges=20))

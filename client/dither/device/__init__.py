@@ -18,7 +18,7 @@ from dither.device.outbox import BuiltUpload
 from dither.device.refusals import REFUSED_NAME
 from dither.device.schema import FILE_NAME, DeviceFault, DeviceUnusable
 from dither.device.silence import Silence
-from dither.device.withdrawal import erase
+from dither.device.withdrawal import erase, is_untidy
 from dither_shared.frozen import frozen
 from dither_shared.registry import Metric
 
@@ -48,8 +48,8 @@ class Look:
     """Until when not even a flush sends; 0 if it may."""
     outcome: str
     """What came of the last attempt."""
-    erasing: bool = False
-    """Whether what was forgotten is still in the log: `tidy` erases it, unless another process reads it."""
+    untidy: bool = False
+    """Whether what was forgotten or replaced is still in the log: `tidy` erases it, unless another process reads it."""
 
 
 class Device(Choices):
@@ -75,7 +75,8 @@ class Device(Choices):
             read = metric.read(answer)
             if self._refusals.pending:
                 self.keep_refusals()
-            with self._file.transaction():
+            # That a hidden metric was answered must not decide whether what was noted of others outlasts a kill.
+            with self._file.transaction(keeps_noted=not metric.hidden):
                 self._outbox.notice_clock()
                 reason = self._slots.record(metric, read)
                 if reason:
@@ -110,10 +111,10 @@ class Device(Choices):
                 self._moments.plan_nothing()
                 if self._slots.more_comes():
                     when = (self._file.today() + 1.0) * DAY_S
-            erasing = bool(self._file.get("erasing"))
-            if erasing:
+            untidy = is_untidy(self._file)
+            if untidy:
                 when = min(when or math.inf, self._file.clock() + ERASE_AGAIN_S)
-            return Look(when, due, self._moments.held_until(), self._file.get("outcome") or "", erasing)
+            return Look(when, due, self._moments.held_until(), self._file.get("outcome") or "", untidy)
 
     def next_upload(self) -> BuiltUpload | None:
         """Return the upload to send now, building one if there is none; None if there is nothing to send.
@@ -189,9 +190,7 @@ class Device(Choices):
 
     def tidy(self) -> bool:
         """Write the log into the file, and what was forgotten out of both; False if it must be tried again."""
-        with self._file.peek():
-            erasing = self._file.get("erasing")
-        return erase(self._file) if erasing else self._file.checkpoint()
+        return erase(self._file)
 
     def log_bytes(self) -> int:
         """Return how long the log is that `tidy` writes into the file."""

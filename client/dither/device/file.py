@@ -4,7 +4,7 @@ import os
 import sqlite3
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -35,10 +35,11 @@ class DeviceFile(Connected):
         self._known, self._known_at, self._state = {}, (-1, -1), None
 
     @contextmanager
-    def transaction(self, durable: bool = False) -> Iterator[None]:
+    def transaction(self, durable: bool = False, *, keeps_noted: bool = True) -> Iterator[None]:
         """Run the block as one transaction, undone if it changes nothing.
 
-        `durable` waits longer for its turn, and syncs what it and all before have written to the disk.
+        `durable` waits longer for its turn, and syncs what it and all before have written to the disk. `keeps_noted`
+        False leaves what was counted in memory to the next one.
         """
         lock = self._take(DURABLE_WAIT_S if durable else WAIT_S)
         try:
@@ -53,7 +54,7 @@ class DeviceFile(Connected):
                 self._check_state(db)
                 yield
                 if self._db is db and db.total_changes != before:
-                    self._commit()
+                    self._commit(self.noted if keeps_noted else {})
             finally:
                 # Not in a child that came back into its parent's transaction: the connection is the parent's alone.
                 if self._db is db:
@@ -95,8 +96,8 @@ class DeviceFile(Connected):
                 self._state = None
             db.execute("ROLLBACK")
 
-    def _commit(self) -> None:
-        noted = dict(self.noted)
+    def _commit(self, noted: Mapping[str, int]) -> None:
+        noted = dict(noted)
         for name, count in noted.items():
             self.count(name, count)
         self.execute("COMMIT")

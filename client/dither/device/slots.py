@@ -52,7 +52,8 @@ class Slots:
 
     def record(self, metric: Metric, answer: Answer) -> str:
         """Randomize an answer into the metric's slot; return "", or why the metric is silent."""
-        self.open_periods()
+        if self._hidden:
+            self.open_periods()
         today = self._file.today()
         facts, silence = self._decide(metric, today)
         if silence is not SPEAKS:
@@ -64,17 +65,18 @@ class Slots:
     def open_periods(self) -> None:
         """Let every metric whose presence is hidden say "none" unless it says something else before its period closes.
 
-        What tells whether the last period was answered goes, now that it has closed.
+        What tells whether the last period was answered goes, now that it has closed: in the file here, in the log by
+        what `replaced` asks for.
         """
-        if not self._hidden:
-            return
         today = self._file.today()
         if self._file.one("SELECT 1 FROM slot WHERE replaceable AND leaves <= ?", today):
             self._file.execute("UPDATE slot SET replaceable = 0 WHERE leaves <= ?", today)
+            self._file.set("replaced", 1)
         for metric in self._hidden:
             facts, silence = self._decide(metric, today)
             if silence is SPEAKS and not facts.replaceable:
                 self._fill(metric, metric.nothing, end_of_period(metric, today), replaceable=True)
+                self._file.set("replaced", 1)
 
     def more_comes(self) -> bool:
         """Tell whether a metric whose presence is hidden may still open or close a period."""

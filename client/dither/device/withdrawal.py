@@ -58,10 +58,16 @@ def forget(file: DeviceFile) -> bool:
     return erase(file)
 
 
+def is_untidy(file: DeviceFile) -> bool:
+    """Tell whether the log holds what is no longer in the file: within a transaction."""
+    return bool(file.get("erasing") or file.get("replaced"))
+
+
 def erase(file: DeviceFile) -> bool:
-    """Leave nothing in the log of what was forgotten; return False while another connection still reads it."""
+    """Leave nothing in the log of what was forgotten or replaced; return False while another connection reads it."""
     if not file.checkpoint():
         return False
     with file.transaction():
         file.set("erasing", None)
+        file.set("replaced", None)
     return True

@@ -133,7 +133,7 @@ class Courier:
         if state is State.DONE:  # as far as can be told without a look
             if self._begin_once():
                 look = self._device.look(delay)
-                untidy = now > self._tidied and (look.erasing or self._device.log_bytes() > LOG_BYTES_MAX)
+                untidy = now > self._tidied and (look.untidy or self._device.log_bytes() > LOG_BYTES_MAX)
                 situation = replaced(situation, look=look, untidy=untidy)
                 state = state_of(situation)
             self._explain(situation, state)

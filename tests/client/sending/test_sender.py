@@ -1,5 +1,6 @@
 """One attempt: when it charges, what it says, and what it does with each answer."""
 
+import logging
 from collections.abc import Callable
 from pathlib import Path
 
@@ -148,3 +149,19 @@ def test_every_outcome_is_kept_for_status_in_the_words_of_the_flush(answer: Answ
     assert sender.attempt() is answer.outcome
     assert device.sending().outcome == answer.detail
     assert sender.detail == ("" if answer is ACCEPTED else answer.detail)
+
+
+def test_a_flush_that_did_not_wait_for_the_answer_makes_no_other_failure_of_it(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """The server hangs: each attempt fails the same way, and the app has given up waiting before each does."""
+    device, _, clock = one_report()
+    transport = Scripted(
+        *[Answer(Outcome.KEPT, "no answer (ReadTimeout)")] * 6, before=lambda: sender.put_off_present()
+    )
+    sender = Sender(device, transport, clock)
+    with caplog.at_level(logging.WARNING, "dither"):
+        for _ in range(6):
+            sender.attempt()
+            clock.now += 1_800
+    assert caplog.messages == ["telemetry could not send for an hour: no answer (ReadTimeout)"]
