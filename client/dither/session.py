@@ -46,8 +46,8 @@ class Session:
     def _make_uploader(self, device: Device) -> Uploader:
         return Uploader(device, self._settings.transport, self._begin_device, self._settings.clock)
 
-    def _begin_device(self) -> bool:
-        """Open the device and look up what the person chose; return whether that lets it speak.
+    def _begin_device(self) -> bool | None:
+        """Open the device and look up what the person chose; return whether that lets it speak; None if it may erase.
 
         What they chose here goes before what the app says. May be called by the sending thread.
         """
@@ -72,9 +72,12 @@ class Session:
         if self._silent == self._fault:
             self._silent = "" if choice is True else NOT_ASKED if choice is None else REFUSED
         self._fault = ""
-        if choice is not True:
-            self._stop()
-        return choice is True
+        if choice is True:
+            return True
+        if device.erasing():  # what was forgotten goes, whatever else the person chose
+            return None
+        self._stop()
+        return False
 
     def _open(self) -> Device:
         return Device(self._settings.registry, self._settings.folder, SYSTEM, self._settings.clock)

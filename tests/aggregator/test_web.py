@@ -217,7 +217,7 @@ def test_a_failure_of_ours_is_no_fault_of_the_uploads() -> None:
     server = HttpServer(broken, "127.0.0.1", 0)
     with server.in_background():
         transport = HttpTransport(server.url, "k")
-        answer = transport.post("AAECAwQFBgcICQoLDA0ODw", upload([1]))
+        answer = transport.post("AAECAwQFBgcICQoLDA0ODw", upload([1]), lambda: None)
         transport.idle()
     assert (answer.outcome, answer.detail) == (Outcome.KEPT, "503 unavailable")
 

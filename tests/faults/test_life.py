@@ -40,7 +40,7 @@ ONE_SIDED = [("a", ...), (..., "b"), (..., "c"), ("b", ...)]
 METRICS_MAX = 4
 DAYS = [0.001, 0.3, 1, 2, 8, 8, 40]
 JUMPS = [*[-1, -0.1, 0.1, 1, -8, 8] * 8, -366, 366]
-CHOICES = [*["agree", "allow all"] * 4, "refuse it", "refuse it, allow all", "refuse", "refuse, agree", "forget"]
+CHOICES = [*["agree", "allow all"] * 4, *["refuse it"] * 3, "refuse it, allow all", "refuse", "refuse, agree", "forget"]
 
 
 def record(pair: Pair, rng: random.Random) -> None:

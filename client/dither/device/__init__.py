@@ -102,6 +102,7 @@ class Device(Choices):
             self.keep_refusals()
         with self._file.transaction():
             self._file.keep_today()
+            self._file.keep_noted()  # always: whether there is anything else to write may depend on a hidden answer
             self._outbox.notice_clock()
             self._slots.open_periods()
             due, when = self._outbox.due(), None
@@ -163,6 +164,11 @@ class Device(Choices):
         with self._file.transaction():
             self._file.execute("UPDATE upload SET failures = failures + 1 WHERE id = ?", upload_id)
             return self._moments.failed(detail, when, held_until)
+
+    def hold(self, until: float) -> None:
+        """Let nobody send, flushes of further processes included, before a moment in seconds since 1970."""
+        with self._file.transaction():
+            self._moments.hold(until)
 
     def split(self, upload_id: str, detail: str = "") -> bool:
         """Halve an upload that was refused as too large when it was first sent; False if it cannot be."""

@@ -89,4 +89,8 @@ class Agreement:
         return {name: asks for name, asks in found.items() if asks}
 
     def _asks(self, metric: Metric, agreed: str) -> list[str]:
-        return Terms.of(metric).asks(Terms.from_json(agreed) if agreed else None)
+        try:
+            before = Terms.from_json(agreed) if agreed else None
+        except (ValueError, TypeError):  # damaged: what cannot be read was not agreed to
+            before = None
+        return Terms.of(metric).asks(before)

@@ -62,13 +62,11 @@ class Budget:
         if row and (row[0] or 0) + reservation <= self.epsilon():
             return True  # though all of them count, begun or not: the usual case, and the quick one
         others = self._file.execute(
-            "SELECT name, MAX(spent, reserved), spent > 0 OR name IN "
-            "(SELECT metric FROM class UNION SELECT metric FROM slot UNION SELECT metric FROM report) "
-            "FROM metric WHERE name <> ?",
+            "SELECT SUM(MAX(spent, reserved)) FROM metric WHERE name <> ? AND (spent > 0 OR name IN "
+            "(SELECT metric FROM class UNION SELECT metric FROM slot UNION SELECT metric FROM report))",
             name,
-        ).fetchall()
-        taken = sum(most for other, most, begun in others if begun or other not in self._registry.metrics)
-        return int(taken) + reservation <= self.epsilon()
+        ).fetchone()
+        return int(others[0] or 0) + reservation <= self.epsilon()
 
     def pay_class(self, metric: Metric, key: str) -> tuple[str, int]:
         """Return the class that a memoized metric answers with, and what its report costs; note a class that is new.
@@ -136,10 +134,12 @@ class Budget:
     # Preparing.
 
     def prepare_all(self, today: int) -> None:
-        """Take note of changes to metrics that were asked before: one that reserves less makes room for others."""
-        for name, *terms in self._file.execute("SELECT name, terms, memo_key, reserved FROM metric").fetchall():
-            metric = self._registry.metrics.get(name)
-            if metric and tuple(terms) != self.terms(metric) and self._agreement.allows(metric):
+        """Take note of what has changed: a metric that reserves less makes room for others. Draw periods in advance."""
+        sql = "SELECT name, terms, memo_key, reserved FROM metric"
+        known = {name: tuple(terms) for name, *terms in self._file.execute(sql).fetchall()}
+        for name, metric in self._registry.metrics.items():
+            begun = name in known or not self._answers_always(metric)
+            if begun and known.get(name) != self.terms(metric) and self._agreement.allows(metric):
                 self.prepare(metric, today)
 
     def terms(self, metric: Metric) -> tuple[str, str, int]:

@@ -1,5 +1,6 @@
 """What the person chooses, kept on the device."""
 
+from dither.device.connected import DURABLE_WAIT_S, WAIT_S
 from dither.device.parts import Parts
 from dither.device.refusals import EVERYTHING
 from dither.device.schema import DeviceFault, DeviceUnusable
@@ -62,7 +63,7 @@ class Choices(Parts):
     def _refuse(self, metric: str) -> None:
         try:
             self.open()
-            self._write_refusals({metric}, durable=True)
+            self._write_refusals({metric}, DURABLE_WAIT_S)
         except Exception as error:
             if (isinstance(error, DeviceUnusable) and not isinstance(error, DeviceFault)) or not (
                 self._refusals.note(metric)
@@ -73,10 +74,10 @@ class Choices(Parts):
         """Write the refusals that could not be written before, ours and other processes'."""
         self._refusals.look()
         if self._refusals.pending:
-            self._write_refusals(set(self._refusals.pending), durable=False)
+            self._write_refusals(set(self._refusals.pending), WAIT_S)
 
-    def _write_refusals(self, metrics: set[str], *, durable: bool) -> None:
-        with self._file.transaction(durable):
+    def _write_refusals(self, metrics: set[str], wait_s: float) -> None:
+        with self._file.transaction(durable=True, wait_s=wait_s):  # the disk has it before the mark beside it goes
             for metric in metrics:
                 if metric == EVERYTHING:
                     self._agreement.choose(False)

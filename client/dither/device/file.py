@@ -4,7 +4,7 @@ import os
 import sqlite3
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -30,35 +30,45 @@ class DeviceFile(Connected):
         self._known_at = (-1, -1)
         self.noted: Counter[str] = Counter()
         """What was counted since the last transaction that wrote, which keeps it."""
+        self._noting: dict[str, int] = {}  # of it, what the present transaction keeps
 
     def _opened(self) -> None:
         self._known, self._known_at, self._state = {}, (-1, -1), None
 
     @contextmanager
-    def transaction(self, durable: bool = False, *, keeps_noted: bool = True) -> Iterator[None]:
+    def transaction(
+        self, durable: bool = False, *, wait_s: float | None = None, keeps_noted: bool = True
+    ) -> Iterator[None]:
         """Run the block as one transaction, undone if it changes nothing.
 
-        `durable` waits longer for its turn, and syncs what it and all before have written to the disk. `keeps_noted`
-        False leaves what was counted in memory to the next one.
+        `durable` waits longer for its turn, if not for `wait_s`, and syncs what it and all before have written to the
+        disk. `keeps_noted` False leaves what was counted in memory to the next one.
         """
-        lock = self._take(DURABLE_WAIT_S if durable else WAIT_S)
+        wait_s = wait_s or (DURABLE_WAIT_S if durable else WAIT_S)
+        lock = self._take(wait_s)
         try:
             db = self._idle()
             durable = durable and self.folder is not None
             if durable:
                 db.execute("PRAGMA synchronous = FULL")
-                db.execute(f"PRAGMA busy_timeout = {int(DURABLE_WAIT_S * 1000)}")
+                db.execute(f"PRAGMA busy_timeout = {int(wait_s * 1000)}")
             before = db.total_changes
+            committed = False
             try:
                 db.execute("BEGIN IMMEDIATE")
                 self._check_state(db)
                 yield
                 if self._db is db and db.total_changes != before:
-                    self._commit(self.noted if keeps_noted else {})
+                    if keeps_noted:
+                        self.keep_noted()
+                    self._commit()
+                    committed = True
             finally:
+                self._noting = {}
                 # Not in a child that came back into its parent's transaction: the connection is the parent's alone.
                 if self._db is db:
-                    self._roll_back(db, before)
+                    if not committed:
+                        self._roll_back(db, before)
                     if durable:
                         db.execute("PRAGMA synchronous = NORMAL")
                         db.execute(f"PRAGMA busy_timeout = {int(WAIT_S * 1000)}")
@@ -90,20 +100,17 @@ class DeviceFile(Connected):
                 self._state, self._state_at = None, version
 
     def _roll_back(self, db: sqlite3.Connection, before: int) -> None:
-        """Undo what was not committed."""
+        """Undo what was not committed. A commit that failed may have undone it already."""
+        if db.total_changes != before:
+            self._state = None
         if db.in_transaction:
-            if db.total_changes != before:
-                self._state = None
             db.execute("ROLLBACK")
 
-    def _commit(self, noted: Mapping[str, int]) -> None:
-        noted = dict(noted)
-        for name, count in noted.items():
-            self.count(name, count)
+    def _commit(self) -> None:
         self.execute("COMMIT")
         self._known = {}
-        if noted:
-            self.noted.subtract(noted)
+        if self._noting:
+            self.noted.subtract(self._noting)
             self.noted = +self.noted
 
     # The log.
@@ -136,10 +143,12 @@ class DeviceFile(Connected):
 
     def recall(self, key: str) -> str:
         """Return what was kept under a key, or "" if the file may have changed since, in whichever process."""
-        if not self._known or self._process != os.getpid() or not self._lock.acquire(timeout=WAIT_S):
+        lock = self._lock
+        if not self._known or self._process != os.getpid() or not lock.acquire(timeout=WAIT_S):
             return ""
+        self._calls += 1
         try:
-            if self._db is None or self._calls or self._ended:
+            if self._db is None or self._calls > 1 or self._ended:
                 return ""
             (version,) = self._db.execute("PRAGMA data_version").fetchone()
             now = version, self.clock_day()
@@ -147,7 +156,7 @@ class DeviceFile(Connected):
                 self._known, self._known_at = {}, now
             return self._known.get(key, "")
         finally:
-            self._lock.release()
+            self._give(lock)
 
     # Within a transaction.
 
@@ -182,6 +191,13 @@ class DeviceFile(Connected):
             name,
             count,
         )
+
+    def keep_noted(self) -> None:
+        """Keep what was counted in memory, once, with this transaction."""
+        if not self._noting:
+            self._noting = dict(self.noted)
+            for name, count in self._noting.items():
+                self.count(name, count)
 
     def today(self) -> int:
         """Return the day by the clock, or the latest day that was ever kept if the clock went back behind it."""

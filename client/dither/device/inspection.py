@@ -89,6 +89,7 @@ def _facts(file: DeviceFile, row: tuple[Any, ...]) -> Facts:
         replaceable=bool(replaceable) and leaves > today,
         scheduled=scheduled,
         next_scheduled=next_scheduled,
+        crowded=crowded,
         waits=stays,
         affordable=affordable,
         key_refused=bool(file.get("key_refused")),

@@ -78,6 +78,11 @@ class Moments:
             self._file.set("warned", 1)
         return warn
 
+    def hold(self, until: float) -> None:
+        """Let not even a flush send before then."""
+        self._file.set("planned", until)
+        self._file.set("held_until", until)
+
     def ended(self, outcome: str, *, accepted: bool) -> None:
         """Note that an attempt was answered for good."""
         self._note(outcome)
@@ -98,7 +103,7 @@ class Moments:
         """Return what became of the last attempt, and when the next one is."""
         get = self._file.get
         held_until = self.held_until()
-        planned = max(get("planned") or 0.0, held_until)
+        planned = 0.0 if get("key_refused") else max(get("planned") or 0.0, held_until)
         return Sending(
             get("outcome") or "", moment(get("outcome_at")), moment(planned or None), moment(held_until or None)
         )

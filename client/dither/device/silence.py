@@ -46,8 +46,10 @@ class Facts(NamedTuple):
     """Whether the slot holds the present period's "none", which an answer replaces."""
     scheduled: bool
     next_scheduled: int | None
-    waits: bool
+    crowded: bool
     """Whether the slot is full."""
+    waits: bool
+    """Whether what the slot holds cannot be built into an upload yet."""
     affordable: bool
     key_refused: bool = False
     """Whether the aggregator refused the key: an answer is taken all the same, and waits."""

@@ -25,7 +25,8 @@ Answer = tuple[int, ...] | str
 
 _FACTS = """
 SELECT m.spent, m.next_day, m.terms, m.memo_key, m.reserved, a.terms, COALESCE(a.refused, 0), s.leaves, s.plan,
-    s.replaceable, EXISTS (SELECT 1 FROM class WHERE metric = asked.name),
+    s.replaceable, COALESCE(s.charge, 0), EXISTS (SELECT 1 FROM upload),
+    EXISTS (SELECT 1 FROM class WHERE metric = asked.name),
     COALESCE((SELECT micro FROM reserved WHERE metric = asked.name), 0),
     (SELECT until FROM retired AS r WHERE r.metric = asked.name AND r.plan = ?)
 FROM (SELECT ? AS name) AS asked LEFT JOIN metric AS m ON m.name = asked.name
@@ -103,28 +104,17 @@ class Slots:
             is_new = self._budget.prepare(metric, today)
             facts = self._facts(metric, today, row if is_new else self._row(metric), prepared=True)
             silence = why_silent(facts)
-        if silence.reason == "waiting" and self._make_room(metric, today):
+        if silence is SPEAKS and facts.crowded and not facts.replaceable:
+            self._outbox.build()  # what the slot holds makes room
             facts = self._facts(metric, today, self._row(metric), prepared=True)
             silence = why_silent(facts)
         return facts, silence
 
-    def _make_room(self, metric: Metric, today: int) -> bool:
-        """Build what waits into an upload, if it may leave; tell whether the metric's slot is empty now."""
-        sql = "SELECT leaves FROM slot WHERE metric = ?"
-        (leaves,) = self._file.one(sql, metric.name) or (0,)
-        if leaves <= today:
-            self._outbox.build()
-        return self._file.one(sql, metric.name) is None
-
     # Looking.
 
     def silence(self, metric: Metric) -> Silence:
-        """Return why nothing of a metric leaves. Makes room as an answer would, so the transaction must be undone."""
-        today = self._file.today()
-        facts = self._facts(metric, today, self._row(metric))
-        if facts.waits and self._make_room(metric, today):
-            facts = self._facts(metric, today, self._row(metric))
-        return why_nothing_leaves(facts)
+        """Return why nothing of a metric leaves, changing nothing."""
+        return why_nothing_leaves(self._facts(metric, self._file.today(), self._row(metric)))
 
     def _row(self, metric: Metric) -> tuple[Any, ...]:
         row = self._file.one(_FACTS, metric.plan.digest, metric.name)
@@ -133,7 +123,11 @@ class Slots:
 
     def _facts(self, metric: Metric, today: int, row: tuple[Any, ...], *, prepared: bool = False) -> Facts:
         """Return what decides whether a metric is silent; `prepared` says that its budget is."""
-        spent, next_day, *terms, agreed, refused, leaves, slot_plan, replaceable, has_memo, building, retired = row
+        spent, next_day, *terms, agreed, refused, leaves, slot_plan = row[:9]
+        replaceable, charge, built, has_memo, building, retired = row[9:]
+        crowded = leaves is not None
+        waits = crowded and (bool(built) or leaves > today)
+        committed = (spent or 0) + building + (0 if waits else charge)
         prepared = prepared or tuple(terms) == self._budget.terms(metric)
         scheduled, next_scheduled = self._budget.scheduled(metric, today) if prepared else (True, None)
         return Facts(
@@ -151,9 +145,10 @@ class Slots:
             replaceable=bool(replaceable) and leaves > today and slot_plan == metric.plan.digest,
             scheduled=scheduled,
             next_scheduled=next_scheduled,
-            waits=leaves is not None,
+            crowded=crowded,
+            waits=waits,
             key_refused=bool(self._file.get("key_refused")),
-            affordable=not prepared or self._budget.bears(metric, (spent or 0) + building, bool(has_memo)),
+            affordable=not prepared or self._budget.bears(metric, committed, bool(has_memo)),
         )
 
     # Filling.

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dither.device import Device, DeviceFault, DeviceUnusable
 from dither.randomness import jitter
 from dither.say import say
-from dither.sending.sender import BUSY, Sender
+from dither.sending.sender import BUSY, NO_ANSWER_YET, Sender
 from dither.sending.states import TABLE, Situation, State, state_of
 from dither.sending.transport import Outcome, Transport
 from dither_shared.frozen import replaced
@@ -41,14 +41,15 @@ def passes(error: Exception) -> bool:
 class Courier:
     """The sending thread of one telemetry object. Nothing that it does depends on an answer to a hidden metric.
 
-    `begin` opens the device: it may fail and is tried again, and returns whether there is anything to do.
+    `begin` opens the device: it may fail and is tried again. It returns whether there is anything to do, or None where
+    that is to erase what was forgotten and nothing else.
     """
 
     def __init__(
         self,
         device: Device,
         transport: Transport,
-        begin: Callable[[], bool],
+        begin: Callable[[], bool | None],
         clock: Callable[[], float] = time.time,
     ) -> None:
         self._device = device
@@ -78,9 +79,11 @@ class Courier:
             self._thread = thread
         self._changed.notify_all()
 
-    def _begin_once(self) -> bool:
-        self._begun = self._begun or self._begin()
-        return self._begun
+    def _begin_once(self) -> bool | None:
+        """Open the device, if it is not open yet; return what `begin` did."""
+        begun = self._begun or self._begin()
+        self._begun = bool(begun)
+        return begun
 
     def _run(self) -> None:
         while (state := self._turn()) is not None:
@@ -131,7 +134,11 @@ class Courier:
         )
         state = state_of(situation)
         if state is State.DONE:  # as far as can be told without a look
-            if self._begin_once():
+            begun = self._begin_once()
+            if begun is None:
+                situation = replaced(situation, untidy=True, pause_s=self._tidied - now)
+                state = state_of(situation)
+            elif begun:
                 look = self._device.look(delay)
                 untidy = now > self._tidied and (look.untidy or self._device.log_bytes() > LOG_BYTES_MAX)
                 situation = replaced(situation, look=look, untidy=untidy)
@@ -145,7 +152,7 @@ class Courier:
     def _explain(self, situation: Situation, state: State) -> None:
         """Let flushes say why nothing is sent."""
         if state is State.HELD and not self._sender.detail:
-            self._sender.detail = situation.look.outcome
+            self._sender.detail = situation.look.outcome or NO_ANSWER_YET
         elif not situation.look.due and self._sender.detail == BUSY:
             self._sender.detail = ""  # that process has sent everything
 

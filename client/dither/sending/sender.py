@@ -104,8 +104,7 @@ class Sender:
         """Let flushes of further processes leave the server alone for a while: the present attempt has no answer."""
         upload = self._present
         if upload is not None:
-            when = self._clock() + _backoff_s(upload)
-            self._device.put_off(upload.id, NO_ANSWER_YET, when, when)
+            self._device.hold(self._clock() + _backoff_s(upload))
 
 
 def _backoff_s(upload: BuiltUpload) -> float:

@@ -8,6 +8,7 @@ from contextlib import suppress
 from dither import forks
 from dither.device import Device
 from dither.sending.courier import LOG_BYTES_MAX, Courier, delay, passes
+from dither.sending.sender import NO_ANSWER_YET
 from dither.sending.transport import Transport
 from dither_shared.frozen import frozen
 from dither_shared.registry import Metric
@@ -47,7 +48,7 @@ class Uploader(Courier):
         self,
         device: Device,
         transport: Transport,
-        begin: Callable[[], bool],
+        begin: Callable[[], bool | None],
         clock: Callable[[], float] = time.time,
     ) -> None:
         super().__init__(device, transport, begin, clock)
@@ -59,7 +60,9 @@ class Uploader(Courier):
     def start(self) -> None:
         """Take note of the registry and of what today opens; start the thread if there is anything to wait for."""
         try:
-            waits = self._begin_once() and self._device.look(delay).when is not None
+            self._begun = False  # the person may have agreed to more, or the app started again
+            begun = self._begin_once()
+            waits = begun is None or (begun and self._device.look(delay).when is not None)
         except Exception as error:
             if not passes(error):
                 raise
@@ -114,7 +117,7 @@ class Uploader(Courier):
                 )
             finally:
                 self._flushes.remove(until)
-            detail = self._sender.detail or ("" if done else "no answer yet")
+            detail = self._sender.detail or ("" if done else NO_ANSWER_YET)
         if not done:
             with suppress(Exception):
                 self._sender.put_off_present()
