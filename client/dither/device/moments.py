@@ -15,6 +15,7 @@ LEASE_S = 120.0
 PLAN_MAX_S = 36 * 3_600.0
 """No attempt is planned further ahead than this: a plan that lies there was made by another clock."""
 WARN_AFTER_S = 3_600.0
+NO_ANSWER_YET = "no answer yet"
 
 
 @frozen
@@ -68,7 +69,8 @@ class Moments:
         That is once, after an hour of attempts that failed the same way, until one is accepted.
         """
         now = self._file.clock()
-        if self._file.get("outcome") != outcome or self._file.get("failing_since") is None:
+        if self._file.get("failing") != outcome:
+            self._file.set("failing", outcome)
             self._file.set("failing_since", now)
         self._note(outcome)
         self._file.set("planned", when)
@@ -79,7 +81,8 @@ class Moments:
         return warn
 
     def hold(self, until: float) -> None:
-        """Let not even a flush send before then."""
+        """Let not even a flush send before then: an attempt goes on, and nobody waits for its answer."""
+        self._note(NO_ANSWER_YET)
         self._file.set("planned", until)
         self._file.set("held_until", until)
 
@@ -87,7 +90,7 @@ class Moments:
         """Note that an attempt was answered for good."""
         self._note(outcome)
         self._file.set("held_until", None)
-        self._file.set("failing_since", None)
+        self._file.set("failing", None)
         if accepted:
             self._file.set("warned", None)
 

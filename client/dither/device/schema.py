@@ -114,8 +114,18 @@ def _prepare(db: sqlite3.Connection, create: bool) -> None:
         db.execute("COMMIT")
     elif version != SCHEMA_VERSION:
         raise DeviceUnusable(f"the device file has version {version}; this dither reads {SCHEMA_VERSION}")
-    elif db.execute("PRAGMA quick_check(1)").fetchone() != ("ok",):
+    elif db.execute("PRAGMA quick_check(1)").fetchone() != ("ok",) or _is_cut(db):
         raise DeviceUnusable("the device file is damaged")
+
+
+def _is_cut(db: sqlite3.Connection) -> bool:
+    """Tell whether the end of the file is missing, which SQLite reads as zeros. With a log it may not be there yet."""
+    (_, _, path) = db.execute("PRAGMA database_list").fetchone()
+    (pages,) = db.execute("PRAGMA page_count").fetchone()
+    (page_bytes,) = db.execute("PRAGMA page_size").fetchone()
+    log = Path(f"{path}-wal")
+    has_log = log.exists() and log.stat().st_size > 0
+    return not has_log and Path(path).stat().st_size < pages * page_bytes
 
 
 def _make_tables(db: sqlite3.Connection) -> None:

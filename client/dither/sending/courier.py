@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dither.device import Device, DeviceFault, DeviceUnusable
 from dither.randomness import jitter
 from dither.say import say
-from dither.sending.sender import BUSY, NO_ANSWER_YET, Sender
+from dither.sending.sender import BUSY, Sender
 from dither.sending.states import TABLE, Situation, State, state_of
 from dither.sending.transport import Outcome, Transport
 from dither_shared.frozen import replaced
@@ -152,7 +152,7 @@ class Courier:
     def _explain(self, situation: Situation, state: State) -> None:
         """Let flushes say why nothing is sent."""
         if state is State.HELD and not self._sender.detail:
-            self._sender.detail = situation.look.outcome or NO_ANSWER_YET
+            self._sender.detail = situation.look.outcome
         elif not situation.look.due and self._sender.detail == BUSY:
             self._sender.detail = ""  # that process has sent everything
 

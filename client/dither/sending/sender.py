@@ -14,7 +14,6 @@ from dither_shared.errors import DitherError
 BACKOFF_S = 60.0
 BACKOFF_MAX_S = 6 * 3_600.0
 BUSY = "another process is sending"
-NO_ANSWER_YET = "no answer yet"
 
 
 class TakenBack(DitherError):

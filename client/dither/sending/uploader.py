@@ -7,8 +7,8 @@ from contextlib import suppress
 
 from dither import forks
 from dither.device import Device
+from dither.device.moments import NO_ANSWER_YET
 from dither.sending.courier import LOG_BYTES_MAX, Courier, delay, passes
-from dither.sending.sender import NO_ANSWER_YET
 from dither.sending.transport import Transport
 from dither_shared.frozen import frozen
 from dither_shared.registry import Metric
