@@ -477,7 +477,7 @@ MOMENTS = [
     'execute("BEGIN IMMEDIATE")',
     "self.execute(",
     'execute("COMMIT")',
-    "if db.in_transaction",
+    "if not committed",
 ]
 """Lines of the device's file, in the order in which a record comes to them."""
 
