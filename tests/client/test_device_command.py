@@ -186,9 +186,11 @@ def test_inspect_says_of_each_metric_and_of_sending_what_the_app_is_told(life: s
     try:
         lives(telemetry, clock)
         status = telemetry.status()
-        file = DeviceFile(tmp_path, clock, create=False)
-        shown = inspect(file)
-        file.close()
+        shown: dict[str, object] = {}
+        while status != (status := telemetry.status()) or not shown:  # the thread may be sending meanwhile
+            file = DeviceFile(tmp_path, clock, create=False)
+            shown = inspect(file)
+            file.close()
         assert shown["metrics"] == {
             name: {"silent": metric.silent, "until": metric.until and metric.until.isoformat()}
             for name, metric in status.metrics.items()
