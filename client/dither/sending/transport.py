@@ -4,14 +4,13 @@ import json
 import logging
 import os
 import re
-import threading
 from collections.abc import Callable, Mapping
 from enum import Enum
 from typing import TYPE_CHECKING, Protocol
 from urllib.parse import urlsplit
 
-from dither import forks
 from dither.say import say
+from dither.sending.importing import IMPORTING
 from dither_shared.errors import ConfigurationError
 from dither_shared.frozen import frozen
 from dither_shared.wire import GROUPS_MAX, PATH, PROBLEM_PREFIX
@@ -111,9 +110,6 @@ class Transport(Protocol):
         """Let go of what is only needed while there is something to send."""
 
 
-IMPORT_WAIT_S = 2.0
-"""The longest that a fork of the host app waits for the first import of `requests`."""
-
 HEADERS = {
     "User-Agent": "dither",
     "Accept": "application/json",
@@ -121,30 +117,6 @@ HEADERS = {
     "Content-Type": "application/json",
 }
 """The same for every device and upload; beside them go the key and the length."""
-
-
-class _Importing:
-    """The first import of `requests`, which a fork waits for: half of it would be of no use to the child."""
-
-    def __init__(self) -> None:
-        self.after_fork_in_child()
-        forks.files.add(self)
-
-    def before_fork(self) -> None:
-        """Wait until it is done."""
-        self._fork_locks.take()
-
-    def after_fork_in_parent(self) -> None:
-        """Go on."""
-        self._fork_locks.let_go()
-
-    def after_fork_in_child(self) -> None:
-        """Have a lock of its own."""
-        self.lock = threading.Lock()
-        self._fork_locks = forks.Locks(IMPORT_WAIT_S, self.lock)
-
-
-_importing = _Importing()
 
 
 class HttpTransport:
@@ -160,7 +132,7 @@ class HttpTransport:
         """Send one upload and say what to do with it, as Transport has it: at most one request is made."""
         moment = _Moment(stands)
         try:
-            with _importing.lock:
+            with IMPORTING.lock:
                 from dither.sending.connection import Connection  # imports requests
 
             if self._connection is None or self._process != os.getpid():
