@@ -6,6 +6,7 @@ import select
 import socket
 import ssl
 import threading
+from abc import abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from socketserver import BaseRequestHandler, ThreadingTCPServer
@@ -31,8 +32,9 @@ class _Server(ThreadingTCPServer):
     def _wrap(self, sock: socket.socket) -> socket.socket:
         return self._context.wrap_socket(sock, server_side=True) if self._context else sock
 
+    @abstractmethod
     def serve(self, sock: socket.socket) -> None:
-        raise NotImplementedError
+        """Speak with one peer."""
 
     def leave(self) -> None:
         """Read what waits to be read."""

@@ -38,7 +38,7 @@ def _at_once() -> float:
 
 @frozen
 class Look:
-    """What the sending thread finds when it looks."""
+    """The result of a look by the sending thread."""
 
     when: float | None
     """When to look again, in seconds since 1970: at the planned attempt, or the next day; None if nothing comes."""
@@ -47,7 +47,7 @@ class Look:
     held_until: float
     """Until when not even a flush sends; 0 if it may."""
     outcome: str
-    """What came of the last attempt."""
+    """The last attempt's result, in a few words."""
     untidy: bool = False
     """Whether what was forgotten or replaced is still in the log: `tidy` erases it, unless another process reads it."""
 
@@ -75,7 +75,7 @@ class Device(Choices):
             read = metric.read(answer)
             if self._refusals.pending:
                 self.keep_refusals()
-            # That a hidden metric was answered must not decide whether what was noted of others outlasts a kill.
+            # A kill may lose what was noted of other metrics: a hidden answer must not decide whether it does.
             with self._file.transaction(keeps_noted=not metric.hidden):
                 self._outbox.notice_clock()
                 reason = self._slots.record(metric, read)

@@ -1,7 +1,7 @@
 """The budget: what a device was charged, by metric name, in micro-epsilon, and what it may still be. In a transaction.
 
-It only grows: a new rev, other terms, a memo that ends, a metric that leaves take nothing back. What a built upload
-costs counts as reserved until a connection stands; then it is charged.
+It only grows: a new rev, other terms, a memo that ends, a metric that leaves take nothing back. The cost of a built
+upload counts as reserved until a connection stands; then it is charged.
 """
 
 from dither.device.agreement import Agreement

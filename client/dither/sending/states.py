@@ -25,7 +25,7 @@ class State(Enum):
 
 @frozen
 class Situation:
-    """What the thread finds. Moments of the app's clock but for `pause_s`."""
+    """The facts that decide the state. Moments of the app's clock but for `pause_s`."""
 
     closed: bool = False
     """`close()` was called."""
