@@ -171,6 +171,7 @@ def test_while_another_process_writes_everything_is_seen(tmp_path: Path) -> None
     with telemetry(clock, tmp_path, Unreachable()) as device:
         device.color.record("red")
         clock.travel(1)
+        assert not device.flush(5).sent  # the clock stands still, so nothing is tried again meanwhile
         before = device.status()
         with closing(sqlite3.connect(tmp_path / FILE_NAME, isolation_level=None)) as other:
             other.execute("BEGIN IMMEDIATE")

@@ -57,6 +57,9 @@ class Simulated(Uploader):
                 if state is State.SENDING:
                     self._send()
                     continue
+                if state is State.TIDYING:
+                    self._tidy()
+                    continue
                 assert not TABLE[state].ends, state
                 self._sleeps_s = min(wait_s, courier.LOOK_AGAIN_S)
             slept_s = min(self._sleeps_s, when - self._moved.now)
