@@ -25,3 +25,8 @@ for variable in (
 def _close_devices() -> Iterator[None]:
     yield
     close_all()
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Begin with the files that take long, so that no core has one to itself at the end."""
+    items.sort(key=lambda item: item.get_closest_marker("slow") is None)

@@ -59,6 +59,11 @@ def replaced(record: T, **changes: object) -> T:
 
 def _init(self: Any, *args: object, **kwargs: object) -> None:
     fields = self._fields
+    if not args and kwargs.keys() == fields.keys():  # the usual case, and a quick one
+        self.__dict__.update(kwargs)
+        if hasattr(self, "__post_init__"):
+            self.__post_init__()
+        return
     if len(args) > len(fields):
         raise TypeError(f"{type(self).__name__} takes {len(fields)} fields, got {len(args)}")
     given = dict(zip(fields, args, strict=False))

@@ -167,7 +167,7 @@ def test_a_device_in_memory_can_be_agreed_to_later_and_refreshes_nothing() -> No
     telemetry.set_consent(True)
     telemetry.color.record("red")
     assert telemetry.status().counts == {"accepted": 1, "answered": 1}
-    assert telemetry.status().spent == {"color": 2.0}
+    assert telemetry.status().spent == {"color": 2.0, "dark": 0.0}
     telemetry.close()
 
 
@@ -396,7 +396,7 @@ def test_after_close_a_choice_is_kept_and_begins_nothing(start: Start) -> None:
     telemetry.color.record("red")
     telemetry = start()
     status = telemetry.status()
-    assert (status.silent, status.waiting, status.spent, status.counts) == ("", 0, {}, {})
+    assert (status.silent, status.waiting, status.spent, status.counts) == ("", 0, {"color": 0.0, "dark": 0.0}, {})
     telemetry.close()
 
 

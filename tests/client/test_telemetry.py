@@ -244,7 +244,7 @@ def test_a_program_too_short_to_send_spends_nothing_and_loses_nothing(tmp_path: 
         assert planned is not None
     with telemetry(data_dir=tmp_path) as (device, requests):
         status = device.status()
-        assert (status.waiting, status.spent) == (1, {"color": 0.0})
+        assert (status.waiting, status.spent) == (1, {"color": 0.0, "dark": 0.0})
         assert status.sending.next == planned
         assert requests == []
         assert device.flush(10).sent == 1

@@ -132,8 +132,9 @@ class Killed:
         assert accepted == self.charged()
         assert acknowledged <= accepted, f"disappeared: {acknowledged - accepted}"
         assert accepted.total() - acknowledged.total() <= self.kills
-        # Each was settled once, and none any other way.
-        assert counts == {"accepted": accepted.total()}
+        # Each was settled once, and none any other way; a recorder after a kill may have asked again on the same day.
+        settled = {how: count for how, count in counts.items() if how != "answered"}
+        assert settled == {"accepted": accepted.total()}
 
 
 @contextmanager

@@ -81,8 +81,10 @@ class Device(Choices):
                 reason = self._slots.record(metric, read)
                 if reason:
                     self._file.remember(metric.name, reason)
-                elif not metric.hidden:
-                    self._moments.planned(delay)
+                else:
+                    self._file.remember_answered(metric.name)
+                    if not metric.hidden:
+                        self._moments.planned(delay)
         if reason and not metric.hidden:
             self._file.noted[reason] += 1
         return reason

@@ -23,6 +23,7 @@ class Budget:
         self._asked_epsilon = to_micro(registry.device_epsilon)
         self._always: dict[str, bool] = {}
         self._terms: dict[str, tuple[str, str, int]] = {}
+        self._all_fit, self._all_fit_in = False, -1
 
     def spent(self) -> dict[str, int]:
         """Return the micro-epsilon charged so far, by metric."""
@@ -43,7 +44,7 @@ class Budget:
         """Tell whether one more answer of a metric that is committed to so much fits."""
         if metric.memoized and has_memo:
             return True  # all its answers were reserved when it began
-        if not committed and not self._fits(metric.name, metric.reservation):
+        if not committed and not (self._everything_fits() or self._fits(metric.name, metric.reservation)):
             return False
         # A memo begins with all of its answers left, or not at all.
         needed = metric.reservation if metric.memoized else metric.charge
@@ -52,15 +53,24 @@ class Budget:
     def _has_memo(self, name: str) -> bool:
         return self._file.one("SELECT 1 FROM class WHERE metric = ?", name) is not None
 
+    def _everything_fits(self) -> bool:
+        """Tell whether the device's epsilon bears all that every metric may reserve: the usual case, and a quick one.
+
+        No answer that is taken changes it, so it is asked once in an era.
+        """
+        if self._all_fit_in != self._file.era:
+            reserved = dict(self._file.execute("SELECT name, MAX(spent, reserved) FROM metric").fetchall())
+            for name, metric in self._registry.metrics.items():
+                reserved[name] = max(reserved.get(name, 0), metric.reservation)
+            self._all_fit, self._all_fit_in = sum(reserved.values()) <= self.epsilon(), self._file.era
+        return self._all_fit
+
     def _fits(self, name: str, reservation: int) -> bool:
         """Tell whether the device's epsilon bears a metric's reservation beside what the others have begun to spend.
 
         Those count with all that they reserved, also where they have left the registry: how much of it was spent would
         tell how many answers there were.
         """
-        row = self._file.one("SELECT SUM(MAX(spent, reserved)) FROM metric WHERE name <> ?", name)
-        if row and (row[0] or 0) + reservation <= self.epsilon():
-            return True  # though all of them count, begun or not: the usual case, and the quick one
         others = self._file.execute(
             "SELECT SUM(MAX(spent, reserved)) FROM metric WHERE name <> ? AND (spent > 0 OR name IN "
             "(SELECT metric FROM class UNION SELECT metric FROM slot UNION SELECT metric FROM report))",
@@ -138,8 +148,7 @@ class Budget:
         sql = "SELECT name, terms, memo_key, reserved FROM metric"
         known = {name: tuple(terms) for name, *terms in self._file.execute(sql).fetchall()}
         for name, metric in self._registry.metrics.items():
-            begun = name in known or not self._answers_always(metric)
-            if begun and known.get(name) != self.terms(metric) and self._agreement.allows(metric):
+            if known.get(name) != self.terms(metric) and self._agreement.allows(metric):
                 self.prepare(metric, today)
 
     def terms(self, metric: Metric) -> tuple[str, str, int]:

@@ -27,13 +27,18 @@ class DeviceFile(Connected):
         self._state: dict[str, Any] | None = None  # as it was at the version `_state_at`, with what we have set since
         self._state_at = -1
         self._known: dict[str, str] = {}  # what `remember` was told, while nothing has changed
+        self._answered: set[str] = set()  # and `remember_answered`
         self._known_at = (-1, -1)
+        self._only_answers = False  # whether the present transaction takes answers and does nothing else
+        self.era = 0
+        """Goes up when the file may have changed by more than an answer that this connection took."""
         self.noted: Counter[str] = Counter()
         """What was counted since the last transaction that wrote, which keeps it."""
         self._noting: dict[str, int] = {}  # of it, what the present transaction keeps
 
     def _opened(self) -> None:
-        self._known, self._known_at, self._state = {}, (-1, -1), None
+        self._state = None
+        self._begin_era()
 
     @contextmanager
     def transaction(
@@ -64,7 +69,7 @@ class DeviceFile(Connected):
                     self._commit()
                     committed = True
             finally:
-                self._noting = {}
+                self._noting, self._only_answers = {}, False
                 # Not in a child that came back into its parent's transaction: the connection is the parent's alone.
                 if self._db is db:
                     if not committed:
@@ -76,14 +81,15 @@ class DeviceFile(Connected):
             self._give(lock)
 
     @contextmanager
-    def peek(self) -> Iterator[None]:
-        """Run the block as a transaction that leaves nothing."""
+    def peek(self, *, tries: bool = False) -> Iterator[None]:
+        """Run the block as a transaction that leaves nothing; `tries` says that it writes what is then undone."""
         lock = self._take(WAIT_S)
         try:
             db = self._idle()
             before = db.total_changes
             try:
-                db.execute("BEGIN")
+                # Whoever begins to write after a look may be refused at once, however long it would wait.
+                db.execute("BEGIN IMMEDIATE" if tries else "BEGIN")
                 self._check_state(db)
                 yield
             finally:
@@ -98,17 +104,22 @@ class DeviceFile(Connected):
             (version,) = db.execute("PRAGMA data_version").fetchone()
             if version != self._state_at:
                 self._state, self._state_at = None, version
+                self._begin_era()
 
     def _roll_back(self, db: sqlite3.Connection, before: int) -> None:
         """Undo what was not committed. A commit that failed may have undone it already."""
         if db.total_changes != before:
             self._state = None
+            self._begin_era()
         if db.in_transaction:
             db.execute("ROLLBACK")
 
     def _commit(self) -> None:
         self.execute("COMMIT")
-        self._known = {}
+        if self._only_answers:
+            self._known = {}
+        else:
+            self._begin_era()
         if self._noting:
             self.noted.subtract(self._noting)
             self.noted = +self.noted
@@ -137,14 +148,26 @@ class DeviceFile(Connected):
 
     # What is known without another look, so that an answer that is not taken costs next to nothing.
 
-    def remember(self, key: str, what: str) -> None:
-        """Keep something true of the file as it is, until the file or the day changes. Within a transaction."""
-        self._known[key] = what
+    def _begin_era(self) -> None:
+        self._known, self._answered = {}, set()
+        self.era += 1
 
-    def recall(self, key: str) -> str:
-        """Return what was kept under a key, or "" if the file may have changed since, in whichever process."""
+    def remember(self, metric: str, silence: str) -> None:
+        """Keep why a metric is silent until the file or the day changes. Within a transaction."""
+        self._known[metric] = silence
+
+    def remember_answered(self, metric: str) -> None:
+        """Keep that a metric takes no more until the day changes, or the file by more than further answers.
+
+        Within a transaction that does nothing else than to take its answer.
+        """
+        self._answered.add(metric)
+        self._only_answers = True
+
+    def recall(self, metric: str) -> str:
+        """Return why a metric is silent, if that was kept; "" if the file may have changed since, in any process."""
         lock = self._lock
-        if not self._known or self._process != os.getpid() or not lock.acquire(timeout=WAIT_S):
+        if not (self._known or self._answered) or self._process != os.getpid() or not lock.acquire(timeout=WAIT_S):
             return ""
         self._calls += 1
         try:
@@ -153,8 +176,9 @@ class DeviceFile(Connected):
             (version,) = self._db.execute("PRAGMA data_version").fetchone()
             now = version, self.clock_day()
             if now != self._known_at:
-                self._known, self._known_at = {}, now
-            return self._known.get(key, "")
+                self._known_at = now
+                self._begin_era()
+            return "answered" if metric in self._answered else self._known.get(metric, "")
         finally:
             self._give(lock)
 

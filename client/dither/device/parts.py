@@ -69,7 +69,7 @@ class Parts:
 
         Its bytes are those that are sent if it is built, else but for the id; b"" if nothing is due.
         """
-        with self._file.peek():
+        with self._file.peek(tries=True):
             return self._outbox.preview()
 
     def spent(self) -> dict[str, int]:

@@ -92,7 +92,7 @@ def test_an_upgrade_to_fewer_reports_takes_nothing_back(asks_again: bool, tmp_pa
                 record(device, asked)
             send(device)
             clock.travel(1)
-        assert device.spent() == {"color": 6_000_000}
+        assert device.spent() == {"color": 6_000_000, "dark": 0}
         assert device.counters()["accepted"] == 3
         device.close()
 

@@ -1,9 +1,13 @@
 import json
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
+from dither.device import FILE_NAME
 from dither.device.moments import LEASE_S
+from dither.device.outbox import Outbox
 from dither_shared.frozen import replaced
 from dither_shared.registry import Registry
 from tests.support.clocks import Clock
@@ -227,6 +231,27 @@ def test_a_look_at_the_next_upload_builds_and_charges_nothing() -> None:
     assert device.preview() == (upload.body, cost)
     assert device.charge(upload.id)
     assert device.preview() == (upload.body, cost)
+
+
+def test_nobody_writes_between_the_looks_of_a_preview(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever reads and then writes is refused at once where another connection has written between the two."""
+    device, asked = make(Clock(), tmp_path)
+    record(device, asked)
+    build = Outbox.build
+
+    def build_late(self: Outbox) -> None:
+        self._file.one("SELECT 1 FROM slot")
+        with (
+            closing(sqlite3.connect(tmp_path / FILE_NAME, timeout=0)) as other,
+            pytest.raises(sqlite3.OperationalError, match="locked"),
+        ):
+            other.execute("UPDATE metric SET spent = spent")
+        build(self)
+
+    monkeypatch.setattr(Outbox, "build", build_late)
+    body, cost = device.preview()
+    assert json.loads(body)["groups"]
+    assert cost == {"color": 2_000_000}
 
 
 def test_the_order_of_groups_tells_nothing_about_the_order_of_answers() -> None:

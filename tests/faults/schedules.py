@@ -1,0 +1,198 @@
+"""Schedules of answers, faults, releases and choices: what two devices live through, drawn by hypothesis or a walk."""
+
+import random
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from hypothesis import HealthCheck, Phase, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, rule, run_state_machine_as_test
+
+from tests.faults.life import FATES, NAMES, Pair, Question, watched
+from tests.faults.soaking import MEMORY
+from tests.support.clocks import DAY_S
+
+ANSWERS = [("a", "a"), ("a", "b"), ("b", "a"), ("c", "b"), (None, "a"), ("z", "c")]
+ONE_SIDED = [("a", ...), (..., "b"), (..., "c"), ("b", ...)]
+METRICS_MAX = 4
+DAYS = [0.001, 0.3, 1, 2, 8, 8, 40]
+JUMPS = [*[-1, -0.1, 0.1, 1, -8, 8] * 8, -366, 366]
+CHOICES = [*["agree", "allow all"] * 4, *["refuse it"] * 3, "refuse it, allow all", "refuse", "refuse, agree", "forget"]
+
+
+def record(pair: Pair, rng: random.Random) -> None:
+    name, question = rng.choice(pair.questions)
+    pair.record(name, rng.choice(ANSWERS if question.presence == "public" else ANSWERS + ONE_SIDED))
+
+
+def wake(pair: Pair, rng: random.Random) -> None:
+    name, question = rng.choice(pair.questions)
+    answers = ANSWERS if question.presence == "public" else ANSWERS + ONE_SIDED
+    pair.wake(rng.choice(DAYS), name, rng.choice(answers))
+
+
+def live(pair: Pair, rng: random.Random) -> None:
+    if rng.randrange(4) and pair.days_left() < 30:
+        pair.renew(300)
+    pair.live(rng.randrange(1, 8), [rng.choice(ANSWERS + ONE_SIDED) for _ in range(3)], sends=bool(rng.randrange(4)))
+
+
+def travel(pair: Pair, rng: random.Random) -> None:
+    pair.travel(rng.choice(DAYS))
+
+
+def stray(pair: Pair, rng: random.Random) -> None:
+    """Set the clock, and as a rule set it back."""
+    days = rng.choice(JUMPS)
+    pair.jump(days)
+    if rng.randrange(4) or days > 1:
+        pair.attempt(rng.choice(FATES))
+        pair.jump(-days)
+
+
+def attempt(pair: Pair, rng: random.Random) -> None:
+    pair.attempt(rng.choice(FATES))
+
+
+def release(pair: Pair, rng: random.Random) -> None:
+    """Change a metric, or all."""
+    asked = dict(pair.questions)
+    for name in rng.sample(NAMES, rng.choice([1, 1, 1, METRICS_MAX])):
+        asked[name] = Question(
+            charges=rng.choice([1, 2, 3, 20, 60]),
+            epsilon=rng.choice(["0.1", "0.1", "0.1", "2"]),
+            permanent=rng.choice(["", "", "0.2", "3"]),
+            presence=rng.choice(["public", "hidden"]),
+            period=rng.choice([1, 1, 7, 90]),
+            schedule=rng.choice(["early", "early", "spread"]),
+            values=rng.choice(["abc", "abz"]),
+            rev=rng.choice([1, 2]),
+        )
+    while len(asked) > METRICS_MAX or (rng.randrange(3) == 0 and len(asked) > 1):
+        del asked[rng.choice(sorted(asked))]
+    pair.upgrade(
+        tuple(sorted(asked.items())), rng.choice([4, 16, 60, 600]), rng.choice([20, 200, 360]), rng.randrange(3) == 0
+    )
+    if rng.randrange(4):
+        pair.agree()
+
+
+def choose(pair: Pair, rng: random.Random) -> None:
+    name = rng.choice([name for name, _ in pair.questions] if rng.randrange(4) else NAMES)
+    for choice in rng.choice(CHOICES).split(", "):
+        if choice == "agree":
+            pair.agree()
+        elif choice == "refuse":
+            pair.refuse()
+        elif choice == "forget":
+            pair.forget()
+        elif choice == "refuse it":
+            pair.refuse_metric(name, refused=True)
+        else:
+            for refused in pair.person.refused:
+                pair.refuse_metric(refused, refused=False)
+
+
+def die(pair: Pair, rng: random.Random) -> None:
+    if rng.randrange(3):
+        pair.crash()
+    else:
+        pair.lose_power()
+
+
+@contextmanager
+def a_life() -> Iterator[Pair]:
+    """Yield two new devices."""
+    with TemporaryDirectory(dir=MEMORY) as home, watched():
+        pair = Pair(Path(home))
+        try:
+            yield pair
+        finally:
+            pair.close()
+
+
+# Short lives.
+
+RANDOM = st.randoms(use_true_random=False)
+
+
+class Life(RuleBasedStateMachine):
+    """Any schedule of the steps above."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._lived = ExitStack()
+        self.pair = self._lived.enter_context(a_life())
+
+    def teardown(self) -> None:
+        self._lived.close()
+
+    @rule(rng=RANDOM)
+    def record(self, rng: random.Random) -> None:
+        record(self.pair, rng)
+
+    @rule(rng=RANDOM)
+    def wake(self, rng: random.Random) -> None:
+        wake(self.pair, rng)
+
+    @rule(rng=RANDOM)
+    def live(self, rng: random.Random) -> None:
+        live(self.pair, rng)
+
+    @rule(rng=RANDOM)
+    def travel(self, rng: random.Random) -> None:
+        travel(self.pair, rng)
+
+    @rule(rng=RANDOM)
+    def stray(self, rng: random.Random) -> None:
+        stray(self.pair, rng)
+
+    @rule(rng=RANDOM)
+    def attempt(self, rng: random.Random) -> None:
+        attempt(self.pair, rng)
+
+    @rule(rng=RANDOM)
+    def release(self, rng: random.Random) -> None:
+        release(self.pair, rng)
+
+    @rule(rng=RANDOM)
+    def choose(self, rng: random.Random) -> None:
+        choose(self.pair, rng)
+
+    @rule(rng=RANDOM)
+    def die(self, rng: random.Random) -> None:
+        die(self.pair, rng)
+
+
+def live_shortly(examples: int, steps: int, *phases: Phase) -> None:
+    """Run the machine, the same lives each time."""
+    options = settings(
+        max_examples=examples,
+        stateful_step_count=steps,
+        derandomize=True,
+        database=None,
+        deadline=None,
+        print_blob=False,
+        report_multiple_bugs=False,
+        phases=phases or tuple(Phase),
+        suppress_health_check=list(HealthCheck),
+    )
+    run_state_machine_as_test(Life, settings=options)
+
+
+# Long lives.
+
+STEPS = [record] * 6 + [wake] * 2 + [live] * 8 + [travel] * 5 + [stray] + [attempt] * 8
+STEPS += [release] * 3 + [choose] * 2 + [die] * 2
+
+
+def live_long(seed: int, years: int) -> Pair:
+    """Take chance steps for so many years of the true clock, and return the devices, closed."""
+    rng = random.Random(seed)
+    with a_life() as pair:
+        end = pair.true_now() + years * 365.25 * DAY_S
+        while pair.true_now() < end:
+            rng.choice(STEPS)(pair, rng)
+    return pair
