@@ -18,7 +18,7 @@ from dither_aggregator.store import SQLiteStore, Store, create_store
 from dither_shared.mechanisms import OUE, Mechanism, PureMechanism, choose
 from dither_shared.reports import Bits, Symbols
 from dither_shared.rng import Rng
-from dither_shared.wire import parse_upload
+from dither_shared.wire.reading import parse_upload
 from tests.benchmarks import accuracy, growth, ingest, naive, workload
 from tests.benchmarks.speed import parsed, random_reports, unpack, upload_of
 from tests.benchmarks.timing import each, seconds

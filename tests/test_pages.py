@@ -13,7 +13,7 @@ from playwright.sync_api import Browser, Page, sync_playwright
 
 from dither_shared.registry import Registry
 from dither_shared.rng import Rng
-from dither_shared.wire import encode_upload, new_upload_id
+from dither_shared.wire.writing import encode_upload, new_upload_id
 from tests.support.aggregators import aggregator
 from tests.support.registries import registry
 

@@ -11,7 +11,8 @@ from functools import partial
 from dither_aggregator import upkeep
 from dither_aggregator.store import Receipt, Store, StoreError
 from dither_shared.errors import DitherError
-from dither_shared.wire import Problem, Upload
+from dither_shared.wire.problems import Problem
+from dither_shared.wire.reading import Upload
 
 COMMIT_UPLOADS_MAX = 256
 """Uploads that share one commit, and so one wait for the disk."""

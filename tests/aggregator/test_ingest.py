@@ -13,7 +13,8 @@ from dither_aggregator.service import Submitted
 from dither_aggregator.store import Receipt
 from dither_aggregator.web import ingest
 from dither_aggregator.web.ingest import reports_app
-from dither_shared.wire import PATH, PROBLEM_PREFIX, WIRE_BYTES_MAX, GroupRefused
+from dither_shared.wire import PATH, PROBLEM_PREFIX, WIRE_BYTES_MAX
+from dither_shared.wire.reading import GroupRefused
 
 KEY = "k" * 43
 ID = "AAECAwQFBgcICQoLDA0ODw"

@@ -11,7 +11,7 @@ from dither_aggregator import upkeep
 from dither_aggregator.store import Receipt, SQLiteStore, StoreError
 from dither_aggregator.store.fsck import check
 from dither_aggregator.store.sqlite_store import FILE_NAME
-from dither_shared.wire import parse_upload
+from dither_shared.wire.reading import parse_upload
 from tests.support.clocks import Clock
 from tests.support.registries import registry
 

@@ -19,7 +19,9 @@ from dither_aggregator.store.fsck import check
 from dither_aggregator.store.records import Retention
 from dither_aggregator.store.sqlite_store import FILE_NAME
 from dither_shared.registry import Registry
-from dither_shared.wire import Problem, encode_upload, new_upload_id, parse_upload
+from dither_shared.wire.problems import Problem
+from dither_shared.wire.reading import parse_upload
+from dither_shared.wire.writing import encode_upload, new_upload_id
 from tests.support.aggregators import dither, serve, sqlite_store
 from tests.support.clocks import Clock
 from tests.support.registries import registry, registry_text

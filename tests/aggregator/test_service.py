@@ -12,7 +12,8 @@ from dither_aggregator import service as module
 from dither_aggregator import upkeep
 from dither_aggregator.service import Service, Submitted, WholeService
 from dither_aggregator.store import Receipt, SQLiteStore, Store
-from dither_shared.wire import Problem, Upload, parse_upload
+from dither_shared.wire.problems import Problem
+from dither_shared.wire.reading import Upload, parse_upload
 from tests.support.registries import registry
 from tests.support.stores import body_of
 

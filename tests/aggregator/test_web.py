@@ -28,7 +28,8 @@ from dither_aggregator.store.records import Retention
 from dither_aggregator.web.problems import CONTENT_TYPE
 from dither_aggregator.web.server import HttpServer
 from dither_shared.rng import Rng
-from dither_shared.wire import PATH, encode_upload, new_upload_id
+from dither_shared.wire import PATH
+from dither_shared.wire.writing import encode_upload, new_upload_id
 from tests.support.aggregators import aggregator
 from tests.support.clocks import Clock
 from tests.support.registries import registry

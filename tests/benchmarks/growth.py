@@ -28,7 +28,8 @@ from dither_aggregator.service import Service
 from dither_aggregator.store import SQLiteStore, Store, create_store
 from dither_aggregator.web import create_app
 from dither_shared.plan import Plan
-from dither_shared.wire import GROUPS_MAX, REPORTS_MAX, Group, Upload
+from dither_shared.wire import GROUPS_MAX, REPORTS_MAX
+from dither_shared.wire.reading import Group, Upload
 from tests.benchmarks import workload
 from tests.benchmarks.timing import seconds
 from tests.support.aggregators import ENVIRONMENT

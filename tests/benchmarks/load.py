@@ -16,7 +16,8 @@ from dataclasses import dataclass
 from itertools import count
 from urllib.parse import urlsplit
 
-from dither_shared.wire import PATH, WireGroup, encode_upload
+from dither_shared.wire import PATH
+from dither_shared.wire.writing import WireGroup, encode_upload
 
 CONNECTIONS = 64
 ANSWER_WITHIN_S = 30.0

@@ -6,7 +6,8 @@ from datetime import timedelta
 from dither_shared.plan import Plan
 from dither_shared.registry import Registry, utc_today
 from dither_shared.reports import Bits
-from dither_shared.wire import Group, WireGroup
+from dither_shared.wire.reading import Group
+from dither_shared.wire.writing import WireGroup
 from tests.benchmarks.speed import random_reports, unpack
 
 _COMMON = """

@@ -30,7 +30,9 @@ from dither.telemetry import Telemetry
 from dither.testing import FakeAggregator, Recorded, TelemetryForTests, aggregator, plugin
 from dither.testing.aggregator import GRACE_DAYS, HUGE_BYTES
 from dither_shared.registry import Registry, utc_today
-from dither_shared.wire import PATH, PROBLEMS, encode_upload, new_upload_id
+from dither_shared.wire import PATH
+from dither_shared.wire.problems import PROBLEMS
+from dither_shared.wire.writing import encode_upload, new_upload_id
 from tests.support import aggregators
 from tests.support.clocks import Clock
 from tests.support.devices import EXPIRES, make, record

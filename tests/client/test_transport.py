@@ -19,7 +19,9 @@ from dither.sending.connection import Connection
 from dither.sending.transport import HEADERS, Answer, DryRun, HttpTransport, Outcome, check_endpoint, read_answer
 from dither.testing.telemetry import NoNetwork
 from dither_shared.errors import ConfigurationError
-from dither_shared.wire import GROUPS_MAX, PROBLEM_PREFIX, Refusal, all_refused, encode_upload
+from dither_shared.wire import GROUPS_MAX, PROBLEM_PREFIX
+from dither_shared.wire.reading import Refusal, all_refused
+from dither_shared.wire.writing import encode_upload
 from tests.support.certificates import Certificate, certificate
 from tests.support.peers import HANG_S, Aggregator, Proxy, Speaker, running
 from tests.support.servers import Reply, accepted, problem, scripted

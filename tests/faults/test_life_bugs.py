@@ -20,7 +20,7 @@ from dither.schedule import end_of_period
 from dither.sending.transport import Answer
 from dither_shared.registry import Metric
 from dither_shared.terms import Terms
-from dither_shared.wire import new_upload_id
+from dither_shared.wire.writing import new_upload_id
 from tests.faults.life import Witness
 from tests.faults.schedules import live_shortly
 from tests.faults.soaking import SOAK

@@ -20,7 +20,7 @@ from typing import Any
 atheris: Any = import_module("atheris") if find_spec("atheris") else None  # needs clang where there is no wheel
 if atheris:
     with atheris.instrument_imports(include=["dither_shared"]):
-        import_module("dither_shared.wire")
+        import_module("dither_shared.wire.reading")
 
 from tests.fuzz.hostile import GZIP, draw_document, encode, finder, hostile_uploads, mutate  # noqa: E402
 from tests.fuzz.properties import REGISTRIES, check_inflated, check_upload  # noqa: E402

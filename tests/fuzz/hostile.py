@@ -16,7 +16,7 @@ from typing import Any
 from dither_shared.plan import Plan
 from dither_shared.registry import Registry
 from dither_shared.reports import Bits, ReportShape, Subsets, Symbols
-from dither_shared.wire import GroupRefused
+from dither_shared.wire.reading import GroupRefused
 from tests.fuzz import model
 
 Document = dict[str, Any]

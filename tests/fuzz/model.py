@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from dither_shared.plan import Plan
 from dither_shared.reports import Bits, CohortBits, ReportShape, Subsets, Symbols
-from dither_shared.wire import GroupRefused
+from dither_shared.wire.reading import GroupRefused
 
 BASE64URL = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_"
 INFLATED_BYTES_MAX = 1024 * 1024

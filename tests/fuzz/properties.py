@@ -4,9 +4,10 @@ import json
 from collections.abc import Callable
 from typing import Any
 
-from dither_shared import wire
 from dither_shared.reports import BadReport, CohortBits, ReportShape
-from dither_shared.wire import Group, Problem, Upload, encode_upload, inflate, parse_upload
+from dither_shared.wire.problems import Problem
+from dither_shared.wire.reading import Group, Upload, inflate, parse_upload
+from dither_shared.wire.writing import WireGroup, encode_upload
 from tests.benchmarks.naive import one_by_one
 from tests.fuzz import model
 from tests.support.registries import registry
@@ -93,7 +94,7 @@ def check_again(upload: Upload, find_plan: model.FindPlan, parse: Parse) -> None
         assert (again.id, again.groups, again.refused) == (upload.id, tuple(by_plan), ())
 
 
-def write(group: Group) -> wire.WireGroup:
+def write(group: Group) -> WireGroup:
     """Return a group as a device writes it."""
     shape = group.plan.mechanism.shape
     rows = [group.reports[at : at + shape.width] for at in range(0, len(group.reports), shape.width)]

@@ -27,7 +27,9 @@ from hypothesis import strategies as st
 from dither_shared import reports, wire
 from dither_shared.registry import Registry
 from dither_shared.reports import Bits, CohortBits, ReportShape, Subsets, Symbols
-from dither_shared.wire import Problem, Upload, inflate, parse_upload
+from dither_shared.wire import reading
+from dither_shared.wire.problems import Problem
+from dither_shared.wire.reading import Upload, inflate, parse_upload
 from tests.faults.soaking import SOAK, scaled
 from tests.fuzz import hostile, model
 from tests.fuzz.hostile import (
@@ -288,11 +290,11 @@ SMALL_ITEMS = (
 @pytest.mark.parametrize("item", SMALL_ITEMS)
 def test_a_body_takes_memory_in_proportion_to_its_length(item: str) -> None:
     marks = sum(map(item.count, ",[{"))
-    items = (item * ((wire.VALUES_MAX - 20) // marks))[:-1]
+    items = (item * ((reading.VALUES_MAX - 20) // marks))[:-1]
     color = REGISTRIES[3].metrics["color"].plan
     document = {"v": 1, "upload": "A" * 22, "groups": [{"metric": "color", "plan": color.digest, "reports": [1]}]}
     body = hostile.put_fragment(document, ("groups", 0, "reports"), f"[{items}]")
-    assert sum(map(body.count, (b",", b"[", b"{"))) > wire.VALUES_MAX - 20
+    assert sum(map(body.count, (b",", b"[", b"{"))) > reading.VALUES_MAX - 20
     assert peak(lambda: refused(lambda: parse_upload(body, FIND_PLAN))) < 50 * len(body)
 
 
@@ -336,11 +338,11 @@ def test_the_guided_fuzzer_finds_nothing(tmp_path: Path) -> None:
 @pytest.mark.slow
 @where_atheris_is
 def test_the_guided_fuzzer_finds_a_planted_bug(tmp_path: Path) -> None:
-    shutil.copytree(Path(wire.__file__).parent, tmp_path / "dither_shared")
-    source = Path(wire.__file__).read_text(encoding="utf-8")
+    shutil.copytree(Path(wire.__file__).parent.parent, tmp_path / "dither_shared")
+    source = Path(reading.__file__).read_text(encoding="utf-8")
     spoiled = source.replace("0 <= cohort < cohorts", "0 <= cohort <= cohorts")
     assert spoiled != source
-    (tmp_path / "dither_shared" / "wire.py").write_text(spoiled, encoding="utf-8")
+    (tmp_path / "dither_shared" / "wire" / "reading.py").write_text(spoiled, encoding="utf-8")
     done = run_fuzzer(tmp_path, "-runs=200000", "-seed=1", f"-artifact_prefix={tmp_path}/")
     assert done.returncode != 0
     assert "AssertionError" in done.stdout
@@ -483,6 +485,6 @@ def test_a_bug_planted_in_the_reports_is_caught(name: str) -> None:
 
 @pytest.mark.parametrize("name", PLANTED_IN_WIRE)
 def test_a_bug_planted_in_the_wire_is_caught(name: str) -> None:
-    made = planted(wire, *PLANTED_IN_WIRE[name])
+    made = planted(reading, *PLANTED_IN_WIRE[name])
     with pytest.raises(Exception):  # noqa: B017, PT011
         hunt_in_uploads(made["parse_upload"])

@@ -13,7 +13,10 @@ from hypothesis import strategies as st
 from dither_shared import wire
 from dither_shared.plan import Plan
 from dither_shared.reports import BadReport, Bits, Subsets, Symbols
-from dither_shared.wire import GroupRefused, Problem, encode_upload, inflate, new_upload_id, parse_upload
+from dither_shared.wire import reading
+from dither_shared.wire.problems import Problem
+from dither_shared.wire.reading import GroupRefused, inflate, parse_upload
+from dither_shared.wire.writing import encode_upload, new_upload_id
 from tests.support.registries import registry
 
 VECTORS = json.loads((Path(__file__).parents[1] / "vectors" / "uploads.json").read_text(encoding="utf-8"))
@@ -61,7 +64,7 @@ def test_a_spoiled_upload_is_refused_whole(vector: dict[str, str]) -> None:
 @pytest.mark.parametrize("pair", ["[]", ('{"a":', "}")], ids=["lists", "objects"])
 def test_deep_json_is_malformed(pair: tuple[str, str]) -> None:
     opening, closing = pair
-    deepest = wire.VALUES_MAX - 3
+    deepest = reading.VALUES_MAX - 3
     nested = opening * deepest + "1" + closing * deepest
     for body in (opening * deepest, f'{{"v": 1, "upload": "{ID}", "groups": {nested}}}'):
         with pytest.raises(Problem) as caught:
@@ -76,7 +79,7 @@ def test_so_many_commas_and_brackets_are_read_and_no_more(mark: str) -> None:
     for more, reads in ((0, True), (1, False)):
         document = {"v": 1, "upload": ID, "groups": [group]}
         marks = sum(map(json.dumps(document).count, ",[{"))
-        group["more"] = mark * (wire.VALUES_MAX - marks + more)
+        group["more"] = mark * (reading.VALUES_MAX - marks + more)
         body = json.dumps(document).encode()
         group["more"] = ""
         if reads:
@@ -129,7 +132,7 @@ def test_upload_ids_are_128_bits_and_all_are_accepted() -> None:
 def test_the_limits_are_exact() -> None:
     group = {"metric": "dark", "plan": DARK.digest, "reports": [1] * 40}
 
-    def parse(groups: Sequence[object]) -> wire.Upload:
+    def parse(groups: Sequence[object]) -> reading.Upload:
         return parse_upload(json.dumps({"v": 1, "upload": ID, "groups": groups}).encode(), find_plan)
 
     assert len(parse([group] * 50).groups) == 50

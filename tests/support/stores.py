@@ -15,7 +15,9 @@ from dither_aggregator.store.redis_scripts import log_key, shard_key
 from dither_aggregator.store.redis_store import RedisStore
 from dither_aggregator.store.sqlite_store import FILE_NAME
 from dither_shared.registry import Registry
-from dither_shared.wire import Problem, Upload, encode_upload, new_upload_id, parse_upload
+from dither_shared.wire.problems import Problem
+from dither_shared.wire.reading import Upload, parse_upload
+from dither_shared.wire.writing import encode_upload, new_upload_id
 from tests.support.clocks import DAY_S
 from tests.support.redis_servers import RedisServer
 

@@ -16,7 +16,8 @@ from dither_shared.mechanisms import RAPPOR
 from dither_shared.plan import Plan
 from dither_shared.registry import Registry
 from dither_shared.reports import CohortBits
-from dither_shared.wire import GROUPS_MAX, ID_BITS, REPORTS_MAX, WireGroup, encode_upload, new_upload_id
+from dither_shared.wire import GROUPS_MAX, ID_BITS, REPORTS_MAX
+from dither_shared.wire.writing import WireGroup, encode_upload, new_upload_id
 
 REPORTS_AT_ONCE_MAX = 10_000_000
 """Reports of one file: they are held in memory, at about 200 bytes each."""

@@ -47,7 +47,8 @@ from dither_aggregator.store.records import (
 )
 from dither_shared.plan import Plan
 from dither_shared.registry import Registry
-from dither_shared.wire import Problem, Upload, all_refused
+from dither_shared.wire.problems import Problem
+from dither_shared.wire.reading import Upload, all_refused
 
 DEDUPE = timedelta(days=7)
 """How long an upload's id is remembered. A device gives an upload up a day earlier."""

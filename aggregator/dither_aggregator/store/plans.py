@@ -10,7 +10,7 @@ from dither_shared.exact import from_micro
 from dither_shared.mechanisms import Memoized
 from dither_shared.plan import Plan
 from dither_shared.registry import Metric, Registry
-from dither_shared.wire import GroupRefused
+from dither_shared.wire.reading import GroupRefused
 
 GRACE = timedelta(days=7)
 """How long the reports of an expired metric are still taken: they were on their way."""

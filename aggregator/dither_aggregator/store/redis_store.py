@@ -67,7 +67,8 @@ from dither_aggregator.store.redis_packing import (
 )
 from dither_aggregator.store.redis_scripts import GLOBAL, shard_key
 from dither_shared.plan import Plan
-from dither_shared.wire import Problem, Upload
+from dither_shared.wire.problems import Problem
+from dither_shared.wire.reading import Upload
 
 _Item = TypeVar("_Item")
 

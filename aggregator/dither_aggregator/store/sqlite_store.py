@@ -51,7 +51,8 @@ from dither_aggregator.store.records import (
     StoreUnavailable,
 )
 from dither_shared.plan import Plan
-from dither_shared.wire import Problem, Upload
+from dither_shared.wire.problems import Problem
+from dither_shared.wire.reading import Upload
 
 FILE_NAME = "store.sqlite3"
 LOCK_NAME = "lock.sqlite3"

@@ -17,7 +17,8 @@ from dither_aggregator.store import Store, StoredPlan
 from dither_shared.mechanisms import RAPPOR
 from dither_shared.plan import Plan
 from dither_shared.registry import CANDIDATES_MAX, VALUE_CHARACTERS_MAX
-from dither_shared.wire import Problem, parse_json
+from dither_shared.wire.problems import Problem
+from dither_shared.wire.reading import parse_json
 
 
 def register(app: Flask, service: Service) -> None:

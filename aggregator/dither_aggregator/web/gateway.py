@@ -23,7 +23,8 @@ from wsgiref.types import WSGIApplication, WSGIEnvironment
 from dither_aggregator.web import problems
 from dither_aggregator.web.later import Later
 from dither_aggregator.web.turns import TURN_BYTES, Turns
-from dither_shared.wire import PATH, WIRE_BYTES_MAX, Problem
+from dither_shared.wire import PATH, WIRE_BYTES_MAX
+from dither_shared.wire.problems import Problem
 
 BODY_BYTES_MAX = 2 * 1024 * 1024
 """A body up to here is read, and refused in words where it is too long; a longer one is cut off."""

@@ -14,7 +14,9 @@ from dither_aggregator.service import Service, Submitted
 from dither_aggregator.store import Receipt
 from dither_aggregator.web import problems
 from dither_aggregator.web.later import Later
-from dither_shared.wire import WIRE_BYTES_MAX, Problem, inflate, parse_upload
+from dither_shared.wire import WIRE_BYTES_MAX
+from dither_shared.wire.problems import Problem
+from dither_shared.wire.reading import inflate, parse_upload
 
 ACCEPTED = "202 ACCEPTED"
 ACKNOWLEDGE_WITHIN_S = 20.0

@@ -12,7 +12,7 @@ from werkzeug.exceptions import HTTPException
 from dither_aggregator.fold import BadTally
 from dither_aggregator.reading import TallyGone
 from dither_aggregator.store import StoreError
-from dither_shared.wire import Problem
+from dither_shared.wire.problems import Problem
 
 CONTENT_TYPE = "application/problem+json"
 NOSNIFF = ("X-Content-Type-Options", "nosniff")

@@ -16,7 +16,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from dither_aggregator.web import problems
 from dither_aggregator.web.gateway import Gateway
 from dither_shared.errors import ConfigurationError
-from dither_shared.wire import Problem
+from dither_shared.wire.problems import Problem
 
 CONNECTIONS_MAX = 2_000
 BACKLOG = 1_024

@@ -11,7 +11,8 @@ from dither.device.file import DAY_S, DeviceFile
 from dither.device.withdrawal import drop_upload, forget_unused_classes
 from dither_shared.frozen import frozen
 from dither_shared.rng import Rng
-from dither_shared.wire import GROUPS_MAX, WireGroup, encode_upload, new_upload_id
+from dither_shared.wire import GROUPS_MAX
+from dither_shared.wire.writing import WireGroup, encode_upload, new_upload_id
 
 GIVE_UP_S = 6 * DAY_S
 """A sent upload is given up a day before the aggregator forgets its id: a later copy could be counted twice."""

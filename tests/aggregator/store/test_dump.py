@@ -17,7 +17,7 @@ from dither_aggregator.store.records import Final, Retention
 from dither_aggregator.store.restoring import fill, restore
 from dither_shared.registry import Registry
 from dither_shared.reports import ReportShape
-from dither_shared.wire import Problem
+from dither_shared.wire.problems import Problem
 from tests.aggregator.store.conftest import place_of
 from tests.support.registries import registry
 from tests.support.stores import Place, answer, append, balance, body_of, fold_all, seal_all

@@ -9,7 +9,8 @@ from dither_aggregator.store import Store, StoredPlan, StoreError
 from dither_aggregator.store.plans import Plans
 from dither_shared.plan import Plan
 from dither_shared.registry import Registry
-from dither_shared.wire import GroupRefused, Problem
+from dither_shared.wire.problems import Problem
+from dither_shared.wire.reading import GroupRefused
 from tests.support.registries import registry
 from tests.support.stores import Place, answer, append, balance, body_of, fold_all
 

@@ -26,7 +26,7 @@ from dither_aggregator.store.redis_packing import tally_name
 from dither_aggregator.store.redis_store import RedisStore
 from dither_aggregator.store.restoring import restore
 from dither_shared.registry import Registry
-from dither_shared.wire import Problem
+from dither_shared.wire.problems import Problem
 from tests.support.redis_servers import RedisServer, running_redis
 from tests.support.stores import (
     RedisPlace,

@@ -32,7 +32,8 @@ from dither_aggregator.store.packing import unpack_counts, unpack_entry
 from dither_aggregator.store.records import Final, Quarantined, Segment, ShardStatus
 from dither_shared.plan import Plan
 from dither_shared.registry import Registry
-from dither_shared.wire import GROUPS_MAX, PROBLEM_PREFIX, Problem
+from dither_shared.wire import GROUPS_MAX, PROBLEM_PREFIX
+from dither_shared.wire.problems import Problem
 from tests.faults.aggregator.uploads import PlanKey, Sent, Uploads, Vector, count
 
 KNOWN_FOR = timedelta(days=7)

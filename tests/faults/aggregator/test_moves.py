@@ -11,7 +11,7 @@ from dither_aggregator.store import Receipt, SQLiteStore, Store, StoreError, ope
 from dither_aggregator.store.copying import copy
 from dither_aggregator.store.dump import SeenRecord
 from dither_aggregator.store.redis_scripts import GLOBAL
-from dither_shared.wire import parse_upload
+from dither_shared.wire.reading import parse_upload
 from tests.faults.aggregator.clustered import aggregator, both, orders
 from tests.faults.aggregator.editions import APP
 from tests.faults.aggregator.load import REGISTRY, Load, check_all, check_store

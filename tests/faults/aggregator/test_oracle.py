@@ -11,7 +11,8 @@ from dither_aggregator.store import Receipt, SQLiteStore, Store, StoreUnavailabl
 from dither_aggregator.store.folding import fold_read
 from dither_aggregator.store.records import LogRead
 from dither_shared.reports import Bits, CohortBits, Subsets, Symbols
-from dither_shared.wire import Problem, Upload, parse_upload
+from dither_shared.wire.problems import Problem
+from dither_shared.wire.reading import Upload, parse_upload
 from tests.faults.aggregator.editions import APP, editions
 from tests.faults.aggregator.oracle import Oracle
 from tests.faults.aggregator.places import FIRST_DAY, NOON

@@ -23,7 +23,8 @@ from dither_aggregator.store.packing import day_number, pack_counts, pack_entry,
 from dither_aggregator.store.records import Final, LogRead, Poison, Segment
 from dither_aggregator.store.redis_store import RedisStore
 from dither_shared.plan import Plan
-from dither_shared.wire import Problem, Upload
+from dither_shared.wire.problems import Problem
+from dither_shared.wire.reading import Upload
 from tests.faults.aggregator.test_orderings import Made, walk
 from tests.faults.aggregator.world import worlds
 from tests.faults.soaking import MEMORY

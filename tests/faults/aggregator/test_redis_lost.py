@@ -12,7 +12,7 @@ import requests
 from dither_aggregator import upkeep
 from dither_aggregator.store import Receipt, Store, StoreError, open_store
 from dither_aggregator.store.redis_store import RedisStore
-from dither_shared.wire import parse_upload
+from dither_shared.wire.reading import parse_upload
 from tests.faults.aggregator.clustered import REDIS, aggregator, orders
 from tests.faults.aggregator.editions import APP, METRICS
 from tests.faults.aggregator.load import REGISTRY, Device, Load, check_all, check_store, wait_folded

@@ -11,7 +11,8 @@ import numpy.typing as npt
 from dither_shared.plan import Plan
 from dither_shared.registry import Registry
 from dither_shared.reports import CohortBits, ReportShape, Subsets, Symbols
-from dither_shared.wire import GROUPS_MAX, encode_upload, new_upload_id
+from dither_shared.wire import GROUPS_MAX
+from dither_shared.wire.writing import encode_upload, new_upload_id
 
 Vector = npt.NDArray[np.int64]
 """The number of reports, and behind it the count of each symbol, bit or member."""

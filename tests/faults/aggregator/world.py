@@ -45,7 +45,8 @@ from dither_aggregator.store.records import LogRead, Poison, Quarantined, Retent
 from dither_aggregator.store.restoring import restore
 from dither_shared.registry import Registry
 from dither_shared.reports import ReportShape
-from dither_shared.wire import Group, Problem, Upload, parse_upload
+from dither_shared.wire.problems import Problem
+from dither_shared.wire.reading import Group, Upload, parse_upload
 from tests.faults.aggregator.editions import contradiction, editions
 from tests.faults.aggregator.faulty import Faults
 from tests.faults.aggregator.oracle import Oracle

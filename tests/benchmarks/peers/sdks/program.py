@@ -44,6 +44,16 @@ def once(sdk: Any, endpoint: str, folder: str) -> None:
     _answer(folder, ends=time.monotonic())
 
 
+def loaded(sdk: Any, endpoint: str, folder: str) -> None:
+    """Record one event, deliver it, and tell how long those of the SDK's sources are that this has loaded."""
+    session = sdk.start(endpoint, folder)
+    sdk.record(session, 0)
+    sdk.finish(session)
+    name = sdk.__name__.removeprefix("use_")
+    files = {module.__file__ for key, module in list(sys.modules.items()) if key.startswith(name)}
+    _answer(folder, bytes=sum(os.path.getsize(file) for file in files if file))  # noqa: PTH202
+
+
 def killed(sdk: Any, endpoint: str, folder: str) -> None:
     """Record one event and be killed at once."""
     sdk.record(sdk.start(endpoint, folder), 0)
@@ -85,7 +95,7 @@ def _answer(folder: str, **found: object) -> None:
         file.write(repr(found).replace("'", '"'))  # nor is json: there are only numbers and lists of them
 
 
-SCENARIOS = {each.__name__: each for each in (start, record, once, killed, killed_later, again, fork)}
+SCENARIOS = {each.__name__: each for each in (start, record, once, killed, killed_later, again, fork, loaded)}
 
 if __name__ == "__main__":
     name, scenario, *where = sys.argv[1:]

@@ -1,87 +1,29 @@
-"""The wire, version 1: one POST of reports, grouped by metric and plan, under a fresh random id.
+"""Reading an upload, in the aggregator: what is not exactly one is refused.
 
-    {"v": 1, "upload": "<128 random bits, base64url>",
-     "groups": [{"metric": "browser", "plan": "<16 hex digits>", "reports": [17]},
-                {"metric": "homepage", "plan": "<16 hex digits>", "cohort": 5, "reports": ["q83vEg"]}]}
-
-The device writes it with `encode_upload`. The aggregator reads it once, here: what is not exactly this is refused.
 What spoils the whole upload raises a `Problem`; what spoils one group refuses that group, with a reason, and its
-neighbours are kept. `shared/README.md` has the format with its bytes, limits and answers.
+neighbours are kept.
 """
 
-import base64
 import json
 import re
 import zlib
-from collections.abc import Callable, Iterable, Sequence
-from operator import itemgetter
+from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
 from dither_shared.errors import DitherError
 from dither_shared.frozen import frozen
 from dither_shared.plan import Plan
 from dither_shared.reports import BadReport, CohortBits
-from dither_shared.rng import RandBits
 from dither_shared.tables import METRIC_NAME
+from dither_shared.wire import GROUPS_MAX, INFLATED_BYTES_MAX, REPORTS_MAX, VERSION
+from dither_shared.wire.problems import Problem
 
-VERSION = 1
-PATH = "/v1/reports"
-
-WIRE_BYTES_MAX = 256 * 1024
-INFLATED_BYTES_MAX = 1024 * 1024
-GROUPS_MAX = 50
-REPORTS_MAX = 2_000
 VALUES_MAX = 8 * REPORTS_MAX
 """Of commas and opening brackets, in texts too: what a body may cost to parse before it is known to be an upload."""
-PADDED_BYTES_MIN = 512
-ID_BITS = 128
 
 _ID = re.compile(r"[A-Za-z0-9_-]{21}[AQgw]")  # 22 characters; the last carries two bits and four zeros
 _PLAN = re.compile(r"[0-9a-f]{16}")
 _GROUP_FIELDS = ({"metric", "plan", "reports"}, {"metric", "plan", "reports", "cohort"})
-
-PROBLEM_PREFIX = "urn:dither:problem:"
-
-PROBLEMS: dict[str, tuple[int, str]] = {
-    "malformed": (400, "The request is not what this address takes"),
-    "key-missing": (401, "A key is needed"),
-    "key-wrong": (403, "The key is not one that this aggregator knows"),
-    "not-found": (404, "There is nothing at this address"),
-    "method-not-allowed": (405, "This address does not take this method"),
-    "upload-conflict": (409, "This id came before with another body"),
-    "expired": (410, "Every group's metric has expired"),
-    "retired": (410, "Every group's plan is retired"),
-    "gone": (410, "What was here is no longer kept"),
-    "length-required": (411, "The request must state its length"),
-    "too-large": (413, "The request is too large"),
-    "unsupported-media-type": (415, "The body must be application/json, as it is or in gzip"),
-    "refused": (422, "Every group was refused"),
-    "headers-too-large": (431, "The request's headers are too large"),
-    "bad-tally": (500, "The stored counts are not those of any reports"),
-    "unavailable": (503, "The aggregator cannot store reports now; send the same bytes again later"),
-}
-"""Every answer that is not a success: the stable end of its `type`, its status, its title."""
-
-
-class Problem(DitherError):
-    """A request that is refused as a whole. `slug` is a key of PROBLEMS, `detail` a sentence for people."""
-
-    def __init__(self, slug: str, detail: str, **extra: object) -> None:
-        super().__init__(detail)
-        self.slug = slug
-        self.status, self.title = PROBLEMS[slug]
-        self.detail = detail
-        self.extra = extra
-
-    def to_document(self) -> dict[str, object]:
-        """Return the problem document (RFC 9457)."""
-        return {
-            "type": PROBLEM_PREFIX + self.slug,
-            "title": self.title,
-            "status": self.status,
-            "detail": self.detail,
-            **self.extra,
-        }
 
 
 class GroupRefused(DitherError):
@@ -127,42 +69,6 @@ def all_refused(refused: Sequence[Refusal]) -> Problem:
         f"no group was accepted: {', '.join(reasons)}",
         rejected=[refusal.to_document() for refusal in refused],
     )
-
-
-# Writing, on the device.
-
-
-def new_upload_id(randbits: RandBits) -> str:
-    """Return a fresh id: 128 random bits as base64url."""
-    return base64.urlsafe_b64encode(randbits(ID_BITS).to_bytes(ID_BITS // 8, "big")).rstrip(b"=").decode("ascii")
-
-
-WireGroup = tuple[str, str, Sequence[int | str]] | tuple[str, str, Sequence[int | str], int | None]
-"""A metric, its plan's digest, reports as they are on the wire, and the cohort where the mechanism has cohorts."""
-
-
-def encode_upload(upload_id: str, groups: Iterable[WireGroup]) -> bytes:
-    """Return the body for groups, in the order of the metrics' names.
-
-    Padded with white space to the next power of two, so that its length tells as little as its order.
-    """
-    body = json.dumps(
-        {
-            "v": VERSION,
-            "upload": upload_id,
-            "groups": [_encode_group(*group) for group in sorted(groups, key=itemgetter(0, 1))],
-        },
-        separators=(",", ":"),
-    ).encode("ascii")
-    return body.ljust(max(PADDED_BYTES_MIN, 1 << (len(body) - 1).bit_length()))
-
-
-def _encode_group(metric: str, plan: str, reports: Sequence[int | str], cohort: int | None = None) -> dict[str, object]:
-    group: dict[str, object] = {"metric": metric, "plan": plan, "reports": list(reports)}
-    return group if cohort is None else {**group, "cohort": cohort}
-
-
-# Reading, in the aggregator.
 
 
 def inflate(body: bytes) -> bytes:

@@ -1,0 +1,20 @@
+"""The wire, version 1: one POST of reports, grouped by metric and plan, under a fresh random id.
+
+    {"v": 1, "upload": "<128 random bits, base64url>",
+     "groups": [{"metric": "browser", "plan": "<16 hex digits>", "reports": [17]},
+                {"metric": "homepage", "plan": "<16 hex digits>", "cohort": 5, "reports": ["q83vEg"]}]}
+
+The device writes it (`writing`); the aggregator reads it, once (`reading`), and says what it refuses (`problems`).
+`shared/README.md` has the format with its bytes, limits and answers.
+"""
+
+VERSION = 1
+PATH = "/v1/reports"
+PROBLEM_PREFIX = "urn:dither:problem:"
+
+WIRE_BYTES_MAX = 256 * 1024
+INFLATED_BYTES_MAX = 1024 * 1024
+GROUPS_MAX = 50
+REPORTS_MAX = 2_000
+PADDED_BYTES_MIN = 512
+ID_BITS = 128

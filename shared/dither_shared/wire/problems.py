@@ -1,0 +1,45 @@
+"""What the aggregator refuses, as problem documents (RFC 9457)."""
+
+from dither_shared.errors import DitherError
+from dither_shared.wire import PROBLEM_PREFIX
+
+PROBLEMS: dict[str, tuple[int, str]] = {
+    "malformed": (400, "The request is not what this address takes"),
+    "key-missing": (401, "A key is needed"),
+    "key-wrong": (403, "The key is not one that this aggregator knows"),
+    "not-found": (404, "There is nothing at this address"),
+    "method-not-allowed": (405, "This address does not take this method"),
+    "upload-conflict": (409, "This id came before with another body"),
+    "expired": (410, "Every group's metric has expired"),
+    "retired": (410, "Every group's plan is retired"),
+    "gone": (410, "What was here is no longer kept"),
+    "length-required": (411, "The request must state its length"),
+    "too-large": (413, "The request is too large"),
+    "unsupported-media-type": (415, "The body must be application/json, as it is or in gzip"),
+    "refused": (422, "Every group was refused"),
+    "headers-too-large": (431, "The request's headers are too large"),
+    "bad-tally": (500, "The stored counts are not those of any reports"),
+    "unavailable": (503, "The aggregator cannot store reports now; send the same bytes again later"),
+}
+"""Every answer that is not a success: the stable end of its `type`, its status, its title."""
+
+
+class Problem(DitherError):
+    """A request that is refused as a whole. `slug` is a key of PROBLEMS, `detail` a sentence for people."""
+
+    def __init__(self, slug: str, detail: str, **extra: object) -> None:
+        super().__init__(detail)
+        self.slug = slug
+        self.status, self.title = PROBLEMS[slug]
+        self.detail = detail
+        self.extra = extra
+
+    def to_document(self) -> dict[str, object]:
+        """Return the problem document (RFC 9457)."""
+        return {
+            "type": PROBLEM_PREFIX + self.slug,
+            "title": self.title,
+            "status": self.status,
+            "detail": self.detail,
+            **self.extra,
+        }

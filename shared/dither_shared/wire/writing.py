@@ -1,0 +1,39 @@
+"""Writing an upload, on the device."""
+
+import base64
+import json
+from collections.abc import Iterable, Sequence
+from operator import itemgetter
+
+from dither_shared.rng import RandBits
+from dither_shared.wire import ID_BITS, PADDED_BYTES_MIN, VERSION
+
+
+def new_upload_id(randbits: RandBits) -> str:
+    """Return a fresh id: 128 random bits as base64url."""
+    return base64.urlsafe_b64encode(randbits(ID_BITS).to_bytes(ID_BITS // 8, "big")).rstrip(b"=").decode("ascii")
+
+
+WireGroup = tuple[str, str, Sequence[int | str]] | tuple[str, str, Sequence[int | str], int | None]
+"""A metric, its plan's digest, reports as they are on the wire, and the cohort where the mechanism has cohorts."""
+
+
+def encode_upload(upload_id: str, groups: Iterable[WireGroup]) -> bytes:
+    """Return the body for groups, in the order of the metrics' names.
+
+    Padded with white space to the next power of two, so that its length tells as little as its order.
+    """
+    body = json.dumps(
+        {
+            "v": VERSION,
+            "upload": upload_id,
+            "groups": [_encode_group(*group) for group in sorted(groups, key=itemgetter(0, 1))],
+        },
+        separators=(",", ":"),
+    ).encode("ascii")
+    return body.ljust(max(PADDED_BYTES_MIN, 1 << (len(body) - 1).bit_length()))
+
+
+def _encode_group(metric: str, plan: str, reports: Sequence[int | str], cohort: int | None = None) -> dict[str, object]:
+    group: dict[str, object] = {"metric": metric, "plan": plan, "reports": list(reports)}
+    return group if cohort is None else {**group, "cohort": cohort}
