@@ -30,7 +30,7 @@ def test_what_left_is_charged_after_a_power_cut_and_counted_once(pair: Pair, fat
     pair.lose_power()
     pair.travel(1)
     for witness in pair.both:
-        assert witness.device.spent() == {"hue": 1_000_000, "mode": 2_000_000}
+        assert witness.device.spent() == {"hue": 1_000_000, "mode": 2_000_000, "size": 0}
     while pair.attempt("accepted"):
         pass
     for witness in pair.both:
