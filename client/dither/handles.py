@@ -67,5 +67,5 @@ class Text(Handle):
         self._record(self.metric, answer)
 
 
-HANDLES: dict[str, type[Handle]] = {"flag": Flag, "choice": Choice, "choices": Choices, "text": Text}
+HANDLES: dict[str, type[Handle]] = {handle.__name__.lower(): handle for handle in (Flag, Choice, Choices, Text)}
 """The handle of each kind of metric."""

@@ -33,7 +33,7 @@ class Telemetry(Session):
         _made.add(self)
         self._warned: set[str] = set()
         metrics = settings.registry.metrics
-        self._handles = {name: HANDLES[metric.kind](metric, self._record) for name, metric in metrics.items()}
+        self._handles = {name: HANDLES[metric.kind.name](metric, self._record) for name, metric in metrics.items()}
         if not self._silent:
             self._guarded(self._begin, self._failed_to_begin)
 
@@ -97,9 +97,9 @@ class Telemetry(Session):
         if metric.takes(answer):
             return
         self._failures["unlisted"] += 1
-        if metric.kind == "flag" and metric.name not in self._warned:
+        if metric.kind.misread and metric.name not in self._warned:
             self._warned.add(metric.name)
-            say(logging.WARNING, "%s takes True and False: anything else is sent as False", metric.name)
+            say(logging.WARNING, "%s %s", metric.name, metric.kind.misread)
 
     def flush(self, timeout: float = 10.0) -> FlushResult:
         """Send what waits now instead of at its random moment; wait for at most `timeout` seconds.

@@ -6,7 +6,7 @@ from functools import cached_property, lru_cache
 from typing import Any
 
 from dither_shared.frozen import frozen
-from dither_shared.mechanisms import Mechanism, Memoized, PureMechanism, from_parameters
+from dither_shared.mechanisms import Mechanism, PureMechanism, from_parameters
 
 
 def canonical_json(document: object) -> bytes:
@@ -64,7 +64,7 @@ class Plan:
         The metric's name, the integers of the permanent part and, of RAPPOR, those that give a text its bits, the
         values. So a new rev, or another epsilon of one report, redraws no memo.
         """
-        if not isinstance(self.mechanism, Memoized):
+        if not self.mechanism.memoized:
             return ""
         return _sha256(
             {

@@ -18,8 +18,6 @@ METRIC_NAME = re.compile(r"[a-z][a-z0-9_]{0,62}")
 _SHOWN_MAX = 10**60
 _MISSING = {
     "rev": "the metric's version, 1 for a new one: it tells one meaning of the numbers from the next",
-    "kind": '"flag" for yes or no, "choice" for one of several values, "choices" for several of them, "text" for words '
-    "that nobody can list beforehand",
     "ticks_max": "the most values that one answer may hold: each one costs accuracy",
     "question": "what people are asked, in a sentence they can read",
     "epsilon": "the privacy loss of one report: 1 or 2 suit most questions",

@@ -48,7 +48,7 @@ class Terms:
         """Return a metric's terms."""
         return cls(
             question=metric.question,
-            kind=metric.kind,
+            kind=metric.kind.name,
             values=metric.values_digest,
             sensitivity=metric.sensitivity,
             presence=metric.presence,

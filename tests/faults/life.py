@@ -27,9 +27,10 @@ from dither.device.withdrawal import FORGET_DAYS
 from dither.schedule import EPOCH
 from dither.sending.sender import Sender
 from dither.sending.transport import Answer, Outcome
+from dither_shared.domains import NONE
 from dither_shared.exact import MICRO, from_micro
 from dither_shared.mechanisms import RAPPOR
-from dither_shared.registry import NONE, Metric, Registry
+from dither_shared.registry import Metric, Registry
 from dither_shared.rng import Rng, keyed_rng
 from tests.faults.kept import kept, told
 from tests.support.clocks import Clock

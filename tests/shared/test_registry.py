@@ -153,12 +153,12 @@ class AwkwardText(str):
     "answer", [None, 7, b"red", ["red"], "purple", "", Awkward(), AwkwardText("red"), float("nan")]
 )
 def test_whatever_is_not_listed_is_other(answer: object) -> None:
-    assert registry().metrics["color"].indices(answer) == (3,)
+    assert registry().metrics["color"].read(answer) == (3,)
 
 
 def test_listed_answers_are_found() -> None:
     color = registry().metrics["color"]
-    assert [color.indices(value) for value in ("red", "green", "blue", "other")] == [(0,), (1,), (2,), (3,)]
+    assert [color.read(value) for value in ("red", "green", "blue", "other")] == [(0,), (1,), (2,), (3,)]
 
 
 class Claiming:
@@ -211,7 +211,7 @@ def test_a_flag_takes_true_and_false_and_those_of_numpy(of: Callable[[bool], obj
 def test_anything_else_is_false_to_a_flag_whatever_its_truth(answer: object) -> None:
     for presence in ("public", "hidden"):
         dark = registry(presence=presence).metrics["dark"]
-        assert dark.read(answer) == dark.indices(answer) == dark.read(False)
+        assert dark.read(answer) == dark.read(False)
         assert not dark.takes(answer)
     assert Claiming.asked == 0
 
@@ -304,12 +304,12 @@ class EndlessList(list[str]):
 )
 def test_choices_take_lists_tuples_sets_and_one_text(answer: object, indices: tuple[int, ...]) -> None:
     color = registry(kind="choices", color="ticks_max = 2").metrics["color"]
-    assert color.indices(answer) == indices
+    assert color.read(answer) == indices
 
 
 def test_of_too_many_ticks_the_first_listed_count() -> None:
     color = registry(kind="choices", color="ticks_max = 2").metrics["color"]
-    assert color.plan.pure.class_of(color.indices(["blue", "green", "red"])) == 0b011
+    assert color.class_of(color.read(["blue", "green", "red"]), 0) == 0b011
 
 
 GOOGLE = "parameters = { k = 16, h = 2, m = 64, f = 0.5, p = 0.5, q = 0.75 }"
@@ -319,13 +319,13 @@ TEXT: dict[str, Any] = {"kind": "text", "epsilon": "1", "epsilon_permanent": "4"
 def test_a_text_gets_the_parameters_of_least_error_for_its_candidates() -> None:
     color = registry(**TEXT, color="candidates_expected = 5000").metrics["color"]
     assert color.mechanism == choose_rappor(Decimal(1), Decimal(4), 5_000)
-    assert (color.values, color.candidates, color.memoized, color.reservation) == ((), (), True, 8_000_000)
+    assert (color.values, color.asked.candidates, color.memoized, color.reservation) == ((), (), True, 8_000_000)
 
 
 def test_candidates_are_no_part_of_the_plan() -> None:
     few, many = (registry(**TEXT, candidates=listed).metrics["color"] for listed in (("a",), ("a", "b", "other")))
     assert few.plan.digest == many.plan.digest
-    assert many.candidates == ("a", "b", "other")
+    assert many.asked.candidates == ("a", "b", "other")
 
 
 def test_a_parameter_set_is_taken_with_its_epsilons() -> None:

@@ -123,7 +123,7 @@ def _compare(metric: Metric, url: str, answers: Sequence[object]) -> dict[str, A
     with requests.Session() as session:
         session.trust_env = False  # no proxy stands between us and ourselves
         reading = session.get(f"{url}/v1/metrics/{metric.name}/estimates", timeout=30).json()
-    counts = Counter(metric.values[index] for answer in answers for index in metric.indices(answer))
+    counts = Counter(name for answer in answers for name in metric.names(answer))
     rows = [{"value": row["value"], "truth": counts[row["value"]] / len(answers), **row} for row in reading["rows"]]
     return {
         "metric": metric.name,

@@ -43,7 +43,7 @@ def plan_for(registry: Registry, metric: str, params: Params) -> Plan:
         raise DitherError(f"the registry has no metric {metric!r}; it has {', '.join(registry.metrics)}")
     mechanism = asked.mechanism
     if not isinstance(mechanism, RAPPOR):
-        raise DitherError(f"metric {metric} must be of kind text, got {asked.kind}")
+        raise DitherError(f"metric {metric} must be of kind text, got {asked.kind.name}")
     try:
         of_file = RAPPOR.of_probabilities(params.k, params.h, params.m, params.f, params.p, params.q)
     except InvalidParameter as error:

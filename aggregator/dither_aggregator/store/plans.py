@@ -7,7 +7,6 @@ from typing import Any
 
 from dither_aggregator.store.records import StoreError
 from dither_shared.exact import from_micro
-from dither_shared.mechanisms import Memoized
 from dither_shared.plan import Plan
 from dither_shared.registry import Metric, Registry
 from dither_shared.wire.reading import GroupRefused
@@ -42,7 +41,7 @@ class StoredPlan:
     def epsilon_permanent(self) -> float | None:
         """The privacy loss of all the reports of one memoized answer; None for fresh noise."""
         mechanism = self.plan.mechanism
-        return from_micro(mechanism.permanent.charge) if isinstance(mechanism, Memoized) else None
+        return from_micro(mechanism.first_stage.charge) if mechanism.memoized else None
 
     @property
     def epsilon_lifetime(self) -> float:
@@ -147,5 +146,11 @@ class Plans:
 
 def _stored(metric: Metric, id_: int) -> StoredPlan:
     return StoredPlan(
-        id_, metric.plan, metric.question, tuple(metric.candidates), metric.reservation, metric.expires, current=True
+        id_,
+        metric.plan,
+        metric.question,
+        metric.asked.candidates,
+        metric.reservation,
+        metric.expires,
+        current=True,
     )

@@ -14,9 +14,10 @@ from dither_aggregator.normalise import METHODS
 from dither_aggregator.reading import Reading, View, read
 from dither_aggregator.service import Service
 from dither_aggregator.store import Store, StoredPlan
+from dither_shared.domains import VALUE_CHARACTERS_MAX
+from dither_shared.kinds.text import CANDIDATES_MAX
 from dither_shared.mechanisms import RAPPOR
 from dither_shared.plan import Plan
-from dither_shared.registry import CANDIDATES_MAX, VALUE_CHARACTERS_MAX
 from dither_shared.wire.problems import Problem
 from dither_shared.wire.reading import parse_json
 

@@ -14,7 +14,6 @@ from dither.device.outbox import Outbox
 from dither.device.silence import SPEAKS, UNPREPARED, Facts, Silence, why_nothing_leaves, why_silent
 from dither.device.withdrawal import forget_unused_classes
 from dither.schedule import day_number, end_of_period, silent_from
-from dither_shared.mechanisms import Memoized
 from dither_shared.mechanisms.rappor import COHORTS_MAX
 from dither_shared.registry import Metric, Registry
 from dither_shared.rng import Rng, keyed_rng
@@ -162,14 +161,13 @@ class Slots:
         mechanism, shape = metric.mechanism, metric.mechanism.shape
         cohort = self._cohort() & (shape.cohorts - 1) if shape.cohorts else None
         answer_class = metric.class_of(answer, cohort or 0)
-        charge, key = metric.charge, None
-        if isinstance(mechanism, Memoized):
+        charge, key, rng = metric.charge, None, self._rng
+        if metric.memoized:
             # In hex: decimals of so many digits may be refused, by a setting of the host's.
             key, charge = self._budget.pay_class(metric, f"{answer_class:x}")
-            memo_rng = keyed_rng(self._secret(), f"{metric.plan.memo_key} {key}".encode("ascii"))
-            report = mechanism.repeat(mechanism.permanent.randomize(int(key, 16), memo_rng), self._rng)
-        else:
-            report = mechanism.randomize(answer_class, self._rng)
+            answer_class = int(key, 16)
+            rng = keyed_rng(self._secret(), f"{metric.plan.memo_key} {key}".encode("ascii"))
+        report = mechanism.repeat(mechanism.first_stage.randomize(answer_class, rng), self._rng)
         self._file.execute(
             "INSERT INTO slot VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
             # The class only while it is to be charged: else the file would tell the present answer.

@@ -13,6 +13,8 @@ class Mechanism(ABC):
     """A randomizer, fixed by integers, with its exact epsilon. Subclasses are frozen."""
 
     name: str
+    memoized = False
+    """Whether the first stage draws the noise of one answer once, and each report repeats it with noise of its own."""
 
     @abstractmethod
     def parameters(self) -> dict[str, int]:
@@ -33,6 +35,10 @@ class Mechanism(ABC):
         """What sees the answer, and decides what a report says of it: all, or of a memoized one the permanent part."""
         return self
 
+    def memo_parameters(self) -> dict[str, int]:
+        """Return the integers that a memo depends on; none where nothing is memoized."""
+        return {}
+
     @property
     @abstractmethod
     def shape(self) -> ReportShape:
@@ -41,6 +47,10 @@ class Mechanism(ABC):
     @abstractmethod
     def randomize(self, answer: int, rng: Rng) -> int:
         """Return a report for an answer, given by its class."""
+
+    def repeat(self, memo: int, rng: Rng) -> int:
+        """Return a report out of what the first stage drew: that itself, unless it is memoized."""
+        return memo
 
     @cached_property
     def charge(self) -> int:

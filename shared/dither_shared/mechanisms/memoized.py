@@ -46,6 +46,7 @@ class Memoized(Mechanism):
     """A mechanism in two stages: `permanent` draws the memo, `repeat` adds fresh noise to it."""
 
     permanent: Mechanism
+    memoized = True
 
     @property
     def first_stage(self) -> Mechanism:

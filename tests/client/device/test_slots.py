@@ -412,7 +412,7 @@ def test_a_hidden_text_says_none() -> None:
     clock = Clock()
     text = {"kind": "text", "epsilon_permanent": "4", "device_epsilon": "16", "candidates": ("a.org",)}
     device, asked = make(clock, **{**HIDDEN, **text})
-    assert asked.metrics["color"].candidates == ("a.org", "none")
+    assert asked.metrics["color"].asked.candidates == ("a.org", "none")
     device.look()
     clock.travel(1)
     assert groups(device) == ["color", "dark"]

@@ -126,7 +126,7 @@ def _meaning_changes(old: Metric, new: Metric) -> Iterator[str]:
 def _meant(metric: Metric) -> dict[str, object]:
     """Return what can be said of a plan in a word or a number. `d` and the thresholds follow from the rest."""
     mechanism = metric.mechanism
-    facts = {"kind": metric.kind, "presence": metric.presence, "mechanism": mechanism.name}
+    facts = {"kind": metric.kind.name, "presence": metric.presence, "mechanism": mechanism.name}
     epsilons = {"epsilon": _shown(mechanism.charge)}
     if metric.memoized:
         epsilons["epsilon_permanent"] = _shown(metric.charge)
@@ -225,7 +225,7 @@ def _changes(old: Metric, new: Metric) -> Iterator[Remark]:
         yield _note(new.name, "expires", old.expires, new.expires)
     if new.reservation < old.reservation:
         yield _note(new.name, "epsilon for life", _shown(old.reservation), _shown(new.reservation))
-    for change in _list_changes("candidates", old.candidates, new.candidates):
+    for change in _list_changes("candidates", old.asked.candidates, new.asked.candidates):
         yield Remark(new.name, "candidates", f"{change}; the series goes on, another list is looked for", finding=False)
 
 

@@ -7,8 +7,9 @@ from pathlib import Path
 from dither.commands.metrics.output import write
 from dither.commands.metrics.page import Code, Fact, Facts, Heading, Page, Paragraph, Said, to_html, to_markdown
 from dither.schedule import answers_always
+from dither_shared.domains import NONE
 from dither_shared.exact import from_micro, to_micro
-from dither_shared.registry import NONE, OTHER, VALUE_CHARACTERS_MAX, Metric, Registry
+from dither_shared.registry import Metric, Registry
 
 SUMMARY = "write the page that tells an app's users what is asked, how it is protected and how to refuse"
 EXAMPLE = "dither metrics docs metrics.toml --out telemetry.html"
@@ -78,21 +79,12 @@ def _question(metric: Metric) -> tuple[Heading, Facts]:
 
 def _answers(metric: Metric) -> Fact:
     """Say what can be answered; of a long list the values are folded away."""
-    listed = tuple(value for value in metric.values or metric.candidates if value not in (OTHER, NONE))
-    match metric.kind:
-        case "flag":
-            start, end, listed = "Yes or no.", "", ()
-        case "text":
-            number = _count(len(listed), "text")
-            start = f"A text of at most {VALUE_CHARACTERS_MAX} characters."
-            start += f" The totals are searched for {number}" if listed else ""
-            end = " They can be searched for any other." if listed else " The totals can be searched for any."
-        case kind:
-            number = _count(len(listed), "value")
-            start = f"One of {number}" if kind == "choice" else f"Up to {metric.plan.pure.ticks} of {number}"
-            end = f" Anything else is sent as “{OTHER}”."
+    offer = metric.kind.offer(metric.asked)
+    start, listed, end = offer.start, offer.listed, f" {offer.end}" if offer.end else ""
+    number = _count(len(listed), offer.noun)
     if not listed:
         return Fact("You can say", (start, end))
+    start = f"{start} {number}"
     if len(listed) <= VALUES_IN_TEXT_MAX:
         quoted = [part for value in listed for part in (", “", Said(value), "”")]
         return Fact("You can say", (f"{start}: “", *quoted[1:], f".{end}"))

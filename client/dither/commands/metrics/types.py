@@ -10,6 +10,7 @@ import re
 from pathlib import Path
 
 from dither.commands.metrics.output import write
+from dither.handles import HANDLES
 from dither_shared.errors import ConfigurationError
 from dither_shared.registry import Metric, Registry
 
@@ -54,7 +55,7 @@ def stub(registry: Registry, name: str = "telemetry") -> str:
     _check_name(name)
     metrics = list(registry.metrics.values())
     listed = [metric for metric in metrics if _listed(metric)]
-    several = any(metric.kind == "choices" for metric in listed)
+    several = any(metric.kind.several for metric in listed)
     collections = "from collections.abc import Collection\n" if several else ""
     typing = ["ClassVar", *(["Literal", "TypeAlias"] if listed else [])]
     attributes = "\n".join(f"    {metric.name}: {_camel(metric)}Handle" for metric in metrics)
@@ -86,7 +87,7 @@ _IMPORTED = {"ClassVar", "Collection", "Literal", "TypeAlias", "dither"}
 
 
 def _listed(metric: Metric) -> bool:
-    return metric.kind in ("choice", "choices") and len(metric.values) <= VALUES_MAX
+    return metric.kind.types_values and len(metric.values) <= VALUES_MAX
 
 
 def _camel(metric: Metric) -> str:
@@ -103,10 +104,10 @@ def _handle(metric: Metric) -> str:
     if _listed(metric):
         head = f"{camel}Answer: TypeAlias = "
         alias = f"{head}{_literal(metric.values, room=LINE_MAX - len(head))}\n\n"
-        answer = f"Collection[{camel}Answer]" if metric.kind == "choices" else f"{camel}Answer"
+        answer = f"Collection[{camel}Answer]" if metric.kind.several else f"{camel}Answer"
         record = f"\n    def record(self, answer: {answer}) -> None: ...  # type: ignore[override]\n"
     question = _quoted(metric.question, '"')
-    return f'{alias}class {camel}Handle(dither.{metric.kind.capitalize()}):\n    ""{question}""\n{record}\n'
+    return f'{alias}class {camel}Handle(dither.{HANDLES[metric.kind.name].__name__}):\n    ""{question}""\n{record}\n'
 
 
 def _literal(values: tuple[str, ...], room: int) -> str:

@@ -1,0 +1,29 @@
+"""A choice: one of several listed values."""
+
+from pathlib import Path
+
+from dither_shared.domains import NONE, OTHER
+from dither_shared.kinds.kind import Asked, Offer
+from dither_shared.kinds.listed import Listed, read_list
+from dither_shared.tables import Table
+
+
+class Choice(Listed):
+    """One of the listed values, or "other"."""
+
+    name = "choice"
+    meaning = "for one of several values"
+    types_values = True
+
+    def _values(self, table: Table, folder: Path | None, unlisted: tuple[str, ...]) -> tuple[str, ...]:
+        return (*read_list(table, "values", folder, (OTHER, *unlisted)), OTHER, *unlisted)
+
+    def offer(self, asked: Asked) -> Offer:
+        """Return one of the values."""
+        return offered("One of", asked)
+
+
+def offered(start: str, asked: Asked) -> Offer:
+    """Return an offer of the listed values."""
+    listed = tuple(value for value in asked.domain.values if value not in (OTHER, NONE))
+    return Offer(start, listed, end=f"Anything else is sent as “{OTHER}”.")

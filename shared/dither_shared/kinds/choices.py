@@ -1,0 +1,38 @@
+"""Choices: several of the listed values at once."""
+
+from typing import cast
+
+from dither_shared.domains import Values
+from dither_shared.kinds.choice import Choice, offered
+from dither_shared.kinds.kind import Asked, Offer
+from dither_shared.mechanisms import PureMechanism
+from dither_shared.tables import Table
+
+TICKS_MAX = 64
+
+
+class Choices(Choice):
+    """Several of the listed values, in a list, tuple or set; a text alone is one of them."""
+
+    name = "choices"
+    meaning = "for several of them"
+    several = True
+
+    def _ticks(self, table: Table, d: int) -> int:
+        return table.integer("ticks_max", 2, min(d, TICKS_MAX))
+
+    def takes(self, answer: object, domain: Values) -> bool:
+        """Tell whether all that it holds is listed."""
+        return all(map(domain.holds, _held(answer)))
+
+    def read(self, answer: object, domain: Values) -> tuple[int, ...]:
+        """Return the listed values that it holds, "other" for all that are not listed."""
+        return tuple(sorted({domain.index(value) for value in _held(answer)}))
+
+    def offer(self, asked: Asked) -> Offer:
+        """Return some of the values."""
+        return offered(f"Up to {cast(PureMechanism, asked.mechanism).ticks} of", asked)
+
+
+def _held(answer: object) -> list[object]:
+    return list(answer) if isinstance(answer, list | tuple | set | frozenset) else [answer]

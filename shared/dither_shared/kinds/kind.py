@@ -1,0 +1,83 @@
+"""What a kind of metric is: which keys its table has, how an answer is read, and how people are told of both."""
+
+from abc import ABC, abstractmethod
+from pathlib import Path
+
+from dither_shared.domains import Values
+from dither_shared.frozen import frozen
+from dither_shared.mechanisms import Mechanism
+from dither_shared.tables import Table
+
+Answer = tuple[int, ...] | str
+"""An answer as it was read: the listed values that it holds, or its text."""
+
+
+@frozen
+class Asked:
+    """What a metric's table says that is its kind's own."""
+
+    domain: Values
+    mechanism: Mechanism
+    candidates: tuple[str, ...] = ()
+    """What to look for by default, of words that nobody lists. No part of the plan: any list can be looked for."""
+    candidates_expected: int = 1
+    """How long such a list may become."""
+
+
+@frozen
+class Offer:
+    """What people can say, in words: `start`, the listed values, called by a noun, and `end`."""
+
+    start: str
+    listed: tuple[str, ...] = ()
+    noun: str = "value"
+    end: str = ""
+
+
+class Kind(ABC):
+    """One kind of metric. It has no state, and there is one of each."""
+
+    name: str
+    meaning: str
+    """What it asks for, in a phrase that follows its name."""
+    types_values = False
+    """Whether a program's type checker should know the listed values."""
+    several = False
+    """Whether one answer may hold several values."""
+    misread = ""
+    """What becomes of an answer that is not taken, in a phrase to warn with; "" where it is only counted."""
+
+    @abstractmethod
+    def read_table(self, table: Table, folder: Path | None, *, hidden: bool) -> Asked:
+        """Read the kind's own keys of a metric's table; files that they name are looked for in `folder`.
+
+        Raises RegistryError with the key, what was needed and what came.
+        """
+
+    @abstractmethod
+    def takes(self, answer: object, domain: Values) -> bool:
+        """Tell whether an answer is one that is asked for. May raise whatever the answer's own methods do."""
+
+    @abstractmethod
+    def read(self, answer: object, domain: Values) -> Answer:
+        """Read an answer of the host app, whatever it is. May raise whatever the answer's own methods do."""
+
+    @abstractmethod
+    def unreadable(self, domain: Values) -> Answer:
+        """Return what an answer is read as whose own methods raise: silence would be an answer."""
+
+    @abstractmethod
+    def nothing(self, domain: Values) -> Answer:
+        """Return what a device says that has nothing to say, where presence is hidden."""
+
+    @abstractmethod
+    def class_of(self, read: Answer, mechanism: Mechanism, cohort: int) -> int:
+        """Return the class of an answer that was read: all that the mechanism sees of it."""
+
+    @abstractmethod
+    def names(self, read: Answer, domain: Values) -> tuple[str, ...]:
+        """Return what an answer that was read holds, in words: values, or its text."""
+
+    @abstractmethod
+    def offer(self, asked: Asked) -> Offer:
+        """Return what people can say, in words."""

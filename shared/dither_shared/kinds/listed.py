@@ -1,0 +1,101 @@
+"""Listed values: reading lists, and choosing a mechanism for them."""
+
+from abc import abstractmethod
+from pathlib import Path
+
+from dither_shared.domains import NONE, OTHER, VALUE_CHARACTERS_MAX, Values
+from dither_shared.errors import InvalidParameter
+from dither_shared.kinds.kind import Answer, Asked, Kind
+from dither_shared.kinds.noise import FRESH_ONLY, MEMOIZED_ONLY, read_epsilon, read_memoize, read_permanent
+from dither_shared.mechanisms import ONE_VALUE, SEVERAL_VALUES, Mechanism, PureMechanism, choose
+from dither_shared.tables import Table
+
+VALUES_MAX = 65_535
+
+
+class Listed(Kind):
+    """A kind whose answers hold some of a list of values."""
+
+    def read_table(self, table: Table, folder: Path | None, *, hidden: bool) -> Asked:
+        """Read the values, and the mechanism or what chooses it."""
+        values = self._values(table, folder, (NONE,) if hidden else ())
+        return Asked(Values(values), self._mechanism(table, len(values)))
+
+    @abstractmethod
+    def _values(self, table: Table, folder: Path | None, unlisted: tuple[str, ...]) -> tuple[str, ...]:
+        """Return all values, with those that come `unlisted` at the end."""
+
+    def _ticks(self, table: Table, d: int) -> int | None:
+        """Return the most values of one answer, of d; None for exactly one."""
+
+    def _mechanism(self, table: Table, d: int) -> PureMechanism:
+        """Return the named mechanism, or the automatic choice."""
+        epsilon, memoize = read_epsilon(table), read_memoize(table)
+        permanent = read_permanent(table, epsilon) if memoize else None
+        for key, why in (FRESH_ONLY if memoize else MEMOIZED_ONLY).items():
+            if table.has(key):
+                raise table.error(key, why)
+        ticks = self._ticks(table, d)
+        names = ONE_VALUE if ticks is None else SEVERAL_VALUES
+        name = table.one_of("mechanism", names) if table.has("mechanism") else None
+        try:
+            return choose(d, epsilon, ticks=ticks, permanent=permanent, name=name)
+        except InvalidParameter as error:
+            steps = ["ask fewer values"]
+            if name is not None:
+                steps.append("leave mechanism out")
+            if memoize and ticks is None:
+                steps.append("ask fresh answers")
+            raise table.error("values", f"are too many: {error}; {', or '.join(steps)}") from None
+
+    def takes(self, answer: object, domain: Values) -> bool:
+        """Tell whether it is a listed value."""
+        return domain.holds(answer)
+
+    def read(self, answer: object, domain: Values) -> tuple[int, ...]:
+        """Return the listed value that it is, or "other"."""
+        return (domain.index(answer),)
+
+    def unreadable(self, domain: Values) -> tuple[int, ...]:
+        """Return "other"."""
+        return (domain.index(OTHER),)
+
+    def nothing(self, domain: Values) -> tuple[int, ...]:
+        """Return the value "none"."""
+        return (domain.index(NONE),)
+
+    def names(self, read: Answer, domain: Values) -> tuple[str, ...]:
+        """Return the values."""
+        return tuple(domain.values[index] for index in read if isinstance(index, int))
+
+    def class_of(self, read: Answer, mechanism: Mechanism, cohort: int) -> int:
+        """Return the class of the values that it holds."""
+        assert isinstance(mechanism, PureMechanism)
+        assert not isinstance(read, str)
+        return mechanism.class_of(read)
+
+
+def read_list(
+    table: Table, key: str, folder: Path | None, unlisted: tuple[str, ...], most: int = VALUES_MAX
+) -> tuple[str, ...]:
+    """Return the listed values, from `key` or from the lines of the file that `key`_file names.
+
+    Those that are `unlisted` come to the list by themselves.
+    """
+    file_key = f"{key}_file"
+    if table.has(key) == table.has(file_key):
+        raise table.error(key, f"or {file_key} is needed, and not both")
+    if table.has(key):
+        listed = table.texts(key, most, VALUE_CHARACTERS_MAX)
+    else:
+        listed = table.lines_of_file(file_key, folder, most, VALUE_CHARACTERS_MAX)
+    for value in unlisted:
+        if value in listed:
+            raise table.error(key, f'must leave out "{value}": {_UNLISTED[value]}')
+    return listed
+
+
+_UNLISTED = {
+    OTHER: "it is always there and takes everything else",
+    NONE: "presence is hidden, so it is there and said by devices that have nothing to say",
+}

@@ -1,0 +1,29 @@
+"""The keys of a metric's table that say how much noise its answers get, whatever its kind."""
+
+from decimal import Decimal
+
+from dither_shared.tables import Table
+
+
+def read_epsilon(table: Table) -> Decimal:
+    """Return the epsilon of a report."""
+    return table.epsilon("epsilon")
+
+
+def read_memoize(table: Table) -> bool:
+    """Tell whether answers are memoized."""
+    return table.boolean("memoize", default=False)
+
+
+def read_permanent(table: Table, epsilon: Decimal) -> Decimal:
+    """Return epsilon_permanent, which is above the epsilon of a report."""
+    permanent = table.epsilon("epsilon_permanent")
+    if permanent <= epsilon:
+        raise table.error("epsilon_permanent", f"must be above epsilon, {epsilon}, got {permanent}")
+    return permanent
+
+
+FRESH_ONLY = {"reports": "must be left out where answers are memoized: repeating one costs nothing more"}
+MEMOIZED_ONLY = dict.fromkeys(
+    ("epsilon_permanent", "answers"), "is for memoized answers: add memoize = true and leave reports out"
+)
