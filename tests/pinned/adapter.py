@@ -1,0 +1,333 @@
+"""How the pins ask the code: the one file here that imports it, but for the command line.
+
+What a vector calls a cell is today a cohort: of RAPPOR each of m, of everything else the one there is.
+"""
+
+import random
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from datetime import UTC, date, datetime, timedelta
+from decimal import Context, Decimal
+from fractions import Fraction
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+from unittest.mock import patch
+
+import pytest
+
+from dither.sending.transport import Answer, Outcome
+from dither_aggregator import upkeep
+from dither_aggregator.estimate import exact_shares, variance
+from dither_aggregator.fold import Counts, fold
+from dither_aggregator.normalise import METHODS
+from dither_aggregator.rappor.files import Report, read_params, read_reports
+from dither_aggregator.rappor.importing import import_reports, plan_for
+from dither_aggregator.reading import View, read
+from dither_aggregator.store import SQLiteStore
+from dither_shared.errors import RegistryError
+from dither_shared.mechanisms import RAPPOR, Memoized, PureMechanism
+from dither_shared.plan import Plan
+from dither_shared.precision import critical_share, detectable_share, noise_floor
+from dither_shared.registry import Metric, Registry
+from dither_shared.reports import ReportShape
+from dither_shared.rng import Rng
+from dither_shared.wire.problems import Problem
+from dither_shared.wire.reading import parse_upload
+from dither_shared.wire.writing import encode_upload, new_upload_id
+from tests.support.clocks import Clock
+from tests.support.devices import open_device, send
+
+Document = dict[str, Any]
+
+SOURCE = "metrics.toml"
+DIGITS = Context(prec=50)
+REPORTS = (1_000, 1_000_000)
+"""For how many reports errors are pinned."""
+SHARE = 0.1
+
+
+# Metrics.
+
+
+def describe(text: str, folder: Path, answers: Sequence[Any]) -> Document:
+    """Return what is pinned of a registry's one metric, and how it reads some answers."""
+    (metric,) = Registry.parse(text, SOURCE, folder).metrics.values()
+    mechanism = metric.mechanism
+    document: Document = {
+        "d": metric.d,
+        "values": [*metric.values[:3], *metric.values[-2:]],
+        "charges": metric.charges,
+        "charge": metric.charge,
+        "charge_of_a_report": mechanism.charge,
+        "reservation": metric.reservation,
+        "exp_epsilon": _digits(mechanism.exp_epsilon),
+        "mechanism": mechanism.name,
+        "parameters": mechanism.parameters(),
+        "report_bits": mechanism.shape.bits,
+        "cells": max(mechanism.shape.cohorts, 1),
+        "noise_variance": _digits(mechanism.noise_variance),
+        "errors": {str(n): _errors(metric, n) for n in REPORTS},
+        "reads": [[answer, _read(metric, answer)] for answer in answers],
+    }
+    if isinstance(mechanism, Memoized):
+        document["exp_epsilon_permanent"] = _digits(mechanism.permanent.exp_epsilon)
+    if isinstance(mechanism, RAPPOR):
+        document["support"] = [_digits(mechanism.q_star), _digits(mechanism.p_star)]
+    if isinstance(mechanism, PureMechanism):
+        document["support"] = [_digits(mechanism.p), _digits(mechanism.q)]
+        document["ticks"] = mechanism.ticks
+        document["average_variance"] = _digits(mechanism.average_variance)
+    return document
+
+
+def refusal(text: str, folder: Path) -> str:
+    """Return what is said of a registry that is refused."""
+    with pytest.raises(RegistryError) as refused:
+        Registry.parse(text, SOURCE, folder)
+    return _in_cells(str(refused.value))
+
+
+def _errors(metric: Metric, n: int) -> dict[str, float]:
+    mechanism = metric.mechanism
+    errors = {
+        "noise_floor": noise_floor(mechanism, n),
+        "critical_share": critical_share(mechanism, metric.d, n),
+        "detectable_share": detectable_share(mechanism, metric.d, n),
+    }
+    if isinstance(mechanism, PureMechanism):
+        share: Any = SHARE
+        errors["variance_among_reports"] = float(variance(mechanism, share, n, "reports"))
+        errors["variance_of_population"] = float(variance(mechanism, share, n, "population"))
+        errors["critical_share_exactly"], errors["detectable_share_exactly"] = exact_shares(mechanism, n)
+    return errors
+
+
+def _read(metric: Metric, answer: object) -> object:
+    found = metric.read(answer)
+    return found if isinstance(found, str) else [metric.values[index] for index in found]
+
+
+def _digits(number: Fraction) -> str:
+    return str(DIGITS.divide(Decimal(number.numerator), Decimal(number.denominator)))
+
+
+def _in_cells(sentence: str) -> str:
+    return sentence.replace("cohort", "cell")
+
+
+# Uploads. A group is {"metric", "reports"} and, of several cells, {"cell"}; of an older registry {"rev"}.
+
+
+def upload_id(rng: random.Random) -> str:
+    """Return an upload's id."""
+    return new_upload_id(rng.getrandbits)
+
+
+def draw(text: str, metric: str, answers: Sequence[Any], rng: random.Random, repeats: int = 1) -> list[Document]:
+    """Randomize the answers of as many devices, each sent `repeats` times, and return the groups, one for each cell."""
+    asked = Registry.parse(text).metrics[metric]
+    mechanism, coins = asked.mechanism, Rng(rng.getrandbits)
+    cells = mechanism.shape.cohorts
+    reports: dict[int, list[int | str]] = {}
+    for answer in answers:
+        cell = rng.randrange(cells) if cells else 0
+        class_ = asked.class_of(asked.read(answer), cell)
+        if isinstance(mechanism, Memoized):
+            memo = mechanism.permanent.randomize(class_, coins)
+            drawn = [mechanism.repeat(memo, coins) for _ in range(repeats)]
+        else:
+            drawn = [mechanism.randomize(class_, coins) for _ in range(repeats)]
+        reports.setdefault(cell, []).extend(map(mechanism.shape.to_wire, drawn))
+    if not cells:
+        return [{"metric": metric, "reports": listed} for listed in reports.values()]
+    return [{"metric": metric, "cell": cell, "reports": listed} for cell, listed in sorted(reports.items())]
+
+
+def devices_say(text: str, answers: Sequence[dict[str, Any]]) -> list[Document]:
+    """Let a device record each of these answers by metric, and return what they upload."""
+    asked = Registry.parse(text)
+    uploads = []
+    for seed, of_device in enumerate(answers):
+        device = open_device(asked, None, Clock(), seed=seed)
+        for metric, answer in of_device.items():
+            assert device.record(asked.metrics[metric], answer) == ""
+        body = send(device)
+        assert body
+        groups = [
+            {"cell" if name == "cohort" else name: value for name, value in group.items() if name != "plan"}
+            for group in body["groups"]
+        ]
+        uploads.append({"id_": body["upload"], "groups": groups})
+    return uploads
+
+
+# Replay.
+
+
+class Aggregator:
+    """An aggregator with a store of its own and a clock that is moved. Use as a context manager."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._clock = Clock()
+        self._first = datetime.fromtimestamp(self._clock.now, UTC).date()
+        self._plans: dict[tuple[str, int], Plan] = {}
+
+    def __enter__(self) -> Self:
+        self._store = SQLiteStore.open_or_create(self._folder, "pinned", self._clock)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._store.close()
+
+    def load(self, text: str) -> None:
+        """Load a registry; its plans are found by metric and rev."""
+        registry = Registry.parse(text)
+        self._store.load(registry)
+        self._plans |= {(metric.name, metric.rev): metric.plan for metric in registry.metrics.values()}
+
+    def upload(self, id_: str, groups: Sequence[Document]) -> Document:
+        """Take an upload as from a device, and return the answer to it."""
+        return self._take(id_, encode_upload(id_, [self._wire(**group) for group in groups]))
+
+    def _wire(
+        self, metric: str, reports: list[Any], cell: int | None = None, rev: int = 1, plan: str = ""
+    ) -> tuple[str, str, list[Any], int | None]:
+        known = self._plans.get((metric, rev))
+        return metric, plan or (known.digest if known else "0" * 16), reports, cell
+
+    def _take(self, id_: str, body: bytes) -> Document:
+        try:
+            (answer,) = self._store.append([(parse_upload(body, self._store.find_plan), body)])
+        except Problem as problem:
+            answer = problem
+        return {"id": id_, **answer.to_document()} if isinstance(answer, Problem) else answer.to_document()
+
+    def fold(self, fails_on: str = "") -> None:
+        """Count what waits; reports that hold these packed bytes, in hex, cannot be counted."""
+        with _uncountable(bytes.fromhex(fails_on)):
+            for shard in range(self._store.shards):
+                upkeep.fold_all(self._store, shard)
+
+    def travel(self, days: int) -> None:
+        """Let days pass."""
+        self._clock.travel(days)
+        self._store.refresh()
+
+    def maintain(self) -> None:
+        """Close the days that are over, and record what is final."""
+        for shard in range(self._store.shards):
+            upkeep.maintain(self._store, shard)
+        for metric in upkeep.unrecorded(self._store):
+            upkeep.record(self._store, metric)
+
+    def retire(self, metric: str, rev: int = 1) -> None:
+        """Refuse the reports of a plan from now on."""
+        self._store.retire(metric, rev)
+
+    def quarantined(self) -> list[Document]:
+        """Return what could not be counted, and why."""
+        return [
+            {"id": one.id, "day": self._day(one.epoch), "n": one.n, "reason": one.reason, "reports": one.reports.hex()}
+            for one in self._store.quarantined()
+        ]
+
+    def replay(self, id_: str) -> bool:
+        """Put a quarantined group back."""
+        return self._store.replay(id_)
+
+    def drop(self, id_: str) -> bool:
+        """Give a quarantined group up."""
+        return self._store.drop(id_)
+
+    def ledger(self) -> list[Document]:
+        """Return the rows of the ledger, by metric, rev and day."""
+        revs = {plan.digest: plan.rev for plan in self._plans.values()}
+        rows = [
+            {
+                "metric": row.metric,
+                "rev": revs[row.plan],
+                "day": self._day(date.fromisoformat(row.epoch)),
+                **{name: getattr(row, name) for name in ("accepted", "folded", "pending", "quarantined", "dropped")},
+            }
+            for row in self._store.ledger()
+        ]
+        return sorted(rows, key=lambda row: (row["metric"], row["rev"], row["day"]))
+
+    def read(self, metric: str, rev: int = 1, day: int = 0, candidates: Sequence[str] | None = None) -> Document:
+        """Return a day's tally and its reading: as it is shown, and what else may be asked for."""
+        plan = self._plans[metric, rev]
+        stored, epoch = self._store.stored(plan), self._first + timedelta(days=day)
+        listed = None if candidates is None else tuple(candidates)
+
+        def reading(view: View) -> Document:
+            return _reading_document(read(self._store, stored, epoch, view, listed).to_document())
+
+        tally = self._store.tally(plan, epoch)
+        document = {"cells": _cells(plan.mechanism.shape, tally.n, tally.counts), **reading(View())}
+        if isinstance(plan.mechanism, PureMechanism) and tally.n:
+            of_population, simultaneous = reading(View("population")), reading(View(simultaneous=True))
+            document["population"] = {name: of_population["rows"][name] for name in ("std_error", "lower", "upper")}
+            document["simultaneous"] = {name: simultaneous["rows"][name] for name in ("lower", "upper")}
+            document["simultaneous"]["method"] = simultaneous["interval"]["method"]
+            for method in METHODS if plan.mechanism.ticks == 1 else ():
+                other = reading(View(normalised=method))
+                document[method] = {"shares": other["rows"]["normalised"], **other["normalised"]}
+        return document
+
+    def import_google(self, metric: str) -> Document:
+        """Import the folder's reports.csv twice, and return what became of them."""
+        params = read_params(Path("params.csv"))
+        plan = plan_for(Registry.load("metrics.toml"), metric, params)
+        reports = [row for row in read_reports(Path("reports.csv"), params) if isinstance(row, Report)]
+        return {name: vars(import_reports(reports, plan, _Wire(self._take))) for name in ("first", "again")}
+
+    def _day(self, epoch: date) -> int:
+        return (epoch - self._first).days
+
+
+def _reading_document(document: Document) -> Document:
+    """Return the API's document without digests, its rows as columns."""
+    document = {name: value for name, value in document.items() if name not in ("plan", "snapshot", "epoch")}
+    rows = document.pop("rows")
+    document["rows"] = {name: [row[name] for row in rows] for name in (rows[0] if rows else ())}
+    if "fit" in document:
+        document["fit"]["sentences"] = list(map(_in_cells, document["fit"]["sentences"]))
+    return document
+
+
+def _cells(shape: ReportShape, n: int, counts: Counts) -> list[list[int]]:
+    """Return each cell's number of reports, and then its counts."""
+    if shape.cohorts:
+        table: list[list[int]] = counts.reshape(shape.cohorts, -1).tolist()
+        return table
+    return [[n, *counts.tolist()]]
+
+
+@contextmanager
+def _uncountable(poison: bytes) -> Iterator[None]:
+    def fail(shape: ReportShape, reports: bytes) -> Counts:
+        if poison and poison in reports:
+            raise ValueError("poison")
+        return fold(shape, reports)
+
+    with patch("dither_aggregator.store.folding.fold", fail):
+        yield
+
+
+class _Wire:
+    """A transport whose other end is a store."""
+
+    def __init__(self, take: Callable[[str, bytes], Document]) -> None:
+        self._take = take
+
+    def post(self, upload_id: str, body: bytes, stands: Callable[[], None]) -> Answer:
+        stands()
+        answer = self._take(upload_id, body)
+        return Answer(Outcome.ACCEPTED, "accepted", len(answer["rejected"]), answer["duplicate"])
+
+    def idle(self) -> None:
+        """Nothing is kept open."""

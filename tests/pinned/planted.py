@@ -1,0 +1,87 @@
+"""The tests that plant a bug, and which bugs they plant: collected by pytest, in a process of its own."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+
+from tests.support.aggregators import ENVIRONMENT
+
+ROOT = Path(__file__).parents[2]
+
+TESTS = {
+    "tests/aggregator/test_decode.py": ["test_a_wrong_transform_is_refused"],
+    "tests/aggregator/test_estimate.py": ["test_a_wrong_p_would_be_caught"],
+    "tests/aggregator/test_rappor_decoder.py": [
+        "test_a_decoder_without_the_unlisted_column_would_be_caught",
+        "test_errors_of_the_noise_alone_would_be_caught",
+        "test_weights_made_of_the_counts_would_be_caught",
+    ],
+    "tests/faults/aggregator/test_kills.py": ["test_a_planted_bug_is_found"],
+    "tests/faults/aggregator/test_oracle.py": [
+        "test_what_is_wrong_is_said",
+        "test_a_receipt_must_be_that_of_the_upload",
+        "test_a_copy_may_count_again_when_its_id_is_forgotten",
+    ],
+    "tests/faults/aggregator/test_planted_bugs.py": ["test_a_run_shows_a_planted_bug"],
+    "tests/faults/aggregator/test_syncs.py": [
+        "test_a_202_without_a_sync_is_seen_in_the_trace",
+        "test_where_redis_does_not_wait_for_the_disk_acknowledged_reports_are_seen_to_be_lost",
+    ],
+    "tests/faults/test_kill.py": ["test_a_planted_bug_is_found_by_a_kill"],
+    "tests/faults/test_life_bugs.py": ["test_a_life_shows_a_planted_bug"],
+    "tests/faults/test_moments.py": ["test_moments_that_depend_on_answers_are_seen"],
+    "tests/faults/test_taint.py": ["test_a_planted_leak_is_found"],
+    "tests/fuzz/test_uploads.py": [
+        "test_the_guided_fuzzer_finds_a_planted_bug",
+        "test_a_bug_planted_in_the_reports_is_caught",
+        "test_a_bug_planted_in_the_wire_is_caught",
+    ],
+    "tests/shared/test_mechanisms.py": [
+        "test_the_threshold_of_keep_or_uniform_would_be_caught",
+        "test_planted_bugs_are_caught",
+        "test_a_report_that_only_one_answer_has_is_caught",
+        "test_ticks_times_epsilon_would_be_caught_where_answers_must_overlap",
+        "test_the_published_odds_would_waste_accuracy",
+        "test_a_permanent_part_that_is_drawn_again_would_be_caught",
+        "test_a_spoiled_sampler_is_caught_with_real_coins",
+    ],
+    "tests/shared/test_rappor.py": ["test_twice_as_many_bits_in_the_exponent_would_be_caught"],
+    "tests/shared/test_rng.py": [
+        "test_coins_that_share_a_number_would_be_caught",
+        "test_a_float_comparison_would_be_caught",
+        "test_a_modulo_would_be_caught",
+    ],
+    "tests/test_benchmarks.py": ["test_a_formula_that_promises_too_much_would_be_caught"],
+    "tests/test_end_to_end.py": ["test_the_demo_finds_it_when_too_few_intervals_hold_or_reports_are_missing"],
+}
+"""Where bugs are planted: for the generator, which lists what it finds there."""
+
+
+def collect(files: Iterable[str]) -> dict[str, list[str]]:
+    """Return the tests that these files have, by file, with those that only a soak runs."""
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "--collect-only", "-q", "--assert=plain", "-p", "no:cacheprovider", *files],
+        cwd=ROOT,
+        env={**ENVIRONMENT, "DITHER_SOAK": "1", "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    collected: dict[str, list[str]] = {}
+    for line in done.stdout.splitlines():
+        file, separator, test = line.partition("::")
+        if separator and not file.startswith("ERROR"):
+            collected.setdefault(file, []).append(test)
+    return collected
+
+
+def pinned(listed: dict[str, list[str]]) -> dict[str, list[str]]:
+    """Return the vectors of planted_bugs.json: what is listed, and what is new. What is gone is taken out by hand."""
+    bugs = {file: list(tests) for file, tests in listed.items()}
+    for file, tests in collect(TESTS).items():
+        planting = [test for test in tests if test.partition("[")[0] in TESTS[file]]
+        bugs[file] = sorted({*bugs.get(file, ()), *planting})
+    return dict(sorted(bugs.items()))
