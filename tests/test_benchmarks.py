@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 from dither_aggregator import upkeep
-from dither_aggregator.decode import hyperplane_sums
-from dither_aggregator.fold import fold
+from dither_aggregator.counting.folding import fold
+from dither_aggregator.counting.supports import hyperplane_sums
 from dither_aggregator.store import SQLiteStore, Store, create_store
 from dither_shared.mechanisms import OUE, Mechanism, PureMechanism, choose
 from dither_shared.reports import Bits, Symbols

@@ -30,7 +30,7 @@ MAY_IMPORT = {
     },
     "aggregator/dither_aggregator/simulate": {"dither_aggregator", "dither_shared", "dither", "numpy"},
     # Sends reports of another system's clients as a device sends its own.
-    "aggregator/dither_aggregator/rappor/importing.py": {"dither", "dither_aggregator", "dither_shared"},
+    "aggregator/dither_aggregator/interop/google_rappor/importing.py": {"dither", "dither_aggregator", "dither_shared"},
     "aggregator/dither_aggregator/commands/rappor.py": {"dither", "dither_aggregator", "dither_shared"},
     # The demo compares what the simulated devices know with what the API says.
     "aggregator/dither_aggregator/commands/demo.py": {"dither_aggregator", "dither_shared", "requests"},

@@ -6,7 +6,7 @@ the end.
 
 from collections.abc import Callable
 
-from dither_aggregator import snapshots
+from dither_aggregator.analysis import snapshots
 from dither_aggregator.store import Store, StoreUnavailable
 from dither_shared.errors import DitherError
 

@@ -6,8 +6,8 @@ from decimal import Decimal
 import numpy as np
 import pytest
 
-from dither_aggregator.decode import REPORTS_MAX, hyperplane_sums, support_counts
-from dither_aggregator.fold import BadTally, fold
+from dither_aggregator.counting.folding import BadTally, fold
+from dither_aggregator.counting.supports import REPORTS_MAX, hyperplane_sums, support_counts
 from dither_shared.mechanisms import GRR, OUE, PGR, MemoizedTwoLevel, PureMechanism, SubsetSelection
 from dither_shared.mechanisms.pgr import points
 from dither_shared.rng import Rng
@@ -67,7 +67,9 @@ def test_a_wrong_transform_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     mechanism = PGR.for_design(100, 5, 4, EPSILON)
     tally = np.ones(mechanism.outputs, dtype=np.int64)
     right = hyperplane_sums(tally, 5, 4)
-    monkeypatch.setattr("dither_aggregator.decode.hyperplane_sums", lambda *_: right + (np.arange(len(right)) == 9))
+    monkeypatch.setattr(
+        "dither_aggregator.counting.supports.hyperplane_sums", lambda *_: right + (np.arange(len(right)) == 9)
+    )
     with pytest.raises(BadTally, match="do not add up"):
         support_counts(mechanism, tally, mechanism.outputs)
 

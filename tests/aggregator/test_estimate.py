@@ -7,9 +7,10 @@ import numpy.typing as npt
 import pytest
 from scipy.stats import binom
 
-from dither_aggregator.decode import support_counts
-from dither_aggregator.estimate import Estimates, clopper_pearson, estimate_shares, exact_shares, variance
-from dither_aggregator.fold import fold
+from dither_aggregator.analysis.inference import clopper_pearson
+from dither_aggregator.analysis.pure import Estimates, estimate_shares, exact_shares, variance
+from dither_aggregator.counting.folding import fold
+from dither_aggregator.counting.supports import support_counts
 from dither_shared.mechanisms import GRR, OUE, PGR, SUE, PrivSet, PureMechanism, SubsetSelection, choose
 from dither_shared.precision import critical_share, detectable_share, noise_floor
 from dither_shared.rng import Rng

@@ -5,7 +5,7 @@ import random
 import numpy as np
 import pytest
 
-from dither_aggregator.fold import fold
+from dither_aggregator.counting.folding import fold
 from dither_shared.reports import Bits, CohortBits, ReportShape, Subsets, Symbols
 from tests.benchmarks import naive
 
@@ -47,7 +47,7 @@ def test_blocks_add_up(monkeypatch: pytest.MonkeyPatch) -> None:
     shape, rng = Bits(130), random.Random(5)
     packed = shape.pack([draw_report(shape, rng) for _ in range(2_000)])
     whole = fold(shape, packed)
-    monkeypatch.setattr("dither_aggregator.fold._BLOCK_ROWS", 600)
+    monkeypatch.setattr("dither_aggregator.counting.folding._BLOCK_ROWS", 600)
     assert (fold(shape, packed) == whole).all()
 
 

@@ -1,6 +1,6 @@
 import pytest
 
-from dither_aggregator.reading import Row
+from dither_aggregator.analysis.shares import ShareRow as Row
 from dither_aggregator.web.pages import precise
 from dither_aggregator.web.plot import draw, percent
 

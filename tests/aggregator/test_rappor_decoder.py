@@ -6,11 +6,11 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from dither_aggregator.estimate import Z
-from dither_aggregator.rappor import decoder
-from dither_aggregator.rappor.decoder import Channel, Decoded, Row, decode
-from dither_aggregator.rappor.equations import Equations, make_equations, merge, reweighted, weights_of
-from dither_aggregator.rappor.least_squares import add_each, least_squares
+from dither_aggregator.analysis.decoding import decoder
+from dither_aggregator.analysis.decoding.decoder import Channel, Decoded, Row, decode
+from dither_aggregator.analysis.decoding.equations import Equations, make_equations, merge, reweighted, weights_of
+from dither_aggregator.analysis.decoding.least_squares import add_each, least_squares
+from dither_aggregator.analysis.inference import Z
 from dither_shared.errors import InvalidParameter
 from tests.benchmarks import rappor
 from tests.benchmarks.rappor import CASES, HALF_MISSING, Case, draw, draw_case, map_of
@@ -119,7 +119,7 @@ def test_a_decoder_without_the_unlisted_column_would_be_caught(monkeypatch: pyte
 
 
 def test_errors_of_the_noise_alone_would_be_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dither_aggregator.rappor.least_squares._scale", lambda *_: 1.0)
+    monkeypatch.setattr("dither_aggregator.analysis.decoding.least_squares._scale", lambda *_: 1.0)
     assert hold(LOOSE) < 0.85
 
 
@@ -398,7 +398,7 @@ def test_weights_made_of_the_counts_would_be_caught(monkeypatch: pytest.MonkeyPa
         return replace(equations, weight=weights_of(rate, equations.reports, FEW))
 
     monkeypatch.setattr(decoder, "reweighted", of_counts)
-    monkeypatch.setattr("dither_aggregator.rappor.inference.reweighted", of_counts)
+    monkeypatch.setattr("dither_aggregator.analysis.decoding.inference.reweighted", of_counts)
     runs = np.array([of_few_reports(seed) for seed in range(20)])
     assert runs[:, 0].mean() < 0.49
     assert runs[:, -1].mean() < -0.5

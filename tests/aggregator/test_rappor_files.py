@@ -15,8 +15,8 @@ import pytest
 from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
-from dither_aggregator.rappor import files
-from dither_aggregator.rappor.files import (
+from dither_aggregator.interop.google_rappor import files
+from dither_aggregator.interop.google_rappor.files import (
     BadFile,
     Params,
     Refused,

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from dither.sending.transport import Answer, Outcome
-from dither_aggregator.rappor.files import Params, Report, read_params, read_reports, sum_reports
-from dither_aggregator.rappor.importing import import_reports, plan_for
+from dither_aggregator.interop.google_rappor.files import Params, Report, read_params, read_reports, sum_reports
+from dither_aggregator.interop.google_rappor.importing import import_reports, plan_for
 from dither_aggregator.service import Service
 from dither_shared.errors import DitherError
 from dither_shared.registry import utc_today

@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from dither_aggregator.decode import support_counts
-from dither_aggregator.estimate import estimate_shares
-from dither_aggregator.normalise import norm_sub
+from dither_aggregator.analysis.normalise import norm_sub
+from dither_aggregator.analysis.pure import estimate_shares
+from dither_aggregator.counting.supports import support_counts
 from dither_shared.mechanisms import PureMechanism, choose
 from tests.benchmarks.peers import ask
 from tests.support.tallies import draw_tally

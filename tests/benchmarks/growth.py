@@ -23,7 +23,7 @@ from typing import Any
 from werkzeug.test import Client
 
 from dither_aggregator import upkeep
-from dither_aggregator.reading import read
+from dither_aggregator.analysis.estimands import read
 from dither_aggregator.service import Service
 from dither_aggregator.store import SQLiteStore, Store, create_store
 from dither_aggregator.web import create_app

@@ -17,7 +17,7 @@ from math import sqrt
 import numpy as np
 import numpy.typing as npt
 
-from dither_aggregator.rappor.decoder import Channel, Decoded, decode
+from dither_aggregator.analysis.decoding.decoder import Channel, Decoded, decode
 from dither_shared.bloom import bloom_bits
 
 Ints = npt.NDArray[np.int64]

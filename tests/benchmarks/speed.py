@@ -9,9 +9,9 @@ from functools import partial
 
 import numpy as np
 
-from dither_aggregator.decode import hyperplane_sums, support_counts
-from dither_aggregator.estimate import estimate_shares
-from dither_aggregator.fold import fold
+from dither_aggregator.analysis.pure import estimate_shares
+from dither_aggregator.counting.folding import fold
+from dither_aggregator.counting.supports import hyperplane_sums, support_counts
 from dither_shared.mechanisms import OUE, RAPPOR, SUE, Mechanism, Memoized, PureMechanism, SubsetSelection, choose
 from dither_shared.mechanisms.pgr import PGR
 from dither_shared.plan import Plan

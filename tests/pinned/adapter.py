@@ -6,6 +6,7 @@ What a vector calls a cell is today a cohort: of RAPPOR each of m, of everything
 import random
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta
 from decimal import Context, Decimal
 from fractions import Fraction
@@ -18,12 +19,13 @@ import pytest
 
 from dither.sending.transport import Answer, Outcome
 from dither_aggregator import upkeep
-from dither_aggregator.estimate import exact_shares, variance
-from dither_aggregator.fold import Counts, fold
-from dither_aggregator.normalise import METHODS
-from dither_aggregator.rappor.files import Report, read_params, read_reports
-from dither_aggregator.rappor.importing import import_reports, plan_for
-from dither_aggregator.reading import View, read
+from dither_aggregator.analysis.estimands import read
+from dither_aggregator.analysis.normalise import METHODS
+from dither_aggregator.analysis.pure import exact_shares, variance
+from dither_aggregator.analysis.reading import View
+from dither_aggregator.counting.folding import Counts, fold
+from dither_aggregator.interop.google_rappor.files import Report, read_params, read_reports
+from dither_aggregator.interop.google_rappor.importing import import_reports, plan_for
 from dither_aggregator.store import SQLiteStore
 from dither_shared.errors import RegistryError
 from dither_shared.mechanisms import RAPPOR, Memoized, PureMechanism
@@ -264,7 +266,7 @@ class Aggregator:
         listed = None if candidates is None else tuple(candidates)
 
         def reading(view: View) -> Document:
-            return _reading_document(read(self._store, stored, epoch, view, listed).to_document())
+            return _reading_document(read(self._store, stored, epoch, replace(view, candidates=listed)).to_document())
 
         tally = self._store.tally(plan, epoch)
         document = {"cells": _cells(plan.mechanism.shape, tally.n, tally.counts), **reading(View())}

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from dither.sending.transport import HttpTransport
-from dither_aggregator.rappor.decoder import Channel, decode
-from dither_aggregator.rappor.files import (
+from dither_aggregator.analysis.decoding.decoder import Channel, decode
+from dither_aggregator.interop.google_rappor.files import (
     Params,
     Refused,
     Report,
@@ -25,7 +25,7 @@ from dither_aggregator.rappor.files import (
     read_reports,
     sum_reports,
 )
-from dither_aggregator.rappor.importing import import_reports, plan_for
+from dither_aggregator.interop.google_rappor.importing import import_reports, plan_for
 from dither_shared.registry import Registry
 
 EXAMPLE = "dither rappor decode --params params.csv --counts counts.csv --map map.csv"

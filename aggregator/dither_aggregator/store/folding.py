@@ -5,7 +5,7 @@ from datetime import date
 
 import numpy as np
 
-from dither_aggregator.fold import Counts, fold
+from dither_aggregator.counting.folding import Counts, fold
 from dither_aggregator.store.records import LogGroup, LogRead, Poison, Segment, StoreError
 from dither_shared.reports import ReportShape
 

@@ -20,7 +20,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import date
 
-from dither_aggregator.fold import BadTally, Counts
+from dither_aggregator.counting.folding import BadTally, Counts
 from dither_aggregator.store.dump import FinalRecord, Identity, ShardRecord, TallyRecord
 from dither_aggregator.store.folding import fold_read
 from dither_aggregator.store.interface import Store

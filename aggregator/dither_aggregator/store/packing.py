@@ -16,7 +16,7 @@ from datetime import date
 
 import numpy as np
 
-from dither_aggregator.fold import BadTally, Counts
+from dither_aggregator.counting.folding import BadTally, Counts
 from dither_aggregator.store.records import LogGroup, StoreError
 
 _DAY = struct.Struct("<I")

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import date
 from typing import NamedTuple
 
-from dither_aggregator.fold import Counts
+from dither_aggregator.counting.folding import Counts
 from dither_shared.errors import DitherError
 
 

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import date
 from typing import Any
 
-from dither_aggregator.fold import BadTally
+from dither_aggregator.counting.folding import BadTally
 from dither_aggregator.store.packing import day_number, day_of, pack_counts, unpack_counts, unpack_entry
 from dither_aggregator.store.records import Final, LogGroup, Quarantined, Segment, StoreError
 

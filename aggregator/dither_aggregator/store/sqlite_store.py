@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from dither_aggregator.fold import Counts
+from dither_aggregator.counting.folding import Counts
 from dither_aggregator.store import sqlite_schema
 from dither_aggregator.store.dump import (
     FinalRecord,

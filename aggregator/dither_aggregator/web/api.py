@@ -8,15 +8,15 @@ from typing import cast, get_args
 
 from flask import Flask, Response, jsonify, request
 
-from dither_aggregator import snapshots
-from dither_aggregator.estimate import ErrorOf
-from dither_aggregator.normalise import METHODS
-from dither_aggregator.reading import Reading, View, read
+from dither_aggregator.analysis import snapshots
+from dither_aggregator.analysis.estimands import estimand_of, read
+from dither_aggregator.analysis.inference import ErrorOf
+from dither_aggregator.analysis.normalise import METHODS
+from dither_aggregator.analysis.reading import BadView, Reading, View
 from dither_aggregator.service import Service
 from dither_aggregator.store import Store, StoredPlan
 from dither_shared.domains import VALUE_CHARACTERS_MAX
 from dither_shared.kinds.text import CANDIDATES_MAX
-from dither_shared.mechanisms import RAPPOR
 from dither_shared.plan import Plan
 from dither_shared.wire.problems import Problem
 from dither_shared.wire.reading import parse_json
@@ -118,12 +118,10 @@ def requested(store: Store, metric: str, candidates: tuple[str, ...] | None = No
     stored = next((item for item in plans if item.plan.digest == digest), None)
     if stored is None:
         raise Problem("not-found", f"the metric {metric!r} has no plan {digest!r}")
-    view = _read_view(stored.plan)
+    view = _read_view(stored.plan, candidates)
     text = request.args.get("epoch")
-    if candidates is not None and not isinstance(stored.plan.mechanism, RAPPOR):
-        raise Problem("malformed", f"the values of {metric} are listed: candidates are for texts")
     epoch = next(iter(store.epochs(stored.plan)), store.today()) if text is None else _read_day(text)
-    return read(store, stored, epoch, view, candidates)
+    return read(store, stored, epoch, view)
 
 
 def _read_candidates(body: bytes) -> tuple[str, ...]:
@@ -142,16 +140,16 @@ def _read_candidates(body: bytes) -> tuple[str, ...]:
     return tuple(listed)
 
 
-def _read_view(plan: Plan) -> View:
-    error_of = _one_of("error_of", get_args(ErrorOf))
+def _read_view(plan: Plan, candidates: tuple[str, ...] | None) -> View:
+    error_of = cast("ErrorOf", _one_of("error_of", get_args(ErrorOf)))
     simultaneous = _one_of("intervals", ("each", "simultaneous")) == "simultaneous"
     normalised = _one_of("normalised", ("no", *METHODS))
-    if isinstance(plan.mechanism, RAPPOR):
-        if request.args.keys() & {"error_of", "intervals", "normalised"}:
-            raise Problem("malformed", "error_of, intervals and normalised are for metrics whose values are listed")
-    elif normalised != "no" and plan.pure.ticks > 1:
-        raise Problem("malformed", "answers of this metric may hold several values: their shares need not sum to one")
-    return View(cast("ErrorOf", error_of), simultaneous, None if normalised == "no" else normalised)
+    view = View(error_of, simultaneous, None if normalised == "no" else normalised, candidates)
+    try:
+        estimand_of(plan).check(plan, view, frozenset(request.args))
+    except BadView as error:
+        raise Problem("malformed", str(error)) from None
+    return view
 
 
 def _one_of(name: str, choices: Sequence[str]) -> str:
@@ -176,11 +174,5 @@ def to_csv(reading: Reading) -> str:
     """Return the rows as CSV with a header."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
-    columns = ["value", "estimate", "std_error", "lower", "upper"]
-    if reading.normalised:
-        columns.append("normalised")
-    if reading.fit is not None:
-        columns += ["proportion", "significant", "significant_holm", "group"]
-    writer.writerow(columns)
-    writer.writerows([getattr(row, column) for column in columns] for row in reading.rows)
+    writer.writerows(reading.table())
     return text.getvalue()

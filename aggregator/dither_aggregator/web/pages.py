@@ -2,7 +2,7 @@
 
 from flask import Flask, Response, render_template, request
 
-from dither_aggregator.estimate import CONFIDENCE
+from dither_aggregator.analysis.inference import CONFIDENCE
 from dither_aggregator.store import Store
 from dither_aggregator.web.api import requested
 from dither_aggregator.web.plot import draw, percent

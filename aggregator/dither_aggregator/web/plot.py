@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from math import ceil, floor, log10
 
-from dither_aggregator.estimate import Z
-from dither_aggregator.reading import Row
+from dither_aggregator.analysis.inference import Z
+from dither_aggregator.analysis.reading import Row
 
 ROW_HEIGHT = 44
 AXIS_HEIGHT = 24

@@ -9,8 +9,8 @@ from wsgiref.types import StartResponse
 from flask import Flask, Response
 from werkzeug.exceptions import HTTPException
 
-from dither_aggregator.fold import BadTally
-from dither_aggregator.reading import TallyGone
+from dither_aggregator.analysis.estimands import TallyGone
+from dither_aggregator.counting.folding import BadTally
 from dither_aggregator.store import StoreError
 from dither_shared.wire.problems import Problem
 

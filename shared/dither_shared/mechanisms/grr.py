@@ -30,6 +30,7 @@ class GRR(OneShot):
 
     name = "grr"
     ticks = 1
+    supports_one = True
 
     d: int
     threshold: int

@@ -13,6 +13,8 @@ class Mechanism(ABC):
     """A randomizer, fixed by integers, with its exact epsilon. Subclasses are frozen."""
 
     name: str
+    estimand: str
+    """What can be read out of a tally of its reports: "shares" of listed values, "texts" among candidates."""
     memoized = False
     """Whether the first stage draws the noise of one answer once, and each report repeats it with noise of its own."""
 

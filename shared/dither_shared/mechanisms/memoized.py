@@ -79,6 +79,16 @@ class MemoizedPure(Memoized, PureMechanism):
         for name in ("name", "d", "ticks"):
             object.__setattr__(self, name, getattr(self.permanent, name))
 
+    @property
+    def supports_one(self) -> bool:  # type: ignore[override]  # read-only, like every field
+        """As without a memo."""
+        return self.permanent.supports_one
+
+    @property
+    def geometry(self) -> tuple[int, int] | None:
+        """As without a memo."""
+        return self.permanent.geometry
+
 
 @frozen
 class MemoizedTwoLevel(MemoizedPure, TwoLevel):

@@ -71,6 +71,11 @@ class PGR(OneShot):
         share = Fraction(points(order, dimension - 1), points(order, dimension))
         return cls(d, order, dimension, threshold_for(epsilon, share))
 
+    @property
+    def geometry(self) -> tuple[int, int]:
+        """The space that its reports are points of."""
+        return self.order, self.dimension
+
     def parameters(self) -> dict[str, int]:
         """Return d, order, dimension and threshold."""
         return as_dict(self)

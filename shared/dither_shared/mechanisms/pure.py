@@ -27,9 +27,17 @@ from dither_shared.mechanisms.mechanism import Mechanism
 class PureMechanism(Mechanism):
     """A randomizer of answers that hold some of d values."""
 
+    estimand = "shares"
     d: int
     ticks: int
     """The most values that one answer holds: 1 unless several may be ticked."""
+    supports_one = False
+    """Whether each report supports exactly one value, so that the support counts are those of the reports."""
+
+    @property
+    def geometry(self) -> tuple[int, int] | None:
+        """(q, t) where reports are points of PG(t-1, q), and support the values on whose hyperplanes they lie."""
+        return None
 
     @property
     @abstractmethod

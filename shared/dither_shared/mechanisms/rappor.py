@@ -44,6 +44,7 @@ class RAPPOR(Memoized):
     """
 
     name = "rappor"
+    estimand = "texts"
 
     k: int
     h: int

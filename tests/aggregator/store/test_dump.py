@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from dither_aggregator import fold as fold_module
-from dither_aggregator.fold import Counts
+from dither_aggregator.counting import folding as fold_module
+from dither_aggregator.counting.folding import Counts
 from dither_aggregator.store import Store, StoreError, folding
 from dither_aggregator.store.dump import Identity, SeenRecord, ShardRecord, TallyRecord
 from dither_aggregator.store.records import Final, Retention

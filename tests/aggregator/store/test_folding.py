@@ -6,8 +6,8 @@ import threading
 import numpy as np
 import pytest
 
-from dither_aggregator import fold as fold_module
-from dither_aggregator.fold import BadTally, Counts
+from dither_aggregator.counting import folding as fold_module
+from dither_aggregator.counting.folding import BadTally, Counts
 from dither_aggregator.store import Store, StoreError, folding, interface, redis_store, sqlite_store
 from dither_aggregator.store.folding import fold_read
 from dither_aggregator.store.interface import sum_segments

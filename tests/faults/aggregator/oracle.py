@@ -25,7 +25,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from dither_aggregator import snapshots
+from dither_aggregator.analysis import snapshots
 from dither_aggregator.store import Receipt, Store
 from dither_aggregator.store.dump import ShardRecord, TallyRecord
 from dither_aggregator.store.packing import unpack_counts, unpack_entry

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from dither_aggregator.fold import fold
+from dither_aggregator.counting.folding import fold
 from dither_aggregator.store import Receipt, SQLiteStore, Store, StoreUnavailable
 from dither_aggregator.store.folding import fold_read
 from dither_aggregator.store.records import LogRead

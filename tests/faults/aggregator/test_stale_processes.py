@@ -8,7 +8,7 @@ from tempfile import TemporaryDirectory
 
 import pytest
 
-from dither_aggregator import snapshots
+from dither_aggregator.analysis import snapshots
 from dither_aggregator.store import Store
 from dither_aggregator.store.records import Retention
 from dither_shared.wire.reading import parse_upload

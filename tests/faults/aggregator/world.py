@@ -21,9 +21,10 @@ from unittest import mock
 
 import pytest
 
-from dither_aggregator import snapshots, upkeep
-from dither_aggregator.fold import Counts
-from dither_aggregator.fold import fold as fold_reports
+from dither_aggregator import upkeep
+from dither_aggregator.analysis import snapshots
+from dither_aggregator.counting.folding import Counts
+from dither_aggregator.counting.folding import fold as fold_reports
 from dither_aggregator.store import (
     Receipt,
     Store,

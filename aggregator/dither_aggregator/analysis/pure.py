@@ -7,37 +7,30 @@ The formulas are those of a pure protocol, `dither_shared.mechanisms.pure`. Whic
     population    how far from the share in the population that they are a random sample of
                   variance r (1 - r) / (n (p - q)^2)  with r = q + f (p - q): the former plus f (1 - f) / n
 
-The share f in them is the estimate, cut to [0, 1]. Intervals are Wald's, estimate +- z standard errors; where a bit
-or symbol is expected fewer than 30 times they are Clopper and Pearson's for C(v) / n, moved to shares by (r - q) /
-(p - q): exact for the population, wider than need be for the reports, whose count varies less than a binomial one
-(Hoeffding 1956). Simultaneous intervals hold all the truths of a metric with the stated confidence (Bonferroni).
+The share f in them is the estimate, cut to [0, 1]. Intervals of rates r become those of shares by (r - q) / (p - q).
+Clopper and Pearson's are exact for the population, and wider than need be for the reports, whose count varies less than
+a binomial one (Hoeffding 1956). Simultaneous intervals hold all the truths of a metric with the stated confidence
+(Bonferroni).
 """
 
 from dataclasses import dataclass
 from statistics import NormalDist
-from typing import Literal
 
 import numpy as np
-import numpy.typing as npt
-from scipy.special import bdtri, bdtrik, betaincinv, gammaincinv
+from scipy.special import bdtri, bdtrik
 
-from dither_aggregator.fold import Counts
+from dither_aggregator.analysis.inference import (
+    CONFIDENCE,
+    COUNT_MIN,
+    ErrorOf,
+    Floats,
+    Method,
+    Z,
+    clopper_pearson,
+)
+from dither_aggregator.counting.folding import Counts
 from dither_shared.mechanisms import PureMechanism
 from dither_shared.precision import ALPHA, POWER, noise_floor
-
-Floats = npt.NDArray[np.float64]
-ErrorOf = Literal["reports", "population"]
-Method = Literal["wald", "clopper-pearson"]
-
-CONFIDENCE = 0.95
-Z = NormalDist().inv_cdf((1 + CONFIDENCE) / 2)
-COUNT_MIN = 30
-"""Below so many expected counts of a bit or symbol their law is too skewed for Wald intervals of 95 %.
-
-Farther out the skew weighs more: for z standard errors it is (z / 1.96)^4 as many.
-"""
-LARGE_N, LARGE_COUNT = 10**7, 10**4
-"""Beyond, and below: binomial counts are Poisson's, whose quantiles are computed more exactly."""
 
 
 @dataclass(frozen=True)
@@ -87,18 +80,6 @@ def variance(mechanism: PureMechanism, share: Floats, n: int, error_of: ErrorOf)
     p, q = float(mechanism.p), float(mechanism.q)
     of_reports: Floats = (share * p * (1 - p) + (1 - share) * q * (1 - q)) / (n * (p - q) ** 2)
     return of_reports if error_of == "reports" else of_reports + share * (1 - share) / n
-
-
-def clopper_pearson(counts: Counts, n: int, alpha: float) -> tuple[Floats, Floats]:
-    """Return the ends of the exact intervals of confidence 1 - alpha for the rates behind binomial counts out of n."""
-    none, all_ = counts <= 0, counts >= n
-    some, less = np.where(none, 1, counts), np.where(all_, n - 1, counts)
-    lower = betaincinv(some, n - some + 1, alpha / 2)
-    upper = betaincinv(less + 1, n - less, 1 - alpha / 2)
-    if n >= LARGE_N:
-        lower = np.where(some <= LARGE_COUNT, gammaincinv(some, alpha / 2) / n, lower)
-        upper = np.where(less <= LARGE_COUNT, gammaincinv(less + 1, 1 - alpha / 2) / n, upper)
-    return np.where(none, 0.0, lower), np.where(all_, 1.0, upper)
 
 
 def exact_shares(mechanism: PureMechanism, n: int) -> tuple[float, float]:

@@ -37,11 +37,11 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.special import chdtrc, ndtr, ndtri
 
-from dither_aggregator.estimate import Floats, Z
-from dither_aggregator.fold import Counts
-from dither_aggregator.rappor.equations import Channel, Ints, Mask, make_equations, merge, reweighted
-from dither_aggregator.rappor.inference import Found, infer_split, infer_whole, know_nothing
-from dither_aggregator.rappor.selection import selected_shares
+from dither_aggregator.analysis.decoding.equations import Channel, Ints, Mask, make_equations, merge, reweighted
+from dither_aggregator.analysis.decoding.inference import Found, infer_split, infer_whole, know_nothing
+from dither_aggregator.analysis.decoding.selection import selected_shares
+from dither_aggregator.analysis.inference import Floats, Z
+from dither_aggregator.counting.folding import Counts
 from dither_shared.errors import InvalidParameter
 from dither_shared.precision import ALPHA
 

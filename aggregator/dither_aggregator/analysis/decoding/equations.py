@@ -10,8 +10,8 @@ import numpy.typing as npt
 from scipy.sparse import csr_array, vstack
 from scipy.sparse.linalg import lsqr
 
-from dither_aggregator.estimate import Floats
-from dither_aggregator.fold import Counts
+from dither_aggregator.analysis.inference import Floats
+from dither_aggregator.counting.folding import Counts
 from dither_shared.errors import InvalidParameter
 from dither_shared.mechanisms.parameter_sets import BEARABLE
 

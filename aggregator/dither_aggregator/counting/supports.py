@@ -7,8 +7,8 @@ supports the values on whose hyperplanes its point lies: all these sums come out
 import numpy as np
 import numpy.typing as npt
 
-from dither_aggregator.fold import BadTally, Counts
-from dither_shared.mechanisms import PGR, PureMechanism
+from dither_aggregator.counting.folding import BadTally, Counts
+from dither_shared.mechanisms import PureMechanism
 from dither_shared.mechanisms.pgr import points
 from dither_shared.reports import Bits, Subsets
 
@@ -28,16 +28,16 @@ def support_counts(mechanism: PureMechanism, tally: Counts, n: int) -> Counts:
         raise BadTally(f"the tally's counts must be from 0 to {n}, got {tally.min()} to {tally.max()}")
     if not isinstance(shape, Bits) and tally.sum() != n * (shape.weight if isinstance(shape, Subsets) else 1):
         raise BadTally(f"the tally's sum, {tally.sum()}, is not that of {n} reports")
-    design = mechanism.first_stage
-    if not isinstance(design, PGR):
+    if mechanism.geometry is None:
         return tally[: mechanism.d]  # without PrivSet's dummies
     if n > REPORTS_MAX:
         raise BadTally(f"at most {REPORTS_MAX} reports can be decoded, got {n}")
-    sums = hyperplane_sums(tally, design.order, design.dimension)
+    order, dimension = mechanism.geometry
+    sums = hyperplane_sums(tally, order, dimension)
     # Each point lies on equally many hyperplanes, whatever was reported.
-    if sums.sum() != n * points(design.order, design.dimension - 1):
+    if sums.sum() != n * points(order, dimension - 1):
         raise BadTally("the sums over hyperplanes do not add up to the reports")
-    return sums[: design.d]
+    return sums[: mechanism.d]
 
 
 def hyperplane_sums(histogram: Counts, order: int, dimension: int) -> Counts:

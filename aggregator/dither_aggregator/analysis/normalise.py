@@ -12,9 +12,9 @@ from typing import Final
 import numpy as np
 from scipy.optimize import brentq
 
-from dither_aggregator.estimate import Floats
-from dither_aggregator.fold import Counts
-from dither_shared.mechanisms import GRR, PureMechanism
+from dither_aggregator.analysis.inference import Floats
+from dither_aggregator.counting.folding import Counts
+from dither_shared.mechanisms import PureMechanism
 
 RESIDUAL_MAX = 1e-8
 
@@ -58,14 +58,13 @@ def norm_sub(mechanism: PureMechanism, support: Counts, n: int) -> Normalised:
 def maximum_likelihood(mechanism: PureMechanism, support: Counts, n: int) -> Normalised:
     """Return the shares that make the support counts likeliest.
 
-    With r_v = q + f_v (p - q), of GRR the likelihood of the reports, sum C(v) ln r_v, whose maximum is also where
-    iterative Bayesian update ends; of other mechanisms that of support counts taken as independent, sum C(v) ln r_v +
-    (n - C(v)) ln(1 - r_v). Where the multiplier of the constraint is known each r_v follows alone: C(v) / level, or the
-    smaller root of level r^2 - (1 + level) r + C(v) / n = 0, and at least q.
+    Let r_v = q + f_v (p - q). Where each report supports one value this is the likelihood of the reports, sum C(v) ln
+    r_v, whose maximum is also where iterative Bayesian update ends. Elsewhere it is that of support counts taken as
+    independent, sum C(v) ln r_v + (n - C(v)) ln(1 - r_v). Where the multiplier of the constraint is known each r_v
+    follows alone: C(v) / level, or the smaller root of level r^2 - (1 + level) r + C(v) / n = 0, and at least q.
     """
     p, q = float(mechanism.p), float(mechanism.q)
     rate = support / n
-    design = mechanism.first_stage
 
     def multinomial(level: float) -> Floats:
         shares: Floats = (np.maximum(rate / level, q) - q) / (p - q)
@@ -79,7 +78,7 @@ def maximum_likelihood(mechanism: PureMechanism, support: Counts, n: int) -> Nor
         shares: Floats = (np.maximum(likeliest, q) - q) / (p - q)
         return shares
 
-    if isinstance(design, GRR):
+    if mechanism.supports_one:
         return _solve("mle", multinomial, low=1.0, high=1 / q)
     return _solve("mle", binomial, low=-2 / (1 - p), high=2 / q)
 

@@ -12,7 +12,7 @@ from datetime import date
 from functools import cache
 from importlib.metadata import version
 
-from dither_aggregator.reading import estimate
+from dither_aggregator.analysis.estimands import estimate
 from dither_aggregator.store import Store, StoredPlan, StoreError, Tally
 from dither_aggregator.store.packing import pack_counts
 from dither_aggregator.store.records import Final

@@ -5,9 +5,9 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.sparse import csr_array
 
-from dither_aggregator.estimate import Floats, Z
-from dither_aggregator.rappor.equations import Equations, Ints, Mask, reweighted
-from dither_aggregator.rappor.least_squares import Fit, add_each, least_squares
+from dither_aggregator.analysis.decoding.equations import Equations, Ints, Mask, reweighted
+from dither_aggregator.analysis.decoding.least_squares import Fit, add_each, least_squares
+from dither_aggregator.analysis.inference import Floats, Z
 
 PICKED_MAX = 500
 """The most candidates that are picked from a long list, and that have a proportion."""

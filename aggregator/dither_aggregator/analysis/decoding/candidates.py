@@ -6,8 +6,8 @@ from threading import Lock
 import numpy as np
 import numpy.typing as npt
 
-from dither_aggregator.fold import BadTally, Counts
-from dither_aggregator.rappor.decoder import Channel, Decoded, decode
+from dither_aggregator.analysis.decoding.decoder import Channel, Decoded, decode
+from dither_aggregator.counting.folding import BadTally, Counts
 from dither_shared.bloom import bloom_bits
 from dither_shared.errors import InvalidParameter
 from dither_shared.mechanisms import RAPPOR

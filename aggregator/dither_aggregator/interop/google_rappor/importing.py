@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 from dither.sending.transport import Answer, Outcome, Transport
-from dither_aggregator.rappor.files import Params, Report
+from dither_aggregator.interop.google_rappor.files import Params, Report
 from dither_shared.errors import DitherError, InvalidParameter
 from dither_shared.mechanisms import RAPPOR
 from dither_shared.plan import Plan

@@ -7,8 +7,8 @@ import numpy as np
 from scipy.linalg import lapack
 from scipy.sparse import csr_array
 
-from dither_aggregator.estimate import Floats
-from dither_aggregator.rappor.equations import TINY, Equations, Ints, Mask
+from dither_aggregator.analysis.decoding.equations import TINY, Equations, Ints, Mask
+from dither_aggregator.analysis.inference import Floats
 
 _BLOCK = 512
 

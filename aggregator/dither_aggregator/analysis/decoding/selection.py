@@ -4,10 +4,10 @@ import numpy as np
 from scipy.optimize import nnls
 from scipy.sparse import csr_array
 
-from dither_aggregator.estimate import Floats
-from dither_aggregator.rappor.equations import TINY, Equations, Ints
-from dither_aggregator.rappor.inference import PICKED_MAX, Found, estimate_all, pick
-from dither_aggregator.rappor.least_squares import gram_of, least_squares
+from dither_aggregator.analysis.decoding.equations import TINY, Equations, Ints
+from dither_aggregator.analysis.decoding.inference import PICKED_MAX, Found, estimate_all, pick
+from dither_aggregator.analysis.decoding.least_squares import gram_of, least_squares
+from dither_aggregator.analysis.inference import Floats
 
 GRID, ITERATIONS = 60, 200
 """Of the prior of the shares."""

@@ -28,7 +28,7 @@ from typing import IO
 import numpy as np
 import numpy.typing as npt
 
-from dither_aggregator.fold import Counts, fold
+from dither_aggregator.counting.folding import Counts, fold
 from dither_shared.bloom import HASHES_MAX, JAVA_BITS_MAX, bloom_bits
 from dither_shared.errors import DitherError, InvalidParameter
 from dither_shared.reports import Bits

@@ -1,0 +1,55 @@
+"""The estimands, by name, and reading a day out of a store."""
+
+from datetime import date
+
+from dither_aggregator.analysis.reading import Estimand, Reading, View
+from dither_aggregator.analysis.shares import Shares
+from dither_aggregator.analysis.texts import Texts
+from dither_aggregator.counting.folding import BadTally
+from dither_aggregator.store import Store, StoredPlan, Tally
+from dither_shared.errors import DitherError
+from dither_shared.plan import Plan
+
+ESTIMANDS: dict[str, Estimand] = {estimand.name: estimand for estimand in (Shares(), Texts())}
+
+
+DEFAULT = View()
+
+
+class TallyGone(DitherError):
+    """The counts of an epoch are no longer kept: `snapshot` is the id of what was made of them."""
+
+    def __init__(self, snapshot: str) -> None:
+        super().__init__(f"the counts of this day are no longer kept; what was made of them is snapshot {snapshot}")
+        self.snapshot = snapshot
+
+
+def estimand_of(plan: Plan) -> Estimand:
+    """Return what is read out of a plan's tallies."""
+    return ESTIMANDS[plan.mechanism.estimand]
+
+
+def read(store: Store, stored: StoredPlan, epoch: date, view: View = DEFAULT) -> Reading:
+    """Read a plan's epoch from what is folded now. Raises TallyGone when the tally is no longer kept."""
+    provisional = epoch > store.sealed()  # before the tally is read: it may be sealed in between
+    tally = store.tally(stored.plan, epoch)
+    final = store.finals(stored.plan).get(epoch)
+    if final and tally.digest != final.digest:
+        if epoch < store.tallies_from():  # asked after the tally is read: it may be given up in between
+            raise TallyGone(final.snapshot)
+        raise BadTally(f"the counts of {epoch} are not those that snapshot {final.snapshot} was made of")
+    return estimate(stored, epoch, tally, view, provisional=provisional, snapshot=final.snapshot if final else None)
+
+
+def estimate(
+    stored: StoredPlan,
+    epoch: date,
+    tally: Tally,
+    view: View = DEFAULT,
+    *,
+    provisional: bool = False,
+    snapshot: str | None = None,
+) -> Reading:
+    """Read a tally."""
+    estimand = estimand_of(stored.plan)
+    return estimand.read(stored, epoch, tally, view, provisional=provisional, snapshot=snapshot)

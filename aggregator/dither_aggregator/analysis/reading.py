@@ -1,0 +1,133 @@
+"""A reading: what is known of one metric on one day, as the API and the pages show it."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import date
+from typing import Protocol
+
+from dither_aggregator.analysis.inference import CONFIDENCE, ErrorOf, Method
+from dither_aggregator.store import StoredPlan, Tally
+from dither_shared.errors import DitherError
+from dither_shared.plan import Plan
+
+
+@dataclass(frozen=True)
+class View:
+    """How a reader wants the estimates."""
+
+    error_of: ErrorOf = "reports"
+    simultaneous: bool = False
+    normalised: str | None = None
+    """A key of `normalise.METHODS`, for a second column."""
+    candidates: tuple[str, ...] | None = None
+    """What to look for, of words that nobody lists; None for the registry's own."""
+
+
+class BadView(DitherError):
+    """A view that an estimand does not have."""
+
+
+class Row(Protocol):
+    """One row of a reading: shares of the n reports, not percent."""
+
+    @property
+    def value(self) -> str:
+        """Return what it is about."""
+
+    @property
+    def estimate(self) -> float:
+        """Return the raw, unbiased estimate."""
+
+    @property
+    def std_error(self) -> float:
+        """Return its standard error."""
+
+    @property
+    def lower(self) -> float:
+        """Return the lower end of its interval."""
+
+    @property
+    def upper(self) -> float:
+        """Return the upper end."""
+
+
+@dataclass(frozen=True)
+class Reading(ABC):
+    """What is known of a metric, under one plan, on one epoch. Each estimand has its own rows and columns."""
+
+    stored: StoredPlan
+    epoch: date
+    provisional: bool
+    """More reports may still come: no verdicts, no ranks."""
+    n: int
+    view: View
+    snapshot: str | None
+    """The id of what was recorded of the epoch once it was final."""
+    noise_floor: float | None
+    """The usual standard error of what nobody has; None while there is no report."""
+    method: Method | None
+
+    @property
+    @abstractmethod
+    def columns(self) -> tuple[str, ...]:
+        """The columns of a table of its rows."""
+
+    @property
+    @abstractmethod
+    def rows(self) -> Sequence[Row]:
+        """One for each value, or candidate; empty while there is no report."""
+
+    @property
+    def sentences(self) -> Sequence[str]:
+        """What is to be said of the rows as a whole."""
+        return ()
+
+    @abstractmethod
+    def own_document(self) -> dict[str, object]:
+        """Return what the API's answer has of this estimand alone."""
+
+    def table(self) -> list[list[object]]:
+        """Return the columns' names, and a row of them for each of the rows."""
+        return [[*self.columns], *([getattr(row, column) for column in self.columns] for row in self.rows)]
+
+    def to_document(self) -> dict[str, object]:
+        """Return the API's answer."""
+        plan = self.stored.plan
+        return {
+            "metric": plan.metric,
+            "plan": plan.digest,
+            "rev": plan.rev,
+            "mechanism": plan.mechanism.name,
+            "epoch": self.epoch.isoformat(),
+            "n": self.n,
+            "provisional": self.provisional,
+            "snapshot": self.snapshot,
+            "epsilon": self.stored.epsilon,
+            "epsilon_lifetime": self.stored.epsilon_lifetime,
+            "noise_floor": self.noise_floor,
+            "error_of": self.view.error_of,
+            "interval": {
+                "method": self.method,
+                "confidence": CONFIDENCE,
+                "simultaneous": self.view.simultaneous,
+            },
+            "rows": [{name: number for name, number in vars(row).items() if number is not None} for row in self.rows],
+            **self.own_document(),
+        }
+
+
+class Estimand(ABC):
+    """What is read out of a metric's tallies. It has no state, and there is one of each."""
+
+    name: str
+
+    @abstractmethod
+    def check(self, plan: Plan, view: View, asked: frozenset[str]) -> None:
+        """Raise BadView where a view does not fit a plan; `asked` are the options that the reader named."""
+
+    @abstractmethod
+    def read(
+        self, stored: StoredPlan, epoch: date, tally: Tally, view: View, *, provisional: bool, snapshot: str | None
+    ) -> Reading:
+        """Return the reading of a tally. Raises BadTally where it is none of n reports."""

@@ -1,0 +1,99 @@
+"""Shares of listed values: how many of the reports, or of their population, hold each."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import date
+
+from dither_aggregator.analysis.normalise import METHODS, Normalised
+from dither_aggregator.analysis.pure import Estimates, estimate_shares, exact_shares
+from dither_aggregator.analysis.reading import BadView, Estimand, Reading, View
+from dither_aggregator.counting.supports import support_counts
+from dither_aggregator.store import StoredPlan, Tally
+from dither_shared.plan import Plan
+
+
+@dataclass(frozen=True)
+class ShareRow:
+    """One value's estimate: shares of the n reports, not percent."""
+
+    value: str
+    estimate: float
+    std_error: float
+    lower: float
+    upper: float
+    normalised: float | None = None
+
+
+@dataclass(frozen=True)
+class SharesReading(Reading):
+    """The estimated share of each value, in the plan's order."""
+
+    rows: Sequence[ShareRow] = ()
+    critical_share: float | None = None
+    """A share above this is more than noise, with 95 % for all values together."""
+    detectable_share: float | None = None
+    """A true share of this comes out above it four times in five."""
+    normalised: Normalised | None = None
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The columns, the normalised one where it is asked for."""
+        return (*_COLUMNS, "normalised") if self.normalised else _COLUMNS
+
+    def own_document(self) -> dict[str, object]:
+        """Return the shares that can be told from noise, and how shares were normalised."""
+        document: dict[str, object] = {
+            "critical_share": self.critical_share,
+            "detectable_share": self.detectable_share,
+        }
+        return {**document, "normalised": self.normalised.to_document()} if self.normalised else document
+
+
+_COLUMNS = ("value", "estimate", "std_error", "lower", "upper")
+
+
+class Shares(Estimand):
+    """Shares of listed values."""
+
+    name = "shares"
+
+    def check(self, plan: Plan, view: View, asked: frozenset[str]) -> None:
+        """Refuse candidates, and shares that sum to one where answers may hold several values."""
+        if view.candidates is not None:
+            raise BadView(f"the values of {plan.metric} are listed: candidates are for texts")
+        if view.normalised and plan.pure.ticks > 1:
+            raise BadView("answers of this metric may hold several values: their shares need not sum to one")
+
+    def read(
+        self, stored: StoredPlan, epoch: date, tally: Tally, view: View, *, provisional: bool, snapshot: str | None
+    ) -> SharesReading:
+        """Estimate the share of every value."""
+        if tally.n == 0:
+            return SharesReading(stored, epoch, provisional, 0, view, snapshot, None, None)
+        mechanism = stored.plan.pure
+        support = support_counts(mechanism, tally.counts, tally.n)
+        estimates = estimate_shares(mechanism, support, tally.n, error_of=view.error_of, simultaneous=view.simultaneous)
+        normalised = METHODS[view.normalised](mechanism, support, tally.n) if view.normalised else None
+        critical, detectable = exact_shares(mechanism, tally.n)
+        return SharesReading(
+            stored,
+            epoch,
+            provisional,
+            tally.n,
+            view,
+            snapshot,
+            estimates.noise_floor,
+            estimates.method,
+            rows=_rows(stored.plan.values, estimates, normalised),
+            critical_share=critical,
+            detectable_share=detectable,
+            normalised=normalised,
+        )
+
+
+def _rows(values: tuple[str, ...], estimates: Estimates, normalised: Normalised | None) -> tuple[ShareRow, ...]:
+    columns = [
+        column.tolist() for column in (estimates.estimate, estimates.std_error, estimates.lower, estimates.upper)
+    ]
+    shares = normalised.shares.tolist() if normalised else [None] * len(values)
+    return tuple(ShareRow(*numbers) for numbers in zip(values, *columns, shares, strict=True))

@@ -1,0 +1,1 @@
+"""Files of other systems, which send and read reports through the ordinary wire."""

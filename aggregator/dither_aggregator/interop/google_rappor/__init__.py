@@ -1,0 +1,1 @@
+"""google/rappor: its parameter, count and report files, read, decoded and imported."""
