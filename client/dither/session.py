@@ -57,11 +57,11 @@ class Session:
         try:
             device.open()
             kept = device.choice()
-            choice = consent if kept is None else kept
+            choice = False if self._settings.silent else consent if kept is None else kept
             if choice is True:
                 device.agree_once()
                 device.begin()
-            elif kept is None and consent is False:
+            elif kept is None and consent is False and not self._settings.silent:
                 device.drop()
         except Exception as error:
             if passes(error) and self._silent == self._fault:
@@ -134,10 +134,11 @@ class Session:
 
     def _refuse(self, metric: str | None) -> bool:
         """Keep that the person refuses. For the whole app it holds at once, whatever becomes of the file."""
+        lasts = self._settings.folder is not None or not self._settings.silent  # not where this is nobody's device
         if metric is not None:
             with self._any_device() as device:
                 device.refuse_metric(metric, refused=True)
-            return True
+            return lasts
         self._silent = self._settings.silent or (CLOSED if self._closed else REFUSED)
         self._unkept_refusal = True
         try:
@@ -147,12 +148,21 @@ class Session:
             self._stop()  # nothing of what waits is sent meanwhile
             raise
         self._unkept_refusal = False
-        return True
+        return lasts
 
     def _erase(self) -> None:
         """Forget, and let the thread go on with it where another process reads what was."""
         if self._device is not None or self._file_exists():
             with self._any_device() as device:
                 device.open()
-                if not device.forget() and self._uploader is not None:
-                    self._uploader.start()
+                erased = device.forget()
+            if not erased and not self._closed:
+                self._speak()
+
+    def _erase_rest(self) -> None:
+        """Go on with what was forgotten, though nothing else may be done."""
+        with self._any_device() as device:
+            device.open()
+            erasing = device.erasing()
+        if erasing:
+            self._speak()

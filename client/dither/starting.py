@@ -52,8 +52,9 @@ def start(
             folder = _folder(environment.data_dir or data_dir, registry.app)
         if not environment.dry_run:
             transport = HttpTransport(environment.endpoint or endpoint, key)
-    except (ConfigurationError, RuntimeError, TypeError, ValueError) as error:
-        # No home directory, no path, or an endpoint or key that cannot work. The person's choices still go to the file.
+    except (ConfigurationError, OSError, RuntimeError, TypeError, ValueError) as error:
+        # No home or working directory, no path, or an endpoint or key that cannot work. The person's choices still go
+        # to the file.
         if strict:
             raise
         say(logging.WARNING, "telemetry is off: %s", error)

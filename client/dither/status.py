@@ -51,7 +51,7 @@ class Status:
     @property
     def ask(self) -> bool:
         """Whether to ask the person: they have not chosen yet, or not agreed to all that the registry asks."""
-        return self.silent == NOT_ASKED or bool(self.asks)
+        return self.silent == NOT_ASKED or (bool(self.asks) and self.silent != REFUSED)
 
 
 @frozen
@@ -59,7 +59,7 @@ class Preview:
     """The upload that is sent next."""
 
     body: bytes
-    """Its bytes, but for the id if it is not built yet; b"" if nothing is due."""
+    """Its bytes, but for the id if it is not built yet; b"" if nothing is due, or another process writes."""
     cost: dict[str, float]
     """The epsilon that it costs, by metric."""
 

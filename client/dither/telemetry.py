@@ -36,6 +36,8 @@ class Telemetry(Session):
         self._handles = {name: HANDLES[metric.kind.name](metric, self._record) for name, metric in metrics.items()}
         if not self._silent:
             self._guarded(self._begin, self._failed_to_begin)
+        elif self._file_exists():
+            self._guarded(self._erase_rest, lambda error: None)
 
     def __getattr__(self, name: str) -> Any:
         """Return the handle of a metric: a Flag, a Choice, Choices or a Text, as its kind says."""

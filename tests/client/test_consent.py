@@ -255,6 +255,7 @@ def test_a_refusal_holds_at_once_and_at_the_next_start_though_the_file_cannot_be
         assert telemetry.set_consent(False)
         assert telemetry.status().silent == REFUSED
         telemetry.dark.record(True)
+        assert {metric.silent for metric in telemetry.status().metrics.values()} == {"refused"}
         assert telemetry.flush(0.1) == dither.FlushResult(0, 0, REFUSED)
         telemetry.close()
         assert (tmp_path / "d" / f"{FILE_NAME}-refused").exists()
@@ -412,6 +413,38 @@ def test_while_another_process_reads_forgetting_is_tried_again_by_itself(start: 
         reader.execute("COMMIT")
     wait_until(lambda: not telemetry.status().erasing)
     telemetry.close()
+
+
+@pytest.mark.parametrize("forbids", ["", "DO_NOT_TRACK is set"])
+@pytest.mark.parametrize("restarts", [False, True])
+def test_where_nothing_else_may_be_done_forgetting_is_tried_again_too(
+    forbids: str, restarts: bool, start: Start, tmp_path: Path
+) -> None:
+    telemetry = start(True)
+    telemetry.color.record("red")
+    if not forbids:
+        telemetry.set_consent(False)
+    telemetry.close()
+    telemetry = start(True, silent=forbids)
+    silent = telemetry.status().silent
+    assert silent
+    with closing(sqlite3.connect(tmp_path / "d" / FILE_NAME, isolation_level=None)) as reader:
+        reader.execute("BEGIN")
+        reader.execute("SELECT * FROM state").fetchall()
+        telemetry.forget()
+        assert telemetry.status().erasing
+        assert telemetry.status().silent == silent
+        if restarts:
+            telemetry.close()
+        reader.execute("COMMIT")
+    if restarts:
+        telemetry = start(True, silent=forbids)
+    wait_until(lambda: not telemetry.status().erasing)
+    telemetry.color.record("red")
+    assert telemetry.status().waiting == 0
+    telemetry.close()
+    with closing(sqlite3.connect(tmp_path / "d" / FILE_NAME)) as db:
+        assert db.execute("SELECT value FROM state WHERE key = 'erasing'").fetchone() in (None, (None,))
 
 
 def test_the_next_start_goes_on_erasing(start: Start, tmp_path: Path) -> None:

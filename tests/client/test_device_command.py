@@ -206,6 +206,27 @@ def test_inspect_says_of_each_metric_and_of_sending_what_the_app_is_told(life: s
         telemetry.close()
 
 
+@pytest.mark.parametrize(
+    "upgrade", [{"reports": 1}, {"expires": "2026-11-21"}, {"reports": 3, "epsilon": "1", "schedule": "spread"}]
+)
+def test_inspect_says_what_the_app_is_told_after_an_upgrade_too(upgrade: dict[str, Any], tmp_path: Path) -> None:
+    clock = Clock()
+    for changes in ({}, upgrade):
+        asked = registry(**{"expires": EXPIRES, **changes})
+        telemetry = Telemetry(Settings(asked, TAKEN, tmp_path, True, clock=clock))
+        answers_and_sends(telemetry, clock)
+        status = telemetry.status()
+        telemetry.close()
+        file = DeviceFile(tmp_path, clock, create=False)
+        shown = inspect(file)["metrics"]
+        file.close()
+        assert shown == {
+            name: {"silent": metric.silent, "until": metric.until and metric.until.isoformat()}
+            for name, metric in status.metrics.items()
+        }
+    assert status.metrics["color"].silent
+
+
 def test_budget_shows_what_was_charged_beside_what_was_agreed_to(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

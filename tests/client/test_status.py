@@ -266,6 +266,9 @@ def test_a_wrong_key_is_why_nothing_leaves_until_the_next_start(reply: Reply, tm
             device.set_consent(False, metric="dark")
             assert silent(device, "dark") == dither.MetricStatus("refused")
             assert device.flush(5) == dither.FlushResult(0, 1, detail)
+            device.set_consent(True)  # another choice is no other key
+            assert silent(device) == wrong
+            assert device.status().sending == dither.Sending(detail, moment(clock()), None)
         assert len(requests) == 1
     with telemetry(clock, tmp_path) as device:
         assert silent(device) == dither.MetricStatus("answered", days(1))

@@ -74,6 +74,18 @@ def test_an_endpoint_or_key_that_cannot_work_is_said_and_not_raised(
         dither.start(registry(), endpoint=endpoint, key=key, data_dir=":memory:", consent=True, strict=True)
 
 
+def test_a_folder_relative_to_one_that_is_gone_is_said_and_not_raised(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    monkeypatch.chdir(gone)
+    gone.rmdir()
+    device = dither.start(registry(), endpoint="https://example.org", key="k", data_dir="device", consent=True)
+    assert "No such file" in device.status().silent
+    device.close()
+
+
 def test_a_registry_is_read_from_its_path(tmp_path: Path) -> None:
     path = tmp_path / "metrics.toml"
     path.write_text(registry_text(), encoding="utf-8")

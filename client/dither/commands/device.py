@@ -10,6 +10,7 @@ from pathlib import Path
 from dither.device.file import DeviceFile
 from dither.device.inspection import silences
 from dither.device.moments import Moments
+from dither.device.refusals import EVERYTHING, Refusals
 from dither.device.schema import FILE_NAME, DeviceUnusable
 from dither.device.silence import REASONS
 from dither.device.withdrawal import FORGET_DAYS, forget
@@ -81,7 +82,10 @@ def inspect(file: DeviceFile) -> dict[str, object]:
             "SELECT (SELECT COUNT(*) FROM report WHERE upload = id), charged, failures, first_attempt "
             "FROM upload ORDER BY place"
         ).fetchall()
-        refused = [row[0] for row in file.execute("SELECT metric FROM agreement WHERE refused ORDER BY metric")]
+        pending = Refusals(file.folder).pending
+        kept = {row[0] for row in file.execute("SELECT metric FROM agreement WHERE refused")}
+        refused = sorted({*kept, *pending} - {EVERYTHING})
+        choice = 0 if EVERYTHING in pending else state.get("consent")
         counts = dict(file.execute("SELECT name, count FROM counter ORDER BY name").fetchall())
         metrics = silences(file)
         sending = Moments(file).sending()
@@ -89,7 +93,7 @@ def inspect(file: DeviceFile) -> dict[str, object]:
         "app": state["app"],
         "first_day": _day(state.get("first_day")),
         "last_day": _day(state.get("last_day")),
-        "choice": {None: None, 0: "refused", 1: "agreed"}[state.get("consent")],
+        "choice": {None: None, 0: "refused", 1: "agreed"}[choice],
         "refused": refused,
         "metrics": {
             name: {"silent": silence.reason, "until": _day(silence.until)} for name, silence in metrics.items()

@@ -73,8 +73,8 @@ class Device(Choices):
         if not reason:
             # Before the transaction: an answer's own methods may do anything, recording included.
             read = metric.read(answer)
-            if self._refusals.pending:
-                self.keep_refusals()
+            if self._refusals.pending and not self._keep_refusals_but(metric.name):
+                return self._noted(metric, "refused")
             # A kill may lose what was noted of other metrics: a hidden answer must not decide whether it does.
             with self._file.transaction(keeps_noted=not metric.hidden):
                 self._outbox.notice_clock()
@@ -85,6 +85,9 @@ class Device(Choices):
                     self._file.remember_answered(metric.name)
                     if not metric.hidden:
                         self._moments.planned(delay)
+        return self._noted(metric, reason)
+
+    def _noted(self, metric: Metric, reason: str) -> str:
         if reason and not metric.hidden:
             self._file.noted[reason] += 1
         return reason
@@ -94,9 +97,11 @@ class Device(Choices):
     def begin(self) -> None:
         """Take note of what the registry has changed, and that its key may be another one."""
         with self._file.transaction():
-            self._moments.key_refused(refused=False)
+            if not self._begun:  # the app's configuration may be another one only at a start
+                self._moments.key_refused(refused=False)
             self._slots.begin()
             self._budget.prepare_all(self._file.keep_today())
+        self._begun = True
 
     def look(self, delay: Callable[[], float] = _at_once) -> Look:
         """Open and close periods, and return what to wait for; plan an attempt after a `delay` if one is due."""

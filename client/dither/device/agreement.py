@@ -6,6 +6,7 @@ nothing.
 """
 
 from dither.device.file import DeviceFile
+from dither.device.refusals import Refusals
 from dither_shared.exact import to_micro
 from dither_shared.registry import Metric, Registry
 from dither_shared.terms import Terms, device_asks
@@ -14,8 +15,9 @@ from dither_shared.terms import Terms, device_asks
 class Agreement:
     """The agreement in a device's file."""
 
-    def __init__(self, file: DeviceFile, registry: Registry) -> None:
+    def __init__(self, file: DeviceFile, registry: Registry, refusals: Refusals) -> None:
         self._file = file
+        self._refusals = refusals
         self._registry = registry
         self._epsilon = to_micro(registry.device_epsilon)
         self._terms: dict[str, str] = {}
@@ -65,11 +67,11 @@ class Agreement:
     def allows(self, metric: Metric) -> bool:
         """Tell whether the person's choices let a metric speak."""
         row = self._file.one("SELECT terms, refused FROM agreement WHERE metric = ?", metric.name)
-        return not self.refuses(bool(row and row[1])) and self.covers(metric, row[0] if row else "")
+        return not self.refuses(metric.name, bool(row and row[1])) and self.covers(metric, row[0] if row else "")
 
-    def refuses(self, metric_refused: bool) -> bool:
-        """Tell whether the person refuses a metric, or everything."""
-        return metric_refused or self.choice() is False
+    def refuses(self, metric: str, kept: bool) -> bool:
+        """Tell whether the person refuses a metric, which may be `kept` in its row, or everything."""
+        return kept or self.choice() is False or self._refusals.of(metric)
 
     def covers(self, metric: Metric, agreed: str) -> bool:
         """Tell whether the terms that were agreed to, as they were kept, cover those of a metric."""

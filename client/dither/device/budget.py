@@ -71,12 +71,7 @@ class Budget:
         Those count with all that they reserved, also where they have left the registry: how much of it was spent would
         tell how many answers there were.
         """
-        others = self._file.execute(
-            "SELECT SUM(MAX(spent, reserved)) FROM metric WHERE name <> ? AND (spent > 0 OR name IN "
-            "(SELECT metric FROM class UNION SELECT metric FROM slot UNION SELECT metric FROM report))",
-            name,
-        ).fetchone()
-        return int(others[0] or 0) + reservation <= self.epsilon()
+        return others_begun(self._file, name) + reservation <= self.epsilon()
 
     def pay_class(self, metric: Metric, key: str) -> tuple[str, int]:
         """Return the class that a memoized metric answers with, and what its report costs; note a class that is new.
@@ -215,6 +210,16 @@ class Budget:
         sql = "SELECT MIN(day) FROM schedule WHERE metric = ? AND day >= ?"
         (next_day,) = self._file.one(sql, metric.name, day) or (None,)
         return next_day == day, next_day
+
+
+def others_begun(file: DeviceFile, name: str) -> int:
+    """Return what all metrics but one may charge that have begun to spend, in micro-epsilon."""
+    sql = (
+        "SELECT SUM(MAX(spent, reserved)) FROM metric WHERE name <> ? AND (spent > 0 OR name IN "
+        "(SELECT metric FROM class UNION SELECT metric FROM slot UNION SELECT metric FROM report))"
+    )
+    (others,) = file.one(sql, name) or (0,)
+    return int(others or 0)
 
 
 class Commitments:

@@ -76,6 +76,16 @@ class Choices(Parts):
         if self._refusals.pending:
             self._write_refusals(set(self._refusals.pending), WAIT_S)
 
+    def _keep_refusals_but(self, metric: str) -> bool:
+        """Write the refusals; return False where that cannot be, and a metric is refused by one of them."""
+        try:
+            self.keep_refusals()
+        except Exception:
+            if not self._refusals.of(metric):
+                raise
+            return False
+        return True
+
     def _write_refusals(self, metrics: set[str], wait_s: float) -> None:
         with self._file.transaction(durable=True, wait_s=wait_s):  # the disk has it before the mark beside it goes
             for metric in metrics:

@@ -28,7 +28,7 @@ class DeviceFile(Connected):
         self._state_at = -1
         self._known: dict[str, str] = {}  # what `remember` was told, while nothing has changed
         self._answered: set[str] = set()  # and `remember_answered`
-        self._known_at = (-1, -1)
+        self._day = -1  # when the present era began
         self._only_answers = False  # whether the present transaction takes answers and does nothing else
         self.era = 0
         """Goes up when the file may have changed by more than an answer that this connection took."""
@@ -37,7 +37,7 @@ class DeviceFile(Connected):
         self._noting: dict[str, int] = {}  # of it, what the present transaction keeps
 
     def _opened(self) -> None:
-        self._state = None
+        self._state, self._state_at = None, -1  # each connection counts its own versions
         self._begin_era()
 
     @contextmanager
@@ -99,12 +99,15 @@ class DeviceFile(Connected):
             self._give(lock)
 
     def _check_state(self, db: sqlite3.Connection) -> None:
-        """Forget what was read of the state, if another connection has written since."""
+        """Forget what was read, if another connection has written since, and what is known, if the day is another."""
         if self.folder:
             (version,) = db.execute("PRAGMA data_version").fetchone()
             if version != self._state_at:
                 self._state, self._state_at = None, version
                 self._begin_era()
+        if self._day != (day := self.clock_day()):
+            self._day = day
+            self._begin_era()
 
     def _roll_back(self, db: sqlite3.Connection, before: int) -> None:
         """Undo what was not committed. A commit that failed may have undone it already."""
@@ -167,17 +170,14 @@ class DeviceFile(Connected):
     def recall(self, metric: str) -> str:
         """Return why a metric is silent, if that was kept; "" if the file may have changed since, in any process."""
         lock = self._lock
-        if not (self._known or self._answered) or self._process != os.getpid() or not lock.acquire(timeout=WAIT_S):
+        if not (self._known or self._answered) or self._process != os.getpid() or not lock.acquire(blocking=False):
             return ""
         self._calls += 1
         try:
-            if self._db is None or self._calls > 1 or self._ended:
+            if self._db is None or self._calls > 1 or self._ended or self._day != self.clock_day():
                 return ""
-            (version,) = self._db.execute("PRAGMA data_version").fetchone()
-            now = version, self.clock_day()
-            if now != self._known_at:
-                self._known_at = now
-                self._begin_era()
+            if self.folder and self._db.execute("PRAGMA data_version").fetchone() != (self._state_at,):
+                return ""
             return "answered" if metric in self._answered else self._known.get(metric, "")
         finally:
             self._give(lock)

@@ -1,21 +1,23 @@
 """Why each metric is silent, from a device's file alone: without the app's registry, by the terms that were agreed to.
 
-It says what `status()` says in the app, as far as the file can tell: a metric whose terms the app has changed since
-the person agreed shows the terms of then.
+It says what `status()` says in the app, as far as the file can tell: of a registry that the app has not started with
+yet it knows nothing, nor of a `device_epsilon` below what was agreed to.
 """
 
 from datetime import date
 from typing import Any, NamedTuple
 
+from dither.device.budget import others_begun
 from dither.device.file import DeviceFile
-from dither.device.refusals import EVERYTHING, Refusals
+from dither.device.refusals import Refusals
 from dither.device.silence import Facts, Silence, why_nothing_leaves
 from dither.schedule import answers_always, period_start, silent_from
 from dither_shared.terms import Terms
 
 _FACTS = """
-SELECT a.metric, a.terms, a.refused, COALESCE(m.spent, 0), COALESCE(m.next_day, 0), m.terms, s.leaves, s.replaceable,
-    EXISTS (SELECT 1 FROM class WHERE metric = a.metric), COALESCE(s.charge, 0), EXISTS (SELECT 1 FROM upload),
+SELECT a.metric, a.terms, a.refused, COALESCE(m.spent, 0), COALESCE(m.next_day, 0), m.terms, m.reserved, s.leaves,
+    s.replaceable, EXISTS (SELECT 1 FROM class WHERE metric = a.metric), COALESCE(s.charge, 0),
+    EXISTS (SELECT 1 FROM upload),
     COALESCE((SELECT micro FROM reserved WHERE metric = a.metric), 0),
     COALESCE((SELECT until FROM retired WHERE metric = a.metric), 0)
 FROM agreement AS a LEFT JOIN metric AS m ON m.name = a.metric LEFT JOIN slot AS s ON s.metric = a.metric
@@ -46,6 +48,7 @@ def _facts(file: DeviceFile, row: tuple[Any, ...]) -> Facts:
         spent,
         next_day,
         prepared_for,
+        reserved,
         leaves,
         replaceable,
         has_memo,
@@ -54,16 +57,14 @@ def _facts(file: DeviceFile, row: tuple[Any, ...]) -> Facts:
         building,
         retired,
     ) = row
-    today, pending = file.today(), Refusals(file.folder).pending
+    today = file.today()
     crowded = leaves is not None
     stays = crowded and (bool(built) or leaves > today)
     agreed = Terms.from_json(terms) if terms else None
     prepared = prepared_for is not None and agreed is not None
     scheduled, next_scheduled, affordable, expires = True, None, True, today + 1
     if agreed:
-        schedule = (prepared_for or "").partition(" ")[0]
-        expiry = date.fromisoformat(agreed.expires)
-        asked = _Asked(schedule, agreed.charges, agreed.period_days, expiry, agreed.presence == "hidden")
+        asked = _asked(agreed, prepared_for)
         expires = silent_from(asked, today)
         if prepared and not answers_always(asked):
             day = period_start(today, asked.period_days)
@@ -73,12 +74,14 @@ def _facts(file: DeviceFile, row: tuple[Any, ...]) -> Facts:
             scheduled = next_scheduled == day
         if crowded and not stays:
             building += charge  # an answer would have it built
-        needed = agreed.lifetime if agreed.permanent else agreed.report
-        affordable = bool(has_memo) or spent + building + needed <= agreed.lifetime
+        most = agreed.lifetime if reserved is None else reserved
+        needed = most if agreed.permanent else most // asked.charges
+        fits = spent + building > 0 or _fits(file, name, most)
+        affordable = bool(has_memo) or (fits and spent + building + needed <= most)
     return Facts(
         today=today,
         clock_day=file.clock_day(),
-        refused=bool(refused) or file.get("consent") == 0 or not pending.isdisjoint({EVERYTHING, name}),
+        refused=bool(refused) or file.get("consent") == 0 or Refusals(file.folder).of(name),
         agreed=agreed is not None,
         expires=expires,
         quiet_until=file.get("quiet_until") or 0,
@@ -94,3 +97,17 @@ def _facts(file: DeviceFile, row: tuple[Any, ...]) -> Facts:
         affordable=affordable,
         key_refused=bool(file.get("key_refused")),
     )
+
+
+def _asked(agreed: Terms, prepared_for: str | None) -> _Asked:
+    """Return what the metric's budget was last prepared for, or else what was agreed to."""
+    hidden = agreed.presence == "hidden"
+    if not prepared_for:
+        return _Asked("", agreed.charges, agreed.period_days, date.fromisoformat(agreed.expires), hidden)
+    schedule, charges, period_days, expires = prepared_for.split()
+    return _Asked(schedule, int(charges), int(period_days), date.fromisoformat(expires), hidden)
+
+
+def _fits(file: DeviceFile, name: str, most: int) -> bool:
+    """Tell whether what was agreed to for the device bears a metric's reservation beside those that have begun."""
+    return others_begun(file, name) + most <= (file.get("agreed_epsilon") or 0)

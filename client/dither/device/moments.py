@@ -51,9 +51,8 @@ class Moments:
         return when
 
     def plan_nothing(self) -> None:
-        """Take the plan back: nothing waits."""
+        """Take the plan back: nothing waits. Until when the aggregator is left alone stays."""
         self._file.set("planned", None)
-        self._file.set("held_until", None)
 
     def held_until(self) -> float:
         """Return until when not even a flush sends: the aggregator asked to wait, or could not be reached; or 0."""
@@ -106,7 +105,7 @@ class Moments:
         """Return what became of the last attempt, and when the next one is."""
         get = self._file.get
         held_until = self.held_until()
-        planned = 0.0 if get("key_refused") else max(get("planned") or 0.0, held_until)
+        planned = max(get("planned"), held_until) if get("planned") and not get("key_refused") else 0.0
         return Sending(
             get("outcome") or "", moment(get("outcome_at")), moment(planned or None), moment(held_until or None)
         )

@@ -211,8 +211,7 @@ class Outbox:
 
     def preview(self) -> tuple[bytes, dict[str, int]]:
         """Return what would be sent now, and its cost by metric. Builds it, so the transaction must be undone."""
-        self.build()
-        first = self._first()
+        first = self.next()
         if first is None:
             return b"", {}
         sql = "SELECT metric, charge FROM report WHERE upload = ? ORDER BY metric"

@@ -27,8 +27,9 @@ class Parts:
         self._registry = registry
         self._file = DeviceFile(folder, clock)
         self.hidden = any(metric.hidden for metric in registry.metrics.values())
+        self._begun = False
         self._refusals = Refusals(folder)
-        self._agreement = Agreement(self._file, registry)
+        self._agreement = Agreement(self._file, registry, self._refusals)
         self._budget = Budget(self._file, registry, self._agreement, rng)
         self._outbox = Outbox(self._file, self._budget, rng)
         self._moments = Moments(self._file)
@@ -70,6 +71,7 @@ class Parts:
         Its bytes are those that are sent if it is built, else but for the id; b"" if nothing is due.
         """
         with self._file.peek(tries=True):
+            self._slots.open_periods()
             return self._outbox.preview()
 
     def spent(self) -> dict[str, int]:

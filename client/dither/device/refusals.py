@@ -28,6 +28,10 @@ class Refusals:
         marks = self._folder.glob(f"{REFUSED_NAME}*") if self._folder and self._folder.is_dir() else ()
         self.pending = self._unmarked | {path.name[len(REFUSED_NAME) + 1 :] for path in marks}
 
+    def of(self, metric: str) -> bool:
+        """Tell whether one that is pending is of a metric, or of everything."""
+        return not self.pending.isdisjoint({EVERYTHING, metric})
+
     def note(self, metric: str) -> bool:
         """Let a refusal hold in this process from now on; tell whether the next start will know, too."""
         self.pending.add(metric)

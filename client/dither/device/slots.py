@@ -132,7 +132,7 @@ class Slots:
         return Facts(
             today=today,
             clock_day=self._file.clock_day(),
-            refused=self._agreement.refuses(bool(refused)),
+            refused=self._agreement.refuses(metric.name, bool(refused)),
             agreed=self._agreement.covers(metric, agreed or ""),
             expires=silent_from(metric, today),
             quiet_until=self._quiet_until(),

@@ -62,16 +62,20 @@ class Answer:
     """The places of the upload's groups whose plans are retired."""
 
 
+_LABEL = r"\w(?:[\w-]*\w)?"
+_ADDRESS = re.compile(rf"https?://(?:\[[0-9a-f:.]+\]|{_LABEL}(?:\.{_LABEL})*\.?)(?::\d+)?(?:/[^\s?#]*)?", re.IGNORECASE)
+
+
 def check_endpoint(endpoint: str) -> str:
     """Return the address that uploads go to; raise ConfigurationError unless it is https, or http on loopback."""
     try:
         parts = urlsplit(endpoint)
-        valid = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
+        valid = _ADDRESS.fullmatch(endpoint) and parts.hostname and parts.port != 0
     except (ValueError, AttributeError, TypeError):
         valid = False
     if isinstance(endpoint, str) and "@" in endpoint:
         raise ConfigurationError("endpoint must be like https://telemetry.example.org, without a user or a password")
-    if not valid or any(character in endpoint for character in "?#"):
+    if not valid:
         raise ConfigurationError(f"endpoint must be like https://telemetry.example.org, got {endpoint!r}")
     if parts.scheme == "http" and not is_loopback(parts.hostname or ""):
         raise ConfigurationError(f"endpoint must be https beyond this machine, got {endpoint!r}")

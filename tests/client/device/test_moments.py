@@ -87,6 +87,19 @@ def test_what_is_held_back_is_kept_across_restarts_until_it_is_answered(tmp_path
     assert device.look().held_until == 0
 
 
+def test_what_is_held_back_stays_so_though_nothing_waits_any_more() -> None:
+    clock = Clock()
+    device, asked = make(clock)
+    upload = built(device, asked)
+    until = clock() + 3_600
+    device.put_off(upload.id, "503 busy", until, until)
+    device.refuse_metric("color", refused=True)
+    assert device.look().when is None
+    assert device.sending().next is None
+    record(device, asked, "dark", True)
+    assert (device.look().held_until, device.look().when) == (until, until)
+
+
 def test_what_became_of_the_last_attempt_is_said_in_whole_seconds() -> None:
     clock = Clock()
     device, asked = make(clock)

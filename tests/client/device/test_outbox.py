@@ -233,6 +233,20 @@ def test_a_look_at_the_next_upload_builds_and_charges_nothing() -> None:
     assert device.preview() == (upload.body, cost)
 
 
+def test_a_preview_shows_nothing_that_would_be_given_up() -> None:
+    clock = Clock()
+    device, asked = make(clock)
+    record(device, asked)
+    assert connect(device)
+    clock.travel(7)
+    record(device, asked, "dark", True)
+    seen, cost = device.preview()
+    assert [group["metric"] for group in json.loads(seen)["groups"]] == list(cost) == ["dark"]
+    upload = device.next_upload()
+    assert upload is not None
+    assert json.loads(upload.body)["groups"] == json.loads(seen)["groups"]
+
+
 def test_nobody_writes_between_the_looks_of_a_preview(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whoever reads and then writes is refused at once where another connection has written between the two."""
     device, asked = make(Clock(), tmp_path)

@@ -3,13 +3,15 @@
 import random
 import sqlite3
 import threading
-from collections.abc import Iterator
-from contextlib import closing
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing, suppress
 from pathlib import Path
 
 import pytest
 
-from dither.device import FILE_NAME, Device
+from dither.device import FILE_NAME, Device, DeviceBusy
+from dither.device.connected import WAIT_S
 from dither.sending import uploader
 from dither.sending.transport import Answer, Outcome
 from dither.settings import Settings
@@ -187,3 +189,60 @@ def test_closing_writes_the_log_into_the_file(tmp_path: Path) -> None:
     device.close()
     assert not (tmp_path / f"{FILE_NAME}-wal").exists()
     assert uploader.LOG_BYTES_HURRY < WAL_BYTES_MAX
+
+
+def test_what_is_known_of_a_metric_ends_with_the_connection_that_it_was_read_by(tmp_path: Path) -> None:
+    """Each connection counts what others have written from its own beginning: equal numbers may mean another file."""
+    clock = Clock()
+    device, asked = make(clock, tmp_path)
+    other = open_device(asked, tmp_path, clock)
+    for refused in (True, False) * 4:
+        other.refuse_metric("dark", refused=refused)
+        device._file.before_fork()
+        device._file.after_fork_in_parent()
+        record(device, asked)
+        other.refuse_metric("dark", refused=True)
+        assert record(device, asked, "dark", True) == record(device, asked, "dark", True) == "refused"
+    other.refuse_metric("dark", refused=False)
+    assert record(device, asked, "dark", True) == ""
+
+
+@pytest.mark.parametrize("ahead", [200, -1, 1])
+def test_what_is_known_of_a_metric_ends_with_the_day_of_a_clock_that_is_wrong_for_a_moment(
+    ahead: float, tmp_path: Path
+) -> None:
+    clock = Clock()
+    device, asked = make(clock, tmp_path, period="7d")
+    for _ in range(3):
+        record(device, asked)
+    device.agree()
+    clock.travel(ahead)
+    record(device, asked, "dark", True)
+    clock.travel(-ahead)
+    known = [record(device, asked, "dark", True) for _ in range(2)]
+    fresh = open_device(asked, tmp_path, clock)
+    assert known[-1] == record(fresh, asked, "dark", True)
+
+
+def test_a_record_waits_once_for_a_thread_that_waits_for_a_process(tmp_path: Path) -> None:
+    clock = Clock()
+    device, asked = make(clock, tmp_path)
+    record(device, asked)
+    assert record(device, asked) == "answered"
+    with closing(sqlite3.connect(tmp_path / FILE_NAME, isolation_level=None)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        waits = threading.Thread(target=lambda: suppressed(device.agree))
+        waits.start()
+        while not device._file._calls:
+            pass
+        began = time.monotonic()
+        with pytest.raises(DeviceBusy):
+            record(device, asked)
+        assert time.monotonic() - began < 1.6 * WAIT_S
+        other.execute("ROLLBACK")
+        waits.join()
+
+
+def suppressed(action: Callable[[], None]) -> None:
+    with suppress(sqlite3.OperationalError):
+        action()
