@@ -136,7 +136,7 @@ def refresh_at_new_terms(patch: pytest.MonkeyPatch) -> None:
 
 def ask_nobody(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Agreement, "covers", lambda self, metric, agreed: True)
-    patch.setattr(Agreement, "refuses", lambda self, metric_refused: False)
+    patch.setattr(Agreement, "refuses", lambda self, metric, kept: False)
 
 
 def ask_about_the_sum_alone(patch: pytest.MonkeyPatch) -> None:
