@@ -10,7 +10,7 @@ import pytest
 from dither_aggregator import upkeep
 from dither_aggregator.store import Receipt, SQLiteStore, StoreError
 from dither_aggregator.store.fsck import check
-from dither_aggregator.store.sqlite_store import FILE_NAME
+from dither_aggregator.store.sqlite import FILE_NAME
 from dither_shared.wire.reading import parse_upload
 from tests.support.clocks import Clock
 from tests.support.registries import registry
@@ -68,7 +68,7 @@ def test_a_migration_that_is_cut_off_changes_nothing(folder: Path, monkeypatch: 
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:
-        patched.setattr("dither_aggregator.store.sqlite_schema.pack_entry", cut_off)
+        patched.setattr("dither_aggregator.store.sqlite.schema.pack_entry", cut_off)
         with pytest.raises(KeyboardInterrupt):
             SQLiteStore(folder)
     with closing(sqlite3.connect(folder / FILE_NAME)) as db:

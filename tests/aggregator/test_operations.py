@@ -17,7 +17,7 @@ from dither_aggregator import upkeep
 from dither_aggregator.store import Receipt, SQLiteStore
 from dither_aggregator.store.fsck import check
 from dither_aggregator.store.records import Retention
-from dither_aggregator.store.sqlite_store import FILE_NAME
+from dither_aggregator.store.sqlite import FILE_NAME
 from dither_shared.registry import Registry
 from dither_shared.wire.problems import Problem
 from dither_shared.wire.reading import parse_upload

@@ -185,7 +185,7 @@ class _Planted:
 def _owners(name: str) -> list[type]:
     """Return the classes that have a point."""
     from dither_aggregator.store import SQLiteStore
-    from dither_aggregator.store.redis_store import RedisStore
+    from dither_aggregator.store.redis import RedisStore
     from dither_aggregator.workers.bells import Rope
 
     return [owner for owner in (SQLiteStore, RedisStore, Rope) if hasattr(owner, name)]

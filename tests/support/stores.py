@@ -10,10 +10,10 @@ from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 
 from dither_aggregator.store import Receipt, SQLiteStore, Store
-from dither_aggregator.store.redis_packing import MARK_BYTES, SEGMENT
-from dither_aggregator.store.redis_scripts import log_key, shard_key
-from dither_aggregator.store.redis_store import RedisStore
-from dither_aggregator.store.sqlite_store import FILE_NAME
+from dither_aggregator.store.redis import RedisStore
+from dither_aggregator.store.redis.packing import MARK_BYTES, SEGMENT
+from dither_aggregator.store.redis.scripts import log_key, shard_key
+from dither_aggregator.store.sqlite import FILE_NAME
 from dither_shared.registry import Registry
 from dither_shared.wire.problems import Problem
 from dither_shared.wire.reading import Upload, parse_upload

@@ -13,7 +13,7 @@ from queue import SimpleQueue
 from dither_aggregator.commands.data import add_place_argument
 from dither_aggregator.service import Service, WholeService
 from dither_aggregator.store import SQLiteStore
-from dither_aggregator.store.sqlite_store import exclusive
+from dither_aggregator.store.sqlite import exclusive
 from dither_aggregator.web import create_app
 from dither_aggregator.web.server import HttpServer
 from dither_shared.errors import DitherError

@@ -1,13 +1,13 @@
 """The store: log, tallies, ledger, quarantine and deduplication, where nothing is counted twice or lost.
 
-`interface.py` says what a store does; `sqlite_store.py` and `redis_store.py` do it.
+`interface/` says what a store does, a file a role; `sqlite/` and `redis/` do it, with the same files.
 """
 
 from dither_aggregator.store.interface import Store
 from dither_aggregator.store.opening import create_store, open_store
 from dither_aggregator.store.plans import StoredPlan
 from dither_aggregator.store.records import LedgerRow, Receipt, StoreError, StoreUnavailable, Tally
-from dither_aggregator.store.sqlite_store import SQLiteStore
+from dither_aggregator.store.sqlite import SQLiteStore
 
 __all__ = [
     "LedgerRow",

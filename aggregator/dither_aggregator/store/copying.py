@@ -12,7 +12,7 @@ from dither_aggregator.store.interface import Store
 from dither_aggregator.store.opening import create_store, open_store
 from dither_aggregator.store.records import LedgerRow, StoreError
 from dither_aggregator.store.restoring import fill
-from dither_aggregator.store.sqlite_store import SQLiteStore, exclusive
+from dither_aggregator.store.sqlite import SQLiteStore, exclusive
 
 
 def copy(folder: Path, target: str, shards: int, *, allow_lossy_store: bool = False) -> tuple[list[LedgerRow], str]:

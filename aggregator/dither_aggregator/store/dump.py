@@ -1,9 +1,15 @@
-"""The records of a dump: everything that makes another store the same, whichever kind it is."""
+"""The records of a dump: everything that makes another store the same, whichever kind it is.
 
+Each has a document for a backup's file, in JSON's own types: bytes are base64, days are ISO 8601.
+"""
+
+import base64
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import date
+from typing import Any
 
-from dither_aggregator.store.records import Final, Retention
+from dither_aggregator.store.records import Counted, Final, LogGroup, Poison, Retention, TallyKey
 
 
 @dataclass(frozen=True)
@@ -18,12 +24,42 @@ class Identity:
     retention: Retention
     tallies_from: date
 
+    def to_document(self) -> dict[str, object]:
+        """Return what `from_document` needs to make this again."""
+        return {
+            **vars(self),
+            "digest_key": _text(self.digest_key),
+            "retention": vars(self.retention),
+            "tallies_from": self.tallies_from.isoformat(),
+        }
+
+    @classmethod
+    def from_document(cls, fields: Mapping[str, Any]) -> "Identity":
+        """Make the record of a document. What a wrong one raises, `archive.read` turns into a StoreError."""
+        return cls(
+            **{
+                **fields,
+                "digest_key": _bytes(fields["digest_key"]),
+                "retention": Retention(**fields["retention"]),
+                "tallies_from": date.fromisoformat(fields["tallies_from"]),
+            }
+        )
+
 
 @dataclass(frozen=True)
 class PlanRecord:
     """A plan as `StoredPlan.to_document` gives it."""
 
     document: dict[str, object]
+
+    def to_document(self) -> dict[str, object]:
+        """Return the plan's own document."""
+        return self.document
+
+    @classmethod
+    def from_document(cls, fields: dict[str, object]) -> "PlanRecord":
+        """Make the record of a document, which is not read here."""
+        return cls(fields)
 
 
 @dataclass(frozen=True)
@@ -39,10 +75,42 @@ class ShardRecord:
     cursor: int
     entries: tuple[bytes, ...]
     """Whole entries of the log, as packed, oldest first."""
-    ledger: dict[tuple[int, date], tuple[int, int, int, int]] = field(default_factory=dict)
-    """(accepted, folded, quarantined, dropped) by plan and epoch."""
-    quarantine: tuple[tuple[int, date, int, str, bytes], ...] = ()
-    """(plan, epoch, n, reason, reports) of each group."""
+    ledger: dict[TallyKey, Counted] = field(default_factory=dict)
+    """As it is kept: what is pending is in the entries."""
+    quarantine: tuple[Poison, ...] = ()
+
+    def to_document(self) -> dict[str, object]:
+        """Return what `from_document` needs to make this again."""
+        return {
+            **vars(self),
+            "day": self.day.isoformat(),
+            "sealed": self.sealed.isoformat(),
+            "entries": [_text(entry) for entry in self.entries],
+            "ledger": [[plan, epoch.isoformat(), *row.kept] for (plan, epoch), row in self.ledger.items()],
+            "quarantine": [
+                [group.plan, group.epoch.isoformat(), group.n, reason, _text(group.reports)]
+                for group, reason in self.quarantine
+            ],
+        }
+
+    @classmethod
+    def from_document(cls, fields: Mapping[str, Any]) -> "ShardRecord":
+        """Make the record of a document. What a wrong one raises, `archive.read` turns into a StoreError."""
+        return cls(
+            fields["shard"],
+            date.fromisoformat(fields["day"]),
+            date.fromisoformat(fields["sealed"]),
+            fields["cursor"],
+            tuple(_bytes(entry) for entry in fields["entries"]),
+            {
+                (plan, date.fromisoformat(day)): Counted.from_kept(a, f, q, d)
+                for plan, day, a, f, q, d in fields["ledger"]
+            },
+            tuple(
+                Poison(LogGroup(plan, date.fromisoformat(day), n, _bytes(reports)), reason)
+                for plan, day, n, reason, reports in fields["quarantine"]
+            ),
+        )
 
 
 @dataclass(frozen=True)
@@ -51,6 +119,17 @@ class SeenRecord:
 
     day: date
     answers: dict[bytes, bytes]
+
+    def to_document(self) -> dict[str, object]:
+        """Return what `from_document` needs to make this again."""
+        answers = {_text(id_): _text(answer) for id_, answer in self.answers.items()}
+        return {"day": self.day.isoformat(), "answers": answers}
+
+    @classmethod
+    def from_document(cls, fields: Mapping[str, Any]) -> "SeenRecord":
+        """Make the record of a document. What a wrong one raises, `archive.read` turns into a StoreError."""
+        answers = {_bytes(id_): _bytes(answer) for id_, answer in fields["answers"].items()}
+        return cls(date.fromisoformat(fields["day"]), answers)
 
 
 @dataclass(frozen=True)
@@ -63,6 +142,15 @@ class TallyRecord:
     n: int
     counts: bytes
 
+    def to_document(self) -> dict[str, object]:
+        """Return what `from_document` needs to make this again."""
+        return {**vars(self), "epoch": self.epoch.isoformat(), "counts": _text(self.counts)}
+
+    @classmethod
+    def from_document(cls, fields: Mapping[str, Any]) -> "TallyRecord":
+        """Make the record of a document. What a wrong one raises, `archive.read` turns into a StoreError."""
+        return cls(**{**fields, "epoch": date.fromisoformat(fields["epoch"]), "counts": _bytes(fields["counts"])})
+
 
 @dataclass(frozen=True)
 class FinalRecord:
@@ -73,5 +161,33 @@ class FinalRecord:
     final: Final
     snapshot: bytes | None
 
+    def to_document(self) -> dict[str, object]:
+        """Return what `from_document` needs to make this again."""
+        return {
+            "plan": self.plan,
+            "epoch": self.epoch.isoformat(),
+            "final": vars(self.final),
+            "snapshot": None if self.snapshot is None else _text(self.snapshot),
+        }
+
+    @classmethod
+    def from_document(cls, fields: Mapping[str, Any]) -> "FinalRecord":
+        """Make the record of a document. What a wrong one raises, `archive.read` turns into a StoreError."""
+        snapshot = fields["snapshot"]
+        return cls(
+            fields["plan"],
+            date.fromisoformat(fields["epoch"]),
+            Final(**fields["final"]),
+            None if snapshot is None else _bytes(snapshot),
+        )
+
 
 Record = Identity | PlanRecord | ShardRecord | SeenRecord | TallyRecord | FinalRecord
+
+
+def _text(data: bytes) -> str:
+    return base64.b64encode(data).decode("ascii")
+
+
+def _bytes(text: str) -> bytes:
+    return base64.b64decode(text, validate=True)

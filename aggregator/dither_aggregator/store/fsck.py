@@ -17,7 +17,7 @@ import sqlite3
 import zlib
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import date
 
 from dither_aggregator.counting.folding import BadTally, Counts
@@ -25,10 +25,8 @@ from dither_aggregator.store.dump import FinalRecord, Identity, ShardRecord, Tal
 from dither_aggregator.store.folding import fold_read
 from dither_aggregator.store.interface import Store
 from dither_aggregator.store.packing import unpack_counts, unpack_entry
-from dither_aggregator.store.records import Final, LogGroup, LogRead, StoreError
+from dither_aggregator.store.records import Counted, Final, LogGroup, LogRead, StoreError, TallyKey
 from dither_shared.reports import CohortBits, ReportShape, Subsets, Symbols
-
-Key = tuple[int, date]
 
 
 def check(store: Store) -> Iterator[str]:
@@ -67,7 +65,7 @@ class _Checked:
     store: Store
     tallies_from: date = date.min
     sealed: list[date] = field(default_factory=list)
-    folded: dict[tuple[int, Key], int] = field(default_factory=dict)
+    folded: dict[tuple[int, TallyKey], int] = field(default_factory=dict)
     """By shard, plan and epoch, what the ledger says is folded and no tally has been seen of."""
     cursors: dict[int, int] = field(default_factory=dict)
     finals: list[tuple[int, date, Final]] = field(default_factory=list)
@@ -78,7 +76,19 @@ class _Checked:
         self.cursors[record.shard] = record.cursor
         if record.sealed >= record.day:
             yield f"{where}: it has sealed {record.sealed}, and reports still count on {record.day}"
-        pending: Counter[Key] = Counter()
+        pending: Counter[TallyKey] = Counter()
+        yield from self._log(where, record, pending)
+        waiting: Counter[TallyKey] = Counter()
+        for poison in record.quarantine:
+            waiting[poison.group.plan, poison.group.epoch] += poison.group.n
+        for key in sorted({*record.ledger, *pending, *waiting}):
+            row = replace(record.ledger.get(key, Counted()), pending=pending[key])
+            yield from self._row(where, key, row, waiting[key])
+            if row.folded and key[1] >= self.tallies_from:
+                self.folded[record.shard, key] = row.folded
+
+    def _log(self, where: str, record: ShardRecord, pending: Counter[TallyKey]) -> Iterator[str]:
+        """Check what waits to be folded, and count it."""
         last = date.min
         for place, entry in enumerate(record.entries, record.cursor + 1):
             try:
@@ -95,25 +105,18 @@ class _Checked:
             if epoch <= record.sealed:
                 yield f"{where}, log {place}: it is of {epoch}, which is sealed"
             last = max(last, epoch)
-        quarantined: Counter[Key] = Counter()
-        for plan, epoch, n, _, _ in record.quarantine:
-            quarantined[plan, epoch] += n
-        for key in sorted({*record.ledger, *pending, *quarantined}):
-            yield from self._row(where, key, record.ledger.get(key, (0, 0, 0, 0)), pending[key], quarantined[key])
-            if (folded := record.ledger.get(key, (0, 0, 0, 0))[1]) and key[1] >= self.tallies_from:
-                self.folded[record.shard, key] = folded
 
-    def _row(self, where: str, key: Key, row: tuple[int, int, int, int], pending: int, waiting: int) -> Iterator[str]:
-        accepted, folded, quarantined, dropped = row
+    def _row(self, where: str, key: TallyKey, row: Counted, waiting: int) -> Iterator[str]:
         what = f"{where}, ledger of {self._name(key)}"
-        if min(row) < 0:
-            yield f"{what}: it has a negative number, {row}"
-        if accepted != folded + pending + quarantined:
+        if min(row.kept) < 0:
+            yield f"{what}: it has a negative number, {row.kept}"
+        if row.accepted != row.folded + row.pending + row.quarantined:
             yield (
-                f"{what}: {accepted} accepted are not {folded} folded + {pending} pending + {quarantined} quarantined"
+                f"{what}: {row.accepted} accepted are not {row.folded} folded + {row.pending} pending "
+                f"+ {row.quarantined} quarantined"
             )
-        if quarantined - dropped != waiting:
-            yield f"{what}: {waiting} reports are in quarantine, {quarantined - dropped} should be"
+        if row.quarantined - row.dropped != waiting:
+            yield f"{what}: {waiting} reports are in quarantine, {row.quarantined - row.dropped} should be"
 
     def _group(self, where: str, group: LogGroup) -> Iterator[str]:
         try:
@@ -177,7 +180,7 @@ class _Checked:
             if digest != final.digest and epoch >= self.store.tallies_from():
                 yield f"{where}: the tally is not the one that was recorded"
 
-    def _name(self, key: Key) -> str:
+    def _name(self, key: TallyKey) -> str:
         plan, epoch = key
         try:
             found = self.store.plan_by_id(plan).plan

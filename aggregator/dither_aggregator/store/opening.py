@@ -2,12 +2,12 @@
 
 from pathlib import Path
 
-from dither_aggregator.store.interface import Store
-from dither_aggregator.store.sqlite_store import SQLiteStore
+from dither_aggregator.store.interface import SHARDS, Store
+from dither_aggregator.store.sqlite import SQLiteStore
+
+__all__ = ["SHARDS", "create_store", "is_redis", "open_store"]
 
 REDIS_SCHEMES = ("redis://", "rediss://", "unix://")
-SHARDS = 16
-"""Of a Redis store, unless told otherwise: as many folders can work at once."""
 
 
 def is_redis(name: str) -> bool:
@@ -24,7 +24,7 @@ def open_store(
     """
     if not is_redis(name):
         return SQLiteStore(Path(name), read_only=read_only, unfinished=unfinished)
-    from dither_aggregator.store.redis_store import RedisStore  # and with it redis: only where it is used
+    from dither_aggregator.store.redis import RedisStore  # and with it redis: only where it is used
 
     return RedisStore(name, allow_lossy_store=allow_lossy_store, unfinished=unfinished)
 
@@ -35,6 +35,6 @@ def create_store(
     """Make a store of this name, and open it; raise StoreError when there is one. SQLite has one shard."""
     if not is_redis(name):
         return SQLiteStore.create(Path(name), app, unfinished=unfinished)
-    from dither_aggregator.store.redis_store import RedisStore
+    from dither_aggregator.store.redis import RedisStore
 
     return RedisStore.create(name, app, shards, allow_lossy_store=allow_lossy_store, unfinished=unfinished)

@@ -17,7 +17,7 @@ from datetime import date
 import numpy as np
 
 from dither_aggregator.counting.folding import BadTally, Counts
-from dither_aggregator.store.records import LogGroup, StoreError
+from dither_aggregator.store.records import LogGroup, StoreError, TallyKey
 
 _DAY = struct.Struct("<I")
 _GROUP = struct.Struct("<III")
@@ -25,6 +25,7 @@ _ANSWER = struct.Struct("<16sI")
 _COUNTS = struct.Struct("<BBI")
 _DENSE, _SPARSE = 0, 1
 _EPOCH_0 = date(1970, 1, 1).toordinal()
+DAY_S = 86_400
 
 
 def day_number(day: date) -> int:
@@ -35,6 +36,11 @@ def day_number(day: date) -> int:
 def day_of(number: int) -> date:
     """Return the day that is so many days after the first of 1970."""
     return date.fromordinal(number + _EPOCH_0)
+
+
+def day_at(time_s: float) -> date:
+    """Return the day on which a time falls, given in seconds since 1970."""
+    return day_of(int(time_s // DAY_S))
 
 
 def pack_groups(groups: Iterable[tuple[int, int, bytes]]) -> bytes:
@@ -63,6 +69,16 @@ def unpack_entry(entry: bytes) -> Iterator[LogGroup]:
         raise StoreError(f"an entry of the log is damaged: {error}") from None
     if place != len(entry):
         raise StoreError("an entry of the log is damaged: it is cut off")
+
+
+def count_pending(entries: Iterable[bytes]) -> dict[TallyKey, int]:
+    """Return how many reports of each plan and epoch are in entries of a log."""
+    pending: dict[TallyKey, int] = {}
+    for entry in entries:
+        for group in unpack_entry(entry):
+            key = group.plan, group.epoch
+            pending[key] = pending.get(key, 0) + group.n
+    return pending
 
 
 def pack_answer(body: bytes, accepted: int, rejected: list[dict[str, object]]) -> bytes:

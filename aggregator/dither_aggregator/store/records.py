@@ -6,8 +6,13 @@ from dataclasses import dataclass
 from datetime import date
 from typing import NamedTuple
 
+import numpy as np
+
 from dither_aggregator.counting.folding import Counts
 from dither_shared.errors import DitherError
+
+TallyKey = tuple[int, date]
+"""A plan's id and an epoch: what a tally, and a row of a shard's ledger, is known by."""
 
 
 class StoreError(DitherError):
@@ -69,6 +74,16 @@ class Segment(NamedTuple):
     """By what the store knows it again."""
 
 
+def sum_segments(segments: Sequence[Segment]) -> Segment:
+    """Return the segment that stands for several of one tally."""
+    first = segments[0]
+    counts = np.zeros_like(first.counts)
+    for one in segments:
+        counts += one.counts
+    low, high = min(one.low for one in segments), max(one.high for one in segments)
+    return Segment(first.plan, first.epoch, low, high, sum(one.n for one in segments), counts)
+
+
 class Poison(NamedTuple):
     """Reports that could not be counted, and why."""
 
@@ -87,6 +102,44 @@ class Quarantined:
     n: int
     reason: str
     reports: bytes
+
+    @classmethod
+    def of(cls, id_: str, poison: Poison) -> "Quarantined":
+        """Return a group that could not be counted as it waits under an id."""
+        plan, epoch, n, reports = poison.group
+        return cls(id_, plan, epoch, n, poison.reason, reports)
+
+
+@dataclass(frozen=True)
+class Counted:
+    """Where the accepted reports of one plan and epoch are. `a + b` counts those of both."""
+
+    accepted: int = 0
+    folded: int = 0
+    pending: int = 0
+    """Never kept: counted from the log, and 0 where only what a store keeps is meant."""
+    quarantined: int = 0
+    dropped: int = 0
+    """Those of the quarantined that an operator gave up."""
+
+    @classmethod
+    def from_kept(cls, accepted: int, folded: int, quarantined: int, dropped: int) -> "Counted":
+        """Return what a store keeps of a row of its ledger."""
+        return cls(accepted, folded, 0, quarantined, dropped)
+
+    @property
+    def kept(self) -> tuple[int, int, int, int]:
+        """What a store keeps, in the order of `from_kept`."""
+        return self.accepted, self.folded, self.quarantined, self.dropped
+
+    def __add__(self, other: "Counted") -> "Counted":
+        return Counted(
+            self.accepted + other.accepted,
+            self.folded + other.folded,
+            self.pending + other.pending,
+            self.quarantined + other.quarantined,
+            self.dropped + other.dropped,
+        )
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ arrives later is known. Where shards come together the days they used are taken 
 sealed at their earliest: nothing enters what was sealed.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from dither_aggregator.store.dump import (
     FinalRecord,
@@ -20,7 +20,7 @@ from dither_aggregator.store.dump import (
 from dither_aggregator.store.interface import Store
 from dither_aggregator.store.packing import unpack_counts, unpack_entry
 from dither_aggregator.store.plans import StoredPlan
-from dither_aggregator.store.records import Segment, StoreError
+from dither_aggregator.store.records import Counted, Segment, StoreError
 
 
 def restore(store: Store, records: Iterable[Record]) -> None:
@@ -53,15 +53,21 @@ def fill(store: Store, records: Iterable[Record]) -> None:
             case SeenRecord():
                 store.fill_seen(record)
             case TallyRecord():
-                low, high = ranges[record.shard]
-                size = store.plan_by_id(record.plan).plan.mechanism.shape.tally_size
-                counts = unpack_counts(record.counts, size)
-                segment = Segment(record.plan, record.epoch, low, high, record.n, counts)
-                store.fill_segments(record.shard % store.shards, [segment])
+                _fill_tally(store, record, *ranges[record.shard])
             case FinalRecord():
                 store.fill_final(record)
     if not shards:
         raise StoreError("the dump has no shard in it")
+    _fill_shards(store, shards)
+
+
+def _fill_tally(store: Store, record: TallyRecord, low: int, high: int) -> None:
+    counts = unpack_counts(record.counts, store.plan_by_id(record.plan).plan.mechanism.shape.tally_size)
+    segment = Segment(record.plan, record.epoch, low, high, record.n, counts)
+    store.fill_segments(record.shard % store.shards, [segment])
+
+
+def _fill_shards(store: Store, shards: Mapping[int, ShardRecord]) -> None:
     days = max(record.day for record in shards.values()), min(record.sealed for record in shards.values())
     for place in range(store.shards):
         store.fill_shard(shards.get(place) or ShardRecord(place, *days, cursor=0, entries=()))
@@ -71,9 +77,8 @@ def _merged(place: int, before: ShardRecord | None, more: ShardRecord) -> ShardR
     if before is None:
         before = ShardRecord(place, more.day, more.sealed, cursor=0, entries=())
     ledger = dict(before.ledger)
-    for key, (accepted, folded, quarantined, dropped) in more.ledger.items():
-        a, f, q, d = ledger.get(key, (0, 0, 0, 0))
-        ledger[key] = (a + accepted, f + folded, q + quarantined, d + dropped)
+    for key, row in more.ledger.items():
+        ledger[key] = ledger.get(key, Counted()) + row
     entries = sorted((*before.entries, *more.entries), key=lambda entry: next(unpack_entry(entry)).epoch)
     return ShardRecord(
         place,

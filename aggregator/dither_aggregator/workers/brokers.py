@@ -5,7 +5,7 @@ from contextlib import closing
 from urllib.parse import urlsplit
 
 from dither_aggregator.store.records import StoreError
-from dither_aggregator.store.redis_client import Client
+from dither_aggregator.store.redis.client import Client
 from dither_shared.errors import ConfigurationError
 
 SCHEMES = ("redis", "rediss")

@@ -15,15 +15,14 @@ from redis.crc import key_slot
 
 from dither_aggregator.commands import api
 from dither_aggregator.service import Service, Submitted
-from dither_aggregator.store import Receipt, Store, StoreError, StoreUnavailable, create_store, open_store, redis_store
-from dither_aggregator.store import redis_scripts as scripts
+from dither_aggregator.store import Receipt, Store, StoreError, StoreUnavailable, create_store, open_store
 from dither_aggregator.store.dump import ShardRecord
 from dither_aggregator.store.folding import fold_read
-from dither_aggregator.store.interface import sum_segments
-from dither_aggregator.store.records import Final, Retention
-from dither_aggregator.store.redis_client import Client
-from dither_aggregator.store.redis_packing import tally_name
-from dither_aggregator.store.redis_store import RedisStore
+from dither_aggregator.store.records import Counted, Final, Retention, sum_segments
+from dither_aggregator.store.redis import RedisStore, ledger, log, scripts
+from dither_aggregator.store.redis.calls import INSTANT_ATTEMPTS
+from dither_aggregator.store.redis.client import Client
+from dither_aggregator.store.redis.packing import tally_name
 from dither_aggregator.store.restoring import restore
 from dither_shared.registry import Registry
 from dither_shared.wire.problems import Problem
@@ -430,8 +429,8 @@ def test_a_dump_is_of_one_instant_though_redis_has_forgotten_a_script_that_it_ne
                     client.script_load(script.text)
         monkeypatch.setattr(Client, "_load", meanwhile)
         (record,) = (one for one in store.dump() if isinstance(one, ShardRecord) and one.shard == 0)
-        ((accepted, *_),) = record.ledger.values()
-        assert (accepted, len(record.entries)) == (3, 2)
+        (row,) = record.ledger.values()
+        assert (row.accepted, len(record.entries)) == (3, 2)
 
 
 def cut(server: RedisServer, number_of_bytes: int) -> None:
@@ -634,12 +633,13 @@ def test_a_ledger_is_of_one_instant_however_fast_the_folders_are(
 
         monkeypatch.setattr(RedisStore, "_pending", overtaken)
         (row,) = store.shard_ledger(0).values()
-        assert len(tried) == redis_store.INSTANT_ATTEMPTS
-        assert row == (30 + len(tried), 29 + len(tried), 1, 0, 0)
+        assert len(tried) == INSTANT_ATTEMPTS
+        assert row == Counted(30 + len(tried), 29 + len(tried), 1, 0, 0)
 
 
 def test_a_long_log_is_counted_in_pieces(server: RedisServer, asked: Registry, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(redis_store, "READ_UPLOADS_MAX", 7)
+    for module in (log, ledger):
+        monkeypatch.setattr(module, "READ_UPLOADS_MAX", 7)
     with closing(RedisPlace(server)) as place:
         store = place.make(asked)
         for _ in range(40):

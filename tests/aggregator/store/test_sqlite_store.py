@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from dither_aggregator.store import SQLiteStore, StoreError, StoreUnavailable, create_store, open_store
-from dither_aggregator.store.sqlite_store import FILE_NAME, LOCK_NAME, exclusive
+from dither_aggregator.store.sqlite import FILE_NAME, LOCK_NAME, exclusive
 from dither_shared.registry import Registry
 from tests.support.clocks import Clock
 from tests.support.stores import append, balance, body_of, fold_all, parsed

@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any
 
 from dither_aggregator.store import SQLiteStore, Store, StoreUnavailable
-from dither_aggregator.store.redis_store import RedisStore
+from dither_aggregator.store.redis import RedisStore
 
 EFFECTS = (
     "append",

@@ -29,7 +29,7 @@ from dither_aggregator.analysis import snapshots
 from dither_aggregator.store import Receipt, Store
 from dither_aggregator.store.dump import ShardRecord, TallyRecord
 from dither_aggregator.store.packing import unpack_counts, unpack_entry
-from dither_aggregator.store.records import Final, Quarantined, Segment, ShardStatus
+from dither_aggregator.store.records import Counted, Final, Quarantined, Segment, ShardStatus, TallyKey
 from dither_shared.plan import Plan
 from dither_shared.registry import Registry
 from dither_shared.wire import GROUPS_MAX, PROBLEM_PREFIX
@@ -48,7 +48,7 @@ Place = tuple[str, str, date | None]
 Sums = dict[Place, Vector]
 Garbage = Counter[tuple[str, str, date | None, int, bytes]]
 """Groups that cannot be counted, as the log holds them."""
-ShardLedger = Mapping[tuple[int, date], tuple[int, int, int, int, int]]
+ShardLedger = Mapping[TallyKey, Counted]
 
 
 class Option(NamedTuple):
@@ -327,15 +327,15 @@ class Oracle:
 
     def _check_tallies(self, store: Store) -> None:
         for status in store.status():
-            for (plan, epoch), (_, folded, *_) in store.shard_ledger(status.shard).items():
+            for (plan, epoch), row in store.shard_ledger(status.shard).items():
                 segments = store.segments(status.shard, plan, epoch)
                 name = f"shard {status.shard}, {_name(store, plan, epoch)}"
                 _check_segments(name, segments, status.cursor)
                 n = sum(segment.n for segment in segments)
-                if n != folded:
+                if n != row.folded:
                     # Where shards came together, some of them may have given their part up and others not.
-                    given_up = n < folded and self._may_be_given_up(store, plan, epoch)
-                    assert given_up, f"{name}: the tally has {n} reports, the ledger says {folded}"
+                    given_up = n < row.folded and self._may_be_given_up(store, plan, epoch)
+                    assert given_up, f"{name}: the tally has {n} reports, the ledger says {row.folded}"
 
     def _may_be_given_up(self, store: Store, plan: int, epoch: date) -> bool:
         return epoch < store.tallies_from() and epoch in store.finals(store.plan_by_id(plan).plan)
@@ -385,7 +385,7 @@ class Oracle:
         """Return whether a shard's part of a tally is gone, as it may be."""
         return self._may_be_given_up(store, plan, epoch) and any(
             sum(segment.n for segment in store.segments(shard, plan, epoch))
-            < store.shard_ledger(shard).get((plan, epoch), (0, 0))[1]
+            < store.shard_ledger(shard).get((plan, epoch), Counted()).folded
             for shard in range(store.shards)
         )
 
@@ -455,8 +455,8 @@ class Oracle:
             waiting[held.plan, held.epoch] += held.n
         said: Counter[tuple[int, date]] = Counter()
         for shard in range(store.shards):
-            for key, (*_, quarantined, dropped) in store.shard_ledger(shard).items():
-                said[key] += quarantined - dropped
+            for key, row in store.shard_ledger(shard).items():
+                said[key] += row.quarantined - row.dropped
         for plan, epoch in waiting.keys() | said.keys():
             there, name = waiting[plan, epoch], _name(store, plan, epoch)
             assert there == said[plan, epoch], f"{name}: {there} reports wait in quarantine, {said[plan, epoch]} should"
@@ -571,26 +571,26 @@ def _check_status(status: ShardStatus, before: ShardStatus | None) -> None:
 
 def _check_ledger(status: ShardStatus, ledger: ShardLedger) -> None:
     for (plan, epoch), row in ledger.items():
-        accepted, folded, pending, quarantined, dropped = row
         name = f"shard {status.shard}, plan {plan} on {epoch}"
-        assert min(row) >= 0, f"{name}: the ledger has a negative number: {row}"
-        there = folded + pending + quarantined
-        assert accepted == there, f"{name}: {accepted} reports were accepted, {there} are there: {row}"
-        assert dropped <= quarantined, f"{name}: {dropped} of {quarantined} quarantined reports were dropped"
-        assert epoch > status.sealed or not pending, f"{name}: {pending} reports are pending in a sealed epoch"
+        assert min(row.pending, *row.kept) >= 0, f"{name}: the ledger has a negative number: {row}"
+        there = row.folded + row.pending + row.quarantined
+        assert row.accepted == there, f"{name}: {row.accepted} reports were accepted, {there} are there: {row}"
+        assert row.dropped <= row.quarantined, (
+            f"{name}: {row.dropped} of {row.quarantined} quarantined reports were dropped"
+        )
+        assert epoch > status.sealed or not row.pending, f"{name}: {row.pending} reports are pending in a sealed epoch"
 
 
 def _check_since(status: ShardStatus, before: ShardLedger, now: ShardLedger) -> None:
     """Compare two ledgers of a shard: nothing that was folded is gone, and nothing entered what was sealed then."""
-    nothing = (0, 0, 0, 0, 0)
     for plan, epoch in before.keys() | now.keys():
         name = f"shard {status.shard}, plan {plan} on {epoch}"
-        accepted, folded, *_ = before.get((plan, epoch), nothing)
-        accepted_now, folded_now, *_ = now.get((plan, epoch), nothing)
-        assert folded_now >= folded, f"{name}: {folded} reports were folded, and now {folded_now} are"
+        was, row = before.get((plan, epoch), Counted()), now.get((plan, epoch), Counted())
+        assert row.folded >= was.folded, f"{name}: {was.folded} reports were folded, and now {row.folded} are"
         if epoch <= status.sealed:
-            assert accepted_now <= accepted, f"{name}: {accepted_now - accepted} reports entered a sealed epoch"
-            assert folded_now == folded, f"{name}: {folded_now - folded} reports were folded in a sealed epoch"
+            entered, folded = row.accepted - was.accepted, row.folded - was.folded
+            assert entered <= 0, f"{name}: {entered} reports entered a sealed epoch"
+            assert folded == 0, f"{name}: {folded} reports were folded in a sealed epoch"
 
 
 def _check_segments(name: str, segments: Sequence[Segment], cursor: int) -> None:

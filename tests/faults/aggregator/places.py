@@ -14,7 +14,7 @@ from unittest import mock
 import redis
 
 from dither_aggregator.store import SQLiteStore, Store
-from dither_aggregator.store.redis_store import RedisStore
+from dither_aggregator.store.redis import RedisStore
 from tests.faults.aggregator.editions import APP
 from tests.support.clocks import DAY_S, Clock
 from tests.support.redis_servers import RedisServer, running_redis

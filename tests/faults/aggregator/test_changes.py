@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import requests
 
-from dither_aggregator.store import redis_scripts
+from dither_aggregator.store.redis import scripts
 from dither_shared.registry import Registry
 from tests.faults.aggregator.clustered import REDIS, aggregator, both, kept_alive, orders
 from tests.faults.aggregator.editions import METRICS
@@ -109,11 +109,11 @@ def test_workers_of_an_older_release_leave_to_newer_ones_what_they_do_not_know(h
 def set_version(cluster: SeveralMachines, version: int) -> None:
     """Let a store be one of another layout, as a migration would."""
     with cluster.data.client() as client, closing(cluster.open()) as store:
-        keys = [redis_scripts.GLOBAL, *map(redis_scripts.shard_key, range(store.shards))]
+        keys = [scripts.GLOBAL, *map(scripts.shard_key, range(store.shards))]
         with client.pipeline() as pipeline:
             for key in keys:
                 pipeline.hset(key, "token", f"{version}:{store.generation}")
-            pipeline.hset(redis_scripts.GLOBAL, "version", version)
+            pipeline.hset(scripts.GLOBAL, "version", version)
             pipeline.execute()
 
 
@@ -121,7 +121,7 @@ def test_processes_of_another_layout_are_refused_before_they_read_or_write(home:
     oracle = Oracle("layout", REGISTRY)
     with aggregator(REDIS, home, orders(home)) as cluster:
         assert isinstance(cluster, SeveralMachines)
-        later = orders(home, settings={"store.redis_scripts.VERSION": 99})
+        later = orders(home, settings={"store.redis.scripts.VERSION": 99})
         with pytest.raises(AssertionError, match="holds a store of version 1; this dither reads 99"):
             cluster.add_api(orders=later).start()
         cluster.remove("api-1")
@@ -137,13 +137,13 @@ def test_processes_of_another_layout_are_refused_before_they_read_or_write(home:
             assert cluster["beat-0"].code() == 1
             assert cluster["worker-0"].code() == 1
             with cluster.data.client() as client:
-                keys = [redis_scripts.GLOBAL, *map(redis_scripts.shard_key, range(4))]
+                keys = [scripts.GLOBAL, *map(scripts.shard_key, range(4))]
                 before = [client.hgetall(key) for key in keys]
                 time.sleep(0.5)
                 assert [client.hgetall(key) for key in keys] == before
                 for key in keys:
-                    client.hset(key, "token", redis_scripts.token(generation))
-                client.hset(redis_scripts.GLOBAL, "version", redis_scripts.VERSION)
+                    client.hset(key, "token", scripts.token(generation))
+                client.hset(scripts.GLOBAL, "version", scripts.VERSION)
             with kept_alive(cluster):
                 load.wait_for(50)
         check_all(oracle, cluster)

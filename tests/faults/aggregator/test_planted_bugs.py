@@ -13,15 +13,14 @@ from dither_aggregator.store import (
     SQLiteStore,
     StoreError,
     StoreUnavailable,
-    redis_scripts,
-    sqlite_store,
 )
-from dither_aggregator.store import interface as interface_module
 from dither_aggregator.store.dump import Record, SeenRecord, ShardRecord
 from dither_aggregator.store.folding import fold_read
+from dither_aggregator.store.interface import log
 from dither_aggregator.store.packing import day_number, pack_counts, pack_entry, pack_groups
 from dither_aggregator.store.records import Final, LogRead, Poison, Segment
-from dither_aggregator.store.redis_store import RedisStore
+from dither_aggregator.store.redis import RedisStore, scripts
+from dither_aggregator.store.sqlite import epochs
 from dither_shared.plan import Plan
 from dither_shared.wire.problems import Problem
 from dither_shared.wire.reading import Upload
@@ -50,29 +49,29 @@ class Statements:
 
 def say(patch: pytest.MonkeyPatch, old: str, new: str) -> None:
     """Let every statement of SQLite that holds some words have others."""
-    found = SQLiteStore.__dict__["_db"].fget
+    there: Any = SQLiteStore._db
 
     def changed(self: SQLiteStore) -> Any:
-        return Statements(found(self), lambda statement: statement.replace(old, new))
+        return Statements(there.fget(self), lambda statement: statement.replace(old, new))
 
     patch.setattr(SQLiteStore, "_db", property(changed))
 
 
 def script(patch: pytest.MonkeyPatch, name: str, old: str, new: str) -> None:
     """Let a script of Redis have other words in the place of some."""
-    text = getattr(redis_scripts, name).text
+    text = getattr(scripts, name).text
     assert old in text, f"{name} does not have {old!r}"
-    changed = redis_scripts._script(text.removeprefix(text.split("\n")[0] + "\n").replace(old, new), flags="allow-oom")
-    patch.setattr(redis_scripts, name, changed)
-    patch.setitem(redis_scripts.SCRIPTS, changed.sha, changed)
+    changed = scripts._script(text.removeprefix(text.split("\n")[0] + "\n").replace(old, new), flags="allow-oom")
+    patch.setattr(scripts, name, changed)
+    patch.setitem(scripts.SCRIPTS, changed.sha, changed)
 
 
 # Accepting.
 
 
 def know_an_id_for_a_day(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(sqlite_store, "DEDUPE", timedelta(days=1))
-    patch.setattr(sqlite_store, "DEDUPE_DAYS_MIN", 1)
+    patch.setattr(epochs, "DEDUPE", timedelta(days=1))
+    patch.setattr(epochs, "DEDUPE_DAYS_MIN", 1)
 
 
 def know_an_id_on_its_day(patch: pytest.MonkeyPatch) -> None:
@@ -186,7 +185,7 @@ def lose_the_neighbours_of_poison(patch: pytest.MonkeyPatch) -> None:
         segments, poisons = fold_read(read, shapes)
         return ([] if poisons else segments), poisons
 
-    patch.setattr(interface_module, "fold_read", fold_half)
+    patch.setattr(log, "fold_read", fold_half)
 
 
 def drop_what_was_folded_meanwhile(patch: pytest.MonkeyPatch) -> None:

@@ -11,7 +11,7 @@ import requests
 
 from dither_aggregator import upkeep
 from dither_aggregator.store import Receipt, Store, StoreError, open_store
-from dither_aggregator.store.redis_store import RedisStore
+from dither_aggregator.store.redis import RedisStore
 from dither_shared.wire.reading import parse_upload
 from tests.faults.aggregator.clustered import REDIS, aggregator, orders
 from tests.faults.aggregator.editions import APP, METRICS

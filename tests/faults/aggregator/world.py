@@ -33,17 +33,17 @@ from dither_aggregator.store import (
     StoreUnavailable,
     archive,
     folding,
-    interface,
-    redis_store,
-    sqlite_store,
 )
 from dither_aggregator.store.dump import Record
 from dither_aggregator.store.folding import fold_read
 from dither_aggregator.store.fsck import check as fsck
-from dither_aggregator.store.interface import sum_segments
+from dither_aggregator.store.interface import tallies
 from dither_aggregator.store.plans import GRACE
-from dither_aggregator.store.records import LogRead, Poison, Quarantined, Retention, Segment
+from dither_aggregator.store.records import LogRead, Poison, Quarantined, Retention, Segment, sum_segments
+from dither_aggregator.store.redis import ledger as redis_ledger
+from dither_aggregator.store.redis import log as redis_log
 from dither_aggregator.store.restoring import restore
+from dither_aggregator.store.sqlite import log as sqlite_log
 from dither_shared.registry import Registry
 from dither_shared.reports import ReportShape
 from dither_shared.wire.problems import Problem
@@ -367,7 +367,7 @@ class World:
         if sealed is None:
             return
         assert sealed == after.sealed, f"shard {shard} says that {sealed} is sealed, and {after.sealed} is"
-        pending = [epoch for (_, epoch), row in self.observer.shard_ledger(shard).items() if row[2]]
+        pending = [epoch for (_, epoch), row in self.observer.shard_ledger(shard).items() if row.pending]
         due = max(before.sealed, min([after.day, *pending]) - timedelta(days=1))
         assert sealed == due, f"shard {shard} has sealed {sealed}, and could {due}"
 
@@ -637,8 +637,8 @@ def worlds(memory: str | None) -> Iterator[Callable[[str, int, random.Random], A
         folder = Path(stack.enter_context(TemporaryDirectory(dir=memory)))
         places = Places(folder)
         stack.callback(places.close)
-        stack.enter_context(mock.patch.object(interface, "COMPACT_SEGMENTS", CROWDED))
-        for module in (sqlite_store, redis_store):
+        stack.enter_context(mock.patch.object(tallies, "COMPACT_SEGMENTS", CROWDED))
+        for module in (sqlite_log, redis_log, redis_ledger):
             stack.enter_context(mock.patch.object(module, "READ_UPLOADS_MAX", READ_UPLOADS))
 
         @contextmanager

@@ -9,7 +9,7 @@ from redis.backoff import NoBackoff
 from redis.retry import Retry
 
 from dither_aggregator.store.records import StoreError, StoreUnavailable
-from dither_aggregator.store.redis_scripts import DAMAGED, NOT_THIS_STORE, SCRIPTS, Script
+from dither_aggregator.store.redis.scripts import DAMAGED, NOT_THIS_STORE, SCRIPTS, Script
 
 CONNECTIONS_MAX = 64
 CONNECT_TIMEOUT_S = 5

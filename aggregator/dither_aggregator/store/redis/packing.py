@@ -1,6 +1,6 @@
 """The bytes of the Redis store, and what its scripts' replies mean.
 
-    log          8 bytes mark | the entry as packing.py has it
+    log          8 bytes mark | the entry as store/packing.py has it
     segment      8 bytes mark, u64 low, high, n | the packed counts
     quarantined  u32 plan, day, n, length of the reason | the reason | the reports
     ledger       a hash a plan: DAY:a accepted, DAY:f folded, DAY:q quarantined, DAY:d dropped of them
@@ -10,19 +10,17 @@ last thing that was read before it: in a Redis that came back from a cut file th
 """
 
 import struct
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from datetime import date
 from typing import Any
 
 from dither_aggregator.counting.folding import BadTally
-from dither_aggregator.store.packing import day_number, day_of, pack_counts, unpack_counts, unpack_entry
-from dither_aggregator.store.records import Final, LogGroup, Quarantined, Segment, StoreError
+from dither_aggregator.store.packing import count_pending, day_number, day_of, pack_counts, unpack_counts
+from dither_aggregator.store.records import Counted, Final, LogGroup, Poison, Segment, StoreError, TallyKey
 
 MARK_BYTES = 8
 SEGMENT = struct.Struct("<8sQQQ")
 QUARANTINED = struct.Struct("<IIII")
-
-Key = tuple[int, date]
 
 
 def pack_segment(one: Segment, mark: bytes) -> bytes:
@@ -43,19 +41,19 @@ def unpack_segment(plan: int, epoch: date, packed: bytes, size: int) -> Segment:
     return Segment(plan, epoch, low, high, n, unpack_counts(packed[SEGMENT.size :], size), mark)
 
 
-def pack_quarantined(group: LogGroup, reason: str) -> bytes:
+def pack_poison(poison: Poison) -> bytes:
     """Return a group with the reason why it could not be counted."""
-    words = reason.encode()
+    group, words = poison.group, poison.reason.encode()
     return QUARANTINED.pack(group.plan, day_number(group.epoch), group.n, len(words)) + words + group.reports
 
 
-def unpack_quarantined(id_: str, packed: bytes) -> Quarantined:
-    """Return a quarantined group; raise StoreError for anything else."""
+def unpack_poison(id_: str, packed: bytes) -> Poison:
+    """Return the group in quarantine under an id; raise StoreError for anything else."""
     if len(packed) < QUARANTINED.size:
         raise StoreError(f"the quarantined group {id_} is damaged: it is cut off")
     plan, day, n, length = QUARANTINED.unpack_from(packed)
     reason, reports = packed[QUARANTINED.size :][:length], packed[QUARANTINED.size + length :]
-    return Quarantined(id_, plan, day_of(day), n, reason.decode(errors="replace"), reports)
+    return Poison(LogGroup(plan, day_of(day), n, reports), reason.decode(errors="replace"))
 
 
 def tally_name(plan: int, epoch: date) -> str:
@@ -63,14 +61,19 @@ def tally_name(plan: int, epoch: date) -> str:
     return f"{plan}:{day_number(epoch)}"
 
 
-def tally_of(name: bytes) -> Key:
+def tally_of(name: bytes) -> TallyKey:
     """Return the plan and epoch of the tally that is called so."""
     plan, day = name.split(b":")
     return int(plan), day_of(int(day))
 
 
-def final_of(record: bytes) -> Final:
+def pack_final(final: Final) -> str:
     """Return what is recorded of a final epoch."""
+    return f"{final.digest} {final.snapshot}"
+
+
+def unpack_final(record: bytes) -> Final:
+    """Return what a record of a final epoch says."""
     digest, snapshot = record.decode().split(" ")
     return Final(digest, snapshot)
 
@@ -80,43 +83,28 @@ def pairs(reply: Sequence[Any]) -> dict[Any, Any]:
     return dict(zip(reply[::2], reply[1::2], strict=True))
 
 
-def plan_ledger(reply: Sequence[bytes]) -> dict[date, tuple[int, int, int, int]]:
-    """Return a plan's (accepted, folded, quarantined, dropped) by epoch."""
+def ledger_fields(epoch: date, row: Counted) -> list[object]:
+    """Return the fields and values of what is kept of an epoch, in a plan's ledger."""
+    day = day_number(epoch)
+    return [part for name, n in zip("afqd", row.kept, strict=True) for part in (f"{day}:{name}", n)]
+
+
+def ledger_of(reply: Sequence[Any]) -> dict[TallyKey, Counted]:
+    """Return what is kept of a shard's ledger, by plan and epoch."""
+    return {(int(plan), epoch): row for plan, rows in pairs(reply).items() for epoch, row in _plan_ledger(rows).items()}
+
+
+def _plan_ledger(reply: Sequence[bytes]) -> dict[date, Counted]:
     rows: dict[date, dict[bytes, int]] = {}
     for field, n in pairs(reply).items():
         day, _, name = field.partition(b":")
         rows.setdefault(day_of(int(day)), {})[name] = int(n)
     return {
-        epoch: (row.get(b"a", 0), row.get(b"f", 0), row.get(b"q", 0), row.get(b"d", 0)) for epoch, row in rows.items()
+        epoch: Counted.from_kept(row.get(b"a", 0), row.get(b"f", 0), row.get(b"q", 0), row.get(b"d", 0))
+        for epoch, row in rows.items()
     }
 
 
-def ledger_fields(epoch: date, numbers: Iterable[int]) -> list[object]:
-    """Return the fields and values of (accepted, folded, quarantined, dropped) in a plan's ledger."""
-    day = day_number(epoch)
-    return [part for name, n in zip("afqd", numbers, strict=True) for part in (f"{day}:{name}", n)]
-
-
-def ledger_of(reply: Sequence[Any]) -> dict[Key, tuple[int, int, int, int]]:
-    """Return a shard's (accepted, folded, quarantined, dropped) by plan and epoch."""
-    return {(int(plan), epoch): row for plan, rows in pairs(reply).items() for epoch, row in plan_ledger(rows).items()}
-
-
-def count_entries(entries: Iterable[bytes]) -> dict[Key, int]:
+def count_marked(entries: Iterable[bytes]) -> dict[TallyKey, int]:
     """Return how many reports of each plan and epoch are in marked entries of a log."""
-    pending: dict[Key, int] = {}
-    for entry in entries:
-        for group in unpack_entry(entry[MARK_BYTES:]):
-            pending[group.plan, group.epoch] = pending.get((group.plan, group.epoch), 0) + group.n
-    return pending
-
-
-def with_pending(
-    kept: Mapping[Key, tuple[int, int, int, int]], pending: Mapping[Key, int]
-) -> dict[Key, tuple[int, int, int, int, int]]:
-    """Return (accepted, folded, pending, quarantined, dropped) by plan and epoch."""
-    ledger = {}
-    for key in kept.keys() | pending.keys():
-        accepted, folded, quarantined, dropped = kept.get(key, (0, 0, 0, 0))
-        ledger[key] = (accepted, folded, pending.get(key, 0), quarantined, dropped)
-    return ledger
+    return count_pending(entry[MARK_BYTES:] for entry in entries)

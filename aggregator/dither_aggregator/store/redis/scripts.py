@@ -18,7 +18,7 @@
     dither:{3}:tally:PLAN:DAY       list: segments, oldest first
     dither:{3}:quarantine           hash: number -> group
 
-`redis_packing.py` has the bytes of all these; a day is the number of days since 1970.
+`packing.py` beside it has the bytes of all these; a day is the number of days since 1970.
 
 What stands in braces is the hash slot in a Redis Cluster: an effect is one script on the keys of one slot. KEYS[1] is
 the hash that the others are named after, ARGV[1] the token that must stand in it. So a Redis that came back empty, half
@@ -30,7 +30,7 @@ A script either checks first and then writes, or does nothing; scripts that can 
 import hashlib
 from typing import NamedTuple
 
-from dither_aggregator.store.redis_packing import MARK_BYTES, QUARANTINED
+from dither_aggregator.store.redis.packing import MARK_BYTES, QUARANTINED
 
 VERSION = 1
 """Of this layout. A store of another one is refused."""

@@ -78,6 +78,21 @@ def _from_2(db: sqlite3.Connection) -> None:
         words = statement.split()
         if words[:1] == ["CREATE"] and words[2] not in kept:
             db.execute(statement)
+    _plans_from_2(db)
+    for plan, epoch, low, counts in db.execute("SELECT plan, epoch, low, counts FROM segment").fetchall():
+        packed = pack_counts(np.frombuffer(zlib.decompress(counts), "<i8"))
+        db.execute("UPDATE segment SET counts = ? WHERE plan = ? AND epoch = ? AND low = ?", (packed, plan, epoch, low))
+    _uploads_from_2(db)
+    db.execute(
+        "INSERT INTO ledger (plan, epoch, accepted, folded, quarantined) "
+        "SELECT plan, epoch, accepted, folded, quarantined FROM old_ledger"
+    )
+    for name in ("plan", "upload", "log", "ledger"):
+        db.execute(f"DROP TABLE old_{name}")
+    _state_from_2(db)
+
+
+def _plans_from_2(db: sqlite3.Connection) -> None:
     for row in db.execute("SELECT id, document, question, candidates, reservation, expires, current FROM old_plan"):
         id_, document, question, candidates, reservation, expires, current = row
         plan = {
@@ -91,9 +106,9 @@ def _from_2(db: sqlite3.Connection) -> None:
             "retired": False,
         }
         db.execute("INSERT INTO plan VALUES (?, ?)", (id_, json.dumps(plan)))
-    for plan, epoch, low, counts in db.execute("SELECT plan, epoch, low, counts FROM segment").fetchall():
-        packed = pack_counts(np.frombuffer(zlib.decompress(counts), "<i8"))
-        db.execute("UPDATE segment SET counts = ? WHERE plan = ? AND epoch = ? AND low = ?", (packed, plan, epoch, low))
+
+
+def _uploads_from_2(db: sqlite3.Connection) -> None:
     for id_, body, day, accepted, rejected in db.execute("SELECT id, body, day, accepted, rejected FROM old_upload"):
         db.execute("INSERT INTO seen VALUES (?, ?, ?)", (id_, day, pack_answer(body, accepted, json.loads(rejected))))
     for seq, plan, epoch, n, reports in db.execute("SELECT seq, plan, epoch, n, reports FROM old_log"):
@@ -104,12 +119,9 @@ def _from_2(db: sqlite3.Connection) -> None:
     (last,) = db.execute("SELECT MAX(seq) FROM (SELECT seq FROM sqlite_sequence UNION SELECT ?)", (cursor,)).fetchone()
     db.execute("DELETE FROM sqlite_sequence WHERE name = 'log'")
     db.execute("INSERT INTO sqlite_sequence VALUES ('log', ?)", (last,))
-    db.execute(
-        "INSERT INTO ledger (plan, epoch, accepted, folded, quarantined) "
-        "SELECT plan, epoch, accepted, folded, quarantined FROM old_ledger"
-    )
-    for name in ("plan", "upload", "log", "ledger"):
-        db.execute(f"DROP TABLE old_{name}")
+
+
+def _state_from_2(db: sqlite3.Connection) -> None:
     (first,) = db.execute(
         "SELECT COALESCE(MIN(epoch), (SELECT value FROM state WHERE key = 'day')) FROM ledger"
     ).fetchone()

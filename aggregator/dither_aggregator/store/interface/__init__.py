@@ -1,0 +1,48 @@
+"""What a store does, a file a role. The docstrings are the contract: SQLite and Redis keep it, one suite tries both.
+
+    opened       what the store is, its plans, its clock, and how far each shard is
+    ledger       where the accepted reports of each plan and day are
+    log          uploads are appended, read and folded
+    tallies      the segments whose sum is a tally, and their compaction
+    epochs       days are sealed, recorded as final, and given up
+    quarantine   reports that could not be counted
+    moving       dump and restore
+
+A store is a number of shards. A shard has a log of accepted uploads, a cursor up to which they are folded, the
+segments that came of it, the ids of the uploads of the last seven days, a ledger and a quarantine. Every effect is
+atomic within its shard:
+
+    append   ids, log and `accepted` move together: an acknowledged upload is in the log, and a copy of it is known
+    commit   *if the cursor is still where it was read*: segments, ledger, quarantine, cursor and the trimmed log move
+             together, else nothing does
+    seal     what is over and has nothing pending is closed for ever
+
+Whoever was killed, late or doubled changes nothing, and at every instant, for each plan and epoch,
+
+    accepted = folded + pending + quarantined
+
+where `pending` is counted from the log itself, not kept: the equation can fail, and the ledger shows it if it does.
+
+Time is the store's own, and within a shard the day never goes back. Any number of processes may use a store at once,
+each with a `Store` of its own; one `Store` may be used by any number of threads.
+
+Roles are mixins and not objects of their own, because one effect moves what several of them own in one transaction.
+"""
+
+from dither_aggregator.store.interface.epochs import Epochs
+from dither_aggregator.store.interface.ledger import Ledger
+from dither_aggregator.store.interface.log import Log
+from dither_aggregator.store.interface.moving import Moving
+from dither_aggregator.store.interface.opened import SHARDS
+from dither_aggregator.store.interface.quarantine import Quarantine
+from dither_aggregator.store.interface.tallies import Tallies
+
+__all__ = ["SHARDS", "Store"]
+
+
+class Store(Ledger, Log, Tallies, Epochs, Quarantine, Moving):
+    """The state of one aggregator. Open one with `dither_aggregator.store.open_store`; close it when done.
+
+    Every method raises StoreUnavailable while the store cannot be reached or written, and StoreError when it is not,
+    or no longer, the store that it was opened as.
+    """

@@ -1,0 +1,49 @@
+"""Moving: everything that a store holds is dumped, and a store that was just made is filled with it.
+
+What fills is for `restoring.fill` alone, on a store that was just made and is unfinished.
+"""
+
+from abc import abstractmethod
+from collections.abc import Iterator, Sequence
+
+from dither_aggregator.store.dump import FinalRecord, Identity, Record, SeenRecord, ShardRecord
+from dither_aggregator.store.interface.opened import Opened
+from dither_aggregator.store.plans import StoredPlan
+from dither_aggregator.store.records import Segment
+
+
+class Moving(Opened):
+    """A store as records, out of one and into another."""
+
+    @abstractmethod
+    def dump(self) -> Iterator[Record]:
+        """Yield everything that makes another store the same, each shard as at one instant.
+
+        The store may be in use: what is accepted meanwhile may or may not be in it.
+        """
+
+    @abstractmethod
+    def fill_identity(self, identity: Identity) -> None:
+        """Take over the app, the key of its devices, and the key of the digests. The generation stays this store's."""
+
+    def fill_plans(self, plans: Sequence[StoredPlan]) -> None:
+        """Take over the plans with their ids."""
+        self.refresh()
+        self._save_plans(plans, self._plans.version)
+        self.refresh()
+
+    @abstractmethod
+    def fill_seen(self, record: SeenRecord) -> None:
+        """Remember answered uploads, each in the shard of its digest."""
+
+    @abstractmethod
+    def fill_segments(self, shard: int, segments: Sequence[Segment]) -> None:
+        """Add segments to a shard; of each tally later ones come later."""
+
+    @abstractmethod
+    def fill_shard(self, record: ShardRecord) -> None:
+        """Set a shard's days, cursor, log, ledger and quarantine."""
+
+    @abstractmethod
+    def fill_final(self, record: FinalRecord) -> None:
+        """Add what is recorded of a final epoch, and its snapshot."""

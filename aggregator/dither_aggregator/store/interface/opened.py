@@ -1,0 +1,137 @@
+"""An open store: what it is, its plans, its clock, and how far each of its shards is."""
+
+import hashlib
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from datetime import date
+
+from dither_aggregator.store.plans import Plans, StoredPlan
+from dither_aggregator.store.records import ShardStatus, StoreError
+from dither_shared.plan import Plan
+from dither_shared.registry import Registry
+
+SHARDS = 16
+"""Of a Redis store, unless told otherwise: as many folders can work at once."""
+SAVE_ATTEMPTS = 10
+
+
+class Opened(ABC):
+    """What every role of a store stands on."""
+
+    app: str
+    """The app whose reports these are."""
+    key: str
+    """What devices show to be let in."""
+    generation: str
+    """Drawn when the store was made. A store that came back empty or from a backup has another one and is refused."""
+    shards: int
+    lossy: str = ""
+    """Why what is acknowledged may be lost all the same, by the operator's choice; "" when it may not."""
+    _digest_key: bytes
+    _plans: Plans
+
+    def shard_of(self, upload_digest: bytes) -> int:
+        """Return the shard of an upload: the leading bits of the keyed digest of its id."""
+        return int.from_bytes(upload_digest[:8], "big") * self.shards >> 64
+
+    def digest(self, data: bytes) -> bytes:
+        """Return the keyed digest under which an id or a body is remembered: 16 bytes."""
+        return hashlib.blake2b(data, key=self._digest_key, digest_size=16).digest()
+
+    @abstractmethod
+    def finish(self) -> None:
+        """Make a store usable that was unfinished: everything is in it, and durable."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Let go of files and connections, when no thread uses the store any more."""
+
+    # Plans.
+
+    def plans(self, metric: str | None = None) -> list[StoredPlan]:
+        """Return the plans of one metric, or of all: those of the registry first, then the newest."""
+        return self._plans.of(metric)
+
+    def stored(self, plan: Plan) -> StoredPlan:
+        """Return what is stored of a plan; KeyError where it is not of this store."""
+        return self._plans.get(plan)
+
+    def plan_by_id(self, id_: int) -> StoredPlan:
+        """Return the plan with this id, which another process may just have loaded; KeyError where there is none."""
+        if id_ not in self._plans.by_id:
+            self.refresh()
+        return self._plans.by_id[id_]
+
+    def find_plan(self, metric: str, digest: str) -> Plan:
+        """Return the plan under which an upload's group may be accepted; raise GroupRefused with the reason."""
+        return self._plans.accepting(metric, digest, self.clock_day())
+
+    def load(self, registry: Registry) -> None:
+        """Store the registry's plans beside the older ones, which stay accepted until they expire or are retired.
+
+        Raises StoreError for another app's registry and for a rev that came before with another plan.
+        """
+        if self.app != registry.app:
+            raise StoreError(
+                f"the store belongs to the app {self.app!r} and the registry to {registry.app!r}; "
+                "give each app a store of its own"
+            )
+        for _ in range(SAVE_ATTEMPTS):
+            self.refresh()
+            plans = self._plans  # once: another thread may refresh it
+            if self._save_plans(plans.loading(registry), plans.version):
+                return self.refresh()
+        raise StoreError("the plans are being changed by somebody else all the time; try again")
+
+    def retire(self, metric: str, rev: int, retired: bool = True) -> None:
+        """Refuse the reports of a plan from now on, or take them again. Raises StoreError for a plan there is not."""
+        for _ in range(SAVE_ATTEMPTS):
+            self.refresh()
+            plans = self._plans
+            if self._save_plans(plans.retiring(metric, rev, retired), plans.version):
+                return self.refresh()
+        raise StoreError("the plans are being changed by somebody else all the time; try again")
+
+    @abstractmethod
+    def refresh(self) -> None:
+        """Take up what other processes changed: plans, and the offset of the clock. Cheap; call it every second."""
+
+    @abstractmethod
+    def _save_plans(self, plans: Sequence[StoredPlan], version: int) -> bool:
+        """Store all plans *if the stored version is still this one*, with the next; return whether it was."""
+
+    # Time.
+
+    @abstractmethod
+    def clock_day(self) -> date:
+        """Return the day by the store's clock, as far as this process knows without asking."""
+
+    @abstractmethod
+    def set_clock_offset(self, seconds: float) -> None:
+        """Move the store's clock, for all processes, from their next refresh on. For tests alone."""
+
+    # How it is.
+
+    @abstractmethod
+    def status(self) -> list[ShardStatus]:
+        """Return how far each shard is."""
+
+    def backlog(self) -> int:
+        """Return how many accepted uploads are not folded."""
+        return sum(shard.backlog for shard in self.status())
+
+    def trouble(self) -> dict[str, str]:
+        """Return what is wrong with the store now, by kind; empty when it is as it must be."""
+        behind = [shard for shard in self.status() if shard.clock_day < shard.day]
+        if not behind:
+            return self._trouble()
+        clock, day = behind[0].clock_day, max(shard.day for shard in behind)
+        return {**self._trouble(), "clock": f"the store's clock says {clock}, and {day} has been: reports count on it"}
+
+    @abstractmethod
+    def _trouble(self) -> dict[str, str]:
+        """Return what is wrong with this kind of store."""
+
+    def integrity(self) -> list[str]:
+        """Return what is wrong with the files beneath, in sentences. May take as long as reading all of them."""
+        return []

@@ -1,0 +1,22 @@
+"""The store for several machines: shards in one Redis, every effect one script.
+
+Durable is what Redis has written and synced before it answers: `appendonly yes` and `appendfsync always`, which is
+checked when the store is opened and again with its state.
+
+The roles stand on `opened.py`, and that on `calls.py` and `client.py`; `scripts.py` has every key and every script,
+`packing.py` the bytes.
+"""
+
+from dither_aggregator.store.interface import Store
+from dither_aggregator.store.redis.epochs import RedisEpochs
+from dither_aggregator.store.redis.ledger import RedisLedger
+from dither_aggregator.store.redis.log import RedisLog
+from dither_aggregator.store.redis.moving import RedisMoving
+from dither_aggregator.store.redis.quarantine import RedisQuarantine
+from dither_aggregator.store.redis.tallies import RedisTallies
+
+__all__ = ["RedisStore"]
+
+
+class RedisStore(RedisLedger, RedisLog, RedisQuarantine, RedisMoving, RedisTallies, RedisEpochs, Store):
+    """A store in a Redis. Every effect of a shard is one script, and none of them is sent twice by itself."""

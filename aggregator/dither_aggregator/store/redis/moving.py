@@ -1,0 +1,197 @@
+"""A Redis store as records: read while it is in use, each shard as it is at one instant; written in pieces.
+
+What can still change of a shard is read in one transaction; sealed tallies and the ids of past days, which cannot, are
+read afterwards.
+"""
+
+import secrets
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from dither_aggregator.store.dump import (
+    FinalRecord,
+    Identity,
+    PlanRecord,
+    Record,
+    SeenRecord,
+    ShardRecord,
+    TallyRecord,
+)
+from dither_aggregator.store.interface.moving import Moving
+from dither_aggregator.store.packing import day_number, day_of, pack_counts
+from dither_aggregator.store.records import Segment, StoreUnavailable, sum_segments
+from dither_aggregator.store.redis import scripts
+from dither_aggregator.store.redis.calls import INSTANT_ATTEMPTS, chunks
+from dither_aggregator.store.redis.client import Command
+from dither_aggregator.store.redis.epochs import RedisEpochs
+from dither_aggregator.store.redis.packing import (
+    MARK_BYTES,
+    ledger_fields,
+    ledger_of,
+    pack_poison,
+    pack_segment,
+    pairs,
+    tally_name,
+    tally_of,
+    unpack_poison,
+)
+from dither_aggregator.store.redis.tallies import RedisTallies
+
+FILL_ITEMS = 1_000
+"""How many items of a long collection are read or written by one command."""
+
+
+class _Instant(NamedTuple):
+    """What can still change of a shard, as it was at one instant."""
+
+    record: ShardRecord
+    seen: dict[bytes, bytes]
+    """The answers of the shard's day."""
+    past_days: list[int]
+    names: list[bytes]
+    """Of all its tallies."""
+    still_open: Mapping[bytes, list[bytes]]
+    """The segments of those whose day is not sealed."""
+
+
+class RedisMoving(RedisTallies, RedisEpochs, Moving):
+    """Dumps without holding the store up; fills one that nobody else can open."""
+
+    def dump(self) -> Iterator[Record]:
+        """Yield everything, each shard as it is at one instant."""
+        state = self._run_global(scripts.GET, "app", "key", "digest_key", "tallies_from")
+        app, key, digest_key, tallies_from = state
+        first = day_of(int(tallies_from))
+        yield Identity(app.decode(), key.decode(), digest_key, self.generation, self.retention(), first)
+        told: set[int] = set()
+        yield from self._dump_plans(told)
+        # What is final by now is sealed in every shard, so it is whole in what follows.
+        finals = [(plan, epoch, final) for plan in sorted(told) for epoch, final in self._finals(plan).items()]
+        for shard in range(self.shards):
+            yield from self._dump_shard(shard, told)
+        for plan, epoch, final in finals:
+            yield FinalRecord(plan, epoch, final, self.snapshot(final.snapshot))
+        if self.tallies_from() != first:
+            raise self._given_up()
+
+    def _dump_plans(self, told: set[int]) -> Iterator[PlanRecord]:
+        self.refresh()
+        for id_, item in self._plans.by_id.items():
+            if id_ not in told:
+                told.add(id_)
+                yield PlanRecord(item.to_document())
+
+    def _dump_shard(self, shard: int, told: set[int]) -> Iterator[Record]:
+        """Yield a shard: what can still change as at one instant, what cannot afterwards."""
+        read = self._read_instant(shard)
+        yield from self._dump_plans(told)
+        yield read.record
+        yield SeenRecord(read.record.day, read.seen)
+        for past in read.past_days:
+            yield from self._dump_seen(shard, past)
+        for name in read.names:
+            yield self._dump_tally(shard, name, read.still_open)
+        self._run(scripts.OUTLINE, shard)  # what was read was still this store's
+
+    def _read_instant(self, shard: int) -> _Instant:
+        for _ in range(INSTANT_ATTEMPTS):
+            outline = self._run(scripts.OUTLINE, shard)
+            day, sealed, seen_days, _, names = outline
+            still_open = [name for name in names if day_number(tally_of(name)[1]) > sealed]
+            again, ledger, log, quarantine, seen, *tallies = self._client.read_at_once(
+                [
+                    self._call(scripts.OUTLINE, shard),
+                    self._call(scripts.LEDGER, shard),
+                    ("LRANGE", scripts.log_key(shard), 0, -1),
+                    self._call(scripts.QUARANTINE, shard),
+                    ("HGETALL", scripts.seen_key(shard, day)),
+                    *(("LRANGE", scripts.tally_key(shard, name.decode()), 0, -1) for name in still_open),
+                ],
+            )
+            if (again[0], again[4]) == (day, names):
+                record = _shard_record(shard, again, ledger, log, quarantine)
+                past_days = [past for past in map(int, seen_days) if past != day]
+                return _Instant(record, seen, past_days, names, dict(zip(still_open, tallies, strict=True)))
+        raise StoreUnavailable(f"{self._client.name}: shard {shard} changes faster than it can be read; try again")
+
+    def _dump_seen(self, shard: int, day: int) -> Iterator[SeenRecord]:
+        cursor = None
+        while cursor != 0:
+            cursor, answers = self._client.run("HSCAN", scripts.seen_key(shard, day), cursor or 0, "COUNT", FILL_ITEMS)
+            if answers:
+                yield SeenRecord(day_of(day), answers)
+
+    def _dump_tally(self, shard: int, name: bytes, still_open: Mapping[bytes, list[bytes]]) -> TallyRecord:
+        packed = still_open[name] if name in still_open else self._run(scripts.SEGMENTS, shard, name)
+        if not packed:
+            raise self._given_up()
+        plan, epoch = tally_of(name)
+        total = sum_segments(self._unpack_segments(plan, epoch, packed))
+        return TallyRecord(shard, plan, epoch, total.n, pack_counts(total.counts))
+
+    def _given_up(self) -> StoreUnavailable:
+        return StoreUnavailable(f"{self._client.name}: old tallies were given up while they were read; try again")
+
+    # Filling.
+
+    def fill_identity(self, identity: Identity) -> None:
+        """Take over what devices and copies of uploads are recognised by."""
+        first = day_number(identity.tallies_from)
+        fields = ("app", identity.app, "key", identity.key, "digest_key", identity.digest_key, "tallies_from", first)
+        self._run_global(scripts.SET, *fields)
+        self.set_retention(identity.retention)
+        self.app, self.key, self._digest_key = identity.app, identity.key, identity.digest_key
+
+    def fill_seen(self, record: SeenRecord) -> None:
+        """Remember answered uploads, each in the shard of its digest."""
+        by_shard: dict[int, list[tuple[bytes, bytes]]] = {}
+        for digest, answer in record.answers.items():
+            by_shard.setdefault(self.shard_of(digest), []).append((digest, answer))
+        for shard, answers in by_shard.items():
+            for chunk in chunks(answers, FILL_ITEMS):
+                self._run(scripts.FILL_SEEN, shard, day_number(record.day), *(part for pair in chunk for part in pair))
+
+    def fill_segments(self, shard: int, segments: Sequence[Segment]) -> None:
+        """Add segments to a shard."""
+        mark = secrets.token_bytes(MARK_BYTES)
+        commands: list[Command] = []
+        for one in segments:
+            name = tally_name(one.plan, one.epoch)
+            commands.append(("RPUSH", scripts.tally_key(shard, name), pack_segment(one, mark)))
+            commands.append(("ZINCRBY", scripts.tallies_key(shard), 1, name))
+        self._client.run_each(commands)
+
+    def fill_shard(self, record: ShardRecord) -> None:
+        """Set a shard's days, cursor, log, ledger and quarantine."""
+        shard, mark = record.shard, secrets.token_bytes(MARK_BYTES)
+        for entries in chunks(record.entries, FILL_ITEMS):
+            self._client.run("RPUSH", scripts.log_key(shard), *(mark + entry for entry in entries))
+        commands: list[Command] = []
+        for (plan, epoch), row in record.ledger.items():
+            commands.append(("HSET", scripts.ledger_key(shard, plan), *ledger_fields(epoch, row)))
+            commands.append(("SADD", scripts.ledger_key(shard), plan))
+        for number, poison in enumerate(record.quarantine, 1):
+            commands.append(("HSET", scripts.quarantine_key(shard), number, pack_poison(poison)))
+        for chunk in chunks(commands, FILL_ITEMS):
+            self._client.run_each(chunk)
+        days = day_number(record.day), day_number(record.sealed)
+        rest = record.cursor, len(record.entries), len(record.quarantine)
+        self._run(scripts.FILL_SHARD, shard, *days, *rest)
+
+    def fill_final(self, record: FinalRecord) -> None:
+        """Add what is recorded of a final epoch."""
+        self._finalize(record.plan, record.epoch, record.final, record.snapshot)
+
+
+def _shard_record(shard: int, outline: Any, ledger: Any, log: list[bytes], quarantine: Any) -> ShardRecord:
+    day, sealed, _, cursor, _ = outline
+    held = sorted((int(number), packed) for number, packed in pairs(quarantine).items())
+    return ShardRecord(
+        shard,
+        day_of(day),
+        day_of(sealed),
+        cursor=cursor,
+        entries=tuple(entry[MARK_BYTES:] for entry in log),
+        ledger=ledger_of(ledger[2:]),
+        quarantine=tuple(unpack_poison("", packed) for _, packed in held),
+    )

@@ -1,0 +1,173 @@
+"""Making and opening a Redis store; its plans, its clock, and how far each shard is."""
+
+import json
+import time
+from collections.abc import Callable, Sequence
+from datetime import date
+from typing import Self
+
+from dither_aggregator.store.interface import SHARDS
+from dither_aggregator.store.packing import day_at, day_of
+from dither_aggregator.store.plans import Plans, StoredPlan
+from dither_aggregator.store.records import ShardStatus, StoreError, StoreUnavailable
+from dither_aggregator.store.redis import scripts
+from dither_aggregator.store.redis.calls import RedisCalls
+from dither_aggregator.store.redis.client import Client
+from dither_aggregator.store.redis.making import START_AGAIN, begin, check_sound
+from dither_aggregator.store.redis.packing import tally_of
+
+SHARDS_MAX = 1024
+
+
+class RedisOpened(RedisCalls):
+    """What every role of a Redis store stands on."""
+
+    def __init__(
+        self,
+        url: str,
+        clock: Callable[[], float] = time.time,
+        *,
+        allow_lossy_store: bool = False,
+        unfinished: bool = False,
+    ) -> None:
+        super().__init__(url)
+        self._clock = clock
+        self._allow_lossy = allow_lossy_store
+        try:
+            self._open(unfinished)
+        except BaseException:
+            self.close()
+            raise
+
+    @classmethod
+    def create(
+        cls,
+        url: str,
+        app: str,
+        shards: int = SHARDS,
+        clock: Callable[[], float] = time.time,
+        *,
+        allow_lossy_store: bool = False,
+        unfinished: bool = False,
+    ) -> Self:
+        """Make the store of an app in an empty Redis, and open it; `unfinished` until it is restored."""
+        if not 1 <= shards <= SHARDS_MAX:
+            raise StoreError(f"a store has 1 to {SHARDS_MAX} shards, got {shards}")
+        client = Client(url)
+        try:
+            check_sound(client, allow_lossy_store)
+            begin(client, app, shards)
+        finally:
+            client.close()
+        store = cls(url, clock, allow_lossy_store=allow_lossy_store, unfinished=True)
+        if not unfinished:
+            store.finish()
+        return store
+
+    def finish(self) -> None:
+        """Make the store usable: the shards, and at last the whole."""
+        token = scripts.token(self.generation)
+        self._of_each_shard(scripts.FINISH, token)
+        self._run_global(scripts.FINISH, token)
+        self._token = token
+
+    def _open(self, unfinished: bool) -> None:
+        name = self._client.name
+        # In a Cluster no transaction spans slots; elsewhere one saves a sync for each of an append's shards.
+        self._one_node = not self._client.information().get("cluster_enabled")
+        self.lossy = check_sound(self._client, self._allow_lossy)
+        state = {key.decode(): value for key, value in self._client.run("HGETALL", scripts.GLOBAL).items()}
+        if not state:
+            raise StoreError(f"{name} holds no store; `dither init` makes one")
+        version = state.get("version", b"0").decode()
+        if version != str(scripts.VERSION):
+            raise StoreError(f"{name} holds a store of version {version}; this dither reads {scripts.VERSION}")
+        self.app = state["app"].decode()
+        self.key = state["key"].decode()
+        self.generation = state["generation"].decode()
+        self.shards = int(state["shards"])
+        self._digest_key = state["digest_key"]
+        self._token = state["token"].decode()
+        if self._token != scripts.token(self.generation) and not unfinished:
+            raise StoreError(f"{name} holds a store that was not filled to its end; {START_AGAIN}")
+        self.refresh()
+        if not unfinished:  # one that was nearly finished is finished in some of its shards
+            self.status()
+
+    # Plans and time.
+
+    def refresh(self) -> None:
+        """Take up what other processes changed."""
+        known = self._plans.version if hasattr(self, "_plans") else -1
+        before = self._clock()
+        now, version, documents = self._run_global(scripts.REFRESH, known)
+        self._ahead_s = float(now) - (before + self._clock()) / 2
+        if documents is not None:
+            stored = [StoredPlan.from_document(json.loads(document)) for document in documents]
+            self._plans = Plans(sorted(stored, key=lambda item: item.id), int(version))
+
+    def _save_plans(self, plans: Sequence[StoredPlan], version: int) -> bool:
+        documents = [value for item in plans for value in (item.id, json.dumps(item.to_document()))]
+        return bool(self._run_global(scripts.SAVE_PLANS, version, *documents))
+
+    def clock_day(self) -> date:
+        """Return the day by Redis's clock, as far as it was ahead of this process's at the last refresh."""
+        return day_at(self._clock() + self._ahead_s)
+
+    def set_clock_offset(self, seconds: float) -> None:
+        """Move the clock of every shard."""
+        self._of_each_shard(scripts.SET, "clock_offset_s", repr(seconds))
+        self._run_global(scripts.SET, "clock_offset_s", repr(seconds))
+        self.refresh()
+
+    # How it is.
+
+    def status(self) -> list[ShardStatus]:
+        """Return how far each shard is."""
+        floors = self._seen_written()
+        statuses = []
+        for shard, reply in enumerate(self._of_each_shard(scripts.STATUS)):
+            written, cursor, backlog, day, clock_day, sealed, waiting_s = reply
+            self._saw_written(floors, shard, written)
+            statuses.append(
+                ShardStatus(
+                    shard=shard,
+                    written=written,
+                    cursor=cursor,
+                    backlog=backlog,
+                    day=day_of(day),
+                    clock_day=day_of(clock_day),
+                    sealed=day_of(sealed),
+                    waiting_s=max(0.0, float(waiting_s)) if backlog else 0.0,
+                )
+            )
+        return statuses
+
+    def _trouble(self) -> dict[str, str]:
+        trouble = {}
+        try:
+            self._client.check()
+        except StoreUnavailable:
+            raise
+        except StoreError as error:
+            trouble["store"] = str(error)
+        reason = self._client.lossy()
+        if self._allow_lossy:
+            self.lossy = reason
+        elif reason:
+            trouble["settings"] = reason
+        if self._lost:
+            trouble["lost"] = f"{self._client.name} has lost {self._lost} uploads that it had acknowledged"
+        return trouble
+
+    def integrity(self) -> list[str]:
+        """Return what is wrong with the lengths of logs and tallies."""
+        wrong = [
+            f"shard {one.shard}: the log holds {one.backlog} uploads, and {one.written - one.cursor} are to be folded"
+            for one in self.status()
+            if one.backlog != one.written - one.cursor
+        ]
+        for shard, names in enumerate(self._of_each_shard(scripts.LENGTHS)):
+            for plan, epoch in map(tally_of, names):
+                wrong.append(f"shard {shard}: the tally of plan {plan} on {epoch} lacks segments, or has too many")
+        return wrong

@@ -1,0 +1,101 @@
+"""The epochs of the SQLite store."""
+
+from datetime import date, timedelta
+
+from dither_aggregator.store.interface.epochs import Epochs
+from dither_aggregator.store.interface.log import DEDUPE, DEDUPE_DAYS_MIN
+from dither_aggregator.store.packing import unpack_entry
+from dither_aggregator.store.records import Final, Retention, TallyKey
+from dither_aggregator.store.sqlite.opened import SQLiteOpened
+from dither_aggregator.store.sqlite.rows import INSERT_FINAL, INSERT_SNAPSHOT, final_row, retention_of
+from dither_shared.plan import Plan
+
+
+class SQLiteEpochs(SQLiteOpened, Epochs):
+    """Days of the one shard."""
+
+    def seal(self, shard: int) -> date:
+        """Close what is over in one transaction."""
+        with self._transaction() as db:
+            today = self._advance_day()
+            row = db.execute("SELECT entry FROM log ORDER BY seq LIMIT 1").fetchone()
+            open_from = min(today, next(unpack_entry(row[0])).epoch) if row else today
+            sealed = max(self._day_of("sealed"), open_from - timedelta(days=1))
+            self._set_state("sealed", sealed.isoformat())
+        return sealed
+
+    def finals(self, plan: Plan) -> dict[date, Final]:
+        """Return what is recorded of a plan's final epochs."""
+        rows = self._rows("SELECT epoch, digest, snapshot FROM final WHERE plan = ?", self._plans.get(plan).id)
+        return {date.fromisoformat(epoch): Final(digest, snapshot) for epoch, digest, snapshot in rows}
+
+    def all_finals(self) -> set[TallyKey]:
+        """Return the plans and epochs that are recorded as final."""
+        return {(plan, date.fromisoformat(epoch)) for plan, epoch in self._rows("SELECT plan, epoch FROM final")}
+
+    def finalize(self, plan: Plan, epoch: date, final: Final, snapshot: bytes) -> Final:
+        """Record an epoch's final digest with its snapshot, once."""
+        id_ = self._plans.get(plan).id
+        with self._transaction() as db:
+            row = db.execute(
+                "SELECT digest, snapshot FROM final WHERE plan = ? AND epoch = ?", (id_, epoch.isoformat())
+            ).fetchone()
+            if row:
+                return Final(*row)
+            db.execute(INSERT_FINAL, final_row(id_, epoch, final))
+            db.execute(INSERT_SNAPSHOT, (final.snapshot, epoch.isoformat(), snapshot))
+        return final
+
+    def snapshot(self, id_: str) -> bytes | None:
+        """Return a snapshot's content."""
+        rows = self._rows("SELECT content FROM snapshot WHERE id = ?", id_)
+        return rows[0][0] if rows else None
+
+    # What is kept.
+
+    def retention(self) -> Retention:
+        """Return for how long tallies and snapshots are kept."""
+        return retention_of(self._states())
+
+    def set_retention(self, retention: Retention) -> None:
+        """Change for how long they are kept."""
+        with self._transaction() as db:
+            db.execute("DELETE FROM state WHERE key IN ('tallies_days', 'snapshots_days')")
+            for key, days in vars(retention).items():
+                if days is not None:
+                    self._set_state(key, days)
+
+    def tallies_from(self) -> date:
+        """Return the earliest epoch whose tallies are kept."""
+        return self._day_of("tallies_from")
+
+    def forget(self, shard: int) -> None:
+        """Forget old ids, and old tallies that are recorded as final."""
+        days = self.retention().tallies_days
+        with self._transaction() as db:
+            today = self._advance_day()
+            db.execute("DELETE FROM seen WHERE day < ?", (min(self._seen_from(), (today - DEDUPE).isoformat()),))
+            if days is not None:
+                first = max(self._day_of("tallies_from"), today - timedelta(days=days))
+                db.execute(
+                    "DELETE FROM segment WHERE epoch < ? AND EXISTS "
+                    "(SELECT 1 FROM final WHERE final.plan = segment.plan AND final.epoch = segment.epoch)",
+                    (first.isoformat(),),
+                )
+                self._set_state("tallies_from", first.isoformat())
+
+    def _seen_from(self) -> str:
+        """Return the first of the last DEDUPE_DAYS_MIN days on which uploads were accepted."""
+        day = date.max.isoformat()
+        for _ in range(DEDUPE_DAYS_MIN):
+            ((before,),) = self._rows("SELECT MAX(day) FROM seen WHERE day < ?", day)
+            day = before or date.min.isoformat()
+        return day
+
+    def forget_snapshots(self) -> None:
+        """Forget old snapshots."""
+        days = self.retention().snapshots_days
+        if days is not None:
+            first = self.today() - timedelta(days=days)
+            with self._transaction() as db:
+                db.execute("DELETE FROM snapshot WHERE epoch < ?", (first.isoformat(),))

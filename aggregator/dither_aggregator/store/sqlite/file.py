@@ -1,0 +1,124 @@
+"""The file of the SQLite store: connections, transactions, and the rows of its state."""
+
+import sqlite3
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+from dither_aggregator.store.records import StoreError, StoreUnavailable
+
+FILE_NAME = "store.sqlite3"
+CACHE_KIB = 16_384
+CHECKPOINT_PAGES = 8_192
+"""Of the write-ahead log: 32 MiB. Reports that are folded by then are never written to the file itself."""
+
+
+class SQLiteFile:
+    """A file, with a connection for each thread."""
+
+    def __init__(self, folder: Path, *, read_only: bool) -> None:
+        self._path = folder / FILE_NAME
+        self._read_only = read_only
+        self._local = threading.local()
+        self._connections: list[sqlite3.Connection] = []
+        if not self._path.exists():
+            raise StoreError(f"{folder} holds no store; `dither serve REGISTRY --data {folder}` makes one")
+        try:
+            self._file = _file_id(self._path)
+        except OSError as error:
+            raise StoreError(f"{self._path} cannot be used: {error}") from None
+
+    @property
+    def _db(self) -> sqlite3.Connection:
+        db: sqlite3.Connection | None = getattr(self._local, "db", None)
+        if db is None:
+            db = self._local.db = self._connect()
+            self._connections.append(db)
+        return db
+
+    def _connect(self) -> sqlite3.Connection:
+        uri = f"{self._path.absolute().as_uri()}?mode={'ro' if self._read_only else 'rw'}"
+        # Used by one thread; closed by the one that closes the store.
+        db = sqlite3.connect(uri, uri=True, isolation_level=None, timeout=30, check_same_thread=False)
+        db.execute(f"PRAGMA cache_size = -{CACHE_KIB}")
+        if not self._read_only:
+            db.execute("PRAGMA journal_mode = WAL")
+            db.execute(f"PRAGMA wal_autocheckpoint = {CHECKPOINT_PAGES}")
+            # A commit that has returned is on the disk: only then is an upload acknowledged.
+            db.execute("PRAGMA synchronous = FULL")
+        return db
+
+    def close(self) -> None:
+        """Close every thread's connection."""
+        while self._connections:
+            self._connections.pop().close()
+
+    @contextmanager
+    def _transaction(self) -> Iterator[sqlite3.Connection]:
+        """Hold the one right to write; commit at the end of the block, or undo all of it."""
+        try:
+            if _file_id(self._path) != self._file:
+                raise StoreError(f"{self._path} is not the file that was opened: restart, and restore it if it is gone")
+            db = self._db
+            try:
+                db.execute("BEGIN IMMEDIATE")
+                yield db
+                db.execute("COMMIT")
+            except BaseException:
+                if db.in_transaction:
+                    db.execute("ROLLBACK")
+                raise
+        except OSError as error:
+            raise StoreError(f"{self._path} cannot be used: {error}") from None
+        except sqlite3.Error as error:
+            raise StoreUnavailable(f"{self._path} cannot be written: {error}") from None
+
+    @contextmanager
+    def _instant(self) -> Iterator[sqlite3.Connection]:
+        """Read several things as they were at one instant."""
+        try:
+            db = self._db
+            outermost = not db.in_transaction
+            try:
+                if outermost:
+                    db.execute("BEGIN")
+                yield db
+            finally:
+                if outermost and db.in_transaction:
+                    db.execute("ROLLBACK")
+        except sqlite3.Error as error:
+            raise StoreUnavailable(f"{self._path} cannot be read: {error}") from None
+
+    def _rows(self, query: str, *values: object) -> list[Any]:
+        try:
+            return self._db.execute(query, values).fetchall()
+        except sqlite3.Error as error:
+            raise StoreUnavailable(f"{self._path} cannot be read: {error}") from None
+
+    def _replaced(self) -> bool:
+        """Whether the file in its place is no more the one that was opened."""
+        try:
+            return _file_id(self._path) != self._file
+        except OSError:
+            return True
+
+    # The rows of `state`.
+
+    def _states(self) -> dict[str, Any]:
+        return dict(self._rows("SELECT key, value FROM state"))
+
+    def _set_state(self, key: str, value: object) -> None:
+        """Within a transaction."""
+        self._db.execute("INSERT OR REPLACE INTO state VALUES (?, ?)", (key, value))
+
+    def _day_of(self, key: str) -> date:
+        ((text,),) = self._rows("SELECT value FROM state WHERE key = ?", key)
+        return date.fromisoformat(text)
+
+
+def _file_id(path: Path) -> tuple[int, int]:
+    status = path.stat()
+    return status.st_dev, status.st_ino

@@ -1,0 +1,72 @@
+"""The log of the SQLite store: a row an upload."""
+
+from collections.abc import Sequence
+from datetime import date
+
+from dither_aggregator.store.interface.log import READ_BYTES_MAX, READ_UPLOADS_MAX, Log, Prepared
+from dither_aggregator.store.packing import day_number, pack_entry, unpack_entry
+from dither_aggregator.store.records import LogGroup, LogRead, Poison, Receipt, Segment, StoreError
+from dither_aggregator.store.sqlite.ledger import SQLiteLedger
+from dither_aggregator.store.sqlite.rows import INSERT_POISON, INSERT_SEGMENT, poison_row, segment_row
+from dither_shared.wire.problems import Problem
+from dither_shared.wire.reading import Upload
+
+
+class SQLiteLog(SQLiteLedger, Log):
+    """Appended by one transaction for all uploads that come together."""
+
+    def append(self, uploads: Sequence[tuple[Upload, bytes]]) -> list[Receipt | Problem]:
+        """Store uploads in one transaction."""
+        prepared = [(upload, self._prepare(upload, body)) for upload, body in uploads]
+        with self._transaction() as db:
+            today = self._advance_day()
+            if not db.execute("SELECT 1 FROM log LIMIT 1").fetchone():
+                self._set_state("waiting_since", self._now_s())
+            counts: dict[int, int] = {}
+            answers = [self._append_one(upload, item, today, counts) for upload, item in prepared]
+            self._enter(today, counts)
+        return answers
+
+    def _append_one(self, upload: Upload, item: Prepared, today: date, counts: dict[int, int]) -> Receipt | Problem:
+        row = self._db.execute("SELECT answer FROM seen WHERE id = ?", (item.digest,)).fetchone()
+        if row is not None:
+            return self._repeated(upload, item, row[0])
+        if item.groups:
+            self._db.execute("INSERT INTO seen VALUES (?, ?, ?)", (item.digest, today.isoformat(), item.answer))
+            self._db.execute("INSERT INTO log (entry) VALUES (?)", (pack_entry(day_number(today), item.groups),))
+            for plan, n in item.counts:
+                counts[plan] = counts.get(plan, 0) + n
+        return item.result
+
+    def read_log(self, shard: int) -> LogRead:
+        """Return the oldest rows of the log."""
+        with self._instant() as db:
+            (low,) = db.execute("SELECT seq FROM cursor").fetchone()
+            high, size = low, 0
+            groups: list[LogGroup] = []
+            rows = db.execute("SELECT seq, entry FROM log WHERE seq > ? ORDER BY seq LIMIT ?", (low, READ_UPLOADS_MAX))
+            for seq, entry in rows:
+                if seq != high + 1:
+                    raise StoreError(f"{self._path}: the log goes from {high} to {seq}")
+                groups += unpack_entry(entry)
+                high = seq
+                size += len(entry)
+                if size >= READ_BYTES_MAX:
+                    break
+        return LogRead(low, high, groups)
+
+    def commit_fold(self, shard: int, read: LogRead, segments: Sequence[Segment], poisons: Sequence[Poison]) -> bool:
+        """Store a fold in one transaction."""
+        rows = [segment_row(one) for one in segments]  # before the transaction: packing takes long
+        with self._transaction() as db:
+            if db.execute("UPDATE cursor SET seq = ? WHERE seq = ?", (read.high, read.low)).rowcount != 1:
+                return False
+            for one, row in zip(segments, rows, strict=True):
+                db.execute(INSERT_SEGMENT, row)
+                self._move("folded", one.plan, one.epoch, one.n)
+            for poison in poisons:
+                db.execute(INSERT_POISON, poison_row(poison))
+                self._move("quarantined", poison.group.plan, poison.group.epoch, poison.group.n)
+            db.execute("DELETE FROM log WHERE seq <= ?", (read.high,))
+            self._set_state("waiting_since", self._now_s())
+        return True

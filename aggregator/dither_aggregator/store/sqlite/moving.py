@@ -1,0 +1,148 @@
+"""A SQLite store as records: all of it as it is at one instant."""
+
+import json
+import sqlite3
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import closing
+from datetime import date
+from itertools import groupby
+from operator import itemgetter
+from typing import Any
+
+import numpy as np
+
+from dither_aggregator.counting.folding import Counts
+from dither_aggregator.store.dump import (
+    FinalRecord,
+    Identity,
+    PlanRecord,
+    Record,
+    SeenRecord,
+    ShardRecord,
+    TallyRecord,
+)
+from dither_aggregator.store.interface.moving import Moving
+from dither_aggregator.store.packing import pack_counts, unpack_counts
+from dither_aggregator.store.records import Final, Segment
+from dither_aggregator.store.sqlite import rows
+from dither_aggregator.store.sqlite.epochs import SQLiteEpochs
+
+DUMP_ROWS = 10_000
+
+
+class SQLiteMoving(SQLiteEpochs, Moving):
+    """What is read of one transaction, and written in one a record."""
+
+    def dump(self) -> Iterator[Record]:
+        """Yield everything, as it is at one instant."""
+        with closing(self._connect()) as db:
+            db.execute("BEGIN")
+            state = dict(db.execute("SELECT key, value FROM state"))
+            yield _identity(state)
+            for (document,) in db.execute("SELECT document FROM plan ORDER BY id"):
+                yield PlanRecord(json.loads(document))
+            yield _shard(db, state)
+            yield from _seen(db)
+            of_tallies = db.execute("SELECT plan, epoch, n, counts FROM segment ORDER BY plan, epoch")
+            for (plan, epoch), of_tally in groupby(of_tallies, key=itemgetter(0, 1)):
+                n, counts = self._sum_packed(plan, of_tally)
+                yield TallyRecord(0, plan, date.fromisoformat(epoch), n, pack_counts(counts))
+            yield from _finals(db)
+
+    def _sum_packed(self, plan: int, of_tally: Iterable[tuple[int, str, int, bytes]]) -> tuple[int, Counts]:
+        size = self.plan_by_id(plan).plan.mechanism.shape.tally_size
+        total, counts = 0, np.zeros(size, dtype=np.int64)
+        for _, _, n, packed in of_tally:
+            total += n
+            counts += unpack_counts(packed, size)
+        return total, counts
+
+    # Filling.
+
+    def fill_identity(self, identity: Identity) -> None:
+        """Take over what devices and copies of uploads are recognised by."""
+        with self._transaction():
+            for key in ("app", "key", "digest_key"):
+                self._set_state(key, getattr(identity, key))
+            self._set_state("tallies_from", identity.tallies_from.isoformat())
+        self.set_retention(identity.retention)
+        self.app, self.key, self._digest_key = identity.app, identity.key, identity.digest_key
+
+    def fill_seen(self, record: SeenRecord) -> None:
+        """Remember answered uploads."""
+        with self._transaction() as db:
+            seen = [(id_, record.day.isoformat(), answer) for id_, answer in record.answers.items()]
+            db.executemany("INSERT OR IGNORE INTO seen VALUES (?, ?, ?)", seen)
+
+    def fill_segments(self, shard: int, segments: Sequence[Segment]) -> None:
+        """Add segments."""
+        packed = [rows.segment_row(one) for one in segments]
+        with self._transaction() as db:
+            db.executemany(rows.INSERT_SEGMENT, packed)
+
+    def fill_shard(self, record: ShardRecord) -> None:
+        """Set days, cursor, log, ledger and quarantine."""
+        with self._transaction() as db:
+            self._set_state("day", record.day.isoformat())
+            self._set_state("sealed", record.sealed.isoformat())
+            self._set_state("waiting_since", self._now_s())
+            db.execute("UPDATE cursor SET seq = ?", (record.cursor,))
+            entries = enumerate(record.entries, record.cursor + 1)
+            db.execute("INSERT INTO sqlite_sequence VALUES ('log', ?)", (record.cursor,))
+            db.executemany("INSERT INTO log (seq, entry) VALUES (?, ?)", entries)
+            db.executemany(rows.INSERT_LEDGER, [rows.ledger_row(key, row) for key, row in record.ledger.items()])
+            db.executemany(rows.INSERT_POISON, [rows.poison_row(poison) for poison in record.quarantine])
+
+    def fill_final(self, record: FinalRecord) -> None:
+        """Add what is recorded of a final epoch."""
+        with self._transaction() as db:
+            db.execute(rows.INSERT_FINAL, rows.final_row(record.plan, record.epoch, record.final))
+            if record.snapshot is not None:
+                snapshot = record.final.snapshot, record.epoch.isoformat(), record.snapshot
+                db.execute(rows.INSERT_SNAPSHOT, snapshot)
+
+    def mark_moved(self, to: str) -> None:
+        """Refuse from now on: another store goes on in the place of this one."""
+        with self._transaction():
+            self._set_state("moved_to", to)
+
+
+def _identity(state: Mapping[str, Any]) -> Identity:
+    return Identity(
+        state["app"],
+        state["key"],
+        state["digest_key"],
+        state["generation"],
+        rows.retention_of(state),
+        date.fromisoformat(state["tallies_from"]),
+    )
+
+
+def _shard(db: sqlite3.Connection, state: Mapping[str, Any]) -> ShardRecord:
+    (cursor,) = db.execute("SELECT seq FROM cursor").fetchone()
+    quarantine = db.execute("SELECT plan, epoch, n, reason, reports FROM quarantine ORDER BY id")
+    return ShardRecord(
+        shard=0,
+        day=date.fromisoformat(state["day"]),
+        sealed=date.fromisoformat(state["sealed"]),
+        cursor=cursor,
+        entries=tuple(entry for (entry,) in db.execute("SELECT entry FROM log ORDER BY seq")),
+        ledger=dict(rows.ledger_of(*row) for row in db.execute(rows.SELECT_LEDGER)),
+        quarantine=tuple(rows.poison_of(*row) for row in quarantine),
+    )
+
+
+def _seen(db: sqlite3.Connection) -> Iterator[SeenRecord]:
+    seen = db.execute("SELECT day, id, answer FROM seen ORDER BY day")
+    while batch := seen.fetchmany(DUMP_ROWS):
+        for day, of_day in groupby(batch, key=itemgetter(0)):
+            yield SeenRecord(date.fromisoformat(day), {id_: answer for _, id_, answer in of_day})
+
+
+def _finals(db: sqlite3.Connection) -> Iterator[FinalRecord]:
+    finals = db.execute(
+        "SELECT plan, final.epoch, digest, final.snapshot, content FROM final "
+        "LEFT JOIN snapshot ON snapshot.id = final.snapshot ORDER BY plan, final.epoch"
+    )
+    for plan, epoch, digest, id_, content in finals:
+        yield FinalRecord(plan, date.fromisoformat(epoch), Final(digest, id_), content)

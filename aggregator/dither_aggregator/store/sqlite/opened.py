@@ -1,0 +1,184 @@
+"""Making and opening a SQLite store; its plans, its clock, and how far it is."""
+
+import json
+import secrets
+import sqlite3
+import time
+from collections.abc import Callable, Sequence
+from contextlib import closing
+from datetime import date, timedelta
+from pathlib import Path
+from typing import Self
+
+from dither_aggregator.store.interface.opened import Opened
+from dither_aggregator.store.packing import day_at
+from dither_aggregator.store.plans import Plans, StoredPlan
+from dither_aggregator.store.records import ShardStatus, StoreError
+from dither_aggregator.store.sqlite import schema
+from dither_aggregator.store.sqlite.file import FILE_NAME, SQLiteFile
+
+
+class SQLiteOpened(SQLiteFile, Opened):
+    """What every role of a SQLite store stands on."""
+
+    shards = 1
+
+    def __init__(
+        self,
+        folder: Path,
+        clock: Callable[[], float] = time.time,
+        *,
+        read_only: bool = False,
+        unfinished: bool = False,
+        moved: bool = False,
+    ) -> None:
+        super().__init__(folder, read_only=read_only)
+        self._clock = clock
+        try:
+            self._open(unfinished, moved)
+        except (OSError, sqlite3.Error, StoreError) as error:
+            self.close()
+            raise StoreError(f"{self._path} cannot be used: {error}") from None
+
+    @classmethod
+    def create(
+        cls, folder: Path, app: str, clock: Callable[[], float] = time.time, *, unfinished: bool = False
+    ) -> Self:
+        """Make the store of an app in a directory, and open it; `unfinished` until it is restored."""
+        path = folder / FILE_NAME
+        state = _first_state(app, day_at(clock()), unfinished)
+        try:
+            folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+            path.touch(mode=0o600)
+            with closing(sqlite3.connect(path, isolation_level=None)) as db:
+                db.execute("PRAGMA journal_mode = WAL")
+                db.execute("PRAGMA synchronous = FULL")
+                db.execute("BEGIN IMMEDIATE")
+                if db.execute("PRAGMA user_version").fetchone() != (0,):
+                    raise StoreError(f"{folder} holds a store already")
+                schema.create(db, state)
+                db.execute("COMMIT")
+        except (OSError, sqlite3.Error) as error:
+            raise StoreError(f"{path} cannot be used: {error}") from None
+        return cls(folder, clock, unfinished=unfinished)
+
+    @classmethod
+    def open_or_create(cls, folder: Path, app: str, clock: Callable[[], float] = time.time) -> Self:
+        """Open the store in a directory, made for an app if there is none."""
+        path = folder / FILE_NAME
+        # A file of no bytes is left where making a store was cut off.
+        made = path.exists() and path.stat().st_size
+        return cls(folder, clock) if made else cls.create(folder, app, clock)
+
+    def _open(self, unfinished: bool, moved: bool) -> None:
+        if self._read_only:
+            (version,) = self._db.execute("PRAGMA user_version").fetchone()
+            if version != schema.VERSION:
+                raise StoreError(f"it has version {version}; this dither reads {schema.VERSION}")
+        else:
+            with self._transaction() as db:
+                schema.migrate(db)
+        state = self._states()
+        if state.get("unfinished") and not unfinished:
+            raise StoreError("it was not filled to its end; make it again")
+        self.moved_to: str = state.get("moved_to", "")
+        if self.moved_to and not moved:
+            raise StoreError(f"it was copied to the store {self.moved_to}, which goes on in its place")
+        self.app = state["app"]
+        self.key = state["key"]
+        self.generation = state["generation"]
+        self._digest_key = state["digest_key"]
+        self.refresh()
+
+    def finish(self) -> None:
+        """Make the store usable."""
+        with self._transaction():
+            self._set_state("unfinished", 0)
+
+    # Plans.
+
+    def refresh(self) -> None:
+        """Take up what other processes changed."""
+        with self._instant():
+            state = self._states()
+            self._offset_s = float(state.get("clock_offset_s", 0.0))
+            if not hasattr(self, "_plans") or self._plans.version != state["plans_version"]:
+                documents = self._rows("SELECT document FROM plan ORDER BY id")
+                stored = [StoredPlan.from_document(json.loads(document)) for (document,) in documents]
+                self._plans = Plans(stored, state["plans_version"])
+
+    def _save_plans(self, plans: Sequence[StoredPlan], version: int) -> bool:
+        with self._transaction() as db:
+            moved = db.execute(
+                "UPDATE state SET value = value + 1 WHERE key = 'plans_version' AND value = ?", (version,)
+            )
+            if moved.rowcount != 1:
+                return False
+            rows = [(item.id, json.dumps(item.to_document())) for item in plans]
+            db.executemany("INSERT OR REPLACE INTO plan VALUES (?, ?)", rows)
+        return True
+
+    # Time.
+
+    def _now_s(self) -> float:
+        return self._clock() + self._offset_s
+
+    def clock_day(self) -> date:
+        """Return the day by the process's clock."""
+        return day_at(self._now_s())
+
+    def set_clock_offset(self, seconds: float) -> None:
+        """Move the clock of every process that uses this file."""
+        with self._transaction():
+            self._set_state("clock_offset_s", seconds)
+        self.refresh()
+
+    def _advance_day(self) -> date:
+        """Within a transaction: return the day that an upload counts on now, and remember that it was used."""
+        today = max(self.clock_day(), self._day_of("day"))
+        self._set_state("day", today.isoformat())
+        return today
+
+    # How it is.
+
+    def status(self) -> list[ShardStatus]:
+        """Return how far the one shard is."""
+        with self._instant() as db:
+            state = self._states()
+            (cursor,) = db.execute("SELECT seq FROM cursor").fetchone()
+            # Nothing is ever missing between the first and the last; counting the rows would read all of them.
+            first, last = db.execute("SELECT (SELECT MIN(seq) FROM log), (SELECT MAX(seq) FROM log)").fetchone()
+            backlog = last - first + 1 if first else 0
+        return [
+            ShardStatus(
+                shard=0,
+                written=max(cursor, last or 0),
+                cursor=cursor,
+                backlog=backlog,
+                day=date.fromisoformat(state["day"]),
+                clock_day=self.clock_day(),
+                sealed=date.fromisoformat(state["sealed"]),
+                waiting_s=max(0.0, self._now_s() - state.get("waiting_since", 0.0)) if backlog else 0.0,
+            )
+        ]
+
+    def _trouble(self) -> dict[str, str]:
+        return {"store": f"{self._path} is not the file that was opened"} if self._replaced() else {}
+
+    def integrity(self) -> list[str]:
+        """Return what SQLite finds wrong with its file."""
+        return [f"file: {text}" for (text,) in self._rows("PRAGMA integrity_check") if text != "ok"]
+
+
+def _first_state(app: str, today: date, unfinished: bool) -> dict[str, object]:
+    return {
+        "app": app,
+        "key": secrets.token_urlsafe(24),
+        "digest_key": secrets.token_bytes(32),
+        "generation": secrets.token_hex(8),
+        "day": today.isoformat(),
+        "sealed": (today - timedelta(days=1)).isoformat(),
+        "tallies_from": date.min.isoformat(),
+        "plans_version": 0,
+        "unfinished": int(unfinished),
+    }

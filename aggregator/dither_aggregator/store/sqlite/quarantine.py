@@ -1,0 +1,51 @@
+"""The quarantine of the SQLite store: a row a group."""
+
+from dither_aggregator.store.interface.quarantine import Quarantine
+from dither_aggregator.store.packing import day_number, pack_entry, pack_groups
+from dither_aggregator.store.records import LogGroup, Quarantined
+from dither_aggregator.store.sqlite.ledger import SQLiteLedger
+from dither_aggregator.store.sqlite.rows import poison_of
+
+
+class SQLiteQuarantine(SQLiteLedger, Quarantine):
+    """Groups by number; the one shard is 0."""
+
+    def quarantined(self) -> list[Quarantined]:
+        """Return what waits in quarantine."""
+        rows = self._rows("SELECT id, plan, epoch, n, reason, reports FROM quarantine ORDER BY id")
+        return [Quarantined.of(f"0-{number}", poison_of(*row)) for number, *row in rows]
+
+    def replay(self, id_: str) -> bool:
+        """Put a quarantined group back into the log."""
+        with self._transaction() as db:
+            group = self._take(id_)
+            if group is None:
+                return False
+            plan, epoch, n, reports = group
+            today = self._advance_day()
+            self._move("quarantined", plan, epoch, -n)
+            self._move("accepted", plan, epoch, -n)
+            self._enter(today, {plan: n})
+            if not db.execute("SELECT 1 FROM log LIMIT 1").fetchone():
+                self._set_state("waiting_since", self._now_s())
+            entry = pack_entry(day_number(today), pack_groups([(plan, n, reports)]))
+            db.execute("INSERT INTO log (entry) VALUES (?)", (entry,))
+        return True
+
+    def drop(self, id_: str) -> bool:
+        """Give a quarantined group up."""
+        with self._transaction():
+            group = self._take(id_)
+            if group is not None:
+                self._move("dropped", group.plan, group.epoch, group.n)
+        return group is not None
+
+    def _take(self, id_: str) -> LogGroup | None:
+        """Within a transaction: take a group out of the quarantine."""
+        shard, _, number = id_.partition("-")
+        if shard != "0" or not (number.isascii() and number.isdigit() and len(number) < 19):
+            return None
+        row = self._db.execute(
+            "DELETE FROM quarantine WHERE id = ? RETURNING plan, epoch, n, reason, reports", (int(number),)
+        ).fetchone()
+        return poison_of(*row).group if row else None

@@ -1,0 +1,58 @@
+"""What the rows of the SQLite store's tables mean: each record has one way in and one way out."""
+
+from collections.abc import Mapping
+from datetime import date
+from typing import Any
+
+from dither_aggregator.store.packing import pack_counts, unpack_counts
+from dither_aggregator.store.records import Counted, Final, LogGroup, Poison, Retention, Segment, TallyKey
+
+INSERT_SEGMENT = "INSERT INTO segment VALUES (?, ?, ?, ?, ?, ?)"
+INSERT_POISON = "INSERT INTO quarantine (plan, epoch, n, reason, reports) VALUES (?, ?, ?, ?, ?)"
+INSERT_LEDGER = "INSERT INTO ledger VALUES (?, ?, ?, ?, ?, ?)"
+INSERT_FINAL = "INSERT INTO final VALUES (?, ?, ?, ?)"
+INSERT_SNAPSHOT = "INSERT OR IGNORE INTO snapshot VALUES (?, ?, ?)"
+SELECT_LEDGER = "SELECT plan, epoch, accepted, folded, quarantined, dropped FROM ledger"
+
+
+def segment_row(one: Segment) -> tuple[int, str, int, int, int, bytes]:
+    """Return the row of a segment."""
+    return one.plan, one.epoch.isoformat(), one.low, one.high, one.n, pack_counts(one.counts)
+
+
+def segment_of(plan: int, epoch: date, row: tuple[int, int, int, bytes], size: int) -> Segment:
+    """Return the segment of `size` counts of (low, high, n, counts); raise BadTally for anything else."""
+    low, high, n, counts = row
+    return Segment(plan, epoch, low, high, n, unpack_counts(counts, size))
+
+
+def poison_row(poison: Poison) -> tuple[int, str, int, str, bytes]:
+    """Return the row of a group that could not be counted, but for its number."""
+    group = poison.group
+    return group.plan, group.epoch.isoformat(), group.n, poison.reason, group.reports
+
+
+def poison_of(plan: int, epoch: str, n: int, reason: str, reports: bytes) -> Poison:
+    """Return the group of a row of the quarantine."""
+    return Poison(LogGroup(plan, date.fromisoformat(epoch), n, reports), reason)
+
+
+def ledger_row(key: TallyKey, row: Counted) -> tuple[int, str, int, int, int, int]:
+    """Return the row of what is kept of a plan and epoch."""
+    plan, epoch = key
+    return plan, epoch.isoformat(), *row.kept
+
+
+def ledger_of(plan: int, epoch: str, *kept: int) -> tuple[TallyKey, Counted]:
+    """Return what a row of the ledger keeps."""
+    return (plan, date.fromisoformat(epoch)), Counted.from_kept(*kept)
+
+
+def final_row(plan: int, epoch: date, final: Final) -> tuple[int, str, str, str]:
+    """Return the row of what is recorded of a final epoch."""
+    return plan, epoch.isoformat(), final.digest, final.snapshot
+
+
+def retention_of(state: Mapping[str, Any]) -> Retention:
+    """Return what a store's state says of how long tallies and snapshots are kept."""
+    return Retention(state.get("tallies_days"), state.get("snapshots_days"))

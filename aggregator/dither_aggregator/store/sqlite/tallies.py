@@ -1,0 +1,42 @@
+"""The tallies of the SQLite store: a row a segment."""
+
+from collections.abc import Sequence
+from datetime import date
+
+from dither_aggregator.store.interface.tallies import Tallies
+from dither_aggregator.store.records import Segment, TallyKey
+from dither_aggregator.store.sqlite.opened import SQLiteOpened
+from dither_aggregator.store.sqlite.rows import INSERT_SEGMENT, segment_of, segment_row
+
+
+class SQLiteTallies(SQLiteOpened, Tallies):
+    """Segments by where in the log they begin."""
+
+    def segments(self, shard: int, plan: int, epoch: date) -> list[Segment]:
+        """Return the segments of a tally."""
+        size = self.plan_by_id(plan).plan.mechanism.shape.tally_size
+        rows = self._rows(
+            "SELECT low, high, n, counts FROM segment WHERE plan = ? AND epoch = ? ORDER BY low",
+            plan,
+            epoch.isoformat(),
+        )
+        return [segment_of(plan, epoch, row, size) for row in rows]
+
+    def crowded(self, shard: int, segments: int) -> list[TallyKey]:
+        """Return the plans and epochs that have at least so many segments."""
+        rows = self._rows("SELECT plan, epoch FROM segment GROUP BY plan, epoch HAVING COUNT(*) >= ?", segments)
+        return [(plan, date.fromisoformat(epoch)) for plan, epoch in rows]
+
+    def replace_segments(self, shard: int, old: Sequence[Segment], new: Segment) -> bool:
+        """Put one segment in the place of the first ones of a tally."""
+        first_ones = (new.plan, new.epoch.isoformat(), old[-1].high)
+        row = segment_row(new)
+        with self._transaction() as db:
+            rows = db.execute(
+                "SELECT low, high FROM segment WHERE plan = ? AND epoch = ? AND high <= ? ORDER BY low", first_ones
+            ).fetchall()
+            if rows != [(one.low, one.high) for one in old]:
+                return False
+            db.execute("DELETE FROM segment WHERE plan = ? AND epoch = ? AND high <= ?", first_ones)
+            db.execute(INSERT_SEGMENT, row)
+        return True
