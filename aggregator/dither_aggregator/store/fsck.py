@@ -20,13 +20,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from datetime import date
 
-from dither_aggregator.counting.folding import BadTally, Counts
+from dither_aggregator.counting.damage import impossible
+from dither_aggregator.counting.folding import BadTally
 from dither_aggregator.store.dump import FinalRecord, Identity, ShardRecord, TallyRecord
 from dither_aggregator.store.folding import fold_read
 from dither_aggregator.store.interface import Store
 from dither_aggregator.store.packing import unpack_counts, unpack_entry
 from dither_aggregator.store.records import Counted, Final, LogGroup, LogRead, StoreError, TallyKey
-from dither_shared.reports import CohortBits, ReportShape, Subsets, Symbols
 
 
 def check(store: Store) -> Iterator[str]:
@@ -140,7 +140,7 @@ class _Checked:
         folded = self.folded.pop((record.shard, key), 0)
         if folded != record.n and record.epoch >= self.tallies_from:
             yield f"{where}: it holds {record.n} reports, the ledger says {folded}"
-        yield from (f"{where}: {fault}" for fault in _impossible(shape, counts, record.n))
+        yield from (f"{where}: {fault}" for fault in impossible(shape, counts, record.n))
         yield from self._segments(where, record)
 
     def _segments(self, where: str, record: TallyRecord) -> Iterator[str]:
@@ -187,21 +187,3 @@ class _Checked:
         except KeyError:
             return f"plan {plan} on {epoch}"
         return f"{found.metric}, plan {found.digest}, on {epoch}"
-
-
-def _impossible(shape: ReportShape, counts: Counts, n: int) -> Iterator[str]:
-    """Yield why so many reports cannot have these counts."""
-    if counts.min(initial=0) < 0 or n < 0:
-        yield "it has a negative count"
-    if isinstance(shape, CohortBits):
-        by_cohort = counts.reshape(shape.cohorts, shape.size + 1)
-        if by_cohort[:, 0].sum() != n:
-            yield f"its cohorts have {by_cohort[:, 0].sum()} reports in place of {n}"
-        if (by_cohort[:, 1:] > by_cohort[:, :1]).any():
-            yield "a bit was set more often than its cohort reported"
-        return
-    named = n if isinstance(shape, Symbols) else n * shape.weight if isinstance(shape, Subsets) else None
-    if named is not None and counts.sum() != named:
-        yield f"its counts add up to {counts.sum()} in place of {named}"
-    if counts.max(initial=0) > n:
-        yield f"it has a count of {counts.max()} in {n} reports"
