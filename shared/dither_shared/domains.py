@@ -6,14 +6,14 @@ from dither_shared.frozen import frozen
 
 OTHER = "other"
 NONE = "none"
-"""What a device says that has nothing to say, where whether it has is hidden. Always the last value."""
+"""The answer of a device with nothing to report, when `presence` is hidden. Always the last value."""
 
 VALUE_CHARACTERS_MAX = 200
 
 
 @frozen
 class Values:
-    """Listed values, in order. Of words, which nobody lists, there are none."""
+    """Listed values, in order; none for texts, which nobody lists."""
 
     values: tuple[str, ...]
 

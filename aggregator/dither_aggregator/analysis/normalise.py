@@ -58,10 +58,10 @@ def norm_sub(mechanism: PureMechanism, support: Counts, n: int) -> Normalised:
 def maximum_likelihood(mechanism: PureMechanism, support: Counts, n: int) -> Normalised:
     """Return the shares that make the support counts likeliest.
 
-    Let r_v = q + f_v (p - q). Where each report supports one value this is the likelihood of the reports, sum C(v) ln
-    r_v, whose maximum is also where iterative Bayesian update ends. Elsewhere it is that of support counts taken as
-    independent, sum C(v) ln r_v + (n - C(v)) ln(1 - r_v). Where the multiplier of the constraint is known each r_v
-    follows alone: C(v) / level, or the smaller root of level r^2 - (1 + level) r + C(v) / n = 0, and at least q.
+    Let r_v = q + f_v (p - q). If each report supports one value, this is the likelihood of the reports, sum C(v) ln
+    r_v, whose maximum is also where iterative Bayesian update ends. Otherwise it is that of support counts taken as
+    independent, sum C(v) ln r_v + (n - C(v)) ln(1 - r_v). For a given multiplier of the constraint each r_v follows
+    alone: C(v) / level, or the smaller root of level r^2 - (1 + level) r + C(v) / n = 0, and at least q.
     """
     p, q = float(mechanism.p), float(mechanism.q)
     rate = support / n

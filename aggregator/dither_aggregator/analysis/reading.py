@@ -1,4 +1,4 @@
-"""A reading: what is known of one metric on one day, as the API and the pages show it."""
+"""A reading: the estimates of one metric on one day, as the API and the pages show them."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
@@ -21,7 +21,7 @@ class View:
     normalised: str | None = None
     """A key of `normalise.METHODS`, for a second column."""
     candidates: tuple[str, ...] | None = None
-    """What to look for, of words that nobody lists; None for the registry's own."""
+    """The texts to look for; None for the registry's own."""
 
 
 class BadView(DitherError):
@@ -54,7 +54,7 @@ class Row(Protocol):
 
 @dataclass(frozen=True)
 class Reading(ABC):
-    """What is known of a metric, under one plan, on one epoch. Each estimand has its own rows and columns."""
+    """The estimates of a metric under one plan on one epoch. Each estimand has its own rows and columns."""
 
     stored: StoredPlan
     epoch: date
@@ -80,7 +80,7 @@ class Reading(ABC):
 
     @property
     def sentences(self) -> Sequence[str]:
-        """What is to be said of the rows as a whole."""
+        """Sentences about the rows as a whole."""
         return ()
 
     @abstractmethod
@@ -118,7 +118,7 @@ class Reading(ABC):
 
 
 class Estimand(ABC):
-    """What is read out of a metric's tallies. It has no state, and there is one of each."""
+    """A quantity that can be read out of a metric's tallies. It has no state, and there is one of each."""
 
     name: str
 

@@ -48,7 +48,7 @@ class TextsReading(Reading):
 
     @property
     def sentences(self) -> Sequence[str]:
-        """What the fit says of the list as a whole."""
+        """The fit's sentences about the list as a whole."""
         return cast("Sequence[str]", (self.fit or {}).get("sentences", ()))
 
     def own_document(self) -> dict[str, object]:

@@ -29,7 +29,7 @@ class Refusals:
         self.pending = self._unmarked | {path.name[len(REFUSED_NAME) + 1 :] for path in marks}
 
     def of(self, metric: str) -> bool:
-        """Tell whether one that is pending is of a metric, or of everything."""
+        """Tell whether a pending refusal covers a metric."""
         return not self.pending.isdisjoint({EVERYTHING, metric})
 
     def note(self, metric: str) -> bool:

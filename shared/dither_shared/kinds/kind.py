@@ -1,4 +1,4 @@
-"""What a kind of metric is: which keys its table has, how an answer is read, and how people are told of both."""
+"""A kind of metric: the keys of its table, how an answer is read, and the words that people are told of both."""
 
 from abc import ABC, abstractmethod
 from pathlib import Path
@@ -14,19 +14,19 @@ Answer = tuple[int, ...] | str
 
 @frozen
 class Asked:
-    """What a metric's table says that is its kind's own."""
+    """The part of a metric's table that its kind reads."""
 
     domain: Values
     mechanism: Mechanism
     candidates: tuple[str, ...] = ()
-    """What to look for by default, of words that nobody lists. No part of the plan: any list can be looked for."""
+    """The texts to look for by default. They are no part of the plan: any list can be looked for."""
     candidates_expected: int = 1
     """How long such a list may become."""
 
 
 @frozen
 class Offer:
-    """What people can say, in words: `start`, the listed values, called by a noun, and `end`."""
+    """The answers that people can give, in words: `start`, the listed values, called by a noun, and `end`."""
 
     start: str
     listed: tuple[str, ...] = ()
@@ -39,13 +39,13 @@ class Kind(ABC):
 
     name: str
     meaning: str
-    """What it asks for, in a phrase that follows its name."""
+    """Its purpose, in a phrase that follows its name."""
     types_values = False
     """Whether a program's type checker should know the listed values."""
     several = False
     """Whether one answer may hold several values."""
     misread = ""
-    """What becomes of an answer that is not taken, in a phrase to warn with; "" where it is only counted."""
+    """How an answer that is not taken is sent, in a phrase to warn with; "" if it is only counted."""
 
     @abstractmethod
     def read_table(self, table: Table, folder: Path | None, *, hidden: bool) -> Asked:

@@ -14,7 +14,7 @@ class Mechanism(ABC):
 
     name: str
     estimand: str
-    """What can be read out of a tally of its reports: "shares" of listed values, "texts" among candidates."""
+    """The quantity to read out of a tally of its reports: "shares" of listed values, "texts" among candidates."""
     memoized = False
     """Whether the first stage draws the noise of one answer once, and each report repeats it with noise of its own."""
 
