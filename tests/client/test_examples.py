@@ -196,8 +196,9 @@ def test_an_aggregator_that_does_not_answer_delays_no_exit(tmp_path: Path) -> No
         deaf = f"http://127.0.0.1:{silent.getsockname()[1]}"
         app.run("--telemetry", "off")
         usual_s = min(timed(app.run) for _ in range(3))
-        assert timed(lambda: app.run("--telemetry", "on", DITHER_ENDPOINT=deaf)) < 2 * usual_s + 0.25
-        assert min(timed(lambda: app.run(DITHER_ENDPOINT=deaf)) for _ in range(3)) < 2 * usual_s + 0.25
+        for arguments in (("--telemetry", "on"), ()):
+            deaf_s = min(timed(lambda: app.run(*arguments, DITHER_ENDPOINT=deaf)) for _ in range(3))  # noqa: B023
+            assert deaf_s < 2 * usual_s + 0.25
         assert counted(service) == {}
         # What was left is sent when the one that delivers has given up, and as long after as it has to be left alone.
         transport = HttpTransport(app.url, service.store.key)
