@@ -38,6 +38,24 @@ def start(tmp_path: Path) -> Iterator[Start]:
         telemetry.close()
 
 
+def test_a_choice_on_nobodys_device_is_not_kept() -> None:
+    """As in CI: there is no folder, and nothing may be kept."""
+    with closing(Telemetry(Settings(registry(), DryRun(), None, None, "CI is set"))) as telemetry:
+        assert not telemetry.set_consent(False)
+        assert not telemetry.set_consent(False, metric="color")
+        assert not telemetry.set_consent(True)
+
+
+def test_whoever_has_refused_is_not_asked_again_by_this_registry(start: Start) -> None:
+    telemetry = start(True)
+    telemetry.close()
+    telemetry = start(True, asked=registry(epsilon="3"))
+    assert telemetry.status().ask
+    assert telemetry.set_consent(False)
+    assert not telemetry.status().ask
+    telemetry.close()
+
+
 def test_until_the_person_is_asked_nothing_is_made_or_kept(start: Start, tmp_path: Path) -> None:
     telemetry = start()
     telemetry.color.record("red")

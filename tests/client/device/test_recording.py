@@ -191,18 +191,23 @@ def test_closing_writes_the_log_into_the_file(tmp_path: Path) -> None:
     assert uploader.LOG_BYTES_HURRY < WAL_BYTES_MAX
 
 
-def test_what_is_known_of_a_metric_ends_with_the_connection_that_it_was_read_by(tmp_path: Path) -> None:
+@pytest.mark.parametrize("changes", range(4))
+def test_what_is_known_of_a_metric_ends_with_the_connection_that_it_was_read_by(changes: int, tmp_path: Path) -> None:
     """Each connection counts what others have written from its own beginning: equal numbers may mean another file."""
     clock = Clock()
     device, asked = make(clock, tmp_path)
     other = open_device(asked, tmp_path, clock)
-    for refused in (True, False) * 4:
-        other.refuse_metric("dark", refused=refused)
-        device._file.before_fork()
-        device._file.after_fork_in_parent()
+    for _ in range(2):
         record(device, asked)
+    other.refuse_metric("dark", refused=True)
+    for _ in range(2):
+        assert record(device, asked, "dark", True) == "refused"
+    device._file.before_fork()
+    device._file.after_fork_in_parent()
+    for _ in range(changes):
         other.refuse_metric("dark", refused=True)
-        assert record(device, asked, "dark", True) == record(device, asked, "dark", True) == "refused"
+        device.waiting()
+    assert record(device, asked, "dark", True) == "refused"
     other.refuse_metric("dark", refused=False)
     assert record(device, asked, "dark", True) == ""
 
