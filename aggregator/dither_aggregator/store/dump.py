@@ -35,7 +35,7 @@ class Identity:
 
     @classmethod
     def from_document(cls, fields: Mapping[str, Any]) -> "Identity":
-        """Make the record of a document. What a wrong one raises, `archive.read` turns into a StoreError."""
+        """Make the record of a document. `archive.read` turns the errors of a wrong one into a StoreError."""
         return cls(
             **{
                 **fields,
@@ -95,7 +95,7 @@ class ShardRecord:
 
     @classmethod
     def from_document(cls, fields: Mapping[str, Any]) -> "ShardRecord":
-        """Make the record of a document. What a wrong one raises, `archive.read` turns into a StoreError."""
+        """Make the record of a document. `archive.read` turns the errors of a wrong one into a StoreError."""
         return cls(
             fields["shard"],
             date.fromisoformat(fields["day"]),
@@ -127,7 +127,7 @@ class SeenRecord:
 
     @classmethod
     def from_document(cls, fields: Mapping[str, Any]) -> "SeenRecord":
-        """Make the record of a document. What a wrong one raises, `archive.read` turns into a StoreError."""
+        """Make the record of a document. `archive.read` turns the errors of a wrong one into a StoreError."""
         answers = {_bytes(id_): _bytes(answer) for id_, answer in fields["answers"].items()}
         return cls(date.fromisoformat(fields["day"]), answers)
 
@@ -148,7 +148,7 @@ class TallyRecord:
 
     @classmethod
     def from_document(cls, fields: Mapping[str, Any]) -> "TallyRecord":
-        """Make the record of a document. What a wrong one raises, `archive.read` turns into a StoreError."""
+        """Make the record of a document. `archive.read` turns the errors of a wrong one into a StoreError."""
         return cls(**{**fields, "epoch": date.fromisoformat(fields["epoch"]), "counts": _bytes(fields["counts"])})
 
 
@@ -172,7 +172,7 @@ class FinalRecord:
 
     @classmethod
     def from_document(cls, fields: Mapping[str, Any]) -> "FinalRecord":
-        """Make the record of a document. What a wrong one raises, `archive.read` turns into a StoreError."""
+        """Make the record of a document. `archive.read` turns the errors of a wrong one into a StoreError."""
         snapshot = fields["snapshot"]
         return cls(
             fields["plan"],

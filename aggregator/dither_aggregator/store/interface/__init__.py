@@ -1,4 +1,4 @@
-"""What a store does, a file a role. The docstrings are the contract: SQLite and Redis keep it, one suite tries both.
+"""The contract of a store, a file a role: SQLite and Redis keep what the docstrings say, and one suite tries both.
 
     opened       what the store is, its plans, its clock, and how far each shard is
     ledger       where the accepted reports of each plan and day are
@@ -17,7 +17,7 @@ atomic within its shard:
              together, else nothing does
     seal     what is over and has nothing pending is closed for ever
 
-Whoever was killed, late or doubled changes nothing, and at every instant, for each plan and epoch,
+A process that was killed, late or doubled changes nothing, and at every instant, for each plan and epoch,
 
     accepted = folded + pending + quarantined
 

@@ -48,7 +48,7 @@ class Epochs(Opened):
 
     @abstractmethod
     def set_retention(self, retention: Retention) -> None:
-        """Change for how long they are kept. What is gone does not come back."""
+        """Change how long they are kept. Those already given up do not come back."""
 
     @abstractmethod
     def tallies_from(self) -> date:
