@@ -16,8 +16,8 @@ from dither_aggregator.counting.folding import fold
 from dither_aggregator.counting.supports import hyperplane_sums
 from dither_aggregator.store import SQLiteStore, Store, create_store
 from dither_shared.mechanisms import OUE, Mechanism, PureMechanism, choose
-from dither_shared.reports import Bits, Symbols
 from dither_shared.rng import Rng
+from dither_shared.shapes import Bits, Symbols
 from dither_shared.wire.reading import parse_upload
 from tests.benchmarks import accuracy, growth, ingest, naive, workload
 from tests.benchmarks.speed import parsed, random_reports, unpack, upload_of
@@ -119,7 +119,7 @@ def test_uploads_share_a_commit(store: Store) -> None:
 def test_a_compacted_tally_is_read_in_the_same_time_however_many_reports_it_has(store: Store) -> None:
     store.load(workload.registry())
     loader = growth.Loader(store)
-    largest = max(store.plans(), key=lambda item: item.plan.mechanism.shape.tally_size).plan
+    largest = max(store.plans(), key=lambda item: item.plan.cells.tally_size).plan
 
     def read_s() -> float:
         for shard in range(store.shards):

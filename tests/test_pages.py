@@ -15,6 +15,7 @@ from dither_shared.registry import Registry
 from dither_shared.rng import Rng
 from dither_shared.wire.writing import encode_upload, new_upload_id
 from tests.support.aggregators import aggregator
+from tests.support.laws import pure
 from tests.support.registries import registry
 
 pytestmark = pytest.mark.slow
@@ -58,7 +59,7 @@ def reports(asked: Registry, metric: str) -> tuple[str, list[int | str]]:
     plan = asked.metrics[metric].plan
     rng = Rng(random.Random(1).getrandbits)
     drawn = (
-        plan.mechanism.randomize(plan.pure.class_of([number % 7 % len(plan.values)]), rng) for number in range(1500)
+        plan.mechanism.randomize(pure(plan).class_of([number % 7 % len(plan.values)]), rng) for number in range(1500)
     )
     return plan.digest, [plan.mechanism.shape.to_wire(report) for report in drawn]
 

@@ -1,37 +1,54 @@
-"""A kind and a mechanism from outside, made of public classes alone: from registry to page, over both stores."""
+"""Kinds, a mechanism, a domain and an estimand from outside, made of public classes alone: from registry to page.
+
+The weekday is a kind of listed values with a mechanism of its own. The level is a number: rounded by coins to steps
+from a domain of its own, randomized by one of two mechanisms with unequal shares, and read as a mean.
+"""
 
 import csv
 import io
+import json
 import random
 import time
-from collections import Counter
 from collections.abc import Iterator
 from contextlib import closing
+from dataclasses import dataclass
 from datetime import date, timedelta
 from fractions import Fraction
 from math import sqrt
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 import pytest
 import requests
 
+from dither.cli import main
 from dither.handles import HANDLES, Handle
 from dither.sending.transport import HttpTransport
 from dither.settings import Settings
 from dither.telemetry import Telemetry
+from dither_aggregator.analysis.estimands import ESTIMANDS
+from dither_aggregator.analysis.reading import Estimand, Reading, View
+from dither_aggregator.counting.folding import tables
+from dither_aggregator.counting.supports import support_counts
 from dither_aggregator.service import WholeService
+from dither_aggregator.store import StoredPlan, Tally
+from dither_aggregator.store.fsck import check
 from dither_aggregator.web import create_app
 from dither_aggregator.web.server import HttpServer
-from dither_shared.domains import OTHER, Values
+from dither_shared.cells import Cells, Part
+from dither_shared.domains import DOMAINS, OTHER, Domain, Values
 from dither_shared.frozen import as_dict, frozen
-from dither_shared.kinds import KINDS, Asked, Offer
+from dither_shared.kinds import KINDS, Answer, Asked, Kind, Offer
 from dither_shared.kinds.listed import Listed
-from dither_shared.mechanisms import MECHANISMS, PureMechanism
+from dither_shared.kinds.noise import read_epsilon
+from dither_shared.mechanisms import MECHANISMS, OUE, PureMechanism
+from dither_shared.plan import Plan
 from dither_shared.registry import Registry, utc_today
-from dither_shared.reports import Symbols
 from dither_shared.rng import SCALE, Rng
+from dither_shared.shapes import Symbols
 from dither_shared.tables import Table
+from dither_shared.terms import Terms
+from tests.support.laws import pure
 from tests.support.redis_servers import running_redis
 from tests.support.stores import Place, RedisPlace, SQLitePlace
 
@@ -88,6 +105,7 @@ class Weekday(Listed):
         return (*DAYS, OTHER, *unlisted)
 
     def _mechanism(self, table: Table, d: int) -> PureMechanism:
+        read_epsilon(table)
         return Half(d)
 
     def takes(self, answer: object, domain: Values) -> bool:
@@ -105,22 +123,116 @@ class WeekdayHandle(Handle):
         self._record(self.metric, day)
 
 
-@pytest.fixture
-def asked(monkeypatch: pytest.MonkeyPatch) -> Registry:
-    monkeypatch.setitem(KINDS, Weekday.name, Weekday())
-    monkeypatch.setitem(HANDLES, Weekday.name, WeekdayHandle)
-    monkeypatch.setitem(cast("dict[str, type[Half]]", MECHANISMS), Half.name, Half)
-    return Registry.parse(f"""
-[registry]
-app = "toys"
-device_epsilon = 10
-quiet_days = 0
+@frozen
+class Steps(Domain):
+    """The numbers from 0 to `last`."""
 
-[metric.day]
-kind = "weekday"
+    name = "steps"
+    last: int
+
+    def to_document(self) -> dict[str, object]:
+        return {"domain": self.name, "last": self.last}
+
+    def agreed(self, *, hidden: bool) -> object:
+        return self.last
+
+
+class Level(Kind[Steps]):
+    """A number from 0 to `last`: coins round it to a step, so that its mean stays."""
+
+    name = "level"
+    meaning = "for a number of which only the mean is asked"
+    estimand = "mean"
+
+    def read_table(self, table: Table, folder: Path | None, *, hidden: bool) -> Asked:
+        last = table.integer("last", 1, 100)
+        parts = Part(Half(last + 1), weight=3), Part(OUE.for_epsilon(last + 1, read_epsilon(table)), 2, 1)
+        return Asked(Steps(last), Cells(parts))
+
+    def takes(self, answer: object, domain: Steps) -> bool:
+        return isinstance(answer, Fraction) and 0 <= answer <= domain.last
+
+    def read(self, answer: object, domain: Steps) -> tuple[int, ...]:
+        number = answer if isinstance(answer, Fraction) else Fraction(0)
+        return int(number), int((number - int(number)) * SCALE)
+
+    def unreadable(self, domain: Steps) -> Answer:
+        return 0, 0
+
+    def nothing(self, domain: Steps) -> Answer:
+        return 0, 0
+
+    def class_of(self, read: Answer, cells: Cells, cell: int, rng: Rng) -> int:
+        step, rest = cast("tuple[int, int]", read)
+        return cast("PureMechanism", cells.mechanism_of(cell)).class_of([step + rng.coin(rest)])
+
+    def noise_variance(self, cells: Cells) -> Fraction:
+        return max(part.mechanism.noise_variance for part in cells.parts)
+
+    def names(self, read: Answer, domain: Steps) -> tuple[str, ...]:
+        step, rest = cast("tuple[int, int]", read)
+        return (f"{step + rest / SCALE:g}",)
+
+    def offer(self, asked: Asked) -> Offer:
+        return Offer("A number.")
+
+
+class LevelHandle(Handle):
+    def record(self, level: Fraction) -> None:
+        self._record(self.metric, level)
+
+
+@dataclass(frozen=True)
+class MeanRow:
+    value: str
+    estimate: float
+    std_error: float
+    lower: float
+    upper: float
+    cells: int
+
+
+@dataclass(frozen=True)
+class MeanReading(Reading):
+    rows: tuple[MeanRow, ...] = ()
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        return "value", "estimate", "std_error", "lower", "upper", "cells"
+
+    def own_document(self) -> dict[str, object]:
+        return {"mean_of": len(self.rows)}
+
+
+class Mean(Estimand):
+    """The mean of a level, as a part of the last step: of each cell by itself, weighted by its reports."""
+
+    name = "mean"
+
+    def check(self, plan: Plan, view: View, asked: frozenset[str]) -> None:
+        """Every view fits."""
+
+    def read(
+        self, stored: StoredPlan, epoch: date, tally: Tally, view: View, *, provisional: bool, snapshot: str | None
+    ) -> MeanReading:
+        cells, domain = stored.plan.cells, cast("Steps", stored.plan.domain)
+        total, variance, squares = 0.0, 0.0, sum(step**2 for step in range(domain.last + 1))
+        for part, table, _ in tables(cells, tally.counts):
+            mechanism = cast("PureMechanism", part.mechanism)
+            p, q = float(mechanism.p), float(mechanism.q)
+            for row in table[table[:, 0] > 0]:
+                n = int(row[0])
+                support = support_counts(mechanism, row[1:], n)
+                total += sum(step * (count / n - q) / (p - q) for step, count in enumerate(support)) * n
+                variance += n * squares * max(p * (1 - p), q * (1 - q)) / (p - q) ** 2
+        scale = max(tally.n, 1) * domain.last
+        mean, error = total / scale, sqrt(variance) / scale
+        rows = (MeanRow("mean", mean, error, mean - 2 * error, mean + 2 * error, cells.count),) if tally.n else ()
+        return MeanReading(stored, epoch, provisional, tally.n, view, snapshot, error, "wald", rows)
+
+
+COMMON = f"""\
 rev = 1
-question = "On which day do people start a week?"
-epsilon = 2.2
 reports = 1
 schedule = "early"
 presence = "public"
@@ -128,7 +240,40 @@ period = "1d"
 owners = ["team@example.org"]
 sensitivity = "low"
 expires = {utc_today() + timedelta(days=100)}
-""")
+"""
+REGISTRY = f"""\
+[registry]
+app = "toys"
+device_epsilon = 10
+quiet_days = 0
+
+[metric.day]
+kind = "weekday"
+question = "On which day do people start a week?"
+epsilon = 2.2
+{COMMON}
+[metric.level]
+kind = "level"
+question = "How high is the level?"
+last = 2
+epsilon = 2.5
+{COMMON}"""
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> Registry:
+    toys: list[tuple[object, str, object]] = [
+        (KINDS, Weekday.name, Weekday()),
+        (KINDS, Level.name, Level()),
+        (HANDLES, Weekday.name, WeekdayHandle),
+        (HANDLES, Level.name, LevelHandle),
+        (MECHANISMS, Half.name, Half),
+        (DOMAINS, Steps.name, Steps),
+        (ESTIMANDS, Mean.name, Mean()),
+    ]
+    for mapping, name, toy in toys:
+        monkeypatch.setitem(cast("dict[str, object]", mapping), name, toy)
+    return Registry.parse(REGISTRY)
 
 
 @pytest.fixture(params=["sqlite", "redis"])
@@ -141,20 +286,33 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Place]:
             yield place
 
 
-def answers_of(asked: Registry, url: str, key: str) -> Counter[str]:
-    """Let each device answer; return what they said before any noise."""
-    rng, truth = random.Random(5), Counter[str]()
+def answers_of(asked: Registry, url: str, key: str) -> dict[str, float]:
+    """Let each device answer; return the shares of the days and the mean level, before any noise."""
+    rng = random.Random(5)
+    truth = dict.fromkeys((*DAYS, OTHER, "level"), 0.0)
     for _ in range(DEVICES):
         answer: object = SATURDAY if rng.random() < 0.6 else SATURDAY + timedelta(days=rng.randrange(7))
+        level = Fraction(rng.randrange(150, 201), 100)
         with closing(Telemetry(Settings(asked, HttpTransport(url, key), None, consent=True))) as telemetry:
             telemetry.day.record(answer)
-            assert telemetry.flush(20).sent == 1
-        truth.update(asked.metrics["day"].names(answer))
+            telemetry.level.record(level)
+            assert telemetry.flush(20).sent == 2
+        (said,) = asked.metrics["day"].names(answer)
+        truth[said] += 1 / DEVICES
+        truth["level"] += float(level) / 2 / DEVICES
     return truth
 
 
-def test_a_kind_and_a_mechanism_from_outside_work_from_the_registry_to_the_page(asked: Registry, place: Place) -> None:
-    """Of 8 estimates none is 6 standard errors off the truth: a false alarm of 2e-8 in a run."""
+def fetched(url: str, metric: str) -> tuple[dict[str, Any], list[dict[str, str]], str]:
+    """Return what the API, its CSV and the page show of a metric."""
+    address = f"{url}/v1/metrics/{metric}/estimates"
+    reading = requests.get(address, timeout=30).json()
+    table = list(csv.DictReader(io.StringIO(requests.get(f"{address}?format=csv", timeout=30).text)))
+    return reading, table, requests.get(f"{url}/metrics/{metric}", timeout=30).text
+
+
+def test_toys_from_outside_work_from_the_registry_to_the_page(asked: Registry, place: Place) -> None:
+    """Of 9 estimates none is 6 standard errors off the truth: a false alarm of 2e-8 in a run."""
     store = place.make(asked, "toys")
     with WholeService(store) as service:
         server = HttpServer(create_app(service), "127.0.0.1", 0)
@@ -164,18 +322,79 @@ def test_a_kind_and_a_mechanism_from_outside_work_from_the_registry_to_the_page(
             while store.backlog():
                 assert time.monotonic() < deadline
                 time.sleep(0.05)
-            address = f"{server.url}/v1/metrics/day/estimates"
-            reading = requests.get(address, timeout=30).json()
-            table = list(csv.DictReader(io.StringIO(requests.get(f"{address}?format=csv", timeout=30).text)))
-            page = requests.get(f"{server.url}/metrics/day", timeout=30).text
-    plan = asked.metrics["day"].plan
-    tally = store.tally(plan, store.today())
-    p, q = float(plan.pure.p), float(plan.pure.q)
-    assert (reading["n"], tally.n) == (DEVICES, DEVICES)
+            day, level = fetched(server.url, "day"), fetched(server.url, "level")
+    check_days(asked, store.tally(asked.metrics["day"].plan, store.today()), truth, *day)
+    check_level(asked, store.tally(asked.metrics["level"].plan, store.today()), truth, *level)
+    assert list(check(store)) == []
+    with closing(place.open()) as again:
+        assert [stored.plan for stored in again.plans()] == [metric.plan for metric in asked.metrics.values()]
+
+
+def check_days(
+    asked: Registry,
+    tally: Tally,
+    truth: dict[str, float],
+    reading: dict[str, Any],
+    table: list[dict[str, str]],
+    page: str,
+) -> None:
+    mechanism = pure(asked.metrics["day"].plan)
+    p, q = float(mechanism.p), float(mechanism.q)
+    assert (reading["n"], tally.n, int(tally.counts[0])) == (DEVICES, DEVICES, DEVICES)
     assert [row["value"] for row in reading["rows"]] == [row["value"] for row in table] == [*DAYS, OTHER]
-    for row, count in zip(reading["rows"], tally.counts.tolist(), strict=True):
+    for row, count in zip(reading["rows"], tally.counts[1:].tolist(), strict=True):
         assert row["estimate"] == pytest.approx((count / DEVICES - q) / (p - q))
-        assert abs(row["estimate"] - truth[row["value"]] / DEVICES) < 6 * sqrt(p * (1 - p) / DEVICES) / (p - q)
+        assert abs(row["estimate"] - truth[row["value"]]) < 6 * sqrt(p * (1 - p) / DEVICES) / (p - q)
     assert "On which day do people start a week?" in page
     assert "saturday" in page
     assert "half" in page
+
+
+def check_level(
+    asked: Registry,
+    tally: Tally,
+    truth: dict[str, float],
+    reading: dict[str, Any],
+    table: list[dict[str, str]],
+    page: str,
+) -> None:
+    cells = asked.metrics["level"].plan.cells
+    numbers = [int(row[0]) for _, rows, _ in tables(cells, tally.counts) for row in rows]
+    assert sum(numbers) == tally.n == reading["n"] == DEVICES
+    # Cells of 3/5, 1/5 and 1/5 of the reports, each at 6 standard deviations.
+    for number, share in zip(numbers, (0.6, 0.2, 0.2), strict=True):
+        assert abs(number - share * DEVICES) < 6 * sqrt(share * (1 - share) * DEVICES)
+    (row,) = reading["rows"]
+    assert (row["value"], row["cells"], reading["mean_of"]) == ("mean", 3, 1)
+    assert abs(row["estimate"] - truth["level"]) < 6 * row["std_error"]
+    assert [list(line) for line in table] == [["value", "estimate", "std_error", "lower", "upper", "cells"]]
+    assert "How high is the level?" in page
+    assert "half and oue" in page
+
+
+def test_the_commands_know_toys(asked: Registry, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path, longer = tmp_path / "metrics.toml", tmp_path / "longer.toml"
+    path.write_text(REGISTRY, encoding="utf-8")
+    longer.write_text(REGISTRY.replace("last = 2", "last = 3"), encoding="utf-8")
+
+    def said(*command: str) -> str:
+        main(["metrics", *command] if command[0] != "privacy" else list(command))
+        return capsys.readouterr().out
+
+    assert "level: " in said("check", str(path))
+    assert "How high is the level?" in said("docs", str(path))
+    stub = said("types", str(path))
+    assert "class _LevelHandle(tests.test_toys.LevelHandle)" in stub
+    assert "import tests.test_toys\n" in stub
+    assert "level" in said("diff", str(path), str(longer))
+    day, level = json.loads(said("privacy", str(path), "--json"))
+    assert (day["mechanism"], day["cells"]) == ("half", 1)
+    assert (level["mechanism"], level["cells"], level["parameters"]["1.weight"]) == ("half and oue", 3, 3)
+    assert level["epsilon_report"] == pytest.approx(2.5, abs=1e-5)
+    assert "half and oue" in said("privacy", str(path))
+
+
+def test_a_wider_domain_of_a_toy_asks_the_person_again(asked: Registry) -> None:
+    wider = Registry.parse(REGISTRY.replace("last = 2", "last = 3")).metrics["level"]
+    assert Terms.of(wider).asks(Terms.of(asked.metrics["level"]))
+    assert Terms.of(wider).asks(Terms.of(wider)) == []

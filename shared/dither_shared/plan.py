@@ -1,33 +1,24 @@
 """The plan: what a metric compiles to, and the digest that travels with every report."""
 
-import json
 from collections.abc import Mapping
-from functools import cached_property, lru_cache
+from functools import cached_property
 from typing import Any
 
+from dither_shared import domains
+from dither_shared.cells import Cells
+from dither_shared.documents import sha256
+from dither_shared.domains import Domain
+from dither_shared.errors import InvalidParameter
 from dither_shared.frozen import frozen
-from dither_shared.mechanisms import Mechanism, PureMechanism, from_parameters
+from dither_shared.kinds import KINDS, Kind
+from dither_shared.mechanisms import Mechanism
 
-
-def canonical_json(document: object) -> bytes:
-    """Return the one byte string that stands for a document: sorted keys, no spaces, ASCII."""
-    return json.dumps(document, sort_keys=True, separators=(",", ":"), ensure_ascii=True).encode("ascii")
-
-
-def _sha256(document: object) -> str:
-    import hashlib  # loads OpenSSL, which takes longer than all of this module: only where something is said
-
-    return hashlib.sha256(canonical_json(document)).hexdigest()
-
-
-@lru_cache(maxsize=64)
-def _digest_of_values(values: tuple[str, ...]) -> str:
-    return _sha256(values)  # of many metrics the same: yes and no
+DIGEST_CHARACTERS = 16
 
 
 @frozen
 class Plan:
-    """A metric's mechanism with its integers, its values in order, its presence and its rev.
+    """A metric's kind, domain and cells with their integers, its presence and its rev.
 
     Two plans are the same exactly when their digests are; series do not join across plans.
     """
@@ -35,49 +26,50 @@ class Plan:
     metric: str
     rev: int
     presence: str
-    values: tuple[str, ...]
-    mechanism: Mechanism
+    kind: Kind[Any]
+    domain: Domain
+    cells: Cells
 
     @property
-    def pure(self) -> PureMechanism:
-        """The mechanism, of a metric whose values are listed: its reports support them."""
-        if not isinstance(self.mechanism, PureMechanism):
-            raise TypeError(f"the values of {self.metric} are not listed")
-        return self.mechanism
+    def values(self) -> tuple[str, ...]:
+        """The listed values, in order; none of a text."""
+        return self.domain.values
+
+    @property
+    def mechanism(self) -> Mechanism:
+        """The mechanism, where all cells have the same one."""
+        return self.cells.mechanism
 
     @cached_property
     def digest(self) -> str:
         """64 bits of SHA-256 as 16 hex digits, over all that decides what a report means but the metric's name."""
         document = {
-            "mechanism": self.mechanism.name,
-            "parameters": self.mechanism.parameters(),
+            "cells": self.cells.to_document(),
+            "domain": self.domain.digest,
+            "kind": self.kind.name,
             "presence": self.presence,
             "rev": self.rev,
-            "values": self._values_digest,
         }
-        return _sha256(document)[:16]
+        return sha256(document)[:DIGEST_CHARACTERS]
 
     @cached_property
     def memo_key(self) -> str:
         """SHA-256, in hex, of what a memo depends on besides the device and the answer; "" where nothing is memoized.
 
-        The metric's name, the integers of the permanent part and, of RAPPOR, those that give a text its bits, the
-        values. So a new rev, or another epsilon of one report, redraws no memo.
+        The metric's name, the domain, the number of cells, which decides what a cell makes of an answer, and the
+        integers of the permanent part. So a new rev, or another epsilon of one report, redraws no memo.
         """
-        if not self.mechanism.memoized:
+        if not self.cells.memoized:
             return ""
-        return _sha256(
+        return sha256(
             {
-                "mechanism": self.mechanism.name,
+                "cells": [
+                    [part.mechanism.name, part.mechanism.memo_parameters(), part.cells] for part in self.cells.parts
+                ],
+                "domain": self.domain.digest,
                 "metric": self.metric,
-                "parameters": self.mechanism.memo_parameters(),
-                "values": self._values_digest,
             }
         )
-
-    @cached_property
-    def _values_digest(self) -> str:
-        return _digest_of_values(self.values)
 
     def to_document(self) -> dict[str, object]:
         """Return what `from_document` needs to make this plan again, for a store."""
@@ -85,18 +77,21 @@ class Plan:
             "metric": self.metric,
             "rev": self.rev,
             "presence": self.presence,
-            "values": list(self.values),
-            "mechanism": self.mechanism.name,
-            "parameters": self.mechanism.parameters(),
+            "kind": self.kind.name,
+            "domain": self.domain.to_document(),
+            "cells": self.cells.to_document(),
         }
 
     @classmethod
     def from_document(cls, document: Mapping[str, Any]) -> "Plan":
         """Make the plan of a stored document, as written by `to_document`."""
+        if document["kind"] not in KINDS:
+            raise InvalidParameter(f"the kind must be one of {', '.join(KINDS)}, got {document['kind']!r}")
         return cls(
             document["metric"],
             document["rev"],
             document["presence"],
-            tuple(document["values"]),
-            from_parameters(document["mechanism"], document["parameters"]),
+            KINDS[document["kind"]],
+            domains.from_document(document["domain"]),
+            Cells.from_document(document["cells"]),
         )

@@ -10,10 +10,10 @@ figures, by the normal law: it holds where a bit or symbol is expected thousands
 passes the critical share some times as often. The aggregator computes both from the binomial law.
 """
 
+from fractions import Fraction
 from math import sqrt
 from statistics import NormalDist
-
-from dither_shared.mechanisms import Mechanism
+from typing import Protocol
 
 ALPHA = 0.05
 POWER = 0.8
@@ -21,16 +21,24 @@ POWER = 0.8
 _NORMAL = NormalDist()
 
 
-def noise_floor(mechanism: Mechanism, n: int) -> float:
+class Noisy(Protocol):
+    """A mechanism, or a metric, whose estimates of zero have this variance, times n."""
+
+    @property
+    def noise_variance(self) -> Fraction:
+        """Return it."""
+
+
+def noise_floor(noisy: Noisy, n: int) -> float:
     """Return the standard error of a share of zero among n >= 1 reports; for texts as if no two had a bit in common."""
-    return sqrt(mechanism.noise_variance / n)
+    return sqrt(noisy.noise_variance / n)
 
 
-def critical_share(mechanism: Mechanism, d: int, n: int) -> float:
+def critical_share(noisy: Noisy, d: int, n: int) -> float:
     """Return about the least estimate that n >= 1 reports tell from noise, whichever of d values it is of."""
-    return -_NORMAL.inv_cdf(ALPHA / d) * noise_floor(mechanism, n)
+    return -_NORMAL.inv_cdf(ALPHA / d) * noise_floor(noisy, n)
 
 
-def detectable_share(mechanism: Mechanism, d: int, n: int) -> float:
+def detectable_share(noisy: Noisy, d: int, n: int) -> float:
     """Return about the true share that n >= 1 reports tell from noise in 80 % of cases."""
-    return critical_share(mechanism, d, n) + _NORMAL.inv_cdf(POWER) * noise_floor(mechanism, n)
+    return critical_share(noisy, d, n) + _NORMAL.inv_cdf(POWER) * noise_floor(noisy, n)

@@ -1,7 +1,7 @@
 """The registry: `metrics.toml`, the questions that an app asks and what each may cost one device.
 
 The app ships the file and the aggregator loads the same one. Reading it checks everything that does not depend on
-today's date; a mistake names the file, the metric, the key, what was needed and what came. `shared/README.md` lists
+today's date; a mistake names the file, the metric, the key, what was needed and what came. `shared/registry.md` lists
 the keys.
 """
 
@@ -9,18 +9,22 @@ import tomllib
 from collections.abc import Mapping
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
+from fractions import Fraction
 from functools import cached_property
 from os import PathLike
 from pathlib import Path
 from types import MappingProxyType
-from typing import Final
+from typing import Any, Final
 
+from dither_shared.cells import Cells
+from dither_shared.documents import sha256
 from dither_shared.exact import from_micro, to_micro
 from dither_shared.frozen import frozen
 from dither_shared.kinds import KINDS, Answer, Asked, Kind
 from dither_shared.kinds.noise import read_epsilon, read_memoize
 from dither_shared.mechanisms import Mechanism
-from dither_shared.plan import Plan, canonical_json
+from dither_shared.plan import Plan
+from dither_shared.rng import Rng
 from dither_shared.tables import Table, read_metric_name
 
 SENSITIVITIES = ("low", "medium", "high")
@@ -40,10 +44,10 @@ class Metric:
 
     name: str
     rev: int
-    kind: Kind
+    kind: Kind[Any]
     question: str
     asked: Asked
-    """What its kind has read: the domain, the mechanism, and of words what to look for."""
+    """What its kind has read: the domain, the cells, and of words what to look for."""
     epsilon: Decimal
     charges: int
     """The most charges in a device's life: its reports, or, memoized, its different answers."""
@@ -57,7 +61,7 @@ class Metric:
     @cached_property
     def plan(self) -> Plan:
         """What the metric compiles to."""
-        return Plan(self.name, self.rev, self.presence, self.values, self.mechanism)
+        return Plan(self.name, self.rev, self.presence, self.kind, self.asked.domain, self.asked.cells)
 
     @property
     def values(self) -> tuple[str, ...]:
@@ -68,9 +72,19 @@ class Metric:
         return self.asked.domain.values
 
     @property
+    def cells(self) -> Cells:
+        """What randomizes its answers, and what of a report is public."""
+        return self.asked.cells
+
+    @property
     def mechanism(self) -> Mechanism:
-        """What randomizes its answers."""
-        return self.asked.mechanism
+        """What randomizes its answers, where all cells have the same."""
+        return self.cells.mechanism
+
+    @property
+    def noise_variance(self) -> Fraction:
+        """The variance of an estimated share of zero, times n."""
+        return self.kind.noise_variance(self.cells)
 
     @property
     def d(self) -> int:
@@ -80,12 +94,12 @@ class Metric:
     @property
     def memoized(self) -> bool:
         """Whether a repeated answer costs nothing more."""
-        return self.mechanism.memoized
+        return self.cells.memoized
 
     @property
     def charge(self) -> int:
         """What a report costs, or, memoized, a different answer with all its reports: in micro-epsilon."""
-        return self.mechanism.first_stage.charge
+        return self.cells.first_charge
 
     @property
     def reservation(self) -> int:
@@ -103,17 +117,13 @@ class Metric:
         return self.kind.nothing(self.asked.domain)
 
     @cached_property
-    def values_digest(self) -> str:
-        """128 bits of SHA-256, in hex, of the set of values, whatever their order; "" of a text, which has none.
+    def domain_digest(self) -> str:
+        """128 bits of SHA-256, in hex, of what a person sees of the domain: listed values, whatever their order.
 
-        Presence has its own place in what people agree to: the "none" that it adds is left out.
+        "" of a text, of which there is nothing to see.
         """
-        if not self.values:
-            return ""
-        import hashlib  # as in plan.py
-
-        listed = self.values[:-1] if self.hidden else self.values
-        return hashlib.sha256(canonical_json(sorted(listed))).hexdigest()[:32]
+        agreed = self.asked.domain.agreed(hidden=self.hidden)
+        return "" if agreed is None else sha256(agreed)[:32]
 
     def takes(self, answer: object) -> bool:
         """Tell whether an answer is one that the metric asks for. Never raises.
@@ -140,12 +150,9 @@ class Metric:
         """Return what an answer is read as, in words: the values that it holds, or its text."""
         return self.kind.names(self.read(answer), self.asked.domain)
 
-    def class_of(self, read: Answer, cohort: int) -> int:
-        """Return the class of an answer that was `read`: all that the mechanism sees of it.
-
-        `cohort` is the device's, among those that the mechanism has; of listed values it is ignored.
-        """
-        return self.kind.class_of(read, self.mechanism, cohort)
+    def class_of(self, read: Answer, cell: int, rng: Rng) -> int:
+        """Return the class of an answer that was `read`: all that the mechanism of a cell sees of it."""
+        return self.kind.class_of(read, self.cells, cell, rng)
 
 
 @frozen

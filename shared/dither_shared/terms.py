@@ -1,11 +1,12 @@
 """What a person agrees to, and what takes their agreement again.
 
 They agree to a metric's question, kind, values, sensitivity, presence, epsilon of a report, number of reports or
-answers, period and expiry, to whether it is memoized, and to the cohorts that it shows in the clear. They are asked
-again where one of these is replaced (another question, kind or set of values; fresh noise for a memo, or a memo for
-fresh noise) or widened: a sensitivity, an epsilon, a number of reports, answers or cohorts rises, a period shortens, an
-expiry is extended, presence is no longer hidden. So they are for a metric that is new, and for a higher epsilon of the
-device. Less of anything asks nothing; neither do other owners, another rev or schedule, or the values in another order.
+answers, period and expiry, to whether it is memoized, and to the cells of a device's own that it shows in the clear.
+They are asked again where one of these is replaced (another question, kind or set of values; fresh noise for a memo, or
+a memo for fresh noise) or widened: a sensitivity, an epsilon, a number of reports, answers or such cells rises, a
+period shortens, an expiry is extended, presence is no longer hidden. So they are for a metric that is new, and for a
+higher epsilon of the device. Less of anything asks nothing; neither do other owners, another rev or schedule, or the
+values in another order.
 
 Devices hold back what was not agreed to; `dither metrics diff` says it before a release.
 """
@@ -40,8 +41,8 @@ class Terms:
     period_days: int
     expires: str
     """A date as YYYY-MM-DD, whose order is that of time."""
-    cohorts: int
-    """How many cohorts a report tells apart in the clear; 0 where it tells none."""
+    cells: int
+    """How many lasting cells a report tells apart in the clear; 0 where it tells none."""
 
     @classmethod
     def of(cls, metric: Metric) -> "Terms":
@@ -49,16 +50,16 @@ class Terms:
         return cls(
             question=metric.question,
             kind=metric.kind.name,
-            values=metric.values_digest,
+            values=metric.domain_digest,
             sensitivity=metric.sensitivity,
             presence=metric.presence,
-            report=metric.mechanism.charge,
+            report=metric.cells.charge,
             permanent=metric.charge if metric.memoized else 0,
             charges=metric.charges,
             lifetime=metric.reservation,
             period_days=metric.period_days,
             expires=metric.expires.isoformat(),
-            cohorts=metric.mechanism.shape.cohorts,
+            cells=metric.cells.lasting,
         )
 
     @property
@@ -105,9 +106,9 @@ class Terms:
             yield f"its expiry is extended from {agreed.expires} to {self.expires}"
         if agreed.presence == "hidden" and self.presence != "hidden":
             yield "whether it answers is no longer hidden"
-        if self.cohorts > agreed.cohorts:
-            rise = f"the cohorts that it shows rise from {agreed.cohorts} to {self.cohorts}"
-            yield rise if agreed.cohorts else f"it shows which of {self.cohorts} cohorts the device is in"
+        if self.cells > agreed.cells:
+            rise = f"the cohorts that it shows rise from {agreed.cells} to {self.cells}"
+            yield rise if agreed.cells else f"it shows which of {self.cells} cohorts the device is in"
 
     def to_json(self) -> str:
         """Return the one text that stands for these terms."""

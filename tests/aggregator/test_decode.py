@@ -52,7 +52,7 @@ def test_sums_over_hyperplanes_equal_the_plain_ones(order: int, dimension: int, 
 @pytest.mark.parametrize("mechanism", MECHANISMS, ids=str)
 def test_a_tally_that_n_reports_cannot_have_is_refused(mechanism: PureMechanism) -> None:
     for three, four in ((7, 0), (-1, 7), (2**62, 0)):
-        tally = np.zeros(mechanism.shape.tally_size, dtype=np.int64)
+        tally = np.zeros(mechanism.shape.size, dtype=np.int64)
         tally[3:5] = three, four
         with pytest.raises(BadTally, match="counts must be from 0 to 6"):
             support_counts(mechanism, tally, 6)

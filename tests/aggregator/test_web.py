@@ -32,6 +32,7 @@ from dither_shared.wire import PATH
 from dither_shared.wire.writing import encode_upload, new_upload_id
 from tests.support.aggregators import aggregator
 from tests.support.clocks import Clock
+from tests.support.laws import pure
 from tests.support.registries import registry
 
 EXPIRES = date(2026, 11, 20) + timedelta(days=100)
@@ -248,7 +249,7 @@ def test_estimates_come_as_json_and_csv_with_the_same_numbers(client: Client) ->
         "error_of": "reports",
         "interval": {"method": "wald", "confidence": 0.95, "simultaneous": False},
     }
-    p, q = float(DARK.pure.p), float(DARK.pure.q)
+    p, q = float(pure(DARK).p), float(pure(DARK).q)
     assert [row["value"] for row in rows] == ["no", "yes"]
     assert rows[1]["estimate"] == pytest.approx((0.7 - q) / (p - q))
     assert rows[1]["upper"] - rows[1]["estimate"] == pytest.approx(1.959964 * rows[1]["std_error"])
@@ -327,10 +328,11 @@ def texts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
     color = asked.metrics["color"]
     shape = color.mechanism.shape
     by_cohort: dict[int, list[int | str]] = {}
+    coins = Rng(rng.getrandbits)
     for place in range(4_000):
-        cohort = rng.randrange(shape.cohorts)
+        cohort = rng.randrange(color.cells.count)
         word = WORDS[min(place % 8 // 4 + place % 8 // 7, 2)]
-        report = color.mechanism.randomize(color.class_of(word, cohort), Rng(rng.getrandbits))
+        report = color.mechanism.randomize(color.class_of(word, cohort, coins), coins)
         by_cohort.setdefault(cohort, []).append(shape.to_wire(report))
     with aggregator(asked, tmp_path_factory.mktemp("texts"), clock) as (url, service):
         client = Client(url, service, clock)

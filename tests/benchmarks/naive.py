@@ -9,8 +9,9 @@ import numpy.typing as npt
 
 from dither_shared.mechanisms import GRR, PGR, MemoizedUnary, PrivSet, PureMechanism, SubsetSelection, Unary
 from dither_shared.mechanisms.subset import draw_distinct
-from dither_shared.reports import CohortBits, ReportShape, Subsets, Symbols, _Packed
 from dither_shared.rng import Rng
+from dither_shared.shapes import ReportShape, Subsets, Symbols
+from dither_shared.shapes.bits import Packed
 from tests.support.laws import supports
 
 Counts = npt.NDArray[np.int64]
@@ -67,14 +68,9 @@ def _until_it_meets(mechanism: PrivSet, value: int, rng: Rng) -> int:
 
 def fold(shape: ReportShape, reports: list[int]) -> list[int]:
     """Count one report at a time."""
-    counts = [0] * shape.tally_size
+    counts = [0] * shape.size
     for report in reports:
-        if isinstance(shape, CohortBits):
-            row = (report >> 8 * shape.wire_width) * (shape.size + 1)
-            counts[row] += 1
-            for place in range(shape.size):
-                counts[row + 1 + place] += report >> place & 1
-        elif isinstance(shape, Symbols):
+        if isinstance(shape, Symbols):
             counts[report] += 1
         elif isinstance(shape, Subsets):
             for member in shape.members(report):
@@ -96,7 +92,7 @@ def unpacked(shape: ReportShape, reports: bytes) -> Counts:
 def one_by_one() -> Iterator[None]:
     """Let uploads be parsed a report at a time, as `ReportShape` reads columns and its shapes do faster."""
     slow = ReportShape.read_column
-    with patch.object(Symbols, "read_column", slow), patch.object(_Packed, "read_column", slow):
+    with patch.object(Symbols, "read_column", slow), patch.object(Packed, "read_column", slow):
         yield
 
 

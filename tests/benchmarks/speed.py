@@ -12,11 +12,14 @@ import numpy as np
 from dither_aggregator.analysis.pure import estimate_shares
 from dither_aggregator.counting.folding import fold
 from dither_aggregator.counting.supports import hyperplane_sums, support_counts
+from dither_shared.cells import DEVICE, Cells, Part, one_cell
+from dither_shared.domains import Words
+from dither_shared.kinds import Text
 from dither_shared.mechanisms import OUE, RAPPOR, SUE, Mechanism, Memoized, PureMechanism, SubsetSelection, choose
 from dither_shared.mechanisms.pgr import PGR
 from dither_shared.plan import Plan
-from dither_shared.reports import Bits, ReportShape, Subsets, Symbols
 from dither_shared.rng import Rng
+from dither_shared.shapes import Bits, ReportShape, Subsets, Symbols
 from dither_shared.wire.reading import parse_upload
 from dither_shared.wire.writing import encode_upload, new_upload_id
 from tests.benchmarks import naive
@@ -132,7 +135,7 @@ def parsed() -> list[Mechanism]:
         choose(128, EPSILON, name="grr"),
         choose(65_536, EPSILON, name="pgr"),
         OUE.for_epsilon(128, EPSILON),
-        RAPPOR.of_probabilities(128, 2, 64, half, quarter, 1 - quarter),
+        RAPPOR.of_probabilities(128, 2, half, quarter, 1 - quarter),
         choose(16, EPSILON, name="ss"),
         choose(128, Decimal(4), name="ss"),
     ]
@@ -140,11 +143,14 @@ def parsed() -> list[Mechanism]:
 
 def upload_of(mechanism: Mechanism, reports: int, groups: int) -> tuple[bytes, FindPlan]:
     """Return a body with random reports, evenly in groups, and what finds their plan."""
-    plan, cohort = Plan("color", 1, "public", (), mechanism), 0 if mechanism.shape.cohorts else None
-    shape = Bits(mechanism.shape.size) if mechanism.shape.cohorts else mechanism.shape
+    cells = one_cell(mechanism)
+    if mechanism.name == "rappor":
+        cells = Cells((Part(mechanism, 64),), DEVICE)
+    plan, cell = Plan("color", 1, "public", Text(), Words(), cells), 0 if cells.several else None
+    shape = mechanism.shape
     column = [shape.to_wire(report) for report in unpack(shape, random_reports(shape, reports), reports)]
     size = reports // groups
-    parts = [(plan.metric, plan.digest, column[at : at + size], cohort) for at in range(0, reports, size)]
+    parts = [(plan.metric, plan.digest, column[at : at + size], cell) for at in range(0, reports, size)]
     return encode_upload(new_upload_id(secrets.randbits), parts), lambda metric, digest: plan
 
 

@@ -5,7 +5,6 @@ from datetime import timedelta
 
 from dither_shared.plan import Plan
 from dither_shared.registry import Registry, utc_today
-from dither_shared.reports import Bits
 from dither_shared.wire.reading import Group
 from dither_shared.wire.writing import WireGroup
 from tests.benchmarks.speed import random_reports, unpack
@@ -33,7 +32,7 @@ KINDS = {
     "choices": f'kind = "choices"\nvalues = {_values(12)}\nticks_max = 3\nreports = 1',
     "text": f'kind = "text"\ncandidates = {_values(100)}\nmemoize = true\nanswers = 1',
 }
-"""One of each shape of report: a symbol, a string of bits, a subset, and bits of one of many cohorts."""
+"""One of each shape of report: a symbol, a string of bits, a subset, and bits of one of many cells."""
 
 
 def registry_text(metrics: int = len(KINDS)) -> str:
@@ -54,28 +53,22 @@ def registry(metrics: int = len(KINDS)) -> Registry:
     return Registry.parse(registry_text(metrics))
 
 
-def wire_groups(plans: Sequence[Plan], reports: int, cohort: int) -> list[WireGroup]:
+def wire_groups(plans: Sequence[Plan], reports: int, cell: int) -> list[WireGroup]:
     """Return an upload's groups, with the reports shared out evenly among the plans."""
-    return [_wire_group(plan, reports // len(plans), cohort) for plan in plans]
+    return [_wire_group(plan, reports // len(plans), cell) for plan in plans]
 
 
-def _wire_group(plan: Plan, reports: int, cohort: int) -> WireGroup:
+def _wire_group(plan: Plan, reports: int, cell: int) -> WireGroup:
     shape = plan.mechanism.shape
-    column = Bits(shape.size) if shape.cohorts else shape
-    values = unpack(column, random_reports(column, reports), reports)
-    return plan.metric, plan.digest, [column.to_wire(value) for value in values], cohort if shape.cohorts else None
+    values = unpack(shape, random_reports(shape, reports), reports)
+    return plan.metric, plan.digest, [shape.to_wire(value) for value in values], cell if plan.cells.several else None
 
 
-def packed_groups(plans: Sequence[Plan], reports: int, cohort: int) -> tuple[Group, ...]:
+def packed_groups(plans: Sequence[Plan], reports: int, cell: int) -> tuple[Group, ...]:
     """Return the same as the wire's reader does."""
-    return tuple(_packed_group(plan, reports // len(plans), cohort) for plan in plans)
+    return tuple(_packed_group(plan, reports // len(plans), cell) for plan in plans)
 
 
-def _packed_group(plan: Plan, reports: int, cohort: int) -> Group:
-    shape = plan.mechanism.shape
-    column = Bits(shape.size) if shape.cohorts else shape
-    packed = random_reports(column, reports)
-    if shape.cohorts:
-        width = column.width
-        packed = b"".join(packed[at : at + width] + bytes([cohort]) for at in range(0, len(packed), width))
-    return Group(plan, packed, reports)
+def _packed_group(plan: Plan, reports: int, cell: int) -> Group:
+    packed = random_reports(plan.mechanism.shape, reports)
+    return Group(plan, cell if plan.cells.several else 0, packed, reports)

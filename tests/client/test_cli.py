@@ -17,7 +17,7 @@ import pytest
 
 import dither as sdk
 from dither.cli import COMMANDS
-from dither_shared.mechanisms import from_parameters
+from dither_shared.mechanisms import PureMechanism
 from dither_shared.registry import Registry, utc_today
 from tests.support.aggregators import DITHER, ENVIRONMENT, dither, serve, start
 from tests.support.registries import registry_text
@@ -123,6 +123,7 @@ def test_privacy_shows_what_each_metric_promises_and_can_show(tmp_path: Path) ->
             "metric",
             "mechanism",
             "parameters",
+            "cells",
             "epsilon_report",
             "epsilon_lifetime",
             "bits_per_report",
@@ -130,9 +131,10 @@ def test_privacy_shows_what_each_metric_promises_and_can_show(tmp_path: Path) ->
             "detectable_at_1e6",
         ]
         assert float(metric.epsilon) - 1e-6 <= row["epsilon_report"] <= float(metric.epsilon)
-        mechanism = from_parameters(row["mechanism"], row["parameters"])
-        assert mechanism == metric.mechanism
-        p, q = float(metric.plan.pure.p), float(metric.plan.pure.q)
+        mechanism = metric.mechanism
+        assert isinstance(mechanism, PureMechanism)
+        assert (row["mechanism"], row["parameters"], row["cells"]) == (mechanism.name, mechanism.parameters(), 1)
+        p, q = float(mechanism.p), float(mechanism.q)
         assert row["std_error_at_1e6"] == pytest.approx((q * (1 - q) / 1e6) ** 0.5 / (p - q), rel=1e-12)
         assert 4 < row["detectable_at_1e6"] / row["std_error_at_1e6"] + 2.5 < 8
     life = {row["metric"]: row["epsilon_lifetime"] for row in document}

@@ -105,7 +105,7 @@ def test_another_meaning_needs_another_rev(before: dict[str, object], change: di
 def test_integers_that_no_number_shows_are_another_meaning_too() -> None:
     """p and q turn into 1 - q and 1 - p: all sizes and epsilons stay."""
     sizes = {"k": 16, "h": 2, "m": 64, "f": 0.5}
-    mechanism = RAPPOR.of_probabilities(16, 2, 64, Fraction(1, 2), Fraction(1, 5), Fraction(7, 10))
+    mechanism = RAPPOR.of_probabilities(16, 2, Fraction(1, 2), Fraction(1, 5), Fraction(7, 10))
     epsilons = {"epsilon": mechanism.charge / 1e6, "epsilon_permanent": mechanism.permanent.charge / 1e6}
     old, new = (
         asked(site=SITE | epsilons | {"parameters": sizes | {"p": p, "q": q}}) for p, q in ((0.2, 0.7), (0.3, 0.8))

@@ -3,7 +3,7 @@
 Of two devices that differ in their answers and in their noise alone, these may differ:
 
 - where there is a secret and a cohort, what they are; each upload's id;
-- each report's symbol, in its slot or in its upload, of the same length; and which cohort is told with it;
+- each report's symbol, in its slot or in its upload, of the same length; and which cell is told with it;
 - whether the slot of a metric whose presence is hidden is `replaceable`, until its period has closed;
 - of a memoized metric whose answers differ, the classes, what was charged for them, and which reports charge one. That
   is by design, and README says so. Where all answers are the same, their number is; of a text, whose class depends on
@@ -80,14 +80,14 @@ def _slot(row: Row, today: int, unlike: Collection[str]) -> Row:
     shown = _without(row, {*(_PAID if row["metric"] in unlike else ()), *(["replaceable"] if still_open else ())})
     if "class" in shown:
         shown["class"] = shown["class"] is not None
-    return {**shown, "report": len(row["report"]), "cohort": row["cohort"] is not None}
+    return {**shown, "report": len(row["report"]), "cell": row["cell"] is not None}
 
 
 def _upload(row: Row) -> Row:
     body = json.loads(row["body"])
     assert body["upload"] == row["id"]
     groups = [
-        {**group, "reports": [len(json.dumps(report)) for report in group["reports"]], "cohort": "cohort" in group}
+        {**group, "reports": [len(json.dumps(report)) for report in group["reports"]], "cell": "cell" in group}
         for group in body["groups"]
     ]
     return {**row, "id": len(row["id"]), "body": (len(row["body"]), body.keys(), groups)}

@@ -50,7 +50,7 @@ FATES = (
 )  # fmt: skip
 """What can become of an attempt: the answer is lost, the first connection breaks before a byte has left and another one
 stands, the aggregator is out of reach, the process is killed before a connection stands, when one does, or after."""
-_TEXT = RAPPOR.of_probabilities(8, 1, 2, *(Decimal(one) for one in ("0.5", "0.5", "0.75")))  # type: ignore[arg-type]
+_TEXT = RAPPOR.of_probabilities(8, 1, *(Decimal(one) for one in ("0.5", "0.5", "0.75")))  # type: ignore[arg-type]
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from typing import Any
 
 from dither_shared.plan import Plan
 from dither_shared.registry import Registry
-from dither_shared.reports import Bits, ReportShape, Subsets, Symbols
+from dither_shared.shapes import Bits, ReportShape, Subsets, Symbols
 from dither_shared.wire.reading import GroupRefused
 from tests.fuzz import model
 
@@ -82,10 +82,11 @@ def draw_document(rng: random.Random, plans: list[Plan]) -> Document:
 
 def draw_group(rng: random.Random, plan: Plan) -> Document:
     """Return a few reports of one metric."""
-    shape = plan.mechanism.shape
+    cell = rng.randrange(plan.cells.count)
+    shape = plan.cells.mechanism_of(cell).shape
     reports = [draw_report(rng, shape) for _ in range(rng.randint(1, 4))]
     group = {"metric": plan.metric, "plan": plan.digest, "reports": reports}
-    return {**group, "cohort": rng.randrange(shape.cohorts)} if shape.cohorts else group
+    return {**group, "cell": cell} if plan.cells.several else group
 
 
 def encode(document: object) -> bytes:
@@ -178,7 +179,7 @@ def a_wrong_value_somewhere(rng: random.Random, document: Document) -> tuple[Hea
 
 @damage
 def a_wrong_value_in_every_group(rng: random.Random, document: Document) -> tuple[Headers, bytes]:
-    field = rng.choice(["metric", "plan", "reports", "cohort", "another"])
+    field = rng.choice(["metric", "plan", "reports", "cell", "another"])
     body = json.dumps({**document, "groups": [{**group, field: HERE} for group in document["groups"]]})
     return JSON, body.replace(json.dumps(HERE), rng.choice(FRAGMENTS)).encode()
 
@@ -227,15 +228,15 @@ def close_to_reports(shape: ReportShape) -> list[object]:
         return [-1, shape.size, shape.size - 1, True, False, 0.0]
     if not isinstance(shape, Subsets):
         assert isinstance(shape, Bits)
-        return [packed_text(1 << place, shape.wire_width) for place in range(shape.size - 1, shape.wire_width * 8)]
+        return [packed_text(1 << place, shape.width) for place in range(shape.size - 1, shape.width * 8)]
     last = shape.size - 1
     members = [*range(shape.weight - 1), last]
     sets = [members, members[:-1], members[1:], [*members, last - 1], [*members[:-1], last + 1], members[::-1]]
     if not shape.listed:
-        return [packed_text(sum(1 << one for one in set(some)), shape.wire_width) for some in sets]
+        return [packed_text(sum(1 << one for one in set(some)), shape.width) for some in sets]
     sets += [[0] * shape.weight, [last] * shape.weight, [members[0], *members[:-1]]]
-    width = shape.wire_width // shape.weight
-    return [packed_text(sum(one << 8 * width * at for at, one in enumerate(some)), shape.wire_width) for some in sets]
+    width = shape.width // shape.weight
+    return [packed_text(sum(one << 8 * width * at for at, one in enumerate(some)), shape.width) for some in sets]
 
 
 def packed_text(number: int, width: int) -> str:
@@ -333,10 +334,10 @@ def a_metric_of_nobody(rng: random.Random, document: Document) -> tuple[Headers,
 
 
 @damage
-def a_cohort_that_is_none(rng: random.Random, document: Document) -> tuple[Headers, bytes]:
-    cohorts: list[object] = [-1, 128, 255, 256, 2**64, True, False, 0.0, "0", None, [0], {}]
-    cohort = rng.choice(cohorts)
-    return JSON, all_groups(document, lambda group: {**group, "cohort": cohort})
+def a_cell_that_is_none(rng: random.Random, document: Document) -> tuple[Headers, bytes]:
+    cells: list[object] = [-1, 128, 255, 256, 2**64, True, False, 0.0, "0", None, [0], {}]
+    cell = rng.choice(cells)
+    return JSON, all_groups(document, lambda group: {**group, "cell": cell})
 
 
 @damage

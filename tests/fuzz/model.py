@@ -1,4 +1,4 @@
-"""The wire a second time, as `shared/README.md` has it and as simply as possible: what the parser must agree with."""
+"""The wire a second time, as `shared/wire.md` has it and as simply as possible: what the parser must agree with."""
 
 import json
 import re
@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from dither_shared.plan import Plan
-from dither_shared.reports import Bits, CohortBits, ReportShape, Subsets, Symbols
+from dither_shared.shapes import Bits, ReportShape, Subsets, Symbols
 from dither_shared.wire.reading import GroupRefused
 
 BASE64URL = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_"
@@ -20,7 +20,7 @@ class Reading(NamedTuple):
     """An upload's id; the metric, plan and packed reports of each good group; place, reason and count of the others."""
 
     id: str
-    groups: list[tuple[str, str, bytes]]
+    groups: list[tuple[str, str, int, bytes]]
     refused: list[tuple[int, str, int]]
 
 
@@ -104,9 +104,9 @@ def count(item: Any) -> int:
     return len(item["reports"]) if type(item) is dict and type(item.get("reports")) is list else 0
 
 
-def read_group(item: Any, find_plan: FindPlan) -> tuple[str, str, bytes]:
-    """Return a group's metric, plan and packed reports, or raise GroupRefused."""
-    if type(item) is not dict or sorted(item.keys() - {"cohort"}) != ["metric", "plan", "reports"]:
+def read_group(item: Any, find_plan: FindPlan) -> tuple[str, str, int, bytes]:
+    """Return a group's metric, plan, cell and packed reports, or raise GroupRefused."""
+    if type(item) is not dict or sorted(item.keys() - {"cell"}) != ["metric", "plan", "reports"]:
         raise GroupRefused("malformed")
     metric, digest, reports = item["metric"], item["plan"], item["reports"]
     if type(metric) is not str or not re.fullmatch("[a-z][a-z0-9_]*", metric) or len(metric) > 63:
@@ -115,22 +115,20 @@ def read_group(item: Any, find_plan: FindPlan) -> tuple[str, str, bytes]:
         raise GroupRefused("malformed")
     if type(reports) is not list or reports == []:
         raise GroupRefused("malformed")
-    shape = find_plan(metric, digest).mechanism.shape
-    packed = read_one_by_one(shape, reports)
+    cells = find_plan(metric, digest).cells
+    if cells.count == 1 and "cell" in item:
+        raise GroupRefused("malformed")
+    cell = item.get("cell") if cells.count > 1 else 0
+    if type(cell) is not int or cell not in range(cells.count):
+        raise GroupRefused("bad-report")
+    packed = read_one_by_one(cells.mechanism_of(cell).shape, reports)
     if packed is None:
         raise GroupRefused("bad-report")
-    if not isinstance(shape, CohortBits):
-        if "cohort" in item:
-            raise GroupRefused("malformed")
-        return metric, digest, b"".join(packed)
-    cohort = item.get("cohort")
-    if type(cohort) is not int or cohort not in range(shape.cohorts):
-        raise GroupRefused("bad-report")
-    return metric, digest, b"".join(report + bytes([cohort]) for report in packed)
+    return metric, digest, cell, b"".join(packed)
 
 
 def read_one_by_one(shape: ReportShape, values: list[Any]) -> list[bytes] | None:
-    """Return reports as their bytes, or None if one is no report; the bits of a cohort are without it."""
+    """Return reports as their bytes, or None if one is no report."""
     packed = [symbol(shape, value) if isinstance(shape, Symbols) else bits(shape, value) for value in values]
     return None if None in packed else [report for report in packed if report is not None]
 

@@ -4,7 +4,7 @@ import json
 from collections.abc import Callable
 from typing import Any
 
-from dither_shared.reports import BadReport, CohortBits, ReportShape
+from dither_shared.shapes import BadReport, ReportShape
 from dither_shared.wire.problems import Problem
 from dither_shared.wire.reading import Group, Upload, inflate, parse_upload
 from dither_shared.wire.writing import WireGroup, encode_upload
@@ -52,11 +52,12 @@ def check_upload(body: bytes, find_plan: model.FindPlan, parse: Parse = parse_up
     if isinstance(found, str):
         assert found == reading
         return found
-    groups = [(group.plan.metric, group.plan.digest, group.reports) for group in found.groups]
+    groups = [(group.plan.metric, group.plan.digest, group.cell, group.reports) for group in found.groups]
     refusals = [(refusal.group, refusal.reason, refusal.count) for refusal in found.refused]
     assert model.Reading(found.id, groups, refusals) == reading
     accepted = [group.count for group in found.groups]
-    assert accepted == [len(group.reports) // group.plan.mechanism.shape.width for group in found.groups]
+    widths = [group.plan.cells.mechanism_of(group.cell).shape.width for group in found.groups]
+    assert accepted == [len(group.reports) // width for group, width in zip(found.groups, widths, strict=True)]
     said = json.loads(body)["groups"]
     assert sum(accepted) + sum(refusal.count for refusal in found.refused) == sum(map(model.count, said))
     assert len(found.groups) + len(found.refused) == len(said)
@@ -96,14 +97,10 @@ def check_again(upload: Upload, find_plan: model.FindPlan, parse: Parse) -> None
 
 def write(group: Group) -> WireGroup:
     """Return a group as a device writes it."""
-    shape = group.plan.mechanism.shape
+    shape = group.plan.cells.mechanism_of(group.cell).shape
     rows = [group.reports[at : at + shape.width] for at in range(0, len(group.reports), shape.width)]
-    cohort = None
-    if isinstance(shape, CohortBits):
-        (cohort,) = {row[-1] for row in rows}
-        rows = [row[:-1] for row in rows]
     reports = [shape.to_wire(int.from_bytes(row, "little")) for row in rows]
-    return group.plan.metric, group.plan.digest, reports, cohort
+    return group.plan.metric, group.plan.digest, reports, group.cell if group.plan.cells.several else None
 
 
 def check_column(shape: ReportShape, values: list[Any]) -> bytes | None:
@@ -111,7 +108,7 @@ def check_column(shape: ReportShape, values: list[Any]) -> bytes | None:
     packed = column(shape.read_column, values)
     assert packed == column(lambda values: ReportShape.read_column(shape, values), values)
     reports = model.read_one_by_one(shape, values)
-    expected = None if reports is None else b"".join(report + bytes(shape.cohorts > 0) for report in reports)
+    expected = None if reports is None else b"".join(reports)
     assert packed == expected
     return packed
 

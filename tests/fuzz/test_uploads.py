@@ -24,9 +24,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dither_shared import reports, wire
+from dither_shared import wire
 from dither_shared.registry import Registry
-from dither_shared.reports import Bits, CohortBits, ReportShape, Subsets, Symbols
+from dither_shared.shapes import BadReport, Bits, ReportShape, Subsets, Symbols, bits, subsets, symbols
 from dither_shared.wire import reading
 from dither_shared.wire.problems import Problem
 from dither_shared.wire.reading import Upload, inflate, parse_upload
@@ -52,7 +52,6 @@ VECTORS = json.loads((Path(__file__).parents[1] / "vectors" / "uploads.json").re
 SHAPES: list[ReportShape] = [
     *(Symbols(size) for size in (2, 255, 256, 257, 65_536, 65_537, 2**32, 2**32 + 1, 2**63)),
     *(Bits(size) for size in (1, 2, 7, 8, 9, 16, 23, 24, 25, 41, 48, 128, 130, 4096)),
-    *(CohortBits(size, m) for size, m in ((1, 1), (8, 2), (16, 64), (24, 128), (30, 128), (32, 128), (128, 64))),
     # as bits
     *(Subsets(size, weight) for size, weight in ((2, 1), (5, 2), (16, 4), (24, 3), (40, 5), (64, 63), (96, 20))),
     # by their members
@@ -132,7 +131,7 @@ def test_of_all_texts_exactly_the_reports_are_read(shape: ReportShape) -> None:
         text = "".join(model.BASE64URL[number >> 6 * place & 63] for place in range(len(str(shape.to_wire(0)))))
         try:
             accepted += shape.to_wire(int.from_bytes(shape.read_column([text]), "little")) == text
-        except reports.BadReport:
+        except BadReport:
             continue
     expected = {Subsets(8, 3): 56, Subsets(9, 1): 9}
     assert accepted == expected.get(shape, 2**shape.size)  # type: ignore[call-overload]
@@ -232,7 +231,9 @@ def test_uploads_at_the_limits_are_read() -> None:
     rng = random.Random(1)
     for plan in PLANS:
         shape = plan.mechanism.shape
-        group: dict[str, Any] = {"metric": plan.metric, "plan": plan.digest} | ({"cohort": 0} if shape.cohorts else {})
+        group: dict[str, Any] = {"metric": plan.metric, "plan": plan.digest}
+        if plan.cells.several:
+            group["cell"] = 0
         column = [draw_report(rng, shape) for _ in range(2_000)]
         whole = [{**group, "reports": column}]
         parts = [{**group, "reports": column[40 * part : 40 * part + 40]} for part in range(50)]
@@ -340,7 +341,7 @@ def test_the_guided_fuzzer_finds_nothing(tmp_path: Path) -> None:
 def test_the_guided_fuzzer_finds_a_planted_bug(tmp_path: Path) -> None:
     shutil.copytree(Path(wire.__file__).parent.parent, tmp_path / "dither_shared")
     source = Path(reading.__file__).read_text(encoding="utf-8")
-    spoiled = source.replace("0 <= cohort < cohorts", "0 <= cohort <= cohorts")
+    spoiled = source.replace("0 <= cell < plan.cells.count", "0 <= cell <= plan.cells.count")
     assert spoiled != source
     (tmp_path / "dither_shared" / "wire" / "reading.py").write_text(spoiled, encoding="utf-8")
     done = run_fuzzer(tmp_path, "-runs=200000", "-seed=1", f"-artifact_prefix={tmp_path}/")
@@ -390,7 +391,6 @@ PLANTED_IN_REPORTS = {
     "reports must ascend too": ("del ascends[", "ascends["),
     "a member too many": ("max(members) < self.size", "max(members) <= self.size"),
     "the wrong end of a row goes": ("del table[column :: column + 1]", "del table[0 :: column + 1]"),
-    "another cohort": ("bytes([cohort]) *", "bytes([cohort ^ 1]) *"),
 }
 PLANTED_IN_WIRE = {
     "a version that is true": ('type(document["v"]) is not int or ', ""),
@@ -401,9 +401,10 @@ PLANTED_IN_WIRE = {
     "a report too many": ("> REPORTS_MAX", "> REPORTS_MAX + 1"),
     "values without end": ("> VALUES_MAX", "> 1 << 30"),
     "a value too many": ("> VALUES_MAX", "> VALUES_MAX + 1"),
-    "a cohort too many": ("0 <= cohort < cohorts", "0 <= cohort <= cohorts"),
-    "a cohort that is true": ("type(cohort) is not int or", "not isinstance(cohort, int) or"),
-    "a cohort where there is none": ('elif "cohort" in item:', "elif False:"),
+    "a cell too many": ("0 <= cell < plan.cells.count", "0 <= cell <= plan.cells.count"),
+    "a cell that is true": ("type(cell) is not int or", "not isinstance(cell, int) or"),
+    "a cell where there is none": ('if "cell" in item:', "if False:"),
+    "another cell": ("return cell\n", "return cell ^ 1\n"),
     "a field twice": ("if len(fields) != len(pairs):", "if False:"),
     "no number": ("parse_constant=_no_constants", "parse_constant=lambda name: 0"),
     "a byte order mark": ('body.decode("utf-8")', 'body.decode("utf-8-sig")'),
@@ -431,12 +432,13 @@ def planted(module: ModuleType, old: str, new: str) -> dict[str, Any]:
 @contextmanager
 def planted_in_reports(old: str, new: str) -> Iterator[None]:
     """Make the shapes read columns with a bug."""
-    made = planted(reports, old, new)
+    (module,) = (module for module in (symbols, bits, subsets) if old in inspect.getsource(module))
+    made = planted(module, old, new)
     with ExitStack() as stack:
-        for name in ("Symbols", "_Packed", "Bits", "CohortBits", "Subsets"):
-            for method in ("read_column", "check_column", "beyond", "column_of_cohort"):
-                if method in vars(made[name]):
-                    stack.enter_context(patch.object(vars(reports)[name], method, vars(made[name])[method]))
+        for name in ("Symbols", "Packed", "Bits", "Subsets"):
+            for method in ("read_column", "check_column", "beyond"):
+                if name in made and made[name].__module__ == "planted" and method in vars(made[name]):
+                    stack.enter_context(patch.object(vars(module)[name], method, vars(made[name])[method]))
         yield
 
 

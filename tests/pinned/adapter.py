@@ -1,7 +1,4 @@
-"""How the pins ask the code: the one file here that imports it, but for the command line.
-
-What a vector calls a cell is today a cohort: of RAPPOR each of m, of everything else the one there is.
-"""
+"""How the pins ask the code: the one file here that imports it, but for the command line."""
 
 import random
 from collections.abc import Callable, Iterator, Sequence
@@ -23,7 +20,7 @@ from dither_aggregator.analysis.estimands import read
 from dither_aggregator.analysis.normalise import METHODS
 from dither_aggregator.analysis.pure import exact_shares, variance
 from dither_aggregator.analysis.reading import View
-from dither_aggregator.counting.folding import Counts, fold
+from dither_aggregator.counting.folding import Counts, fold, tables
 from dither_aggregator.interop.google_rappor.files import Report, read_params, read_reports
 from dither_aggregator.interop.google_rappor.importing import import_reports, plan_for
 from dither_aggregator.store import SQLiteStore
@@ -32,8 +29,8 @@ from dither_shared.mechanisms import RAPPOR, Memoized, PureMechanism
 from dither_shared.plan import Plan
 from dither_shared.precision import critical_share, detectable_share, noise_floor
 from dither_shared.registry import Metric, Registry
-from dither_shared.reports import ReportShape
 from dither_shared.rng import Rng
+from dither_shared.shapes import ReportShape
 from dither_shared.wire.problems import Problem
 from dither_shared.wire.reading import parse_upload
 from dither_shared.wire.writing import encode_upload, new_upload_id
@@ -65,9 +62,9 @@ def describe(text: str, folder: Path, answers: Sequence[Any]) -> Document:
         "reservation": metric.reservation,
         "exp_epsilon": _digits(mechanism.exp_epsilon),
         "mechanism": mechanism.name,
-        "parameters": mechanism.parameters(),
+        "parameters": {**mechanism.parameters(), **({"m": metric.cells.count} if mechanism.name == "rappor" else {})},
         "report_bits": mechanism.shape.bits,
-        "cells": max(mechanism.shape.cohorts, 1),
+        "cells": metric.cells.count,
         "noise_variance": _digits(mechanism.noise_variance),
         "errors": {str(n): _errors(metric, n) for n in REPORTS},
         "reads": [[answer, _read(metric, answer)] for answer in answers],
@@ -130,11 +127,11 @@ def draw(text: str, metric: str, answers: Sequence[Any], rng: random.Random, rep
     """Randomize the answers of as many devices, each sent `repeats` times, and return the groups, one for each cell."""
     asked = Registry.parse(text).metrics[metric]
     mechanism, coins = asked.mechanism, Rng(rng.getrandbits)
-    cells = mechanism.shape.cohorts
+    cells = asked.cells.lasting
     reports: dict[int, list[int | str]] = {}
     for answer in answers:
         cell = rng.randrange(cells) if cells else 0
-        class_ = asked.class_of(asked.read(answer), cell)
+        class_ = asked.class_of(asked.read(answer), cell, coins)
         if isinstance(mechanism, Memoized):
             memo = mechanism.permanent.randomize(class_, coins)
             drawn = [mechanism.repeat(memo, coins) for _ in range(repeats)]
@@ -156,10 +153,7 @@ def devices_say(text: str, answers: Sequence[dict[str, Any]]) -> list[Document]:
             assert device.record(asked.metrics[metric], answer) == ""
         body = send(device)
         assert body
-        groups = [
-            {"cell" if name == "cohort" else name: value for name, value in group.items() if name != "plan"}
-            for group in body["groups"]
-        ]
+        groups = [{name: value for name, value in group.items() if name != "plan"} for group in body["groups"]]
         uploads.append({"id_": body["upload"], "groups": groups})
     return uploads
 
@@ -269,7 +263,10 @@ class Aggregator:
             return _reading_document(read(self._store, stored, epoch, replace(view, candidates=listed)).to_document())
 
         tally = self._store.tally(plan, epoch)
-        document = {"cells": _cells(plan.mechanism.shape, tally.n, tally.counts), **reading(View())}
+        document = {
+            "cells": [row.tolist() for _, table, _ in tables(plan.cells, tally.counts) for row in table],
+            **reading(View()),
+        }
         if isinstance(plan.mechanism, PureMechanism) and tally.n:
             of_population, simultaneous = reading(View("population")), reading(View(simultaneous=True))
             document["population"] = {name: of_population["rows"][name] for name in ("std_error", "lower", "upper")}
@@ -301,14 +298,6 @@ def _reading_document(document: Document) -> Document:
     return document
 
 
-def _cells(shape: ReportShape, n: int, counts: Counts) -> list[list[int]]:
-    """Return each cell's number of reports, and then its counts."""
-    if shape.cohorts:
-        table: list[list[int]] = counts.reshape(shape.cohorts, -1).tolist()
-        return table
-    return [[n, *counts.tolist()]]
-
-
 @contextmanager
 def _uncountable(poison: bytes) -> Iterator[None]:
     def fail(shape: ReportShape, reports: bytes) -> Counts:
@@ -316,7 +305,7 @@ def _uncountable(poison: bytes) -> Iterator[None]:
             raise ValueError("poison")
         return fold(shape, reports)
 
-    with patch("dither_aggregator.store.folding.fold", fail):
+    with patch("dither_aggregator.counting.folding.fold", fail):
         yield
 
 

@@ -8,6 +8,7 @@ from fractions import Fraction
 from functools import partial
 from itertools import combinations, product
 from math import comb, prod
+from typing import Any
 
 import pytest
 
@@ -27,7 +28,7 @@ from dither_shared.mechanisms import (
     SubsetSelection,
     Unary,
     choose,
-    from_parameters,
+    from_document,
 )
 from dither_shared.mechanisms.privset import unrank
 from dither_shared.rng import SCALE, Rng, keyed_rng
@@ -130,7 +131,9 @@ class TestEveryMechanism:
         assert len(reports) == (design.outputs if isinstance(design, OneShot) else 2**mechanism.d)
 
     def test_parameters_make_the_same_mechanism_again(self, mechanism: PureMechanism) -> None:
-        assert from_parameters(mechanism.name, mechanism.parameters()) == mechanism
+        document = mechanism.to_document()
+        assert from_document(document) == mechanism
+        assert ("memo" in document) == mechanism.memoized
 
 
 def of_repeats(mechanism: TwoStages, answer: tuple[int, ...], count: int) -> dict[tuple[int, ...], Fraction]:
@@ -525,14 +528,19 @@ def test_edges_that_the_proofs_do_not_cover_are_refused(make: Callable[[], PureM
 
 
 @pytest.mark.parametrize(
-    ("name", "parameters", "message"),
+    ("document", "message"),
     [
-        ("laplace", {}, "one of"),
-        ("grr", {"d": 2}, "does not take"),
-        ("grr", {"d": 2, "threshold": HALF + 1, "threshold_flip": 1}, "does not take"),
-        ("oue", {"d": 2, "ticks": 1, "threshold_p": HALF, "threshold_q": 9, "threshold_keep": 1}, "does not take"),
+        ({"mechanism": "laplace", "parameters": {}}, "one of"),
+        ({"mechanism": "grr", "parameters": {"d": 2}}, "does not take"),
+        ({"mechanism": "grr", "parameters": {"d": 2, "threshold": HALF + 1, "threshold_keep": 1}}, "does not take"),
+        (
+            {"mechanism": "grr", "memo": {"d": 2, "threshold": HALF + 1}, "parameters": {"threshold_flip": 1}},
+            "does not",
+        ),
+        ({"mechanism": "oue", "memo": {"d": 2}, "parameters": {"threshold_flip": 1}}, "does not take"),
+        ({"mechanism": "rappor", "parameters": {"k": 2}}, "does not take"),
     ],
 )
-def test_a_stored_plan_that_is_not_one_of_ours_is_refused(name: str, parameters: dict[str, int], message: str) -> None:
+def test_a_stored_plan_that_is_not_one_of_ours_is_refused(document: dict[str, Any], message: str) -> None:
     with pytest.raises(InvalidParameter, match=message):
-        from_parameters(name, parameters)
+        from_document(document)

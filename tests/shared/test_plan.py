@@ -6,6 +6,10 @@ from typing import Any
 
 import pytest
 
+from dither_shared.cells import DEVICE, Cells, Part, one_cell
+from dither_shared.domains import Words
+from dither_shared.frozen import replaced
+from dither_shared.kinds import KINDS
 from dither_shared.mechanisms import GRR
 from dither_shared.plan import Plan
 from tests.support.registries import VALUES, registry
@@ -16,8 +20,8 @@ VECTORS = json.loads((Path(__file__).parents[1] / "vectors" / "plans.json").read
 @pytest.mark.parametrize("vector", VECTORS, ids=lambda vector: vector["name"])
 def test_plans_are_pinned(vector: dict[str, Any]) -> None:
     plan = registry(**vector["registry"]).metrics[vector["metric"]].plan
-    assert plan.mechanism.name == vector["mechanism"]
-    assert plan.mechanism.parameters() == vector["parameters"]
+    assert plan.kind.name == vector["kind"]
+    assert plan.cells.to_document() == vector["cells"]
     assert plan.digest == vector["digest"]
     assert plan.memo_key == vector["memo_key"]
 
@@ -37,8 +41,13 @@ def test_whatever_changes_a_reports_meaning_changes_the_digest() -> None:
         registry(epsilon="2.000001").metrics["color"].plan,
         registry(values=("green", "red", "blue")).metrics["color"].plan,
         registry(values=("red", "green")).metrics["color"].plan,
-        Plan(plan.metric, plan.rev, "hidden", plan.values, plan.mechanism),
-        Plan(plan.metric, plan.rev, plan.presence, plan.values, GRR(4, 2**63)),
+        replaced(plan, presence="hidden"),
+        replaced(plan, kind=KINDS["choices"]),
+        replaced(plan, domain=Words()),
+        replaced(plan, cells=one_cell(GRR(4, 2**63))),
+        replaced(plan, cells=Cells((Part(plan.mechanism, 2),))),
+        replaced(plan, cells=Cells((Part(plan.mechanism, 2),), DEVICE)),
+        replaced(plan, cells=Cells((Part(plan.mechanism, 1), Part(plan.mechanism, 1, 2)))),
     ]
     digests = {plan.digest, *(other.digest for other in changed)}
     assert len(digests) == 1 + len(changed)

@@ -9,21 +9,22 @@ import pytest
 
 from dither_shared.errors import InvalidParameter
 from dither_shared.exact import exp_below
-from dither_shared.mechanisms import RAPPOR, from_parameters
+from dither_shared.mechanisms import RAPPOR, from_document
 from dither_shared.mechanisms.choice import INDIFFERENT
 from dither_shared.mechanisms.parameter_sets import BEARABLE, K_CHOICES, PARAMETER_SETS, choose_rappor
-from dither_shared.reports import CohortBits
 from dither_shared.rng import SCALE
+from dither_shared.shapes import Bits
 from tests.support.laws import largest_ratio, law_of_class, repeats
 
 HALF, QUARTER = Fraction(1, 2), Fraction(1, 4)
+M = 128
 SMALL = [
-    *(RAPPOR.of_probabilities(k, h, 4, HALF, QUARTER, 3 * QUARTER) for k, h in ((2, 1), (4, 1), (4, 2), (2, 2))),
-    RAPPOR.of_probabilities(4, 2, 8, Fraction("0.45"), Fraction("0.39"), Fraction("0.61")),
-    RAPPOR.of_probabilities(2, 1, 1, QUARTER, QUARTER / 8, 1 - QUARTER / 8),
-    RAPPOR.of_probabilities(4, 1, 64, HALF, HALF, 3 * QUARTER),
-    RAPPOR.for_epsilon(4, 1, 64, Decimal(1), Decimal(3)),
-    RAPPOR.for_epsilon(4, 2, 64, Decimal("0.5"), Decimal(6)),
+    *(RAPPOR.of_probabilities(k, h, HALF, QUARTER, 3 * QUARTER) for k, h in ((2, 1), (4, 1), (4, 2), (2, 2))),
+    RAPPOR.of_probabilities(4, 2, Fraction("0.45"), Fraction("0.39"), Fraction("0.61")),
+    RAPPOR.of_probabilities(2, 1, QUARTER, QUARTER / 8, 1 - QUARTER / 8),
+    RAPPOR.of_probabilities(4, 1, HALF, HALF, 3 * QUARTER),
+    RAPPOR.for_epsilon(4, 1, Decimal(1), Decimal(3)),
+    RAPPOR.for_epsilon(4, 2, Decimal("0.5"), Decimal(6)),
 ]
 
 
@@ -75,8 +76,8 @@ class TestRappor:
         assert all(not one[y] for one in laws for y in one if y not in reachable)
 
     def test_parameters_make_the_same_mechanism_again(self, mechanism: RAPPOR) -> None:
-        assert from_parameters("rappor", mechanism.parameters()) == mechanism
-        assert mechanism.shape == CohortBits(mechanism.k, mechanism.m)
+        assert from_document(mechanism.to_document()) == mechanism
+        assert mechanism.shape == Bits(mechanism.k)
 
 
 def test_twice_as_many_bits_in_the_exponent_would_be_caught() -> None:
@@ -118,7 +119,7 @@ def test_published_parameters_are_rounded_toward_less_privacy_loss() -> None:
     [("1", "4"), ("0.5", "6"), ("2", "2.1"), ("4", "8"), ("0.1", "20"), ("4", "4.01"), ("16", "20"), ("2", "2.000001")],
 )
 def test_wanted_epsilons_are_met_from_below(epsilon: str, permanent: str, h: int) -> None:
-    mechanism = RAPPOR.for_epsilon(64, h, 128, Decimal(epsilon), Decimal(permanent))
+    mechanism = RAPPOR.for_epsilon(64, h, Decimal(epsilon), Decimal(permanent))
     for ratio, wanted in ((mechanism.exp_epsilon, epsilon), (mechanism.permanent.exp_epsilon, permanent)):
         e = exp_below(Decimal(wanted))
         assert e * (1 - Fraction(1, 10**8)) < ratio <= e
@@ -129,7 +130,7 @@ def test_wanted_epsilons_are_met_from_below(epsilon: str, permanent: str, h: int
 @pytest.mark.parametrize(("epsilon", "permanent"), [("1", "4"), ("2", "2.1"), ("4", "8"), ("5", "5.5"), ("6", "7")])
 def test_no_other_noise_of_the_same_epsilons_is_noticeably_less(epsilon: str, permanent: str) -> None:
     """Against a grid of p and q with the same permanent part: none with at most this epsilon has 1 % less variance."""
-    mechanism = RAPPOR.for_epsilon(64, 1, 128, Decimal(epsilon), Decimal(permanent))
+    mechanism = RAPPOR.for_epsilon(64, 1, Decimal(epsilon), Decimal(permanent))
     wanted, flip = exp_below(Decimal(epsilon)), Fraction(mechanism.threshold_prr, SCALE)
 
     def spread(p_star: Fraction, q_star: Fraction) -> Fraction:
@@ -144,8 +145,8 @@ def test_no_other_noise_of_the_same_epsilons_is_noticeably_less(epsilon: str, pe
 
 @pytest.mark.parametrize("candidates", [1, 100, 1_000, 10_000, 100_000])
 def test_the_chosen_size_is_the_shortest_within_three_percent(candidates: int) -> None:
-    chosen = choose_rappor(Decimal(1), Decimal(4), candidates)
-    assert (chosen.h, chosen.m) == (1, 128)  # at equal epsilon more hashes only add noise
+    chosen = choose_rappor(Decimal(1), Decimal(4), candidates, M)
+    assert chosen.h == 1  # at equal epsilon more hashes only add noise
 
     def error(k: int) -> Fraction:
         return 1 / ((1 - Fraction(1, k)) * max(1 - Fraction(candidates, 128 * k), Fraction(1, 10)))
@@ -156,7 +157,7 @@ def test_the_chosen_size_is_the_shortest_within_three_percent(candidates: int) -
 
 
 def test_longer_lists_never_get_fewer_bits() -> None:
-    sizes = [choose_rappor(Decimal(1), Decimal(4), 2**power).k for power in range(17)]
+    sizes = [choose_rappor(Decimal(1), Decimal(4), 2**power, M).k for power in range(17)]
     assert sizes == sorted(sizes)
 
 
@@ -207,8 +208,6 @@ def test_the_mixture_is_that_of_the_code() -> None:
     [
         {"k": 3},
         {"k": 512},
-        {"m": 0},
-        {"m": 256},
         {"h": 0},
         {"h": 17},
         {"threshold_prr": 0},
@@ -219,7 +218,7 @@ def test_the_mixture_is_that_of_the_code() -> None:
     ],
 )
 def test_edges_that_the_proof_does_not_cover_are_refused(changes: dict[str, int]) -> None:
-    good = {"k": 32, "h": 2, "m": 64, "threshold_prr": 9, "threshold_irr_0": 3, "threshold_irr_1": SCALE // 2}
+    good = {"k": 32, "h": 2, "threshold_prr": 9, "threshold_irr_0": 3, "threshold_irr_1": SCALE // 2}
     RAPPOR(**good)
     with pytest.raises(InvalidParameter):
         RAPPOR(**{**good, **changes})
@@ -227,4 +226,4 @@ def test_edges_that_the_proof_does_not_cover_are_refused(changes: dict[str, int]
 
 def test_a_permanent_epsilon_that_is_too_close_is_refused() -> None:
     with pytest.raises(InvalidParameter, match="must be above epsilon"):
-        RAPPOR.for_epsilon(32, 1, 64, Decimal(2), Decimal(1))
+        RAPPOR.for_epsilon(32, 1, Decimal(2), Decimal(1))

@@ -12,6 +12,7 @@ from dither_shared.errors import RegistryError
 from dither_shared.mechanisms import RAPPOR
 from dither_shared.mechanisms.parameter_sets import PARAMETER_SETS, choose_rappor
 from dither_shared.registry import Registry, utc_today
+from tests.support.laws import NO_COINS, pure
 from tests.support.registries import registry, registry_text
 
 
@@ -273,7 +274,7 @@ def test_what_no_mechanism_can_do_is_refused_with_the_next_step() -> None:
 
 def test_several_ticks_are_limited() -> None:
     color = registry(kind="choices", color="ticks_max = 2").metrics["color"]
-    assert color.plan.pure.ticks == 2
+    assert pure(color.plan).ticks == 2
     assert "ticks_max is missing: the most values" in refused(registry_text(kind="choices"))
     for wrong in ("1", "5", "true"):
         assert "ticks_max must be an integer from 2 to 4" in refused(
@@ -309,7 +310,7 @@ def test_choices_take_lists_tuples_sets_and_one_text(answer: object, indices: tu
 
 def test_of_too_many_ticks_the_first_listed_count() -> None:
     color = registry(kind="choices", color="ticks_max = 2").metrics["color"]
-    assert color.class_of(color.read(["blue", "green", "red"]), 0) == 0b011
+    assert color.class_of(color.read(["blue", "green", "red"]), 0, NO_COINS) == 0b011
 
 
 GOOGLE = "parameters = { k = 16, h = 2, m = 64, f = 0.5, p = 0.5, q = 0.75 }"
@@ -318,7 +319,7 @@ TEXT: dict[str, Any] = {"kind": "text", "epsilon": "1", "epsilon_permanent": "4"
 
 def test_a_text_gets_the_parameters_of_least_error_for_its_candidates() -> None:
     color = registry(**TEXT, color="candidates_expected = 5000").metrics["color"]
-    assert color.mechanism == choose_rappor(Decimal(1), Decimal(4), 5_000)
+    assert color.mechanism == choose_rappor(Decimal(1), Decimal(4), 5_000, 128)
     assert (color.values, color.asked.candidates, color.memoized, color.reservation) == ((), (), True, 8_000_000)
 
 
@@ -396,4 +397,4 @@ def test_a_text_has_the_bloom_bits_of_its_devices_cohort() -> None:
     assert isinstance(mechanism, RAPPOR)
     for cohort in (0, 5, 127):
         (bit,) = bloom_bits("word", cohort, mechanism.k, 1)
-        assert color.class_of("word", cohort) == 1 << bit
+        assert color.class_of("word", cohort, NO_COINS) == 1 << bit

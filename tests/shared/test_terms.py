@@ -159,11 +159,12 @@ def test_terms_hold_the_exact_charges() -> None:
     fresh, memo = Terms.of(metric()), Terms.of(metric(**MEMO))
     assert (fresh.report, fresh.permanent, fresh.charges, fresh.lifetime) == (2_000_000, 0, 3, 6_000_000)
     assert (memo.report, memo.permanent, memo.charges, memo.lifetime) == (1_000_000, 4_000_000, 2, 8_000_000)
-    published = PARAMETER_SETS["chromium_string"].mechanism
+    published = PARAMETER_SETS["chromium_string"]
     text = Terms.of(
         metric(kind="text", epsilon="2.043303", epsilon_permanent="4.39445", color='parameter_set = "chromium_string"')
     )
-    assert (text.report, text.permanent, text.cohorts) == (published.charge, published.permanent.charge, published.m)
+    assert (text.report, text.permanent) == (published.mechanism.charge, published.mechanism.permanent.charge)
+    assert text.cells == published.m == 128
 
 
 def test_of_the_values_a_short_digest_is_kept() -> None:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from dither_shared import wire
 from dither_shared.plan import Plan
-from dither_shared.reports import BadReport, Bits, Subsets, Symbols
+from dither_shared.shapes import BadReport, Bits, Subsets, Symbols
 from dither_shared.wire import reading
 from dither_shared.wire.problems import Problem
 from dither_shared.wire.reading import GroupRefused, inflate, parse_upload
@@ -50,7 +50,7 @@ def find_plan(metric: str, digest: str) -> Plan:
 @pytest.mark.parametrize("vector", VECTORS["valid"], ids=lambda vector: vector["name"])
 def test_a_valid_upload_is_read_as_pinned(vector: dict[str, object]) -> None:
     upload = parse_upload(str(vector["body"]).encode(), find_plan)
-    read = [[group.plan.metric, group.count, group.reports.hex()] for group in upload.groups]
+    read = [[group.plan.metric, group.cell, group.count, group.reports.hex()] for group in upload.groups]
     assert (upload.id, read, upload.refused) == (ID, vector["groups"], ())
 
 

@@ -6,6 +6,7 @@ from fractions import Fraction
 from itertools import combinations
 
 from dither_shared.mechanisms import GRR, PGR, Mechanism, Memoized, PrivSet, PureMechanism, SubsetSelection
+from dither_shared.plan import Plan
 from dither_shared.rng import COIN_BITS, Rng
 
 Law = dict[int, Fraction]
@@ -114,3 +115,17 @@ def supports(mechanism: PureMechanism, report: int, value: int) -> bool:
     if isinstance(design, SubsetSelection | PrivSet):
         return value in design.shape.members(report)
     return bool(report >> value & 1)
+
+
+def pure(plan: Plan) -> PureMechanism:
+    """Return the mechanism of a metric whose values are listed."""
+    mechanism = plan.mechanism
+    assert isinstance(mechanism, PureMechanism)
+    return mechanism
+
+
+def _never(bits: int) -> int:
+    raise AssertionError("no coin is needed here")
+
+
+NO_COINS = Rng(_never)

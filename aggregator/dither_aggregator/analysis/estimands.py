@@ -26,7 +26,7 @@ class TallyGone(DitherError):
 
 def estimand_of(plan: Plan) -> Estimand:
     """Return what is read out of a plan's tallies."""
-    return ESTIMANDS[plan.mechanism.estimand]
+    return ESTIMANDS[plan.kind.estimand]
 
 
 def read(store: Store, stored: StoredPlan, epoch: date, view: View = DEFAULT) -> Reading:

@@ -98,7 +98,7 @@ class Reading(ABC):
             "metric": plan.metric,
             "plan": plan.digest,
             "rev": plan.rev,
-            "mechanism": plan.mechanism.name,
+            "mechanism": plan.cells.name,
             "epoch": self.epoch.isoformat(),
             "n": self.n,
             "provisional": self.provisional,

@@ -3,12 +3,15 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import date
+from typing import cast
 
 from dither_aggregator.analysis.normalise import METHODS, Normalised
 from dither_aggregator.analysis.pure import Estimates, estimate_shares, exact_shares
 from dither_aggregator.analysis.reading import BadView, Estimand, Reading, View
+from dither_aggregator.counting.folding import Counts, tables
 from dither_aggregator.counting.supports import support_counts
 from dither_aggregator.store import StoredPlan, Tally
+from dither_shared.mechanisms import PureMechanism
 from dither_shared.plan import Plan
 
 
@@ -61,7 +64,7 @@ class Shares(Estimand):
         """Refuse candidates, and shares that sum to one where answers may hold several values."""
         if view.candidates is not None:
             raise BadView(f"the values of {plan.metric} are listed: candidates are for texts")
-        if view.normalised and plan.pure.ticks > 1:
+        if view.normalised and _pure(plan).ticks > 1:
             raise BadView("answers of this metric may hold several values: their shares need not sum to one")
 
     def read(
@@ -70,8 +73,8 @@ class Shares(Estimand):
         """Estimate the share of every value."""
         if tally.n == 0:
             return SharesReading(stored, epoch, provisional, 0, view, snapshot, None, None)
-        mechanism = stored.plan.pure
-        support = support_counts(mechanism, tally.counts, tally.n)
+        mechanism = _pure(stored.plan)
+        support = support_counts(mechanism, _together(stored.plan, tally), tally.n)
         estimates = estimate_shares(mechanism, support, tally.n, error_of=view.error_of, simultaneous=view.simultaneous)
         normalised = METHODS[view.normalised](mechanism, support, tally.n) if view.normalised else None
         critical, detectable = exact_shares(mechanism, tally.n)
@@ -89,6 +92,18 @@ class Shares(Estimand):
             detectable_share=detectable,
             normalised=normalised,
         )
+
+
+def _pure(plan: Plan) -> PureMechanism:
+    """Return the mechanism of all cells: reports of a metric whose values are listed support them."""
+    return cast("PureMechanism", plan.mechanism)
+
+
+def _together(plan: Plan, tally: Tally) -> Counts:
+    """Return the counts of all cells' reports: cells of one mechanism say the same of a value."""
+    ((_, table, _),) = tables(plan.cells, tally.counts)
+    counts: Counts = table[:, 1:].sum(axis=0)
+    return counts
 
 
 def _rows(values: tuple[str, ...], estimates: Estimates, normalised: Normalised | None) -> tuple[ShareRow, ...]:

@@ -16,7 +16,7 @@ from dither_aggregator.analysis.estimands import estimate
 from dither_aggregator.store import Store, StoredPlan, StoreError, Tally
 from dither_aggregator.store.packing import pack_counts
 from dither_aggregator.store.records import Final
-from dither_shared.plan import canonical_json
+from dither_shared.documents import canonical_json
 
 FORMAT = 1
 

@@ -8,6 +8,7 @@ from typing import cast
 
 from dither_aggregator.analysis.decoding.candidates import decode_candidates
 from dither_aggregator.analysis.reading import BadView, Estimand, Reading, View
+from dither_aggregator.counting.folding import tables
 from dither_aggregator.store import StoredPlan, Tally
 from dither_shared.mechanisms import RAPPOR
 from dither_shared.plan import Plan
@@ -74,7 +75,8 @@ class Texts(Estimand):
         candidates = stored.candidates if view.candidates is None else view.candidates
         if tally.n == 0 or not candidates:
             return TextsReading(stored, epoch, provisional, tally.n, view, snapshot, None, None)
-        decoded = decode_candidates(cast("RAPPOR", stored.plan.mechanism), tally.counts, candidates)
+        ((_, table, _),) = tables(stored.plan.cells, tally.counts)
+        decoded = decode_candidates(cast("RAPPOR", stored.plan.mechanism), table, candidates)
         rows = tuple(TextRow(**vars(row)) for row in decoded.rows)
         if provisional:
             rows = tuple(replace(row, significant=None, significant_holm=None) for row in rows)

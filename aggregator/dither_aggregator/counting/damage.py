@@ -1,24 +1,28 @@
-"""Damage: why a tally cannot be that of n reports of a shape."""
+"""Damage: why a tally cannot be that of n reports of a plan's cells."""
 
 from collections.abc import Iterator
 
-from dither_aggregator.counting.folding import Counts
-from dither_shared.reports import CohortBits, ReportShape, Subsets, Symbols
+from dither_aggregator.counting.folding import Counts, tables
+from dither_shared.cells import Cells
+from dither_shared.shapes import ReportShape
 
 
-def impossible(shape: ReportShape, counts: Counts, n: int) -> Iterator[str]:
+def impossible(cells: Cells, counts: Counts, n: int) -> Iterator[str]:
     """Yield why so many reports cannot have these counts."""
     if counts.min(initial=0) < 0 or n < 0:
         yield "it has a negative count"
-    if isinstance(shape, CohortBits):
-        by_cohort = counts.reshape(shape.cohorts, shape.size + 1)
-        if by_cohort[:, 0].sum() != n:
-            yield f"its cohorts have {by_cohort[:, 0].sum()} reports in place of {n}"
-        if (by_cohort[:, 1:] > by_cohort[:, :1]).any():
-            yield "a bit was set more often than its cohort reported"
-        return
-    named = n if isinstance(shape, Symbols) else n * shape.weight if isinstance(shape, Subsets) else None
-    if named is not None and counts.sum() != named:
-        yield f"its counts add up to {counts.sum()} in place of {named}"
-    if counts.max(initial=0) > n:
-        yield f"it has a count of {counts.max()} in {n} reports"
+    rows = list(tables(cells, counts))
+    total = sum(int(table[:, 0].sum()) for _, table, _ in rows)
+    if total != n:
+        yield f"its cells have {total} reports in place of {n}"
+    for part, table, _ in rows:
+        yield from _impossible_rows(part.mechanism.shape, table)
+
+
+def _impossible_rows(shape: ReportShape, table: Counts) -> Iterator[str]:
+    """Yield why cells of one shape cannot have these rows, each n and its counts."""
+    if shape.raises is not None:
+        for row in table[table[:, 1:].sum(axis=1) != table[:, 0] * shape.raises][:1]:
+            yield f"its counts add up to {row[1:].sum()} in place of {row[0] * shape.raises}"
+    for row in table[table[:, 1:].max(axis=1) > table[:, 0]][:1]:
+        yield f"it has a count of {row[1:].max()} in {row[0]} reports"

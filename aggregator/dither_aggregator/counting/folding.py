@@ -1,14 +1,19 @@
-"""Folding: packed reports in, an integer count vector out. Everything that is counted is counted here.
+"""Folding: packed reports in, an integer count vector out. Everything that is counted is counted here, by shape.
 
-A count vector has one entry for each symbol, bit or member of the mechanism's reports. Counts add, so reports may be
-folded in any order and any grouping.
+The reports of one cell are counted into one entry for each symbol, bit or member. A tally's vector has, cell after
+cell, the number of the cell's reports and then these counts. Counts add, so reports may be folded in any order and any
+grouping.
 """
+
+from collections.abc import Iterator, Mapping
+from functools import singledispatch
 
 import numpy as np
 import numpy.typing as npt
 
+from dither_shared.cells import Cells, Part
 from dither_shared.errors import DitherError
-from dither_shared.reports import CohortBits, ReportShape, Subsets, Symbols
+from dither_shared.shapes import Bits, ReportShape, Subsets, Symbols
 
 Counts = npt.NDArray[np.int64]
 
@@ -22,30 +27,52 @@ class BadTally(DitherError, ValueError):
     """A tally that no n reports of its mechanism can have, or too large to be decoded: nothing is estimated."""
 
 
+def tables(cells: Cells, counts: Counts) -> Iterator[tuple[Part, Counts, int]]:
+    """Yield each part of a plan's cells with its rows of a tally's vector, and the number of its first cell.
+
+    The rows, int64[cells, 1 + size], are a view: for each cell the number n of its reports, then their counts.
+    """
+    first = start = 0
+    for part in cells.parts:
+        width = 1 + part.mechanism.shape.size
+        yield part, counts[start : start + part.cells * width].reshape(part.cells, width), first
+        first, start = first + part.cells, start + part.cells * width
+
+
+def fold_cells(cells: Cells, reports: Mapping[int, bytes]) -> Counts:
+    """Count packed reports, given by cell, into the vector of a tally: see `tables`. Raises ValueError like `fold`."""
+    counts = np.zeros(cells.tally_size, dtype=np.int64)
+    for part, table, first in tables(cells, counts):
+        shape = part.mechanism.shape
+        for cell in reports.keys() & range(first, first + part.cells):
+            table[cell - first, 0] = len(reports[cell]) // shape.width
+            table[cell - first, 1:] = fold(shape, reports[cell])
+    return counts
+
+
 def fold(shape: ReportShape, reports: bytes) -> Counts:
     """Count how often each symbol was sent, each bit set, or each member named, in reports packed back to back.
 
-    Returns int64[tally_size]. Raises ValueError when the bytes are not whole, valid reports: a store that hands out
-    such bytes is damaged, and a wrong count would be worse than none.
+    Returns int64[size]. Raises ValueError when the bytes are not whole, valid reports: a store that hands out such
+    bytes is damaged, and a wrong count would be worse than none.
     """
     if len(reports) % shape.width:
         raise ValueError(f"packed reports must be a multiple of {shape.width} bytes, got {len(reports)}")
-    if isinstance(shape, CohortBits):
-        return _count_cohorts(shape, reports)
-    if isinstance(shape, Symbols):
-        counts = _count_symbols(shape, reports)
-    elif isinstance(shape, Subsets) and shape.listed:
-        counts = _count_symbols(shape.member, reports)
-    else:
-        counts = _count_bits(shape.width, reports)
+    counts = _count(shape, reports)
     if len(counts) > shape.size and counts[shape.size :].any():
         raise ValueError(f"a packed report lies beyond the mechanism's {shape.size} symbols or bits")
-    if isinstance(shape, Subsets) and counts.sum() != len(reports) // shape.width * shape.weight:
-        raise ValueError(f"packed reports must name {shape.weight} values each")
+    if shape.raises is not None and counts.sum() != len(reports) // shape.width * shape.raises:
+        raise ValueError(f"packed reports must name {shape.raises} values each")
     return counts[: shape.size]
 
 
-def _count_symbols(shape: Symbols, reports: bytes) -> Counts:
+@singledispatch
+def _count(shape: ReportShape, reports: bytes) -> Counts:
+    raise TypeError(f"reports of {type(shape).__name__} cannot be counted")
+
+
+@_count.register
+def _(shape: Symbols, reports: bytes) -> Counts:
     symbols = np.frombuffer(reports, dtype=f"<u{shape.width}")
     if len(symbols) and symbols.max() >= shape.size:  # before a count as long as the largest is made
         raise ValueError(f"a packed report lies beyond the mechanism's {shape.size} symbols")
@@ -53,22 +80,14 @@ def _count_symbols(shape: Symbols, reports: bytes) -> Counts:
     return counts
 
 
-def _count_cohorts(shape: CohortBits, reports: bytes) -> Counts:
-    """Count, for each cohort, its reports and then each of their bits."""
-    rows = np.frombuffer(reports, dtype=np.uint8).reshape(-1, shape.width)
-    numbers = np.bincount(rows[:, -1], minlength=shape.cohorts)
-    if len(numbers) > shape.cohorts:
-        raise ValueError(f"a packed report lies beyond the {shape.cohorts} cohorts")
-    counts = np.zeros((shape.cohorts, shape.size + 1), dtype=np.int64)
-    counts[:, 0] = numbers
-    bits = rows[np.argsort(rows[:, -1], kind="stable"), :-1]
-    ends = np.cumsum(numbers)
-    for cohort in np.flatnonzero(numbers):
-        ones = _count_bits(shape.wire_width, bits[ends[cohort] - numbers[cohort] : ends[cohort]].tobytes())
-        if ones[shape.size :].any():
-            raise ValueError(f"a packed report lies beyond the mechanism's {shape.size} bits")
-        counts[cohort, 1:] = ones[: shape.size]
-    return counts.ravel()
+@_count.register
+def _(shape: Bits, reports: bytes) -> Counts:
+    return _count_bits(shape.width, reports)
+
+
+@_count.register
+def _(shape: Subsets, reports: bytes) -> Counts:
+    return _count(shape.member, reports) if shape.listed else _count_bits(shape.width, reports)
 
 
 def _count_bits(width: int, reports: bytes) -> Counts:

@@ -10,7 +10,6 @@ import numpy.typing as npt
 from dither_aggregator.counting.folding import BadTally, Counts
 from dither_shared.mechanisms import PureMechanism
 from dither_shared.mechanisms.pgr import points
-from dither_shared.reports import Bits, Subsets
 
 REPORTS_MAX = 1 << 42
 """With so many every sum is exact, in the transform as in int64: four million million."""
@@ -23,10 +22,10 @@ def support_counts(mechanism: PureMechanism, tally: Counts, n: int) -> Counts:
 
     Raises BadTally when the tally's sum is not that of n reports, or the transform fails its own check.
     """
-    shape = mechanism.shape
+    raises = mechanism.shape.raises
     if tally.min() < 0 or tally.max() > n:
         raise BadTally(f"the tally's counts must be from 0 to {n}, got {tally.min()} to {tally.max()}")
-    if not isinstance(shape, Bits) and tally.sum() != n * (shape.weight if isinstance(shape, Subsets) else 1):
+    if raises is not None and tally.sum() != n * raises:
         raise BadTally(f"the tally's sum, {tally.sum()}, is not that of {n} reports")
     if mechanism.geometry is None:
         return tally[: mechanism.d]  # without PrivSet's dummies

@@ -1,6 +1,6 @@
 """A backup's file: the records of a dump, a JSON line each, in gzip. A file that is cut off or altered is refused.
 
-    {"format": "dither backup", "version": 1, "app": "example", "generation": "..."}
+    {"format": "dither backup", "version": 2, "app": "example", "generation": "..."}
     {"identity": {...}}  {"plan": {...}}  {"shard": {...}}  {"seen": {...}}  {"tally": {...}}  {"final": {...}}
     {"end": {"records": 1234, "sha256": "of all the lines before"}}
 
@@ -29,7 +29,7 @@ from dither_aggregator.store.dump import (
 )
 from dither_aggregator.store.records import StoreError
 
-FORMAT, VERSION = "dither backup", 1
+FORMAT, VERSION = "dither backup", 2
 _KINDS: dict[str, type[Record]] = {
     "identity": Identity,
     "plan": PlanRecord,
@@ -98,7 +98,7 @@ def _read_lines(path: Path, lines: Iterable[bytes]) -> Iterator[Record]:
     for line in lines:
         document = json.loads(line)
         if number == 0 and (document.get("format"), document.get("version")) != (FORMAT, VERSION):
-            raise StoreError(f"{path} is not a backup that this dither reads")
+            raise StoreError(f"{path} is not a backup that this dither reads: it reads version {VERSION}")
         if ended:
             raise StoreError(f"{path} goes on behind its end")
         if "end" in document:

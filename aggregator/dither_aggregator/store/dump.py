@@ -88,7 +88,7 @@ class ShardRecord:
             "entries": [_text(entry) for entry in self.entries],
             "ledger": [[plan, epoch.isoformat(), *row.kept] for (plan, epoch), row in self.ledger.items()],
             "quarantine": [
-                [group.plan, group.epoch.isoformat(), group.n, reason, _text(group.reports)]
+                [group.plan, group.cell, group.epoch.isoformat(), group.n, reason, _text(group.reports)]
                 for group, reason in self.quarantine
             ],
         }
@@ -107,8 +107,8 @@ class ShardRecord:
                 for plan, day, a, f, q, d in fields["ledger"]
             },
             tuple(
-                Poison(LogGroup(plan, date.fromisoformat(day), n, _bytes(reports)), reason)
-                for plan, day, n, reason, reports in fields["quarantine"]
+                Poison(LogGroup(plan, cell, date.fromisoformat(day), n, _bytes(reports)), reason)
+                for plan, cell, day, n, reason, reports in fields["quarantine"]
             ),
         )
 

@@ -5,16 +5,16 @@ from datetime import date
 
 import numpy as np
 
-from dither_aggregator.counting.folding import Counts, fold
+from dither_aggregator.counting.folding import Counts, fold_cells
 from dither_aggregator.store.records import LogGroup, LogRead, Poison, Segment, StoreError
-from dither_shared.reports import ReportShape
+from dither_shared.cells import Cells
 
 ATTEMPTS = 2
 """How often a group by itself must fail before it is poison."""
 
 
-def fold_read(read: LogRead, shapes: Mapping[int, ReportShape]) -> tuple[list[Segment], list[Poison]]:
-    """Count what was read: one segment for each plan and epoch, and apart from them what could not be counted.
+def fold_read(read: LogRead, plans: Mapping[int, Cells]) -> tuple[list[Segment], list[Poison]]:
+    """Count what was read, given each plan's cells: one segment a plan and epoch, and apart what could not be counted.
 
     Raises StoreError for a plan that this process does not know: another process may.
     """
@@ -24,10 +24,9 @@ def fold_read(read: LogRead, shapes: Mapping[int, ReportShape]) -> tuple[list[Se
     segments: list[Segment] = []
     poisons: list[Poison] = []
     for (plan, epoch), groups in by_tally.items():
-        if plan not in shapes:
+        if plan not in plans:
             raise StoreError(f"the log has reports of plan {plan}, which this process does not know")
-        shape = shapes[plan]
-        counts, poisoned = _count(shape, groups)
+        counts, poisoned = _count(plans[plan], groups)
         n = sum(group.n for group in groups) - sum(poison.group.n for poison in poisoned)
         if n:
             segments.append(Segment(plan, epoch, read.low, read.high, n, counts))
@@ -35,25 +34,28 @@ def fold_read(read: LogRead, shapes: Mapping[int, ReportShape]) -> tuple[list[Se
     return segments, poisons
 
 
-def _count(shape: ReportShape, groups: Sequence[LogGroup], attempt: int = 1) -> tuple[Counts, list[Poison]]:
+def _count(cells: Cells, groups: Sequence[LogGroup], attempt: int = 1) -> tuple[Counts, list[Poison]]:
     """Count groups together; where that fails, each half by itself, down to the single groups that are to blame."""
     try:
-        return _fold(shape, groups), []
+        return _fold(cells, groups), []
     except MemoryError:
         raise
     except Exception as error:  # whatever a damaged or unforeseen report does to the arithmetic
         if len(groups) == 1 and attempt == ATTEMPTS:
-            return np.zeros(shape.tally_size, dtype=np.int64), [Poison(groups[0], f"{type(error).__name__}: {error}")]
+            return np.zeros(cells.tally_size, dtype=np.int64), [Poison(groups[0], f"{type(error).__name__}: {error}")]
     if len(groups) == 1:
-        return _count(shape, groups, attempt + 1)
+        return _count(cells, groups, attempt + 1)
     middle = len(groups) // 2
-    first, poisons = _count(shape, groups[:middle])
-    second, more = _count(shape, groups[middle:])
+    first, poisons = _count(cells, groups[:middle])
+    second, more = _count(cells, groups[middle:])
     return first + second, poisons + more
 
 
-def _fold(shape: ReportShape, groups: Sequence[LogGroup]) -> Counts:
+def _fold(cells: Cells, groups: Sequence[LogGroup]) -> Counts:
+    reports: dict[int, list[bytes]] = {}
     for group in groups:
-        if len(group.reports) != group.n * shape.width:
-            raise ValueError(f"{len(group.reports)} bytes are not {group.n} reports of {shape.width}")
-    return fold(shape, b"".join([group.reports for group in groups]))
+        width = cells.mechanism_of(group.cell).shape.width
+        if len(group.reports) != group.n * width:
+            raise ValueError(f"{len(group.reports)} bytes are not {group.n} reports of {width}")
+        reports.setdefault(group.cell, []).append(group.reports)
+    return fold_cells(cells, {cell: b"".join(packed) for cell, packed in reports.items()})

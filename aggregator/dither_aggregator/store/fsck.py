@@ -120,11 +120,11 @@ class _Checked:
 
     def _group(self, where: str, group: LogGroup) -> Iterator[str]:
         try:
-            shape = self.store.plan_by_id(group.plan).plan.mechanism.shape
+            cells = self.store.plan_by_id(group.plan).plan.cells
         except KeyError:
             yield f"{where}: it is of plan {group.plan}, which the store does not have"
             return
-        _, poisons = fold_read(LogRead(0, 1, [group]), {group.plan: shape})
+        _, poisons = fold_read(LogRead(0, 1, [group]), {group.plan: cells})
         for poison in poisons:
             yield f"{where}: it cannot be counted and will be quarantined: {poison.reason}"
 
@@ -132,15 +132,15 @@ class _Checked:
         key = record.plan, record.epoch
         where = f"shard {record.shard}, tally of {self._name(key)}"
         try:
-            shape = self.store.plan_by_id(record.plan).plan.mechanism.shape
-            counts = unpack_counts(record.counts, shape.tally_size)
+            cells = self.store.plan_by_id(record.plan).plan.cells
+            counts = unpack_counts(record.counts, cells.tally_size)
         except (BadTally, KeyError) as error:
             yield f"{where}: {error}"
             return
         folded = self.folded.pop((record.shard, key), 0)
         if folded != record.n and record.epoch >= self.tallies_from:
             yield f"{where}: it holds {record.n} reports, the ledger says {folded}"
-        yield from (f"{where}: {fault}" for fault in impossible(shape, counts, record.n))
+        yield from (f"{where}: {fault}" for fault in impossible(cells, counts, record.n))
         yield from self._segments(where, record)
 
     def _segments(self, where: str, record: TallyRecord) -> Iterator[str]:

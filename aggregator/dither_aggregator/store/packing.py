@@ -1,6 +1,6 @@
 """The bytes that both stores keep: an upload's entry in the log, the answer to it, and a count vector.
 
-    entry    u32 day since 1970 | for each group: u32 plan, u32 n, u32 length, the packed reports
+    entry    u32 day since 1970 | for each group: u32 plan, cell, n, length; the packed reports
     answer   the body's digest, 16 bytes | u32 reports accepted | the refused groups as JSON, or nothing
     counts   u8 form, u8 bytes a count, u32 size | zlib of the counts, or of u32 places and the counts at them
 
@@ -20,7 +20,7 @@ from dither_aggregator.counting.folding import BadTally, Counts
 from dither_aggregator.store.records import LogGroup, StoreError, TallyKey
 
 _DAY = struct.Struct("<I")
-_GROUP = struct.Struct("<III")
+_GROUP = struct.Struct("<IIII")
 _ANSWER = struct.Struct("<16sI")
 _COUNTS = struct.Struct("<BBI")
 _DENSE, _SPARSE = 0, 1
@@ -43,9 +43,9 @@ def day_at(time_s: float) -> date:
     return day_of(int(time_s // DAY_S))
 
 
-def pack_groups(groups: Iterable[tuple[int, int, bytes]]) -> bytes:
-    """Return an entry without its day, which the store puts before it, from (plan, n, packed reports)."""
-    return b"".join(_GROUP.pack(plan, n, len(reports)) + reports for plan, n, reports in groups)
+def pack_groups(groups: Iterable[tuple[int, int, int, bytes]]) -> bytes:
+    """Return an entry without its day, which the store puts before it, from (plan, cell, n, packed reports)."""
+    return b"".join(_GROUP.pack(plan, cell, n, len(reports)) + reports for plan, cell, n, reports in groups)
 
 
 def pack_entry(day: int, groups: bytes) -> bytes:
@@ -60,11 +60,11 @@ def unpack_entry(entry: bytes) -> Iterator[LogGroup]:
         epoch = day_of(day)
         place = _DAY.size
         while place < len(entry):
-            plan, n, length = _GROUP.unpack_from(entry, place)
+            plan, cell, n, length = _GROUP.unpack_from(entry, place)
             place += _GROUP.size
             reports = entry[place : place + length]
             place += length
-            yield LogGroup(plan, epoch, n, reports)
+            yield LogGroup(plan, cell, epoch, n, reports)
     except (struct.error, OverflowError) as error:
         raise StoreError(f"an entry of the log is damaged: {error}") from None
     if place != len(entry):

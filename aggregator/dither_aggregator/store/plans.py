@@ -35,13 +35,13 @@ class StoredPlan:
     @property
     def epsilon(self) -> float:
         """The privacy loss of one report."""
-        return from_micro(self.plan.mechanism.charge)
+        return from_micro(self.plan.cells.charge)
 
     @property
     def epsilon_permanent(self) -> float | None:
         """The privacy loss of all the reports of one memoized answer; None for fresh noise."""
-        mechanism = self.plan.mechanism
-        return from_micro(mechanism.first_stage.charge) if mechanism.memoized else None
+        cells = self.plan.cells
+        return from_micro(cells.first_charge) if cells.memoized else None
 
     @property
     def epsilon_lifetime(self) -> float:

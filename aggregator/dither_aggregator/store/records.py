@@ -43,9 +43,10 @@ class Receipt:
 
 
 class LogGroup(NamedTuple):
-    """Reports of one plan and epoch, packed back to back, as an upload brought them."""
+    """Reports of one plan, cell and epoch, packed back to back, as an upload brought them."""
 
     plan: int
+    cell: int
     epoch: date
     n: int
     reports: bytes
@@ -62,7 +63,7 @@ class LogRead(NamedTuple):
 
 
 class Segment(NamedTuple):
-    """A count vector of what the log held of one plan and epoch above `low` and up to `high`. A tally is their sum."""
+    """The vector of what the log held of one plan and epoch above `low` and up to `high`. A tally is their sum."""
 
     plan: int
     epoch: date
@@ -98,6 +99,7 @@ class Quarantined:
     id: str
     """Of this store: SHARD-NUMBER."""
     plan: int
+    cell: int
     epoch: date
     n: int
     reason: str
@@ -106,8 +108,8 @@ class Quarantined:
     @classmethod
     def of(cls, id_: str, poison: Poison) -> "Quarantined":
         """Return a group that could not be counted as it waits under an id."""
-        plan, epoch, n, reports = poison.group
-        return cls(id_, plan, epoch, n, poison.reason, reports)
+        plan, cell, epoch, n, reports = poison.group
+        return cls(id_, plan, cell, epoch, n, poison.reason, reports)
 
 
 @dataclass(frozen=True)
@@ -164,7 +166,7 @@ class LedgerRow:
 
 @dataclass(frozen=True)
 class Tally:
-    """The count vector of a plan and epoch, with the number of reports in it."""
+    """The count vector of a plan and epoch, cell after cell (`counting.folding.tables`), with the number of reports."""
 
     n: int
     counts: Counts

@@ -62,7 +62,7 @@ def fill(store: Store, records: Iterable[Record]) -> None:
 
 
 def _fill_tally(store: Store, record: TallyRecord, low: int, high: int) -> None:
-    counts = unpack_counts(record.counts, store.plan_by_id(record.plan).plan.mechanism.shape.tally_size)
+    counts = unpack_counts(record.counts, store.plan_by_id(record.plan).plan.cells.tally_size)
     segment = Segment(record.plan, record.epoch, low, high, record.n, counts)
     store.fill_segments(record.shard % store.shards, [segment])
 

@@ -75,7 +75,7 @@ def describe(stored: StoredPlan, epochs: Sequence[date]) -> dict[str, object]:
         "plan": plan.digest,
         "rev": plan.rev,
         "current": stored.current,
-        "mechanism": plan.mechanism.name,
+        "mechanism": plan.cells.name,
         "question": stored.question,
         "epsilon": stored.epsilon,
         "epsilon_permanent": stored.epsilon_permanent,

@@ -36,16 +36,17 @@ def run(args: argparse.Namespace) -> int:
 
 def describe(metric: Metric) -> dict[str, object]:
     """Return what a metric promises and can show, as plain numbers."""
-    mechanism = metric.mechanism
+    cells = metric.cells
     return {
         "metric": metric.name,
-        "mechanism": mechanism.name,
-        "parameters": mechanism.parameters(),
-        "epsilon_report": from_micro(mechanism.charge),
+        "mechanism": cells.name,
+        "parameters": cells.parameters(),
+        "cells": cells.count,
+        "epsilon_report": from_micro(cells.charge),
         "epsilon_lifetime": from_micro(metric.reservation),
-        "bits_per_report": mechanism.shape.bits,
-        "std_error_at_1e6": noise_floor(mechanism, REPORTS),
-        "detectable_at_1e6": detectable_share(mechanism, metric.d, REPORTS),
+        "bits_per_report": cells.report_bits,
+        "std_error_at_1e6": noise_floor(metric, REPORTS),
+        "detectable_at_1e6": detectable_share(metric, metric.d, REPORTS),
     }
 
 
@@ -56,15 +57,20 @@ def _print_tables(metrics: list[Metric]) -> None:
         f"{'std error':>9}  {'critical':>8}  {'detectable':>10}"
     )
     for metric in metrics:
-        mechanism = metric.mechanism
-        name = f"{mechanism.name} memoized" if metric.memoized else mechanism.name
+        cells = metric.cells
+        name = f"{cells.name} memoized" if metric.memoized else cells.name
         print(
-            f"{metric.name:{width}}  {name:14}  {metric.d:6,}  {mechanism.shape.bits:5,}  "
-            f"{from_micro(mechanism.charge):>15.6g}  {from_micro(metric.reservation):>10.6g}  "
-            f"{noise_floor(mechanism, REPORTS):9.4%}  {critical_share(mechanism, metric.d, REPORTS):8.3%}  "
-            f"{detectable_share(mechanism, metric.d, REPORTS):10.3%}"
+            f"{metric.name:{width}}  {name:14}  {metric.d:6,}  {cells.report_bits:5,}  "
+            f"{from_micro(cells.charge):>15.6g}  {from_micro(metric.reservation):>10.6g}  "
+            f"{noise_floor(metric, REPORTS):9.4%}  {critical_share(metric, metric.d, REPORTS):8.3%}  "
+            f"{detectable_share(metric, metric.d, REPORTS):10.3%}"
         )
     print(f"\n{_LEGEND}\n\nthe integers of each mechanism; a threshold is a probability out of 2^64:")
     for metric in metrics:
-        integers = "  ".join(f"{name} {value}" for name, value in metric.mechanism.parameters().items())
+        integers = "  ".join(f"{name} {value}" for name, value in _integers(metric).items())
         print(f"{metric.name:{width}}  {integers}")
+
+
+def _integers(metric: Metric) -> dict[str, int]:
+    cells = metric.cells
+    return {**cells.parameters(), **({"cells": cells.count} if cells.several else {})}

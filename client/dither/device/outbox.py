@@ -48,18 +48,18 @@ class Outbox:
         """
         if self._file.one("SELECT 1 FROM upload"):
             return
-        sql = "SELECT metric, plan, charge, class, cohort, report FROM slot WHERE leaves <= ? LIMIT ?"
+        sql = "SELECT metric, plan, charge, class, cell, report FROM slot WHERE leaves <= ? LIMIT ?"
         slots = self._file.execute(sql, self._file.today(), GROUPS_MAX).fetchall()
         if not slots:
             return
         upload_id, commitments = new_upload_id(self._rng.randbits), self._budget.commitments()
         groups: list[WireGroup] = []
-        for metric, plan, charge, key, cohort, report in slots:
+        for metric, plan, charge, key, cell, report in slots:
             self._file.execute("DELETE FROM slot WHERE metric = ?", metric)
             price = self._budget.price(metric, charge, key)
             if self._budget.affords(commitments, metric, price, key):
                 self._hold(upload_id, metric, price, key if price else None)
-                groups.append((metric, plan, [json.loads(report)], cohort))
+                groups.append((metric, plan, [json.loads(report)], cell))
                 if key is None:
                     commitments.add(metric, price)
             else:
@@ -78,7 +78,7 @@ class Outbox:
     def _groups(self, upload_id: str) -> list[WireGroup]:
         (body,) = self._file.one("SELECT body FROM upload WHERE id = ?", upload_id) or (b'{"groups": []}',)
         groups = json.loads(body)["groups"]
-        return [(group["metric"], group["plan"], group["reports"], group.get("cohort")) for group in groups]
+        return [(group["metric"], group["plan"], group["reports"], group.get("cell")) for group in groups]
 
     # Sending.
 

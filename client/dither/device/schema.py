@@ -10,7 +10,7 @@ from pathlib import Path
 from dither_shared.errors import DitherError
 
 FILE_NAME = "device.sqlite3"
-SCHEMA_VERSION = 4
+SCHEMA_VERSION = 5
 PAGE_BYTES = 1_024
 """A quarter of SQLite's own: a commit writes the pages that it changes, whole, and an answer changes a few bytes."""
 OPEN_WAIT_S = 5.0
@@ -35,7 +35,7 @@ CREATE TABLE class (  -- the answers that a memoized metric has given, by their 
 CREATE TABLE schedule (metric TEXT, day INTEGER, PRIMARY KEY (metric, day)) WITHOUT ROWID;
 CREATE TABLE retired (metric TEXT PRIMARY KEY, plan TEXT NOT NULL, until INTEGER NOT NULL) WITHOUT ROWID;
 CREATE TABLE slot (
-    metric TEXT PRIMARY KEY, plan TEXT NOT NULL, charge INTEGER NOT NULL, class TEXT, cohort INTEGER,
+    metric TEXT PRIMARY KEY, plan TEXT NOT NULL, charge INTEGER NOT NULL, class TEXT, cell INTEGER,
     report TEXT NOT NULL,
     leaves INTEGER NOT NULL,   -- the first day on which it may be built into an upload
     replaceable INTEGER NOT NULL  -- whether it is a "none" that an answer of the same period may replace

@@ -14,7 +14,7 @@ from dither.device.outbox import Outbox
 from dither.device.silence import SPEAKS, UNPREPARED, Facts, Silence, why_nothing_leaves, why_silent
 from dither.device.withdrawal import forget_unused_classes
 from dither.schedule import day_number, end_of_period, silent_from
-from dither_shared.mechanisms.rappor import COHORTS_MAX
+from dither_shared.cells import DEVICE_CELLS_MAX
 from dither_shared.registry import Metric, Registry
 from dither_shared.rng import Rng, keyed_rng
 
@@ -158,9 +158,10 @@ class Slots:
             # The "none" of this period, and the class that it would have cost.
             self._file.execute("DELETE FROM slot WHERE metric = ?", metric.name)
             forget_unused_classes(self._file)
-        mechanism, shape = metric.mechanism, metric.mechanism.shape
-        cohort = self._cohort() & (shape.cohorts - 1) if shape.cohorts else None
-        answer_class = metric.class_of(answer, cohort or 0)
+        cells = metric.cells
+        cell = cells.of_device(self._cohort()) if cells.lasting else cells.draw(self._rng)
+        mechanism = cells.mechanism_of(cell)
+        answer_class = metric.class_of(answer, cell, self._rng)
         charge, key, rng = metric.charge, None, self._rng
         if metric.memoized:
             # In hex: decimals of so many digits may be refused, by a setting of the host's.
@@ -171,17 +172,17 @@ class Slots:
         self._file.execute(
             "INSERT INTO slot VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
             # The class only while it is to be charged: else the file would tell the present answer.
-            metric.name, metric.plan.digest, charge, key if charge else None, cohort, json.dumps(shape.to_wire(report)),
-            ends if metric.hidden else 0, int(replaceable),
+            metric.name, metric.plan.digest, charge, key if charge else None, cell if cells.several else None,
+            json.dumps(mechanism.shape.to_wire(report)), ends if metric.hidden else 0, int(replaceable),
         )  # fmt: skip
         self._file.execute("UPDATE metric SET next_day = ? WHERE name = ?", ends, metric.name)
         self._file.keep_today()
 
     def _cohort(self) -> int:
-        """Return the one number below 128 that puts this device into a cohort of every metric that has some."""
+        """Return the one number below 128 that puts this device into a cell of every metric whose cells last."""
         cohort: int | None = self._file.get("cohort")
         if cohort is None:
-            cohort = self._rng.uniform(COHORTS_MAX)
+            cohort = self._rng.uniform(DEVICE_CELLS_MAX)
             self._file.set("cohort", cohort)
         return cohort
 

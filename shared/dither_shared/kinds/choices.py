@@ -31,7 +31,7 @@ class Choices(Choice):
 
     def offer(self, asked: Asked) -> Offer:
         """Return some of the values."""
-        return offered(f"Up to {cast(PureMechanism, asked.mechanism).ticks} of", asked)
+        return offered(f"Up to {cast(PureMechanism, asked.cells.mechanism).ticks} of", asked)
 
 
 def _held(answer: object) -> list[object]:

@@ -1,12 +1,17 @@
 """A kind of metric: the keys of its table, how an answer is read, and the words that people are told of both."""
 
 from abc import ABC, abstractmethod
+from fractions import Fraction
 from pathlib import Path
+from typing import Generic, TypeVar
 
-from dither_shared.domains import Values
+from dither_shared.cells import Cells
+from dither_shared.domains import Domain
 from dither_shared.frozen import frozen
-from dither_shared.mechanisms import Mechanism
+from dither_shared.rng import Rng
 from dither_shared.tables import Table
+
+D = TypeVar("D", bound=Domain)
 
 Answer = tuple[int, ...] | str
 """An answer as it was read: the listed values that it holds, or its text."""
@@ -16,8 +21,8 @@ Answer = tuple[int, ...] | str
 class Asked:
     """The part of a metric's table that its kind reads."""
 
-    domain: Values
-    mechanism: Mechanism
+    domain: Domain
+    cells: Cells
     candidates: tuple[str, ...] = ()
     """The texts to look for by default. They are no part of the plan: any list can be looked for."""
     candidates_expected: int = 1
@@ -34,12 +39,14 @@ class Offer:
     end: str = ""
 
 
-class Kind(ABC):
+class Kind(ABC, Generic[D]):
     """One kind of metric. It has no state, and there is one of each."""
 
     name: str
     meaning: str
     """Its purpose, in a phrase that follows its name."""
+    estimand: str
+    """The quantity to read out of its tallies: "shares" of listed values, "texts" among candidates."""
     types_values = False
     """Whether a program's type checker should know the listed values."""
     several = False
@@ -55,27 +62,34 @@ class Kind(ABC):
         """
 
     @abstractmethod
-    def takes(self, answer: object, domain: Values) -> bool:
+    def takes(self, answer: object, domain: D) -> bool:
         """Tell whether an answer is one that is asked for. May raise whatever the answer's own methods do."""
 
     @abstractmethod
-    def read(self, answer: object, domain: Values) -> Answer:
+    def read(self, answer: object, domain: D) -> Answer:
         """Read an answer of the host app, whatever it is. May raise whatever the answer's own methods do."""
 
     @abstractmethod
-    def unreadable(self, domain: Values) -> Answer:
+    def unreadable(self, domain: D) -> Answer:
         """Return what an answer is read as whose own methods raise: silence would be an answer."""
 
     @abstractmethod
-    def nothing(self, domain: Values) -> Answer:
+    def nothing(self, domain: D) -> Answer:
         """Return what a device says that has nothing to say, where presence is hidden."""
 
     @abstractmethod
-    def class_of(self, read: Answer, mechanism: Mechanism, cohort: int) -> int:
-        """Return the class of an answer that was read: all that the mechanism sees of it."""
+    def class_of(self, read: Answer, cells: Cells, cell: int, rng: Rng) -> int:
+        """Return the class of an answer that was read: all that the mechanism of its cell sees of it.
+
+        A class may need coins of its own, to be rounded. Of a memoized answer it is always the same.
+        """
+
+    def noise_variance(self, cells: Cells) -> Fraction:
+        """Return the variance of an estimated share of zero, times n, of all cells' reports together."""
+        return cells.mechanism.noise_variance
 
     @abstractmethod
-    def names(self, read: Answer, domain: Values) -> tuple[str, ...]:
+    def names(self, read: Answer, domain: D) -> tuple[str, ...]:
         """Return what an answer that was read holds, in words: values, or its text."""
 
     @abstractmethod

@@ -2,24 +2,29 @@
 
 from abc import abstractmethod
 from pathlib import Path
+from typing import cast
 
+from dither_shared.cells import Cells, one_cell
 from dither_shared.domains import NONE, OTHER, VALUE_CHARACTERS_MAX, Values
 from dither_shared.errors import InvalidParameter
 from dither_shared.kinds.kind import Answer, Asked, Kind
 from dither_shared.kinds.noise import FRESH_ONLY, MEMOIZED_ONLY, read_epsilon, read_memoize, read_permanent
-from dither_shared.mechanisms import ONE_VALUE, SEVERAL_VALUES, Mechanism, PureMechanism, choose
+from dither_shared.mechanisms import ONE_VALUE, SEVERAL_VALUES, PureMechanism, choose
+from dither_shared.rng import Rng
 from dither_shared.tables import Table
 
 VALUES_MAX = 65_535
 
 
-class Listed(Kind):
+class Listed(Kind[Values]):
     """A kind whose answers hold some of a list of values."""
+
+    estimand = "shares"
 
     def read_table(self, table: Table, folder: Path | None, *, hidden: bool) -> Asked:
         """Read the values, and the mechanism or what chooses it."""
         values = self._values(table, folder, (NONE,) if hidden else ())
-        return Asked(Values(values), self._mechanism(table, len(values)))
+        return Asked(Values(values), one_cell(self._mechanism(table, len(values))))
 
     @abstractmethod
     def _values(self, table: Table, folder: Path | None, unlisted: tuple[str, ...]) -> tuple[str, ...]:
@@ -68,11 +73,9 @@ class Listed(Kind):
         """Return the values."""
         return tuple(domain.values[index] for index in read if isinstance(index, int))
 
-    def class_of(self, read: Answer, mechanism: Mechanism, cohort: int) -> int:
-        """Return the class of the values that it holds."""
-        assert isinstance(mechanism, PureMechanism)
-        assert not isinstance(read, str)
-        return mechanism.class_of(read)
+    def class_of(self, read: Answer, cells: Cells, cell: int, rng: Rng) -> int:
+        """Return the class that the mechanism makes of the values."""
+        return cast("PureMechanism", cells.mechanism_of(cell)).class_of(cast("tuple[int, ...]", read))
 
 
 def read_list(

@@ -1,7 +1,7 @@
 """The mechanisms, by name, and the choice between them."""
 
-from collections.abc import Callable, Mapping
-from typing import Final
+from collections.abc import Mapping
+from typing import Any, Final
 
 from dither_shared.errors import InvalidParameter
 from dither_shared.mechanisms.choice import ONE_VALUE, SEVERAL_VALUES, choose
@@ -35,29 +35,20 @@ __all__ = [
     "SubsetSelection",
     "Unary",
     "choose",
-    "from_parameters",
+    "from_document",
 ]
 
-MECHANISMS: Final[Mapping[str, type[OneShot] | type[Unary]]] = {
-    mechanism.name: mechanism for mechanism in (GRR, SubsetSelection, PGR, PrivSet, OUE, SUE)
+MECHANISMS: Final[Mapping[str, type[Mechanism]]] = {
+    mechanism.name: mechanism for mechanism in (GRR, SubsetSelection, PGR, PrivSet, OUE, SUE, RAPPOR)
 }
 
 
-def from_parameters(name: str, parameters: Mapping[str, int]) -> Mechanism:
-    """Return the mechanism that a stored plan names; raise InvalidParameter when it is not one of ours."""
-    makers: Mapping[str, Callable[..., Mechanism]] = {**MECHANISMS, RAPPOR.name: RAPPOR}
-    if name not in makers:
-        raise InvalidParameter(f"mechanism must be one of {', '.join(makers)}, got {name!r}")
-    integers = dict(parameters)
-    keep, flip = integers.pop("threshold_keep", None), integers.pop("threshold_flip", None)
+def from_document(document: Mapping[str, Any]) -> Mechanism:
+    """Return the mechanism of a stored document; raise InvalidParameter when it is not one of ours."""
+    name = document["mechanism"]
+    if name not in MECHANISMS:
+        raise InvalidParameter(f"the mechanism must be one of {', '.join(MECHANISMS)}, got {name!r}")
     try:
-        permanent = makers[name](**integers)
+        return MECHANISMS[name].of_integers(document["parameters"], document.get("memo"))
     except TypeError:
-        raise InvalidParameter(f"{name} does not take the parameters {', '.join(integers)}") from None
-    if keep is not None and isinstance(permanent, OneShot):
-        return MemoizedTwoLevel(permanent, keep)
-    if flip is not None and isinstance(permanent, Unary):
-        return MemoizedUnary(permanent, flip)
-    if keep is not None or flip is not None:
-        raise InvalidParameter(f"{name} does not take the parameters {', '.join(parameters)}")
-    return permanent
+        raise InvalidParameter(f"{name} does not take these parameters: {document['parameters']}") from None

@@ -57,7 +57,7 @@ def _chosen(d: int, epsilon: Decimal, ticks: int | None, permanent: Decimal | No
         )
     bound = min(one.average_variance for one in short) * INDIFFERENT
     near = [one for one in short if one.average_variance <= bound]
-    return min(near, key=lambda one: (one.shape.bits, one.shape.tally_size, one.average_variance))
+    return min(near, key=lambda one: (one.shape.bits, one.shape.size, one.average_variance))
 
 
 def _candidates(

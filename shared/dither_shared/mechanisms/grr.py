@@ -17,8 +17,8 @@ from typing import Self
 from dither_shared.errors import InvalidParameter
 from dither_shared.frozen import as_dict, frozen
 from dither_shared.mechanisms.two_level import OneShot, threshold_for
-from dither_shared.reports import Symbols
 from dither_shared.rng import Rng
+from dither_shared.shapes import Symbols
 
 
 @frozen

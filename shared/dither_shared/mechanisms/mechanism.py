@@ -1,26 +1,39 @@
 """What a mechanism is, whatever its reports mean: integers, an exact epsilon, a randomizer."""
 
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from fractions import Fraction
 from functools import cached_property
 
+from dither_shared.errors import InvalidParameter
 from dither_shared.exact import micro_epsilon
-from dither_shared.reports import ReportShape
 from dither_shared.rng import Rng
+from dither_shared.shapes import ReportShape
 
 
 class Mechanism(ABC):
     """A randomizer, fixed by integers, with its exact epsilon. Subclasses are frozen."""
 
     name: str
-    estimand: str
-    """The quantity to read out of a tally of its reports: "shares" of listed values, "texts" among candidates."""
     memoized = False
     """Whether the first stage draws the noise of one answer once, and each report repeats it with noise of its own."""
 
     @abstractmethod
     def parameters(self) -> dict[str, int]:
-        """Return the integers that fix the mechanism: what the plan's digest covers."""
+        """Return all the integers that fix the mechanism."""
+
+    def to_document(self) -> dict[str, object]:
+        """Return the name and the integers. Where an answer is memoized, those that its memo depends on stand apart."""
+        memo = self.memo_parameters()
+        rest = {name: integer for name, integer in self.parameters().items() if name not in memo}
+        return {"mechanism": self.name, "parameters": rest, **({"memo": memo} if self.memoized else {})}
+
+    @classmethod
+    def of_integers(cls, parameters: Mapping[str, int], memo: Mapping[str, int] | None) -> "Mechanism":
+        """Make the mechanism of a document's integers; `memo` is None for fresh noise."""
+        if memo is not None:
+            raise InvalidParameter(f"{cls.name} is not memoized")
+        return cls(**parameters)
 
     @property
     @abstractmethod

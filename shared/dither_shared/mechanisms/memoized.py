@@ -35,8 +35,8 @@ from dither_shared.mechanisms.mechanism import Mechanism
 from dither_shared.mechanisms.pure import PureMechanism
 from dither_shared.mechanisms.two_level import OneShot, TwoLevel, inside_for
 from dither_shared.mechanisms.unary import Unary, UnaryCode, least_private, multi_hot_ratio, send_bits
-from dither_shared.reports import ReportShape
 from dither_shared.rng import SCALE, Rng
+from dither_shared.shapes import ReportShape
 
 OUTPUTS_MAX = 64
 """A permanent symbol out of more would be a fingerprint of its device, seen again whenever it is kept."""

@@ -7,7 +7,7 @@ from typing import Final
 
 from dither_shared.frozen import frozen
 from dither_shared.mechanisms.choice import INDIFFERENT
-from dither_shared.mechanisms.rappor import COHORTS_MAX, RAPPOR
+from dither_shared.mechanisms.rappor import RAPPOR
 
 
 @frozen
@@ -15,11 +15,13 @@ class ParameterSet:
     """Parameters that somebody has published, with where."""
 
     mechanism: RAPPOR
+    m: int
+    """How many cohorts there are."""
     provenance: str
 
 
 def _published(k: int, h: int, m: int, f: str, p: str, q: str, provenance: str) -> ParameterSet:
-    return ParameterSet(RAPPOR.of_probabilities(k, h, m, Fraction(f), Fraction(p), Fraction(q)), provenance)
+    return ParameterSet(RAPPOR.of_probabilities(k, h, Fraction(f), Fraction(p), Fraction(q)), m, provenance)
 
 
 _CHROMIUM = "Chromium, components/rappor"
@@ -46,20 +48,19 @@ Of more, halves of the cohorts are more accurate: each further column takes a pa
 K_CHOICES = (8, 16, 32, 64, 128, 256)
 
 
-def choose_rappor(epsilon: Decimal, permanent: Decimal, candidates: int) -> RAPPOR:
+def choose_rappor(epsilon: Decimal, permanent: Decimal, candidates: int, m: int) -> RAPPOR:
     """Return the RAPPOR with the least error for a list of so many candidates; within 3 %, with the fewest bits.
 
     An estimate's variance is that of one bit, p* (1 - p*) / (q* - p*)^2, over h; the other candidates' bits take a part
-    1 / k of each row away, and S candidates a part S / (m k) of all rows. The cohorts are all the 128 there are: each
-    makes two texts less likely to have the same bits throughout.
+    1 / k of each row away, and S candidates a part S / (m k) of all rows.
     """
-    bearable = [k for k in K_CHOICES if candidates < BEARABLE * COHORTS_MAX * k] or [K_CHOICES[-1]]
+    bearable = [k for k in K_CHOICES if candidates < BEARABLE * m * k] or [K_CHOICES[-1]]
     found = []
     for h in (1, 2):
-        noise = RAPPOR.for_epsilon(K_CHOICES[0], h, COHORTS_MAX, epsilon, permanent)
+        noise = RAPPOR.for_epsilon(K_CHOICES[0], h, epsilon, permanent)
         for k in bearable:
-            left = max(1 - Fraction(candidates, COHORTS_MAX * k), Fraction(1, 10))
+            left = max(1 - Fraction(candidates, m * k), Fraction(1, 10))
             found.append((noise.noise_variance / ((1 - Fraction(h, k)) * left), k, h))
     bound = min(found)[0] * INDIFFERENT
     _, k, h = min((one for one in found if one[0] <= bound), key=lambda one: (one[1], one[0]))
-    return RAPPOR.for_epsilon(k, h, COHORTS_MAX, epsilon, permanent)
+    return RAPPOR.for_epsilon(k, h, epsilon, permanent)

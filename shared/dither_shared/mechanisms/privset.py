@@ -33,8 +33,8 @@ from dither_shared.exact import exp_below
 from dither_shared.frozen import as_dict, frozen
 from dither_shared.mechanisms.pure import as_bits
 from dither_shared.mechanisms.two_level import OneShot, threshold_for
-from dither_shared.reports import Subsets, Symbols
 from dither_shared.rng import Rng
+from dither_shared.shapes import Subsets, Symbols
 
 WEIGHTS_TRIED = 3
 """Weights on each side of the estimated best one that are compared."""

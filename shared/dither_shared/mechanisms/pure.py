@@ -27,7 +27,6 @@ from dither_shared.mechanisms.mechanism import Mechanism
 class PureMechanism(Mechanism):
     """A randomizer of answers that hold some of d values."""
 
-    estimand = "shares"
     d: int
     ticks: int
     """The most values that one answer holds: 1 unless several may be ticked."""

@@ -1,6 +1,7 @@
 """RAPPOR: a text's bits in a Bloom filter, sent through a permanent and an instantaneous randomized response.
 
-A device belongs to one of m cohorts for good. In cohort c, h hash functions give a text at most h of k bits (bloom.py).
+A device belongs to one of m cohorts for good: they are the cells of its plan. In cohort c, h hash functions give a text
+at most h of k bits (bloom.py).
 
     permanent        every Bloom bit is flipped with probability f / 2                 F = f / 2
     instantaneous    a bit of the memo is sent as 1 with probability q if it is 1, with p if it is 0
@@ -18,6 +19,7 @@ found by regression. A text that nobody thought of cannot be found, but the mass
 Erlingsson, Pihur, Korolova 2014. f, p and q are theirs: this q is above this p.
 """
 
+from collections.abc import Mapping
 from decimal import Decimal
 from fractions import Fraction
 from functools import cached_property
@@ -29,11 +31,8 @@ from dither_shared.exact import divided, exp_below
 from dither_shared.frozen import as_dict, frozen
 from dither_shared.mechanisms.memoized import Memoized, sent_as_one
 from dither_shared.mechanisms.unary import SUE, least_private, multi_hot_ratio, send_bits
-from dither_shared.reports import CohortBits
 from dither_shared.rng import SCALE, Rng
-
-COHORTS_MAX = 128
-"""A device draws one number below this for all of its metrics: several would be an identifier."""
+from dither_shared.shapes import Bits
 
 
 @frozen
@@ -44,11 +43,9 @@ class RAPPOR(Memoized):
     """
 
     name = "rappor"
-    estimand = "texts"
 
     k: int
     h: int
-    m: int
     threshold_prr: int
     """F = f / 2, out of 2^64."""
     threshold_irr_0: int
@@ -57,9 +54,8 @@ class RAPPOR(Memoized):
     """q: a bit of the memo that is 1 is sent as 1."""
 
     def __post_init__(self) -> None:
-        for name, size, most in (("k", self.k, BITS_MAX), ("m", self.m, COHORTS_MAX)):
-            if not 1 <= size <= most or size & (size - 1):
-                raise InvalidParameter(f"{name} must be a power of two up to {most}, got {size}")
+        if not 1 <= self.k <= BITS_MAX or self.k.bit_count() > 1:
+            raise InvalidParameter(f"k must be a power of two up to {BITS_MAX}, got {self.k}")
         if not 1 <= self.h <= min(HASHES_MAX, self.k):
             raise InvalidParameter(f"h must be from 1 to {min(HASHES_MAX, self.k)}, got {self.h}")
         if not 0 < self.threshold_prr < SCALE // 2:
@@ -72,12 +68,12 @@ class RAPPOR(Memoized):
             )
 
     @classmethod
-    def of_probabilities(cls, k: int, h: int, m: int, f: Fraction, p: Fraction, q: Fraction) -> Self:
+    def of_probabilities(cls, k: int, h: int, f: Fraction, p: Fraction, q: Fraction) -> Self:
         """Return the mechanism of the paper's parameters, each rounded toward less privacy loss."""
-        return cls(k, h, m, _up(f / 2), _up(p), int(q * SCALE))
+        return cls(k, h, _up(f / 2), _up(p), int(q * SCALE))
 
     @classmethod
-    def for_epsilon(cls, k: int, h: int, m: int, epsilon: Decimal, permanent: Decimal) -> Self:
+    def for_epsilon(cls, k: int, h: int, epsilon: Decimal, permanent: Decimal) -> Self:
         """Return the mechanism of least noise whose two epsilons are not above the stated ones.
 
         F follows from `permanent`. What is left is one choice, q*: each has one p*, from the odds that `epsilon`
@@ -111,7 +107,7 @@ class RAPPOR(Memoized):
             q_star, p_star = (sent_as_one(one, irr_0, irr_1) for one in (SCALE - flip, flip))
             return multi_hot_ratio(k, h, q_star, p_star, SCALE**2)
 
-        return cls(k, h, m, flip, least_private(irr_1, epsilon, ratio), irr_1)
+        return cls(k, h, flip, least_private(irr_1, epsilon, ratio), irr_1)
 
     def parameters(self) -> dict[str, int]:
         """Return the sizes and thresholds."""
@@ -123,8 +119,13 @@ class RAPPOR(Memoized):
         return SUE(self.k, self.h, SCALE - self.threshold_prr, self.threshold_prr)
 
     def memo_parameters(self) -> dict[str, int]:
-        """Return all but the instantaneous part: the number of cohorts decides which bits a text has."""
-        return {"k": self.k, "h": self.h, "m": self.m, "threshold_prr": self.threshold_prr}
+        """Return all but the instantaneous part."""
+        return {"k": self.k, "h": self.h, "threshold_prr": self.threshold_prr}
+
+    @classmethod
+    def of_integers(cls, parameters: Mapping[str, int], memo: Mapping[str, int] | None) -> Self:
+        """Make the mechanism of a document's integers, both stages."""
+        return cls(**(memo or {}), **parameters)
 
     @property
     def p_star(self) -> Fraction:
@@ -151,12 +152,12 @@ class RAPPOR(Memoized):
         return self.p_star * (1 - self.p_star) / (self.h * (self.q_star - self.p_star) ** 2)
 
     @cached_property
-    def shape(self) -> CohortBits:
-        """A report is k bits, of a device of one of m cohorts."""
-        return CohortBits(self.k, self.m)
+    def shape(self) -> Bits:
+        """A report is k bits."""
+        return Bits(self.k)
 
     def class_of(self, text: str, cohort: int) -> int:
-        """Return the Bloom bits of a text in a cohort, which is from 0 to m - 1."""
+        """Return the Bloom bits of a text in a cohort."""
         return sum(1 << bit for bit in set(bloom_bits(text, cohort, self.k, self.h)))
 
     def repeat(self, memo: int, rng: Rng) -> int:

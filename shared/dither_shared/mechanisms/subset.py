@@ -21,8 +21,8 @@ from dither_shared.errors import InvalidParameter
 from dither_shared.exact import exp_below
 from dither_shared.frozen import as_dict, frozen
 from dither_shared.mechanisms.two_level import OneShot, threshold_for
-from dither_shared.reports import Subsets
 from dither_shared.rng import Rng
+from dither_shared.shapes import Subsets
 
 
 @frozen

@@ -18,13 +18,14 @@ Ye, Barg 2018, section II; Feldman, Nelson, Nguyen, Talwar 2022.
 """
 
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from decimal import Decimal
 from fractions import Fraction
 from functools import cached_property
 
 from dither_shared.errors import InvalidParameter
 from dither_shared.exact import exp_below
+from dither_shared.mechanisms.mechanism import Mechanism
 from dither_shared.mechanisms.pure import PureMechanism
 from dither_shared.rng import SCALE, Rng
 
@@ -91,6 +92,15 @@ class OneShot(TwoLevel):
     @abstractmethod
     def uniform_report(self, rng: Rng) -> int:
         """Return each of the possible reports with the same probability."""
+
+    @classmethod
+    def of_integers(cls, parameters: Mapping[str, int], memo: Mapping[str, int] | None) -> Mechanism:
+        """Make the mechanism of a document's integers, in two stages where there is a memo."""
+        if memo is None:
+            return cls(**parameters)
+        from dither_shared.mechanisms.memoized import MemoizedTwoLevel  # which imports this
+
+        return MemoizedTwoLevel(cls(**memo), **parameters)
 
     @property
     def inside(self) -> Fraction:

@@ -16,7 +16,7 @@ for every share. Erlingsson, Pihur, Korolova 2014; Wang et al. 2017, section 4.2
 """
 
 from abc import abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from decimal import Decimal
 from fractions import Fraction
 from functools import cached_property
@@ -25,9 +25,10 @@ from typing import Self
 from dither_shared.errors import InvalidParameter
 from dither_shared.exact import exp_below
 from dither_shared.frozen import as_dict, frozen
+from dither_shared.mechanisms.mechanism import Mechanism
 from dither_shared.mechanisms.pure import PureMechanism, as_bits
-from dither_shared.reports import Bits
 from dither_shared.rng import SCALE, Rng
+from dither_shared.shapes import Bits
 
 
 class UnaryCode(PureMechanism):
@@ -76,6 +77,15 @@ class Unary(UnaryCode):
     @abstractmethod
     def for_epsilon(cls, d: int, epsilon: Decimal, ticks: int = 1) -> Self:
         """Return the mechanism with the largest epsilon that is not above `epsilon`, for answers of up to `ticks`."""
+
+    @classmethod
+    def of_integers(cls, parameters: Mapping[str, int], memo: Mapping[str, int] | None) -> Mechanism:
+        """Make the mechanism of a document's integers, in two stages where there is a memo."""
+        if memo is None:
+            return cls(**parameters)
+        from dither_shared.mechanisms.memoized import MemoizedUnary  # which imports this
+
+        return MemoizedUnary(cls(**memo), **parameters)
 
     def parameters(self) -> dict[str, int]:
         """Return d, ticks, threshold_p and threshold_q."""

@@ -2,10 +2,10 @@
 
     {"v": 1, "upload": "<128 random bits, base64url>",
      "groups": [{"metric": "browser", "plan": "<16 hex digits>", "reports": [17]},
-                {"metric": "homepage", "plan": "<16 hex digits>", "cohort": 5, "reports": ["q83vEg"]}]}
+                {"metric": "homepage", "plan": "<16 hex digits>", "cell": 5, "reports": ["q83vEg"]}]}
 
 The device writes it (`writing`); the aggregator reads it, once (`reading`), and says what it refuses (`problems`).
-`shared/README.md` has the format with its bytes, limits and answers.
+`shared/wire.md` has the format with its bytes, limits and answers.
 """
 
 VERSION = 1

@@ -13,7 +13,7 @@ from typing import Any, NoReturn
 from dither_shared.errors import DitherError
 from dither_shared.frozen import frozen
 from dither_shared.plan import Plan
-from dither_shared.reports import BadReport, CohortBits
+from dither_shared.shapes import BadReport
 from dither_shared.tables import METRIC_NAME
 from dither_shared.wire import GROUPS_MAX, INFLATED_BYTES_MAX, REPORTS_MAX, VERSION
 from dither_shared.wire.problems import Problem
@@ -23,7 +23,7 @@ VALUES_MAX = 8 * REPORTS_MAX
 
 _ID = re.compile(r"[A-Za-z0-9_-]{21}[AQgw]")  # 22 characters; the last carries two bits and four zeros
 _PLAN = re.compile(r"[0-9a-f]{16}")
-_GROUP_FIELDS = ({"metric", "plan", "reports"}, {"metric", "plan", "reports", "cohort"})
+_GROUP_FIELDS = ({"metric", "plan", "reports"}, {"metric", "plan", "reports", "cell"})
 
 
 class GroupRefused(DitherError):
@@ -32,9 +32,10 @@ class GroupRefused(DitherError):
 
 @frozen
 class Group:
-    """Valid reports of one metric under one plan, packed back to back."""
+    """Valid reports of one metric under one plan, of one cell, packed back to back."""
 
     plan: Plan
+    cell: int
     reports: bytes
     count: int
 
@@ -123,20 +124,20 @@ def _parse_group(item: object, find_plan: Callable[[str, str], Plan]) -> Group:
     if not isinstance(reports, list) or not reports:
         raise GroupRefused("malformed")
     plan = find_plan(metric, digest)
-    shape = plan.mechanism.shape
-    packed = shape.read_column(reports)
-    if isinstance(shape, CohortBits):
-        packed = shape.column_of_cohort(packed, _cohort(item, shape.cohorts))
-    elif "cohort" in item:
-        raise GroupRefused("malformed")
-    return Group(plan, packed, len(reports))
+    cell = _cell(item, plan)
+    return Group(plan, cell, plan.cells.mechanism_of(cell).shape.read_column(reports), len(reports))
 
 
-def _cohort(item: dict[str, Any], cohorts: int) -> int:
-    cohort = item.get("cohort")
-    if type(cohort) is not int or not 0 <= cohort < cohorts:
-        raise BadReport(f"cohort must be an integer from 0 to {cohorts - 1}")
-    return cohort
+def _cell(item: dict[str, Any], plan: Plan) -> int:
+    """Return the cell that a group names; 0 where its plan has only one, and it must name none."""
+    if not plan.cells.several:
+        if "cell" in item:
+            raise GroupRefused("malformed")
+        return 0
+    cell = item.get("cell")
+    if type(cell) is not int or not 0 <= cell < plan.cells.count:
+        raise BadReport(f"cell must be an integer from 0 to {plan.cells.count - 1}")
+    return cell
 
 
 def _count(item: object) -> int:

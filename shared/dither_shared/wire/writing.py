@@ -15,7 +15,7 @@ def new_upload_id(randbits: RandBits) -> str:
 
 
 WireGroup = tuple[str, str, Sequence[int | str]] | tuple[str, str, Sequence[int | str], int | None]
-"""A metric, its plan's digest, reports as they are on the wire, and the cohort where the mechanism has cohorts."""
+"""A metric, its plan's digest, reports as they are on the wire, and the cell where the plan has several."""
 
 
 def encode_upload(upload_id: str, groups: Iterable[WireGroup]) -> bytes:
@@ -34,6 +34,6 @@ def encode_upload(upload_id: str, groups: Iterable[WireGroup]) -> bytes:
     return body.ljust(max(PADDED_BYTES_MIN, 1 << (len(body) - 1).bit_length()))
 
 
-def _encode_group(metric: str, plan: str, reports: Sequence[int | str], cohort: int | None = None) -> dict[str, object]:
+def _encode_group(metric: str, plan: str, reports: Sequence[int | str], cell: int | None = None) -> dict[str, object]:
     group: dict[str, object] = {"metric": metric, "plan": plan, "reports": list(reports)}
-    return group if cohort is None else {**group, "cohort": cohort}
+    return group if cell is None else {**group, "cell": cell}

@@ -11,12 +11,12 @@ import pytest
 
 from dither_aggregator.counting import folding as fold_module
 from dither_aggregator.counting.folding import Counts
-from dither_aggregator.store import Store, StoreError, folding
+from dither_aggregator.store import Store, StoreError
 from dither_aggregator.store.dump import Identity, SeenRecord, ShardRecord, TallyRecord
 from dither_aggregator.store.records import Final, Retention
 from dither_aggregator.store.restoring import fill, restore
 from dither_shared.registry import Registry
-from dither_shared.reports import ReportShape
+from dither_shared.shapes import ReportShape
 from dither_shared.wire.problems import Problem
 from tests.aggregator.store.conftest import place_of
 from tests.support.registries import registry
@@ -48,7 +48,7 @@ def lived(place: Place, store: Store, asked: Registry, bodies: list[bytes], monk
             raise ValueError("poison")
         return fold(shape, reports)
 
-    monkeypatch.setattr(folding, "fold", fail)
+    monkeypatch.setattr(fold_module, "fold", fail)
     changed = registry(rev=2, values=("cyan", "ochre"), expires=place.day(100))
     for day in range(3):
         for _ in range(12):

@@ -8,7 +8,7 @@ import pytest
 
 from dither_aggregator.counting import folding as fold_module
 from dither_aggregator.counting.folding import BadTally, Counts
-from dither_aggregator.store import Store, StoreError, folding
+from dither_aggregator.store import Store, StoreError
 from dither_aggregator.store.folding import fold_read
 from dither_aggregator.store.interface import tallies
 from dither_aggregator.store.records import LogRead, Poison, Segment, sum_segments
@@ -38,7 +38,7 @@ def fill(store: Store, asked: Registry, uploads: int, seed: int = 1, shard: int 
 
 
 def count(store: Store, read: LogRead) -> tuple[list[Segment], list[Poison]]:
-    return fold_read(read, {item.id: item.plan.mechanism.shape for item in store.plans()})
+    return fold_read(read, {item.id: item.plan.cells for item in store.plans()})
 
 
 def colors(place: Place, store: Store, asked: Registry) -> list[int]:
@@ -263,7 +263,7 @@ def test_what_fails_once_is_tried_again(
             raise failures.pop()
         return fold(*arguments)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(folding, "fold", flaky)
+    monkeypatch.setattr(fold_module, "fold", flaky)
     fold_all(store)
     assert store.quarantined() == []
     assert colors(place, store, asked) == expected.tolist()
@@ -275,7 +275,7 @@ def test_a_want_of_memory_quarantines_nothing(store: Store, asked: Registry, mon
     def starved(*arguments: object) -> Counts:
         raise MemoryError
 
-    monkeypatch.setattr(folding, "fold", starved)
+    monkeypatch.setattr(fold_module, "fold", starved)
     with pytest.raises(MemoryError):
         store.fold(0)
     monkeypatch.undo()

@@ -6,10 +6,10 @@ import pytest
 
 from dither_aggregator.counting import folding as fold_module
 from dither_aggregator.counting.folding import Counts
-from dither_aggregator.store import Store, folding
+from dither_aggregator.store import Store
 from dither_aggregator.store.records import Quarantined
 from dither_shared.registry import Registry
-from dither_shared.reports import ReportShape
+from dither_shared.shapes import ReportShape
 from tests.support.stores import Place, append, balance, body_in, body_of, fold_all, seal_all
 
 POISON = b"\x03\x03\x03"
@@ -25,7 +25,7 @@ def poisonous(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
             raise ValueError("poison")
         return fold(shape, reports)
 
-    monkeypatch.setattr(folding, "fold", fail)
+    monkeypatch.setattr(fold_module, "fold", fail)
     return monkeypatch
 
 

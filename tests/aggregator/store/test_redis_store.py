@@ -494,7 +494,7 @@ def test_a_folder_that_read_what_is_gone_changes_nothing(own: RedisServer, asked
         for _ in range(3):
             append(store, body_in(store, 1, asked, {"dark": [1]}))
         read = store.read_log(1)
-        counted = fold_read(read, {item.id: item.plan.mechanism.shape for item in store.plans()})
+        counted = fold_read(read, {item.id: item.plan.cells for item in store.plans()})
         cut(own, 10)
         append(store, body_in(store, 1, asked, {"dark": [0]}))
         assert store.status()[1].written == 3

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from dither_aggregator.store import SQLiteStore, StoreError, StoreUnavailable, create_store, open_store
-from dither_aggregator.store.sqlite import FILE_NAME, LOCK_NAME, exclusive
+from dither_aggregator.store.sqlite import FILE_NAME, LOCK_NAME, exclusive, schema
 from dither_shared.registry import Registry
 from tests.support.clocks import Clock
 from tests.support.stores import append, balance, body_of, fold_all, parsed
@@ -109,7 +109,7 @@ def test_unusable_stores_are_refused_in_words(tmp_path: Path) -> None:
     with closing(sqlite3.connect(other / FILE_NAME)) as db:
         db.execute("PRAGMA user_version = 7")
     for read_only in (True, False):
-        with pytest.raises(StoreError, match="version 7; this dither reads 3"):
+        with pytest.raises(StoreError, match=f"version 7; this dither reads {schema.VERSION}"):
             SQLiteStore(other, read_only=read_only)
 
 

@@ -9,7 +9,7 @@ from dither_shared.mechanisms import RAPPOR
 from dither_shared.registry import Registry
 
 APP = "orderings"
-_TEXT = RAPPOR.of_probabilities(16, 2, 4, *(Decimal(one) for one in ("0.5", "0.5", "0.75")))  # type: ignore[arg-type]
+_TEXT = RAPPOR.of_probabilities(16, 2, *(Decimal(one) for one in ("0.5", "0.5", "0.75")))  # type: ignore[arg-type]
 
 
 def _choice(mechanism: str, values: int, epsilon: int) -> str:

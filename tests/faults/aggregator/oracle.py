@@ -46,7 +46,7 @@ MAY_REFUSE = {"unknown-plan", "unknown-metric", "expired", "retired"}
 Place = tuple[str, str, date | None]
 """A metric, the digest of its plan, and an epoch: None where only sums over all days are known."""
 Sums = dict[Place, Vector]
-Garbage = Counter[tuple[str, str, date | None, int, bytes]]
+Garbage = Counter[tuple[str, str, date | None, int, int, bytes]]
 """Groups that cannot be counted, as the log holds them."""
 ShardLedger = Mapping[TallyKey, Counted]
 
@@ -94,7 +94,7 @@ class Oracle:
         self._last: dict[bytes, Entry] = {}  # by body
         self._moved: Sums = {}
         self._moved_garbage: Garbage = Counter()
-        self._dropped: list[tuple[PlanKey, date, int, bytes]] = []
+        self._dropped: list[tuple[PlanKey, Quarantined]] = []
         self._seen: dict[str, _Seen] = {}
         self._finals: dict[tuple[PlanKey, date], Final] = {}
         self._sealed: dict[tuple[PlanKey, date], str] = {}
@@ -259,17 +259,17 @@ class Oracle:
 
     def replayed(self, plan: Plan, held: Quarantined, epoch: date) -> None:
         """Account for a quarantined group that was put back into the log, on this day."""
-        vector = count(plan.mechanism.shape, held.reports, held.n)
+        vector = count(plan.cells, held.cell, held.reports, held.n)
         for day, sign in ((held.epoch, -1), (epoch, 1)):
             place = (plan.metric, plan.digest, day)
             if vector is None:
-                self._moved_garbage[*place, held.n, held.reports] += sign
+                self._moved_garbage[*place, held.cell, held.n, held.reports] += sign
             else:
                 _add(self._moved, place, sign * vector)
 
     def dropped(self, plan: Plan, held: Quarantined) -> None:
         """Account for a quarantined group that was given up."""
-        self._dropped.append(((plan.metric, plan.digest), held.epoch, held.n, held.reports))
+        self._dropped.append(((plan.metric, plan.digest), held))
 
     # What must hold.
 
@@ -397,10 +397,10 @@ class Oracle:
         garbage: Garbage = Counter()
         dumped: Sums = {}
 
-        def hold(plan: Plan, epoch: date, n: int, reports: bytes) -> None:
-            vector = count(plan.mechanism.shape, reports, n)
+        def hold(plan: Plan, cell: int, epoch: date, n: int, reports: bytes) -> None:
+            vector = count(plan.cells, cell, reports, n)
             if vector is None:
-                garbage[plan.metric, plan.digest, epoch, n, reports] += 1
+                garbage[plan.metric, plan.digest, epoch, cell, n, reports] += 1
             else:
                 _add(sums, (plan.metric, plan.digest, epoch), vector)
 
@@ -408,15 +408,15 @@ class Oracle:
             if isinstance(record, ShardRecord):
                 self._check_log(store, record)
                 for group in (group for entry in record.entries for group in unpack_entry(entry)):
-                    hold(store.plan_by_id(group.plan).plan, group.epoch, group.n, group.reports)
+                    hold(store.plan_by_id(group.plan).plan, group.cell, group.epoch, group.n, group.reports)
             elif isinstance(record, TallyRecord):
                 plan = store.plan_by_id(record.plan).plan
-                counts = unpack_counts(record.counts, plan.mechanism.shape.tally_size)
+                counts = unpack_counts(record.counts, plan.cells.tally_size)
                 _add(dumped, (plan.metric, plan.digest, record.epoch), np.array([record.n, *counts], dtype=np.int64))
         for held in store.quarantined():
-            hold(store.plan_by_id(held.plan).plan, held.epoch, held.n, held.reports)
-        for key, epoch, n, reports in self._dropped:
-            hold(self.uploads.plans[key], epoch, n, reports)
+            hold(store.plan_by_id(held.plan).plan, held.cell, held.epoch, held.n, held.reports)
+        for key, held in self._dropped:
+            hold(self.uploads.plans[key], held.cell, held.epoch, held.n, held.reports)
         self._check_quarantine(store)
         for stored in store.plans():
             for epoch in self._days(store, stored.id):
@@ -484,9 +484,9 @@ class Oracle:
         way = _Rest(by_day)
         for place in option.places:
             group = sent.groups[place]
-            vector = count(self.uploads.plans[group.plan].mechanism.shape, group.packed, group.n)
+            vector = count(self.uploads.plans[group.plan].cells, group.cell, group.packed, group.n)
             if vector is None:
-                way.hold({}, Counter({(*group.plan, option.epoch, group.n, group.packed): 1}))
+                way.hold({}, Counter({(*group.plan, option.epoch, group.cell, group.n, group.packed): 1}))
             else:
                 way.hold({(*group.plan, option.epoch): vector}, Counter())
         return way
@@ -504,8 +504,8 @@ class _Rest:
         """Add reports, or take them away."""
         for (metric, digest, epoch), vector in sums.items():
             _add(self.sums, (metric, digest, epoch if self._by_day else None), sign * vector)
-        for (metric, digest, epoch, n, reports), number in garbage.items():
-            self.garbage[metric, digest, epoch if self._by_day else None, n, reports] += sign * number
+        for (metric, digest, epoch, cell, n, reports), number in garbage.items():
+            self.garbage[metric, digest, epoch if self._by_day else None, cell, n, reports] += sign * number
 
     def covers(self, other: "_Rest") -> bool:
         """Whether nothing is missing when the other's reports are taken away."""

@@ -122,7 +122,7 @@ def test_processes_of_another_layout_are_refused_before_they_read_or_write(home:
     with aggregator(REDIS, home, orders(home)) as cluster:
         assert isinstance(cluster, SeveralMachines)
         later = orders(home, settings={"store.redis.scripts.VERSION": 99})
-        with pytest.raises(AssertionError, match="holds a store of version 1; this dither reads 99"):
+        with pytest.raises(AssertionError, match="holds a store of version 2; this dither reads 99"):
             cluster.add_api(orders=later).start()
         cluster.remove("api-1")
         with Load(oracle, cluster, devices=4) as load:

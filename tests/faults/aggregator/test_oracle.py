@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from dither_aggregator.counting.folding import fold
+from dither_aggregator.counting.folding import fold_cells
 from dither_aggregator.store import Receipt, SQLiteStore, Store, StoreUnavailable
 from dither_aggregator.store.folding import fold_read
 from dither_aggregator.store.records import LogRead
-from dither_shared.reports import Bits, CohortBits, Subsets, Symbols
+from dither_shared.shapes import Bits, Subsets, Symbols
 from dither_shared.wire.problems import Problem
 from dither_shared.wire.reading import Upload, parse_upload
 from tests.faults.aggregator.editions import APP, editions
@@ -71,7 +71,8 @@ def test_uploads_have_every_shape_fault_and_number_of_groups() -> None:
     drawn = [uploads.draw() for _ in range(200)]
     groups = [group for sent in drawn for group in sent.groups]
     shapes = {uploads.plans[group.plan].mechanism.shape for group in groups if not group.fault}
-    assert {type(shape) for shape in shapes} == {Symbols, Bits, CohortBits, Subsets}
+    assert {type(shape) for shape in shapes} == {Symbols, Bits, Subsets}
+    assert any(uploads.plans[group.plan].cells.several for group in groups if not group.fault)
     assert {shape.listed for shape in shapes if isinstance(shape, Subsets)} == {False, True}
     assert {group.fault for group in groups} == {"", UNKNOWN_METRIC, UNKNOWN_PLAN, BAD_REPORT}
     assert {1, 50} <= {len(sent.groups) for sent in drawn}
@@ -81,20 +82,21 @@ def test_counting_one_by_one_agrees_with_the_fold() -> None:
     uploads = Uploads(1, [REGISTRY])
     for group in (group for _ in range(40) for group in uploads.draw().groups):
         if not group.fault:
-            shape = uploads.plans[group.plan].mechanism.shape
-            counted = count(shape, group.packed, group.n)
+            cells = uploads.plans[group.plan].cells
+            counted = count(cells, group.cell, group.packed, group.n)
             assert counted is not None
-            assert counted.tolist() == [group.n, *fold(shape, group.packed)]
+            assert counted.tolist() == [group.n, *fold_cells(cells, {group.cell: group.packed})]
 
 
 def test_damaged_groups_are_not_countable_for_anybody() -> None:
     uploads = Uploads(1, [REGISTRY])
     for group in (uploads.damaged().groups[-1] for _ in range(100)):
-        shape = uploads.plans[group.plan].mechanism.shape
-        assert count(shape, group.packed, group.n) is None
+        cells = uploads.plans[group.plan].cells
+        shape = cells.mechanism_of(group.cell).shape
+        assert count(cells, group.cell, group.packed, group.n) is None
         if len(group.packed) == group.n * shape.width:
             with pytest.raises(ValueError, match=r"lies beyond|must name"):
-                fold(shape, group.packed)
+                fold_cells(cells, {group.cell: group.packed})
 
 
 def test_what_was_acknowledged_is_there_pending_and_folded(store: Store, oracle: Oracle) -> None:
@@ -153,8 +155,8 @@ def fold_one_wrong(store: Store, oracle: Oracle) -> None:
     send(store, oracle, oracle.upload()[0])
     read = store.read_log(0)
     groups = [group._replace(reports=bytes(len(group.reports))) for group in read.groups]
-    shapes = {stored.id: stored.plan.mechanism.shape for stored in store.plans()}
-    store.commit_fold(0, read, *fold_read(LogRead(read.low, read.high, groups, read.mark), shapes))
+    cells = {stored.id: stored.plan.cells for stored in store.plans()}
+    store.commit_fold(0, read, *fold_read(LogRead(read.low, read.high, groups, read.mark), cells))
 
 
 WRONGS: list[Callable[[Store, Oracle], None]] = [lose_one, store_half_of_one, store_one_twice, fold_one_wrong]

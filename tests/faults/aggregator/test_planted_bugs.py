@@ -256,9 +256,9 @@ def replay_into_the_old_epoch(patch: pytest.MonkeyPatch) -> None:
             row = self._take(id_)
             if row is None:
                 return False
-            plan, epoch, n, reports = row
+            plan, cell, epoch, n, reports = row
             self._move("quarantined", plan, epoch, -n)
-            entry = pack_entry(day_number(epoch), pack_groups([(plan, n, reports)]))
+            entry = pack_entry(day_number(epoch), pack_groups([(plan, cell, n, reports)]))
             db.execute("INSERT INTO log (entry) VALUES (?)", (entry,))
         return True
 

@@ -8,14 +8,15 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from dither_shared.cells import Cells
 from dither_shared.plan import Plan
 from dither_shared.registry import Registry
-from dither_shared.reports import CohortBits, ReportShape, Subsets, Symbols
+from dither_shared.shapes import ReportShape, Subsets, Symbols
 from dither_shared.wire import GROUPS_MAX
 from dither_shared.wire.writing import encode_upload, new_upload_id
 
 Vector = npt.NDArray[np.int64]
-"""The number of reports, and behind it the count of each symbol, bit or member."""
+"""The number of reports, and behind it, for each cell, its number and the count of each symbol, bit or member."""
 PlanKey = tuple[str, str]
 """A metric and the digest of its plan."""
 
@@ -30,6 +31,7 @@ class SentGroup(NamedTuple):
     packed: bytes
     fault: str = ""
     """Why no aggregator may take it."""
+    cell: int = 0
 
 
 @dataclass(frozen=True)
@@ -67,14 +69,14 @@ class Uploads:
         rng = self._rng
         names = sorted(self.plans)
         plan = self.plans[names[int(len(names) * rng.random() ** 2)]]  # some come often
-        key, shape = (plan.metric, plan.digest), plan.mechanism.shape
+        key = plan.metric, plan.digest
+        cell = rng.randrange(plan.cells.count)
+        shape = plan.cells.mechanism_of(cell).shape
         reports = [draw_report(shape, rng) for _ in range(rng.randint(1, reports_max))]
         on_the_wire: tuple[Any, ...] = ([shape.to_wire(report) for report in reports],)
         packed = shape.pack(reports)
-        if isinstance(shape, CohortBits):
-            cohort = rng.randrange(shape.cohorts)
-            packed = shape.pack([shape.of_cohort(report, cohort) for report in reports])
-            on_the_wire = (*on_the_wire, cohort)
+        if plan.cells.several:
+            on_the_wire = (*on_the_wire, cell)
         fate = rng.randrange(24)
         if fate == 0:
             return SentGroup(("nobody", plan.digest), len(reports), b"", UNKNOWN_METRIC), on_the_wire
@@ -83,42 +85,46 @@ class Uploads:
         if fate == 2:
             spoiled = [*on_the_wire[0][:-1], -1]
             return SentGroup(key, len(reports), b"", BAD_REPORT), (spoiled, *on_the_wire[1:])
-        return SentGroup(key, len(reports), packed), on_the_wire
+        return SentGroup(key, len(reports), packed, cell=cell), on_the_wire
 
     def damaged(self) -> Sent:
         """Return an upload with one group whose packed reports are none, as from a damaged log."""
         rng = self._rng
         sent = self.draw(groups_max=3)
         key = rng.choice(sorted(self.plans))
-        width = self.plans[key].mechanism.shape.width
+        cells = self.plans[key].cells
+        cell = rng.randrange(cells.count)
+        width = cells.mechanism_of(cell).shape.width
         n = rng.randint(1, 3)
         # Cut short, or bits and symbols beyond every shape's last.
         packed = rng.choice([rng.randbytes(n * width - 1), b"\xff" * (n * width)])
-        if count(self.plans[key].mechanism.shape, packed, n) is not None:
+        if count(cells, cell, packed, n) is not None:
             packed = packed[1:]
         good = [group for group in sent.groups if not group.fault]
-        return Sent(sent.id, sent.body, (*good, SentGroup(key, n, packed)), damaged=True)
+        return Sent(sent.id, sent.body, (*good, SentGroup(key, n, packed, cell=cell)), damaged=True)
 
 
 def draw_report(shape: ReportShape, rng: random.Random) -> int:
-    """Return one of the reports, any as likely; of cohorts, the bits alone."""
+    """Return one of the reports, any as likely."""
     if isinstance(shape, Subsets):
         return shape.of(rng.sample(range(shape.size), shape.weight))
     return rng.randrange(shape.size) if isinstance(shape, Symbols) else rng.getrandbits(shape.size)
 
 
-def count(shape: ReportShape, packed: bytes, n: int) -> Vector | None:
-    """Return what packed reports add to a tally, counted one by one; None for what are not n reports."""
+def count(cells: Cells, cell: int, packed: bytes, n: int) -> Vector | None:
+    """Return what packed reports of a cell add to a tally, counted one by one; None for what are not n reports."""
+    shape = cells.mechanism_of(cell).shape
     if len(packed) != n * shape.width:
         return None
-    total = np.zeros(1 + shape.tally_size, dtype=np.int64)
-    total[0] = n
-    for start in range(0, len(packed), shape.width):
-        places = _places(shape, packed[start : start + shape.width])
-        if places is None:
+    start = 1 + sum(1 + cells.mechanism_of(before).shape.size for before in range(cell))
+    total = np.zeros(1 + cells.tally_size, dtype=np.int64)
+    total[0] = total[start] = n
+    for place in range(0, len(packed), shape.width):
+        raised = _places(shape, packed[place : place + shape.width])
+        if raised is None:
             return None
-        for place in places:
-            total[1 + place] += 1
+        for one in raised:
+            total[start + 1 + one] += 1
     return total
 
 
@@ -127,12 +133,6 @@ def _places(shape: ReportShape, packed: bytes) -> Sequence[int] | None:
     report = int.from_bytes(packed, "little")
     if isinstance(shape, Symbols):
         return [report] if report < shape.size else None
-    if isinstance(shape, CohortBits):
-        cohort, bits = packed[-1], int.from_bytes(packed[:-1], "little")
-        if cohort >= shape.cohorts or bits >> shape.size:
-            return None
-        row = cohort * (shape.size + 1)
-        return [row, *(row + 1 + place for place in range(shape.size) if bits >> place & 1)]
     if isinstance(shape, Subsets) and shape.listed:
         members = shape.members(report)
         return members if max(members) < shape.size else None

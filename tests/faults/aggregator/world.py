@@ -23,6 +23,7 @@ import pytest
 
 from dither_aggregator import upkeep
 from dither_aggregator.analysis import snapshots
+from dither_aggregator.counting import folding
 from dither_aggregator.counting.folding import Counts
 from dither_aggregator.counting.folding import fold as fold_reports
 from dither_aggregator.store import (
@@ -32,7 +33,6 @@ from dither_aggregator.store import (
     StoreError,
     StoreUnavailable,
     archive,
-    folding,
 )
 from dither_aggregator.store.dump import Record
 from dither_aggregator.store.folding import fold_read
@@ -45,7 +45,7 @@ from dither_aggregator.store.redis import log as redis_log
 from dither_aggregator.store.restoring import restore
 from dither_aggregator.store.sqlite import log as sqlite_log
 from dither_shared.registry import Registry
-from dither_shared.reports import ReportShape
+from dither_shared.shapes import ReportShape
 from dither_shared.wire.problems import Problem
 from dither_shared.wire.reading import Group, Upload, parse_upload
 from tests.faults.aggregator.editions import contradiction, editions
@@ -255,7 +255,9 @@ class World:
         plans = {(stored.plan.metric, stored.plan.digest): stored.plan for stored in store.plans()}
         if not all(group.plan in plans for group in sent.groups):
             return None
-        return Upload(sent.id, tuple(Group(plans[group.plan], group.packed, group.n) for group in sent.groups), ())
+        return Upload(
+            sent.id, tuple(Group(plans[group.plan], group.cell, group.packed, group.n) for group in sent.groups), ()
+        )
 
     def _check_reading(self, store: Store, sent: Sent, upload: Upload) -> None:
         """Compare why groups are refused with what this process knows of the plans."""
@@ -300,9 +302,9 @@ class World:
         shard, store = self.shard(), self.any()
         store.refresh()
         read = store.read_log(shard)
-        shapes = {stored.id: stored.plan.mechanism.shape for stored in store.plans()}
+        cells = {stored.id: stored.plan.cells for stored in store.plans()}
         if read.high > read.low:
-            self._reads = [*self._reads, HeldRead(shard, read, *fold_read(read, shapes))][-HELD_MAX:]
+            self._reads = [*self._reads, HeldRead(shard, read, *fold_read(read, cells))][-HELD_MAX:]
 
     @step
     def commit(self) -> None:

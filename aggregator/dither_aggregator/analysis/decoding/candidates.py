@@ -17,17 +17,17 @@ _one_at_a_time = Lock()
 
 
 def decode_candidates(mechanism: RAPPOR, tally: Counts, candidates: tuple[str, ...]) -> Decoded:
-    """Estimate the share of each candidate from a tally of `mechanism`, int64[m (k + 1)]; raise BadTally if it is none.
+    """Estimate the share of each candidate from a tally of `mechanism`, int64[m, k + 1]; raise BadTally if it is none.
 
     At least one candidate is needed.
     """
     with _one_at_a_time:
-        return _decode(mechanism, tally.tobytes(), candidates)
+        return _decode(mechanism, len(tally), tally.tobytes(), candidates)
 
 
 @lru_cache(maxsize=8)
-def _decode(mechanism: RAPPOR, tally: bytes, candidates: tuple[str, ...]) -> Decoded:
-    k, h, m = mechanism.k, mechanism.h, mechanism.m
+def _decode(mechanism: RAPPOR, m: int, tally: bytes, candidates: tuple[str, ...]) -> Decoded:
+    k, h = mechanism.k, mechanism.h
     channel = Channel(k, h, m, float(mechanism.p_star), float(mechanism.q_star))
     counts = np.frombuffer(tally, dtype=np.int64).reshape(m, k + 1)
     try:

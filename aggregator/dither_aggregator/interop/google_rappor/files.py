@@ -31,7 +31,7 @@ import numpy.typing as npt
 from dither_aggregator.counting.folding import Counts, fold
 from dither_shared.bloom import HASHES_MAX, JAVA_BITS_MAX, bloom_bits
 from dither_shared.errors import DitherError, InvalidParameter
-from dither_shared.reports import Bits
+from dither_shared.shapes import Bits
 
 COHORTS_MAX = 1 << 14
 CELLS_MAX = 1 << 22

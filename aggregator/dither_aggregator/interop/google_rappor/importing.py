@@ -15,7 +15,7 @@ from dither_shared.errors import DitherError, InvalidParameter
 from dither_shared.mechanisms import RAPPOR
 from dither_shared.plan import Plan
 from dither_shared.registry import Registry
-from dither_shared.reports import CohortBits
+from dither_shared.shapes import Bits
 from dither_shared.wire import GROUPS_MAX, ID_BITS, REPORTS_MAX
 from dither_shared.wire.writing import WireGroup, encode_upload, new_upload_id
 
@@ -41,15 +41,15 @@ def plan_for(registry: Registry, metric: str, params: Params) -> Plan:
     asked = registry.metrics.get(metric)
     if asked is None:
         raise DitherError(f"the registry has no metric {metric!r}; it has {', '.join(registry.metrics)}")
-    mechanism = asked.mechanism
-    if not isinstance(mechanism, RAPPOR):
+    if asked.kind.name != "text":
         raise DitherError(f"metric {metric} must be of kind text, got {asked.kind.name}")
     try:
-        of_file = RAPPOR.of_probabilities(params.k, params.h, params.m, params.f, params.p, params.q)
+        of_file = RAPPOR.of_probabilities(params.k, params.h, params.f, params.p, params.q)
     except InvalidParameter as error:
         raise DitherError(f"reports with these parameters cannot be counted together with new ones: {error}") from None
-    if of_file != mechanism:
-        ours, theirs = mechanism.parameters(), of_file.parameters()
+    ours = {**asked.mechanism.parameters(), "m": asked.cells.count}
+    theirs = {**of_file.parameters(), "m": params.m}
+    if theirs != ours:
         differ = ", ".join(f"{name} {theirs[name]}, not {ours[name]}" for name in ours if ours[name] != theirs[name])
         raise DitherError(f"the file's parameters must be those of metric {metric}, got {differ}")
     return asked.plan
@@ -81,8 +81,7 @@ def import_reports(
 
 def _gather(reports: Iterable[Report], plan: Plan) -> tuple[bytes, dict[int, list[str]]]:
     """Return the digest of all reports, and each cohort's as they are on the wire."""
-    shape = plan.mechanism.shape
-    assert isinstance(shape, CohortBits)
+    shape = Bits(plan.mechanism.shape.size)
     digest = hashlib.sha256(f"{plan.metric} {plan.digest}".encode("ascii"))
     by_cohort: dict[int, list[str]] = {}
     for number, report in enumerate(reports):
@@ -108,7 +107,7 @@ def _uploads(by_cohort: dict[int, list[str]], plan: Plan) -> Iterator[list[WireG
         place = 0
         while place < len(listed):
             part = listed[place : place + room]
-            groups.append((plan.metric, plan.digest, part, cohort))
+            groups.append((plan.metric, plan.digest, part, cohort if plan.cells.several else None))
             place += len(part)
             room -= len(part)
             if not room or len(groups) == GROUPS_MAX:

@@ -50,14 +50,14 @@ class Log(Opened):
 
     def _prepare(self, upload: Upload, body: bytes) -> Prepared:
         rejected = [refusal.to_document() for refusal in upload.refused]
-        groups = [(self._plans.get(group.plan).id, group.count, group.reports) for group in upload.groups]
-        accepted = sum(n for _, n, _ in groups)
+        groups = [(self._plans.get(group.plan).id, group.cell, group.count, group.reports) for group in upload.groups]
+        accepted = sum(n for _, _, n, _ in groups)
         answer = pack_answer(self.digest(body), accepted, rejected)
         return Prepared(
             self.digest(upload.id.encode("ascii")),
             answer,
             pack_groups(groups),
-            [(plan, n) for plan, n, _ in groups],
+            [(plan, n) for plan, _, n, _ in groups],
             Receipt(upload.id, accepted, duplicate=False, rejected=rejected) if groups else all_refused(upload.refused),
         )
 
@@ -80,8 +80,7 @@ class Log(Opened):
             return False
         if any(group.plan not in self._plans.by_id for group in read.groups):
             self.refresh()
-        shapes = {id_: item.plan.mechanism.shape for id_, item in self._plans.by_id.items()}
-        segments, poisons = fold_read(read, shapes)
+        segments, poisons = fold_read(read, {id_: item.plan.cells for id_, item in self._plans.by_id.items()})
         self.commit_fold(shard, read, segments, poisons)
         return True
 

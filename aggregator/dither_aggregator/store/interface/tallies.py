@@ -20,7 +20,7 @@ class Tallies(Opened):
     def tally(self, plan: Plan, epoch: date) -> Tally:
         """Return the tally of a plan and epoch: n = 0 and zeros where nothing was folded."""
         stored = self._plans.get(plan)
-        n, counts = 0, np.zeros(plan.mechanism.shape.tally_size, dtype=np.int64)
+        n, counts = 0, np.zeros(plan.cells.tally_size, dtype=np.int64)
         for one in self.all_segments(stored.id, epoch):
             n += one.n
             counts += one.counts

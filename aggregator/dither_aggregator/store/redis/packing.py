@@ -2,7 +2,7 @@
 
     log          8 bytes mark | the entry as store/packing.py has it
     segment      8 bytes mark, u64 low, high, n | the packed counts
-    quarantined  u32 plan, day, n, length of the reason | the reason | the reports
+    quarantined  u32 plan, cell, day, n, length of the reason | the reason | the reports
     ledger       a hash a plan: DAY:a accepted, DAY:f folded, DAY:q quarantined, DAY:d dropped of them
 
 All little-endian. A mark is 8 random bytes, new with each step that writes entries or segments. By it a step knows the
@@ -20,7 +20,7 @@ from dither_aggregator.store.records import Counted, Final, LogGroup, Poison, Se
 
 MARK_BYTES = 8
 SEGMENT = struct.Struct("<8sQQQ")
-QUARANTINED = struct.Struct("<IIII")
+QUARANTINED = struct.Struct("<IIIII")
 
 
 def pack_segment(one: Segment, mark: bytes) -> bytes:
@@ -44,16 +44,17 @@ def unpack_segment(plan: int, epoch: date, packed: bytes, size: int) -> Segment:
 def pack_poison(poison: Poison) -> bytes:
     """Return a group with the reason why it could not be counted."""
     group, words = poison.group, poison.reason.encode()
-    return QUARANTINED.pack(group.plan, day_number(group.epoch), group.n, len(words)) + words + group.reports
+    head = group.plan, group.cell, day_number(group.epoch), group.n, len(words)
+    return QUARANTINED.pack(*head) + words + group.reports
 
 
 def unpack_poison(id_: str, packed: bytes) -> Poison:
     """Return the group in quarantine under an id; raise StoreError for anything else."""
     if len(packed) < QUARANTINED.size:
         raise StoreError(f"the quarantined group {id_} is damaged: it is cut off")
-    plan, day, n, length = QUARANTINED.unpack_from(packed)
+    plan, cell, day, n, length = QUARANTINED.unpack_from(packed)
     reason, reports = packed[QUARANTINED.size :][:length], packed[QUARANTINED.size + length :]
-    return Poison(LogGroup(plan, day_of(day), n, reports), reason.decode(errors="replace"))
+    return Poison(LogGroup(plan, cell, day_of(day), n, reports), reason.decode(errors="replace"))
 
 
 def tally_name(plan: int, epoch: date) -> str:

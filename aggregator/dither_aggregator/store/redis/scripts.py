@@ -32,7 +32,7 @@ from typing import NamedTuple
 
 from dither_aggregator.store.redis.packing import MARK_BYTES, QUARANTINED
 
-VERSION = 1
+VERSION = 2
 """Of this layout. A store of another one is refused."""
 GLOBAL = "dither:{g}"
 
@@ -291,9 +291,9 @@ for i = 3, #ARGV, 3 do
         seen[#seen + 1] = digest
         seen[#seen + 1] = answer
         entries[#entries + 1] = head .. groups
-        local place, plan, n, length = 1
+        local place, plan, cell, n, length = 1
         while place <= #groups do
-            plan, n, length, place = struct.unpack('<I4I4I4', groups, place)
+            plan, cell, n, length, place = struct.unpack('<I4I4I4I4', groups, place)
             counts[plan] = (counts[plan] or 0) + n
             place = place + length
         end
@@ -509,7 +509,7 @@ _TAKE = f"""
 local held = redis.call('HGET', at .. ':quarantine', ARGV[2])
 if not held then return 0 end
 if #held < {QUARANTINED.size} then return redis.error_reply('{DAMAGED} a quarantined group is cut off') end
-local plan, epoch, n, length = struct.unpack('<I4I4I4I4', held)
+local plan, cell, epoch, n, length = struct.unpack('<I4I4I4I4I4', held)
 """
 
 REPLAY = _script(
@@ -521,7 +521,7 @@ REPLAY = _script(
     f"""
 local reports = string.sub(held, {QUARANTINED.size + 1} + length)
 advance()
-log({{ARGV[3] .. struct.pack('<I4I4I4I4', day, plan, n, #reports) .. reports}})
+log({{ARGV[3] .. struct.pack('<I4I4I4I4I4', day, plan, cell, n, #reports) .. reports}})
 redis.call('HDEL', at .. ':quarantine', ARGV[2])
 move(plan, epoch, 'q', -n)
 move(plan, epoch, 'a', -n)

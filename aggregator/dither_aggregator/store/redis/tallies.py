@@ -31,7 +31,7 @@ class RedisTallies(RedisOpened, Tallies):
             yield from self._unpack_segments(plan, epoch, packed)
 
     def _unpack_segments(self, plan: int, epoch: date, packed: Iterable[bytes]) -> list[Segment]:
-        size = self.plan_by_id(plan).plan.mechanism.shape.tally_size
+        size = self.plan_by_id(plan).plan.cells.tally_size
         return [unpack_segment(plan, epoch, one, size) for one in packed]
 
     def crowded(self, shard: int, segments: int) -> list[TallyKey]:

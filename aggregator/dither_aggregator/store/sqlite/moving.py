@@ -50,7 +50,7 @@ class SQLiteMoving(SQLiteEpochs, Moving):
             yield from _finals(db)
 
     def _sum_packed(self, plan: int, of_tally: Iterable[tuple[int, str, int, bytes]]) -> tuple[int, Counts]:
-        size = self.plan_by_id(plan).plan.mechanism.shape.tally_size
+        size = self.plan_by_id(plan).plan.cells.tally_size
         total, counts = 0, np.zeros(size, dtype=np.int64)
         for _, _, n, packed in of_tally:
             total += n
@@ -120,7 +120,7 @@ def _identity(state: Mapping[str, Any]) -> Identity:
 
 def _shard(db: sqlite3.Connection, state: Mapping[str, Any]) -> ShardRecord:
     (cursor,) = db.execute("SELECT seq FROM cursor").fetchone()
-    quarantine = db.execute("SELECT plan, epoch, n, reason, reports FROM quarantine ORDER BY id")
+    quarantine = db.execute("SELECT plan, cell, epoch, n, reason, reports FROM quarantine ORDER BY id")
     return ShardRecord(
         shard=0,
         day=date.fromisoformat(state["day"]),

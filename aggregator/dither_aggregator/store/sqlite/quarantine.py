@@ -12,7 +12,7 @@ class SQLiteQuarantine(SQLiteLedger, Quarantine):
 
     def quarantined(self) -> list[Quarantined]:
         """Return what waits in quarantine."""
-        rows = self._rows("SELECT id, plan, epoch, n, reason, reports FROM quarantine ORDER BY id")
+        rows = self._rows("SELECT id, plan, cell, epoch, n, reason, reports FROM quarantine ORDER BY id")
         return [Quarantined.of(f"0-{number}", poison_of(*row)) for number, *row in rows]
 
     def replay(self, id_: str) -> bool:
@@ -21,14 +21,14 @@ class SQLiteQuarantine(SQLiteLedger, Quarantine):
             group = self._take(id_)
             if group is None:
                 return False
-            plan, epoch, n, reports = group
+            plan, cell, epoch, n, reports = group
             today = self._advance_day()
             self._move("quarantined", plan, epoch, -n)
             self._move("accepted", plan, epoch, -n)
             self._enter(today, {plan: n})
             if not db.execute("SELECT 1 FROM log LIMIT 1").fetchone():
                 self._set_state("waiting_since", self._now_s())
-            entry = pack_entry(day_number(today), pack_groups([(plan, n, reports)]))
+            entry = pack_entry(day_number(today), pack_groups([(plan, cell, n, reports)]))
             db.execute("INSERT INTO log (entry) VALUES (?)", (entry,))
         return True
 
@@ -46,6 +46,6 @@ class SQLiteQuarantine(SQLiteLedger, Quarantine):
         if shard != "0" or not (number.isascii() and number.isdigit() and len(number) < 19):
             return None
         row = self._db.execute(
-            "DELETE FROM quarantine WHERE id = ? RETURNING plan, epoch, n, reason, reports", (int(number),)
+            "DELETE FROM quarantine WHERE id = ? RETURNING plan, cell, epoch, n, reason, reports", (int(number),)
         ).fetchone()
         return poison_of(*row).group if row else None

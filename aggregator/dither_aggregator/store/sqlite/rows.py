@@ -8,7 +8,7 @@ from dither_aggregator.store.packing import pack_counts, unpack_counts
 from dither_aggregator.store.records import Counted, Final, LogGroup, Poison, Retention, Segment, TallyKey
 
 INSERT_SEGMENT = "INSERT INTO segment VALUES (?, ?, ?, ?, ?, ?)"
-INSERT_POISON = "INSERT INTO quarantine (plan, epoch, n, reason, reports) VALUES (?, ?, ?, ?, ?)"
+INSERT_POISON = "INSERT INTO quarantine (plan, cell, epoch, n, reason, reports) VALUES (?, ?, ?, ?, ?, ?)"
 INSERT_LEDGER = "INSERT INTO ledger VALUES (?, ?, ?, ?, ?, ?)"
 INSERT_FINAL = "INSERT INTO final VALUES (?, ?, ?, ?)"
 INSERT_SNAPSHOT = "INSERT OR IGNORE INTO snapshot VALUES (?, ?, ?)"
@@ -26,15 +26,15 @@ def segment_of(plan: int, epoch: date, row: tuple[int, int, int, bytes], size: i
     return Segment(plan, epoch, low, high, n, unpack_counts(counts, size))
 
 
-def poison_row(poison: Poison) -> tuple[int, str, int, str, bytes]:
+def poison_row(poison: Poison) -> tuple[int, int, str, int, str, bytes]:
     """Return the row of a group that could not be counted, but for its number."""
     group = poison.group
-    return group.plan, group.epoch.isoformat(), group.n, poison.reason, group.reports
+    return group.plan, group.cell, group.epoch.isoformat(), group.n, poison.reason, group.reports
 
 
-def poison_of(plan: int, epoch: str, n: int, reason: str, reports: bytes) -> Poison:
+def poison_of(plan: int, cell: int, epoch: str, n: int, reason: str, reports: bytes) -> Poison:
     """Return the group of a row of the quarantine."""
-    return Poison(LogGroup(plan, date.fromisoformat(epoch), n, reports), reason)
+    return Poison(LogGroup(plan, cell, date.fromisoformat(epoch), n, reports), reason)
 
 
 def ledger_row(key: TallyKey, row: Counted) -> tuple[int, str, int, int, int, int]:

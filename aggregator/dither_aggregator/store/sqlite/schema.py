@@ -1,18 +1,11 @@
 """The tables of the SQLite store, and how each version of them came from the one before."""
 
-import json
-import secrets
 import sqlite3
-import time
-import zlib
-from datetime import date, timedelta
+from collections.abc import Callable
 
-import numpy as np
-
-from dither_aggregator.store.packing import day_number, pack_answer, pack_counts, pack_entry, pack_groups
 from dither_aggregator.store.records import StoreError
 
-VERSION = 3
+VERSION = 4
 
 _TABLES = """
 CREATE TABLE state (key TEXT PRIMARY KEY, value NOT NULL) WITHOUT ROWID;
@@ -38,8 +31,8 @@ CREATE TABLE ledger (
     PRIMARY KEY (plan, epoch)
 ) WITHOUT ROWID;
 CREATE TABLE quarantine (
-    id INTEGER PRIMARY KEY AUTOINCREMENT, plan INTEGER NOT NULL, epoch TEXT NOT NULL, n INTEGER NOT NULL,
-    reason TEXT NOT NULL, reports BLOB NOT NULL
+    id INTEGER PRIMARY KEY AUTOINCREMENT, plan INTEGER NOT NULL, cell INTEGER NOT NULL, epoch TEXT NOT NULL,
+    n INTEGER NOT NULL, reason TEXT NOT NULL, reports BLOB NOT NULL
 );
 CREATE TABLE final (
     plan INTEGER NOT NULL, epoch TEXT NOT NULL, digest TEXT NOT NULL, snapshot TEXT NOT NULL, PRIMARY KEY (plan, epoch)
@@ -61,78 +54,12 @@ def migrate(db: sqlite3.Connection) -> None:
     """Bring a file's tables to VERSION, within a transaction; raise StoreError for a version that is not known."""
     (version,) = db.execute("PRAGMA user_version").fetchone()
     while version != VERSION:
-        if version not in _STEPS:
-            raise StoreError(f"it has version {version}; this dither reads {VERSION}")
-        _STEPS[version](db)
+        if version not in STEPS:
+            raise StoreError(f"it has version {version}; this dither reads {VERSION}: start with an empty directory")
+        STEPS[version](db)
         version += 1
         db.execute(f"PRAGMA user_version = {version}")
 
 
-def _from_2(db: sqlite3.Connection) -> None:
-    """From a log row a group to one an upload; sealing, quarantine, snapshots and retirement come in."""
-    for name in ("plan", "upload", "log", "ledger"):
-        db.execute(f"ALTER TABLE {name} RENAME TO old_{name}")
-    db.execute("DROP INDEX upload_day")
-    kept = {"state", "cursor", "segment"}
-    for statement in _TABLES.split(";\n"):
-        words = statement.split()
-        if words[:1] == ["CREATE"] and words[2] not in kept:
-            db.execute(statement)
-    _plans_from_2(db)
-    for plan, epoch, low, counts in db.execute("SELECT plan, epoch, low, counts FROM segment").fetchall():
-        packed = pack_counts(np.frombuffer(zlib.decompress(counts), "<i8"))
-        db.execute("UPDATE segment SET counts = ? WHERE plan = ? AND epoch = ? AND low = ?", (packed, plan, epoch, low))
-    _uploads_from_2(db)
-    db.execute(
-        "INSERT INTO ledger (plan, epoch, accepted, folded, quarantined) "
-        "SELECT plan, epoch, accepted, folded, quarantined FROM old_ledger"
-    )
-    for name in ("plan", "upload", "log", "ledger"):
-        db.execute(f"DROP TABLE old_{name}")
-    _state_from_2(db)
-
-
-def _plans_from_2(db: sqlite3.Connection) -> None:
-    for row in db.execute("SELECT id, document, question, candidates, reservation, expires, current FROM old_plan"):
-        id_, document, question, candidates, reservation, expires, current = row
-        plan = {
-            "id": id_,
-            "plan": json.loads(document),
-            "question": question,
-            "candidates": json.loads(candidates),
-            "reservation": reservation,
-            "expires": expires,
-            "current": bool(current),
-            "retired": False,
-        }
-        db.execute("INSERT INTO plan VALUES (?, ?)", (id_, json.dumps(plan)))
-
-
-def _uploads_from_2(db: sqlite3.Connection) -> None:
-    for id_, body, day, accepted, rejected in db.execute("SELECT id, body, day, accepted, rejected FROM old_upload"):
-        db.execute("INSERT INTO seen VALUES (?, ?, ?)", (id_, day, pack_answer(body, accepted, json.loads(rejected))))
-    for seq, plan, epoch, n, reports in db.execute("SELECT seq, plan, epoch, n, reports FROM old_log"):
-        entry = pack_entry(day_number(date.fromisoformat(epoch)), pack_groups([(plan, n, reports)]))
-        db.execute("INSERT INTO log VALUES (?, ?)", (seq, entry))
-    (cursor,) = db.execute("SELECT seq FROM cursor").fetchone()
-    # The next upload's number is beyond every one that was ever given, also where the log is empty.
-    (last,) = db.execute("SELECT MAX(seq) FROM (SELECT seq FROM sqlite_sequence UNION SELECT ?)", (cursor,)).fetchone()
-    db.execute("DELETE FROM sqlite_sequence WHERE name = 'log'")
-    db.execute("INSERT INTO sqlite_sequence VALUES ('log', ?)", (last,))
-
-
-def _state_from_2(db: sqlite3.Connection) -> None:
-    (first,) = db.execute(
-        "SELECT COALESCE(MIN(epoch), (SELECT value FROM state WHERE key = 'day')) FROM ledger"
-    ).fetchone()
-    state = {
-        "generation": secrets.token_hex(8),
-        "sealed": (date.fromisoformat(first) - timedelta(days=1)).isoformat(),
-        "tallies_from": date.min.isoformat(),
-        "plans_version": 1,
-        "waiting_since": time.time(),
-    }
-    db.executemany("INSERT INTO state VALUES (?, ?)", state.items())
-
-
-_STEPS = {2: _from_2}
+STEPS: dict[int, Callable[[sqlite3.Connection], None]] = {}
+"""What brings the tables of a version to the next. There is none yet: older tables are refused."""

@@ -14,7 +14,7 @@ class SQLiteTallies(SQLiteOpened, Tallies):
 
     def segments(self, shard: int, plan: int, epoch: date) -> list[Segment]:
         """Return the segments of a tally."""
-        size = self.plan_by_id(plan).plan.mechanism.shape.tally_size
+        size = self.plan_by_id(plan).plan.cells.tally_size
         rows = self._rows(
             "SELECT low, high, n, counts FROM segment WHERE plan = ? AND epoch = ? ORDER BY low",
             plan,

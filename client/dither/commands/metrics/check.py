@@ -48,13 +48,13 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _describe(metric: Metric) -> dict[str, object]:
-    mechanism = metric.plan.mechanism
+    cells = metric.cells
     return {
         "metric": metric.name,
         "plan": metric.plan.digest,
         "values": len(metric.values),
-        "mechanism": mechanism.name,
-        "epsilon_report": from_micro(mechanism.charge),
+        "mechanism": cells.name,
+        "epsilon_report": from_micro(cells.charge),
         "epsilon_lifetime": from_micro(metric.reservation),
         "expires": metric.expires.isoformat(),
         "expired": metric.expires <= utc_today(),

@@ -99,7 +99,7 @@ def _consent(metric: str | None, asks: list[str]) -> Iterator[Remark]:
 def _meaning(old: Metric, new: Metric) -> Iterator[Remark]:
     """Yield what another rev means, and what changes without one."""
     changes = list(_meaning_changes(old, new))
-    if not changes and old.mechanism != new.mechanism:
+    if not changes and old.cells != new.cells:
         changes = ["the mechanism's integers change"]
     said = "; ".join(changes) or "nothing else changes"
     if new.rev < old.rev:
@@ -125,13 +125,13 @@ def _meaning_changes(old: Metric, new: Metric) -> Iterator[str]:
 
 def _meant(metric: Metric) -> dict[str, object]:
     """Return what can be said of a plan in a word or a number. `d` and the thresholds follow from the rest."""
-    mechanism = metric.mechanism
-    facts = {"kind": metric.kind.name, "presence": metric.presence, "mechanism": mechanism.name}
-    epsilons = {"epsilon": _shown(mechanism.charge)}
+    cells = metric.cells
+    facts = {"kind": metric.kind.name, "presence": metric.presence, "mechanism": cells.name}
+    epsilons = {"epsilon": _shown(cells.charge)}
     if metric.memoized:
         epsilons["epsilon_permanent"] = _shown(metric.charge)
-    integers = {key: value for key, value in mechanism.parameters().items() if key in ("ticks", "k", "h", "m")}
-    return {**facts, **epsilons, **integers}
+    integers = {key: value for key, value in cells.parameters().items() if key in ("ticks", "k", "h")}
+    return {**facts, **epsilons, **integers, "number of cells": cells.count}
 
 
 def _list_changes(key: str, old: Sequence[str], new: Sequence[str]) -> Iterator[str]:

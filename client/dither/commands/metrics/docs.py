@@ -94,7 +94,7 @@ def _answers(metric: Metric) -> Fact:
 
 def _noise(metric: Metric) -> tuple[Fact, ...]:
     """Say how the noise is drawn, and how much can be told of a report, of a repeated answer, and ever."""
-    factor = _factor(metric.mechanism.charge)
+    factor = _factor(metric.cells.charge)
     report = f"Whatever anybody believed before, it changes the odds of one answer against another by {factor}."
     life = f"At most {_count(metric.charges, 'report')}, together {_factor(metric.reservation)}."
     if not metric.memoized:
@@ -142,9 +142,9 @@ def _numbers(registry: Registry) -> tuple[Paragraph, ...]:
 
 
 def _sent(registry: Registry) -> tuple[Paragraph, ...]:
-    cohorts = max(metric.mechanism.shape.cohorts for metric in registry.metrics.values())
+    cohorts = max(metric.cells.lasting for metric in registry.metrics.values())
     what = "Noisy answers, and which questions they answer."
-    if cohorts > 1:
+    if cohorts:
         what += (
             f" With an answer that may be any text goes a number from 0 to {cohorts - 1}, which your device draws once "
             "and keeps; many devices have the same."

@@ -10,7 +10,7 @@ import re
 from pathlib import Path
 
 from dither.commands.metrics.output import write
-from dither.handles import HANDLES
+from dither.handles import HANDLES, Handle
 from dither_shared.errors import ConfigurationError
 from dither_shared.registry import Metric, Registry
 
@@ -58,14 +58,14 @@ def stub(registry: Registry, name: str = "telemetry") -> str:
     several = any(metric.kind.several for metric in listed)
     collections = "from collections.abc import Collection\n" if several else ""
     typing = ["ClassVar", *(["Literal", "TypeAlias"] if listed else [])]
+    modules = sorted({"dither", *(_handle_of(metric)[0] for metric in metrics)})
     attributes = "\n".join(f"    {metric.name}: {_camel(metric)}Handle" for metric in metrics)
     return f"""\
 # `dither metrics types` wrote this: write it again instead of editing it.
 
 {collections}from typing import {", ".join(typing)}
 
-import dither
-
+{"".join(f"import {module}" + chr(10) for module in modules)}
 {"".join(map(_handle, metrics))}\
 class Telemetry(dither.Telemetry):
     # Every metric is declared: no other attribute is one.
@@ -107,7 +107,13 @@ def _handle(metric: Metric) -> str:
         answer = f"Collection[{camel}Answer]" if metric.kind.several else f"{camel}Answer"
         record = f"\n    def record(self, answer: {answer}) -> None: ...  # type: ignore[override]\n"
     question = _quoted(metric.question, '"')
-    return f'{alias}class {camel}Handle(dither.{HANDLES[metric.kind.name].__name__}):\n    ""{question}""\n{record}\n'
+    return f'{alias}class {camel}Handle({".".join(_handle_of(metric))}):\n    ""{question}""\n{record}\n'
+
+
+def _handle_of(metric: Metric) -> tuple[str, str]:
+    """Return the module and the name of the class that a metric's handle is of."""
+    handle = HANDLES[metric.kind.name]
+    return "dither" if handle.__module__ == Handle.__module__ else handle.__module__, handle.__name__
 
 
 def _literal(values: tuple[str, ...], room: int) -> str:
