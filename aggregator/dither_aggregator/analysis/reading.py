@@ -21,7 +21,7 @@ class View:
     normalised: str | None = None
     """A key of `normalise.METHODS`, for a second column."""
     candidates: tuple[str, ...] | None = None
-    """The texts to look for; None for the registry's own."""
+    """The texts to look for; None for the registry's own, which `estimands.estimate` puts in its place."""
 
 
 class BadView(DitherError):

@@ -72,7 +72,7 @@ class Texts(Estimand):
         self, stored: StoredPlan, epoch: date, tally: Tally, view: View, *, provisional: bool, snapshot: str | None
     ) -> TextsReading:
         """Estimate the share of every candidate, by default those of the registry."""
-        candidates = stored.candidates if view.candidates is None else view.candidates
+        candidates = view.candidates or ()
         if tally.n == 0 or not candidates:
             return TextsReading(stored, epoch, provisional, tally.n, view, snapshot, None, None)
         ((_, table, _),) = tables(stored.plan.cells, tally.counts)

@@ -13,7 +13,7 @@ from dither_shared.errors import InvalidParameter
 from dither_shared.mechanisms import RAPPOR
 
 _one_at_a_time = Lock()
-"""A decoding takes all the memory and time that a request may: others wait, and mostly find its answer kept."""
+"""A decoding takes all the memory and time that a request may: others wait."""
 
 
 def decode_candidates(mechanism: RAPPOR, tally: Counts, candidates: tuple[str, ...]) -> Decoded:
@@ -21,17 +21,11 @@ def decode_candidates(mechanism: RAPPOR, tally: Counts, candidates: tuple[str, .
 
     At least one candidate is needed.
     """
-    with _one_at_a_time:
-        return _decode(mechanism, len(tally), tally.tobytes(), candidates)
-
-
-@lru_cache(maxsize=8)
-def _decode(mechanism: RAPPOR, m: int, tally: bytes, candidates: tuple[str, ...]) -> Decoded:
-    k, h = mechanism.k, mechanism.h
+    k, h, m = mechanism.k, mechanism.h, len(tally)
     channel = Channel(k, h, m, float(mechanism.p_star), float(mechanism.q_star))
-    counts = np.frombuffer(tally, dtype=np.int64).reshape(m, k + 1)
     try:
-        return decode(counts, candidates, candidate_bits(candidates, k, h, m), channel)
+        with _one_at_a_time:
+            return decode(tally, candidates, candidate_bits(candidates, k, h, m), channel)
     except InvalidParameter as error:
         raise BadTally(str(error)) from None
 

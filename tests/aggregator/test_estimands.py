@@ -1,0 +1,89 @@
+"""A reading is made once of the same tally and view, also for readers that come together; what is kept is bounded."""
+
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from datetime import date, timedelta
+from typing import Any, cast
+
+import numpy as np
+import pytest
+
+from dither_aggregator.analysis import estimands
+from dither_aggregator.analysis.estimands import ROWS_MAX, estimate
+from dither_aggregator.analysis.reading import View
+from dither_aggregator.analysis.shares import Shares
+from dither_aggregator.store import StoredPlan, Tally
+from tests.support.registries import registry
+
+DAY = date(2026, 11, 22)
+METRIC = registry().metrics["color"]
+STORED = StoredPlan(1, METRIC.plan, METRIC.question, (), METRIC.reservation, METRIC.expires, current=True)
+TALLY = Tally(100, np.array([100, 40, 30, 20, 10]))
+
+
+@pytest.fixture
+def made(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[View]]:
+    """Return the views of the readings that are made; each takes until the list's lock is free."""
+    read, views = Shares.read, Made()
+
+    def slowly(self: Shares, stored: StoredPlan, epoch: date, tally: Tally, view: View, **how: Any) -> object:
+        with views.lock:
+            views.append(view)
+        return read(self, stored, epoch, tally, view, **how)
+
+    monkeypatch.setattr(Shares, "read", slowly)
+    kept().clear()
+    yield views
+    kept().clear()
+
+
+class Made(list[View]):
+    def __init__(self) -> None:
+        super().__init__()
+        self.lock = threading.Lock()
+
+
+def kept() -> Any:
+    return cast(Any, estimands._read_once).cache
+
+
+def test_the_same_tally_and_view_are_read_once(made: list[View]) -> None:
+    first = estimate(STORED, DAY, TALLY)
+    again = estimate(replace(STORED, question="Why?"), DAY + timedelta(days=1), TALLY, snapshot="5e")
+    assert len(made) == 1
+    assert again.rows is first.rows
+    assert (again.stored.question, again.epoch, again.snapshot) == ("Why?", DAY + timedelta(days=1), "5e")
+    assert (first.stored.question, first.epoch, first.snapshot) == (STORED.question, DAY, None)
+
+
+def test_another_tally_view_plan_or_state_is_read_anew(made: list[View]) -> None:
+    estimate(STORED, DAY, TALLY)
+    estimate(STORED, DAY, Tally(100, np.array([100, 41, 29, 20, 10])))
+    estimate(STORED, DAY, TALLY, View(simultaneous=True))
+    estimate(STORED, DAY, TALLY, View(error_of="population"))
+    estimate(STORED, DAY, TALLY, View(normalised="norm_sub"))
+    estimate(STORED, DAY, TALLY, provisional=True)
+    estimate(replace(STORED, plan=registry(rev=2).metrics["color"].plan), DAY, TALLY)
+    estimate(replace(STORED, candidates=("looked for",)), DAY, TALLY)
+    assert len(made) == 8
+
+
+def test_readers_that_come_together_wait_for_one_reading(made: Made) -> None:
+    with ThreadPoolExecutor(8) as pool:
+        with made.lock:
+            asked = [pool.submit(estimate, STORED, DAY, TALLY) for _ in range(8)]
+        rows = {id(one.result(30).rows) for one in asked}
+    assert (len(made), len(rows)) == (1, 1)
+
+
+def test_what_is_kept_is_bounded_by_its_rows(made: list[View], monkeypatch: pytest.MonkeyPatch) -> None:
+    assert kept().maxsize == ROWS_MAX
+    rows = 1 + len(METRIC.values)
+    monkeypatch.setattr(kept(), "_Cache__maxsize", 3 * rows)
+    for count in range(5):
+        estimate(STORED, DAY, Tally(100, np.array([100, count, 100 - count, 0, 0])))
+    assert (len(made), kept().currsize) == (5, 3 * rows)
+    estimate(STORED, DAY, Tally(100, np.array([100, 4, 96, 0, 0])))
+    assert len(made) == 5
