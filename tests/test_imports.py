@@ -3,6 +3,7 @@
 import ast
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -17,6 +18,7 @@ MAY_IMPORT = {
     # For an app's own tests, which pytest loads.
     "client/dither/testing": {"dither", "dither_shared", "pytest"},
     "aggregator/dither_aggregator": {
+        "cachetools",
         "celery",
         "dither_aggregator",
         "dither_shared",
@@ -62,6 +64,65 @@ def test_a_module_imports_only_what_its_room_may(path: Path) -> None:
 def test_the_check_sees_an_import_that_is_not_allowed(tmp_path: Path) -> None:
     (tmp_path / "module.py").write_text("def late():\n    import numpy.linalg\n    from flask import Flask\n")
     assert imported(tmp_path / "module.py") == {"numpy", "flask"}
+
+
+def graph(modules: dict[str, str]) -> dict[str, set[str]]:
+    """Return which of the modules, given with their sources, each one imports, anywhere."""
+    edges: dict[str, set[str]] = {}
+    for name, source in modules.items():
+        edges[name] = set()
+        for node in ast.walk(ast.parse(source)):
+            if isinstance(node, ast.Import):
+                edges[name] |= {alias.name for alias in node.names}
+            elif isinstance(node, ast.ImportFrom):
+                edges[name] |= {node.module or "", *(f"{node.module}.{alias.name}" for alias in node.names)}
+        edges[name] = edges[name] & modules.keys() - {name}
+    return edges
+
+
+def circle(modules: dict[str, str]) -> list[str]:
+    """Return modules that import one another in a circle; none where there is no circle."""
+    edges = graph(modules)
+    while free := [name for name, targets in edges.items() if not targets & edges.keys()]:
+        for name in free:
+            del edges[name]
+    return sorted(edges)
+
+
+def name_of(path: Path) -> str:
+    parts = path.relative_to(ROOT).with_suffix("").parts[1:]
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+def test_no_modules_import_one_another_in_a_circle() -> None:
+    sources = {name_of(path): path.read_text(encoding="utf-8") for path in MODULES}
+    assert circle(sources) == []
+
+
+def test_the_check_sees_a_circle() -> None:
+    assert circle({"a": "from b import c\n", "b.c": "def late():\n    import d\n", "d": "", "b": ""}) == []
+    assert circle({"a": "from b import c\n", "b.c": "def late():\n    import a\n", "b": ""}) == ["a", "b.c"]
+
+
+def test_no_two_classes_have_one_name() -> None:
+    names = Counter(
+        node.name
+        for path in MODULES
+        if "examples" not in path.parts
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.ClassDef)
+    )
+    assert [name for name, number in names.items() if number > 1] == []
+    assert {"Plan", "Telemetry", "SQLiteStore"} <= names.keys()
+
+
+COMMANDS = sorted(path for path in MODULES if "commands" in path.parts and path.name != "__init__.py")
+
+
+@pytest.mark.parametrize("path", COMMANDS, ids=str)
+def test_every_file_among_the_commands_is_one(path: Path) -> None:
+    functions = {node.name for node in ast.parse(path.read_text(encoding="utf-8")).body if hasattr(node, "name")}
+    assert {"add_arguments", "run"} <= functions
 
 
 def loaded(code: str) -> set[str]:

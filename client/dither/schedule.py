@@ -15,7 +15,7 @@ GRACE_DAYS = 7
 """For so long after a metric expires an aggregator takes its reports: one that leaves later is not made."""
 
 
-class Asked(Protocol):
+class Scheduled(Protocol):
     """What of a metric decides when it is answered."""
 
     @property
@@ -49,24 +49,24 @@ def period_start(day: int, period_days: int) -> int:
     return day - day % period_days
 
 
-def end_of_period(metric: Asked, today: int) -> int:
+def end_of_period(metric: Scheduled, today: int) -> int:
     """Return the first day after the period that today is in."""
     return period_start(today, metric.period_days) + metric.period_days
 
 
-def silent_from(metric: Asked, today: int) -> int:
+def silent_from(metric: Scheduled, today: int) -> int:
     """Return the first day on which a metric is silent because it expires; a hidden one, whose report would be late."""
     expires = day_number(metric.expires)
     late = metric.hidden and end_of_period(metric, today) >= expires + GRACE_DAYS
     return min(expires, today) if late else expires
 
 
-def answers_always(metric: Asked) -> bool:
+def answers_always(metric: Scheduled) -> bool:
     """Tell whether the device answers in each of its periods while it may, with nothing to draw."""
     return metric.schedule == "early" or metric.charges >= len(_periods(metric))
 
 
-def draw_periods(metric: Asked, rng: Rng) -> list[int]:
+def draw_periods(metric: Scheduled, rng: Rng) -> list[int]:
     """Return the first days of `metric.charges` periods of the year before the metric expires, as they were drawn.
 
     The whole year is drawn from, whenever the device came: those before it came are lost, so that a device that has
@@ -80,7 +80,7 @@ def draw_periods(metric: Asked, rng: Rng) -> list[int]:
     return drawn
 
 
-def _periods(metric: Asked) -> list[int]:
+def _periods(metric: Scheduled) -> list[int]:
     last = day_number(metric.expires) - 1
     first = period_start(last - YEAR_DAYS + 1, metric.period_days)
     return list(range(first, last + 1, metric.period_days))

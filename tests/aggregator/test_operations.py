@@ -107,7 +107,7 @@ def test_counts_that_so_many_reports_cannot_have_are_found(tmp_path: Path) -> No
         db.execute("UPDATE ledger SET folded = 6, accepted = 6 WHERE plan = 2 AND folded = 4")
         assert one
     with closing(SQLiteStore(tmp_path, read_only=True)) as store:
-        assert "its counts add up to 4 in place of 6" in "\n".join(check(store))
+        assert "its cells have 4 reports in place of 6" in "\n".join(check(store))
 
 
 def test_fsck_exits_with_1_when_something_is_wrong(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ import numpy.typing as npt
 import pytest
 
 from dither_aggregator.analysis.decoding import decoder
-from dither_aggregator.analysis.decoding.decoder import Channel, Decoded, Row, decode
+from dither_aggregator.analysis.decoding.decoder import Candidate, Channel, Decoded, decode
 from dither_aggregator.analysis.decoding.equations import Equations, make_equations, merge, reweighted, weights_of
 from dither_aggregator.analysis.decoding.least_squares import add_each, least_squares
 from dither_aggregator.analysis.inference import Z
@@ -226,7 +226,7 @@ def test_few_reports_give_wide_intervals_and_no_verdicts(n: int, candidates: int
 def test_no_reports_are_said_to_say_nothing() -> None:
     decoded = decode(np.zeros((32, 17), dtype=np.int64), names(3), map_of(names(3), CHANNEL), CHANNEL)
     assert decoded.sentences == ("There are no reports: nothing is known.",)
-    assert decoded.rows[0] == Row("v1", 0.0, 1.0, -Z, Z, 0.0, significant=False, significant_holm=False, group="")
+    assert decoded.rows[0] == Candidate("v1", 0.0, 1.0, -Z, Z, 0.0, significant=False, significant_holm=False, group="")
 
 
 def test_a_candidate_that_sets_all_bits_cannot_be_told_from_unlisted_strings() -> None:
@@ -295,7 +295,7 @@ def test_the_document_is_json_without_gaps(n: int) -> None:
     tally, values, bits = drawn(CHANNEL, SHARES, n)
     document = decode(tally, values, bits, CHANNEL).to_document()
     read = json.loads(json.dumps(document, allow_nan=False))
-    assert read["rows"][0].keys() == Row.__dataclass_fields__.keys()
+    assert read["rows"][0].keys() == Candidate.__dataclass_fields__.keys()
     assert None not in read["rows"][0].values()
     assert read["summary"]["n"] == n
     assert read["summary"].keys() == Decoded.__dataclass_fields__.keys() - {"rows"}

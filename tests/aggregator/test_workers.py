@@ -288,7 +288,7 @@ def test_bells_fold_maintain_and_record(hearer: Hearer, store: Store, asked: Reg
     for _ in range(3):
         hearer.answering.fold(0)
     assert store.backlog() == 0
-    assert store.tally(plan, today).counts.tolist() == [3, 6]
+    assert store.tally(plan, today).counts.tolist() == [9, 3, 6]
     clock.travel(1)
     for _ in range(3):
         hearer.answering.maintain(0)

@@ -15,8 +15,8 @@ from playwright.sync_api import Browser, sync_playwright
 
 from dither.cli import main
 from dither.commands.metrics.docs import VALUES_MAX, page
-from dither.commands.metrics.page import to_html, to_markdown
 from dither.environment import Environment
+from dither.writing.page import to_html, to_markdown
 from dither_shared.registry import Registry
 from tests.support.aggregators import DITHER, ENVIRONMENT, dither
 from tests.support.registries import registry, registry_text

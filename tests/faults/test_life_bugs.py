@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from hypothesis import Phase
 
-import dither.device.choices
+import dither.device.choosing
 from dither.device import BuiltUpload, Device
 from dither.device.agreement import Agreement
 from dither.device.budget import Budget
@@ -107,7 +107,7 @@ def forget_what_was_spent(patch: pytest.MonkeyPatch) -> None:
             file.execute("DELETE FROM metric")
         return forgotten
 
-    patch.setattr(dither.device.choices, "forget", forget_all)
+    patch.setattr(dither.device.choosing, "forget", forget_all)
 
 
 def forget_metrics_that_left(patch: pytest.MonkeyPatch) -> None:
@@ -150,7 +150,7 @@ def ask_about_the_sum_alone(patch: pytest.MonkeyPatch) -> None:
 
 
 def keep_what_was_refused(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(dither.device.choices, "drop", lambda file, reason, metric=None: None)
+    patch.setattr(dither.device.choosing, "drop", lambda file, reason, metric=None: None)
 
 
 def send_before_the_disk_has_it(patch: pytest.MonkeyPatch) -> None:

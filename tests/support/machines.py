@@ -191,7 +191,7 @@ class Crowd:
         assert (row.accepted, row.folded, row.pending, row.quarantined) == (total, total, 0, 0)
         with site.store() as store:
             tally = store.tally(self._plan, store.today())
-        assert (tally.n, tally.counts.tolist()) == (total, self.sent)
+        assert (tally.n, tally.counts.tolist()) == (total, [total, *self.sent])
 
 
 def wait_until(condition: Callable[[], object], timeout_s: float = 60) -> float:

@@ -9,6 +9,7 @@ from cachetools import LRUCache, cached
 from dither_aggregator.analysis.reading import Estimand, Reading, View
 from dither_aggregator.analysis.shares import Shares
 from dither_aggregator.analysis.texts import Texts
+from dither_aggregator.counting.damage import impossible
 from dither_aggregator.counting.folding import BadTally
 from dither_aggregator.store import Store, StoredPlan, Tally
 from dither_shared.errors import DitherError
@@ -56,7 +57,9 @@ def estimate(
     provisional: bool = False,
     snapshot: str | None = None,
 ) -> Reading:
-    """Read a tally, or take what was read of the same one before."""
+    """Read a tally, or take what was read of the same one before. Raises BadTally where it is none of n reports."""
+    for fault in impossible(stored.plan.cells, tally.counts, tally.n):
+        raise BadTally(f"the tally is not one of {tally.n} reports: {fault}")
     candidates = stored.candidates if view.candidates is None else view.candidates
     reading = _read_once(stored, epoch, tally, replace(view, candidates=candidates), provisional)
     return replace(reading, stored=stored, epoch=epoch, snapshot=snapshot)

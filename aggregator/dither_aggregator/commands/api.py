@@ -7,8 +7,8 @@ import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager
 
-from dither_aggregator.commands.broker import add_broker_argument, add_processes_argument, must_be_redis
-from dither_aggregator.commands.data import add_data_argument, add_lossy_argument
+from dither_aggregator.arguments.broker import add_broker_argument, add_processes_argument, must_be_redis
+from dither_aggregator.arguments.data import add_data_argument, add_lossy_argument
 from dither_aggregator.commands.serve import port_number
 from dither_aggregator.service import Service
 from dither_aggregator.store import StoreError, open_store

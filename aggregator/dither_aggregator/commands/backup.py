@@ -4,7 +4,7 @@ import argparse
 import json
 from pathlib import Path
 
-from dither_aggregator.commands.data import add_data_argument, opened
+from dither_aggregator.arguments.data import add_data_argument, opened
 from dither_aggregator.store import StoreError, archive
 
 EXAMPLE = "dither backup dither-2027-01-31.gz --data /var/lib/dither"

@@ -7,8 +7,8 @@ import signal
 import time
 from contextlib import closing
 
-from dither_aggregator.commands.broker import add_broker_argument, must_be_redis
-from dither_aggregator.commands.data import add_data_argument
+from dither_aggregator.arguments.broker import add_broker_argument, must_be_redis
+from dither_aggregator.arguments.data import add_data_argument
 from dither_aggregator.store import StoreError, open_store
 from dither_aggregator.workers.bells import Rope, make_app
 from dither_aggregator.workers.brokers import address, check_broker

@@ -5,7 +5,7 @@ import json
 from contextlib import closing, suppress
 from pathlib import Path
 
-from dither_aggregator.commands.data import add_data_argument, add_lossy_argument
+from dither_aggregator.arguments.data import add_data_argument, add_lossy_argument
 from dither_aggregator.store import Store, StoreError, create_store, open_store
 from dither_aggregator.store.opening import SHARDS, is_redis
 from dither_shared.registry import Registry, utc_today

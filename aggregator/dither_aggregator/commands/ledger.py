@@ -3,7 +3,7 @@
 import argparse
 import json
 
-from dither_aggregator.commands.data import add_data_argument, opened
+from dither_aggregator.arguments.data import add_data_argument, opened
 from dither_aggregator.store import LedgerRow
 
 EXAMPLE = "dither ledger --data /var/lib/dither"

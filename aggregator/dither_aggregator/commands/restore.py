@@ -4,7 +4,7 @@ import argparse
 import json
 from pathlib import Path
 
-from dither_aggregator.commands.data import add_data_argument, add_lossy_argument
+from dither_aggregator.arguments.data import add_data_argument, add_lossy_argument
 from dither_aggregator.commands.ledger import COLUMNS, describe
 from dither_aggregator.store import archive, create_store
 from dither_aggregator.store.opening import SHARDS

@@ -10,7 +10,7 @@ from contextlib import closing
 from pathlib import Path
 from queue import SimpleQueue
 
-from dither_aggregator.commands.data import add_place_argument
+from dither_aggregator.arguments.data import add_place_argument
 from dither_aggregator.service import Service, WholeService
 from dither_aggregator.store import SQLiteStore
 from dither_aggregator.store.sqlite import exclusive

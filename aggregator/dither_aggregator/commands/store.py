@@ -5,7 +5,7 @@ import json
 import sys
 from pathlib import Path
 
-from dither_aggregator.commands.data import add_data_argument, add_lossy_argument, opened, store_name
+from dither_aggregator.arguments.data import add_data_argument, add_lossy_argument, opened, store_name
 from dither_aggregator.commands.ledger import COLUMNS, describe
 from dither_aggregator.store import Store, StoreError
 from dither_aggregator.store.copying import copy

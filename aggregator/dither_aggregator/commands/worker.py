@@ -7,8 +7,8 @@ import signal
 from contextlib import closing
 from functools import partial
 
-from dither_aggregator.commands.broker import add_broker_argument, add_processes_argument, must_be_redis
-from dither_aggregator.commands.data import add_data_argument, add_lossy_argument
+from dither_aggregator.arguments.broker import add_broker_argument, add_processes_argument, must_be_redis
+from dither_aggregator.arguments.data import add_data_argument, add_lossy_argument
 from dither_aggregator.store import open_store
 from dither_aggregator.workers.bells import FOLD, QUEUES
 from dither_aggregator.workers.brokers import address, check_broker

@@ -16,7 +16,7 @@ from dither_aggregator.analysis.reading import BadView, Reading, View
 from dither_aggregator.service import Service
 from dither_aggregator.store import Store, StoredPlan
 from dither_shared.domains import VALUE_CHARACTERS_MAX
-from dither_shared.kinds.text import CANDIDATES_MAX
+from dither_shared.kinds.kind import CANDIDATES_MAX
 from dither_shared.plan import Plan
 from dither_shared.wire.problems import Problem
 from dither_shared.wire.reading import parse_json

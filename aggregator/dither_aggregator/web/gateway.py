@@ -46,7 +46,7 @@ class Left(Exception):
 
 
 @dataclass(frozen=True)
-class Answer:
+class WholeAnswer:
     """A whole answer."""
 
     status: int
@@ -72,7 +72,7 @@ class Gateway:
         self._health.close()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer one request."""
+        """WholeAnswer one request."""
         body = bytearray()
         path = scope["path"]
         try:
@@ -95,7 +95,7 @@ class Gateway:
         await send({"type": "http.response.start", "status": answer.status, "headers": answer.headers})
         await send({"type": "http.response.body", "body": answer.content})
 
-    async def _upload(self, exchange: "_Exchange", length: int) -> Answer:
+    async def _upload(self, exchange: "_Exchange", length: int) -> WholeAnswer:
         # What is compressed may be a thousand times as long.
         await self._turns.take(TURN_BYTES if "HTTP_CONTENT_ENCODING" in exchange.environ else length)
         result = exchange.call()
@@ -169,10 +169,10 @@ class _Threads:
         for _ in range(self._number):
             self._jobs.put(None)
 
-    async def answer(self, exchange: "_Exchange") -> Answer:
+    async def answer(self, exchange: "_Exchange") -> WholeAnswer:
         """Return the application's answer."""
         loop = asyncio.get_running_loop()
-        answered: asyncio.Future[Answer] = loop.create_future()
+        answered: asyncio.Future[WholeAnswer] = loop.create_future()
         until = time.monotonic() + THREAD_WITHIN_S
 
         def job() -> None:
@@ -214,7 +214,7 @@ class _Exchange:
         self._fields: list[tuple[str, str]] = []
         self._written: list[bytes] = []
 
-    def run(self) -> Answer:
+    def run(self) -> WholeAnswer:
         """Return the whole answer, however long that takes."""
         return self.answer(self.call())
 
@@ -228,7 +228,7 @@ class _Exchange:
         self._status, self._fields = status, headers
         return self._written.append
 
-    def answer(self, result: Iterable[bytes]) -> Answer:
+    def answer(self, result: Iterable[bytes]) -> WholeAnswer:
         """Return the answer with this content."""
         try:
             content = b"".join([*self._written, *result])
@@ -238,18 +238,18 @@ class _Exchange:
         return _answer_of(int(self._status[:3]), self._fields, content)
 
 
-def _refusal(problem: Problem) -> Answer:
+def _refusal(problem: Problem) -> WholeAnswer:
     """Return the answer to a request after which its connection is of no use: it may not have come whole."""
     return _answer_of(
         problem.status, [*problems.headers_of(problem), ("Connection", "close")], problems.render(problem)
     )
 
 
-def _answer_of(status: int, headers: list[tuple[str, str]], content: bytes) -> Answer:
+def _answer_of(status: int, headers: list[tuple[str, str]], content: bytes) -> WholeAnswer:
     encoded = [(name.lower().encode("latin-1"), value.encode("latin-1")) for name, value in headers]
     if content and not any(name == b"content-length" for name, _ in encoded):
         encoded.append((b"content-length", b"%d" % len(content)))
-    return Answer(status, encoded, content)
+    return WholeAnswer(status, encoded, content)
 
 
 def environ_of(scope: Scope, body: bytes) -> WSGIEnvironment:

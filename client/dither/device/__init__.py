@@ -10,7 +10,7 @@ charges it when a connection stands; `settle` forgets it.
 import math
 from collections.abc import Callable
 
-from dither.device.choices import Choices
+from dither.device.choosing import Choosing
 from dither.device.connected import DeviceBusy
 from dither.device.file import DAY_S
 from dither.device.moments import Sending
@@ -52,7 +52,7 @@ class Look:
     """Whether what was forgotten or replaced is still in the log: `tidy` erases it, unless another process reads it."""
 
 
-class Device(Choices):
+class Device(Choosing):
     """The state of one device. Safe to share between threads; processes share the file, which is opened on first use.
 
     `folder` None keeps the state in memory: for trials and simulated devices, which then have no quiet days. Each

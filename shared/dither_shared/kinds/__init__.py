@@ -2,12 +2,12 @@
 
 from typing import Any
 
-from dither_shared.kinds.choice import Choice
-from dither_shared.kinds.choices import Choices
-from dither_shared.kinds.flag import Flag
+from dither_shared.kinds.choice import ChoiceKind
+from dither_shared.kinds.choices import ChoicesKind
+from dither_shared.kinds.flag import FlagKind
 from dither_shared.kinds.kind import Answer, Asked, Kind, Offer
-from dither_shared.kinds.text import Text
+from dither_shared.kinds.text import TextKind
 
-__all__ = ["KINDS", "Answer", "Asked", "Choice", "Choices", "Flag", "Kind", "Offer", "Text"]
+__all__ = ["KINDS", "Answer", "Asked", "ChoiceKind", "ChoicesKind", "FlagKind", "Kind", "Offer", "TextKind"]
 
-KINDS: dict[str, Kind[Any]] = {kind.name: kind for kind in (Flag(), Choice(), Choices(), Text())}
+KINDS: dict[str, Kind[Any]] = {kind.name: kind for kind in (FlagKind(), ChoiceKind(), ChoicesKind(), TextKind())}

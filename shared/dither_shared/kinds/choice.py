@@ -8,7 +8,7 @@ from dither_shared.kinds.listed import Listed, read_list
 from dither_shared.tables import Table
 
 
-class Choice(Listed):
+class ChoiceKind(Listed):
     """One of the listed values, or "other"."""
 
     name = "choice"

@@ -3,7 +3,7 @@
 from typing import cast
 
 from dither_shared.domains import Values
-from dither_shared.kinds.choice import Choice, offered
+from dither_shared.kinds.choice import ChoiceKind, offered
 from dither_shared.kinds.kind import Asked, Offer
 from dither_shared.mechanisms import PureMechanism
 from dither_shared.tables import Table
@@ -11,7 +11,7 @@ from dither_shared.tables import Table
 TICKS_MAX = 64
 
 
-class Choices(Choice):
+class ChoicesKind(ChoiceKind):
     """Several of the listed values, in a list, tuple or set; a text alone is one of them."""
 
     name = "choices"

@@ -10,7 +10,7 @@ from dither_shared.tables import Table
 NO, YES = 0, 1
 
 
-class Flag(Listed):
+class FlagKind(Listed):
     """A yes-or-no question. It takes True and False, numpy's too; all else is read as False, whatever its truth."""
 
     name = "flag"

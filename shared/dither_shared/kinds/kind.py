@@ -15,6 +15,8 @@ D = TypeVar("D", bound=Domain)
 
 Answer = tuple[int, ...] | str
 """An answer as it was read: the listed values that it holds, or its text."""
+CANDIDATES_MAX = 100_000
+"""The most texts that are looked for at once."""
 
 
 @frozen

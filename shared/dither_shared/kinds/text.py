@@ -9,17 +9,15 @@ from dither_shared.cells import DEVICE, DEVICE_CELLS_MAX, Cells, Part
 from dither_shared.domains import NONE, OTHER, VALUE_CHARACTERS_MAX, Words
 from dither_shared.errors import InvalidParameter
 from dither_shared.exact import from_micro, to_micro
-from dither_shared.kinds.kind import Answer, Asked, Kind, Offer
+from dither_shared.kinds.kind import CANDIDATES_MAX, Answer, Asked, Kind, Offer
 from dither_shared.kinds.listed import read_list
 from dither_shared.kinds.noise import FRESH_ONLY, read_epsilon, read_memoize, read_permanent
 from dither_shared.mechanisms import RAPPOR
 from dither_shared.rng import Rng
 from dither_shared.tables import Table
 
-CANDIDATES_MAX = 100_000
 
-
-class Text(Kind[Words]):
+class TextKind(Kind[Words]):
     """A text of at most 200 characters; what is none, or longer, is the text "other"."""
 
     name = "text"

@@ -21,14 +21,14 @@ def test_reports_are_accepted_folded_and_counted(place: Place, store: Store, ask
     fold_all(store)
     assert balance(store) == (4, 4, 0, 0)
     tally = store.tally(asked.metrics["color"].plan, place.day())
-    assert (tally.n, tally.counts.tolist()) == (3, [2, 0, 1, 0])
-    assert store.tally(asked.metrics["dark"].plan, place.day()).counts.tolist() == [0, 1]
+    assert (tally.n, tally.counts.tolist()) == (3, [3, 2, 0, 1, 0])
+    assert store.tally(asked.metrics["dark"].plan, place.day()).counts.tolist() == [1, 0, 1]
     assert store.epochs(asked.metrics["dark"].plan) == [place.day()]
 
 
 def test_nothing_is_zeros(place: Place, store: Store, asked: Registry) -> None:
     tally = store.tally(asked.metrics["color"].plan, place.day())
-    assert (tally.n, tally.counts.tolist()) == (0, [0, 0, 0, 0])
+    assert (tally.n, tally.counts.tolist()) == (0, [0, 0, 0, 0, 0])
     assert store.epochs(asked.metrics["color"].plan) == []
     assert store.ledger() == []
     assert store.append([]) == []

@@ -42,7 +42,8 @@ def count(store: Store, read: LogRead) -> tuple[list[Segment], list[Poison]]:
 
 
 def colors(place: Place, store: Store, asked: Registry) -> list[int]:
-    counts: list[int] = store.tally(asked.metrics["color"].plan, place.day()).counts.tolist()
+    n, *counts = store.tally(asked.metrics["color"].plan, place.day()).counts.tolist()
+    assert n == sum(counts)
     return counts
 
 
@@ -102,9 +103,9 @@ def test_a_log_has_the_groups_as_they_came(place: Place, store: Store, asked: Re
     read = store.read_log(0)
     assert (read.low, read.high) == (0, 2)
     assert [tuple(group) for group in read.groups] == [
-        (ids["color"], place.day(), 2, b"\x00\x03"),
-        (ids["dark"], place.day(), 1, b"\x01"),
-        (ids["dark"], place.day(), 1, b"\x00"),
+        (ids["color"], 0, place.day(), 2, b"\x00\x03"),
+        (ids["dark"], 0, place.day(), 1, b"\x01"),
+        (ids["dark"], 0, place.day(), 1, b"\x00"),
     ]
 
 

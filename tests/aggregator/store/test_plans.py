@@ -68,7 +68,7 @@ def test_old_plans_stay_accepted_beside_the_new_one(place: Place, store: Store, 
     plans = [stored.plan for stored in store.plans("color")]
     assert [plan.rev for plan in plans] == [2, 1]
     assert [stored.current for stored in store.plans("color")] == [True, False]
-    assert [store.tally(plan, place.day()).counts.tolist() for plan in plans] == [[0, 1, 1], [0, 0, 0, 1]]
+    assert [store.tally(plan, place.day()).counts.tolist() for plan in plans] == [[2, 0, 1, 1], [1, 0, 0, 0, 1]]
     rows = [(row.metric, row.plan, row.epoch, row.accepted) for row in store.ledger()]
     assert sorted(rows) == sorted(
         ("color", plan.digest, place.day().isoformat(), n) for plan, n in zip(plans, (2, 1), strict=True)

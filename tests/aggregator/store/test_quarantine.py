@@ -64,7 +64,7 @@ def test_what_is_replayed_is_counted(
     assert not store.replay(held.id)
     fold_all(store)
     assert balance(store) == (5, 5, 0, 0)
-    assert store.tally(asked.metrics["color"].plan, place.day()).counts.tolist() == [0, 1, 0, 3]
+    assert store.tally(asked.metrics["color"].plan, place.day()).counts.tolist() == [4, 0, 1, 0, 3]
 
 
 def test_what_is_replayed_and_still_poison_is_quarantined_again(store: Store, held: Quarantined) -> None:

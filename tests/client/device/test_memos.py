@@ -202,7 +202,7 @@ def test_a_text_is_a_report_of_the_devices_one_cohort(tmp_path: Path) -> None:
         body = send(device)
         assert body is not None
         (group,) = body["groups"]
-        cohorts.add(group["cohort"])
+        cohorts.add(group["cell"])
         assert len(group["reports"]) == 1
         clock.travel(1)
     assert len(cohorts) == 1

@@ -45,7 +45,7 @@ from dither_aggregator.counting.folding import Counts
 from dither_shared.errors import InvalidParameter
 from dither_shared.precision import ALPHA
 
-__all__ = ["Channel", "Decoded", "Row", "decode"]
+__all__ = ["Candidate", "Channel", "Decoded", "decode"]
 
 MISFIT = 1e-3
 """A chi-square so improbable is said to be a misfit."""
@@ -54,7 +54,7 @@ FEW = 0.1
 
 
 @dataclass(frozen=True)
-class Row:
+class Candidate:
     """One candidate. Shares are of all n reports; `estimate` and its interval are raw, so they may leave [0, 1]."""
 
     value: str
@@ -77,7 +77,7 @@ class Row:
 class Decoded:
     """A row for each candidate, in the given order, and what holds for the list as a whole."""
 
-    rows: tuple[Row, ...]
+    rows: tuple[Candidate, ...]
     n: int
     unexplained: float
     """The share of reports whose string is not in the list: raw, with the ends of its 95 % interval."""
@@ -147,7 +147,7 @@ def _check(tally: Counts, candidates: Sequence[str], bits: Ints, channel: Channe
         raise InvalidParameter(f"bits must lie in 0..{k - 1}, got {bits.min()}..{bits.max()}")
 
 
-def _rows(candidates: Sequence[str], group_of: Ints, found: Found, proportion: Floats) -> tuple[Row, ...]:
+def _rows(candidates: Sequence[str], group_of: Ints, found: Found, proportion: Floats) -> tuple[Candidate, ...]:
     p_values = ndtr(-found.estimate / found.std_error)
     reported = _benjamini_hochberg(p_values), _holm(p_values)
     sizes = np.bincount(group_of)
@@ -156,7 +156,7 @@ def _rows(candidates: Sequence[str], group_of: Ints, found: Found, proportion: F
     for value, group in zip(candidates, group_of.tolist(), strict=True):
         estimate, error = float(found.estimate[group]), float(found.std_error[group])
         rows.append(
-            Row(
+            Candidate(
                 value=value,
                 estimate=estimate,
                 std_error=error,

@@ -41,7 +41,7 @@ def plan_for(registry: Registry, metric: str, params: Params) -> Plan:
     asked = registry.metrics.get(metric)
     if asked is None:
         raise DitherError(f"the registry has no metric {metric!r}; it has {', '.join(registry.metrics)}")
-    if asked.kind.name != "text":
+    if asked.cells.name != RAPPOR.name:
         raise DitherError(f"metric {metric} must be of kind text, got {asked.kind.name}")
     try:
         of_file = RAPPOR.of_probabilities(params.k, params.h, params.f, params.p, params.q)

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from dither.commands.metrics.output import speak_utf8
+from dither.writing.output import speak_utf8
 from dither_shared.exact import from_micro, to_micro
 from dither_shared.registry import SENSITIVITIES, Metric, Registry
 from dither_shared.terms import Terms, device_asks

@@ -4,9 +4,9 @@ import argparse
 from decimal import ROUND_CEILING, Decimal
 from pathlib import Path
 
-from dither.commands.metrics.output import write
-from dither.commands.metrics.page import Code, Fact, Facts, Heading, Page, Paragraph, Said, to_html, to_markdown
 from dither.schedule import answers_always
+from dither.writing.output import write
+from dither.writing.page import Code, Fact, FactList, Heading, Page, Paragraph, Said, to_html, to_markdown
 from dither_shared.domains import NONE
 from dither_shared.exact import from_micro, to_micro
 from dither_shared.registry import Metric, Registry
@@ -60,8 +60,8 @@ def page(registry: Registry) -> Page:
     )
 
 
-def _question(metric: Metric) -> tuple[Heading, Facts]:
-    return Heading(3, (Said(metric.question),)), Facts(
+def _question(metric: Metric) -> tuple[Heading, FactList]:
+    return Heading(3, (Said(metric.question),)), FactList(
         (
             _answers(metric),
             *_noise(metric),

@@ -9,8 +9,8 @@ import keyword
 import re
 from pathlib import Path
 
-from dither.commands.metrics.output import write
 from dither.handles import HANDLES, Handle
+from dither.writing.output import write
 from dither_shared.errors import ConfigurationError
 from dither_shared.registry import Metric, Registry
 

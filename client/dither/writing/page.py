@@ -47,8 +47,8 @@ class Fact:
 
 
 @dataclass(frozen=True)
-class Facts:
-    """Facts that belong together."""
+class FactList:
+    """FactList that belong together."""
 
     facts: tuple[Fact, ...]
 
@@ -59,7 +59,7 @@ class Page:
 
     title: Text
     lead: Text
-    blocks: tuple[Heading | Paragraph | Facts, ...]
+    blocks: tuple[Heading | Paragraph | FactList, ...]
 
 
 def to_html(page: Page) -> str:
@@ -116,13 +116,13 @@ ul { columns: 12rem; column-gap: 2rem; margin: .5rem 0; padding-left: 1.25rem; }
 """
 
 
-def _html_block(block: Heading | Paragraph | Facts) -> str:
+def _html_block(block: Heading | Paragraph | FactList) -> str:
     match block:
         case Heading(level, text):
             return f"<h{level}>{_html(text)}</h{level}>"
         case Paragraph(text):
             return f"<p>{_html(text)}</p>"
-        case Facts(facts):
+        case FactList(facts):
             return "<dl>\n" + "".join(map(_html_fact, facts)) + "</dl>"
 
 
@@ -146,13 +146,13 @@ def to_markdown(page: Page) -> str:
     return "\n\n".join(map(_markdown_block, blocks)) + "\n"
 
 
-def _markdown_block(block: Heading | Paragraph | Facts) -> str:
+def _markdown_block(block: Heading | Paragraph | FactList) -> str:
     match block:
         case Heading(level, text):
             return f"{'#' * level} {_markdown(text)}"
         case Paragraph(text):
             return _markdown(text)
-        case Facts(facts):
+        case FactList(facts):
             return "\n".join(map(_markdown_fact, facts))
 
 

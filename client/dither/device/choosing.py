@@ -7,7 +7,7 @@ from dither.device.schema import DeviceFault, DeviceUnusable
 from dither.device.withdrawal import drop, forget
 
 
-class Choices(Parts):
+class Choosing(Parts):
     """The part of `Device` that does what the person chose."""
 
     def choice(self) -> bool | None:
