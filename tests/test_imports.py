@@ -75,7 +75,8 @@ def graph(modules: dict[str, str]) -> dict[str, set[str]]:
             if isinstance(node, ast.Import):
                 edges[name] |= {alias.name for alias in node.names}
             elif isinstance(node, ast.ImportFrom):
-                edges[name] |= {node.module or "", *(f"{node.module}.{alias.name}" for alias in node.names)}
+                submodules = {f"{node.module}.{alias.name}" for alias in node.names} & modules.keys()
+                edges[name] |= submodules or {node.module or ""}
         edges[name] = edges[name] & modules.keys() - {name}
     return edges
 

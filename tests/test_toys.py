@@ -37,11 +37,12 @@ from dither_aggregator.web import create_app
 from dither_aggregator.web.server import HttpServer
 from dither_shared.cells import Cells, Part
 from dither_shared.domains import DOMAINS, OTHER, Domain, Values
+from dither_shared.exact import exp_below
 from dither_shared.frozen import as_dict, frozen
 from dither_shared.kinds import KINDS, Answer, Asked, Kind, Offer
 from dither_shared.kinds.listed import Listed
 from dither_shared.kinds.noise import read_epsilon
-from dither_shared.mechanisms import MECHANISMS, OUE, PureMechanism
+from dither_shared.mechanisms import MECHANISMS, OUE, Need, PureMechanism
 from dither_shared.plan import Plan
 from dither_shared.registry import Registry, utc_today
 from dither_shared.rng import SCALE, Rng
@@ -65,7 +66,13 @@ class Half(PureMechanism):
 
     name = "half"
     ticks = 1
+    serves_one = True
     d: int
+
+    @classmethod
+    def designs(cls, need: Need) -> Iterator["Half"]:
+        if need.permanent is None and cls(need.d).exp_epsilon <= exp_below(need.epsilon):
+            yield cls(need.d)
 
     def parameters(self) -> dict[str, int]:
         return as_dict(self)
@@ -103,10 +110,6 @@ class Weekday(Listed):
 
     def _values(self, table: Table, folder: Path | None, unlisted: tuple[str, ...]) -> tuple[str, ...]:
         return (*DAYS, OTHER, *unlisted)
-
-    def _mechanism(self, table: Table, d: int) -> PureMechanism:
-        read_epsilon(table)
-        return Half(d)
 
     def takes(self, answer: object, domain: Values) -> bool:
         return isinstance(answer, date)
@@ -250,6 +253,7 @@ quiet_days = 0
 [metric.day]
 kind = "weekday"
 question = "On which day do people start a week?"
+mechanism = "half"
 epsilon = 2.2
 {COMMON}
 [metric.level]

@@ -82,7 +82,7 @@ def draw_document(rng: random.Random, plans: list[Plan]) -> Document:
 
 def draw_group(rng: random.Random, plan: Plan) -> Document:
     """Return a few reports of one metric."""
-    cell = rng.randrange(plan.cells.count)
+    cell = rng.randrange(plan.cells.count) if plan.cells.several else 0
     shape = plan.cells.mechanism_of(cell).shape
     reports = [draw_report(rng, shape) for _ in range(rng.randint(1, 4))]
     group = {"metric": plan.metric, "plan": plan.digest, "reports": reports}

@@ -1,16 +1,32 @@
 """The automatic choice, beside every mechanism that there is."""
 
+from collections.abc import Iterator
 from contextlib import suppress
 from decimal import Decimal
 from fractions import Fraction
 from math import comb, exp
+from typing import Self
 
 import pytest
 
 from dither_shared.errors import InvalidParameter
-from dither_shared.mechanisms import GRR, OUE, PGR, SUE, MemoizedUnary, PrivSet, PureMechanism, SubsetSelection, choose
-from dither_shared.mechanisms.choice import INDIFFERENT, REPORT_BITS_MAX
-from dither_shared.mechanisms.pgr import designs
+from dither_shared.mechanisms import (
+    GRR,
+    MECHANISMS,
+    OUE,
+    PGR,
+    SUE,
+    MemoizedUnary,
+    Need,
+    PrivSet,
+    PureMechanism,
+    SubsetSelection,
+    choose,
+    serving,
+)
+from dither_shared.mechanisms.choice import INDIFFERENT
+from dither_shared.mechanisms.need import REPORT_BITS_MAX
+from dither_shared.mechanisms.pgr import spaces
 
 EPSILONS = [Decimal(text) for text in ("0.1", "0.5", "1", "2", "3", "4", "6")]
 
@@ -22,7 +38,7 @@ def everything(d: int, epsilon: Decimal) -> list[PureMechanism]:
         OUE.for_epsilon(d, epsilon),
         SUE.for_epsilon(d, epsilon),
         *(SubsetSelection.for_weight(d, weight, epsilon) for weight in range(1, d)),
-        *(PGR.for_design(d, order, dimension, epsilon) for order, dimension in designs(d)),
+        *(PGR.for_design(d, order, dimension, epsilon) for order, dimension in spaces(d)),
     ]
 
 
@@ -111,7 +127,7 @@ def test_a_memoized_symbol_is_no_fingerprint_and_no_worse(d: int) -> None:
     if d <= 64:
         candidates.append(GRR.for_epsilon(d, epsilon))
         candidates += [SubsetSelection.for_weight(d, w, epsilon) for w in range(1, d) if comb(d, w) <= 64]
-    candidates += [PGR.for_design(d, *design, epsilon) for design in designs(d, 64)]
+    candidates += [PGR.for_design(d, *space, epsilon) for space in spaces(d, 64)]
     bound = min(candidate.average_variance for candidate in candidates) * INDIFFERENT
     assert chosen.average_variance <= bound * (1 + Fraction(1, 10**9))
 
@@ -140,3 +156,39 @@ def test_no_report_is_longer_than_the_limit() -> None:
     for d in (500, 2000, 65_536):
         for epsilon in (*EPSILONS, Decimal(9)):
             assert choose(d, epsilon).shape.bits <= REPORT_BITS_MAX
+
+
+def test_the_mechanisms_say_whether_an_answer_may_hold_several_values() -> None:
+    assert list(serving(None)) == ["grr", "ss", "pgr", "oue", "sue"]
+    assert list(serving(2)) == ["privset", "oue", "sue"]
+
+
+class Generous(GRR):
+    """A mechanism from outside that takes twice the epsilon: nothing has less error."""
+
+    name = "generous"
+
+    @classmethod
+    def fresh_designs(cls, need: Need) -> Iterator[Self]:
+        yield cls.for_epsilon(need.d, 2 * need.epsilon)
+
+
+def test_a_mechanism_from_outside_takes_part_by_registering_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = choose(8, Decimal(1))
+    monkeypatch.setitem(MECHANISMS, Generous.name, Generous)
+    assert list(serving(None)) == ["grr", "ss", "pgr", "oue", "sue", "generous"]
+    assert choose(8, Decimal(1)) == choose(8, Decimal(1), name="generous") == Generous.for_epsilon(8, Decimal(2))
+    assert choose(8, Decimal(1), permanent=Decimal(3), name="generous").name == "generous"
+    assert choose(8, Decimal(1), name=before.name) == before
+    monkeypatch.delitem(MECHANISMS, Generous.name)
+    assert choose(8, Decimal(1)) == before
+
+
+@pytest.mark.parametrize("epsilon", EPSILONS, ids=str)
+@pytest.mark.parametrize("d", [2, 3, 8, 40, 300, 4096])
+def test_a_unary_code_of_one_value_would_never_win(d: int, epsilon: Decimal) -> None:
+    """So it is compared only if it is named: searching its threshold would take most of the choice's time."""
+    subset = SubsetSelection.for_epsilon(d, epsilon)
+    for code in (OUE.for_epsilon(d, epsilon), SUE.for_epsilon(d, epsilon)):
+        assert subset.shape.bits <= code.shape.bits
+        assert subset.average_variance < code.average_variance

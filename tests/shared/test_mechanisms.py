@@ -14,9 +14,9 @@ import pytest
 
 from dither_shared.errors import InvalidParameter
 from dither_shared.exact import exp_below, from_micro, to_micro
+from dither_shared.frozen import replaced
 from dither_shared.mechanisms import (
     GRR,
-    MECHANISMS,
     OUE,
     PGR,
     SUE,
@@ -29,8 +29,10 @@ from dither_shared.mechanisms import (
     Unary,
     choose,
     from_document,
+    serving,
 )
 from dither_shared.mechanisms.privset import unrank
+from dither_shared.mechanisms.two_level import TwoLevel
 from dither_shared.rng import SCALE, Rng, keyed_rng
 from tests.support.laws import Law, answers, largest_ratio, law, repeats, supports
 
@@ -136,6 +138,31 @@ class TestEveryMechanism:
         assert ("memo" in document) == mechanism.memoized
 
 
+@pytest.mark.parametrize("mechanism", [one for one in SMALL if isinstance(one, TwoLevel)], ids=str)
+def test_a_two_level_law_is_what_enumeration_counts(mechanism: TwoLevel) -> None:
+    for answer in answers(mechanism):
+        probabilities = law(mechanism, answer)
+        likelier = {report for report, pr in probabilities.items() if pr == max(probabilities.values())}
+        others = probabilities.keys() - likelier
+        assert len({probabilities[report] for report in others}) == 1
+        assert mechanism.law.inside == sum(probabilities[report] for report in likelier)
+        assert mechanism.law.share == Fraction(len(likelier), len(probabilities))
+        for value in range(mechanism.d):
+            within, without = (
+                Fraction(sum(supports(mechanism, report, value) for report in reports), len(reports))
+                for reports in (likelier, others)
+            )
+            assert within == (mechanism.law.held if value in answer else mechanism.law.overlap)
+            assert without == (0 if value in answer else mechanism.law.overlap_outside)
+
+
+@pytest.mark.parametrize("mechanism", [one for one in TWO_STAGES if isinstance(one, MemoizedTwoLevel)], ids=str)
+def test_memoizing_changes_only_how_often_a_report_lies_inside(mechanism: MemoizedTwoLevel) -> None:
+    permanent = mechanism.permanent.law
+    assert mechanism.law == replaced(permanent, inside=mechanism.law.inside)
+    assert permanent.share < mechanism.law.inside < permanent.inside
+
+
 def of_repeats(mechanism: TwoStages, answer: tuple[int, ...], count: int) -> dict[tuple[int, ...], Fraction]:
     """Return the exact law of `count` reports of one memo."""
     memos = law_of_memo(mechanism, answer)
@@ -221,7 +248,7 @@ def for_epsilon(name: str, d: int, epsilon: Decimal) -> PureMechanism:
 
 @pytest.mark.parametrize("epsilon", EPSILONS, ids=str)
 @pytest.mark.parametrize("d", [2, 3, 16, 128, 1024, 65_536])
-@pytest.mark.parametrize("name", MECHANISMS)
+@pytest.mark.parametrize("name", serving(None) | serving(2))
 def test_declared_epsilon_is_just_below_the_wanted_one(name: str, d: int, epsilon: Decimal) -> None:
     mechanism = for_epsilon(name, d, epsilon)
     wanted = exp_below(epsilon)
@@ -287,9 +314,9 @@ def test_points_have_ranks_and_hyperplanes_that_share_as_many(order: int, dimens
         scaled = [3 * coordinate % order if order > 3 else coordinate for coordinate in point]
         assert design.rank(point) == design.rank(scaled) == rank
     planes = [{u for u in range(design.outputs) if supports(design, u, v)} for v in range(design.outputs)]
-    assert {len(plane) for plane in planes} == {design.share * design.outputs}
+    assert {len(plane) for plane in planes} == {design.law.share * design.outputs}
     shared = {len(one & other) for place, one in enumerate(planes) for other in planes[:place]}
-    assert shared == {design.overlap * design.share * design.outputs}
+    assert shared == {design.law.overlap * design.law.share * design.outputs}
 
 
 # Planted bugs.

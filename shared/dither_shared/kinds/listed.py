@@ -9,7 +9,7 @@ from dither_shared.domains import NONE, OTHER, VALUE_CHARACTERS_MAX, Values
 from dither_shared.errors import InvalidParameter
 from dither_shared.kinds.kind import Answer, Asked, Kind
 from dither_shared.kinds.noise import FRESH_ONLY, MEMOIZED_ONLY, read_epsilon, read_memoize, read_permanent
-from dither_shared.mechanisms import ONE_VALUE, SEVERAL_VALUES, PureMechanism, choose
+from dither_shared.mechanisms import PureMechanism, choose, serving
 from dither_shared.rng import Rng
 from dither_shared.tables import Table
 
@@ -41,8 +41,7 @@ class Listed(Kind[Values]):
             if table.has(key):
                 raise table.error(key, why)
         ticks = self._ticks(table, d)
-        names = ONE_VALUE if ticks is None else SEVERAL_VALUES
-        name = table.one_of("mechanism", names) if table.has("mechanism") else None
+        name = table.one_of("mechanism", serving(ticks)) if table.has("mechanism") else None
         try:
             return choose(d, epsilon, ticks=ticks, permanent=permanent, name=name)
         except InvalidParameter as error:

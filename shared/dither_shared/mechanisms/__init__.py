@@ -1,34 +1,34 @@
 """The mechanisms, by name, and the choice between them."""
 
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any
 
 from dither_shared.errors import InvalidParameter
-from dither_shared.mechanisms.choice import ONE_VALUE, SEVERAL_VALUES, choose
+from dither_shared.mechanisms.choice import MECHANISMS, choose, serving
 from dither_shared.mechanisms.grr import GRR
 from dither_shared.mechanisms.mechanism import Mechanism
-from dither_shared.mechanisms.memoized import Memoized, MemoizedTwoLevel, MemoizedUnary
+from dither_shared.mechanisms.memoized import Memoized
+from dither_shared.mechanisms.need import Need
 from dither_shared.mechanisms.pgr import PGR
 from dither_shared.mechanisms.privset import PrivSet
 from dither_shared.mechanisms.pure import PureMechanism
 from dither_shared.mechanisms.rappor import RAPPOR
 from dither_shared.mechanisms.subset import SubsetSelection
-from dither_shared.mechanisms.two_level import OneShot
-from dither_shared.mechanisms.unary import OUE, SUE, Unary
+from dither_shared.mechanisms.two_level import MemoizedTwoLevel, OneShot
+from dither_shared.mechanisms.unary import OUE, SUE, MemoizedUnary, Unary
 
 __all__ = [
     "GRR",
     "MECHANISMS",
-    "ONE_VALUE",
     "OUE",
     "PGR",
     "RAPPOR",
-    "SEVERAL_VALUES",
     "SUE",
     "Mechanism",
     "Memoized",
     "MemoizedTwoLevel",
     "MemoizedUnary",
+    "Need",
     "OneShot",
     "PrivSet",
     "PureMechanism",
@@ -36,11 +36,8 @@ __all__ = [
     "Unary",
     "choose",
     "from_document",
+    "serving",
 ]
-
-MECHANISMS: Final[Mapping[str, type[Mechanism]]] = {
-    mechanism.name: mechanism for mechanism in (GRR, SubsetSelection, PGR, PrivSet, OUE, SUE, RAPPOR)
-}
 
 
 def from_document(document: Mapping[str, Any]) -> Mechanism:

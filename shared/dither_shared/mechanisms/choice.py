@@ -1,35 +1,42 @@
 """The automatic choice: of all mechanisms for a metric, the shortest report within 3 % of the least error.
 
-Every candidate's exact average variance is compared, as rationals, so that every machine chooses alike. There is no
-rule of thumb about d: "GRR while d < 3 e^eps + 2" loses up to 30 % of accuracy.
+Each mechanism offers its designs for what is needed. Their exact average variances are compared, as rationals, so that
+every machine chooses alike. There is no rule of thumb about d: "GRR while d < 3 e^eps + 2" loses up to 30 % of
+accuracy.
 """
 
-from collections.abc import Iterator
 from decimal import Decimal
 from fractions import Fraction
 from functools import lru_cache
-from math import ceil, comb, floor
+from typing import Final
 
 from dither_shared.errors import InvalidParameter
-from dither_shared.exact import exp_below
 from dither_shared.mechanisms.grr import GRR
-from dither_shared.mechanisms.memoized import OUTPUTS_MAX, MemoizedTwoLevel, MemoizedUnary
-from dither_shared.mechanisms.pgr import PGR, designs
+from dither_shared.mechanisms.mechanism import Mechanism
+from dither_shared.mechanisms.need import MEMO_OUTPUTS_MAX, REPORT_BITS_MAX, Need
+from dither_shared.mechanisms.pgr import PGR
 from dither_shared.mechanisms.privset import PrivSet
 from dither_shared.mechanisms.pure import PureMechanism
+from dither_shared.mechanisms.rappor import RAPPOR
 from dither_shared.mechanisms.subset import SubsetSelection
-from dither_shared.mechanisms.two_level import OneShot
 from dither_shared.mechanisms.unary import OUE, SUE
 
+MECHANISMS: Final[dict[str, type[Mechanism]]] = {
+    mechanism.name: mechanism for mechanism in (GRR, SubsetSelection, PGR, PrivSet, OUE, SUE, RAPPOR)
+}
+"""The mechanisms, by name. Pure ones that are registered here take part in the choice."""
 INDIFFERENT = Fraction(103, 100)
 """Within 3 % of the least error the shorter report wins: nobody sees 3 %, everybody pays for the bits."""
-ONE_VALUE = tuple(mechanism.name for mechanism in (GRR, SubsetSelection, PGR, OUE, SUE))
-SEVERAL_VALUES = tuple(mechanism.name for mechanism in (PrivSet, OUE, SUE))
-"""The mechanisms for answers of one value, and of several."""
-REPORT_BITS_MAX = 4_096
-"""Longer reports are refused: they cost more to send and store than they are worth."""
-ORDER_FACTOR = 2
-"""A PGR of an order twice or half of e^epsilon + 1 has 12.5 % more error than the best: no candidate."""
+
+
+def serving(ticks: int | None) -> dict[str, type[PureMechanism]]:
+    """Return the mechanisms for answers of up to `ticks` values, or of exactly one where that is None."""
+    return {
+        name: mechanism
+        for name, mechanism in MECHANISMS.items()
+        if issubclass(mechanism, PureMechanism)
+        and (mechanism.serves_one if ticks is None else mechanism.serves_several)
+    }
 
 
 def choose(
@@ -42,66 +49,28 @@ def choose(
     Within 3 % of the least average variance the fewest bits a report win, then the shortest tally to decode, then the
     least variance. Raises InvalidParameter where every report would be too long.
     """
-    return _chosen(d, epsilon, ticks, permanent, name)
+    asked = tuple(mechanism for own, mechanism in serving(ticks).items() if name in (None, own))
+    return _chosen(asked, d, epsilon, ticks, permanent, name)
 
 
 @lru_cache(maxsize=256)  # many metrics of a registry are alike
-def _chosen(d: int, epsilon: Decimal, ticks: int | None, permanent: Decimal | None, name: str | None) -> PureMechanism:
-    candidates = [one for one in _candidates(d, epsilon, ticks, permanent, name) if name in (None, one.name)]
-    short = [one for one in candidates if one.shape.bits <= REPORT_BITS_MAX]
+def _chosen(
+    asked: tuple[type[PureMechanism], ...],
+    d: int,
+    epsilon: Decimal,
+    ticks: int | None,
+    permanent: Decimal | None,
+    name: str | None,
+) -> PureMechanism:
+    need = Need(d, epsilon, several=ticks is not None, ticks=ticks or 1, permanent=permanent, named=name is not None)
+    designs = (design for mechanism in asked for design in mechanism.designs(need))
+    short = [design for design in designs if design.shape.bits <= REPORT_BITS_MAX]
     if not short:
         what = f"{'memoized ' if permanent is not None else ''}{name or 'mechanism'}"
-        limit = f" or at most {OUTPUTS_MAX} symbols" if permanent is not None else ""
+        limit = f" or at most {MEMO_OUTPUTS_MAX} symbols" if permanent is not None else ""
         raise InvalidParameter(
             f"there is no {what} for {d} values with reports of at most {REPORT_BITS_MAX} bits{limit}"
         )
-    bound = min(one.average_variance for one in short) * INDIFFERENT
-    near = [one for one in short if one.average_variance <= bound]
-    return min(near, key=lambda one: (one.shape.bits, one.shape.size, one.average_variance))
-
-
-def _candidates(
-    d: int, epsilon: Decimal, ticks: int | None, permanent: Decimal | None, name: str | None
-) -> Iterator[PureMechanism]:
-    if permanent is None:
-        if ticks is None:
-            yield from _two_level(d, epsilon)
-        else:
-            yield PrivSet.for_epsilon(d, epsilon, ticks, REPORT_BITS_MAX)
-        if ticks is not None or name is not None:
-            # For one value of d they never win: subset selection has less error in as many bits.
-            yield OUE.for_epsilon(d, epsilon, ticks or 1)
-            yield SUE.for_epsilon(d, epsilon, ticks or 1)
-        return
-    for one_shot in _few_outputs(d, permanent) if ticks is None else _few_sets(d, permanent, ticks):
-        yield MemoizedTwoLevel.for_epsilon(one_shot, epsilon)
-    yield MemoizedUnary.for_epsilon(OUE.for_epsilon(d, permanent, ticks or 1), epsilon)
-    yield MemoizedUnary.for_epsilon(SUE.for_epsilon(d, permanent, ticks or 1), epsilon)
-
-
-def _two_level(d: int, epsilon: Decimal) -> Iterator[OneShot]:
-    yield GRR.for_epsilon(d, epsilon)
-    yield SubsetSelection.for_epsilon(d, epsilon)
-    e = exp_below(epsilon)
-    least, most = ceil(e / ORDER_FACTOR) + 1, floor(e * ORDER_FACTOR) + 1
-    near = designs(d, orders=range(least, most + 1))
-    # Far from e^epsilon + 1 only the largest order may be left: then others win, unless PGR is asked for.
-    for order, dimension in near or designs(d)[-1:]:
-        yield PGR.for_design(d, order, dimension, epsilon)
-
-
-def _few_outputs(d: int, permanent: Decimal) -> Iterator[OneShot]:
-    """Yield every design whose symbols may be memoized: few enough to try them all."""
-    if d <= OUTPUTS_MAX:
-        yield GRR.for_epsilon(d, permanent)
-        for weight in range(1, d):
-            if comb(d, weight) <= OUTPUTS_MAX:
-                yield SubsetSelection.for_weight(d, weight, permanent)
-    for order, dimension in designs(d, OUTPUTS_MAX):
-        yield PGR.for_design(d, order, dimension, permanent)
-
-
-def _few_sets(d: int, permanent: Decimal, ticks: int) -> Iterator[OneShot]:
-    for weight in range(1, d + 1):
-        if comb(d + ticks, weight) <= OUTPUTS_MAX:
-            yield PrivSet.for_weight(d, ticks, weight, permanent)
+    bound = min(design.average_variance for design in short) * INDIFFERENT
+    near = [design for design in short if design.average_variance <= bound]
+    return min(near, key=lambda design: (design.shape.bits, design.shape.size, design.average_variance))

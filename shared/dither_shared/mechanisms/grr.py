@@ -9,6 +9,7 @@ Estimate. A report supports the value it names: two levels, with sets of one rep
 d = 2 is Warner's randomized response. Warner 1965; Kairouz, Oh, Viswanath 2014; Wang et al. 2017, section 4.1.
 """
 
+from collections.abc import Iterator
 from decimal import Decimal
 from fractions import Fraction
 from functools import cached_property
@@ -16,7 +17,8 @@ from typing import Self
 
 from dither_shared.errors import InvalidParameter
 from dither_shared.frozen import as_dict, frozen
-from dither_shared.mechanisms.two_level import OneShot, threshold_for
+from dither_shared.mechanisms.need import MEMO_OUTPUTS_MAX, Need
+from dither_shared.mechanisms.two_level import OneShot, TwoLevelLaw, threshold_for
 from dither_shared.rng import Rng
 from dither_shared.shapes import Symbols
 
@@ -31,6 +33,7 @@ class GRR(OneShot):
     name = "grr"
     ticks = 1
     supports_one = True
+    serves_one = True
 
     d: int
     threshold: int
@@ -45,19 +48,25 @@ class GRR(OneShot):
         """Return the mechanism with the largest epsilon that is not above `epsilon`."""
         return cls(d, threshold_for(epsilon, Fraction(1, d)))
 
+    @classmethod
+    def fresh_designs(cls, need: Need) -> Iterator[Self]:
+        """Return the one that there is."""
+        yield cls.for_epsilon(need.d, need.epsilon)
+
+    @classmethod
+    def memo_designs(cls, need: Need, permanent: Decimal) -> Iterator[Self]:
+        """Return the one that there is, if the values are few enough."""
+        if need.d <= MEMO_OUTPUTS_MAX:
+            yield cls.for_epsilon(need.d, permanent)
+
     def parameters(self) -> dict[str, int]:
         """Return d and threshold."""
         return as_dict(self)
 
-    @property
-    def share(self) -> Fraction:
-        """1 / d."""
-        return Fraction(1, self.d)
-
-    @property
-    def overlap(self) -> Fraction:
-        """None: a report names one value."""
-        return Fraction(0)
+    @cached_property
+    def law(self) -> TwoLevelLaw:
+        """One of the d reports is in a value's set, and none in two of them."""
+        return TwoLevelLaw.of_one_value(self.inside, share=Fraction(1, self.d), overlap=Fraction(0))
 
     @property
     def outputs(self) -> int:

@@ -23,23 +23,11 @@ Erlingsson, Pihur, Korolova 2014; Arcolezi et al. 2022 and 2023 for the two stag
 """
 
 from abc import abstractmethod
-from collections.abc import Sequence
-from decimal import Decimal
-from fractions import Fraction
-from functools import cached_property
-from typing import Self
 
-from dither_shared.errors import InvalidParameter
 from dither_shared.frozen import derived, frozen
 from dither_shared.mechanisms.mechanism import Mechanism
 from dither_shared.mechanisms.pure import PureMechanism
-from dither_shared.mechanisms.two_level import OneShot, TwoLevel, inside_for
-from dither_shared.mechanisms.unary import Unary, UnaryCode, least_private, multi_hot_ratio, send_bits
 from dither_shared.rng import SCALE, Rng
-from dither_shared.shapes import ReportShape
-
-OUTPUTS_MAX = 64
-"""A permanent symbol out of more would be a fingerprint of its device, seen again whenever it is kept."""
 
 
 class Memoized(Mechanism):
@@ -88,129 +76,6 @@ class MemoizedPure(Memoized, PureMechanism):
     def geometry(self) -> tuple[int, int] | None:
         """As without a memo."""
         return self.permanent.geometry
-
-
-@frozen
-class MemoizedTwoLevel(MemoizedPure, TwoLevel):
-    """A two-level mechanism in two stages.
-
-    Use for states that are asked again and again. Do not use where the change is the secret.
-    """
-
-    permanent: OneShot
-    threshold_keep: int
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.permanent.outputs > OUTPUTS_MAX:
-            raise InvalidParameter(
-                f"memoized symbols must be of at most {OUTPUTS_MAX}, got {self.permanent.outputs}: more would be a "
-                f"fingerprint"
-            )
-        if not 0 < self.threshold_keep < SCALE:
-            raise InvalidParameter(f"threshold_keep must be above 0 and below 2^64, got {self.threshold_keep}")
-
-    @classmethod
-    def for_epsilon(cls, permanent: OneShot, epsilon: Decimal) -> Self:
-        """Return the largest threshold_keep whose first report's epsilon is not above `epsilon`.
-
-        From inside = k i + (1 - k) share, where `inside` is that of the one-shot mechanism; rounded down.
-        """
-        share = permanent.share
-        return cls(permanent, int(SCALE * (inside_for(epsilon, share) - share) / (permanent.inside - share)))
-
-    def parameters(self) -> dict[str, int]:
-        """Return those of the permanent part, and threshold_keep."""
-        return {**self.permanent.parameters(), "threshold_keep": self.threshold_keep}
-
-    @cached_property
-    def inside(self) -> Fraction:
-        """P[a report lies in the answer's set]."""
-        keep = Fraction(self.threshold_keep, SCALE)
-        return keep * self.permanent.inside + (1 - keep) * self.permanent.share
-
-    @property
-    def share(self) -> Fraction:
-        """s / K, as without a memo."""
-        return self.permanent.share
-
-    @property
-    def overlap(self) -> Fraction:
-        """l / s, as without a memo."""
-        return self.permanent.overlap
-
-    @property
-    def held(self) -> Fraction:
-        """As without a memo."""
-        return self.permanent.held
-
-    @property
-    def overlap_outside(self) -> Fraction:
-        """As without a memo."""
-        return self.permanent.overlap_outside
-
-    def class_of(self, values: Sequence[int]) -> int:
-        """Return the class that the permanent part sees."""
-        return self.permanent.class_of(values)
-
-    @property
-    def shape(self) -> ReportShape:
-        """Reports are as without a memo."""
-        return self.permanent.shape
-
-    def repeat(self, memo: int, rng: Rng) -> int:
-        """Return the memo, or any report. Both draws are always made, so that time tells nothing."""
-        keep = rng.coin(self.threshold_keep)
-        other = self.permanent.uniform_report(rng)
-        return memo if keep else other
-
-
-@frozen
-class MemoizedUnary(MemoizedPure, UnaryCode):
-    """A unary code in two stages.
-
-    Use for states that are asked again and again. Do not use where the change is the secret.
-    """
-
-    permanent: Unary
-    threshold_flip: int
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if not 0 < self.threshold_flip < SCALE // 2:
-            raise InvalidParameter(f"threshold_flip must be above 0 and below 2^63, got {self.threshold_flip}")
-
-    @classmethod
-    def for_epsilon(cls, permanent: Unary, epsilon: Decimal) -> Self:
-        """Return the least threshold_flip whose first report's epsilon is not above `epsilon`."""
-
-        def ratio(flip: int) -> tuple[int, int]:
-            p, q = (sent_as_one(one, flip, SCALE - flip) for one in (permanent.threshold_p, permanent.threshold_q))
-            return multi_hot_ratio(permanent.d, permanent.ticks, p, q, SCALE**2)
-
-        return cls(permanent, least_private(SCALE // 2, epsilon, ratio))
-
-    def parameters(self) -> dict[str, int]:
-        """Return those of the permanent part, and threshold_flip."""
-        return {**self.permanent.parameters(), "threshold_flip": self.threshold_flip}
-
-    @cached_property
-    def p(self) -> Fraction:
-        """P[a bit of the answer is sent as 1]."""
-        return self._sent_as_one(self.permanent.threshold_p)
-
-    @cached_property
-    def q(self) -> Fraction:
-        """P[another bit is sent as 1]."""
-        return self._sent_as_one(self.permanent.threshold_q)
-
-    def _sent_as_one(self, threshold: int) -> Fraction:
-        flip = self.threshold_flip
-        return Fraction(sent_as_one(threshold, flip, SCALE - flip), SCALE**2)
-
-    def repeat(self, memo: int, rng: Rng) -> int:
-        """Return the memo with a coin's flip for every bit."""
-        return send_bits(memo, self.d, self.threshold_flip, SCALE - self.threshold_flip, rng)
 
 
 def sent_as_one(threshold: int, threshold_0: int, threshold_1: int) -> int:

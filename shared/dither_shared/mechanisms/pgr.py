@@ -18,15 +18,18 @@ give each point of the hyperplane r - 1 times; uniform others with <u, v> = 1 gi
 Feldman, Nelson, Nguyen, Talwar 2022; order 2 is the Hadamard response of Acharya, Sun, Zhang 2019.
 """
 
+from collections.abc import Iterator
 from decimal import Decimal
 from fractions import Fraction
 from functools import cache, cached_property
-from math import isqrt
+from math import ceil, floor, isqrt
 from typing import Self
 
 from dither_shared.errors import InvalidParameter
+from dither_shared.exact import exp_below
 from dither_shared.frozen import as_dict, frozen
-from dither_shared.mechanisms.two_level import OneShot, threshold_for
+from dither_shared.mechanisms.need import MEMO_OUTPUTS_MAX, Need
+from dither_shared.mechanisms.two_level import OneShot, TwoLevelLaw, threshold_for
 from dither_shared.rng import Rng
 from dither_shared.shapes import Symbols
 
@@ -35,6 +38,8 @@ OUTPUTS_MAX = 1 << 21
 _ALL_ORDERS = range(OUTPUTS_MAX)
 DIMENSION_MIN = 3
 """In two dimensions hyperplanes are points, and the mechanism is GRR with unused values."""
+ORDER_FACTOR = 2
+"""An order twice or half of e^epsilon + 1 has 12.5 % more error than the best: no candidate."""
 
 
 @frozen
@@ -46,6 +51,7 @@ class PGR(OneShot):
 
     name = "pgr"
     ticks = 1
+    serves_one = True
 
     d: int
     order: int
@@ -71,6 +77,22 @@ class PGR(OneShot):
         share = Fraction(points(order, dimension - 1), points(order, dimension))
         return cls(d, order, dimension, threshold_for(epsilon, share))
 
+    @classmethod
+    def fresh_designs(cls, need: Need) -> Iterator[Self]:
+        """Return those of the orders near e^epsilon + 1."""
+        e = exp_below(need.epsilon)
+        least, most = ceil(e / ORDER_FACTOR) + 1, floor(e * ORDER_FACTOR) + 1
+        near = spaces(need.d, orders=range(least, most + 1))
+        # Far from e^epsilon + 1 only the largest order may be left: then others win, unless PGR is asked for.
+        for order, dimension in near or spaces(need.d)[-1:]:
+            yield cls.for_design(need.d, order, dimension, need.epsilon)
+
+    @classmethod
+    def memo_designs(cls, need: Need, permanent: Decimal) -> Iterator[Self]:
+        """Return those of every order that makes few points."""
+        for order, dimension in spaces(need.d, MEMO_OUTPUTS_MAX):
+            yield cls.for_design(need.d, order, dimension, permanent)
+
     @property
     def geometry(self) -> tuple[int, int]:
         """The space that its reports are points of."""
@@ -85,15 +107,11 @@ class PGR(OneShot):
         """The number of points, K."""
         return points(self.order, self.dimension)
 
-    @property
-    def share(self) -> Fraction:
-        """s / K."""
-        return Fraction(points(self.order, self.dimension - 1), self.outputs)
-
-    @property
-    def overlap(self) -> Fraction:
-        """l / s."""
-        return Fraction(points(self.order, self.dimension - 2), points(self.order, self.dimension - 1))
+    @cached_property
+    def law(self) -> TwoLevelLaw:
+        """The share is s / K, the overlap l / s."""
+        s, common = (points(self.order, self.dimension - less) for less in (1, 2))
+        return TwoLevelLaw.of_one_value(self.inside, Fraction(s, self.outputs), Fraction(common, s))
 
     @cached_property
     def shape(self) -> Symbols:
@@ -150,7 +168,7 @@ def points(order: int, dimension: int) -> int:
     return int((order**dimension - 1) // (order - 1))
 
 
-def designs(d: int, outputs_max: int = OUTPUTS_MAX, orders: range = _ALL_ORDERS) -> list[tuple[int, int]]:
+def spaces(d: int, outputs_max: int = OUTPUTS_MAX, orders: range = _ALL_ORDERS) -> list[tuple[int, int]]:
     """Return the (order, dimension) with a point for each of d values and at most `outputs_max` of them.
 
     For each prime the smallest such space: further points would only lengthen reports.

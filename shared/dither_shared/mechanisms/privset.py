@@ -21,7 +21,7 @@ drawn from the answer.
 Wang, Huang, Nie, Wang, Xu, Yang 2018.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from decimal import Decimal
 from fractions import Fraction
 from functools import cached_property
@@ -31,8 +31,9 @@ from typing import Self
 from dither_shared.errors import InvalidParameter
 from dither_shared.exact import exp_below
 from dither_shared.frozen import as_dict, frozen
+from dither_shared.mechanisms.need import MEMO_OUTPUTS_MAX, REPORT_BITS_MAX, Need
 from dither_shared.mechanisms.pure import as_bits
-from dither_shared.mechanisms.two_level import OneShot, threshold_for
+from dither_shared.mechanisms.two_level import OneShot, TwoLevelLaw, threshold_for
 from dither_shared.rng import Rng
 from dither_shared.shapes import Subsets, Symbols
 
@@ -48,6 +49,7 @@ class PrivSet(OneShot):
     """
 
     name = "privset"
+    serves_several = True
 
     d: int
     ticks: int
@@ -84,6 +86,20 @@ class PrivSet(OneShot):
         tried = (cls.for_weight(d, ticks, weight, epsilon) for weight in weights)
         return min(tried, key=lambda one: one.average_variance)
 
+    @classmethod
+    def fresh_designs(cls, need: Need) -> Iterator[Self]:
+        """Return the one of the best weight whose reports are short enough."""
+        yield cls.for_epsilon(need.d, need.epsilon, need.ticks, REPORT_BITS_MAX)
+
+    @classmethod
+    def memo_designs(cls, need: Need, permanent: Decimal) -> Iterator[Self]:
+        """Return those of every weight that makes few subsets."""
+        padded = need.d + need.ticks
+        if padded <= MEMO_OUTPUTS_MAX:  # every weight makes at least D subsets
+            for weight in range(1, need.d + 1):
+                if comb(padded, weight) <= MEMO_OUTPUTS_MAX:
+                    yield cls.for_weight(need.d, need.ticks, weight, permanent)
+
     def parameters(self) -> dict[str, int]:
         """Return d, ticks, weight and threshold."""
         return as_dict(self)
@@ -103,33 +119,17 @@ class PrivSet(OneShot):
         return comb(self.d, self.weight)
 
     @cached_property
-    def _holding(self) -> int:
-        """The number of subsets that hold a given value."""
-        return comb(self.padded - 1, self.weight - 1)
-
-    @cached_property
-    def _holding_outside(self) -> int:
-        return comb(self.d - 1, self.weight - 1)
-
-    @property
-    def share(self) -> Fraction:
-        """N_1 / C(D, w)."""
-        return 1 - Fraction(self._outside, self.outputs)
-
-    @property
-    def held(self) -> Fraction:
-        """C(D - 1, w - 1) / N_1."""
-        return Fraction(self._holding, self.outputs - self._outside)
-
-    @property
-    def overlap(self) -> Fraction:
-        """(C(D - 1, w - 1) - C(D - t - 1, w - 1)) / N_1."""
-        return Fraction(self._holding - self._holding_outside, self.outputs - self._outside)
-
-    @property
-    def overlap_outside(self) -> Fraction:
-        """C(D - t - 1, w - 1) / N_0."""
-        return Fraction(self._holding_outside, self._outside)
+    def law(self) -> TwoLevelLaw:
+        """Of all C(D, w) reports N_1 meet an answer. The parts of them that hold a value are those of p and q above."""
+        outside, inside = self._outside, self.outputs - self._outside
+        holding, holding_outside = comb(self.padded - 1, self.weight - 1), comb(self.d - 1, self.weight - 1)
+        return TwoLevelLaw(
+            self.inside,
+            share=Fraction(inside, self.outputs),
+            overlap=Fraction(holding - holding_outside, inside),
+            overlap_outside=Fraction(holding_outside, outside),
+            held=Fraction(holding, inside),
+        )
 
     @cached_property
     def shape(self) -> Subsets:

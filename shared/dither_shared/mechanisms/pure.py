@@ -17,11 +17,12 @@ over the values needs no f:
 """
 
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from fractions import Fraction
 from functools import cached_property
 
 from dither_shared.mechanisms.mechanism import Mechanism
+from dither_shared.mechanisms.need import Need
 
 
 class PureMechanism(Mechanism):
@@ -32,6 +33,19 @@ class PureMechanism(Mechanism):
     """The most values that one answer holds: 1 unless several may be ticked."""
     supports_one = False
     """Whether each report supports exactly one value, so that the support counts are those of the reports."""
+    serves_one = False
+    """Whether it has designs for answers of exactly one value."""
+    serves_several = False
+    """Whether it has designs for answers that may hold several values."""
+
+    @classmethod
+    def designs(cls, need: Need) -> Iterable["PureMechanism"]:
+        """Return what this class offers for a need that it serves: by default nothing.
+
+        The choice compares the designs of all mechanisms, and leaves out those with too long reports. Among equally
+        good ones the first wins.
+        """
+        return ()
 
     @property
     def geometry(self) -> tuple[int, int] | None:

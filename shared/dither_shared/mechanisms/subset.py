@@ -11,6 +11,7 @@ With the best w, next to d / (e^eps + 1), no mechanism has less average error, w
 Wang et al. 2016; Ye, Barg 2018.
 """
 
+from collections.abc import Iterator
 from decimal import Decimal
 from fractions import Fraction
 from functools import cached_property
@@ -20,7 +21,8 @@ from typing import Self
 from dither_shared.errors import InvalidParameter
 from dither_shared.exact import exp_below
 from dither_shared.frozen import as_dict, frozen
-from dither_shared.mechanisms.two_level import OneShot, threshold_for
+from dither_shared.mechanisms.need import MEMO_OUTPUTS_MAX, Need
+from dither_shared.mechanisms.two_level import OneShot, TwoLevelLaw, threshold_for
 from dither_shared.rng import Rng
 from dither_shared.shapes import Subsets
 
@@ -35,6 +37,7 @@ class SubsetSelection(OneShot):
 
     name = "ss"
     ticks = 1
+    serves_one = True
 
     d: int
     weight: int
@@ -61,6 +64,19 @@ class SubsetSelection(OneShot):
             (cls.for_weight(d, weight, epsilon) for weight in sorted(weights)), key=lambda one: one.average_variance
         )
 
+    @classmethod
+    def fresh_designs(cls, need: Need) -> Iterator[Self]:
+        """Return the one of the best weight."""
+        yield cls.for_epsilon(need.d, need.epsilon)
+
+    @classmethod
+    def memo_designs(cls, need: Need, permanent: Decimal) -> Iterator[Self]:
+        """Return those of every weight that makes few subsets."""
+        if need.d <= MEMO_OUTPUTS_MAX:  # every weight makes at least d subsets
+            for weight in range(1, need.d):
+                if comb(need.d, weight) <= MEMO_OUTPUTS_MAX:
+                    yield cls.for_weight(need.d, weight, permanent)
+
     def parameters(self) -> dict[str, int]:
         """Return d, weight and threshold."""
         return as_dict(self)
@@ -70,15 +86,11 @@ class SubsetSelection(OneShot):
         """The number of subsets."""
         return comb(self.d, self.weight)
 
-    @property
-    def share(self) -> Fraction:
-        """w / d."""
-        return Fraction(self.weight, self.d)
-
-    @property
-    def overlap(self) -> Fraction:
-        """(w - 1) / (d - 1)."""
-        return Fraction(self.weight - 1, self.d - 1)
+    @cached_property
+    def law(self) -> TwoLevelLaw:
+        """The subsets that hold a value are w / d of all, and (w - 1) / (d - 1) of them hold another given value."""
+        share, overlap = Fraction(self.weight, self.d), Fraction(self.weight - 1, self.d - 1)
+        return TwoLevelLaw.of_one_value(self.inside, share, overlap)
 
     @cached_property
     def shape(self) -> Subsets:

@@ -12,58 +12,56 @@ w a report of S_v lies in S_w with probability l / s, another one with probabili
     q = i l / s + (1 - i) (s - l) / (K - s)
 
 Only two ratios matter: the share s / K, and the overlap l / s. GRR, subset selection and projective geometry response
-are such mechanisms, and so are their memoized forms. PrivSet is one, too, whose answers hold several values: there a
-report of the answer's set supports a value of it not always, but with a probability `held`.
+are such mechanisms, and so are their memoized forms, in which i alone is another one. PrivSet is one, too, whose
+answers hold several values: there a report of the answer's set supports a value of it not always, but with a
+probability `held`.
 Ye, Barg 2018, section II; Feldman, Nelson, Nguyen, Talwar 2022.
 """
 
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from decimal import Decimal
 from fractions import Fraction
 from functools import cached_property
+from typing import Self
 
 from dither_shared.errors import InvalidParameter
 from dither_shared.exact import exp_below
+from dither_shared.frozen import frozen, replaced
 from dither_shared.mechanisms.mechanism import Mechanism
+from dither_shared.mechanisms.memoized import MemoizedPure
+from dither_shared.mechanisms.need import MEMO_OUTPUTS_MAX, Need
 from dither_shared.mechanisms.pure import PureMechanism
 from dither_shared.rng import SCALE, Rng
+from dither_shared.shapes import ReportShape
 
 
-class TwoLevel(PureMechanism):
-    """A pure mechanism whose reports have one of two probabilities. What it says of values holds for answers of one."""
+@frozen
+class TwoLevelLaw:
+    """The probability of the answer's set, and how many of the reports in it and outside of it support a value."""
 
-    @property
-    @abstractmethod
-    def inside(self) -> Fraction:
-        """P[the report lies in the answer's set]."""
+    inside: Fraction
+    """P[the report lies in the answer's set], i."""
+    share: Fraction
+    """The part of all reports that is in an answer's set, s / K."""
+    overlap: Fraction
+    """The part of the answer's set that supports another value, l / s."""
+    overlap_outside: Fraction
+    """The part of all other reports that supports another value."""
+    held: Fraction = Fraction(1)
+    """The part of the answer's set that supports a value of the answer: all of it where that is the one value."""
 
-    @property
-    @abstractmethod
-    def share(self) -> Fraction:
-        """The part of all reports that is in a value's set, s / K."""
-
-    @property
-    @abstractmethod
-    def overlap(self) -> Fraction:
-        """The part of the answer's set that supports another value, l / s."""
-
-    @property
-    def held(self) -> Fraction:
-        """The part of the answer's set that supports a value of the answer: all of it."""
-        return Fraction(1)
-
-    @property
-    def overlap_outside(self) -> Fraction:
-        """The part of all other reports that supports another value, (s - l) / (K - s)."""
-        return (1 - self.overlap) * self.share / (1 - self.share)
+    @classmethod
+    def of_one_value(cls, inside: Fraction, share: Fraction, overlap: Fraction) -> Self:
+        """Return the law of answers of one value, where (s - l) / (K - s) of the reports outside support another."""
+        return cls(inside, share, overlap, (1 - overlap) * share / (1 - share))
 
     @property
     def p(self) -> Fraction:
         """P[the report supports a value of the answer]: those outside its set never do."""
         return self.inside * self.held
 
-    @cached_property
+    @property
     def q(self) -> Fraction:
         """P[the report supports another value]."""
         return self.inside * self.overlap + (1 - self.inside) * self.overlap_outside
@@ -72,6 +70,30 @@ class TwoLevel(PureMechanism):
     def exp_epsilon(self) -> Fraction:
         """The ratio of the two levels."""
         return self.inside * (1 - self.share) / ((1 - self.inside) * self.share)
+
+
+class TwoLevel(PureMechanism):
+    """A pure mechanism whose reports have one of two probabilities. What it says of values holds for answers of one."""
+
+    @property
+    @abstractmethod
+    def law(self) -> TwoLevelLaw:
+        """The law of one report."""
+
+    @cached_property
+    def p(self) -> Fraction:
+        """P[the report supports a value of the answer]."""
+        return self.law.p
+
+    @cached_property
+    def q(self) -> Fraction:
+        """P[the report supports another value]."""
+        return self.law.q
+
+    @property
+    def exp_epsilon(self) -> Fraction:
+        """The ratio of the two levels."""
+        return self.law.exp_epsilon
 
     def class_of(self, values: Sequence[int]) -> int:
         """Return the one value."""
@@ -83,6 +105,27 @@ class OneShot(TwoLevel):
     """A two-level mechanism that draws fresh noise each time: one coin, out of 2^64, decides between the levels."""
 
     threshold: int
+
+    @classmethod
+    def designs(cls, need: Need) -> Iterator[TwoLevel]:
+        """Return those with fresh noise, or for memoized answers those whose reports may be kept, in two stages."""
+        if need.permanent is None:
+            return cls.fresh_designs(need)
+        return (design.in_two_stages(need.epsilon) for design in cls.memo_designs(need, need.permanent))
+
+    @classmethod
+    @abstractmethod
+    def fresh_designs(cls, need: Need) -> Iterator[Self]:
+        """Return the designs that may be the best for reports of `need.epsilon`."""
+
+    @classmethod
+    @abstractmethod
+    def memo_designs(cls, need: Need, permanent: Decimal) -> Iterator[Self]:
+        """Return every design of epsilon `permanent` with at most MEMO_OUTPUTS_MAX reports: few enough to try all."""
+
+    def in_two_stages(self, epsilon: Decimal) -> TwoLevel:
+        """Return the mechanism that memoizes a report of this one, with reports of `epsilon`."""
+        return MemoizedTwoLevel.for_epsilon(self, epsilon)
 
     @property
     @abstractmethod
@@ -98,8 +141,6 @@ class OneShot(TwoLevel):
         """Make the mechanism of a document's integers, in two stages where there is a memo."""
         if memo is None:
             return cls(**parameters)
-        from dither_shared.mechanisms.memoized import MemoizedTwoLevel  # which imports this
-
         return MemoizedTwoLevel(cls(**memo), **parameters)
 
     @property
@@ -109,9 +150,64 @@ class OneShot(TwoLevel):
 
     def check_threshold(self) -> None:
         """Refuse a coin that would make the answer's set no likelier than any other, or certain."""
-        if not SCALE * self.share < self.threshold < SCALE:
-            least = f"2^64 x {self.share}"
+        if not SCALE * self.law.share < self.threshold < SCALE:
+            least = f"2^64 x {self.law.share}"
             raise InvalidParameter(f"threshold must be above {least} and below 2^64, got {self.threshold}")
+
+
+@frozen
+class MemoizedTwoLevel(MemoizedPure, TwoLevel):
+    """A two-level mechanism in two stages.
+
+    Use for states that are asked again and again. Do not use where the change is the secret.
+    """
+
+    permanent: OneShot
+    threshold_keep: int
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.permanent.outputs > MEMO_OUTPUTS_MAX:
+            raise InvalidParameter(
+                f"memoized symbols must be of at most {MEMO_OUTPUTS_MAX}, got {self.permanent.outputs}: "
+                f"more would be a fingerprint"
+            )
+        if not 0 < self.threshold_keep < SCALE:
+            raise InvalidParameter(f"threshold_keep must be above 0 and below 2^64, got {self.threshold_keep}")
+
+    @classmethod
+    def for_epsilon(cls, permanent: OneShot, epsilon: Decimal) -> Self:
+        """Return the largest threshold_keep whose first report's epsilon is not above `epsilon`.
+
+        From inside = k i + (1 - k) share, where `inside` is that of the one-shot mechanism; rounded down.
+        """
+        inside, share = permanent.law.inside, permanent.law.share
+        return cls(permanent, int(SCALE * (inside_for(epsilon, share) - share) / (inside - share)))
+
+    def parameters(self) -> dict[str, int]:
+        """Return those of the permanent part, and threshold_keep."""
+        return {**self.permanent.parameters(), "threshold_keep": self.threshold_keep}
+
+    @cached_property
+    def law(self) -> TwoLevelLaw:
+        """That of the permanent part, but a report lies in the answer's set less often."""
+        permanent, keep = self.permanent.law, Fraction(self.threshold_keep, SCALE)
+        return replaced(permanent, inside=keep * permanent.inside + (1 - keep) * permanent.share)
+
+    def class_of(self, values: Sequence[int]) -> int:
+        """Return the class that the permanent part sees."""
+        return self.permanent.class_of(values)
+
+    @property
+    def shape(self) -> ReportShape:
+        """Reports are as without a memo."""
+        return self.permanent.shape
+
+    def repeat(self, memo: int, rng: Rng) -> int:
+        """Return the memo, or any report. Both draws are always made, so that time tells nothing."""
+        keep = rng.coin(self.threshold_keep)
+        other = self.permanent.uniform_report(rng)
+        return memo if keep else other
 
 
 def inside_for(epsilon: Decimal, share: Fraction) -> Fraction:

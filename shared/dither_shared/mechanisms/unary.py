@@ -16,7 +16,7 @@ for every share. Erlingsson, Pihur, Korolova 2014; Wang et al. 2017, section 4.2
 """
 
 from abc import abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from decimal import Decimal
 from fractions import Fraction
 from functools import cached_property
@@ -26,6 +26,8 @@ from dither_shared.errors import InvalidParameter
 from dither_shared.exact import exp_below
 from dither_shared.frozen import as_dict, frozen
 from dither_shared.mechanisms.mechanism import Mechanism
+from dither_shared.mechanisms.memoized import MemoizedPure, sent_as_one
+from dither_shared.mechanisms.need import Need
 from dither_shared.mechanisms.pure import PureMechanism, as_bits
 from dither_shared.rng import SCALE, Rng
 from dither_shared.shapes import Bits
@@ -57,6 +59,9 @@ class UnaryCode(PureMechanism):
 class Unary(UnaryCode):
     """Send d bits: those of the answer set with probability threshold_p / 2^64, others with threshold_q / 2^64."""
 
+    serves_one = True
+    serves_several = True
+
     d: int
     ticks: int
     threshold_p: int
@@ -83,9 +88,22 @@ class Unary(UnaryCode):
         """Make the mechanism of a document's integers, in two stages where there is a memo."""
         if memo is None:
             return cls(**parameters)
-        from dither_shared.mechanisms.memoized import MemoizedUnary  # which imports this
-
         return MemoizedUnary(cls(**memo), **parameters)
+
+    @classmethod
+    def designs(cls, need: Need) -> Iterator[UnaryCode]:
+        """Return the one that there is, for memoized answers in two stages.
+
+        For one value of d with fresh noise only if it is named: subset selection has less error in as many bits.
+        """
+        if need.permanent is not None:
+            yield cls.for_epsilon(need.d, need.permanent, need.ticks).in_two_stages(need.epsilon)
+        elif need.several or need.named:
+            yield cls.for_epsilon(need.d, need.epsilon, need.ticks)
+
+    def in_two_stages(self, epsilon: Decimal) -> UnaryCode:
+        """Return the mechanism that memoizes a report of this one, with reports of `epsilon`."""
+        return MemoizedUnary.for_epsilon(self, epsilon)
 
     def parameters(self) -> dict[str, int]:
         """Return d, ticks, threshold_p and threshold_q."""
@@ -139,6 +157,54 @@ class SUE(Unary):
             SCALE // 2, epsilon, lambda threshold: multi_hot_ratio(d, ticks, SCALE - threshold, threshold, SCALE)
         )
         return cls(d, ticks, SCALE - threshold, threshold)
+
+
+@frozen
+class MemoizedUnary(MemoizedPure, UnaryCode):
+    """A unary code in two stages.
+
+    Use for states that are asked again and again. Do not use where the change is the secret.
+    """
+
+    permanent: Unary
+    threshold_flip: int
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not 0 < self.threshold_flip < SCALE // 2:
+            raise InvalidParameter(f"threshold_flip must be above 0 and below 2^63, got {self.threshold_flip}")
+
+    @classmethod
+    def for_epsilon(cls, permanent: Unary, epsilon: Decimal) -> Self:
+        """Return the least threshold_flip whose first report's epsilon is not above `epsilon`."""
+
+        def ratio(flip: int) -> tuple[int, int]:
+            p, q = (sent_as_one(one, flip, SCALE - flip) for one in (permanent.threshold_p, permanent.threshold_q))
+            return multi_hot_ratio(permanent.d, permanent.ticks, p, q, SCALE**2)
+
+        return cls(permanent, least_private(SCALE // 2, epsilon, ratio))
+
+    def parameters(self) -> dict[str, int]:
+        """Return those of the permanent part, and threshold_flip."""
+        return {**self.permanent.parameters(), "threshold_flip": self.threshold_flip}
+
+    @cached_property
+    def p(self) -> Fraction:
+        """P[a bit of the answer is sent as 1]."""
+        return self._sent_as_one(self.permanent.threshold_p)
+
+    @cached_property
+    def q(self) -> Fraction:
+        """P[another bit is sent as 1]."""
+        return self._sent_as_one(self.permanent.threshold_q)
+
+    def _sent_as_one(self, threshold: int) -> Fraction:
+        flip = self.threshold_flip
+        return Fraction(sent_as_one(threshold, flip, SCALE - flip), SCALE**2)
+
+    def repeat(self, memo: int, rng: Rng) -> int:
+        """Return the memo with a coin's flip for every bit."""
+        return send_bits(memo, self.d, self.threshold_flip, SCALE - self.threshold_flip, rng)
 
 
 def send_bits(bits: int, size: int, threshold_0: int, threshold_1: int, rng: Rng) -> int:

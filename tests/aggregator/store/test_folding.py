@@ -42,7 +42,7 @@ def count(store: Store, read: LogRead) -> tuple[list[Segment], list[Poison]]:
 
 
 def colors(place: Place, store: Store, asked: Registry) -> list[int]:
-    n, *counts = store.tally(asked.metrics["color"].plan, place.day()).counts.tolist()
+    n, *counts = map(int, store.tally(asked.metrics["color"].plan, place.day()).counts)
     assert n == sum(counts)
     return counts
 

@@ -70,7 +70,7 @@ class Uploads:
         names = sorted(self.plans)
         plan = self.plans[names[int(len(names) * rng.random() ** 2)]]  # some come often
         key = plan.metric, plan.digest
-        cell = rng.randrange(plan.cells.count)
+        cell = rng.randrange(plan.cells.count) if plan.cells.several else 0
         shape = plan.cells.mechanism_of(cell).shape
         reports = [draw_report(shape, rng) for _ in range(rng.randint(1, reports_max))]
         on_the_wire: tuple[Any, ...] = ([shape.to_wire(report) for report in reports],)
@@ -93,7 +93,7 @@ class Uploads:
         sent = self.draw(groups_max=3)
         key = rng.choice(sorted(self.plans))
         cells = self.plans[key].cells
-        cell = rng.randrange(cells.count)
+        cell = rng.randrange(cells.count) if cells.several else 0
         width = cells.mechanism_of(cell).shape.width
         n = rng.randint(1, 3)
         # Cut short, or bits and symbols beyond every shape's last.
