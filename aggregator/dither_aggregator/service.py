@@ -228,7 +228,8 @@ class WholeService(Service):
     def _maintain_all(self) -> None:
         for shard in range(self.store.shards):
             upkeep.maintain(self.store, shard)
-        self.store.forget_snapshots()
+        if refused := upkeep.maintain_whole(self.store):
+            _log.warning("%s", refused)
 
     def _record_all(self) -> None:
         metrics: list[str] = []

@@ -20,20 +20,27 @@ def fold_all(store: Store, shard: int, until: Callable[[], bool] = lambda: False
 
 
 def maintain(store: Store, shard: int) -> None:
-    """Close the days that are over, merge segments, forget what need not be kept."""
+    """Close the days that are over, forget what need not be kept, merge what is closed."""
     store.seal(shard)
     store.compact(shard)
     store.forget(shard)
+    store.merge(shard)
+
+
+def maintain_whole(store: Store) -> str:
+    """Do what is of no shard, once a round: forget snapshots, erase what is merged; return what `erase` says."""
+    store.forget_snapshots()
+    return store.erase()
 
 
 def unrecorded(store: Store) -> list[str]:
     """Return the metrics of which an epoch is final and not recorded."""
-    sealed, epochs, finals = store.sealed(), store.all_epochs(), store.all_finals()
+    merged, epochs, finals = store.merged(), store.all_epochs(), store.all_finals()
     return sorted(
         {
             stored.plan.metric
             for stored in store.plans()
-            if any(epoch <= sealed and (stored.id, epoch) not in finals for epoch in epochs.get(stored.id, ()))
+            if any(epoch <= merged and (stored.id, epoch) not in finals for epoch in epochs.get(stored.id, ()))
         }
     )
 
@@ -43,12 +50,12 @@ def record(store: Store, metric: str) -> int:
 
     Raises what the first that could not be recorded raised, after the others.
     """
-    sealed, done = store.sealed(), 0
+    merged, done = store.merged(), 0
     failed: list[DitherError] = []
     for stored in store.plans(metric):
         finals = store.finals(stored.plan)
         for epoch in reversed(store.epochs(stored.plan)):
-            if epoch <= sealed and epoch not in finals:
+            if epoch <= merged and epoch not in finals:
                 try:
                     snapshots.take(store, stored, epoch)
                     done += 1

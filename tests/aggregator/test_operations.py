@@ -41,7 +41,7 @@ def send(store: SQLiteStore, body: bytes) -> Receipt | Problem:
 
 
 def filled(folder: Path, clock: Clock | None = None) -> None:
-    """Make a store with two segments, a recorded day, a quarantined group and a pending upload."""
+    """Make a store with a recorded day of two folds, a quarantined group and a pending upload."""
     clock = clock or Clock()
     with sqlite_store(ASKED, folder, clock) as store:
         for _ in range(2):
@@ -49,6 +49,7 @@ def filled(folder: Path, clock: Clock | None = None) -> None:
             upkeep.fold_all(store, 0)
         clock.travel(1)
         store.seal(0)
+        store.merge(0)
         for metric in upkeep.unrecorded(store):
             upkeep.record(store, metric)
         send(store, body_of({"dark": [1]}))
@@ -72,11 +73,19 @@ def test_a_sound_store_has_no_findings(tmp_path: Path) -> None:
         ("UPDATE ledger SET folded = folded - 1, accepted = accepted - 1 WHERE folded > 0", "the ledger says"),
         ("UPDATE ledger SET folded = -1 WHERE folded = 0", "negative number"),
         ("DELETE FROM log", "are not"),
-        ("DELETE FROM segment WHERE plan = 1", "there is none, the ledger says 6 reports"),
-        ("UPDATE segment SET n = n + 1 WHERE plan = 1 AND low = 0", "it holds 7 reports, the ledger says 6"),
-        ("UPDATE segment SET high = 9 WHERE low = 0", "a segment goes from 1 to 2, behind one that ends at 9"),
+        ("DELETE FROM tally WHERE plan = 1", "there is none, the ledger says 6 reports"),
+        ("UPDATE tally SET n = n + 1 WHERE plan = 1", "it holds 7 reports, the ledger says 6"),
+        (
+            "INSERT INTO segment SELECT plan, epoch, 1, 2, 0, counts FROM tally",
+            "a segment goes from 1 to 2, behind one",
+        ),
+        (
+            "INSERT INTO segment SELECT plan, epoch, 2, 3, 0, counts FROM tally",
+            "are not one segment each, of one range",
+        ),
+        ("UPDATE tally SET low = 1 WHERE plan = 1", "2026-11-20 is final, and its tallies are not one segment each"),
         ("UPDATE cursor SET seq = 1", "a segment ends at 2, beyond the cursor 1"),
-        ("UPDATE segment SET counts = x'00'", "cannot be read"),
+        ("UPDATE tally SET counts = x'00'", "cannot be read"),
         ("DELETE FROM quarantine", "0 reports are in quarantine, 1 should be"),
         ("UPDATE log SET entry = x'00'", "is damaged"),
         (
@@ -102,10 +111,8 @@ def test_every_damage_is_found(tmp_path: Path, damage: str, finding: str) -> Non
 def test_counts_that_so_many_reports_cannot_have_are_found(tmp_path: Path) -> None:
     filled(tmp_path)
     with closing(sqlite3.connect(tmp_path / FILE_NAME)) as db, db:
-        ((one,),) = db.execute("SELECT counts FROM segment WHERE plan = 2 AND low = 0").fetchall()
-        db.execute("UPDATE segment SET n = 4 WHERE plan = 2 AND low = 0", ())
+        db.execute("UPDATE tally SET n = 6 WHERE plan = 2")
         db.execute("UPDATE ledger SET folded = 6, accepted = 6 WHERE plan = 2 AND folded = 4")
-        assert one
     with closing(SQLiteStore(tmp_path, read_only=True)) as store:
         assert "its cells have 4 reports in place of 6" in "\n".join(check(store))
 
@@ -222,7 +229,7 @@ def test_tallies_and_snapshots_are_kept_as_long_as_is_said(tmp_path: Path) -> No
 def test_the_store_is_shown(tmp_path: Path) -> None:
     filled(tmp_path)
     shown = json.loads(dither("store", "show", "--data", tmp_path, "--json").stdout)
-    assert shown["sealed"] == "2026-11-20"
+    assert (shown["sealed"], shown["merged"], shown["erased"]) == ("2026-11-20", "2026-11-20", "0001-01-01")
     assert [shard["written"] for shard in shown["shards"]] == [4]
     assert "example" in dither("store", "show", "--data", tmp_path).stdout
 

@@ -484,6 +484,7 @@ def test_a_final_day_has_a_snapshot_whose_id_is_its_digest(tmp_path: Path) -> No
         assert client.get("/v1/metrics/dark/snapshots").json()["snapshots"] == []
         clock.travel(1)
         service.store.seal(0)
+        service.store.merge(0)
         assert upkeep.unrecorded(service.store) == ["dark"]
         assert upkeep.record(service.store, "dark") == 1
         assert upkeep.record(service.store, "dark") == 0
@@ -519,8 +520,9 @@ def test_a_final_day_whose_counts_are_not_what_was_recorded_is_not_shown(tmp_pat
         day = service.store.today().isoformat()
         clock.travel(1)
         service.store.seal(0)
+        service.store.merge(0)
         upkeep.record(service.store, "dark")
-        for damage in ("DELETE FROM segment WHERE low = 0", "DELETE FROM segment"):
+        for damage in ("UPDATE tally SET n = 20", "DELETE FROM tally"):
             with closing(sqlite3.connect(tmp_path / "store.sqlite3")) as db, db:
                 db.execute(damage)
             answer = client.get(f"/v1/metrics/dark/estimates?epoch={day}")

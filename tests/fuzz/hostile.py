@@ -312,7 +312,8 @@ def a_field_twice(rng: random.Random, document: Document) -> tuple[Headers, byte
 
 @damage
 def a_spoiled_id(rng: random.Random, document: Document) -> tuple[Headers, bytes]:
-    return JSON, encode({**document, "upload": spoiled_report(rng, document["upload"])})
+    id_ = document["upload"]
+    return JSON, encode({**document, "upload": rng.choice([spoiled_report(rng, id_), id_ + "\n"])})
 
 
 @damage

@@ -11,8 +11,8 @@ from pathlib import Path
 
 from dither_aggregator.store import Receipt, SQLiteStore, Store
 from dither_aggregator.store.redis import RedisStore
-from dither_aggregator.store.redis.packing import MARK_BYTES, SEGMENT
-from dither_aggregator.store.redis.scripts import log_key, shard_key
+from dither_aggregator.store.redis.packing import MARK_BYTES, SEGMENT, tally_name
+from dither_aggregator.store.redis.scripts import log_key, shard_key, tally_key
 from dither_aggregator.store.sqlite import FILE_NAME
 from dither_shared.registry import Registry
 from dither_shared.wire.problems import Problem
@@ -93,6 +93,10 @@ class Place(ABC):
         """Change the packed counts of each of a shard's segments."""
 
     @abstractmethod
+    def shorten_ranges(self, plan: int, epoch: date, shard: int = 0) -> None:
+        """Let each segment of a merged tally begin one upload later."""
+
+    @abstractmethod
     def content(self) -> bytes:
         """Return everything that is kept, in some order."""
 
@@ -124,6 +128,10 @@ class SQLitePlace(Place):
 
     def change_counts(self, change: Change, shard: int = 0) -> None:
         self._change("segment", "counts", "low", change)
+
+    def shorten_ranges(self, plan: int, epoch: date, shard: int = 0) -> None:
+        with closing(sqlite3.connect(self.folder / FILE_NAME)) as db, db:
+            db.execute("UPDATE tally SET low = low + 1 WHERE plan = ? AND epoch = ?", (plan, epoch.isoformat()))
 
     def content(self) -> bytes:
         return b"".join(path.read_bytes() for path in self.folder.iterdir())
@@ -161,6 +169,12 @@ class RedisPlace(Place):
         for key in self.redis.scan_iter(f"{shard_key(shard)}:tally:*"):
             for place, packed in enumerate(self._list(key)):
                 self.redis.lset(key, place, packed[: SEGMENT.size] + change(packed[SEGMENT.size :]))
+
+    def shorten_ranges(self, plan: int, epoch: date, shard: int = 0) -> None:
+        key = tally_key(shard, tally_name(plan, epoch))
+        for place, packed in enumerate(self._list(key)):
+            mark, low, high, n = SEGMENT.unpack_from(packed)
+            self.redis.lset(key, place, SEGMENT.pack(mark, low + 1, high, n) + packed[SEGMENT.size :])
 
     def _list(self, key: str) -> list[bytes]:
         entries: list[bytes] = self.redis.lrange(key, 0, -1)

@@ -24,8 +24,10 @@ FORMAT = 1
 def take(store: Store, stored: StoredPlan, epoch: date) -> Final:
     """Record a final epoch with its snapshot, unless it is recorded; return what is.
 
-    Raises StoreError when the tally is not the one that was recorded.
+    Raises StoreError when the epoch is not merged in every shard, and when the tally is not the one that was recorded.
     """
+    if epoch > store.merged():
+        raise StoreError(f"{epoch} is not merged in every shard, so it is not final")
     tally = store.tally(stored.plan, epoch)
     made = canonical_json(_document(store.app, stored, epoch, tally))
     final = Final(tally.digest, hashlib.sha256(made).hexdigest())

@@ -78,7 +78,9 @@ def _show(store: Store, as_json: bool) -> int:
         for shard in store.status()
     ]
     trouble = store.trouble()
-    document = {"app": store.app, "generation": store.generation, "sealed": store.sealed().isoformat()}
+    days = {"sealed": store.sealed(), "merged": store.merged(), "erased": store.erased()}
+    told = {name: day.isoformat() for name, day in days.items()}
+    document = {"app": store.app, "generation": store.generation, **told}
     if as_json:
         print(json.dumps({**document, "trouble": trouble, "shards": shards}))
         return 1 if trouble else 0

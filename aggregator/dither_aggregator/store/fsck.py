@@ -4,7 +4,8 @@
                  folded, the quarantine is what is quarantined and not dropped
     log          without a gap, of known plans, whole reports that can be counted, days in order and none of them sealed
     tallies      counts that so many reports can have; segments in order, disjoint, none beyond the cursor
-    epochs       what was recorded as final is sealed, and its tally still has the digest that was recorded
+    epochs       what was recorded as final is sealed, its tally still has the digest that was recorded, and in each
+                 shard all tallies of its day are one segment, of one range
     snapshots    each has the content that its id is the digest of, and the tally that was recorded
     plans        no rev and no digest twice
 
@@ -68,6 +69,8 @@ class _Checked:
     folded: dict[tuple[int, TallyKey], int] = field(default_factory=dict)
     """By shard, plan and epoch, what the ledger says is folded and no tally has been seen of."""
     cursors: dict[int, int] = field(default_factory=dict)
+    ranges: dict[tuple[int, date], set[tuple[int, int]]] = field(default_factory=dict)
+    """By shard and epoch, those of all segments."""
     finals: list[tuple[int, date, Final]] = field(default_factory=list)
 
     def shard(self, record: ShardRecord) -> Iterator[str]:
@@ -146,6 +149,7 @@ class _Checked:
     def _segments(self, where: str, record: TallyRecord) -> Iterator[str]:
         last = 0
         for segment in self.store.segments(record.shard, record.plan, record.epoch):
+            self.ranges.setdefault((record.shard, record.epoch), set()).add((segment.low, segment.high))
             if not last <= segment.low < segment.high:
                 yield f"{where}: a segment goes from {segment.low} to {segment.high}, behind one that ends at {last}"
             last = segment.high
@@ -171,6 +175,7 @@ class _Checked:
     def end(self) -> Iterator[str]:
         for (shard, key), folded in self.folded.items():
             yield f"shard {shard}, tally of {self._name(key)}: there is none, the ledger says {folded} reports"
+        yield from self._unmerged()
         sealed = min(self.sealed)
         for plan, epoch, final in self.finals:
             where = f"final {self._name((plan, epoch))}"
@@ -179,6 +184,12 @@ class _Checked:
             digest = self.store.tally(self.store.plan_by_id(plan).plan, epoch).digest
             if digest != final.digest and epoch >= self.store.tallies_from():
                 yield f"{where}: the tally is not the one that was recorded"
+
+    def _unmerged(self) -> Iterator[str]:
+        final = {epoch for _, epoch, _ in self.finals}
+        for (shard, epoch), ranges in self.ranges.items():
+            if epoch in final and len(ranges) > 1:  # two segments of a tally lie side by side
+                yield f"shard {shard}: {epoch} is final, and its tallies are not one segment each, of one range"
 
     def _name(self, key: TallyKey) -> str:
         plan, epoch = key

@@ -85,6 +85,15 @@ def sum_segments(segments: Sequence[Segment]) -> Segment:
     return Segment(first.plan, first.epoch, low, high, sum(one.n for one in segments), counts)
 
 
+class Unmerged(NamedTuple):
+    """A tally of a sealed day that is not one segment over `low` to `high`: all that the day has of a shard's log."""
+
+    plan: int
+    epoch: date
+    low: int
+    high: int
+
+
 class Poison(NamedTuple):
     """Reports that could not be counted, and why."""
 
@@ -196,6 +205,8 @@ class ShardStatus:
     """The day by the store's clock."""
     sealed: date
     """The latest day that nothing of this shard can enter any more."""
+    merged: date
+    """The latest day up to which each tally of this shard is one segment."""
     waiting_s: float
     """For how long something has been in the log without any of it being folded; 0 when nothing is."""
 

@@ -1,7 +1,8 @@
 """Filling a fresh store with the dump of another, whichever kind each is and however many shards it has.
 
 What of a shard was folded becomes one segment a tally, over as much of the new log as the old cursor had passed; what
-was pending comes behind it, oldest day first. Answered uploads go to the shard of their digest, so that a copy that
+was pending comes behind it, oldest day first. Where shards come together, their sealed
+days are merged anew. Answered uploads go to the shard of their digest, so that a copy that
 arrives later is known. Where shards come together the days they used are taken at their latest, and the days they
 sealed at their earliest: nothing enters what was sealed.
 """
@@ -59,6 +60,8 @@ def fill(store: Store, records: Iterable[Record]) -> None:
     if not shards:
         raise StoreError("the dump has no shard in it")
     _fill_shards(store, shards)
+    for shard in range(store.shards):
+        store.merge(shard)
 
 
 def _fill_tally(store: Store, record: TallyRecord, low: int, high: int) -> None:

@@ -48,7 +48,7 @@ class Answering:
         self._answer(shard, self._fold)
 
     def maintain(self, shard: object) -> None:
-        """Seal, compact and forget what a shard need not keep."""
+        """Seal, compact, forget what a shard need not keep, and merge."""
         self._answer(shard, self._maintain)
 
     def estimate(self, metric: object) -> None:
@@ -65,8 +65,8 @@ class Answering:
     def _maintain(self, store: Store, shard: object) -> None:
         number = _shard(store, shard)
         upkeep.maintain(store, number)
-        if number == 0:  # once a round
-            store.forget_snapshots()
+        if number == 0 and (refused := upkeep.maintain_whole(store)):  # once a round
+            _log.warning("%s", refused)
 
     def _estimate(self, store: Store, metric: object) -> None:
         if not isinstance(metric, str) or not store.plans(metric):

@@ -14,6 +14,8 @@ EFFECTS = (
     "commit_fold",
     "replace_segments",
     "seal",
+    "note_merged",
+    "erase",
     "finalize",
     "set_retention",
     "forget",

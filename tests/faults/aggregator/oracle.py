@@ -327,8 +327,10 @@ class Oracle:
 
     def _check_tallies(self, store: Store) -> None:
         for status in store.status():
+            ranges: dict[date, set[tuple[int, int]]] = {}
             for (plan, epoch), row in store.shard_ledger(status.shard).items():
                 segments = store.segments(status.shard, plan, epoch)
+                ranges.setdefault(epoch, set()).update((segment.low, segment.high) for segment in segments)
                 name = f"shard {status.shard}, {_name(store, plan, epoch)}"
                 _check_segments(name, segments, status.cursor)
                 n = sum(segment.n for segment in segments)
@@ -336,6 +338,9 @@ class Oracle:
                     # Where shards came together, some of them may have given their part up and others not.
                     given_up = n < row.folded and self._may_be_given_up(store, plan, epoch)
                     assert given_up, f"{name}: the tally has {n} reports, the ledger says {row.folded}"
+            for epoch, found in ranges.items():
+                merged = epoch > status.merged or len(found) <= 1
+                assert merged, f"shard {status.shard}: {epoch} is said to be merged, and has the ranges {found}"
 
     def _may_be_given_up(self, store: Store, plan: int, epoch: date) -> bool:
         return epoch < store.tallies_from() and epoch in store.finals(store.plan_by_id(plan).plan)
@@ -350,7 +355,7 @@ class Oracle:
                     self._forgotten[key, epoch] = np.array([tally.n, *tally.counts], dtype=np.int64)
 
     def _check_finals(self, store: Store) -> None:
-        sealed = store.sealed()
+        sealed, merged = store.sealed(), store.merged()
         for stored in store.plans():
             key = (stored.plan.metric, stored.plan.digest)
             finals = store.finals(stored.plan)
@@ -359,7 +364,7 @@ class Oracle:
                     self._check_sealed(store, stored.id, key, epoch)
             for epoch, final in finals.items():
                 name = _name(store, stored.id, epoch)
-                assert epoch <= sealed, f"{name} is recorded as final, and only {sealed} is sealed"
+                assert epoch <= merged, f"{name} is recorded as final, and only {merged} is merged"
                 before = self._finals.setdefault((key, epoch), final)
                 assert final == before, f"{name}: {before} was recorded as final, and now {final} is"
                 self._check_sealed(store, stored.id, key, epoch, final.digest)
@@ -563,8 +568,9 @@ def _check_status(status: ShardStatus, before: ShardStatus | None) -> None:
     behind = status.written - status.cursor
     assert status.backlog == behind, f"{name}: the log holds {status.backlog} uploads, and {behind} are not folded"
     assert status.sealed < status.day, f"{name}: {status.sealed} is sealed, and reports count on {status.day}"
+    assert status.merged <= status.sealed, f"{name}: {status.merged} is merged, and only {status.sealed} is sealed"
     if before:
-        for what in ("written", "cursor", "day", "sealed"):
+        for what in ("written", "cursor", "day", "sealed", "merged"):
             was, now = getattr(before, what), getattr(status, what)
             assert now >= was, f"{name}: its {what} went back from {was} to {now}"
 

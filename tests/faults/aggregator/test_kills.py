@@ -16,7 +16,7 @@ from tests.support.failing import AFTER, BEFORE, KILL, KILL_GROUP, KILL_REDIS, R
 
 pytestmark = pytest.mark.slow
 
-EFFECTS = ("append", "commit_fold", "replace_segments", "seal", "forget", "finalize")
+EFFECTS = ("append", "commit_fold", "replace_segments", "seal", "note_merged", "erase", "forget", "finalize")
 SHORT = (
     Fault("append", WITHIN, nth=3),
     Fault("append", AFTER, nth=4),
@@ -25,6 +25,9 @@ SHORT = (
     Fault("commit_fold", AFTER),
     Fault("replace_segments", WITHIN),
     Fault("seal", AFTER),
+    Fault("note_merged", WITHIN),
+    Fault("note_merged", AFTER, nth=3),
+    Fault("erase", AFTER, nth=2),
     Fault("finalize", WITHIN),
 )
 LONG = [

@@ -43,7 +43,8 @@ def merge(world: World) -> None:
 
 
 def end_days(world: World) -> None:
-    world.rng.choice([world.seal, world.seal, world.record, world.choose_final, world.take, world.take])()
+    days = [world.seal, world.seal, world.merge_days, world.merge_days, world.erase]
+    world.rng.choice([*days, world.record, world.choose_final, world.take, world.take])()
 
 
 def forget(world: World) -> None:

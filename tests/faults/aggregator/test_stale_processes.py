@@ -71,6 +71,7 @@ def test_who_records_an_epoch_again_that_was_given_up_since_gets_what_is_recorde
     (stored, *_) = store.plans(METRIC)
     store.set_clock_offset(place.offset(2))
     store.seal(0)
+    store.merge(0)
     late.refresh()
     final = snapshots.take(store, stored, FIRST_DAY)
     store.set_retention(Retention(tallies_days=0))

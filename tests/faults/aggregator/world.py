@@ -328,14 +328,22 @@ class World:
 
     @step
     def merge(self) -> None:
-        """Let a compactor add up some segments, and replace them later."""
+        """Let a compactor add up some segments, or all of a sealed tally, and replace them later."""
         shard, store = self.shard(), self.any()
         store.refresh()
         crowded = store.crowded(shard, 2)
-        if crowded:
+        unmerged = self._try(lambda: store.note_merged(shard)) if self.rng.randrange(2) else None
+        if unmerged:
+            plan, epoch, low, high = self.rng.choice(unmerged)
+            old = store.segments(shard, plan, epoch)
+            new = sum_segments(old)._replace(low=low, high=high)
+        elif crowded:
             old = store.segments(shard, *self.rng.choice(sorted(crowded)))
             old = old[: self.rng.randint(2, len(old))]
-            self._merges = [*self._merges, HeldMerge(shard, old, sum_segments(old))][-HELD_MAX:]
+            new = sum_segments(old)
+        else:
+            return
+        self._merges = [*self._merges, HeldMerge(shard, old, new)][-HELD_MAX:]
 
     @step
     def replace(self) -> None:
@@ -374,6 +382,19 @@ class World:
         assert sealed == due, f"shard {shard} has sealed {sealed}, and could {due}"
 
     @step
+    def merge_days(self) -> None:
+        """Merge what is sealed."""
+        shard, store = self.shard(), self.any()
+        store.refresh()
+        if self._try(lambda: store.merge(shard)) is None and not self.faults.struck:
+            self.met["days merged"] += 1
+
+    @step
+    def erase(self) -> None:
+        """Erase what is merged."""
+        self._try(self.any().erase)
+
+    @step
     def record(self) -> None:
         """Record what is final of a metric, with a snapshot."""
         store = self.any()
@@ -384,8 +405,8 @@ class World:
     @step
     def choose_final(self) -> None:
         """Let somebody see that an epoch is final, and record it later."""
-        store, sealed = self.any(), self.observer.sealed()
-        found = [(stored, epoch) for stored in store.plans() for epoch in store.epochs(stored.plan) if epoch <= sealed]
+        store, merged = self.any(), self.observer.merged()
+        found = [(stored, epoch) for stored in store.plans() for epoch in store.epochs(stored.plan) if epoch <= merged]
         if found:
             self._finals = [*self._finals, self.rng.choice(found)][-HELD_MAX:]
 
@@ -611,6 +632,8 @@ class World:
             self.any().seal(shard)
             self.any().refresh()
             self.any().compact(shard)
+            self.any().refresh()
+            self.any().merge(shard)
 
     def settle(self) -> None:
         """Send again, fold, seal, record: then nothing is pending, and all that can be final is."""
@@ -629,7 +652,8 @@ class World:
         self.look()
         assert not self.observer.backlog(), "something is still pending"
         assert not upkeep.unrecorded(self.observer), "something that is final is not recorded"
-        assert list(fsck(self.observer)) == []
+        findings = list(fsck(self.observer))
+        assert not findings, f"fsck says: {findings}"
 
 
 @contextmanager

@@ -3,8 +3,9 @@
     opened       what the store is, its plans, its clock, and how far each shard is
     ledger       where the accepted reports of each plan and day are
     log          uploads are appended, read and folded
-    tallies      the segments whose sum is a tally, and their compaction
+    tallies      the segments whose sum is a tally, their compaction, and the merging of a sealed day
     epochs       days are sealed, recorded as final, and given up
+    erasing      the bytes of merged days leave the store's files
     quarantine   reports that could not be counted
     moving       dump and restore
 
@@ -16,6 +17,7 @@ atomic within its shard:
     commit   *if the cursor is still where it was read*: segments, ledger, quarantine, cursor and the trimmed log move
              together, else nothing does
     seal     what is over and has nothing pending is closed for ever
+    merge    *if they are still those that were read*: the segments of a sealed tally become one, tally by tally
 
 A process that was killed, late or doubled changes nothing, and at every instant, for each plan and epoch,
 
@@ -30,6 +32,7 @@ Roles are mixins and not objects of their own, because one effect moves what sev
 """
 
 from dither_aggregator.store.interface.epochs import Epochs
+from dither_aggregator.store.interface.erasing import Erasing
 from dither_aggregator.store.interface.ledger import Ledger
 from dither_aggregator.store.interface.log import Log
 from dither_aggregator.store.interface.moving import Moving
@@ -40,7 +43,7 @@ from dither_aggregator.store.interface.tallies import Tallies
 __all__ = ["SHARDS", "Store"]
 
 
-class Store(Ledger, Log, Tallies, Epochs, Quarantine, Moving):
+class Store(Ledger, Log, Tallies, Epochs, Erasing, Quarantine, Moving):
     """The state of one aggregator. Open one with `dither_aggregator.store.open_store`; close it when done.
 
     Every method raises StoreUnavailable while the store cannot be reached or written, and StoreError when it is not,

@@ -16,8 +16,12 @@ class Epochs(Opened):
         return max([self.clock_day(), *(shard.day for shard in self.status())])
 
     def sealed(self) -> date:
-        """Return the latest epoch that is final: every shard has sealed it, and nothing can enter it."""
+        """Return the latest epoch that every shard has sealed: nothing can enter it."""
         return min(shard.sealed for shard in self.status())
+
+    def merged(self) -> date:
+        """Return the latest epoch that is final: every shard has sealed it, and merged its tallies."""
+        return min(shard.merged for shard in self.status())
 
     @abstractmethod
     def seal(self, shard: int) -> date:
@@ -36,7 +40,7 @@ class Epochs(Opened):
 
     @abstractmethod
     def finalize(self, plan: Plan, epoch: date, final: Final, snapshot: bytes) -> Final:
-        """Record an epoch's final digest with its snapshot, once; return what is recorded, now or from before."""
+        """Record a merged epoch's final digest with its snapshot, once; return what is recorded, now or from before."""
 
     @abstractmethod
     def snapshot(self, id_: str) -> bytes | None:

@@ -7,11 +7,12 @@ from datetime import date
 import numpy as np
 
 from dither_aggregator.store.interface.opened import Opened
-from dither_aggregator.store.records import Segment, Tally, TallyKey, sum_segments
+from dither_aggregator.store.records import Segment, StoreUnavailable, Tally, TallyKey, Unmerged, sum_segments
 from dither_shared.plan import Plan
 
 COMPACT_SEGMENTS = 16
 """How many segments of a tally are left side by side in a shard. Readers unpack and add up those of all shards."""
+MERGE_ATTEMPTS = 10
 
 
 class Tallies(Opened):
@@ -46,8 +47,34 @@ class Tallies(Opened):
 
     @abstractmethod
     def crowded(self, shard: int, segments: int) -> list[TallyKey]:
-        """Return the plans and epochs of which a shard has at least so many segments."""
+        """Return the plans and epochs of which a shard has at least so many segments, two or more."""
 
     @abstractmethod
     def replace_segments(self, shard: int, old: Sequence[Segment], new: Segment) -> bool:
         """Put one segment in the place of the first ones of a tally *if they are still those*; return whether."""
+
+    def merge(self, shard: int) -> None:
+        """Merge the sealed days of a shard: each tally becomes one segment over all that its day has of the log.
+
+        Then no upload can be told apart by its segment, nor matched across metrics by its range. Nothing enters a
+        sealed day, so any number of processes may merge it at once, and go on where another was cut off.
+        """
+        for _ in range(MERGE_ATTEMPTS):
+            unmerged = self.note_merged(shard)
+            if not unmerged:
+                return
+            for one in unmerged:
+                self._merge_tally(shard, one)
+        raise StoreUnavailable(f"the tallies of shard {shard} are being changed all the time; try again")
+
+    def _merge_tally(self, shard: int, one: Unmerged) -> None:
+        segments = self.segments(shard, one.plan, one.epoch)
+        if segments:  # else it was given up meanwhile
+            self.replace_segments(shard, segments, sum_segments(segments)._replace(low=one.low, high=one.high))
+
+    @abstractmethod
+    def note_merged(self, shard: int) -> list[Unmerged]:
+        """Note that the sealed days of a shard are merged, *if they are*; else return the tallies that are not.
+
+        Reads no counts; nothing at all where this was noted before.
+        """

@@ -9,6 +9,7 @@ The roles stand on `opened.py`, and that on `calls.py` and `client.py`; `scripts
 
 from dither_aggregator.store.interface import Store
 from dither_aggregator.store.redis.epochs import RedisEpochs
+from dither_aggregator.store.redis.erasing import RedisErasing
 from dither_aggregator.store.redis.ledger import RedisLedger
 from dither_aggregator.store.redis.log import RedisLog
 from dither_aggregator.store.redis.moving import RedisMoving
@@ -18,5 +19,5 @@ from dither_aggregator.store.redis.tallies import RedisTallies
 __all__ = ["RedisStore"]
 
 
-class RedisStore(RedisLedger, RedisLog, RedisQuarantine, RedisMoving, RedisTallies, RedisEpochs, Store):
+class RedisStore(RedisLedger, RedisLog, RedisQuarantine, RedisMoving, RedisErasing, RedisTallies, RedisEpochs, Store):
     """A store in a Redis. Every effect of a shard is one script, and none of them is sent twice by itself."""

@@ -127,7 +127,7 @@ class RedisOpened(RedisCalls):
         floors = self._seen_written()
         statuses = []
         for shard, reply in enumerate(self._of_each_shard(scripts.STATUS)):
-            written, cursor, backlog, day, clock_day, sealed, waiting_s = reply
+            written, cursor, backlog, day, clock_day, sealed, merged, waiting_s = reply
             self._saw_written(floors, shard, written)
             statuses.append(
                 ShardStatus(
@@ -138,6 +138,7 @@ class RedisOpened(RedisCalls):
                     day=day_of(day),
                     clock_day=day_of(clock_day),
                     sealed=day_of(sealed),
+                    merged=day_of(int(merged)) if merged else date.min,
                     waiting_s=max(0.0, float(waiting_s)) if backlog else 0.0,
                 )
             )

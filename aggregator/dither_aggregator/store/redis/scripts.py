@@ -1,13 +1,13 @@
 """Every key of the Redis store, and every script that changes or reads it.
 
     dither:{g}                      hash: version, token, app, key, digest_key, generation, shards, plans_version,
-                                    tallies_days, snapshots_days, tallies_from, clock_offset_s
+                                    tallies_days, snapshots_days, tallies_from, clock_offset_s, erased, erasing
     dither:{g}:plans                hash: plan -> document
     dither:{g}:finals:PLAN          hash: day -> digest and the snapshot's id, with a space between
     dither:{g}:snapshot:ID          string
     dither:{g}:snapshots            sorted set: ids by day
 
-    dither:{3}                      hash: token, day, sealed, cursor, written, waiting_since,
+    dither:{3}                      hash: token, day, sealed, merged, cursor, written, waiting_since,
                                     quarantine_last, clock_offset_s
     dither:{3}:log                  list: an entry for each upload above the cursor
     dither:{3}:seen                 sorted set: the days whose uploads are remembered
@@ -30,7 +30,7 @@ A script either checks first and then writes, or does nothing; scripts that can 
 import hashlib
 from typing import NamedTuple
 
-from dither_aggregator.store.redis.packing import MARK_BYTES, QUARANTINED
+from dither_aggregator.store.redis.packing import MARK_BYTES, QUARANTINED, SEGMENT
 
 VERSION = 2
 """Of this layout. A store of another one is refused."""
@@ -403,6 +403,38 @@ return open_from - 1
     flags="allow-oom",
 )
 
+NOTE_MERGED = _script(
+    _CHECK,
+    f"""
+local days = redis.call('HMGET', at, 'sealed', 'merged')
+if days[1] == days[2] then return {{}} end
+local sealed, merged = tonumber(days[1]), tonumber(days[2] or -math.huge)
+local tallies, lows, highs, unmerged = {{}}, {{}}, {{}}, {{}}
+local function read(name, epoch)
+    local key = at .. ':tally:' .. name
+    local first, last = redis.call('LINDEX', key, 0) or '', redis.call('LINDEX', key, -1) or ''
+    if math.min(#first, #last) < {SEGMENT.size} then error({{err = '{DAMAGED} a segment is cut off'}}) end
+    local low, high = struct.unpack('<I8', first, {MARK_BYTES + 1}), struct.unpack('<I8', last, {MARK_BYTES + 9})
+    lows[epoch], highs[epoch] = math.min(low, lows[epoch] or low), math.max(high, highs[epoch] or high)
+    tallies[#tallies + 1] = {{name, epoch, low, high}}
+end
+for _, name in ipairs(redis.call('ZRANGE', at .. ':tallies', 0, -1)) do
+    local epoch = tonumber(string.match(name, ':(%-?%d+)$'))
+    if epoch > merged and epoch <= sealed then read(name, epoch) end
+end
+for _, tally in ipairs(tallies) do
+    local name, epoch, low, high = unpack(tally)
+    if low > lows[epoch] or high < highs[epoch] or redis.call('LLEN', at .. ':tally:' .. name) > 1 then
+        unmerged[#unmerged + 1] = {{name, lows[epoch], highs[epoch]}}
+    end
+end
+if #unmerged == 0 then redis.call('HSET', at, 'merged', days[1]) end
+return unmerged
+""",
+    flags="allow-oom",
+)
+"""Note that what is sealed is merged, if it is; else return the tallies that are not, with the ranges of their days."""
+
 FORGET_SEEN = _script(
     _CHECK,
     _ADVANCE,
@@ -471,10 +503,10 @@ return reply
 STATUS = _read(
     _CLOCK,
     """
-local more = redis.call('HMGET', at, 'sealed', 'waiting_since')
+local more = redis.call('HMGET', at, 'sealed', 'waiting_since', 'merged')
 return {
     tonumber(state[5]), tonumber(state[4]), redis.call('LLEN', at .. ':log'), tonumber(state[2]), clock_day,
-    tonumber(more[1]), string.format('%.3f', now - more[2]),
+    tonumber(more[1]), more[3], string.format('%.3f', now - more[2]),
 }
 """,
 )

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from datetime import date
 
 from dither_aggregator.store.interface.tallies import Tallies
-from dither_aggregator.store.records import Segment, TallyKey
+from dither_aggregator.store.records import Segment, TallyKey, Unmerged
 from dither_aggregator.store.redis import scripts
 from dither_aggregator.store.redis.opened import RedisOpened
 from dither_aggregator.store.redis.packing import (
@@ -44,3 +44,7 @@ class RedisTallies(RedisOpened, Tallies):
         ends = segment_head(old[0]), segment_head(old[-1])
         packed = pack_segment(new, secrets.token_bytes(MARK_BYTES))
         return bool(self._run(scripts.REPLACE, shard, name, len(old), *ends, packed))
+
+    def note_merged(self, shard: int) -> list[Unmerged]:
+        """Note that the sealed days of a shard are merged, if they are, in one script."""
+        return [Unmerged(*tally_of(name), low, high) for name, low, high in self._run(scripts.NOTE_MERGED, shard)]

@@ -5,6 +5,7 @@ The roles stand on `opened.py`, and that on `file.py`; `schema.py` has the table
 
 from dither_aggregator.store.interface import Store
 from dither_aggregator.store.sqlite.epochs import SQLiteEpochs
+from dither_aggregator.store.sqlite.erasing import SQLiteErasing
 from dither_aggregator.store.sqlite.file import FILE_NAME
 from dither_aggregator.store.sqlite.lock import LOCK_NAME, exclusive
 from dither_aggregator.store.sqlite.log import SQLiteLog
@@ -15,5 +16,5 @@ from dither_aggregator.store.sqlite.tallies import SQLiteTallies
 __all__ = ["FILE_NAME", "LOCK_NAME", "SQLiteStore", "exclusive"]
 
 
-class SQLiteStore(SQLiteLog, SQLiteTallies, SQLiteQuarantine, SQLiteMoving, SQLiteEpochs, Store):
+class SQLiteStore(SQLiteLog, SQLiteTallies, SQLiteQuarantine, SQLiteMoving, SQLiteErasing, SQLiteEpochs, Store):
     """A store in a directory. Each thread has its own connection, until `close`."""

@@ -77,11 +77,12 @@ class SQLiteEpochs(SQLiteOpened, Epochs):
             db.execute("DELETE FROM seen WHERE day < ?", (min(self._seen_from(), (today - DEDUPE).isoformat()),))
             if days is not None:
                 first = max(self._day_of("tallies_from"), today - timedelta(days=days))
-                db.execute(
-                    "DELETE FROM segment WHERE epoch < ? AND EXISTS "
-                    "(SELECT 1 FROM final WHERE final.plan = segment.plan AND final.epoch = segment.epoch)",
-                    (first.isoformat(),),
-                )
+                for table in ("segment", "tally"):
+                    db.execute(
+                        f"DELETE FROM {table} AS given WHERE epoch < ? AND EXISTS "  # noqa: S608 - our own words
+                        "(SELECT 1 FROM final WHERE final.plan = given.plan AND final.epoch = given.epoch)",
+                        (first.isoformat(),),
+                    )
                 self._set_state("tallies_from", first.isoformat())
 
     def _seen_from(self) -> str:

@@ -12,6 +12,7 @@ from dither_aggregator.store.records import StoreError, StoreUnavailable
 
 FILE_NAME = "store.sqlite3"
 CACHE_KIB = 16_384
+BUSY_S = 30
 CHECKPOINT_PAGES = 8_192
 """Of the write-ahead log: 32 MiB. Reports that are folded by then are never written to the file itself."""
 
@@ -42,13 +43,15 @@ class SQLiteFile:
     def _connect(self) -> sqlite3.Connection:
         uri = f"{self._path.absolute().as_uri()}?mode={'ro' if self._read_only else 'rw'}"
         # Used by one thread; closed by the one that closes the store.
-        db = sqlite3.connect(uri, uri=True, isolation_level=None, timeout=30, check_same_thread=False)
+        db = sqlite3.connect(uri, uri=True, isolation_level=None, timeout=BUSY_S, check_same_thread=False)
         db.execute(f"PRAGMA cache_size = -{CACHE_KIB}")
         if not self._read_only:
             db.execute("PRAGMA journal_mode = WAL")
             db.execute(f"PRAGMA wal_autocheckpoint = {CHECKPOINT_PAGES}")
             # A commit that has returned is on the disk: only then is an upload acknowledged.
             db.execute("PRAGMA synchronous = FULL")
+            # What is deleted is overwritten: see erasing.py. Some builds of SQLite do this by default, others do not.
+            db.execute("PRAGMA secure_delete = ON")
         return db
 
     def close(self) -> None:
@@ -104,6 +107,14 @@ class SQLiteFile:
             return _file_id(self._path) != self._file
         except OSError:
             return True
+
+    def _rewrite(self, table: str) -> None:
+        """Within a transaction: empty a table and fill it again, so that its pages hold nothing but its rows."""
+        rows = self._db.execute(f"SELECT * FROM {table}").fetchall()  # noqa: S608 - our own words
+        self._db.execute(f"DELETE FROM {table}")  # noqa: S608
+        if rows:
+            places = ", ".join("?" * len(rows[0]))
+            self._db.executemany(f"INSERT INTO {table} VALUES ({places})", rows)  # noqa: S608
 
     # The rows of `state`.
 

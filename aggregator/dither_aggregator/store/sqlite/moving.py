@@ -43,7 +43,7 @@ class SQLiteMoving(SQLiteEpochs, Moving):
                 yield PlanRecord(json.loads(document))
             yield _shard(db, state)
             yield from _seen(db)
-            of_tallies = db.execute("SELECT plan, epoch, n, counts FROM segment ORDER BY plan, epoch")
+            of_tallies = db.execute(rows.SELECT_SEGMENTS)
             for (plan, epoch), of_tally in groupby(of_tallies, key=itemgetter(0, 1)):
                 n, counts = self._sum_packed(plan, of_tally)
                 yield TallyRecord(0, plan, date.fromisoformat(epoch), n, pack_counts(counts))

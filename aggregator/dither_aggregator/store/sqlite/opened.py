@@ -158,6 +158,7 @@ class SQLiteOpened(SQLiteFile, Opened):
                 day=date.fromisoformat(state["day"]),
                 clock_day=self.clock_day(),
                 sealed=date.fromisoformat(state["sealed"]),
+                merged=date.fromisoformat(state.get("merged", date.min.isoformat())),
                 waiting_s=max(0.0, self._now_s() - state.get("waiting_since", 0.0)) if backlog else 0.0,
             )
         ]

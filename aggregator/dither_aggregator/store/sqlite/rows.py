@@ -12,6 +12,9 @@ INSERT_POISON = "INSERT INTO quarantine (plan, cell, epoch, n, reason, reports) 
 INSERT_LEDGER = "INSERT INTO ledger VALUES (?, ?, ?, ?, ?, ?)"
 INSERT_FINAL = "INSERT INTO final VALUES (?, ?, ?, ?)"
 INSERT_SNAPSHOT = "INSERT OR IGNORE INTO snapshot VALUES (?, ?, ?)"
+_SEGMENTS = "(SELECT * FROM segment UNION ALL SELECT * FROM tally)"
+SELECT_SEGMENTS = f"SELECT plan, epoch, n, counts FROM {_SEGMENTS} ORDER BY plan, epoch"  # noqa: S608
+SELECT_OF_TALLY = f"SELECT low, high, n, counts FROM {_SEGMENTS} WHERE plan = ? AND epoch = ? ORDER BY low"  # noqa: S608
 SELECT_LEDGER = "SELECT plan, epoch, accepted, folded, quarantined, dropped FROM ledger"
 
 

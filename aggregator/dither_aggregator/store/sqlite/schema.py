@@ -24,6 +24,10 @@ CREATE TABLE segment (  -- count vectors of the log from above `low` to `high`, 
     plan INTEGER NOT NULL, epoch TEXT NOT NULL, low INTEGER NOT NULL, high INTEGER NOT NULL, n INTEGER NOT NULL,
     counts BLOB NOT NULL, PRIMARY KEY (plan, epoch, low)
 ) WITHOUT ROWID;
+CREATE TABLE tally (  -- the one segment of each tally whose day is merged; its pages have held no other (erasing.py)
+    plan INTEGER NOT NULL, epoch TEXT NOT NULL, low INTEGER NOT NULL, high INTEGER NOT NULL, n INTEGER NOT NULL,
+    counts BLOB NOT NULL, PRIMARY KEY (plan, epoch)
+) WITHOUT ROWID;
 CREATE TABLE ledger (
     plan INTEGER NOT NULL, epoch TEXT NOT NULL,
     accepted INTEGER NOT NULL DEFAULT 0, folded INTEGER NOT NULL DEFAULT 0, quarantined INTEGER NOT NULL DEFAULT 0,

@@ -1,0 +1,453 @@
+"""What both stores promise of erasing: their files hold nothing that tells the uploads of a merged day apart."""
+
+import random
+import sqlite3
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import closing
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+from dither_aggregator import upkeep
+from dither_aggregator.service import WholeService
+from dither_aggregator.store import SQLiteStore, Store
+from dither_aggregator.store.packing import pack_counts
+from dither_aggregator.store.redis import RedisStore
+from dither_aggregator.store.sqlite import FILE_NAME, erasing
+from dither_shared.registry import Registry
+from tests.support.redis_servers import RedisServer, running_redis
+from tests.support.registries import registry_text
+from tests.support.stores import Place, RedisPlace, SQLitePlace, append, body_in, fold_all, seal_all
+
+UPLOADS, REPORTS = 9, 64
+PIECE = 16
+"""So many packed reports, or the last bytes of a count vector with its checksum, are found nowhere by chance."""
+VALUES = tuple(f"value {number}" for number in range(40))
+METRICS = ("color", "font", "size")
+ALL = len(METRICS) * UPLOADS * REPORTS // PIECE, len(METRICS) * UPLOADS
+ERASED_WITHIN_S = 30
+
+
+@pytest.fixture
+def asked() -> Registry:
+    text = registry_text(values=VALUES, color='mechanism = "grr"')
+    more = text.partition("[metric.color]")[2].partition("[metric.dark]")[0]
+    return Registry.parse(f"{text}[metric.font]{more}[metric.size]{more}")
+
+
+class Traces(NamedTuple):
+    """Pieces of bytes that tell uploads apart: of their packed reports, and of the packed counts of their segments."""
+
+    reports: frozenset[bytes]
+    counts: frozenset[bytes]
+
+    @classmethod
+    def of(cls, reports: Iterable[Sequence[int]], counts: Iterable[bytes]) -> "Traces":
+        packed = [bytes(values) for values in reports]
+        pieces = [one[at : at + PIECE] for one in packed for at in range(0, len(one) - PIECE + 1, PIECE)]
+        return cls(frozenset(pieces), frozenset(one[-PIECE:] for one in counts))
+
+    def left(self, folder: Path) -> tuple[int, int]:
+        """Return how many of both are in the files of a folder."""
+        found = set()
+        for content in [_read(path) for path in folder.rglob("*") if path.is_file()]:
+            found |= {content[at : at + PIECE] for at in range(len(content))} & (self.reports | self.counts)
+        return len(found & self.reports), len(found & self.counts)
+
+
+def _read(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except FileNotFoundError:  # Redis has just removed it
+        return b""
+
+
+def live(place: Place, store: Store, asked: Registry, shard: int = 0, seed: int = 1) -> Traces:
+    """Take nine uploads of three metrics, fold each by itself, and let the day end; return what they left."""
+    rng = random.Random(seed)
+    ids = [store.stored(asked.metrics[name].plan).id for name in METRICS]
+    reports: list[list[int]] = []
+    for _ in range(UPLOADS):
+        answers = {name: [rng.randrange(len(VALUES)) for _ in range(REPORTS)] for name in METRICS}
+        append(store, body_in(store, shard, asked, answers))
+        reports += answers.values()
+        store.fold(shard)
+    day = store.today()
+    traces = Traces.of(reports, [pack_counts(one.counts) for id_ in ids for one in store.segments(shard, id_, day)])
+    assert (len(traces.reports), len(traces.counts)) == ALL
+    place.travel(1)
+    seal_all(store)
+    return traces
+
+
+def merge_all(store: Store) -> None:
+    for shard in range(store.shards):
+        store.merge(shard)
+
+
+def erase_all(store: Store) -> None:
+    """Erase until it is done, as the upkeep of some rounds does."""
+    until = time.monotonic() + ERASED_WITHIN_S
+    while store.erased() < store.merged():
+        assert store.erase() == ""
+        assert time.monotonic() < until, "it was not erased"
+        time.sleep(0.01)
+
+
+def wait_until_gone(traces: Traces, folder: Path) -> None:
+    """Redis removes a file that it has replaced a moment later."""
+    until = time.monotonic() + ERASED_WITHIN_S
+    while traces.left(folder) != (0, 0):
+        assert time.monotonic() < until, f"{traces.left(folder)} of the traces are left"
+        time.sleep(0.05)
+
+
+def folder_of(place: Place) -> Path:
+    if isinstance(place, SQLitePlace):
+        return place.folder
+    assert isinstance(place, RedisPlace)
+    return place.server.folder
+
+
+def test_nothing_that_tells_uploads_apart_is_left_in_the_files(place: Place, store: Store, asked: Registry) -> None:
+    traces = live(place, store, asked)
+    append(store, body_in(store, 0, asked, {"dark": [1, 0, 1]}))
+    assert traces.left(folder_of(place)) == ALL
+    merge_all(store)
+    assert traces.left(folder_of(place)) == ALL
+    assert store.erased() < store.merged() == place.day()
+    erase_all(store)
+    assert store.erased() == place.day()
+    wait_until_gone(traces, folder_of(place))
+    assert store.erase() == ""
+    fold_all(store)
+    assert store.tally(asked.metrics["color"].plan, place.day()).n == UPLOADS * REPORTS
+    assert store.tally(asked.metrics["dark"].plan, place.day(1)).n == 3
+
+
+def test_what_is_not_over_is_not_erased(place: Place, store: Store, asked: Registry) -> None:
+    """The segments of a day that goes on stay what they are, and so does what waits."""
+    past = live(place, store, asked)
+    today = live(place, store, asked, seed=2)
+    place.travel(-1)
+    waiting = random.Random(3).choices(range(len(VALUES)), k=REPORTS)
+    append(store, body_in(store, 0, asked, {"color": waiting}))
+    merge_all(store)
+    assert store.merged() == place.day(1)
+    erase_all(store)
+    wait_until_gone(past, folder_of(place))
+    wait_until_gone(today, folder_of(place))
+    assert Traces.of([waiting], []).left(folder_of(place)) == (REPORTS // PIECE, 0)
+
+
+def test_a_day_is_erased_in_every_shard(place: Place, store: Store, asked: Registry) -> None:
+    """One that is late holds it up."""
+    traces = live(place, store, asked, shard=store.shards - 1)
+    for shard in range(store.shards - 1):
+        store.merge(shard)
+    assert store.merged() < place.day()
+    erase_all(store)
+    assert store.erased() == store.merged() < place.day()
+    assert traces.left(folder_of(place))[1] == ALL[1]
+    merge_all(store)
+    erase_all(store)
+    wait_until_gone(traces, folder_of(place))
+
+
+def test_another_process_goes_on_where_one_was_cut_off(place: Place, store: Store, asked: Registry) -> None:
+    traces = live(place, store, asked)
+    merge_all(store)
+    store.erase()
+    other = place.open()
+    erase_all(other)
+    wait_until_gone(traces, folder_of(place))
+    assert store.erased() == other.erased() == place.day()
+
+
+def test_upkeep_erases(place: Place, store: Store, asked: Registry) -> None:
+    traces = live(place, store, asked)
+    until = time.monotonic() + ERASED_WITHIN_S
+    while store.erased() < place.day():
+        for shard in range(store.shards):
+            upkeep.maintain(store, shard)
+        assert upkeep.maintain_whole(store) == ""
+        assert time.monotonic() < until
+    wait_until_gone(traces, folder_of(place))
+
+
+# SQLite.
+
+
+@pytest.fixture
+def sqlite(tmp_path: Path) -> Iterator[SQLitePlace]:
+    with closing(SQLitePlace(tmp_path / "store")) as made:
+        yield made
+
+
+def checkpoint(place: SQLitePlace) -> None:
+    """Copy what is in the write-ahead log to the file, as happens every 32 MiB."""
+    with closing(sqlite3.connect(place.folder / FILE_NAME)) as db:
+        assert db.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()[0] == 0
+
+
+def busy_life(place: SQLitePlace, store: Store, asked: Registry, seed: int) -> Traces:
+    """Take uploads of every size, fold some at a time, compact and checkpoint; then merge, with the next day begun."""
+    rng = random.Random(seed)
+    reports: list[list[int]] = []
+    counts: set[bytes] = set()
+    for _ in range(40):
+        for _ in range(rng.choice([1, 1, 2, 10])):
+            size = rng.choice([PIECE, 100, 300, 650])
+            names = rng.sample(METRICS, rng.randint(1, len(METRICS)))
+            answers = {name: [rng.randrange(len(VALUES)) for _ in range(size)] for name in names}
+            append(store, body_in(store, 0, asked, answers))
+            reports += answers.values()
+        if rng.randrange(5):
+            store.fold(0)
+        if rng.randrange(4) == 0:
+            checkpoint(place)
+        if rng.randrange(3) == 0:
+            counts |= counts_in(place, store)
+            store.compact(0)
+    fold_all(store)
+    counts |= counts_in(place, store)
+    place.travel(1)
+    seal_all(store)
+    for _ in range(5):
+        append(store, body_in(store, 0, asked, {"color": [1, 2, 3]}))
+        store.fold(0)
+    append(store, body_in(store, 0, asked, {"color": [1, 2, 3]}))
+    merge_all(store)
+    return Traces.of(reports, counts - counts_in(place, store))
+
+
+def counts_in(place: SQLitePlace, store: Store) -> set[bytes]:
+    """Return the packed counts of the first day's segments."""
+    return {pack_counts(one.counts) for item in store.plans() for one in store.segments(0, item.id, place.day())}
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_no_page_of_the_file_keeps_what_was_moved_in_it(
+    sqlite: SQLitePlace, asked: Registry, seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("dither_aggregator.store.interface.tallies.COMPACT_SEGMENTS", 4)
+    store = sqlite.make(asked)
+    traces = busy_life(sqlite, store, asked, seed)
+    assert min(traces.left(sqlite.folder)) > 0
+    erase_all(store)
+    assert traces.left(sqlite.folder) == (0, 0)
+
+
+def delete_and_leave_it_there(patch: pytest.MonkeyPatch) -> None:
+    connect = SQLiteStore._connect
+
+    def relaxed(self: SQLiteStore) -> sqlite3.Connection:
+        db = connect(self)
+        db.execute("PRAGMA secure_delete = OFF")
+        return db
+
+    patch.setattr(SQLiteStore, "_connect", relaxed)
+
+
+def leave_the_write_ahead_log(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(SQLiteStore, "_cut_write_ahead_log", lambda self: True)
+
+
+def copy_the_write_ahead_log_and_leave_it(patch: pytest.MonkeyPatch) -> None:
+    def copy(self: SQLiteStore) -> bool:
+        self._db.execute("PRAGMA wal_checkpoint(FULL)")
+        return True
+
+    patch.setattr(SQLiteStore, "_cut_write_ahead_log", copy)
+
+
+@pytest.mark.parametrize(
+    "bug", [delete_and_leave_it_there, leave_the_write_ahead_log, copy_the_write_ahead_log_and_leave_it]
+)
+def test_what_is_left_would_be_found(
+    sqlite: SQLitePlace, asked: Registry, bug: Callable[[pytest.MonkeyPatch], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bug(monkeypatch)
+    store = sqlite.make(asked)
+    traces = busy_life(sqlite, store, asked, 1)
+    erase_all(store)
+    assert traces.left(sqlite.folder) != (0, 0)
+
+
+def test_who_reads_for_long_delays_erasing_beyond_a_restart(
+    sqlite: SQLitePlace, asked: Registry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(erasing, "CUT_WITHIN_S", 0.05)
+    store = sqlite.make(asked)
+    traces = live(sqlite, store, asked)
+    with closing(sqlite3.connect(sqlite.folder / FILE_NAME, isolation_level=None)) as reader:
+        reader.execute("BEGIN")
+        reader.execute("SELECT * FROM state").fetchall()
+        merge_all(store)
+        store.erase()
+        append(store, body_in(store, 0, asked, {"dark": [1]}))
+        again = sqlite.open()
+        again.erase()
+        assert again.erased() < again.merged() == sqlite.day()
+        assert min(traces.left(sqlite.folder)) > 0
+    again.erase()
+    assert again.erased() == sqlite.day()
+    assert traces.left(sqlite.folder) == (0, 0)
+
+
+def test_much_that_waits_delays_erasing(sqlite: SQLitePlace, asked: Registry, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(erasing, "READ_UPLOADS_MAX", 3)
+    store = sqlite.make(asked)
+    traces = live(sqlite, store, asked)
+    merge_all(store)
+    for _ in range(4):
+        append(store, body_in(store, 0, asked, {"dark": [1]}))
+    store.erase()
+    assert store.erased() < sqlite.day()
+    fold_all(store)
+    store.erase()
+    assert store.erased() == sqlite.day()
+    assert traces.left(sqlite.folder) == (0, 0)
+
+
+def test_erasing_goes_on_beside_readers_and_writers(sqlite: SQLitePlace, asked: Registry) -> None:
+    store = sqlite.make(asked)
+    traces = live(sqlite, store, asked)
+    with WholeService(store) as service:
+        until = time.monotonic() + ERASED_WITHIN_S
+        while sqlite.open().erased() < sqlite.day():
+            append(store, body_in(store, 0, asked, {"dark": [1]}))
+            assert time.monotonic() < until
+        assert service.trouble() == {}
+    assert traces.left(sqlite.folder) == (0, 0)
+
+
+# Redis.
+
+
+@pytest.fixture
+def own(tmp_path: Path) -> Iterator[RedisServer]:
+    """One that a test may kill, slow down and start again."""
+    with running_redis(tmp_path / "redis") as started:
+        yield started
+
+
+@pytest.fixture
+def redis(own: RedisServer) -> Iterator[RedisPlace]:
+    with closing(RedisPlace(own)) as made:
+        yield made
+
+
+def slow(place: RedisPlace, us: int) -> None:
+    """Let a rewrite take so long for each key."""
+    place.redis.config_set("rdb-key-save-delay", us)
+
+
+def wait_for_rewrite(place: RedisPlace) -> dict[str, Any]:
+    until = time.monotonic() + ERASED_WITHIN_S
+    while (information := place.redis.info("persistence"))["aof_rewrite_in_progress"]:
+        assert time.monotonic() < until
+        time.sleep(0.01)
+    return dict(information)
+
+
+def test_a_rewrite_that_began_before_the_merging_does_not_count(redis: RedisPlace, asked: Registry) -> None:
+    store = redis.make(asked)
+    traces = live(redis, store, asked)
+    redis.redis.config_set("rdbcompression", "no")
+    slow(redis, 20_000)
+    redis.redis.bgrewriteaof()
+    merge_all(store)
+    assert store.erase() == ""
+    slow(redis, 0)
+    assert wait_for_rewrite(redis)["aof_rewrites"] == 1
+    assert traces.left(redis.server.folder) == (0, ALL[1])
+    assert store.erase() == ""
+    assert store.erased() < redis.day()
+    assert wait_for_rewrite(redis)["aof_rewrites"] == 2
+    assert store.erase() == ""
+    assert store.erased() == redis.day()
+    wait_until_gone(traces, redis.server.folder)
+
+
+def test_a_rewrite_of_somebody_else_counts_when_it_began_afterwards(redis: RedisPlace, asked: Registry) -> None:
+    store = redis.make(asked)
+    traces = live(redis, store, asked)
+    merge_all(store)
+    store.erase()
+    wait_for_rewrite(redis)
+    redis.redis.bgrewriteaof()
+    wait_for_rewrite(redis)
+    assert store.erase() == ""
+    assert store.erased() == redis.day()
+    assert redis.redis.info("persistence")["aof_rewrites"] == 2
+    wait_until_gone(traces, redis.server.folder)
+
+
+def test_a_rewrite_that_a_restart_cut_off_is_asked_for_again(redis: RedisPlace, asked: Registry) -> None:
+    store = redis.make(asked)
+    traces = live(redis, store, asked)
+    merge_all(store)
+    slow(redis, 100_000)
+    store.erase()
+    assert redis.redis.info("persistence")["aof_rewrite_in_progress"] == 1
+    redis.server.restart()
+    assert traces.left(redis.server.folder) == ALL
+    again = redis.open()
+    assert again.erase() == ""
+    assert again.erased() < redis.day()
+    erase_all(again)
+    wait_until_gone(traces, redis.server.folder)
+
+
+def test_a_rewrite_that_failed_is_asked_for_again(redis: RedisPlace, asked: Registry) -> None:
+    store = redis.make(asked)
+    traces = live(redis, store, asked)
+    merge_all(store)
+    folder = redis.server.folder / "appendonlydir"
+    folder.rename(redis.server.folder / "away")
+    folder.touch()
+    (said,) = {store.erase() for _ in range(3)} - {""}
+    assert "Can't execute an AOF background rewriting" in said
+    assert store.erased() < redis.day()
+    folder.unlink()
+    (redis.server.folder / "away").rename(folder)
+    erase_all(store)
+    wait_until_gone(traces, redis.server.folder)
+
+
+def test_a_redis_that_refuses_is_told_of_once_and_goes_on_counting(
+    own: RedisServer, asked: Registry, redis: RedisPlace, caplog: pytest.LogCaptureFixture
+) -> None:
+    redis.make(asked)
+    redis.redis.execute_command("ACL", "SETUSER", "app", "on", ">word", "~dither:*", "+@all", "-bgrewriteaof")
+    with closing(RedisStore(own.url.replace("//", "//app:word@"))) as store:
+        live(redis, store, asked)
+        with WholeService(store) as service:
+            until = time.monotonic() + ERASED_WITHIN_S
+            while store.merged() < redis.day() or not caplog.messages:
+                assert time.monotonic() < until
+                time.sleep(0.05)
+            assert [upkeep.maintain_whole(store) for _ in range(3)] == [""] * 3
+            assert service.trouble() == {}
+        (said,) = caplog.messages
+        assert "uploads of days that are over can still be told apart in it" in said
+        assert "no permissions to run the 'bgrewriteaof' command. Allow the command BGREWRITEAOF" in said
+        assert "word@" not in said
+        append(store, body_in(store, 0, asked, {"dark": [1]}))
+        fold_all(store)
+        assert store.backlog() == 0
+        redis.redis.execute_command("ACL", "SETUSER", "app", "+bgrewriteaof")
+        erase_all(store)
+
+
+def test_a_redis_without_a_file_has_nothing_to_erase(tmp_path: Path, asked: Registry) -> None:
+    with running_redis(tmp_path / "redis", appendonly="no") as server:
+        with closing(RedisStore.create(server.url, "example", 2, allow_lossy_store=True)) as store:
+            merge_all(store)
+            assert store.erase() == ""
+            assert store.erased() == store.merged()
+        with closing(server.client()) as client:
+            assert client.info("persistence")["aof_rewrites"] == 0
