@@ -108,7 +108,7 @@ class Weekday(Listed):
     name = "weekday"
     meaning = "for a day of the week"
 
-    def _values(self, table: Table, folder: Path | None, unlisted: tuple[str, ...]) -> tuple[str, ...]:
+    def _values(self, table: Table, directory: Path | None, unlisted: tuple[str, ...]) -> tuple[str, ...]:
         return (*DAYS, OTHER, *unlisted)
 
     def takes(self, answer: object, domain: Values) -> bool:
@@ -147,7 +147,7 @@ class Level(Kind[Steps]):
     meaning = "for a number of which only the mean is asked"
     estimand = "mean"
 
-    def read_table(self, table: Table, folder: Path | None, *, hidden: bool) -> Asked:
+    def read_table(self, table: Table, directory: Path | None, *, hidden: bool) -> Asked:
         last = table.integer("last", 1, 100)
         parts = Part(Half(last + 1), weight=3), Part(OUE.for_epsilon(last + 1, read_epsilon(table)), 2, 1)
         return Asked(Steps(last), Cells(parts))

@@ -21,7 +21,7 @@ WAITING_BYTES_MAX = 64 * 1024 * 1024
 """Of the bodies that wait for the writer: what a store that hangs may cost in memory."""
 REFRESH_EVERY_S = 1.0
 FOLD_EVERY_S = 0.25
-"""How long the folder lets reports gather: each fold is a commit of its own."""
+"""How long the counter lets reports gather: each fold is a commit of its own."""
 RETRY_S = 2.0
 WRITER_FAILED_FOR_S = 30.0
 """How long a commit that failed counts when no other is tried. Who is told of it sends nothing, so none would be."""
@@ -195,7 +195,7 @@ class WholeService(Service):
         self._reports_came = threading.Event()
         super().__init__(store, lambda shards: self._reports_came.set())
         self._others += [
-            threading.Thread(target=self._fold, name="folder", daemon=True),
+            threading.Thread(target=self._fold, name="counter", daemon=True),
             threading.Thread(target=self._maintain, name="scheduler", daemon=True),
         ]
 
@@ -208,12 +208,12 @@ class WholeService(Service):
         while not self._stopping.is_set():
             self._reports_came.wait()
             self._reports_came.clear()
-            if self._try("folder", self._fold_all):
+            if self._try("counter", self._fold_all):
                 self._stopping.wait(FOLD_EVERY_S)
             else:
                 self._stopping.wait(RETRY_S)
                 self._reports_came.set()
-        self._try("folder", self._fold_all)
+        self._try("counter", self._fold_all)
 
     def _fold_all(self) -> None:
         for shard in range(self.store.shards):

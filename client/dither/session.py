@@ -80,11 +80,11 @@ class Session:
         return False
 
     def _open(self) -> Device:
-        return Device(self._settings.registry, self._settings.folder, SYSTEM, self._settings.clock)
+        return Device(self._settings.registry, self._settings.directory, SYSTEM, self._settings.clock)
 
     def _file_exists(self) -> bool:
-        folder = self._settings.folder
-        return folder is not None and any((folder / name).exists() for name in (FILE_NAME, REFUSED_NAME))
+        directory = self._settings.directory
+        return directory is not None and any((directory / name).exists() for name in (FILE_NAME, REFUSED_NAME))
 
     def _end(self) -> None:
         if self._unkept_refusal:
@@ -103,7 +103,7 @@ class Session:
     @contextmanager
     def _any_device(self) -> Iterator[Device]:
         """Yield the device; a file that telemetry does not speak for is closed again, and what is in memory is kept."""
-        if self._device is None and self._settings.folder is None:
+        if self._device is None and self._settings.directory is None:
             self._device = self._open()
         device = self._device or self._open()
         try:
@@ -134,7 +134,7 @@ class Session:
 
     def _refuse(self, metric: str | None) -> bool:
         """Keep that the person refuses. For the whole app it holds at once, whatever becomes of the file."""
-        lasts = self._settings.folder is not None or not self._settings.silent  # not where this is nobody's device
+        lasts = self._settings.directory is not None or not self._settings.silent  # not where this is nobody's device
         if metric is not None:
             with self._any_device() as device:
                 device.refuse_metric(metric, refused=True)

@@ -15,7 +15,7 @@ class Settings:
 
     registry: Registry
     transport: Transport
-    folder: Path | None
+    directory: Path | None
     """Where the device's file is, or None for a device in memory."""
     consent: bool | None
     silent: str = ""

@@ -29,10 +29,10 @@ def start(
     """Return the app's telemetry. Starts no thread and opens no connection until there is something to send.
 
     `registry` is the path of `metrics.toml`, or a Registry. `endpoint` is the aggregator's https address (http only on
-    loopback) and `key` the one it takes reports with. `data_dir` is the folder of the device's file, by default one for
-    the app in the user's data folder; ":memory:" keeps nothing beyond this process and has no quiet days. `consent` is
-    the person's answer if the app asked for it, and counts until `set_consent` is called. Without either nothing is
-    recorded, kept or sent. The environment goes before all of it: `client/README.md` has the variables.
+    loopback) and `key` the one it takes reports with. `data_dir` is the directory of the device's file, by default one
+    for the app in the user's data directory; ":memory:" keeps nothing beyond this process and has no quiet days.
+    `consent` is the person's answer if the app asked for it, and counts until `set_consent` is called. Without either
+    nothing is recorded, kept or sent. The environment goes before all of it: `client/README.md` has the variables.
 
     Raises RegistryError for a registry that cannot be used, and ConfigurationError for a `consent` that is no choice.
     After that nothing raises into the app, and `status()` says why it is silent; with `strict`, for tests, everything
@@ -45,11 +45,11 @@ def start(
     environment = Environment.read()
     if environment.debug or environment.dry_run:
         _log_to_stderr()
-    silent, folder = environment.silent, None
+    silent, directory = environment.silent, None
     transport: Transport = DryRun()
     try:
         if not (environment.dry_run or environment.nobody):
-            folder = _folder(environment.data_dir or data_dir, registry.app)
+            directory = _directory(environment.data_dir or data_dir, registry.app)
         if not environment.dry_run:
             transport = HttpTransport(environment.endpoint or endpoint, key)
     except (ConfigurationError, OSError, RuntimeError, TypeError, ValueError) as error:
@@ -61,10 +61,10 @@ def start(
         silent = silent or str(error)
     if environment.dry_run:
         consent = consent is not False
-    return Telemetry(Settings(registry, transport, folder, consent, silent, strict))
+    return Telemetry(Settings(registry, transport, directory, consent, silent, strict))
 
 
-def _folder(data_dir: str | PathLike[str] | None, app: str) -> Path | None:
+def _directory(data_dir: str | PathLike[str] | None, app: str) -> Path | None:
     if data_dir == IN_MEMORY:
         return None
     # Absolute: where the app goes later, its device stays.
@@ -72,7 +72,7 @@ def _folder(data_dir: str | PathLike[str] | None, app: str) -> Path | None:
 
 
 def default_data_dir(app: str) -> Path:
-    """Return the folder of an app's device file, where this system keeps a user's application data."""
+    """Return the directory of an app's device file, where this system keeps a user's application data."""
     if sys.platform == "win32":
         base = Path(os.environ.get("LOCALAPPDATA") or Path.home() / "AppData" / "Local")
     elif sys.platform == "darwin":

@@ -179,8 +179,8 @@ class Registry:
         return cls.parse(text, source, path.parent)
 
     @classmethod
-    def parse(cls, text: str, source: str = "metrics.toml", folder: Path | None = None) -> "Registry":
-        """Read a registry from its text. `values_file` is looked for in `folder`."""
+    def parse(cls, text: str, source: str = "metrics.toml", directory: Path | None = None) -> "Registry":
+        """Read a registry from its text. `values_file` is looked for in `directory`."""
         try:
             document = Table(source, "", tomllib.loads(text, parse_float=Decimal))
         except (tomllib.TOMLDecodeError, RecursionError, ValueError, ArithmeticError) as error:
@@ -196,7 +196,7 @@ class Registry:
             app,
             device_epsilon,
             quiet_days,
-            MappingProxyType({name: _read_metric(name, table, folder) for name, table in tables.items()}),
+            MappingProxyType({name: _read_metric(name, table, directory) for name, table in tables.items()}),
         )
         registry._prove_budget(source)
         return registry
@@ -228,14 +228,14 @@ def utc_today() -> date:
     return datetime.now(UTC).date()
 
 
-def _read_metric(name: str, table: Table, folder: Path | None) -> Metric:
+def _read_metric(name: str, table: Table, directory: Path | None) -> Metric:
     read_metric_name(table, name, RESERVED_NAMES)
     if not table.has("kind"):
         meanings = ", ".join(f'"{kind.name}" {kind.meaning}' for kind in KINDS.values())
         raise table.error("kind", f"is missing: {meanings}")
     kind = KINDS[table.one_of("kind", KINDS)]
     presence = table.one_of("presence", ("public", "hidden"))
-    asked = kind.read_table(table, folder, hidden=presence == "hidden")
+    asked = kind.read_table(table, directory, hidden=presence == "hidden")
     memoize = read_memoize(table)
     metric = Metric(
         name=name,

@@ -171,10 +171,10 @@ class Table:
             raise self._needs(key, f"a list of 1 to {most} texts", value)
         return self._check_texts(key, value, characters_max)
 
-    def lines_of_file(self, key: str, folder: Path | None, most: int, characters_max: int) -> tuple[str, ...]:
+    def lines_of_file(self, key: str, directory: Path | None, most: int, characters_max: int) -> tuple[str, ...]:
         """Return the lines of the UTF-8 file that the key names, looked for beside the registry."""
         named = self.text(key, 1000)
-        path = (folder or Path()) / named
+        path = (directory or Path()) / named
         try:
             lines = path.read_text(encoding="utf-8-sig").splitlines()
         except (OSError, UnicodeDecodeError, ValueError) as error:

@@ -40,10 +40,10 @@ def send(store: SQLiteStore, body: bytes) -> Receipt | Problem:
     return store.append([(parse_upload(body, store.find_plan), body)])[0]
 
 
-def filled(folder: Path, clock: Clock | None = None) -> None:
+def filled(directory: Path, clock: Clock | None = None) -> None:
     """Make a store with a recorded day of two folds, a quarantined group and a pending upload."""
     clock = clock or Clock()
-    with sqlite_store(ASKED, folder, clock) as store:
+    with sqlite_store(ASKED, directory, clock) as store:
         for _ in range(2):
             send(store, body_of({"color": [0, 1, 2], "dark": [1, 0]}))
             upkeep.fold_all(store, 0)
@@ -53,7 +53,7 @@ def filled(folder: Path, clock: Clock | None = None) -> None:
         for metric in upkeep.unrecorded(store):
             upkeep.record(store, metric)
         send(store, body_of({"dark": [1]}))
-        with closing(sqlite3.connect(folder / FILE_NAME)) as db, db:
+        with closing(sqlite3.connect(directory / FILE_NAME)) as db, db:
             db.execute("UPDATE log SET entry = CAST(substr(entry, 1, length(entry) - 1) || x'07' AS BLOB)")
         upkeep.fold_all(store, 0)
         send(store, body_of({"color": [3], "dark": [0]}))

@@ -24,24 +24,24 @@ pytestmark = pytest.mark.slow
 WORKERS = 2
 
 
-def main(folder: Path, slow_s: float) -> None:
+def main(directory: Path, slow_s: float) -> None:
     """Run workers that answer who they are; each leaves a file when it ends as it should."""
 
     @contextmanager
     def open_worker() -> Iterator[Worker]:
-        if (folder / "fail").exists():
+        if (directory / "fail").exists():
             raise ConfigurationError("there is no store")
         reloads: list[None] = []
 
         def app(environ: dict[str, Any], start_response: Any) -> Iterable[bytes]:
             if environ["PATH_INFO"] == PATH:
-                (folder / "came").touch()
+                (directory / "came").touch()
                 time.sleep(slow_s)
             start_response("200 OK", [])
             return [json.dumps([os.getpid(), len(reloads)]).encode()]
 
         yield Worker(app, lambda: reloads.append(None))
-        (folder / f"ended-{os.getpid()}").touch()
+        (directory / f"ended-{os.getpid()}").touch()
 
     http = HttpProcesses(open_worker, "127.0.0.1", 0, WORKERS)
     http.run(lambda: print(http.url, flush=True))
@@ -50,8 +50,8 @@ def main(folder: Path, slow_s: float) -> None:
 class Api:
     """A running parent."""
 
-    def __init__(self, process: subprocess.Popen[str], port: int, folder: Path) -> None:
-        self.process, self.port, self.folder = process, port, folder
+    def __init__(self, process: subprocess.Popen[str], port: int, directory: Path) -> None:
+        self.process, self.port, self.directory = process, port, directory
 
     def connect(self, data: bytes) -> socket.socket:
         connection = socket.create_connection(("127.0.0.1", self.port), timeout=30)
@@ -67,7 +67,7 @@ class Api:
         return {int(pid) for pid in path.read_text(encoding="ascii").split()}
 
     def ended(self) -> set[int]:
-        return {int(path.name.removeprefix("ended-")) for path in self.folder.glob("ended-*")}
+        return {int(path.name.removeprefix("ended-")) for path in self.directory.glob("ended-*")}
 
 
 def answer_to(connection: socket.socket) -> tuple[int, int]:
@@ -84,22 +84,22 @@ def until(holds: Callable[[], bool], within_s: float = 20) -> None:
         time.sleep(0.02)
 
 
-def start(folder: Path, slow_s: float) -> subprocess.Popen[str]:
-    code = f"from pathlib import Path; from {__name__} import main; main(Path({str(folder)!r}), {slow_s})"
+def start(directory: Path, slow_s: float) -> subprocess.Popen[str]:
+    code = f"from pathlib import Path; from {__name__} import main; main(Path({str(directory)!r}), {slow_s})"
     return subprocess.Popen(
         [sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=ENVIRONMENT
     )
 
 
 @contextmanager
-def running(folder: Path, slow_s: float = 0.0) -> Iterator[Api]:
-    process = start(folder, slow_s)
+def running(directory: Path, slow_s: float = 0.0) -> Iterator[Api]:
+    process = start(directory, slow_s)
     workers: set[int] = set()
     try:
         assert process.stdout
         url = process.stdout.readline()
         assert url, process.communicate(timeout=30)[1]
-        api = Api(process, int(url.rsplit(":", 1)[1]), folder)
+        api = Api(process, int(url.rsplit(":", 1)[1]), directory)
         workers = api.workers()
         yield api
     finally:

@@ -197,8 +197,8 @@ def test_the_java_map_is_another_one(tmp_path: Path) -> None:
 @settings(deadline=None, max_examples=50)
 def test_any_values_survive_a_map(values: list[str], java: bool) -> None:
     assume(not values[0].startswith("\ufeff"))  # at a file's beginning it is a byte order mark
-    with TemporaryDirectory() as folder:
-        path = written(Path(folder), "".join(f"{map_line(value, PARAMS, java=java)}\n" for value in values))
+    with TemporaryDirectory() as directory:
+        path = written(Path(directory), "".join(f"{map_line(value, PARAMS, java=java)}\n" for value in values))
         assert list(read_map(path, PARAMS)[0]) == values
 
 
@@ -337,8 +337,8 @@ class TestEveryFile:
             content = gzip.compress(content)
             if data.draw(st.booleans(), label="damaged"):
                 content = data.draw(spoiled(content), label="packed")
-        with TemporaryDirectory() as folder:
-            path = written(Path(folder), content)
+        with TemporaryDirectory() as directory:
+            path = written(Path(directory), content)
             with suppress(BadFile):
                 read(path)
 

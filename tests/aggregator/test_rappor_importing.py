@@ -36,7 +36,7 @@ def reports(count: int, seed: int = 1) -> list[Report]:
 
 @pytest.fixture
 def files(tmp_path: Path) -> Path:
-    """A folder with params, reports (two of them spoiled) and a registry."""
+    """A directory with params, reports (two of them spoiled) and a registry."""
     (tmp_path / "params.csv").write_text("k,h,m,p,q,f\n16,2,64,0.5,0.75,0.5\n", encoding="utf-8")
     rows = [f"{report.client},{report.cohort},{report.bits:016b}" for report in reports(5_000)]
     rows[10] = "c10,64,0000000000000000"

@@ -36,23 +36,23 @@ WITHOUT = {
 
 def day(sdk: Sdk, server: str, scratch: Path) -> list[float]:
     """Return by how many seconds each run of a day was longer with dither, in order."""
-    folder = shutil.copytree(EXAMPLE, scratch / server)
-    _speak_today(folder / "metrics.toml")
-    text = (folder / "notes.py").read_text("utf-8")
+    directory = shutil.copytree(EXAMPLE, scratch / server)
+    _speak_today(directory / "metrics.toml")
+    text = (directory / "notes.py").read_text("utf-8")
     bare = text
     for line, instead in WITHOUT.items():
         assert line in bare, f"the example has no {line!r}"
         bare = bare.replace(line, instead)
-    (folder / "bare.py").write_text(bare, "utf-8")
+    (directory / "bare.py").write_text(bare, "utf-8")
     with _serving(sdk, server) as endpoint:
-        (folder / "notes.py").write_text(text.replace("https://telemetry.example.org", endpoint), "utf-8")
-        _run(sdk, folder / "bare.py", "list")  # from now on the disk has been read
-        _run(sdk, folder / "notes.py", "--telemetry", "off")
+        (directory / "notes.py").write_text(text.replace("https://telemetry.example.org", endpoint), "utf-8")
+        _run(sdk, directory / "bare.py", "list")  # from now on the disk has been read
+        _run(sdk, directory / "notes.py", "--telemetry", "off")
         longer_s = []
         for turn in range(RUNS):
             agrees = [] if turn else ["--telemetry", "on"]
-            with_s = _run(sdk, folder / "notes.py", *agrees, "list")
-            longer_s.append(with_s - _run(sdk, folder / "bare.py", "list"))
+            with_s = _run(sdk, directory / "notes.py", *agrees, "list")
+            longer_s.append(with_s - _run(sdk, directory / "bare.py", "list"))
             time.sleep(0.2)  # what delivers meanwhile must not slow the next turn
     return longer_s
 

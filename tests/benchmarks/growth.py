@@ -159,8 +159,8 @@ def _groups(plans: Sequence[Plan], reports: int, number: int) -> tuple[Group, ..
 
 
 def _measure(kind: str, metrics: int, sizes: Sequence[int]) -> None:
-    with tempfile.TemporaryDirectory(prefix="dither-growth-") as folder, ExitStack() as opened:
-        scratch = Path(folder)
+    with tempfile.TemporaryDirectory(prefix="dither-growth-") as directory, ExitStack() as opened:
+        scratch = Path(directory)
         if kind == "Redis":
             server = opened.enter_context(running_redis(scratch))
             store = create_store(server.url, "benchmark")

@@ -109,8 +109,8 @@ Place = Callable[[Path], AbstractContextManager[tuple[Target, Target]]]
 
 def run() -> None:
     """Print the tables; raise AssertionError where a report is missing, or where folding is slower than ingest."""
-    with tempfile.TemporaryDirectory(prefix="dither-ingest-") as folder, ExitStack() as opened:
-        scratch = Path(folder)
+    with tempfile.TemporaryDirectory(prefix="dither-ingest-") as directory, ExitStack() as opened:
+        scratch = Path(directory)
         (scratch / "metrics.toml").write_text(workload.registry_text(), encoding="utf-8")
         bjoern = _bjoern(opened)
         print(f"  {CONNECTIONS} connections, {TURNS} turns of {LOAD_S:g} s. bare: the same server, storing nothing")
@@ -132,7 +132,7 @@ def run() -> None:
         print(f"  {'':23}{'uploads/s':>10}{'median':>9}{'most':>9}{'at the end':>12}{'lag s':>8}{'of the load':>13}")
         for each in sustained:
             _print_sustained(*each)
-        print("\n  one folder beside one process that parses and appends, neither disturbed: uploads a second")
+        print("\n  one counter beside one process that parses and appends, neither disturbed: uploads a second")
         print(f"  {'':23}{'appended':>10}{'folded':>10}{'ratio':>8}")
         for kind in ("SQLite", "Redis"):
             for reports in AIMS:
@@ -185,7 +185,7 @@ def _print_folding(kind: str, reports: int, scratch: Path) -> None:
 
 
 def folding(store: Store, reports: int, uploads: int) -> tuple[float, float]:
-    """Return the seconds of an upload in parsing and group commits, and in being folded by one folder afterwards."""
+    """Return the seconds of an upload in parsing and group commits, and in being folded by one counter afterwards."""
     store.load(workload.registry())
     plans = [stored.plan for stored in store.plans()]
     before = sum(row.accepted for row in store.ledger())
@@ -283,7 +283,7 @@ def _wait_until_folded(store: Store) -> float:
 
 def cpu_s(pid: int) -> float:
     """Return the CPU time of a process and its children so far."""
-    folder = Path(f"/proc/{pid}")
-    fields = (folder / "stat").read_text(encoding="ascii").rpartition(")")[2].split()
-    children = (folder / f"task/{pid}/children").read_text(encoding="ascii").split()
+    directory = Path(f"/proc/{pid}")
+    fields = (directory / "stat").read_text(encoding="ascii").rpartition(")")[2].split()
+    children = (directory / f"task/{pid}/children").read_text(encoding="ascii").split()
     return (int(fields[11]) + int(fields[12])) / TICKS + sum(cpu_s(int(child)) for child in children)

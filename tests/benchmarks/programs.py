@@ -48,9 +48,9 @@ class Sdk:
 
     @property
     def packages(self) -> Path:
-        """The folder of what is installed."""
-        (folder,) = self.python.parents[1].glob("lib/python*/site-packages")
-        return folder
+        """The directory of what is installed."""
+        (directory,) = self.python.parents[1].glob("lib/python*/site-packages")
+        return directory
 
 
 class Request(Protocol):
@@ -75,22 +75,22 @@ class Ended:
 
 
 def play(
-    sdk: Sdk, scenario: str, endpoint: str, folder: Path, *, flags: int = FEW, linger_s: float = LINGER_S
+    sdk: Sdk, scenario: str, endpoint: str, directory: Path, *, flags: int = FEW, linger_s: float = LINGER_S
 ) -> Ended:
     """Run one program, for at most TIMEOUT_S, and then what it leaves behind for at most `linger_s`.
 
     Raises PeerUnavailable if it fails.
     """
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / "metrics.toml").write_text(registry_text(flags), encoding="utf-8")
-    (folder / "answer.json").unlink(missing_ok=True)
-    command = [str(sdk.python), "-I", str(PROGRAM), sdk.name, scenario, endpoint, str(folder)]
+    directory.mkdir(parents=True, exist_ok=True)
+    (directory / "metrics.toml").write_text(registry_text(flags), encoding="utf-8")
+    (directory / "answer.json").unlink(missing_ok=True)
+    command = [str(sdk.python), "-I", str(PROGRAM), sdk.name, scenario, endpoint, str(directory)]
     before_s = _children_cpu_s()
-    with (folder / "output").open("wb") as output:
+    with (directory / "output").open("wb") as output:
         process = subprocess.Popen(
             command,
             # An environment of its own: neither a proxy nor a setting of this shell may meddle.
-            env={"PATH": os.environ["PATH"], "HOME": str(folder), "DITHER_TELEMETRY": "1"},
+            env={"PATH": os.environ["PATH"], "HOME": str(directory), "DITHER_TELEMETRY": "1"},
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=output,
@@ -108,9 +108,9 @@ def play(
     if process.returncode == -signal.SIGKILL:
         return Ended(cpu_s, {}, TIMEOUT_S, killed=True)
     if process.returncode:
-        last = (folder / "output").read_text(encoding="utf-8", errors="replace").strip().splitlines()[-1:]
+        last = (directory / "output").read_text(encoding="utf-8", errors="replace").strip().splitlines()[-1:]
         raise PeerUnavailable(f"{scenario}: exit status {process.returncode}: {' '.join(last)}")
-    answer = json.loads((folder / "answer.json").read_text("utf-8")) if (folder / "answer.json").exists() else {}
+    answer = json.loads((directory / "answer.json").read_text("utf-8")) if (directory / "answer.json").exists() else {}
     return Ended(cpu_s, answer, now - answer.get("ends", now), killed=False)
 
 

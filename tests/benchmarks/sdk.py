@@ -88,8 +88,8 @@ class Figures:
 
 def run() -> None:
     """Print the table and dither's aims; raise AssertionError when one is missed that is a ratio or a count."""
-    with tempfile.TemporaryDirectory(prefix="dither-sdk-") as folder:
-        scratch = Path(folder)
+    with tempfile.TemporaryDirectory(prefix="dither-sdk-") as directory:
+        scratch = Path(directory)
         sdks = _installed(scratch / "venv")
         ours = sdks[0]
         starts = start_costs([Sdk("nothing", ours.python), Sdk("requests", ours.python), *sdks], scratch)
@@ -286,9 +286,9 @@ def percentiles(times: list[float]) -> tuple[float, float]:
 def bare_commits_us() -> list[float]:
     """Return what bare commits of an answer's bytes take, to a file with the pages and the log of a device's."""
     taken_us = []
-    with tempfile.TemporaryDirectory(prefix="dither-bare-") as folder:
+    with tempfile.TemporaryDirectory(prefix="dither-bare-") as directory:
         for recorder in range(RECORDERS):
-            with closing(sqlite3.connect(f"{folder}/{recorder}", isolation_level=None)) as db:
+            with closing(sqlite3.connect(f"{directory}/{recorder}", isolation_level=None)) as db:
                 for pragma in ("page_size = 1024", "journal_mode = WAL", "synchronous = NORMAL"):
                     db.execute(f"PRAGMA {pragma}")
                 db.execute("CREATE TABLE slot (metric TEXT PRIMARY KEY, report TEXT) WITHOUT ROWID")

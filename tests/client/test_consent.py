@@ -39,7 +39,7 @@ def start(tmp_path: Path) -> Iterator[Start]:
 
 
 def test_a_choice_on_nobodys_device_is_not_kept() -> None:
-    """As in CI: there is no folder, and nothing may be kept."""
+    """As in CI: there is no directory, and nothing may be kept."""
     with closing(Telemetry(Settings(registry(), DryRun(), None, None, "CI is set"))) as telemetry:
         assert not telemetry.set_consent(False)
         assert not telemetry.set_consent(False, metric="color")
@@ -147,9 +147,12 @@ def wait_until(holds: Callable[[], bool]) -> None:
 
 
 @contextmanager
-def locked(folder: Path) -> Iterator[None]:
+def locked(directory: Path) -> Iterator[None]:
     """Let another process be in the middle of a transaction of the device's file."""
-    with closing(sqlite3.connect(folder / FILE_NAME, isolation_level=None)) as other, pytest.MonkeyPatch.context() as m:
+    with (
+        closing(sqlite3.connect(directory / FILE_NAME, isolation_level=None)) as other,
+        pytest.MonkeyPatch.context() as m,
+    ):
         for name in ("file.DURABLE_WAIT_S", "file.WAIT_S", "connected.WAIT_S"):
             m.setattr(f"dither.device.{name}", 0.05)
         other.execute("BEGIN IMMEDIATE")
@@ -358,7 +361,7 @@ def test_a_refusal_on_a_disk_so_full_that_no_file_can_be_made_or_opened_holds_at
     telemetry.close()
 
 
-@pytest.mark.parametrize("how", ["endpoint", "key", "folder"])
+@pytest.mark.parametrize("how", ["endpoint", "key", "directory"])
 def test_a_choice_is_kept_though_telemetry_cannot_work(
     how: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -375,7 +378,7 @@ def test_a_choice_is_kept_though_telemetry_cannot_work(
 
 
 @pytest.mark.parametrize("data_dir", [b"here", 5, "a\0b"])
-def test_a_folder_that_is_none_is_said(data_dir: object) -> None:
+def test_a_directory_that_is_none_is_said(data_dir: object) -> None:
     telemetry = dither.start(registry(), endpoint="https://example.org", key="k", data_dir=data_dir, consent=True)  # type: ignore[arg-type]
     assert telemetry.status().silent
     telemetry.color.record("red")

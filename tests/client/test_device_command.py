@@ -22,7 +22,7 @@ from tests.support.registries import registry
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> Path:
+def directory(tmp_path: Path) -> Path:
     """A device with a charged answer, one that waits, and a metric that is refused."""
     clock = Clock()
     device, asked = make(clock, tmp_path, **MEMO)
@@ -42,12 +42,12 @@ def said(capsys: pytest.CaptureFixture[str], *arguments: object) -> str:
 
 
 def test_inspect_shows_what_the_device_keeps(
-    folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    directory: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(
         "dither.commands.device.DeviceFile", lambda where, create: DeviceFile(where, Clock(), create=create)
     )
-    document = json.loads(said(capsys, "device", "inspect", folder, "--json"))
+    document = json.loads(said(capsys, "device", "inspect", directory, "--json"))
     assert document == {
         "app": "example",
         "first_day": "2026-11-20",
@@ -69,7 +69,7 @@ def test_inspect_shows_what_the_device_keeps(
         "next_attempt": "2026-11-20T12:01:00+00:00",
         "counts": {"accepted": 1},
     }
-    lines = said(capsys, "device", "inspect", folder).splitlines()
+    lines = said(capsys, "device", "inspect", directory).splitlines()
     assert "waiting            dark" in lines
     assert "counts             accepted 1" in lines
     assert "cohort             -" in lines
@@ -228,16 +228,16 @@ def test_inspect_says_what_the_app_is_told_after_an_upgrade_too(upgrade: dict[st
 
 
 def test_budget_shows_what_was_charged_beside_what_was_agreed_to(
-    folder: Path, capsys: pytest.CaptureFixture[str]
+    directory: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    document = json.loads(said(capsys, "device", "budget", folder, "--json"))
+    document = json.loads(said(capsys, "device", "budget", directory, "--json"))
     assert document["spent"] == 4
     assert document["agreed"] == 16
     assert document["metrics"] == [
         {"metric": "color", "spent": 4, "agreed": 8},
         {"metric": "dark", "spent": 0, "agreed": 8},
     ]
-    assert said(capsys, "device", "budget", folder).splitlines() == [
+    assert said(capsys, "device", "budget", directory).splitlines() == [
         "metric       spent      agreed",
         "color            4           8",
         "dark             0           8",
@@ -245,38 +245,38 @@ def test_budget_shows_what_was_charged_beside_what_was_agreed_to(
     ]
 
 
-def test_forget_keeps_what_was_spent(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    out = said(capsys, "device", "forget", folder)
+def test_forget_keeps_what_was_spent(directory: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = said(capsys, "device", "forget", directory)
     assert "silent for 30 days" in out
     assert "another process" not in out
-    document = json.loads(said(capsys, "device", "inspect", folder, "--json"))
+    document = json.loads(said(capsys, "device", "inspect", directory, "--json"))
     assert document["waiting"] == []
     assert document["silent_until"] is not None
     assert document["counts"] == {"accepted": 1, "forgotten": 1}
-    assert json.loads(said(capsys, "device", "budget", folder, "--json"))["spent"] == 8
+    assert json.loads(said(capsys, "device", "budget", directory, "--json"))["spent"] == 8
 
 
-def test_forget_says_that_another_process_reads_the_file(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    with closing(sqlite3.connect(folder / FILE_NAME, isolation_level=None)) as reader:
+def test_forget_says_that_another_process_reads_the_file(directory: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with closing(sqlite3.connect(directory / FILE_NAME, isolation_level=None)) as reader:
         reader.execute("BEGIN")
         reader.execute("SELECT * FROM state").fetchall()
-        document = json.loads(said(capsys, "device", "forget", folder, "--json"))
+        document = json.loads(said(capsys, "device", "forget", directory, "--json"))
         assert document == {"silent_for_days": 30, "erased": False}
-        assert json.loads(said(capsys, "device", "inspect", folder, "--json"))["erasing"] is True
+        assert json.loads(said(capsys, "device", "inspect", directory, "--json"))["erasing"] is True
         reader.execute("COMMIT")
-    assert "another process reads the file" not in said(capsys, "device", "forget", folder)
-    assert json.loads(said(capsys, "device", "inspect", folder, "--json"))["erasing"] is False
+    assert "another process reads the file" not in said(capsys, "device", "forget", directory)
+    assert json.loads(said(capsys, "device", "inspect", directory, "--json"))["erasing"] is False
 
 
-def refused(action: str, folder: Path) -> str:
-    done = dither("device", action, folder)
+def refused(action: str, directory: Path) -> str:
+    done = dither("device", action, directory)
     assert (done.returncode, done.stdout) == (2, "")
     assert "Traceback" not in done.stderr
     return done.stderr
 
 
 @pytest.mark.parametrize("action", ["inspect", "budget", "forget"])
-def test_a_folder_without_a_device_is_said_and_left_alone(action: str, tmp_path: Path) -> None:
+def test_a_directory_without_a_device_is_said_and_left_alone(action: str, tmp_path: Path) -> None:
     assert f"there is no {FILE_NAME} in {tmp_path}" in refused(action, tmp_path)
     assert list(tmp_path.iterdir()) == []
 
@@ -299,10 +299,10 @@ def test_another_programs_file_is_left_as_it_is(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("value", ["'x'", "x'00'", "1e300", "-1e18"])
-def test_what_no_device_writes_is_said(value: str, folder: Path) -> None:
-    with closing(sqlite3.connect(folder / FILE_NAME)) as other:
+def test_what_no_device_writes_is_said(value: str, directory: Path) -> None:
+    with closing(sqlite3.connect(directory / FILE_NAME)) as other:
         other.execute(f"UPDATE state SET value = {value} WHERE key = 'first_day'")
         other.execute("UPDATE agreement SET terms = 'x'")
         other.commit()
-    assert "holds what no device writes" in refused("inspect", folder)
-    assert "holds what no device writes" in refused("budget", folder)
+    assert "holds what no device writes" in refused("inspect", directory)
+    assert "holds what no device writes" in refused("budget", directory)

@@ -56,7 +56,7 @@ def test_in_silence_nothing_is_made_kept_or_sent_whatever_was_chosen(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_the_environments_endpoint_and_folder_go_before_the_apps(
+def test_the_environments_endpoint_and_directory_go_before_the_apps(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("DITHER_DATA_DIR", str(tmp_path / "here"))

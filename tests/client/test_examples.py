@@ -42,9 +42,9 @@ NOW = {"quiet_days = 1": "quiet_days = 0", 'presence = "public"': 'presence = "p
 """So that a first day has answers: the shipped registries say nothing then, and on few days of a year."""
 
 
-def shipped(example: str, folder: Path, changes: dict[str, str] | None = None) -> Path:
+def shipped(example: str, directory: Path, changes: dict[str, str] | None = None) -> Path:
     """Copy an example; put what is changed, and a day to come, into its registry."""
-    copy = shutil.copytree(EXAMPLES / example, folder / example, ignore=shutil.ignore_patterns("__pycache__"))
+    copy = shutil.copytree(EXAMPLES / example, directory / example, ignore=shutil.ignore_patterns("__pycache__"))
     text = (copy / "metrics.toml").read_text(encoding="utf-8")
     text, dates = re.subn(r"expires = \S+", f"expires = {utc_today() + timedelta(days=200)}", text)
     assert dates == 2
@@ -89,7 +89,7 @@ def test_a_shipped_registry_is_sound_and_its_dates_are_at_most_a_year_away(examp
 
 @dataclass
 class Notes:
-    """The command line app, installed for a person whose home is a folder of its own."""
+    """The command line app, installed for a person whose home is a directory of its own."""
 
     program: Path
     home: Path
@@ -132,14 +132,14 @@ class Notes:
 
 
 @contextmanager
-def notes(folder: Path) -> Iterator[tuple[Notes, Service]]:
+def notes(directory: Path) -> Iterator[tuple[Notes, Service]]:
     """Install the command line app, and run the aggregator that it sends to."""
-    copy = shipped("cli_app", folder, NOW)
-    (folder / "home").mkdir()
+    copy = shipped("cli_app", directory, NOW)
+    (directory / "home").mkdir()
     registry = Registry.load(copy / "metrics.toml")
-    with aggregator(registry, folder / "data") as (url, service):
+    with aggregator(registry, directory / "data") as (url, service):
         point(copy / "notes.py", url, service.store.key)
-        yield Notes(copy / "notes.py", folder / "home", registry, url), service
+        yield Notes(copy / "notes.py", directory / "home", registry, url), service
 
 
 ONCE = {"command": 1, "notes": 1}
@@ -202,9 +202,9 @@ def test_an_aggregator_that_does_not_answer_delays_no_exit(tmp_path: Path) -> No
         assert counted(service) == {}
         # What was left is sent when the one that delivers has given up, and as long after as it has to be left alone.
         transport = HttpTransport(app.url, service.store.key)
-        folder = app.home / ".local" / "share" / "dither" / "notes"
+        directory = app.home / ".local" / "share" / "dither" / "notes"
         later = Telemetry(
-            Settings(app.registry, transport, folder, None, clock=lambda: time.time() + 2 * BACKOFF_S + 20)
+            Settings(app.registry, transport, directory, None, clock=lambda: time.time() + 2 * BACKOFF_S + 20)
         )
         assert later.flush(30) == dither.FlushResult(sent=2, waiting=0, detail="")
         later.close()
@@ -348,7 +348,7 @@ def load(program: Path) -> ModuleType:
 class Desktop:
     """The desktop app on one person's machine, opened and closed every day."""
 
-    folder: Path
+    directory: Path
     url: str
     key: str
     clock: Clock
@@ -356,7 +356,7 @@ class Desktop:
     asked: int = 0
 
     def __post_init__(self) -> None:
-        copy = shipped("desktop_app", self.folder)
+        copy = shipped("desktop_app", self.directory)
         self.registry, self.module = Registry.load(copy / "metrics.toml"), load(copy / "editor.py")
 
     def ask(self, question: str) -> bool:
@@ -365,7 +365,7 @@ class Desktop:
 
     def planned(self) -> float:
         """Return the moment of the next attempt, as it is kept; 0 if there is none."""
-        with closing(sqlite3.connect(self.folder / "device" / FILE_NAME)) as db:
+        with closing(sqlite3.connect(self.directory / "device" / FILE_NAME)) as db:
             row = db.execute("SELECT value FROM state WHERE key = 'planned'").fetchone()
         return (row and row[0]) or 0.0
 
@@ -373,7 +373,7 @@ class Desktop:
     def day(self) -> Iterator[tuple[Telemetry, Counted]]:
         """Open the app for a day, which then is over."""
         transport = Counted(HttpTransport(self.url, self.key))
-        telemetry = Telemetry(Settings(self.registry, transport, self.folder / "device", None, clock=self.clock))
+        telemetry = Telemetry(Settings(self.registry, transport, self.directory / "device", None, clock=self.clock))
         editor = self.module.Editor(telemetry, self.ask)
         editor.open("dark", ["files", "terminal"])
         yield telemetry, transport

@@ -62,8 +62,8 @@ telemetry = cast(Telemetry, None)
 
 
 def start(data_dir: str = "") -> Telemetry:
-    url, key, folder, metrics = sys.argv[1:5]
-    return dither.start(metrics, endpoint=url, key=key, data_dir=data_dir or folder, consent=True)
+    url, key, directory, metrics = sys.argv[1:5]
+    return dither.start(metrics, endpoint=url, key=key, data_dir=data_dir or directory, consent=True)
 
 
 def fork(child: Callable[[], object]) -> int:
@@ -169,11 +169,11 @@ signal.alarm(60)  # so that nothing that hangs outlives its test
 
 @dataclass
 class World:
-    """A real aggregator, and the folder of one device that processes share."""
+    """A real aggregator, and the directory of one device that processes share."""
 
     url: str
     service: Service
-    folder: Path
+    directory: Path
     registry: Registry
     delay_s: float = 0.0
     """How long the aggregator takes for an answer."""
@@ -192,7 +192,7 @@ class World:
         """Run a host; return what it printed. It must end well, with no more on stderr than `stderr` matches."""
         sources = [textwrap.dedent(inspect.getsource(function)) for function in (*IN_A_HOST, *needs, host)]
         call = f'\nif __name__ == "__main__":\n    {host.__name__}(*{arguments!r})\n'
-        program = self.folder.with_name(f"{host.__name__}.py")
+        program = self.directory.with_name(f"{host.__name__}.py")
         program.write_text("\n".join([first, PROLOGUE, *sources, "telemetry = start()", call]), encoding="utf-8")
         done = subprocess.run(
             [python, *options, program, *self.settings(data_dir)],
@@ -209,7 +209,7 @@ class World:
 
     def settings(self, data_dir: object = None) -> list[str]:
         """Return what `start` and `request_came` read from the command line."""
-        paths = [data_dir or self.folder, self.folder.with_name("metrics.toml"), self.folder.with_name("came")]
+        paths = [data_dir or self.directory, self.directory.with_name("metrics.toml"), self.directory.with_name("came")]
         return [self.url, self.service.store.key, *map(str, paths)]
 
     def counted(self) -> dict[str, int]:
@@ -219,10 +219,10 @@ class World:
     def counted_in_the_end(self) -> dict[str, int]:
         """Send what still waits, as the next start does, and return how many reports were accepted."""
         transport = HttpTransport(self.url, self.service.store.key)
-        with closing(Telemetry(Settings(self.registry, transport, self.folder, True))) as device:
+        with closing(Telemetry(Settings(self.registry, transport, self.directory, True))) as device:
             assert device.flush(30).waiting == 0
             spent = device.status().spent
-        with closing(sqlite3.connect(self.folder / FILE_NAME)) as db:
+        with closing(sqlite3.connect(self.directory / FILE_NAME)) as db:
             assert db.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
         counted = self.counted()
         assert {name: float(self.registry.metrics[name].epsilon) * n for name, n in counted.items()} == pytest.approx(
@@ -244,19 +244,19 @@ def flags(number: int, **changes: object) -> str:
 
 
 @contextmanager
-def a_world(folder: Path, text: str) -> Iterator[World]:
-    (folder / "metrics.toml").write_text(text, encoding="utf-8")
+def a_world(directory: Path, text: str) -> Iterator[World]:
+    (directory / "metrics.toml").write_text(text, encoding="utf-8")
     asked = Registry.parse(text)
-    with sqlite_store(asked, folder / "data") as store, WholeService(store) as service:
+    with sqlite_store(asked, directory / "data") as store, WholeService(store) as service:
         answer = create_app(service)
 
         def slowly(environ: Any, start_response: Any) -> Any:
-            (folder / "came").touch()
+            (directory / "came").touch()
             time.sleep(made.delay_s)
             return answer(environ, start_response)
 
         server = HttpServer(slowly, "127.0.0.1", 0)
-        made = World(server.url, service, folder / "device", asked)
+        made = World(server.url, service, directory / "device", asked)
         with server.in_background():
             yield made
 
@@ -716,7 +716,7 @@ def test_a_process_that_closed_in_the_middle_of_a_request_holds_nobody_back(worl
     world.delay_s = 0.0
     with closing(
         dither.start(
-            world.registry, endpoint=world.url, key=world.service.store.key, data_dir=world.folder, consent=True
+            world.registry, endpoint=world.url, key=world.service.store.key, data_dir=world.directory, consent=True
         )
     ) as device:
         assert device.flush(5).detail == ""
@@ -784,12 +784,12 @@ def test_hidden_presence_goes_on_after_a_fork(tmp_path: Path) -> None:
 
     def host() -> None:
         dither.sending.courier.SEND_WITHIN_S = dither.sending.courier.LOOK_AGAIN_S = 0.05
-        url, key, folder, metrics = sys.argv[1:5]
+        url, key, directory, metrics = sys.argv[1:5]
         asked, later_s = dither.Registry.load(metrics), 0.0
         settings = dither.settings.Settings(
             asked,
             dither.sending.transport.HttpTransport(url, key),
-            Path(folder) / "other",
+            Path(directory) / "other",
             True,
             clock=lambda: time.time() + later_s,
         )
@@ -870,13 +870,13 @@ def test_a_host_that_runs_programs_goes_on(world: World) -> None:
 
 
 @pytest.mark.slow
-def test_processes_that_start_at_the_same_time_on_a_new_folder_are_one_device(world: World) -> None:
+def test_processes_that_start_at_the_same_time_on_a_new_directory_are_one_device(world: World) -> None:
     """Workers without --preload: each makes the file if no other has."""
     code = (
         "import sys, time, dither\n"
-        "url, key, folder, metrics, number = sys.argv[1:5] + sys.argv[6:]\n"
+        "url, key, directory, metrics, number = sys.argv[1:5] + sys.argv[6:]\n"
         "sys.stdin.readline()\n"
-        "telemetry = dither.start(metrics, endpoint=url, key=key, data_dir=folder, consent=True, strict=True)\n"
+        "telemetry = dither.start(metrics, endpoint=url, key=key, data_dir=directory, consent=True, strict=True)\n"
         "telemetry.m0.record(True)\n"
         "getattr(telemetry, 'm' + number).record(True)\n"
         "assert telemetry.status().silent == ''\n"
@@ -909,8 +909,8 @@ from celery import Celery
 import dither, dither.sending.courier
 
 dither.sending.courier.SEND_WITHIN_S = 0.5
-url, key, folder, metrics, queue = {settings!r}
-telemetry = dither.start(metrics, endpoint=url, key=key, data_dir=folder, consent=True)
+url, key, directory, metrics, queue = {settings!r}
+telemetry = dither.start(metrics, endpoint=url, key=key, data_dir=directory, consent=True)
 transport = dict(data_folder_in=queue, data_folder_out=queue, control_folder=queue, polling_interval=0.1)
 app = Celery("tasks", broker="filesystem://")
 app.conf.update(broker_transport_options=transport, broker_connection_retry_on_startup=False)
@@ -927,7 +927,7 @@ if __name__ == "__main__":
 
 @pytest.mark.slow
 def test_tasks_of_a_prefork_celery_worker_are_counted_once(world: World) -> None:
-    home = world.folder.parent
+    home = world.directory.parent
     queue = home / "queue"
     queue.mkdir()
     settings = (*world.settings()[:4], str(queue))
@@ -1087,10 +1087,10 @@ def test_file_modes_are_not_relied_on(tmp_path: Path, monkeypatch: pytest.Monkey
     with scripted(Reply(body=accepted)) as (url, _):
         for day in range(2):
             with closing(
-                dither.start(registry(), endpoint=url, key="k", data_dir=tmp_path / "new" / "folder", consent=True)
+                dither.start(registry(), endpoint=url, key="k", data_dir=tmp_path / "new" / "directory", consent=True)
             ) as device:
                 assert device.status().silent == ""
                 (device.dark if day else device.color).record(True if day else "red")
                 assert device.flush(20).sent == 1
-    assert (tmp_path / "new" / "folder").stat().st_mode & 0o777 == 0o777
-    assert (tmp_path / "new" / "folder" / FILE_NAME).stat().st_mode & 0o666 == 0o666
+    assert (tmp_path / "new" / "directory").stat().st_mode & 0o777 == 0o777
+    assert (tmp_path / "new" / "directory" / FILE_NAME).stat().st_mode & 0o666 == 0o666

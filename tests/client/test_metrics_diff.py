@@ -211,13 +211,13 @@ def test_another_app_is_a_finding() -> None:
     assert (days.what, days.detail, days.finding) == ("quiet_days", "quiet_days changes from 1 to 0", False)
 
 
-def reports_after(old: Registry, new: Registry, metric: str, folder: Path, idle: tuple[str, ...] = ()) -> int:
+def reports_after(old: Registry, new: Registry, metric: str, directory: Path, idle: tuple[str, ...] = ()) -> int:
     """Return how many reports a metric sends after an update, of a device that used all of the old registry.
 
     But for the metrics that were `idle`, and are recorded last.
     """
     clock = Clock()
-    device = open_device(old, folder, clock)
+    device = open_device(old, directory, clock)
 
     def use(asked: Registry, names: list[str]) -> int:
         sent = 0
@@ -231,7 +231,7 @@ def reports_after(old: Registry, new: Registry, metric: str, folder: Path, idle:
 
     use(old, [name for name in old.metrics if name not in idle])
     device.close()
-    device = open_device(new, folder, clock)
+    device = open_device(new, directory, clock)
     return use(new, [name for name in new.metrics if name != metric] + [metric])
 
 

@@ -58,21 +58,21 @@ def map_text(values: Sequence[str]) -> str:
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    """A folder with the files of a collection, as google/rappor's tools write them."""
+def directory(tmp_path: Path) -> Path:
+    """A directory with the files of a collection, as google/rappor's tools write them."""
     (tmp_path / "params.csv").write_text(f"k,h,m,p,q,f\n{K},{H},{M},0.25,0.75,0.5\n")
     (tmp_path / "counts.csv").write_text(counts_text(0.5))
     (tmp_path / "map.csv").write_bytes(map_text(LISTED).encode())
     return tmp_path
 
 
-def decoding(folder: Path, *options: str, **other: Path) -> Sequence[object]:
-    named = {name: other.get(name, folder / f"{name}.csv") for name in ("params", "counts", "map")}
+def decoding(directory: Path, *options: str, **other: Path) -> Sequence[object]:
+    named = {name: other.get(name, directory / f"{name}.csv") for name in ("params", "counts", "map")}
     return ["rappor", "decode", *(word for name, path in named.items() for word in (f"--{name}", path)), *options]
 
 
-def decoded(folder: Path, **other: Path) -> dict[str, Any]:
-    done = dither(*decoding(folder, "--json", **other))
+def decoded(directory: Path, **other: Path) -> dict[str, Any]:
+    done = dither(*decoding(directory, "--json", **other))
     assert (done.returncode, done.stderr) == (0, "")
     document: dict[str, Any] = json.loads(done.stdout, parse_constant=pytest.fail)
     return document
@@ -105,8 +105,8 @@ def test_each_command_explains_itself_with_an_example() -> None:
     assert "ACTION" in dither("rappor").stderr
 
 
-def test_decoding_finds_what_is_there_and_says_so_in_one_document(folder: Path) -> None:
-    document = decoded(folder)
+def test_decoding_finds_what_is_there_and_says_so_in_one_document(directory: Path) -> None:
+    document = decoded(directory)
     assert list(document) == ["rows", "summary"]
     assert [row["value"] for row in document["rows"]] == LISTED
     keys = ["value", "estimate", "std_error", "lower", "upper", "proportion"]
@@ -121,22 +121,22 @@ def test_decoding_finds_what_is_there_and_says_so_in_one_document(folder: Path) 
     assert {"chi_square", "degrees_of_freedom", "seconds", "sentences"} <= document["summary"].keys()
 
 
-def test_without_a_permanent_stage_it_decodes_too(folder: Path) -> None:
-    (folder / "params.csv").write_text(f"f,q,p,m,h,k\n0,0.75,0.25,{M},{H},{K}\n")
-    (folder / "counts.csv").write_text(counts_text(0))
-    assert {row["value"] for row in decoded(folder)["rows"] if row["significant_holm"]} == set(SHARES)
+def test_without_a_permanent_stage_it_decodes_too(directory: Path) -> None:
+    (directory / "params.csv").write_text(f"f,q,p,m,h,k\n0,0.75,0.25,{M},{H},{K}\n")
+    (directory / "counts.csv").write_text(counts_text(0))
+    assert {row["value"] for row in decoded(directory)["rows"] if row["significant_holm"]} == set(SHARES)
 
 
-def test_gzip_decodes_to_the_same(folder: Path) -> None:
+def test_gzip_decodes_to_the_same(directory: Path) -> None:
     packed = {}
     for name in ("params", "counts", "map"):
-        packed[name] = folder / f"{name}.anything"
-        packed[name].write_bytes(gzip.compress((folder / f"{name}.csv").read_bytes()))
-    assert decoded(folder, **packed)["rows"] == decoded(folder)["rows"]
+        packed[name] = directory / f"{name}.anything"
+        packed[name].write_bytes(gzip.compress((directory / f"{name}.csv").read_bytes()))
+    assert decoded(directory, **packed)["rows"] == decoded(directory)["rows"]
 
 
-def test_the_table_begins_with_what_was_found(folder: Path) -> None:
-    done = dither(*decoding(folder))
+def test_the_table_begins_with_what_was_found(directory: Path) -> None:
+    done = dither(*decoding(directory))
     assert (done.returncode, done.stderr) == (0, "")
     lines = done.stdout.splitlines()
     assert lines[0].startswith("128,000 reports, 23 candidates, ")
@@ -144,40 +144,40 @@ def test_the_table_begins_with_what_was_found(folder: Path) -> None:
     assert all(line.endswith("surely") for line in lines[3:6])
     assert max(map(len, lines)) <= 100
     assert "more that were not found (--all prints them)" in done.stdout
-    everything = dither(*decoding(folder, "--all")).stdout
+    everything = dither(*decoding(directory, "--all")).stdout
     assert all(f"  {value}  " in everything for value in LISTED)
 
 
-def test_candidates_with_equal_bits_are_shown_as_one(folder: Path) -> None:
-    rows = (folder / "map.csv").read_text(encoding="utf-8").splitlines()
+def test_candidates_with_equal_bits_are_shown_as_one(directory: Path) -> None:
+    rows = (directory / "map.csv").read_text(encoding="utf-8").splitlines()
     twins = [rows[0].replace("often", name) for name in ("twin", "t" * 50, "\x1b[2J\u65e5\u672c" * 9)]
-    (folder / "map.csv").write_text("".join(f"{row}\n" for row in [*rows, *twins]), encoding="utf-8")
-    groups = {row["value"]: row["group"] for row in decoded(folder)["rows"]}
+    (directory / "map.csv").write_text("".join(f"{row}\n" for row in [*rows, *twins]), encoding="utf-8")
+    groups = {row["value"]: row["group"] for row in decoded(directory)["rows"]}
     assert [groups[name] for name in ("often", "twin", "seldom")] == ["often", "often", ""]
-    lines = dither(*decoding(folder)).stdout.splitlines()
+    lines = dither(*decoding(directory)).stdout.splitlines()
     assert lines[3].startswith("  often  ")
     assert lines[4].startswith("    together with twin, ttttttttttttttttttttttttttttt..., \\x1b[2J")
     assert max(map(len, lines)) <= 100
 
 
-def test_a_list_that_does_not_fit_is_a_sentence(folder: Path) -> None:
-    (folder / "map.csv").write_text(map_text([f"else {number}" for number in range(30)]))
-    document = decoded(folder)
+def test_a_list_that_does_not_fit_is_a_sentence(directory: Path) -> None:
+    (directory / "map.csv").write_text(map_text([f"else {number}" for number in range(30)]))
+    document = decoded(directory)
     assert document["summary"]["sentences"]
-    flat = " ".join(dither(*decoding(folder)).stdout.split())
+    flat = " ".join(dither(*decoding(directory)).stdout.split())
     assert all(" ".join(sentence.split()) in flat for sentence in document["summary"]["sentences"])
 
 
-def test_any_terminal_can_show_the_table_and_the_map(folder: Path) -> None:
-    process = start(*decoding(folder), PYTHONIOENCODING="ascii", PYTHONUTF8="0")
+def test_any_terminal_can_show_the_table_and_the_map(directory: Path) -> None:
+    process = start(*decoding(directory), PYTHONIOENCODING="ascii", PYTHONUTF8="0")
     out, err = process.communicate(timeout=60)
     assert (process.returncode, err) == (0, "")
     assert "gr\\xf6\\xdfer, auch" in out
-    (folder / "candidates.txt").write_text("".join(f"{value}\n" for value in LISTED), encoding="utf-8")
-    hashing = ("rappor", "hash-candidates", "--params", folder / "params.csv", folder / "candidates.txt")
+    (directory / "candidates.txt").write_text("".join(f"{value}\n" for value in LISTED), encoding="utf-8")
+    hashing = ("rappor", "hash-candidates", "--params", directory / "params.csv", directory / "candidates.txt")
     process = start(*hashing, PYTHONIOENCODING="latin-1", PYTHONUTF8="0")
     out, err = process.communicate(timeout=60)
-    assert (process.returncode, err, out) == (0, "", (folder / "map.csv").read_text(encoding="utf-8"))
+    assert (process.returncode, err, out) == (0, "", (directory / "map.csv").read_text(encoding="utf-8"))
 
 
 def test_the_map_of_candidates_is_the_vectors(tmp_path: Path) -> None:
@@ -218,7 +218,7 @@ def test_bits_are_summed_and_bad_rows_are_named(tmp_path: Path) -> None:
     assert not any("c2" in line or "c, 4" in line for line in lines)
 
 
-def test_reports_are_summed_hashed_and_decoded_from_end_to_end(folder: Path) -> None:
+def test_reports_are_summed_hashed_and_decoded_from_end_to_end(directory: Path) -> None:
     rng = random.Random(2)
     rows = ["cohort,irr,client,prr"]
     for client in range(20_000):
@@ -227,12 +227,12 @@ def test_reports_are_summed_hashed_and_decoded_from_end_to_end(folder: Path) -> 
         pattern = bits_of(value, cohort)
         text = "".join(str(int(rng.random() < (0.75 if bit in pattern else 0.25))) for bit in reversed(range(K)))
         rows.append(f"{cohort},{text},c{client},")
-    (folder / "reports.csv").write_text("\n".join(rows) + "\n")
-    (folder / "params.csv").write_text(f"k,h,m,p,q,f\n{K},{H},{M},0.25,0.75,0\n")
-    done = dither("rappor", "sum-bits", "--params", folder / "params.csv", folder / "reports.csv")
+    (directory / "reports.csv").write_text("\n".join(rows) + "\n")
+    (directory / "params.csv").write_text(f"k,h,m,p,q,f\n{K},{H},{M},0.25,0.75,0\n")
+    done = dither("rappor", "sum-bits", "--params", directory / "params.csv", directory / "reports.csv")
     assert (done.returncode, done.stderr) == (0, "")
-    (folder / "counts.csv").write_text(done.stdout)
-    document = decoded(folder)
+    (directory / "counts.csv").write_text(done.stdout)
+    document = decoded(directory)
     assert document["summary"]["n"] == 20_000
     for row in document["rows"]:
         truth = SHARES.get(row["value"], 0.0) / sum(SHARES.values())
@@ -240,8 +240,8 @@ def test_reports_are_summed_hashed_and_decoded_from_end_to_end(folder: Path) -> 
         assert row["significant_holm"] is (truth > 0)
 
 
-def test_files_that_cannot_be_used_are_refused_by_name_and_line(folder: Path) -> None:
-    bad = folder / "bad.csv"
+def test_files_that_cannot_be_used_are_refused_by_name_and_line(directory: Path) -> None:
+    bad = directory / "bad.csv"
     damages: list[tuple[str, str | bytes, str]] = [
         (
             "counts",
@@ -250,7 +250,7 @@ def test_files_that_cannot_be_used_are_refused_by_name_and_line(folder: Path) ->
         ),
         ("counts", "3,4" + ",0" * 15 + "\n", "line 1: the count of bit 0 must be at most N = 3, got 4"),
         ("map", "", "line 1: must hold rows of CSV, got an empty file"),
-        ("map", (folder / "map.csv").read_bytes() * 2, "line 24: must be another candidate than line 1"),
+        ("map", (directory / "map.csv").read_bytes() * 2, "line 24: must be another candidate than line 1"),
         ("map", "a" + ",1" * K * M + "\n", "line 1: must have 64 indices"),
         ("map", "a" + ",1" * H * M + "\n", "line 1: the index of cohort 1, hash 0 must be from 17 to 32, got '1'"),
         ("map", b"\xff\xfe", "line 1: must be UTF-8, got byte 0xff as byte 1"),
@@ -260,31 +260,31 @@ def test_files_that_cannot_be_used_are_refused_by_name_and_line(folder: Path) ->
     ]
     for name, content, message in damages:
         bad.write_bytes(content.encode() if isinstance(content, str) else content)
-        assert ends(*decoding(folder, **{name: bad})[1:]).startswith(f"{bad}: {message}")
+        assert ends(*decoding(directory, **{name: bad})[1:]).startswith(f"{bad}: {message}")
     bad.write_text("a,1\n")
-    assert refused(*decoding(folder, map=bad)[1:]).startswith(f"dither: {bad}: line 1: must have 64 indices")
-    assert "No such file" in refused(*decoding(folder, map=folder / "none.csv")[1:])
+    assert refused(*decoding(directory, map=bad)[1:]).startswith(f"dither: {bad}: line 1: must have 64 indices")
+    assert "No such file" in refused(*decoding(directory, map=directory / "none.csv")[1:])
     bad.write_text("client,cohort\n1,2\n")
-    shown = refused("sum-bits", "--params", folder / "params.csv", bad)
+    shown = refused("sum-bits", "--params", directory / "params.csv", bad)
     assert f"{bad}: line 1: must be a header with the columns client,cohort,irr; irr is there 0 times" in shown
 
 
-def test_spoiled_files_end_in_words(folder: Path) -> None:
+def test_spoiled_files_end_in_words(directory: Path) -> None:
     """Commands on files with some bytes replaced: an answer or a refusal, and no other exception."""
     rng = random.Random(7)
     rows = "".join(f"c,{rng.randrange(M)},{rng.getrandbits(K):0{K}b}\n" for _ in range(20))
-    (folder / "reports.csv").write_text(f"client,cohort,irr\n{rows}")
-    commands = {name: decoding(folder, "--json")[1:] for name in ("params.csv", "counts.csv", "map.csv")}
-    commands["reports.csv"] = ["sum-bits", "--params", folder / "params.csv", folder / "reports.csv"]
+    (directory / "reports.csv").write_text(f"client,cohort,irr\n{rows}")
+    commands = {name: decoding(directory, "--json")[1:] for name in ("params.csv", "counts.csv", "map.csv")}
+    commands["reports.csv"] = ["sum-bits", "--params", directory / "params.csv", directory / "reports.csv"]
     answered = 0
     for _ in range(200):
         name = rng.choice([*commands])
-        whole = (folder / name).read_bytes()
+        whole = (directory / name).read_bytes()
         content = bytearray(whole)
         for _ in range(rng.randrange(1, 4)):
             place = rng.randrange(len(content))
             content[place : place + rng.randrange(3)] = rng.choice([b"", b",", b"\n", b'"', b"0", b"9", b"\xe9", b"-"])
-        (folder / name).write_bytes(content)
+        (directory / name).write_bytes(content)
         answered += not ends(*commands[name])
-        (folder / name).write_bytes(whole)
+        (directory / name).write_bytes(whole)
     assert 20 < answered < 180

@@ -40,14 +40,14 @@ def days(number: int) -> date:
 @contextmanager
 def telemetry(
     clock: Clock,
-    folder: Path | None = None,
+    directory: Path | None = None,
     transport: Transport | None = None,
     asked: Registry | None = None,
     consent: bool | None = True,
     **changes: object,
 ) -> Iterator[Telemetry]:
     asked = asked or registry(**{"expires": EXPIRES, **changes})
-    started = Telemetry(Settings(asked, transport or DryRun(), folder, consent, clock=clock))
+    started = Telemetry(Settings(asked, transport or DryRun(), directory, consent, clock=clock))
     try:
         yield started
     finally:

@@ -74,7 +74,7 @@ def test_an_endpoint_or_key_that_cannot_work_is_said_and_not_raised(
         dither.start(registry(), endpoint=endpoint, key=key, data_dir=":memory:", consent=True, strict=True)
 
 
-def test_a_folder_relative_to_one_that_is_gone_is_said_and_not_raised(
+def test_a_directory_relative_to_one_that_is_gone_is_said_and_not_raised(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     gone = tmp_path / "gone"
@@ -189,9 +189,9 @@ def test_a_host_with_few_decimal_digits_is_no_trouble() -> None:
         assert asked.metrics["dark"].reservation == 2 * 1_234_567
 
 
-@pytest.mark.parametrize("folder", ["a\0b", "/proc/none/such"])
-def test_a_folder_that_cannot_be_is_no_trouble(folder: str) -> None:
-    device = dither.start(registry(), endpoint="https://example.org", key="k", data_dir=folder, consent=True)
+@pytest.mark.parametrize("directory", ["a\0b", "/proc/none/such"])
+def test_a_directory_that_cannot_be_is_no_trouble(directory: str) -> None:
+    device = dither.start(registry(), endpoint="https://example.org", key="k", data_dir=directory, consent=True)
     device.color.record("red")
     assert "cannot be used" in device.status().silent
     device.close()
@@ -341,7 +341,7 @@ def test_many_threads_record_one_answer_a_metric() -> None:
     ("platform", "variable", "expected"),
     [("linux", "XDG_DATA_HOME", "/base/dither/app"), ("win32", "LOCALAPPDATA", "/base/dither/app")],
 )
-def test_the_default_folder_is_the_systems(
+def test_the_default_directory_is_the_systems(
     monkeypatch: pytest.MonkeyPatch, platform: str, variable: str, expected: str
 ) -> None:
     monkeypatch.setattr("sys.platform", platform)

@@ -791,7 +791,7 @@ def test_a_missing_registry_is_named_with_the_ways_out(project: pytest.Pytester)
     assert "plugin.py" not in said
 
 
-def test_the_ini_option_says_where_the_registry_is_from_any_folder(
+def test_the_ini_option_says_where_the_registry_is_from_any_directory(
     project: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     place = project.mkdir("src")

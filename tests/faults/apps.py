@@ -40,9 +40,9 @@ def _metrics(bodies: Iterable[bytes]) -> Counter[str]:
     return Counter(group["metric"] for body in bodies for group in json.loads(body)["groups"])
 
 
-def start(asked: Registry, folder: Path, transport: Transport, clock: Clock, *, strict: bool = False) -> Telemetry:
+def start(asked: Registry, directory: Path, transport: Transport, clock: Clock, *, strict: bool = False) -> Telemetry:
     """Start telemetry as an app does whose user agrees."""
-    return Telemetry(Settings(asked, transport, folder, consent=True, strict=strict, clock=clock))
+    return Telemetry(Settings(asked, transport, directory, consent=True, strict=strict, clock=clock))
 
 
 @dataclass
@@ -57,10 +57,10 @@ class Seen:
     sent: Counter[str]
 
 
-def use_everything(asked: Registry, folder: Path, clock: Clock) -> Seen:
+def use_everything(asked: Registry, directory: Path, clock: Clock) -> Seen:
     """Start an app, live through two days and use all that there is; nothing may raise."""
     taker = Taker()
-    telemetry = start(asked, folder, taker, clock)
+    telemetry = start(asked, directory, taker, clock)
     first = telemetry.status()
     for _ in range(2):
         for name in asked.metrics:

@@ -11,6 +11,6 @@ from tests.faults.soaking import MEMORY
 
 @pytest.fixture
 def home() -> Iterator[Path]:
-    """Yield an empty folder, in memory where the system has some: many small files are synced in it."""
-    with TemporaryDirectory(dir=MEMORY) as folder:
-        yield Path(folder)
+    """Yield an empty directory, in memory where the system has some: many small files are synced in it."""
+    with TemporaryDirectory(dir=MEMORY) as directory:
+        yield Path(directory)

@@ -19,7 +19,7 @@ from tests.support.clocks import Clock
 FLUSH_EVERY = 25
 
 
-def main(path: str, folder: str, url: str, key: str, seed: str) -> None:
+def main(path: str, directory: str, url: str, key: str, seed: str) -> None:
     """Record and flush once the parent says so."""
     registry = Registry.load(path)
     print("ready", flush=True)
@@ -30,7 +30,7 @@ def main(path: str, folder: str, url: str, key: str, seed: str) -> None:
         # All on one day, wherever the test is in its own.
         return noon + time.monotonic() - began
 
-    telemetry = Telemetry(Settings(registry, HttpTransport(url, key), Path(folder), consent=True, clock=clock))
+    telemetry = Telemetry(Settings(registry, HttpTransport(url, key), Path(directory), consent=True, clock=clock))
     silent = telemetry.status().silent
     reasons: dict[str, str] = {}
     slowest_s = 0.0

@@ -1,9 +1,9 @@
 """A host app as a program of its own, in which only `record` depends on whether its device has anything to say.
 
-    hidden_host.py SCENE answering|silent URL FOLDER
+    hidden_host.py SCENE answering|silent URL DIRECTORY
 
-`test_presence_processes.py` moves its clock, and runs it with its folder beside those of the others. The host says
-`done-N` in its folder when day N has nothing more for it to do.
+`test_presence_processes.py` moves its clock, and runs it with its directory beside those of the others. The host says
+`done-N` in its directory when day N has nothing more for it to do.
 """
 
 import faulthandler
@@ -181,8 +181,8 @@ class Scene:
     settle_s: float | None = 0.1
     """How long a forked child waits before its thread does anything, or None for what it is by itself."""
 
-    def __init__(self, folder: Path, clock: Clock) -> None:
-        self.folder = folder
+    def __init__(self, directory: Path, clock: Clock) -> None:
+        self.directory = directory
         self.clock = clock
 
     def begin(self) -> None:
@@ -223,8 +223,8 @@ class Prefork(Scene):
             if (pid := os.fork()) == 0:
                 signal.alarm(ALARM_S)
                 if number == 0:  # only when the other one has ended a day all forks are made
-                    self.folder = self.folder / "first"
-                    self.folder.mkdir()
+                    self.directory = self.directory / "first"
+                    self.directory.mkdir()
                 return
             pids.append(pid)
         for pid in pids:
@@ -238,7 +238,7 @@ class Programs(Scene):
     settle_s = None
 
     def end(self, day: int) -> None:
-        (self.folder / f"done-{day}").touch()
+        (self.directory / f"done-{day}").touch()
         subprocess.run(["true"], check=True, preexec_fn=partial(time.sleep, 0.3))
 
 
@@ -314,7 +314,7 @@ class LockedFile(Scene):
                 pass
 
     def lock(self) -> "subprocess.Popen[str]":
-        return lock(self.folder / "device" / "device.sqlite3", self.mode)
+        return lock(self.directory / "device" / "device.sqlite3", self.mode)
 
 
 class LockedFileAtAReopen(LockedFile):
@@ -344,7 +344,7 @@ SCENES: dict[str, type[Scene]] = {
 # The host.
 
 
-def start(url: str, folder: Path, clock: Clock, settle_s: float | None) -> "Telemetry":
+def start(url: str, directory: Path, clock: Clock, settle_s: float | None) -> "Telemetry":
     import dither
     from dither.sending import courier, uploader
     from dither.sending.transport import HttpTransport
@@ -353,12 +353,12 @@ def start(url: str, folder: Path, clock: Clock, settle_s: float | None) -> "Tele
     courier.SEND_WITHIN_S = courier.LOOK_AGAIN_S = 0.05
     courier.PAUSE_S, courier.PAUSE_MAX_S = 0.02, 0.1
     uploader.SETTLE_S = uploader.SETTLE_S if settle_s is None else settle_s
-    registry = dither.Registry.load(folder.parent / "metrics.toml")
+    registry = dither.Registry.load(directory.parent / "metrics.toml")
     return dither.Telemetry(
         Settings(
             registry=registry,
             transport=HttpTransport(url, "k"),
-            folder=folder / "device",
+            directory=directory / "device",
             consent=True,
             clock=clock,
         )
@@ -376,16 +376,16 @@ def note_who_connects(path: Path) -> None:
     sys.addaudithook(hook)
 
 
-def main(scene_name: str, says: str, url: str, folder: Path) -> None:
+def main(scene_name: str, says: str, url: str, directory: Path) -> None:
     faulthandler.register(signal.SIGALRM, chain=True)
     signal.alarm(ALARM_S)
     # Before those of dither: so the first runs after theirs, and the second before theirs.
     os.register_at_fork(before=_before_any_fork, after_in_parent=_after_any_fork_in_parent)
     sqlite3.connect = partial(sqlite3.connect, factory=FailingConnection)  # type: ignore[assignment]
-    note_who_connects(folder / "connected")
-    clock = Clock(folder.parent / "clock")
-    scene = SCENES[scene_name](folder, clock)
-    telemetry = start(url, folder, clock, scene.settle_s)
+    note_who_connects(directory / "connected")
+    clock = Clock(directory.parent / "clock")
+    scene = SCENES[scene_name](directory, clock)
+    telemetry = start(url, directory, clock, scene.settle_s)
     scene.begin()
     with suppress(Over):
         for day in range(1_000):
@@ -394,9 +394,9 @@ def main(scene_name: str, says: str, url: str, folder: Path) -> None:
                 telemetry.dark.record(True)
             clock.wait_for(day, EVENING_S)
             scene.end(day)
-            (scene.folder / f"done-{day}").touch()
+            (scene.directory / f"done-{day}").touch()
 
 
 if __name__ == "__main__":
-    scene, says, url, folder = sys.argv[1:]
-    main(scene, says, url, Path(folder))
+    scene, says, url, directory = sys.argv[1:]
+    main(scene, says, url, Path(directory))

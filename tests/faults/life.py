@@ -183,7 +183,7 @@ class Witness:
     # The device's lives.
 
     @property
-    def _folder(self) -> Path:
+    def _directory(self) -> Path:
         return self._home / f"{self._name}{self._lives}"
 
     def open(self, registry: Registry) -> None:
@@ -191,7 +191,7 @@ class Witness:
         self._starts += 1
         # Two streams: how many bits an answer took must not decide which periods are drawn.
         draws = Rng(random.Random(f"periods {self._starts}").getrandbits)
-        self.device = Device(registry, self._folder, draws, self._clock)
+        self.device = Device(registry, self._directory, draws, self._clock)
         self.device.open()
         self.begun = False
         self.device._slots._rng = Rng(random.Random(f"answers {self._name} {self._starts}").getrandbits)
@@ -238,7 +238,7 @@ class Witness:
 
     def _image(self) -> dict[str, bytes]:
         names = (FILE_NAME, f"{FILE_NAME}-wal")
-        return {name: (self._folder / name).read_bytes() for name in names if (self._folder / name).exists()}
+        return {name: (self._directory / name).read_bytes() for name in names if (self._directory / name).exists()}
 
     def keep(self) -> None:
         """Let the disk have what was written: it was synced, or some time has passed since."""
@@ -260,9 +260,9 @@ class Witness:
     def _go_on_from(self, image: dict[str, bytes], registry: Registry) -> None:
         self.device.close()
         self._lives += 1
-        self._folder.mkdir()
+        self._directory.mkdir()
         for name, content in image.items():
-            (self._folder / name).write_bytes(content)
+            (self._directory / name).write_bytes(content)
         self.open(registry)
 
     # Following what the device does.

@@ -73,11 +73,11 @@ def plant(bug: str) -> None:
         Outbox.forget = charge_and_forget  # type: ignore[method-assign]
 
 
-def run(registry: Registry, folder: Path, transport: HttpTransport, day: int) -> None:
+def run(registry: Registry, directory: Path, transport: HttpTransport, day: int) -> None:
     """Record and flush until the process is killed."""
     clock = Clock()
     clock.travel(day)
-    telemetry = Telemetry(Settings(registry, transport, folder, consent=True, clock=clock))
+    telemetry = Telemetry(Settings(registry, transport, directory, consent=True, clock=clock))
     device = telemetry._device
     assert device
     record = device.record
@@ -100,13 +100,15 @@ def run(registry: Registry, folder: Path, transport: HttpTransport, day: int) ->
         telemetry.flush(20)
 
 
-def main(path: str, folder: str, url: str, key: str, day: str, step: str = "", times: str = "1", bug: str = "") -> None:
+def main(
+    path: str, directory: str, url: str, key: str, day: str, step: str = "", times: str = "1", bug: str = ""
+) -> None:
     """Run as the parent says."""
     if bug:
         plant(bug)
     if step:
         die_after(step, int(times))
-    run(Registry.load(path), Path(folder), HttpTransport(url, key), int(day))
+    run(Registry.load(path), Path(directory), HttpTransport(url, key), int(day))
 
 
 if __name__ == "__main__":

@@ -30,23 +30,23 @@ WAL = f"{FILE_NAME}-wal"
 Image = dict[str, bytes]
 
 
-def image_of(folder: Path) -> Image:
-    return {name: (folder / name).read_bytes() for name in (FILE_NAME, WAL) if (folder / name).exists()}
+def image_of(directory: Path) -> Image:
+    return {name: (directory / name).read_bytes() for name in (FILE_NAME, WAL) if (directory / name).exists()}
 
 
-def write(folder: Path, image: Image) -> Path:
-    folder.mkdir()
+def write(directory: Path, image: Image) -> Path:
+    directory.mkdir()
     for name, content in image.items():
-        (folder / name).write_bytes(content)
-    return folder
+        (directory / name).write_bytes(content)
+    return directory
 
 
 @pytest.fixture(scope="module")
 def images(tmp_path_factory: pytest.TempPathFactory) -> tuple[Image, Image]:
     """Return a file that was used for five days, of which four were sent: while it is open, and after it was closed."""
-    folder = tmp_path_factory.mktemp("device")
+    directory = tmp_path_factory.mktemp("device")
     clock = Clock()
-    device = Device(ASKED, folder, Rng(random.Random(1).getrandbits), clock)
+    device = Device(ASKED, directory, Rng(random.Random(1).getrandbits), clock)
     device.agree()
     for day in range(DAYS):
         for metric in ASKED.metrics.values():
@@ -54,9 +54,9 @@ def images(tmp_path_factory: pytest.TempPathFactory) -> tuple[Image, Image]:
         if day < DAYS - 1:
             assert send(device)
             clock.travel(1)
-    while_open = image_of(folder)
+    while_open = image_of(directory)
     device.close()
-    return while_open, image_of(folder)
+    return while_open, image_of(directory)
 
 
 @pytest.fixture(autouse=True)
@@ -90,11 +90,11 @@ def test_a_file_cut_short_is_refused_and_left_alone(home: Path, images: tuple[Im
     """Two bytes or more: an empty file is a new one, as a kill in the middle of the first start leaves it."""
     content = images[1][FILE_NAME]
     assert len(content) == 18_432
-    folder = write(home / "d", {FILE_NAME: content[:length]})
-    seen = use_everything(ASKED, folder, later())
+    directory = write(home / "d", {FILE_NAME: content[:length]})
+    seen = use_everything(ASKED, directory, later())
     assert seen.silent
     assert not seen.sent
-    assert (folder / FILE_NAME).read_bytes() == content[:length]
+    assert (directory / FILE_NAME).read_bytes() == content[:length]
 
 
 SECTOR = 512
@@ -106,8 +106,8 @@ def test_a_damaged_sector_is_found_or_does_no_harm(home: Path, images: tuple[Ima
     rng = random.Random(1)
     for number, at in enumerate(range(0, len(content), SECTOR * scaled(2, 1))):
         filled = bytes(SECTOR) if damage == "zeros" else rng.randbytes(SECTOR)
-        folder = write(home / str(number), {FILE_NAME: content[:at] + filled + content[at + SECTOR :]})
-        check(use_everything(ASKED, folder, later()))
+        directory = write(home / str(number), {FILE_NAME: content[:at] + filled + content[at + SECTOR :]})
+        check(use_everything(ASKED, directory, later()))
 
 
 def test_no_damage_raises_into_the_app(home: Path, images: tuple[Image, Image]) -> None:
@@ -132,31 +132,31 @@ def test_no_damage_raises_into_the_app(home: Path, images: tuple[Image, Image]) 
 @pytest.fixture
 def cut_logs(home: Path) -> tuple[Image, int, str, dict[str, int]]:
     """Return a device that died soon after it had sent, how long its log was then, and what was sent and charged."""
-    folder, clock = home / "device", Clock()
-    device = Device(ASKED, folder, Rng(random.Random(1).getrandbits), clock)
+    directory, clock = home / "device", Clock()
+    device = Device(ASKED, directory, Rng(random.Random(1).getrandbits), clock)
     device.agree()
     color, dark = ASKED.metrics["color"], ASKED.metrics["dark"]
     device.record(color, "red")
     device.record(dark, True)
     upload = connect(device)
     assert upload
-    synced, charged = (folder / WAL).stat().st_size, device.spent()
+    synced, charged = (directory / WAL).stat().st_size, device.spent()
     device.put_off(upload.id, "503", clock.now + 60)
     clock.travel(1)
     device.record(color, "red")
     device.settle(upload.id, "accepted")
     device.record(dark, True)
-    image = image_of(folder)
+    image = image_of(directory)
     device.close()
     return image, synced, upload.id, charged
 
 
-def _after(folder: Path, image: Image, log: bytes | None) -> tuple[dict[str, int], str]:
+def _after(directory: Path, image: Image, log: bytes | None) -> tuple[dict[str, int], str]:
     """Return what a device was charged that finds such a log, or none, and the id that it sends next."""
-    write(folder, {FILE_NAME: image[FILE_NAME], **({} if log is None else {WAL: log})})
+    write(directory, {FILE_NAME: image[FILE_NAME], **({} if log is None else {WAL: log})})
     clock = Clock()
     clock.travel(1)
-    device = Device(ASKED, folder, Rng(random.Random(3).getrandbits), clock)
+    device = Device(ASKED, directory, Rng(random.Random(3).getrandbits), clock)
     spent, upload = device.spent(), device.next_upload()
     device.close()
     return spent, upload.id if upload else ""
@@ -250,13 +250,13 @@ def test_a_file_damaged_while_it_is_open_raises_nothing_and_sends_nothing_unchar
     home: Path, images: tuple[Image, Image], damage: Callable[[Path], None], which: str
 ) -> None:
     """Not the -shm file: whoever cuts what is mapped into the memory of a process ends it, SQLite's or not."""
-    folder, clock, taker = write(home / "d", images[1]), later(), Taker()
-    telemetry = start(ASKED, folder, taker, clock)
+    directory, clock, taker = write(home / "d", images[1]), later(), Taker()
+    telemetry = start(ASKED, directory, taker, clock)
     telemetry.color.record("red")
     telemetry.flush(5)
     before, told = telemetry.status().spent, taker.told()
     assert before["color"] == (DAYS + 1) * EPSILON
-    damage(folder / which)
+    damage(directory / which)
     for _ in range(3):
         clock.travel(1)
         telemetry.color.record("red")
@@ -264,7 +264,7 @@ def test_a_file_damaged_while_it_is_open_raises_nothing_and_sends_nothing_unchar
         telemetry.flush(0.5)
     telemetry.preview()
     status = telemetry.status()
-    spent = charged_in(folder / FILE_NAME) if status.silent else status.spent
+    spent = charged_in(directory / FILE_NAME) if status.silent else status.spent
     for name, times in (taker.told() - told).items():
         assert spent[name] >= before[name] + times * EPSILON
     assert status.silent or spent["color"] >= before["color"]
@@ -277,13 +277,13 @@ def test_a_file_damaged_while_it_is_open_raises_nothing_and_sends_nothing_unchar
 def test_a_start_after_damage_while_it_was_open_raises_nothing(
     home: Path, images: tuple[Image, Image], damage: Callable[[Path], None], which: str
 ) -> None:
-    folder, clock = write(home / "d", images[1]), later()
-    first = start(ASKED, folder, Taker(), clock)
+    directory, clock = write(home / "d", images[1]), later()
+    first = start(ASKED, directory, Taker(), clock)
     first.color.record("red")
     first.flush(5)
-    damage(folder / which)
+    damage(directory / which)
     clock.travel(1)
-    seen = use_everything(ASKED, folder, clock)
+    seen = use_everything(ASKED, directory, clock)
     assert seen.silent or seen.sent
     first.color.record("red")
     first.flush(0.5)

@@ -31,7 +31,7 @@ NOBODY = 65_534
 # A full disk.
 
 
-def fill(folder: Path, room: int) -> str:
+def fill(directory: Path, room: int) -> str:
     """Run an app whose files may grow to so many bytes, and to any length later; return what it printed."""
     code = f"""
 import json, resource
@@ -41,7 +41,7 @@ from tests.faults.test_disk import ASKED
 from tests.support.clocks import Clock
 
 clock, taker = Clock(), Taker()
-telemetry = start(ASKED, Path({str(folder)!r}), taker, clock)
+telemetry = start(ASKED, Path({str(directory)!r}), taker, clock)
 
 def live(days, timeout_s):
     for _ in range(days):
@@ -91,7 +91,7 @@ hard = resource.getrlimit(resource.RLIMIT_FSIZE)[1]
 def fill_the_disk():
     resource.setrlimit(resource.RLIMIT_FSIZE, (1, hard))
 
-clock, taker, folder = Clock(), Taker(), Path({folder!r})
+clock, taker, directory = Clock(), Taker(), Path({directory!r})
 {code}
 telemetry.flush(0.3)
 status = telemetry.status()
@@ -99,27 +99,27 @@ telemetry.close()
 print(json.dumps({{"kept": kept, "sent": taker.sent(), "silent": status.silent, "refused": list(status.refused)}}))
 """
 RUNNING = """
-telemetry = start(ASKED, folder, taker, clock)
+telemetry = start(ASKED, directory, taker, clock)
 assert not telemetry.status().silent
 fill_the_disk()
 kept = telemetry.set_consent(False, metric={metric!r})
 """
 STARTING = """
 fill_the_disk()
-telemetry = start(ASKED, folder, taker, clock)
+telemetry = start(ASKED, directory, taker, clock)
 kept = telemetry.set_consent(False, metric={metric!r})
 """
 NEXT_START = """
 fill_the_disk()
-telemetry = start(ASKED, folder, taker, clock)
+telemetry = start(ASKED, directory, taker, clock)
 kept = None
 """
 
 
-def on_a_full_disk(code: str, folder: Path) -> dict[str, Any]:
+def on_a_full_disk(code: str, directory: Path) -> dict[str, Any]:
     """Run an app that fills the disk; return what it printed."""
     done = subprocess.run(
-        [sys.executable, "-c", REFUSE.format(folder=str(folder), code=code)],
+        [sys.executable, "-c", REFUSE.format(directory=str(directory), code=code)],
         capture_output=True, text=True, check=False, env=ENVIRONMENT, timeout=60,
     )  # fmt: skip
     assert (done.stderr, done.returncode) == ("", 0)
@@ -127,21 +127,21 @@ def on_a_full_disk(code: str, folder: Path) -> dict[str, Any]:
     return printed
 
 
-def marks(folder: Path) -> list[str]:
-    return sorted(path.name.removeprefix(FILE_NAME) for path in folder.glob("*-refused*"))
+def marks(directory: Path) -> list[str]:
+    return sorted(path.name.removeprefix(FILE_NAME) for path in directory.glob("*-refused*"))
 
 
-def written(folder: Path) -> list[object]:
+def written(directory: Path) -> list[object]:
     """Return the refusals that the file holds: of metrics, and None of the whole app."""
-    with closing(sqlite3.connect(folder / FILE_NAME)) as db:
+    with closing(sqlite3.connect(directory / FILE_NAME)) as db:
         everything = db.execute("SELECT 1 FROM state WHERE key = 'consent' AND value = 0").fetchall()
         named = db.execute("SELECT metric FROM agreement WHERE refused ORDER BY metric").fetchall()
     return [*(None for _ in everything), *(metric for (metric,) in named)]
 
 
-def let_both_wait(folder: Path) -> Telemetry:
+def let_both_wait(directory: Path) -> Telemetry:
     """Start an app here, where there is room, whose reports of both metrics wait."""
-    telemetry = start(ASKED, folder, Taker(), Clock())
+    telemetry = start(ASKED, directory, Taker(), Clock())
     telemetry.color.record("red")
     telemetry.dark.record(True)
     return telemetry
@@ -152,49 +152,49 @@ def let_both_wait(folder: Path) -> Telemetry:
 @pytest.mark.parametrize("when", [RUNNING, STARTING], ids=["running", "starting"])
 def test_a_refusal_on_a_full_disk_holds_at_the_next_start(home: Path, when: str, metric: str | None) -> None:
     """While there is no room it is an empty file; then it is written, and the file is gone."""
-    folder = home / "d"
-    let_both_wait(folder).close()
-    seen = on_a_full_disk(when.format(metric=metric), folder)
+    directory = home / "d"
+    let_both_wait(directory).close()
+    seen = on_a_full_disk(when.format(metric=metric), directory)
     assert (seen["kept"], seen["sent"]) == (True, {})
     mark = [f"-refused-{metric}" if metric else "-refused"]
-    assert marks(folder) == mark
-    seen = on_a_full_disk(NEXT_START, folder)
+    assert marks(directory) == mark
+    seen = on_a_full_disk(NEXT_START, directory)
     assert seen["sent"] == {}
     assert seen["silent"] or seen["refused"] == [metric]
-    assert marks(folder) == mark
-    assert written(folder) == []
+    assert marks(directory) == mark
+    assert written(directory) == []
     taker = Taker()
-    telemetry = start(ASKED, folder, taker, Clock())
+    telemetry = start(ASKED, directory, taker, Clock())
     telemetry.color.record("red")
     telemetry.flush(5)
     assert telemetry.status().silent == ("" if metric else REFUSED)
     telemetry.close()
     assert taker.sent() == ({"dark": 1} if metric else {})
     if metric is None:  # written by the first process that may speak again, and not before
-        assert written(folder) == [None] or marks(folder) == mark
-        again = Device(ASKED, folder, Rng(random.Random(1).getrandbits), Clock())
+        assert written(directory) == [None] or marks(directory) == mark
+        again = Device(ASKED, directory, Rng(random.Random(1).getrandbits), Clock())
         again.keep_refusals()
         again.close()
-    assert written(folder) == [metric]
-    assert marks(folder) == []
+    assert written(directory) == [metric]
+    assert marks(directory) == []
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("metric", [None, "color"])
 def test_another_process_honours_a_refusal_that_could_not_be_written(home: Path, metric: str | None) -> None:
     """One that has been running since before, and has room."""
-    folder, taker = home / "d", Taker()
-    telemetry = start(ASKED, folder, taker, Clock())
+    directory, taker = home / "d", Taker()
+    telemetry = start(ASKED, directory, taker, Clock())
     telemetry.color.record("red")
     telemetry.dark.record(True)
-    assert on_a_full_disk(RUNNING.format(metric=metric), folder)["kept"] is True
+    assert on_a_full_disk(RUNNING.format(metric=metric), directory)["kept"] is True
     telemetry.flush(5)
     assert taker.sent() == ({"dark": 1} if metric else {})
     status = telemetry.status()
     assert (status.silent, status.refused) == (("", ("color",)) if metric else (REFUSED, ()))
     assert status.counts["refused"] == (1 if metric else 2)
-    assert written(folder) == [metric]
-    assert marks(folder) == []
+    assert written(directory) == [metric]
+    assert marks(directory) == []
     telemetry.close()
 
 
@@ -272,10 +272,10 @@ sensitivity = "low"
 expires = {EXPIRES}
 """
 
-# A folder or a file that may not be written.
+# A directory or a file that may not be written.
 
 
-def as_nobody(code: str, folder: Path) -> dict[str, Any]:
+def as_nobody(code: str, directory: Path) -> dict[str, Any]:
     """Run an app as a user who owns nothing, root's permissions being no obstacle; return what it printed."""
     code = f"""
 import json, os
@@ -286,7 +286,7 @@ from tests.faults.test_disk import ASKED
 from tests.support.clocks import Clock
 import dither, dither.sending.uploader, dither.sending.transport
 
-clock, taker, folder = Clock(), Taker(), Path({str(folder)!r})
+clock, taker, directory = Clock(), Taker(), Path({str(directory)!r})
 clock.travel(1)
 if os.geteuid() == 0:
     os.setgid({NOBODY})
@@ -302,7 +302,7 @@ if os.geteuid() == 0:
 
 
 APP = """
-telemetry = start(ASKED, folder, taker, clock)
+telemetry = start(ASKED, directory, taker, clock)
 telemetry.color.record("red")
 result = telemetry.flush(5)
 telemetry.preview()
@@ -315,53 +315,53 @@ print(json.dumps({"silent": status.silent, "sent": taker.sent(), "counts": statu
 """
 
 
-def lock_folder(folder: Path) -> None:
-    (folder / FILE_NAME).chmod(0o666)
-    folder.chmod(0o555)
+def lock_directory(directory: Path) -> None:
+    (directory / FILE_NAME).chmod(0o666)
+    directory.chmod(0o555)
 
 
-def lock_file(folder: Path) -> None:
-    (folder / FILE_NAME).chmod(0o444)
-    folder.chmod(0o777)
+def lock_file(directory: Path) -> None:
+    (directory / FILE_NAME).chmod(0o444)
+    directory.chmod(0o777)
 
 
-def lock_both(folder: Path) -> None:
-    (folder / FILE_NAME).chmod(0o444)
-    folder.chmod(0o555)
+def lock_both(directory: Path) -> None:
+    (directory / FILE_NAME).chmod(0o444)
+    directory.chmod(0o555)
 
 
-def hide(folder: Path) -> None:
-    (folder / FILE_NAME).chmod(0o000)
-    folder.chmod(0o755)
+def hide(directory: Path) -> None:
+    (directory / FILE_NAME).chmod(0o000)
+    directory.chmod(0o755)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("lock", [lock_folder, lock_file, lock_both, hide], ids=lambda lock: lock.__name__)
+@pytest.mark.parametrize("lock", [lock_directory, lock_file, lock_both, hide], ids=lambda lock: lock.__name__)
 def test_what_may_not_be_written_is_left_alone_and_said(home: Path, lock: Callable[[Path], None]) -> None:
     home.chmod(0o755)
-    folder = home / "d"
-    device = Device(ASKED, folder, Rng(random.Random(1).getrandbits), Clock())
+    directory = home / "d"
+    device = Device(ASKED, directory, Rng(random.Random(1).getrandbits), Clock())
     device.agree()
     device.record(ASKED.metrics["dark"], True)
     device.close()
-    content = (folder / FILE_NAME).read_bytes()
-    lock(folder)
-    seen = as_nobody(APP, folder)
+    content = (directory / FILE_NAME).read_bytes()
+    lock(directory)
+    seen = as_nobody(APP, directory)
     assert "cannot be used" in seen["silent"]
     assert seen["sent"] == {}
-    folder.chmod(0o755)
-    assert (folder / FILE_NAME).read_bytes() == content
+    directory.chmod(0o755)
+    assert (directory / FILE_NAME).read_bytes() == content
 
 
 @pytest.mark.slow
-def test_a_folder_that_cannot_be_made_is_said(home: Path) -> None:
+def test_a_directory_that_cannot_be_made_is_said(home: Path) -> None:
     home.chmod(0o555)
     seen = as_nobody(APP, home / "d")
     assert "cannot be used" in seen["silent"]
     assert seen["sent"] == {}
 
 
-def test_a_folder_that_vanishes_raises_nothing(home: Path) -> None:
+def test_a_directory_that_vanishes_raises_nothing(home: Path) -> None:
     clock, taker = Clock(), Taker()
     telemetry = start(ASKED, home / "d", taker, clock)
     telemetry.color.record("red")

@@ -64,7 +64,7 @@ class Killed:
     """A device whose recorders are killed, the aggregator it sends to, and what both say."""
 
     path: Path
-    folder: Path
+    directory: Path
     url: str
     service: Service
     day: int = 0
@@ -72,7 +72,7 @@ class Killed:
     acknowledged: Counter[str] = field(default_factory=Counter)
 
     def start(self, *how: object) -> "subprocess.Popen[bytes]":
-        arguments = (self.path, self.folder, self.url, self.service.store.key, self.day, *how)
+        arguments = (self.path, self.directory, self.url, self.service.store.key, self.day, *how)
         return subprocess.Popen(
             [sys.executable, "-m", "tests.faults.recorder", *map(str, arguments)],
             stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=ENVIRONMENT,
@@ -101,11 +101,11 @@ class Killed:
 
     def charged(self) -> Counter[str]:
         """Return the reports charged, by metric, read from a copy: the next recorder must find what a kill leaves."""
-        copied = self.folder.with_name("copied")
+        copied = self.directory.with_name("copied")
         copied.mkdir(exist_ok=True)
         for suffix in ("", "-wal"):
-            if (self.folder / f"{FILE_NAME}{suffix}").exists():
-                copy(self.folder / f"{FILE_NAME}{suffix}", copied)
+            if (self.directory / f"{FILE_NAME}{suffix}").exists():
+                copy(self.directory / f"{FILE_NAME}{suffix}", copied)
         with closing(sqlite3.connect(copied / FILE_NAME)) as db:
             assert db.execute("PRAGMA integrity_check").fetchone() == ("ok",)
             rows = db.execute("SELECT name, spent FROM metric").fetchall()
@@ -121,7 +121,7 @@ class Killed:
         clock = Clock()
         clock.travel(self.day)
         transport = HttpTransport(self.url, self.service.store.key)
-        telemetry = Telemetry(Settings(Registry.load(self.path), transport, self.folder, consent=True, clock=clock))
+        telemetry = Telemetry(Settings(Registry.load(self.path), transport, self.directory, consent=True, clock=clock))
         assert telemetry.flush(60).waiting == 0
         counts = telemetry.status().counts
         telemetry.close()

@@ -69,7 +69,7 @@ class Device:
 
     name: str
     python: str
-    folder: Path
+    directory: Path
     process: "subprocess.Popen[bytes]"
     uploads: dict[str, int]
     """The day of each upload, by its id."""
@@ -77,19 +77,19 @@ class Device:
 
     def has_done(self, day: int) -> bool:
         assert self.process.poll() in (None, 0), self.name
-        return (self.folder / f"done-{day}").exists()
+        return (self.directory / f"done-{day}").exists()
 
     def end(self) -> None:
         """Wait until every process of the host has ended: each has the pipe."""
         self.process.communicate(timeout=90)
-        self.stderr = (self.folder / "stderr").read_text()
+        self.stderr = (self.directory / "stderr").read_text()
         assert self.process.returncode == 0, self.name
         if warns_of_threads_started_by_a_hook(self.python):
             self.stderr = re.sub(r".*DeprecationWarning: .* is multi-threaded, .*\n(  .*\n)?", "", self.stderr)
 
     def connected(self) -> set[int]:
         """Return the processes that made a connection."""
-        return set(map(int, (self.folder / "connected").read_text().split()))
+        return set(map(int, (self.directory / "connected").read_text().split()))
 
 
 @cache
@@ -120,8 +120,8 @@ def until(condition: Callable[[], object], within_s: float) -> bool:
 
 @contextmanager
 def a_device(home: Path, clock: Clock, scene: str, says: str, python: str) -> Iterator[Device]:
-    folder = home / f"{scene}-{says}-{OTHER_PYTHONS.index(python) if python in OTHER_PYTHONS else 'ours'}"
-    folder.mkdir()
+    directory = home / f"{scene}-{says}-{OTHER_PYTHONS.index(python) if python in OTHER_PYTHONS else 'ours'}"
+    directory.mkdir()
     uploads: dict[str, int] = {}
 
     def take(body: bytes) -> bytes:
@@ -129,9 +129,9 @@ def a_device(home: Path, clock: Clock, scene: str, says: str, python: str) -> It
         uploads.setdefault(json.loads(receipt)["upload"], clock.day())
         return receipt
 
-    with scripted(Reply(body=take)) as (url, _), (folder / "stderr").open("w") as stderr:
+    with scripted(Reply(body=take)) as (url, _), (directory / "stderr").open("w") as stderr:
         process = subprocess.Popen(
-            [python, "-W", "always::DeprecationWarning", HOST, scene, says, url, folder],
+            [python, "-W", "always::DeprecationWarning", HOST, scene, says, url, directory],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=stderr,  # no pipe: a host that writes a lot must not wait for us
@@ -139,12 +139,12 @@ def a_device(home: Path, clock: Clock, scene: str, says: str, python: str) -> It
             start_new_session=True,
         )
         try:
-            yield Device(f"{scene}, {says}, {Path(python).parents[1].name}", python, folder, process, uploads)
+            yield Device(f"{scene}, {says}, {Path(python).parents[1].name}", python, directory, process, uploads)
         finally:
             with suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
             process.communicate()
-            print((folder / "stderr").read_text()[:2_000])
+            print((directory / "stderr").read_text()[:2_000])
 
 
 def pairs(home: Path, *scenes: str, pythons: Sequence[str] = (sys.executable,)) -> list[Device]:

@@ -62,8 +62,8 @@ class Gate:
 
 
 @contextmanager
-def gated(registry: Registry, folder: Path) -> Iterator[tuple[str, SQLiteStore, Gate]]:
-    with sqlite_store(registry, folder) as store, WholeService(store) as service:
+def gated(registry: Registry, directory: Path) -> Iterator[tuple[str, SQLiteStore, Gate]]:
+    with sqlite_store(registry, directory) as store, WholeService(store) as service:
         gate = Gate(create_app(service))
         server = HttpServer(gate, "127.0.0.1", 0)
         with server.in_background():
@@ -121,8 +121,8 @@ def test_a_file_that_another_process_is_just_making_is_waited_for(home: Path, ho
 # What was forgotten, while another process reads.
 
 
-def files_with(folder: Path, content: bytes) -> list[str]:
-    return [path.name for path in folder.iterdir() if content in path.read_bytes()]
+def files_with(directory: Path, content: bytes) -> list[str]:
+    return [path.name for path in directory.iterdir() if content in path.read_bytes()]
 
 
 @pytest.mark.parametrize("restarts", [False, True], ids=["runs on", "starts again"])

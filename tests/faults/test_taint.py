@@ -159,8 +159,8 @@ def found_in(where: str, content: bytes) -> list[str]:
 class Watch:
     """All the places where an answer could come out."""
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
         self.taker = Taker()
         self.printed = io.StringIO()
         self.raised: list[str] = []
@@ -168,7 +168,7 @@ class Watch:
 
     def keep_files(self) -> None:
         """Keep what the files hold now: what is deleted later was there."""
-        self.snapshots += [path.read_bytes() for path in self.folder.iterdir() if not path.name.endswith("-shm")]
+        self.snapshots += [path.read_bytes() for path in self.directory.iterdir() if not path.name.endswith("-shm")]
 
     def leaks(self) -> list[str]:
         places = [("an upload", body) for body in self.taker.bodies]
@@ -197,11 +197,11 @@ def logged_to(stream: io.StringIO) -> Iterator[None]:
         ours.setLevel(levels[1])
 
 
-def live(folder: Path, answers: list[Callable[[], object]], strict: bool = False) -> Watch:
+def live(directory: Path, answers: list[Callable[[], object]], strict: bool = False) -> Watch:
     """Record every answer with every metric, on a day of its own, and send it."""
-    watch, clock = Watch(folder), Clock()
+    watch, clock = Watch(directory), Clock()
     with logged_to(watch.printed):
-        telemetry = Telemetry(Settings(ASKED, watch.taker, folder, consent=True, strict=strict, clock=clock))
+        telemetry = Telemetry(Settings(ASKED, watch.taker, directory, consent=True, strict=strict, clock=clock))
         for answer in answers:
             for name in ASKED.metrics:
                 try:

@@ -1,9 +1,9 @@
 """Coverage-guided fuzzing of the upload parser: `python -m tests.fuzz.atheris_upload -max_total_time=60`.
 
-Takes libFuzzer's options and folders of inputs; without a folder it starts from the pinned vectors and from hostile
-uploads, in a folder of its own. An input is a byte that says whether the rest is in gzip, and the rest. An input that
-breaks a property is left in the current folder, or where `-artifact_prefix=` says; to see it again, give it in place of
-a folder.
+Takes libFuzzer's options and directories of inputs; without a directory it starts from the pinned vectors and from
+hostile uploads, in a directory of its own. An input is a byte that says whether the rest is in gzip, and the rest. An
+input that breaks a property is left in the current directory, or where `-artifact_prefix=` says; to see it again, give
+it in place of a directory.
 """
 
 import json
@@ -53,7 +53,7 @@ def change(data: bytes, max_size: int, seed: int) -> bytes:
     return bytes(changed[:max_size])
 
 
-def write_seeds(folder: Path) -> None:
+def write_seeds(directory: Path) -> None:
     """Write the inputs to start from."""
     vectors = json.loads(VECTORS.read_text(encoding="utf-8"))
     groups = [{"v": 1, "upload": "A" * 22, "groups": [vector["group"]]} for vector in vectors["spoiled groups"]]
@@ -64,7 +64,7 @@ def write_seeds(folder: Path) -> None:
         inputs += [(b"\x01" if headers == GZIP else b"\x00") + body for headers, body in hostile]
     for number, data in enumerate(inputs):
         if len(data) <= INPUT_BYTES_MAX:
-            (folder / str(number)).write_bytes(data)
+            (directory / str(number)).write_bytes(data)
 
 
 def main() -> int:
@@ -73,9 +73,9 @@ def main() -> int:
         print("atheris is not installed here: nothing was fuzzed")
         return 0
     if all(argument.startswith("-") for argument in sys.argv[1:]):
-        with tempfile.TemporaryDirectory() as folder:  # in a process of its own: libFuzzer ends without cleaning up
-            write_seeds(Path(folder))
-            return subprocess.call([sys.executable, "-m", "tests.fuzz.atheris_upload", folder, *sys.argv[1:]])
+        with tempfile.TemporaryDirectory() as directory:  # in a process of its own: libFuzzer ends without cleaning up
+            write_seeds(Path(directory))
+            return subprocess.call([sys.executable, "-m", "tests.fuzz.atheris_upload", directory, *sys.argv[1:]])
     options = ["-print_final_stats=1", f"-max_len={INPUT_BYTES_MAX}", "-timeout=10", "-rss_limit_mb=1024"]
     atheris.Setup([sys.argv[0], *options, *sys.argv[1:]], check, custom_mutator=change)
     atheris.Fuzz()

@@ -22,8 +22,8 @@ def replayed() -> list[dict[str, Any]]:
     """Return the recorded streams with what comes of their steps now."""
     streams: list[dict[str, Any]] = load("streams")
     for stream in streams:
-        with tempfile.TemporaryDirectory() as folder:
-            for step, then in zip(stream["steps"], replay(stream["steps"], Path(folder)), strict=True):
+        with tempfile.TemporaryDirectory() as directory:
+            for step, then in zip(stream["steps"], replay(stream["steps"], Path(directory)), strict=True):
                 step["then"] = then
     return streams
 

@@ -49,9 +49,9 @@ SHARE = 0.1
 # Metrics.
 
 
-def describe(text: str, folder: Path, answers: Sequence[Any]) -> Document:
+def describe(text: str, directory: Path, answers: Sequence[Any]) -> Document:
     """Return what is pinned of a registry's one metric, and how it reads some answers."""
-    (metric,) = Registry.parse(text, SOURCE, folder).metrics.values()
+    (metric,) = Registry.parse(text, SOURCE, directory).metrics.values()
     mechanism = metric.mechanism
     document: Document = {
         "d": metric.d,
@@ -80,10 +80,10 @@ def describe(text: str, folder: Path, answers: Sequence[Any]) -> Document:
     return document
 
 
-def refusal(text: str, folder: Path) -> str:
+def refusal(text: str, directory: Path) -> str:
     """Return what is said of a registry that is refused."""
     with pytest.raises(RegistryError) as refused:
-        Registry.parse(text, SOURCE, folder)
+        Registry.parse(text, SOURCE, directory)
     return _in_cells(str(refused.value))
 
 
@@ -164,14 +164,14 @@ def devices_say(text: str, answers: Sequence[dict[str, Any]]) -> list[Document]:
 class Aggregator:
     """An aggregator with a store of its own and a clock that is moved. Use as a context manager."""
 
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
         self._clock = Clock()
         self._first = datetime.fromtimestamp(self._clock.now, UTC).date()
         self._plans: dict[tuple[str, int], Plan] = {}
 
     def __enter__(self) -> Self:
-        self._store = SQLiteStore.open_or_create(self._folder, "pinned", self._clock)
+        self._store = SQLiteStore.open_or_create(self._directory, "pinned", self._clock)
         return self
 
     def __exit__(
@@ -278,7 +278,7 @@ class Aggregator:
         return document
 
     def import_google(self, metric: str) -> Document:
-        """Import the folder's reports.csv twice, and return what became of them."""
+        """Import the directory's reports.csv twice, and return what became of them."""
         params = read_params(Path("params.csv"))
         plan = plan_for(Registry.load("metrics.toml"), metric, params)
         reports = [row for row in read_reports(Path("reports.csv"), params) if isinstance(row, Report)]

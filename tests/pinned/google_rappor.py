@@ -17,7 +17,7 @@ from tests.pinned.registries import registry_of
 def command(files: Mapping[str, str], arguments: Sequence[str]) -> dict[str, Any]:
     """Run `dither rappor` beside these files; a JSON document that it prints is read, without how long it took."""
     out, err = io.StringIO(), io.StringIO()
-    with _folder(files), redirect_stdout(out), redirect_stderr(err):
+    with _directory(files), redirect_stdout(out), redirect_stderr(err):
         code = main(["rappor", *arguments])
     printed: Any = out.getvalue()
     if code == 0 and "--json" in arguments:
@@ -28,7 +28,7 @@ def command(files: Mapping[str, str], arguments: Sequence[str]) -> dict[str, Any
 
 def imported(files: Mapping[str, str], metric: str) -> dict[str, Any]:
     """Import the reports, and return what became of them and what they show."""
-    with _folder(files), Aggregator(Path("store")) as aggregator:
+    with _directory(files), Aggregator(Path("store")) as aggregator:
         aggregator.load(files["metrics.toml"])
         became = aggregator.import_google(metric)
         aggregator.fold()
@@ -37,8 +37,8 @@ def imported(files: Mapping[str, str], metric: str) -> dict[str, Any]:
         return {**became, "ledger": aggregator.ledger(), "read": aggregator.read(metric)}
 
 
-class _folder(tempfile.TemporaryDirectory[str]):  # noqa: N801
-    """A folder with the files, in which one is."""
+class _directory(tempfile.TemporaryDirectory[str]):  # noqa: N801
+    """A directory with the files, in which one is."""
 
     def __init__(self, files: Mapping[str, str]) -> None:
         super().__init__()

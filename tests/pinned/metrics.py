@@ -160,14 +160,14 @@ REFUSED: dict[str, str] = {
 def pinned() -> dict[str, Any]:
     """Return the vectors of metrics.json."""
     with tempfile.TemporaryDirectory() as there:
-        folder = Path(there)
+        directory = Path(there)
         metrics, refused = [], []
         for name, (keys, answers) in METRICS.items():
             toml = registry_of(keys)
-            write_values(toml, folder)
-            metrics.append({"name": name, "registry": toml, "pinned": describe(toml, folder, answers)})
+            write_values(toml, directory)
+            metrics.append({"name": name, "registry": toml, "pinned": describe(toml, directory, answers)})
         for name, keys in REFUSED.items():
             toml = keys if keys.startswith("[") else registry_of(keys)
-            write_values(toml, folder)
-            refused.append({"name": name, "registry": toml, "error": refusal(toml, folder)})
+            write_values(toml, directory)
+            refused.append({"name": name, "registry": toml, "error": refusal(toml, directory)})
     return {"metrics": metrics, "refused": refused}

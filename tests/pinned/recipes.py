@@ -257,8 +257,8 @@ def pinned() -> list[dict[str, Any]]:
     streams = []
     for name, made in STREAMS.items():
         steps = made()
-        with tempfile.TemporaryDirectory() as folder:
-            came = replay(steps, Path(folder))
+        with tempfile.TemporaryDirectory() as directory:
+            came = replay(steps, Path(directory))
         recorded = [{**one, "then": then} for one, then in zip(steps, came, strict=True)]
         streams.append({"name": name, "steps": recorded})
     return streams

@@ -39,10 +39,10 @@ def listed(d: int) -> str:
     return "[" + ", ".join(f'"v{number}"' for number in range(d)) + "]"
 
 
-def write_values(text: str, folder: Path) -> None:
+def write_values(text: str, directory: Path) -> None:
     """Write the files that a registry names: `300.txt` has 300 values."""
     for size in _sizes(text):
-        (folder / f"{size}.txt").write_text("".join(f"v{number}\n" for number in range(size)), encoding="utf-8")
+        (directory / f"{size}.txt").write_text("".join(f"v{number}\n" for number in range(size)), encoding="utf-8")
 
 
 def _sizes(text: str) -> Iterator[int]:

@@ -7,7 +7,7 @@ from typing import Any
 from tests.pinned.adapter import Aggregator
 
 
-def replay(steps: Sequence[dict[str, Any]], folder: Path) -> list[Any]:
+def replay(steps: Sequence[dict[str, Any]], directory: Path) -> list[Any]:
     """Do the steps, and return what comes of each."""
-    with Aggregator(folder) as aggregator:
+    with Aggregator(directory) as aggregator:
         return [getattr(aggregator, step["do"])(**step["with"]) for step in steps]

@@ -22,17 +22,17 @@ DITHER = [sys.executable, "-m", "dither.cli"]
 
 
 @contextmanager
-def sqlite_store(registry: Registry, folder: Path, clock: Clock | None = None) -> Iterator[SQLiteStore]:
+def sqlite_store(registry: Registry, directory: Path, clock: Clock | None = None) -> Iterator[SQLiteStore]:
     """Open the store in a directory, made if there is none, with the registry loaded."""
-    with closing(SQLiteStore.open_or_create(folder, registry.app, *([clock] if clock else []))) as store:
+    with closing(SQLiteStore.open_or_create(directory, registry.app, *([clock] if clock else []))) as store:
         store.load(registry)
         yield store
 
 
 @contextmanager
-def aggregator(registry: Registry, folder: Path, clock: Clock | None = None) -> Iterator[tuple[str, Service]]:
+def aggregator(registry: Registry, directory: Path, clock: Clock | None = None) -> Iterator[tuple[str, Service]]:
     """Run an aggregator in this process; yield its address and its service."""
-    with sqlite_store(registry, folder, clock) as store, WholeService(store) as service:
+    with sqlite_store(registry, directory, clock) as store, WholeService(store) as service:
         server = HttpServer(create_app(service), "127.0.0.1", 0)
         with server.in_background():
             yield server.url, service

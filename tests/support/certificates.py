@@ -44,7 +44,7 @@ class Certificate:
         return context
 
 
-def certificate(folder: Path, *names: str) -> Certificate:
+def certificate(directory: Path, *names: str) -> Certificate:
     """Make a certificate for host names and addresses, valid for a day around now."""
     secret = 1 + secrets.randbelow(ORDER - 1)
     public = b"\x04" + b"".join(_bytes(part) for part in _times(secret, BASE) or ())
@@ -70,7 +70,7 @@ def certificate(folder: Path, *names: str) -> Certificate:
     )
     whole = _sequence(signed, algorithm, _bits(_sequence(*map(_integer, _sign(secret, signed)))))
     key = _sequence(_integer(1), _der(0x04, _bytes(secret)), _der(0xA0, _oid(P_256)), _der(0xA1, _bits(public)))
-    made = Certificate(folder / "certificate.pem", folder / "key.pem")
+    made = Certificate(directory / "certificate.pem", directory / "key.pem")
     made.certificate.write_text(_pem("CERTIFICATE", whole), encoding="ascii")
     made.key.write_text(_pem("EC PRIVATE KEY", key), encoding="ascii")
     return made

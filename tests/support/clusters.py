@@ -1,7 +1,7 @@
 """Aggregators of several processes for the tests: each has a name, can be killed and started again, and ends at last.
 
-    with one_machine(folder, registry) as cluster:       # "serve", on SQLite
-    with several_machines(folder, registry) as cluster:  # "data", "broker", "api-0", "worker-0", "beat-0", ...
+    with one_machine(directory, registry) as cluster:       # "serve", on SQLite
+    with several_machines(directory, registry) as cluster:  # "data", "broker", "api-0", "worker-0", "beat-0", ...
         cluster["api-0"].kill()
         cluster["api-0"].start()
 
@@ -53,11 +53,11 @@ def wait_until(condition: Callable[[], object], what: str, within_s: float = 60)
 class Process:
     """A `dither` command, with the processes that it starts: they are one group of their own."""
 
-    def __init__(self, folder: Path, name: str, arguments: Iterable[object], orders: Orders | None = None) -> None:
+    def __init__(self, directory: Path, name: str, arguments: Iterable[object], orders: Orders | None = None) -> None:
         self.name = name
         self.orders = orders
         self._arguments = [str(argument) for argument in arguments]
-        self._out, self._err = folder / f"{name}.out", folder / f"{name}.log"
+        self._out, self._err = directory / f"{name}.out", directory / f"{name}.log"
         self._process: subprocess.Popen[bytes] | None = None
         self._lock = threading.RLock()
         """Held while it is started or killed: tests kill on one thread, and start again on another."""
@@ -165,11 +165,11 @@ class Cluster(ABC):
     """Where devices send their reports."""
     store_name: str
 
-    def __init__(self, folder: Path, registry: str, orders: Orders | None = None) -> None:
-        self.folder = folder
+    def __init__(self, directory: Path, registry: str, orders: Orders | None = None) -> None:
+        self.directory = directory
         self.orders = orders
-        self.registry = folder / "metrics.toml"
-        folder.mkdir(parents=True, exist_ok=True)
+        self.registry = directory / "metrics.toml"
+        directory.mkdir(parents=True, exist_ok=True)
         self.registry.write_text(registry, encoding="utf-8")
         self.processes: dict[str, Process] = {}
         self.servers: dict[str, RedisServer] = {}
@@ -180,7 +180,7 @@ class Cluster(ABC):
 
     def add(self, name: str, *arguments: object, orders: Orders | None = None) -> Process:
         """Add a command that is to run, without starting it. `orders` come before those of the cluster."""
-        process = Process(self.folder, name, arguments, orders or self.orders)
+        process = Process(self.directory, name, arguments, orders or self.orders)
         self.processes[name] = process
         return process
 
@@ -193,7 +193,7 @@ class Cluster(ABC):
     def add_redis(self, name: str, **settings: str) -> RedisServer:
         """Add a Redis, and start it."""
         named = {key.replace("_", "-"): value for key, value in settings.items()}
-        server = self.servers[name] = RedisServer(self.folder / name, named)
+        server = self.servers[name] = RedisServer(self.directory / name, named)
         server.start()
         return server
 
@@ -245,11 +245,11 @@ class Cluster(ABC):
 class OneMachine(Cluster):
     """`dither serve`: one process on SQLite."""
 
-    def __init__(self, folder: Path, registry: str, orders: Orders | None = None) -> None:
-        super().__init__(folder, registry, orders)
+    def __init__(self, directory: Path, registry: str, orders: Orders | None = None) -> None:
+        super().__init__(directory, registry, orders)
         port = free_port()
         self.urls = [f"http://127.0.0.1:{port}"]
-        self.data = folder / "store"
+        self.data = directory / "store"
         self.store_name = str(self.data)
         self.add(SERVE, "serve", self.registry, "--data", self.data, "--port", port, "--json")
 
@@ -262,7 +262,7 @@ class SeveralMachines(Cluster):
 
     def __init__(
         self,
-        folder: Path,
+        directory: Path,
         registry: str,
         orders: Orders | None = None,
         *,
@@ -270,7 +270,7 @@ class SeveralMachines(Cluster):
         lossy: bool = False,
         **settings: str,
     ) -> None:
-        super().__init__(folder, registry, orders)
+        super().__init__(directory, registry, orders)
         self._lossy = ["--allow-lossy-store"] if lossy else []
         self.data = self.add_redis(DATA, **settings)
         self.broker = self.add_redis(BROKER, appendonly="no")
@@ -325,9 +325,9 @@ def running(cluster: Cluster) -> Iterator[None]:
 
 
 @contextmanager
-def one_machine(folder: Path, registry: str, orders: Orders | None = None) -> Iterator[OneMachine]:
+def one_machine(directory: Path, registry: str, orders: Orders | None = None) -> Iterator[OneMachine]:
     """Run `dither serve`."""
-    cluster = OneMachine(folder, registry, orders)
+    cluster = OneMachine(directory, registry, orders)
     with running(cluster):
         cluster.start()
         yield cluster
@@ -335,7 +335,7 @@ def one_machine(folder: Path, registry: str, orders: Orders | None = None) -> It
 
 @contextmanager
 def several_machines(
-    folder: Path,
+    directory: Path,
     registry: str,
     orders: Orders | None = None,
     *,
@@ -346,7 +346,7 @@ def several_machines(
     **options: Any,
 ) -> Iterator[SeveralMachines]:
     """Run so many of each command, each API and worker with so many `processes`."""
-    cluster = SeveralMachines(folder, registry, orders, **options)
+    cluster = SeveralMachines(directory, registry, orders, **options)
     with running(cluster):
         for _ in range(apis):
             cluster.add_api(processes)

@@ -22,10 +22,10 @@ _made: list[Device] = []
 
 
 def open_device(
-    asked: Registry, folder: Path | None, clock: Clock, rng: Rng | None = None, seed: int = 1, *, agree: bool = True
+    asked: Registry, directory: Path | None, clock: Clock, rng: Rng | None = None, seed: int = 1, *, agree: bool = True
 ) -> Device:
     """Return a device whose person agrees to the registry unless told otherwise; it is closed when the test ends."""
-    device = Device(asked, folder, rng or Rng(random.Random(seed).getrandbits), clock)
+    device = Device(asked, directory, rng or Rng(random.Random(seed).getrandbits), clock)
     device.open()
     _made.append(device)
     if agree:
@@ -39,10 +39,10 @@ def close_all() -> None:
         _made.pop().close()
 
 
-def make(clock: Clock, folder: Path | None = None, seed: int = 1, **changes: object) -> tuple[Device, Registry]:
+def make(clock: Clock, directory: Path | None = None, seed: int = 1, **changes: object) -> tuple[Device, Registry]:
     """Return a device and its registry, of which `changes` are the keywords."""
     asked = registry(**{"expires": EXPIRES, **changes})
-    return open_device(asked, folder, clock, seed=seed), asked
+    return open_device(asked, directory, clock, seed=seed), asked
 
 
 def record(device: Device, asked: Registry, metric: str = "color", answer: object = "red") -> str:

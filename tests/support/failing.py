@@ -54,44 +54,44 @@ class Fault:
 
 @dataclass(frozen=True)
 class Orders:
-    """What is other in a process than in production. `folder` is where processes note the faults that happened."""
+    """What is other in a process than in production. `directory` is where processes note the faults that happened."""
 
-    folder: Path
+    directory: Path
     faults: tuple[Fault, ...] = ()
     bugs: tuple[str, ...] = ()
     settings: dict[str, object] = field(default_factory=dict)
     """Values of modules by their full name."""
 
     def to_text(self) -> str:
-        return json.dumps({**asdict(self), "folder": str(self.folder)})
+        return json.dumps({**asdict(self), "directory": str(self.directory)})
 
     @classmethod
     def from_text(cls, text: str) -> "Orders":
         document = json.loads(text)
         faults = tuple(Fault(**fault) for fault in document["faults"])
-        return cls(Path(document["folder"]), faults, tuple(document["bugs"]), document["settings"])
+        return cls(Path(document["directory"]), faults, tuple(document["bugs"]), document["settings"])
 
     def happened(self, fault: Fault) -> int:
         """Return how often a fault has happened."""
-        return len(list(self.folder.glob(f"{fault.name}.*")))
+        return len(list(self.directory.glob(f"{fault.name}.*")))
 
     def claim(self, fault: Fault) -> bool:
         """Note that a fault happens now; return False when it has happened often enough."""
-        self.folder.mkdir(parents=True, exist_ok=True)
+        self.directory.mkdir(parents=True, exist_ok=True)
         for number in range(fault.times):
             with suppress(FileExistsError):
-                (self.folder / f"{fault.name}.{number}").touch(exist_ok=False)
+                (self.directory / f"{fault.name}.{number}").touch(exist_ok=False)
                 return True
         return False
 
     def note(self, what: str) -> None:
         """Note that something happened."""
-        self.folder.mkdir(parents=True, exist_ok=True)
-        (self.folder / f"{what}.{os.getpid()}.{time.monotonic_ns()}").touch()
+        self.directory.mkdir(parents=True, exist_ok=True)
+        (self.directory / f"{what}.{os.getpid()}.{time.monotonic_ns()}").touch()
 
     def noted(self, what: str) -> int:
         """Return how often something happened."""
-        return len(list(self.folder.glob(f"{what}.*")))
+        return len(list(self.directory.glob(f"{what}.*")))
 
     def left(self) -> list[str]:
         """Return the names of the faults that have not happened as often as they are to."""
@@ -195,7 +195,7 @@ def _owners(name: str) -> list[type]:
 
 
 def _commit_without_the_cursor(owner: type) -> None:
-    """A folder that was too late counts all the same."""
+    """A counter that was too late counts all the same."""
     commit = owner.commit_fold  # type: ignore[attr-defined]
 
     def late(self: Any, shard: int, read: Any, segments: Any, poisons: Any) -> bool:

@@ -61,10 +61,10 @@ class Machine:
 class Site:
     """Two Redis with a store for a registry, and the commands that work on them."""
 
-    def __init__(self, folder: Path) -> None:
-        self.data = RedisServer(folder / "data")
-        self.broker = RedisServer(folder / "broker", {"appendonly": "no"})
-        self.registry_path = folder / "metrics.toml"
+    def __init__(self, directory: Path) -> None:
+        self.data = RedisServer(directory / "data")
+        self.broker = RedisServer(directory / "broker", {"appendonly": "no"})
+        self.registry_path = directory / "metrics.toml"
         self.registry_path.write_text(registry_text(), encoding="utf-8")
         self.registry = Registry.load(self.registry_path)
 

@@ -43,7 +43,7 @@ def redis_check_aof() -> str:
 class RedisServer:
     """A Redis that tests start, kill and start again."""
 
-    folder: Path
+    directory: Path
     settings: dict[str, str] = field(default_factory=dict)
     port: int = 0
     process: subprocess.Popen[bytes] | None = None
@@ -55,12 +55,12 @@ class RedisServer:
     def start(self) -> None:
         """Start it, and wait until it answers."""
         self.port = self.port or _free_port()
-        self.folder.mkdir(parents=True, exist_ok=True)
-        own = {"port": str(self.port), "bind": "127.0.0.1", "dir": str(self.folder)}
+        self.directory.mkdir(parents=True, exist_ok=True)
+        own = {"port": str(self.port), "bind": "127.0.0.1", "dir": str(self.directory)}
         settings = {**SOUND, "cluster-port": str(_free_port()), **self.settings, **own}
-        (self.folder / "redis.conf").write_text("".join(f'{name} "{value}"\n' for name, value in settings.items()))
-        with (self.folder / "redis.log").open("ab") as log:
-            self.process = subprocess.Popen([redis_server(), "redis.conf"], cwd=self.folder, stdout=log, stderr=log)
+        (self.directory / "redis.conf").write_text("".join(f'{name} "{value}"\n' for name, value in settings.items()))
+        with (self.directory / "redis.log").open("ab") as log:
+            self.process = subprocess.Popen([redis_server(), "redis.conf"], cwd=self.directory, stdout=log, stderr=log)
         until = time.monotonic() + START_S
         while not self._answers():
             assert self.process.poll() is None, self.written()
@@ -77,7 +77,7 @@ class RedisServer:
 
     def written(self) -> str:
         """Return what it wrote to its log."""
-        return (self.folder / "redis.log").read_text()
+        return (self.directory / "redis.log").read_text()
 
     def client(self) -> Any:
         """Return a client of the test's own; redis-py's types do not know whether its replies are awaited."""
@@ -85,9 +85,9 @@ class RedisServer:
 
     def repair(self) -> None:
         """Take off what is not whole at the end of its file, as an operator does while it is down."""
-        if not (self.folder / "appendonlydir").exists():
+        if not (self.directory / "appendonlydir").exists():
             return
-        command = [redis_check_aof(), "--fix", str(self.folder / "appendonlydir" / "appendonly.aof.manifest")]
+        command = [redis_check_aof(), "--fix", str(self.directory / "appendonlydir" / "appendonly.aof.manifest")]
         done = subprocess.run(command, input="y\n", capture_output=True, text=True, check=False, timeout=60)
         assert done.returncode == 0, done.stdout + done.stderr
 
@@ -117,9 +117,9 @@ def _free_port() -> int:
 
 
 @contextmanager
-def running_redis(folder: Path, **settings: str) -> Iterator[RedisServer]:
+def running_redis(directory: Path, **settings: str) -> Iterator[RedisServer]:
     """Run a Redis; underscores in the names of settings stand for hyphens."""
-    server = RedisServer(folder, {name.replace("_", "-"): value for name, value in settings.items()})
+    server = RedisServer(directory, {name.replace("_", "-"): value for name, value in settings.items()})
     try:
         server.start()
         yield server

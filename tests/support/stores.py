@@ -104,18 +104,18 @@ class Place(ABC):
 class SQLitePlace(Place):
     kind = "sqlite"
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, directory: Path) -> None:
         super().__init__()
-        self.folder = folder
+        self.directory = directory
 
     def _make(self, app: str, *, unfinished: bool) -> Store:
-        return SQLiteStore.create(self.folder, app, unfinished=unfinished)
+        return SQLiteStore.create(self.directory, app, unfinished=unfinished)
 
     def _open(self) -> Store:
-        return SQLiteStore(self.folder)
+        return SQLiteStore(self.directory)
 
     def _change(self, table: str, column: str, key: str, change: Change) -> None:
-        with closing(sqlite3.connect(self.folder / FILE_NAME)) as db, db:
+        with closing(sqlite3.connect(self.directory / FILE_NAME)) as db, db:
             for key_, value in db.execute(f"SELECT {key}, {column} FROM {table}").fetchall():
                 db.execute(f"UPDATE {table} SET {column} = ? WHERE {key} = ?", (change(value), key_))
 
@@ -123,18 +123,18 @@ class SQLitePlace(Place):
         self._change("log", "entry", "seq", change)
 
     def lose_log(self, shard: int = 0) -> None:
-        with closing(sqlite3.connect(self.folder / FILE_NAME)) as db, db:
+        with closing(sqlite3.connect(self.directory / FILE_NAME)) as db, db:
             db.execute("DELETE FROM log")
 
     def change_counts(self, change: Change, shard: int = 0) -> None:
         self._change("segment", "counts", "low", change)
 
     def shorten_ranges(self, plan: int, epoch: date, shard: int = 0) -> None:
-        with closing(sqlite3.connect(self.folder / FILE_NAME)) as db, db:
+        with closing(sqlite3.connect(self.directory / FILE_NAME)) as db, db:
             db.execute("UPDATE tally SET low = low + 1 WHERE plan = ? AND epoch = ?", (plan, epoch.isoformat()))
 
     def content(self) -> bytes:
-        return b"".join(path.read_bytes() for path in self.folder.iterdir())
+        return b"".join(path.read_bytes() for path in self.directory.iterdir())
 
 
 class RedisPlace(Place):

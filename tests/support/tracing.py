@@ -57,9 +57,9 @@ def slow_syncs(output: Path, seconds: float) -> list[str]:
             "-o", str(output)]  # fmt: skip
 
 
-def wrapper(folder: Path, before: Sequence[str], command: str) -> Path:
+def wrapper(directory: Path, before: Sequence[str], command: str) -> Path:
     """Write a script that runs a command behind another one."""
-    path = folder / "wrapper"
+    path = directory / "wrapper"
     path.write_text(f'#!/bin/sh\nexec {shlex.join([*before, command])} "$@"\n', encoding="utf-8")
     path.chmod(0o755)
     return path

@@ -58,16 +58,16 @@ def write(path: Path, records: Iterable[Record], on_record: Callable[[int], None
             file.flush()
             os.fsync(file.fileno())
         part.replace(path)
-        _sync_folder(path.parent)
+        _sync_directory(path.parent)
     except BaseException:
         part.unlink(missing_ok=True)
         raise
     return number
 
 
-def _sync_folder(folder: Path) -> None:
+def _sync_directory(directory: Path) -> None:
     """Have the disk know a new name too."""
-    descriptor = os.open(folder, os.O_RDONLY)
+    descriptor = os.open(directory, os.O_RDONLY)
     try:
         os.fsync(descriptor)
     finally:

@@ -15,16 +15,18 @@ from dither_aggregator.store.restoring import fill
 from dither_aggregator.store.sqlite import SQLiteStore, exclusive
 
 
-def copy(folder: Path, target: str, shards: int, *, allow_lossy_store: bool = False) -> tuple[list[LedgerRow], str]:
+def copy(directory: Path, target: str, shards: int, *, allow_lossy_store: bool = False) -> tuple[list[LedgerRow], str]:
     """Move the store in a directory to a new one; return its ledger and its generation.
 
     Raises StoreError when the directory is being served, and when the target is not empty.
     """
-    with exclusive(folder), closing(SQLiteStore(folder, moved=True)) as source:
+    with exclusive(directory), closing(SQLiteStore(directory, moved=True)) as source:
         if source.moved_to:
             with closing(open_store(target, allow_lossy_store=allow_lossy_store, unfinished=True)) as made:
                 if made.generation != source.moved_to:
-                    raise StoreError(f"{folder} was copied to the store {source.moved_to}; {target} holds another one")
+                    raise StoreError(
+                        f"{directory} was copied to the store {source.moved_to}; {target} holds another one"
+                    )
                 made.finish()
                 return made.ledger(), made.generation
         with closing(

@@ -53,7 +53,7 @@ class LogGroup(NamedTuple):
 
 
 class LogRead(NamedTuple):
-    """What a folder read behind a shard's cursor: the uploads above `low` up to `high`."""
+    """What a counter read behind a shard's cursor: the uploads above `low` up to `high`."""
 
     low: int
     high: int

@@ -34,13 +34,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     for name, summary in _ACTIONS.items():
         example = f"example: dither device {name} ~/.local/share/dither/example"
         action = actions.add_parser(name, help=summary, description=summary.capitalize() + ".", epilog=example)
-        action.add_argument("folder", metavar="DIR", type=Path, help=f"the app's data_dir, with {FILE_NAME} in it")
+        action.add_argument("directory", metavar="DIR", type=Path, help=f"the app's data_dir, with {FILE_NAME} in it")
         action.add_argument("--json", action="store_true", help="print one JSON document")
 
 
 def run(args: argparse.Namespace) -> int:
     """Open the device's file and do what is asked."""
-    with _opened(args.folder) as file:
+    with _opened(args.directory) as file:
         if args.action == "forget":
             erased = forget(file)
             document: dict[str, object] = {"silent_for_days": FORGET_DAYS, "erased": erased}
@@ -58,15 +58,15 @@ def run(args: argparse.Namespace) -> int:
 
 
 @contextmanager
-def _opened(folder: Path) -> Iterator[DeviceFile]:
+def _opened(directory: Path) -> Iterator[DeviceFile]:
     """Open a device's file that is there, and close it."""
-    if not (folder / FILE_NAME).is_file():
-        raise DitherError(f"there is no {FILE_NAME} in {folder}: DIR is what the app gives as data_dir")
-    file = DeviceFile(folder, create=False)
+    if not (directory / FILE_NAME).is_file():
+        raise DitherError(f"there is no {FILE_NAME} in {directory}: DIR is what the app gives as data_dir")
+    file = DeviceFile(directory, create=False)
     try:
         yield file
     except (KeyError, TypeError, ValueError, OverflowError):
-        raise DeviceUnusable(f"the device file in {folder} holds what no device writes") from None
+        raise DeviceUnusable(f"the device file in {directory} holds what no device writes") from None
     finally:
         file.close()
 
@@ -82,7 +82,7 @@ def inspect(file: DeviceFile) -> dict[str, object]:
             "SELECT (SELECT COUNT(*) FROM report WHERE upload = id), charged, failures, first_attempt "
             "FROM upload ORDER BY place"
         ).fetchall()
-        pending = Refusals(file.folder).pending
+        pending = Refusals(file.directory).pending
         kept = {row[0] for row in file.execute("SELECT metric FROM agreement WHERE refused")}
         refused = sorted({*kept, *pending} - {EVERYTHING})
         choice = 0 if EVERYTHING in pending else state.get("consent")

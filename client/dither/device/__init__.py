@@ -55,7 +55,7 @@ class Look:
 class Device(Choosing):
     """The state of one device. Safe to share between threads; processes share the file, which is opened on first use.
 
-    `folder` None keeps the state in memory: for trials and simulated devices, which then have no quiet days. Each
+    `directory` None keeps the state in memory: for trials and simulated devices, which then have no quiet days. Each
     method raises DeviceUnusable for a file that cannot be used. Nothing is recorded before `agree`.
     """
 

@@ -30,10 +30,10 @@ class DeviceBusy(DitherError):
 
 
 class Connected:
-    """The connection to the file in `folder`, or with None to the same in memory. Threads take turns."""
+    """The connection to the file in `directory`, or with None to the same in memory. Threads take turns."""
 
-    def __init__(self, folder: Path | None, *, create: bool = True) -> None:
-        self.folder = folder
+    def __init__(self, directory: Path | None, *, create: bool = True) -> None:
+        self.directory = directory
         self._create = create
         self._lock = threading.RLock()  # so that a call from a signal handler is refused, not stuck
         self._beside_lock = threading.Lock()
@@ -48,15 +48,15 @@ class Connected:
 
     def _open(self) -> sqlite3.Connection:
         try:
-            self._db = connect(self.folder, self._create)
+            self._db = connect(self.directory, self._create)
             self._db.execute(f"PRAGMA busy_timeout = {int(WAIT_S * 1000)}")
-            if self.folder is None:
+            if self.directory is None:
                 self._db.deserialize(blank())
         except (OSError, ValueError, sqlite3.Error) as error:
             self._close()
             passes = isinstance(error, OSError | sqlite3.OperationalError)
             kind = DeviceFault if passes else DeviceUnusable
-            raise kind(f"the device file in {self.folder} cannot be used: {error}") from None
+            raise kind(f"the device file in {self.directory} cannot be used: {error}") from None
         self._opened()
         return self._db
 
@@ -113,7 +113,7 @@ class Connected:
             raise DeviceBusy("another thread writes the log")
         lock = self._beside_lock
         try:
-            with closing(sqlite3.connect(f"{self.folder}/{FILE_NAME}", timeout=WAIT_S)) as db:
+            with closing(sqlite3.connect(f"{self.directory}/{FILE_NAME}", timeout=WAIT_S)) as db:
                 yield db
         finally:
             lock.release()
@@ -122,7 +122,7 @@ class Connected:
 
     def before_fork(self) -> None:
         """Keep others out, and close the connection unless a call is in the middle."""
-        if self._fork_locks.take() and self.folder and not self._calls:
+        if self._fork_locks.take() and self.directory and not self._calls:
             self._close()
 
     def after_fork_in_parent(self) -> None:

@@ -16,13 +16,13 @@ DAY_S = 86_400
 
 
 class DeviceFile(Connected):
-    """The file in `folder`, or with None the same in memory. Threads take turns; so do processes.
+    """The file in `directory`, or with None the same in memory. Threads take turns; so do processes.
 
     What the part "Within a transaction" has is for use there.
     """
 
-    def __init__(self, folder: Path | None, clock: Callable[[], float] = time.time, *, create: bool = True) -> None:
-        super().__init__(folder, create=create)
+    def __init__(self, directory: Path | None, clock: Callable[[], float] = time.time, *, create: bool = True) -> None:
+        super().__init__(directory, create=create)
         self.clock = clock
         self._state: dict[str, Any] | None = None  # as it was at the version `_state_at`, with what we have set since
         self._state_at = -1
@@ -53,7 +53,7 @@ class DeviceFile(Connected):
         lock = self._take(wait_s)
         try:
             db = self._idle()
-            durable = durable and self.folder is not None
+            durable = durable and self.directory is not None
             if durable:
                 db.execute("PRAGMA synchronous = FULL")
                 db.execute(f"PRAGMA busy_timeout = {int(wait_s * 1000)}")
@@ -100,7 +100,7 @@ class DeviceFile(Connected):
 
     def _check_state(self, db: sqlite3.Connection) -> None:
         """Forget what was read, if another connection has written since, and what is known, if the day is another."""
-        if self.folder:
+        if self.directory:
             (version,) = db.execute("PRAGMA data_version").fetchone()
             if version != self._state_at:
                 self._state, self._state_at = None, version
@@ -133,7 +133,7 @@ class DeviceFile(Connected):
         """Return how long the log is that waits to be written into the file."""
         try:
             # Not by a Path: after every answer that is taken, this is quicker.
-            return os.stat(f"{self.folder}/{FILE_NAME}-wal").st_size if self.folder else 0  # noqa: PTH116
+            return os.stat(f"{self.directory}/{FILE_NAME}-wal").st_size if self.directory else 0  # noqa: PTH116
         except OSError:
             return 0
 
@@ -142,7 +142,7 @@ class DeviceFile(Connected):
 
         Never within a call of the app's: it waits for the disk.
         """
-        if not self.folder:
+        if not self.directory:
             return True
         with self._beside() as db:
             db.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()  # most of it, while others may write
@@ -176,7 +176,7 @@ class DeviceFile(Connected):
         try:
             if self._db is None or self._calls > 1 or self._ended or self._day != self.clock_day():
                 return ""
-            if self.folder and self._db.execute("PRAGMA data_version").fetchone() != (self._state_at,):
+            if self.directory and self._db.execute("PRAGMA data_version").fetchone() != (self._state_at,):
                 return ""
             return "answered" if metric in self._answered else self._known.get(metric, "")
         finally:

@@ -81,7 +81,7 @@ def _facts(file: DeviceFile, row: tuple[Any, ...]) -> Facts:
     return Facts(
         today=today,
         clock_day=file.clock_day(),
-        refused=bool(refused) or file.get("consent") == 0 or Refusals(file.folder).of(name),
+        refused=bool(refused) or file.get("consent") == 0 or Refusals(file.directory).of(name),
         agreed=agreed is not None,
         expires=expires,
         quiet_until=file.get("quiet_until") or 0,

@@ -22,13 +22,13 @@ class Parts:
     """The parts of a device, for `Device`."""
 
     def __init__(
-        self, registry: Registry, folder: Path | None, rng: Rng, clock: Callable[[], float] = time.time
+        self, registry: Registry, directory: Path | None, rng: Rng, clock: Callable[[], float] = time.time
     ) -> None:
         self._registry = registry
-        self._file = DeviceFile(folder, clock)
+        self._file = DeviceFile(directory, clock)
         self.hidden = any(metric.hidden for metric in registry.metrics.values())
         self._begun = False
-        self._refusals = Refusals(folder)
+        self._refusals = Refusals(directory)
         self._agreement = Agreement(self._file, registry, self._refusals)
         self._budget = Budget(self._file, registry, self._agreement, rng)
         self._outbox = Outbox(self._file, self._budget, rng)
@@ -37,7 +37,7 @@ class Parts:
 
     def open(self) -> None:
         """Make the file this app's if it is new; raise DeviceUnusable if it is another's."""
-        if self.folder:  # a look first: of a file that there is it needs no more
+        if self.directory:  # a look first: of a file that there is it needs no more
             with self._file.peek():
                 owner = self._file.get("app")
         else:
@@ -56,9 +56,9 @@ class Parts:
         self._file.close()
 
     @property
-    def folder(self) -> Path | None:
+    def directory(self) -> Path | None:
         """Where the file is, or None for a device in memory."""
-        return self._file.folder
+        return self._file.directory
 
     def waiting(self) -> int:
         """Return how many reports wait in slots and in built uploads."""

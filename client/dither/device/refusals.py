@@ -17,15 +17,15 @@ REFUSED_NAME = f"{FILE_NAME}-refused"
 class Refusals:
     """The refusals that are still to be written."""
 
-    def __init__(self, folder: Path | None) -> None:
-        self._folder = folder
+    def __init__(self, directory: Path | None) -> None:
+        self._directory = directory
         self._unmarked: set[str] = set()  # that hold in this process alone
         self.pending: set[str] = set()
         self.look()
 
     def look(self) -> None:
         """Take note of those that there are by now: another process may have left, written or taken back one."""
-        marks = self._folder.glob(f"{REFUSED_NAME}*") if self._folder and self._folder.is_dir() else ()
+        marks = self._directory.glob(f"{REFUSED_NAME}*") if self._directory and self._directory.is_dir() else ()
         self.pending = self._unmarked | {path.name[len(REFUSED_NAME) + 1 :] for path in marks}
 
     def of(self, metric: str) -> bool:
@@ -36,7 +36,7 @@ class Refusals:
         """Let a refusal hold in this process from now on; tell whether the next start will know, too."""
         self.pending.add(metric)
         try:
-            if self._folder:
+            if self._directory:
                 os.close(os.open(self._mark(metric), os.O_CREAT | os.O_WRONLY, 0o600))
         except OSError:
             self._unmarked.add(metric)
@@ -48,9 +48,9 @@ class Refusals:
         for metric in metrics:
             self.pending.discard(metric)
             self._unmarked.discard(metric)
-            if self._folder:
+            if self._directory:
                 self._mark(metric).unlink(missing_ok=True)
 
     def _mark(self, metric: str) -> Path:
-        assert self._folder
-        return self._folder / (f"{REFUSED_NAME}-{metric}" if metric else REFUSED_NAME)
+        assert self._directory
+        return self._directory / (f"{REFUSED_NAME}-{metric}" if metric else REFUSED_NAME)

@@ -68,15 +68,15 @@ class DeviceFault(DeviceUnusable):
     """The device's file cannot be used now; later it may be: too many files are open, the disk fails or is full."""
 
 
-def connect(folder: Path | None, create: bool = True) -> sqlite3.Connection:
-    """Open the file, making it and its folder for the user alone; refuse a file of another version."""
+def connect(directory: Path | None, create: bool = True) -> sqlite3.Connection:
+    """Open the file, making it and its directory for the user alone; refuse a file of another version."""
     where = ":memory:"
-    if folder:
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        where = str(folder / FILE_NAME)
+    if directory:
+        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        where = str(directory / FILE_NAME)
         os.close(os.open(where, os.O_CREAT | os.O_RDWR, 0o600))
     db = sqlite3.connect(where, isolation_level=None, check_same_thread=False, timeout=OPEN_WAIT_S)
-    if folder:
+    if directory:
         try:
             _prepare_patiently(db, create)
         except BaseException:

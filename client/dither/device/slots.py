@@ -45,7 +45,7 @@ class Slots:
         self._rng = rng
         self._outbox = outbox
         self._metrics = registry.metrics
-        self._quiet_days = registry.quiet_days if file.folder else 0
+        self._quiet_days = registry.quiet_days if file.directory else 0
         self._hidden = [metric for metric in registry.metrics.values() if metric.hidden]
 
     # Recording.

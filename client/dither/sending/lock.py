@@ -32,7 +32,7 @@ class SenderLock:
 
     def __init__(self, device: Device) -> None:
         self._device = device
-        self._path = f"{device.folder}/{FILE_NAME}-sender" if device.folder else ""
+        self._path = f"{device.directory}/{FILE_NAME}-sender" if device.directory else ""
         self._descriptor = -1
         self._leased = False
         forks.files.add(self)

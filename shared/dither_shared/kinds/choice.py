@@ -15,8 +15,8 @@ class ChoiceKind(Listed):
     meaning = "for one of several values"
     types_values = True
 
-    def _values(self, table: Table, folder: Path | None, unlisted: tuple[str, ...]) -> tuple[str, ...]:
-        return (*read_list(table, "values", folder, (OTHER, *unlisted)), OTHER, *unlisted)
+    def _values(self, table: Table, directory: Path | None, unlisted: tuple[str, ...]) -> tuple[str, ...]:
+        return (*read_list(table, "values", directory, (OTHER, *unlisted)), OTHER, *unlisted)
 
     def offer(self, asked: Asked) -> Offer:
         """Return one of the values."""

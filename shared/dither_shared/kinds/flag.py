@@ -17,7 +17,7 @@ class FlagKind(Listed):
     meaning = "for yes or no"
     misread = "takes True and False: anything else is sent as False"
 
-    def _values(self, table: Table, folder: Path | None, unlisted: tuple[str, ...]) -> tuple[str, ...]:
+    def _values(self, table: Table, directory: Path | None, unlisted: tuple[str, ...]) -> tuple[str, ...]:
         return ("no", "yes", *unlisted)
 
     def takes(self, answer: object, domain: Values) -> bool:

@@ -57,8 +57,8 @@ class Kind(ABC, Generic[D]):
     """How an answer that is not taken is sent, in a phrase to warn with; "" if it is only counted."""
 
     @abstractmethod
-    def read_table(self, table: Table, folder: Path | None, *, hidden: bool) -> Asked:
-        """Read the kind's own keys of a metric's table; files that they name are looked for in `folder`.
+    def read_table(self, table: Table, directory: Path | None, *, hidden: bool) -> Asked:
+        """Read the kind's own keys of a metric's table; files that they name are looked for in `directory`.
 
         Raises RegistryError with the key, what was needed and what came.
         """

@@ -21,13 +21,13 @@ class Listed(Kind[Values]):
 
     estimand = "shares"
 
-    def read_table(self, table: Table, folder: Path | None, *, hidden: bool) -> Asked:
+    def read_table(self, table: Table, directory: Path | None, *, hidden: bool) -> Asked:
         """Read the values, and the mechanism or what chooses it."""
-        values = self._values(table, folder, (NONE,) if hidden else ())
+        values = self._values(table, directory, (NONE,) if hidden else ())
         return Asked(Values(values), one_cell(self._mechanism(table, len(values))))
 
     @abstractmethod
-    def _values(self, table: Table, folder: Path | None, unlisted: tuple[str, ...]) -> tuple[str, ...]:
+    def _values(self, table: Table, directory: Path | None, unlisted: tuple[str, ...]) -> tuple[str, ...]:
         """Return all values, with those that come `unlisted` at the end."""
 
     def _ticks(self, table: Table, d: int) -> int | None:
@@ -78,7 +78,7 @@ class Listed(Kind[Values]):
 
 
 def read_list(
-    table: Table, key: str, folder: Path | None, unlisted: tuple[str, ...], most: int = VALUES_MAX
+    table: Table, key: str, directory: Path | None, unlisted: tuple[str, ...], most: int = VALUES_MAX
 ) -> tuple[str, ...]:
     """Return the listed values, from `key` or from the lines of the file that `key`_file names.
 
@@ -90,7 +90,7 @@ def read_list(
     if table.has(key):
         listed = table.texts(key, most, VALUE_CHARACTERS_MAX)
     else:
-        listed = table.lines_of_file(file_key, folder, most, VALUE_CHARACTERS_MAX)
+        listed = table.lines_of_file(file_key, directory, most, VALUE_CHARACTERS_MAX)
     for value in unlisted:
         if value in listed:
             raise table.error(key, f'must leave out "{value}": {_UNLISTED[value]}')

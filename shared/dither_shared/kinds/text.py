@@ -24,12 +24,12 @@ class TextKind(Kind[Words]):
     meaning = "for words that nobody can list beforehand"
     estimand = "texts"
 
-    def read_table(self, table: Table, folder: Path | None, *, hidden: bool) -> Asked:
+    def read_table(self, table: Table, directory: Path | None, *, hidden: bool) -> Asked:
         """Read the candidates, and RAPPOR's parameters or what chooses them."""
         unlisted = (NONE,) if hidden else ()
         candidates: tuple[str, ...] = ()
         if table.has("candidates") or table.has("candidates_file"):
-            candidates = (*read_list(table, "candidates", folder, unlisted, CANDIDATES_MAX), *unlisted)
+            candidates = (*read_list(table, "candidates", directory, unlisted, CANDIDATES_MAX), *unlisted)
         expected, cells = _read_rappor(table)
         return Asked(Words(), cells, candidates, expected)
 

@@ -17,8 +17,8 @@ from tests.support.stores import Place, RedisPlace, SQLitePlace
 @pytest.fixture(scope="session")
 def redis_servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[RedisServer, RedisServer]]:
     """Two, so that one store can be copied to another. Every test finds them empty."""
-    folder = tmp_path_factory.mktemp("redis")
-    with running_redis(folder / "one") as one, running_redis(folder / "other") as other:
+    directory = tmp_path_factory.mktemp("redis")
+    with running_redis(directory / "one") as one, running_redis(directory / "other") as other:
         yield one, other
 
 
@@ -33,10 +33,10 @@ def place(kind: str, tmp_path: Path, request: pytest.FixtureRequest) -> Iterator
         yield made
 
 
-def place_of(kind: str, folder: Path, request: pytest.FixtureRequest, server: int, shards: int = 4) -> Place:
+def place_of(kind: str, directory: Path, request: pytest.FixtureRequest, server: int, shards: int = 4) -> Place:
     """Return an empty place of a kind."""
     if kind == "sqlite":
-        return SQLitePlace(folder)
+        return SQLitePlace(directory)
     return RedisPlace(request.getfixturevalue("redis_servers")[server], shards)
 
 

@@ -49,10 +49,10 @@ class Traces(NamedTuple):
         pieces = [one[at : at + PIECE] for one in packed for at in range(0, len(one) - PIECE + 1, PIECE)]
         return cls(frozenset(pieces), frozenset(one[-PIECE:] for one in counts))
 
-    def left(self, folder: Path) -> tuple[int, int]:
-        """Return how many of both are in the files of a folder."""
+    def left(self, directory: Path) -> tuple[int, int]:
+        """Return how many of both are in the files of a directory."""
         found = set()
-        for content in [_read(path) for path in folder.rglob("*") if path.is_file()]:
+        for content in [_read(path) for path in directory.rglob("*") if path.is_file()]:
             found |= {content[at : at + PIECE] for at in range(len(content))} & (self.reports | self.counts)
         return len(found & self.reports), len(found & self.counts)
 
@@ -96,31 +96,31 @@ def erase_all(store: Store) -> None:
         time.sleep(0.01)
 
 
-def wait_until_gone(traces: Traces, folder: Path) -> None:
+def wait_until_gone(traces: Traces, directory: Path) -> None:
     """Redis removes a file that it has replaced a moment later."""
     until = time.monotonic() + ERASED_WITHIN_S
-    while traces.left(folder) != (0, 0):
-        assert time.monotonic() < until, f"{traces.left(folder)} of the traces are left"
+    while traces.left(directory) != (0, 0):
+        assert time.monotonic() < until, f"{traces.left(directory)} of the traces are left"
         time.sleep(0.05)
 
 
-def folder_of(place: Place) -> Path:
+def directory_of(place: Place) -> Path:
     if isinstance(place, SQLitePlace):
-        return place.folder
+        return place.directory
     assert isinstance(place, RedisPlace)
-    return place.server.folder
+    return place.server.directory
 
 
 def test_nothing_that_tells_uploads_apart_is_left_in_the_files(place: Place, store: Store, asked: Registry) -> None:
     traces = live(place, store, asked)
     append(store, body_in(store, 0, asked, {"dark": [1, 0, 1]}))
-    assert traces.left(folder_of(place)) == ALL
+    assert traces.left(directory_of(place)) == ALL
     merge_all(store)
-    assert traces.left(folder_of(place)) == ALL
+    assert traces.left(directory_of(place)) == ALL
     assert store.erased() < store.merged() == place.day()
     erase_all(store)
     assert store.erased() == place.day()
-    wait_until_gone(traces, folder_of(place))
+    wait_until_gone(traces, directory_of(place))
     assert store.erase() == ""
     fold_all(store)
     assert store.tally(asked.metrics["color"].plan, place.day()).n == UPLOADS * REPORTS
@@ -137,9 +137,9 @@ def test_what_is_not_over_is_not_erased(place: Place, store: Store, asked: Regis
     merge_all(store)
     assert store.merged() == place.day(1)
     erase_all(store)
-    wait_until_gone(past, folder_of(place))
-    wait_until_gone(today, folder_of(place))
-    assert Traces.of([waiting], []).left(folder_of(place)) == (REPORTS // PIECE, 0)
+    wait_until_gone(past, directory_of(place))
+    wait_until_gone(today, directory_of(place))
+    assert Traces.of([waiting], []).left(directory_of(place)) == (REPORTS // PIECE, 0)
 
 
 def test_a_day_is_erased_in_every_shard(place: Place, store: Store, asked: Registry) -> None:
@@ -150,10 +150,10 @@ def test_a_day_is_erased_in_every_shard(place: Place, store: Store, asked: Regis
     assert store.merged() < place.day()
     erase_all(store)
     assert store.erased() == store.merged() < place.day()
-    assert traces.left(folder_of(place))[1] == ALL[1]
+    assert traces.left(directory_of(place))[1] == ALL[1]
     merge_all(store)
     erase_all(store)
-    wait_until_gone(traces, folder_of(place))
+    wait_until_gone(traces, directory_of(place))
 
 
 def test_another_process_goes_on_where_one_was_cut_off(place: Place, store: Store, asked: Registry) -> None:
@@ -162,7 +162,7 @@ def test_another_process_goes_on_where_one_was_cut_off(place: Place, store: Stor
     store.erase()
     other = place.open()
     erase_all(other)
-    wait_until_gone(traces, folder_of(place))
+    wait_until_gone(traces, directory_of(place))
     assert store.erased() == other.erased() == place.day()
 
 
@@ -174,7 +174,7 @@ def test_upkeep_erases(place: Place, store: Store, asked: Registry) -> None:
             upkeep.maintain(store, shard)
         assert upkeep.maintain_whole(store) == ""
         assert time.monotonic() < until
-    wait_until_gone(traces, folder_of(place))
+    wait_until_gone(traces, directory_of(place))
 
 
 # SQLite.
@@ -188,7 +188,7 @@ def sqlite(tmp_path: Path) -> Iterator[SQLitePlace]:
 
 def checkpoint(place: SQLitePlace) -> None:
     """Copy what is in the write-ahead log to the file, as happens every 32 MiB."""
-    with closing(sqlite3.connect(place.folder / FILE_NAME)) as db:
+    with closing(sqlite3.connect(place.directory / FILE_NAME)) as db:
         assert db.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()[0] == 0
 
 
@@ -235,9 +235,9 @@ def test_no_page_of_the_file_keeps_what_was_moved_in_it(
     monkeypatch.setattr("dither_aggregator.store.interface.tallies.COMPACT_SEGMENTS", 4)
     store = sqlite.make(asked)
     traces = busy_life(sqlite, store, asked, seed)
-    assert min(traces.left(sqlite.folder)) > 0
+    assert min(traces.left(sqlite.directory)) > 0
     erase_all(store)
-    assert traces.left(sqlite.folder) == (0, 0)
+    assert traces.left(sqlite.directory) == (0, 0)
 
 
 def delete_and_leave_it_there(patch: pytest.MonkeyPatch) -> None:
@@ -273,7 +273,7 @@ def test_what_is_left_would_be_found(
     store = sqlite.make(asked)
     traces = busy_life(sqlite, store, asked, 1)
     erase_all(store)
-    assert traces.left(sqlite.folder) != (0, 0)
+    assert traces.left(sqlite.directory) != (0, 0)
 
 
 def test_who_reads_for_long_delays_erasing_beyond_a_restart(
@@ -282,7 +282,7 @@ def test_who_reads_for_long_delays_erasing_beyond_a_restart(
     monkeypatch.setattr(erasing, "CUT_WITHIN_S", 0.05)
     store = sqlite.make(asked)
     traces = live(sqlite, store, asked)
-    with closing(sqlite3.connect(sqlite.folder / FILE_NAME, isolation_level=None)) as reader:
+    with closing(sqlite3.connect(sqlite.directory / FILE_NAME, isolation_level=None)) as reader:
         reader.execute("BEGIN")
         reader.execute("SELECT * FROM state").fetchall()
         merge_all(store)
@@ -291,10 +291,10 @@ def test_who_reads_for_long_delays_erasing_beyond_a_restart(
         again = sqlite.open()
         again.erase()
         assert again.erased() < again.merged() == sqlite.day()
-        assert min(traces.left(sqlite.folder)) > 0
+        assert min(traces.left(sqlite.directory)) > 0
     again.erase()
     assert again.erased() == sqlite.day()
-    assert traces.left(sqlite.folder) == (0, 0)
+    assert traces.left(sqlite.directory) == (0, 0)
 
 
 def test_much_that_waits_delays_erasing(sqlite: SQLitePlace, asked: Registry, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -309,7 +309,7 @@ def test_much_that_waits_delays_erasing(sqlite: SQLitePlace, asked: Registry, mo
     fold_all(store)
     store.erase()
     assert store.erased() == sqlite.day()
-    assert traces.left(sqlite.folder) == (0, 0)
+    assert traces.left(sqlite.directory) == (0, 0)
 
 
 def test_erasing_goes_on_beside_readers_and_writers(sqlite: SQLitePlace, asked: Registry) -> None:
@@ -321,7 +321,7 @@ def test_erasing_goes_on_beside_readers_and_writers(sqlite: SQLitePlace, asked: 
             append(store, body_in(store, 0, asked, {"dark": [1]}))
             assert time.monotonic() < until
         assert service.trouble() == {}
-    assert traces.left(sqlite.folder) == (0, 0)
+    assert traces.left(sqlite.directory) == (0, 0)
 
 
 # Redis.
@@ -363,13 +363,13 @@ def test_a_rewrite_that_began_before_the_merging_does_not_count(redis: RedisPlac
     assert store.erase() == ""
     slow(redis, 0)
     assert wait_for_rewrite(redis)["aof_rewrites"] == 1
-    assert traces.left(redis.server.folder) == (0, ALL[1])
+    assert traces.left(redis.server.directory) == (0, ALL[1])
     assert store.erase() == ""
     assert store.erased() < redis.day()
     assert wait_for_rewrite(redis)["aof_rewrites"] == 2
     assert store.erase() == ""
     assert store.erased() == redis.day()
-    wait_until_gone(traces, redis.server.folder)
+    wait_until_gone(traces, redis.server.directory)
 
 
 def test_a_rewrite_of_somebody_else_counts_when_it_began_afterwards(redis: RedisPlace, asked: Registry) -> None:
@@ -383,7 +383,7 @@ def test_a_rewrite_of_somebody_else_counts_when_it_began_afterwards(redis: Redis
     assert store.erase() == ""
     assert store.erased() == redis.day()
     assert redis.redis.info("persistence")["aof_rewrites"] == 2
-    wait_until_gone(traces, redis.server.folder)
+    wait_until_gone(traces, redis.server.directory)
 
 
 def test_a_rewrite_that_a_restart_cut_off_is_asked_for_again(redis: RedisPlace, asked: Registry) -> None:
@@ -394,28 +394,28 @@ def test_a_rewrite_that_a_restart_cut_off_is_asked_for_again(redis: RedisPlace, 
     store.erase()
     assert redis.redis.info("persistence")["aof_rewrite_in_progress"] == 1
     redis.server.restart()
-    assert traces.left(redis.server.folder) == ALL
+    assert traces.left(redis.server.directory) == ALL
     again = redis.open()
     assert again.erase() == ""
     assert again.erased() < redis.day()
     erase_all(again)
-    wait_until_gone(traces, redis.server.folder)
+    wait_until_gone(traces, redis.server.directory)
 
 
 def test_a_rewrite_that_failed_is_asked_for_again(redis: RedisPlace, asked: Registry) -> None:
     store = redis.make(asked)
     traces = live(redis, store, asked)
     merge_all(store)
-    folder = redis.server.folder / "appendonlydir"
-    folder.rename(redis.server.folder / "away")
-    folder.touch()
+    directory = redis.server.directory / "appendonlydir"
+    directory.rename(redis.server.directory / "away")
+    directory.touch()
     (said,) = {store.erase() for _ in range(3)} - {""}
     assert "Can't execute an AOF background rewriting" in said
     assert store.erased() < redis.day()
-    folder.unlink()
-    (redis.server.folder / "away").rename(folder)
+    directory.unlink()
+    (redis.server.directory / "away").rename(directory)
     erase_all(store)
-    wait_until_gone(traces, redis.server.folder)
+    wait_until_gone(traces, redis.server.directory)
 
 
 def test_a_redis_that_refuses_is_told_of_once_and_goes_on_counting(

@@ -109,8 +109,8 @@ def test_a_log_has_the_groups_as_they_came(place: Place, store: Store, asked: Re
     ]
 
 
-def test_a_folder_that_was_overtaken_changes_nothing(place: Place, store: Store, asked: Registry) -> None:
-    """Another folder commits between this one's read and its commit."""
+def test_a_counter_that_was_overtaken_changes_nothing(place: Place, store: Store, asked: Registry) -> None:
+    """Another counter commits between this one's read and its commit."""
     expected = fill(store, asked, 4, shard=0)
     read = store.read_log(0)
     assert place.open().fold(0)
@@ -163,7 +163,7 @@ def test_a_commit_of_nothing_moves_nothing(store: Store, asked: Registry) -> Non
 
 
 @pytest.mark.usefixtures("small_reads")
-def test_many_folders_at_once_count_once(place: Place, store: Store, asked: Registry) -> None:
+def test_many_counters_at_once_count_once(place: Place, store: Store, asked: Registry) -> None:
     expected = fill(store, asked, 40)
     failed: list[BaseException] = []
 
@@ -303,7 +303,7 @@ def test_a_log_of_a_plan_that_nobody_knows_is_not_folded(place: Place, store: St
         store.fold(0)
 
 
-def test_a_folder_learns_a_plan_that_another_process_loaded(place: Place, store: Store, asked: Registry) -> None:
+def test_a_counter_learns_a_plan_that_another_process_loaded(place: Place, store: Store, asked: Registry) -> None:
     other = place.open()
     store.load(asked_again := _next(asked))
     append(store, body_in(store, 0, asked_again, {"dark": [1]}))

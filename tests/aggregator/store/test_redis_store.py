@@ -441,7 +441,7 @@ def test_a_dump_is_of_one_instant_though_redis_has_forgotten_a_script_that_it_ne
 def cut(server: RedisServer, number_of_bytes: int) -> None:
     """Kill the server, cut the end off its file, repair that, and start it again."""
     server.kill()
-    (file,) = server.folder.glob("appendonlydir/*.incr.aof")
+    (file,) = server.directory.glob("appendonlydir/*.incr.aof")
     content = file.read_bytes()
     file.write_bytes(content[:-number_of_bytes])
     server.repair()
@@ -468,10 +468,10 @@ def test_a_loss_is_seen_in_the_answer_of_an_append(own: RedisServer, asked: Regi
     with closing(store_on(own, asked)) as store:
         for _ in range(8):
             append(store, body_in(store, 1, asked, {"dark": [1]}))
-        size = len(next(own.folder.glob("appendonlydir/*.incr.aof")).read_bytes())
+        size = len(next(own.directory.glob("appendonlydir/*.incr.aof")).read_bytes())
         for _ in range(3):
             append(store, body_in(store, 1, asked, {"dark": [1]}))
-        cut(own, len(next(own.folder.glob("appendonlydir/*.incr.aof")).read_bytes()) - size)
+        cut(own, len(next(own.directory.glob("appendonlydir/*.incr.aof")).read_bytes()) - size)
         append(store, body_in(store, 1, asked, {"dark": [1]}))
         assert "has lost 2 uploads" in store.trouble()["lost"]
 
@@ -493,7 +493,7 @@ def test_many_threads_are_not_taken_for_a_loss(server: RedisServer, asked: Regis
         assert store.status()[0].written == 240
 
 
-def test_a_folder_that_read_what_is_gone_changes_nothing(own: RedisServer, asked: Registry) -> None:
+def test_a_counter_that_read_what_is_gone_changes_nothing(own: RedisServer, asked: Registry) -> None:
     """The file was cut between read and commit, and other uploads came in the place of the lost ones."""
     with closing(store_on(own, asked)) as store:
         for _ in range(3):
@@ -619,7 +619,7 @@ def test_a_key_of_another_kind_is_an_error_in_words(server: RedisServer, asked: 
 # Reading at one instant.
 
 
-def test_a_ledger_is_of_one_instant_however_fast_the_folders_are(
+def test_a_ledger_is_of_one_instant_however_fast_the_counters_are(
     server: RedisServer, asked: Registry, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Somebody folds whenever the log is being read: at last all of it is read in one step."""

@@ -99,7 +99,7 @@ def test_unusable_stores_are_refused_in_words(tmp_path: Path) -> None:
     with pytest.raises(StoreError, match="holds no store"):
         SQLiteStore(tmp_path)
     (tmp_path / FILE_NAME).write_bytes(gzip.compress(random.Random(1).randbytes(9000)))
-    for use in (SQLiteStore, lambda folder: SQLiteStore.create(folder, "example")):
+    for use in (SQLiteStore, lambda directory: SQLiteStore.create(directory, "example")):
         with pytest.raises(StoreError, match=r"cannot be used: .*file is not a database"):
             use(tmp_path)
     with pytest.raises(StoreError, match="cannot be used"):

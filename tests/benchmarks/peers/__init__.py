@@ -33,7 +33,7 @@ def ask(peer: str, questions: list[dict[str, Any]], timeout_s: float = ANSWER_TI
     """
     if peer not in PEERS:
         raise ValueError(f"peer must be one of {', '.join(PEERS)}, got {peer!r}")
-    # -I: neither PYTHONPATH nor the script's folder may shadow what is installed there.
+    # -I: neither PYTHONPATH nor the script's directory may shadow what is installed there.
     command = [str(environment(peer)), "-I", str(HERE / f"ask_{peer}.py")]
     answers = json.loads(_run(f"asking {peer}", command, timeout_s, json.dumps(questions)))
     if len(answers) != len(questions):
@@ -62,7 +62,7 @@ def build_project(home: Path) -> Path:
 
 
 def _cache() -> Path:
-    """Return the cache folder, which must be ours: we run what lies in it, and anybody may write next to it."""
+    """Return the cache directory, which must be ours: we run what lies in it, and anybody may write next to it."""
     CACHE.mkdir(mode=0o700, exist_ok=True)
     if CACHE.is_symlink() or CACHE.stat().st_uid != os.getuid():
         raise PeerUnavailable(f"{CACHE} must belong to whoever runs the benchmarks; remove it or set TMPDIR")
@@ -75,9 +75,9 @@ def _key(requirements: Path) -> str:
 
 
 def _build(peer: str, requirements: Path, home: Path) -> None:
-    """Install in a folder beside `home`, then rename, so that an interrupted build is never taken for a whole one."""
-    with tempfile.TemporaryDirectory(prefix=f"{peer}-", dir=home.parent, ignore_cleanup_errors=True) as folder:
-        venv = Path(folder) / "venv"
+    """Install in a directory beside `home`, then rename, so that an interrupted build is never taken for a whole."""
+    with tempfile.TemporaryDirectory(prefix=f"{peer}-", dir=home.parent, ignore_cleanup_errors=True) as directory:
+        venv = Path(directory) / "venv"
         _install(peer, requirements, venv)
         try:
             venv.rename(home)

@@ -14,10 +14,10 @@ from tests.support.devices import EXPIRES, MEMO, classes, connect, make, open_de
 from tests.support.registries import registry
 
 
-def upgrade(folder: Path, clock: Clock, **changes: object) -> tuple[Device, Registry]:
+def upgrade(directory: Path, clock: Clock, **changes: object) -> tuple[Device, Registry]:
     """Return the same device under another registry, to which nobody agreed yet."""
     asked = registry(**{"expires": EXPIRES, **changes})
-    return open_device(asked, folder, clock, seed=2, agree=False), asked
+    return open_device(asked, directory, clock, seed=2, agree=False), asked
 
 
 def test_nothing_is_recorded_before_the_person_agrees() -> None:
@@ -378,17 +378,20 @@ def test_while_another_connection_reads_forgetting_is_tried_again_until_it_is_do
     assert secret not in stored(tmp_path)
 
 
-def stored(folder: Path) -> bytes:
-    return b"".join(path.read_bytes() for path in folder.iterdir())
+def stored(directory: Path) -> bytes:
+    return b"".join(path.read_bytes() for path in directory.iterdir())
 
 
 # A refusal that cannot be written.
 
 
 @contextmanager
-def unwritable(folder: Path) -> Iterator[None]:
+def unwritable(directory: Path) -> Iterator[None]:
     """Let nothing be written into the device's file."""
-    with closing(sqlite3.connect(folder / FILE_NAME, isolation_level=None)) as other, pytest.MonkeyPatch.context() as m:
+    with (
+        closing(sqlite3.connect(directory / FILE_NAME, isolation_level=None)) as other,
+        pytest.MonkeyPatch.context() as m,
+    ):
         m.setattr("dither.device.file.DURABLE_WAIT_S", 0.05)
         other.execute("BEGIN IMMEDIATE")
         yield

@@ -152,12 +152,12 @@ Day = tuple[list[str], list[str]]
 """What was said to each metric's answer, and the metrics of the upload."""
 
 
-def history(folder: Path, steps: list[tuple[Registry, str, bool]]) -> tuple[list[Day], dict[str, int]]:
+def history(directory: Path, steps: list[tuple[Registry, str, bool]]) -> tuple[list[Day], dict[str, int]]:
     """Live through a day a step: a registry, the answer to all of its metrics, whether what waits is sent."""
     clock = Clock()
     log: list[Day] = []
     for number, (asked, answer, sent) in enumerate(steps):
-        device = open_device(asked, folder, clock, seed=number)
+        device = open_device(asked, directory, clock, seed=number)
         said = [device.record(metric, answer) for metric in asked.metrics.values()]
         body = send(device) if sent else None
         groups = body["groups"] if body else []

@@ -40,11 +40,11 @@ def test_what_was_recorded_survives_kill_9(tmp_path: Path) -> None:
 
 
 def test_the_file_is_the_users_alone(tmp_path: Path) -> None:
-    folder = tmp_path / "new" / "folder"
-    device, _ = make(Clock(), folder)
+    directory = tmp_path / "new" / "directory"
+    device, _ = make(Clock(), directory)
     device.close()
-    assert folder.stat().st_mode & 0o777 == 0o700
-    assert (folder / FILE_NAME).stat().st_mode & 0o777 == 0o600
+    assert directory.stat().st_mode & 0o777 == 0o700
+    assert (directory / FILE_NAME).stat().st_mode & 0o777 == 0o600
 
 
 def test_no_answer_reaches_the_file(tmp_path: Path) -> None:
@@ -70,7 +70,7 @@ def test_a_file_of_another_app_or_version_is_refused(tmp_path: Path) -> None:
         make(Clock(), tmp_path)
 
 
-def test_a_damaged_file_and_a_folder_that_is_a_file_are_refused(tmp_path: Path) -> None:
+def test_a_damaged_file_and_a_directory_that_is_a_file_are_refused(tmp_path: Path) -> None:
     (tmp_path / FILE_NAME).write_bytes(b"not a database, and long enough to be read as one" * 100)
     with pytest.raises(DeviceUnusable, match="cannot be used"):
         make(Clock(), tmp_path)
@@ -123,17 +123,17 @@ def test_a_start_that_changes_nothing_writes_nothing(tmp_path: Path) -> None:
 
 
 def test_the_file_is_opened_when_it_is_first_used(tmp_path: Path) -> None:
-    device = Device(registry(), tmp_path / "folder", Rng(random.Random(1).getrandbits))
+    device = Device(registry(), tmp_path / "directory", Rng(random.Random(1).getrandbits))
     assert list(tmp_path.iterdir()) == []
     device.open()
-    assert (tmp_path / "folder" / FILE_NAME).is_file()
+    assert (tmp_path / "directory" / FILE_NAME).is_file()
     device.close()
 
 
 def test_pages_are_small(tmp_path: Path) -> None:
     """A commit writes the pages that it changes, whole."""
-    for folder in (tmp_path, None):
-        device, _ = make(Clock(), folder)
+    for directory in (tmp_path, None):
+        device, _ = make(Clock(), directory)
         with device._file.peek():
             assert device._file.one("PRAGMA page_size") == (1_024,)
 

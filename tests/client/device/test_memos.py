@@ -48,13 +48,13 @@ class FixedRng(Rng):
         return True
 
 
-def memos(folder: Path | None, answers: list[str], seed: int, day: int = 0, **changes: object) -> list[object]:
+def memos(directory: Path | None, answers: list[str], seed: int, day: int = 0, **changes: object) -> list[object]:
     clock = Clock()
     clock.travel(day)
     asked = registry(
         expires=EXPIRES, values=tuple("abcdefghijklmnopqrstuvwxyz"), color='mechanism = "grr"', **{**MEMO, **changes}
     )
-    device = open_device(asked, folder, clock, FixedRng(random.Random(seed).getrandbits))
+    device = open_device(asked, directory, clock, FixedRng(random.Random(seed).getrandbits))
     seen: list[object] = []
     for answer in answers:
         assert record(device, asked, answer=answer) == ""

@@ -25,9 +25,9 @@ from tests.support.registries import registry, registry_text
 WAL_BYTES_MAX = 1_000_000
 
 
-def image(folder: Path) -> dict[str, bytes]:
+def image(directory: Path) -> dict[str, bytes]:
     """Return the files, but for the index of the log, which readers mark."""
-    return {path.name: path.read_bytes() for path in folder.iterdir() if not path.name.endswith("-shm")}
+    return {path.name: path.read_bytes() for path in directory.iterdir() if not path.name.endswith("-shm")}
 
 
 @pytest.fixture

@@ -182,8 +182,8 @@ def test_a_silent_record_writes_nothing_and_its_reason_is_kept_with_what_is_writ
 
 def stored(device: Device) -> dict[str, bytes]:
     """Return all bytes of a device's files."""
-    assert device.folder
-    return {path.name: path.read_bytes() for path in device.folder.iterdir() if not path.name.endswith("-shm")}
+    assert device.directory
+    return {path.name: path.read_bytes() for path in device.directory.iterdir() if not path.name.endswith("-shm")}
 
 
 def test_what_was_known_of_a_silent_metric_ends_with_a_change_in_another_process_or_another_day(
@@ -310,9 +310,9 @@ def test_once_a_period_is_closed_the_file_does_not_tell_whether_it_was_answered(
     Uploads are sent in between, left unsent, and given up; some answers are given twice.
     """
 
-    def lives(answers: list[object], folder: Path) -> list[tuple[dict[str, list[list[object]]], list[int]]]:
+    def lives(answers: list[object], directory: Path) -> list[tuple[dict[str, list[list[object]]], list[int]]]:
         clock = Clock()
-        device, asked = make(clock, folder, **HIDDEN)
+        device, asked = make(clock, directory, **HIDDEN)
         seen = []
         for day in range(8):
             if looks or day >= len(answers) or answers[day] is None:

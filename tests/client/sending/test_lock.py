@@ -32,10 +32,10 @@ assert held.take()
 """
 
 
-def holder(folder: Path, then: str) -> "subprocess.Popen[str]":
+def holder(directory: Path, then: str) -> "subprocess.Popen[str]":
     """Start a process that holds the lock, and wait until it says so."""
     process = subprocess.Popen(
-        [sys.executable, "-c", HOLDS.format(then=then), folder],
+        [sys.executable, "-c", HOLDS.format(then=then), directory],
         stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=ENVIRONMENT,
     )  # fmt: skip
     assert process.stdout
@@ -53,8 +53,8 @@ def waits_for(sender: SenderLock) -> bool:
     return False
 
 
-def a_lock(folder: Path, clock: Clock | None = None, seed: int = 1) -> tuple[Device, SenderLock]:
-    device, _ = make(clock or Clock(), folder, seed=seed)
+def a_lock(directory: Path, clock: Clock | None = None, seed: int = 1) -> tuple[Device, SenderLock]:
+    device, _ = make(clock or Clock(), directory, seed=seed)
     return device, SenderLock(device)
 
 

@@ -39,9 +39,9 @@ class Scripted:
         pass
 
 
-def one_report(folder: Path | None = None) -> tuple[Device, Registry, Clock]:
+def one_report(directory: Path | None = None) -> tuple[Device, Registry, Clock]:
     clock = Clock()
-    device, asked = make(clock, folder)
+    device, asked = make(clock, directory)
     record(device, asked)
     return device, asked, clock
 

@@ -444,15 +444,15 @@ class Oracle:
         yield from sorted(days)
 
     def _check_log(self, store: Store, record: ShardRecord) -> None:
-        """The log's numbers go on without a gap, its days never go back, and a folder reads its beginning."""
+        """The log's numbers go on without a gap, its days never go back, and a counter reads its beginning."""
         groups = [group for entry in record.entries for group in unpack_entry(entry)]
         days = [group.epoch for group in groups]
         assert days == sorted(days), f"shard {record.shard}: the days of the log go back"
         read = store.read_log(record.shard)
         there = f"shard {record.shard}: the log goes from {record.cursor} on with {len(record.entries)} uploads"
-        assert read.low == record.cursor, f"{there}, and a folder begins at {read.low}"
-        assert (read.high > read.low) == bool(record.entries), f"{there}, and a folder reads to {read.high}"
-        assert list(read.groups) == groups[: len(read.groups)], f"{there}, and a folder reads others"
+        assert read.low == record.cursor, f"{there}, and a counter begins at {read.low}"
+        assert (read.high > read.low) == bool(record.entries), f"{there}, and a counter reads to {read.high}"
+        assert list(read.groups) == groups[: len(read.groups)], f"{there}, and a counter reads others"
 
     def _check_quarantine(self, store: Store) -> None:
         waiting: Counter[tuple[int, date]] = Counter()

@@ -62,22 +62,22 @@ class SQLitePlace(Place):
 
     kind = "sqlite"
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self.name = str(folder)
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self.name = str(directory)
         self._clock = Clock(NOON.timestamp())
 
     def _make(self, shards: int, unfinished: bool) -> Store:
-        return SQLiteStore.create(self.folder, APP, self._clock, unfinished=unfinished)
+        return SQLiteStore.create(self.directory, APP, self._clock, unfinished=unfinished)
 
     def open(self) -> Store:
-        return SQLiteStore(self.folder, self._clock)
+        return SQLiteStore(self.directory, self._clock)
 
     def offset(self, days: int) -> float:
         return days * DAY_S
 
     def leave(self) -> None:
-        shutil.rmtree(self.folder, ignore_errors=True)
+        shutil.rmtree(self.directory, ignore_errors=True)
 
 
 class RedisPlace(Place):
@@ -108,8 +108,8 @@ class RedisPlace(Place):
 class Places:
     """Gives out empty places. Its Redis runs until it is closed."""
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
         self._numbers = itertools.count()
         self._databases = list(range(DATABASES))
         self._given: list[Place] = []
@@ -119,8 +119,8 @@ class Places:
     def new(self, kind: str) -> Place:
         """Return an empty place."""
         if kind == "redis" and self._server is None:
-            self._server = self._running.enter_context(running_redis(self.folder / "redis"))
-        place: Place = SQLitePlace(self.folder / f"store{next(self._numbers)}")
+            self._server = self._running.enter_context(running_redis(self.directory / "redis"))
+        place: Place = SQLitePlace(self.directory / f"store{next(self._numbers)}")
         if self._server and kind == "redis":
             place = RedisPlace(self._server, self._databases)
         self._given.append(place)

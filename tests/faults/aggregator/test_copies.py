@@ -65,9 +65,9 @@ def sound(oracle: Oracle, draw: Callable[[], tuple[str, bytes]]) -> tuple[str, b
 @pytest.fixture(scope="module", params=[SQLITE, REDIS])
 def ran(request: pytest.FixtureRequest) -> Iterator[tuple[Cluster, Oracle]]:
     """Run an aggregator for all of these tests, with one account of all that is sent to it."""
-    with TemporaryDirectory(dir=MEMORY) as folder, ExitStack() as running:
+    with TemporaryDirectory(dir=MEMORY) as directory, ExitStack() as running:
         options: dict[str, Any] = {"apis": 2, "beats": 0} if request.param == REDIS else {}
-        yield running.enter_context(aggregator(request.param, Path(folder), **options)), Oracle("copies", REGISTRY)
+        yield running.enter_context(aggregator(request.param, Path(directory), **options)), Oracle("copies", REGISTRY)
 
 
 def test_an_upload_that_comes_a_thousand_times_is_counted_once(ran: tuple[Cluster, Oracle]) -> None:

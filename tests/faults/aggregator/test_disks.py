@@ -82,7 +82,7 @@ def test_a_redis_whose_disk_is_full_ends_and_goes_on_when_there_is_room(home: Pa
             for _ in range(ROUNDS):
                 load.wait_for(50)
                 assert cluster.data.process
-                file = max(cluster.data.folder.glob("appendonlydir/*.aof"), key=lambda path: path.stat().st_size)
+                file = max(cluster.data.directory.glob("appendonlydir/*.aof"), key=lambda path: path.stat().st_size)
                 may_grow_to(cluster.data.process.pid, file.stat().st_size + ROOM)
                 cluster.data.process.wait(60)
                 wait_until(lambda: not ready(cluster), "readiness being red")

@@ -133,7 +133,7 @@ def commit_without_the_cursor(home: Path, kind: str) -> None:
     ordered = orders(home, late, bugs=["commit without the cursor"])
     with aggregator(kind, home, ordered, processes=4, shards=1) as cluster:
         with Load(oracle, cluster):
-            wait_until(lambda: ordered.noted(TOO_LATE), "a folder that was too late")
+            wait_until(lambda: ordered.noted(TOO_LATE), "a counter that was too late")
         time.sleep(1)  # and that has counted all the same
         check_all(oracle, cluster)
 

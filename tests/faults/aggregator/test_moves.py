@@ -125,10 +125,10 @@ if SOAK:
     CUTS = [Fault(step, when, KILL, nth) for step in STEPS for when in (BEFORE, WITHIN, AFTER) for nth in (1, 2)]
 
 
-def lived(folder: Path) -> Oracle:
+def lived(directory: Path) -> Oracle:
     """Make a store with recorded days, segments, and a log in which something waits; return its account."""
     oracle = Oracle("moved", REGISTRY)
-    with closing(SQLiteStore.create(folder, APP)) as store:
+    with closing(SQLiteStore.create(directory, APP)) as store:
         store.load(REGISTRY)
         for day in range(3):
             store.set_clock_offset(day * DAY_S)
@@ -157,20 +157,20 @@ def opens(name: str) -> bool:
     return True
 
 
-def move(folder: Path, server: RedisServer) -> None:
+def move(directory: Path, server: RedisServer) -> None:
     """Move it as an operator does who reads what is said."""
     with closing(server.client()) as client:
         half_filled = str(client.hget(GLOBAL, "token")).endswith(":unfinished'")
-        if half_filled and "moved_to" not in states(folder):
+        if half_filled and "moved_to" not in states(directory):
             with pytest.raises(StoreError, match="not filled to its end"):
-                copy(folder, server.url, shards=4)
+                copy(directory, server.url, shards=4)
             client.flushdb()
-    copy(folder, server.url, shards=4)
+    copy(directory, server.url, shards=4)
 
 
-def states(folder: Path) -> set[str]:
+def states(directory: Path) -> set[str]:
     """Return what is written about the store in a directory."""
-    with closing(SQLiteStore(folder, moved=True)) as store:
+    with closing(SQLiteStore(directory, moved=True)) as store:
         return set(store._states())
 
 
@@ -188,20 +188,20 @@ def test_a_move_that_is_killed_at_any_step_loses_and_doubles_nothing(home: Path)
     happened = 0
     with running_redis(home / "redis") as server:
         for number, cut in enumerate(CUTS):
-            folder = home / f"store-{number}"
-            oracle = lived(folder)
+            directory = home / f"store-{number}"
+            oracle = lived(directory)
             ordered = Orders(home / f"faults-{number}", (cut,))
             killed = Process(
-                home, f"copy-{number}", ["store", "copy", "--data", folder, "--to", server.url, "--shards", 4]
+                home, f"copy-{number}", ["store", "copy", "--data", directory, "--to", server.url, "--shards", 4]
             )
             killed.orders = ordered
             killed.launch()
             code = killed.code()
             assert code == (-9 if ordered.happened(cut) else 0), killed.written()
             happened += bool(ordered.happened(cut))
-            assert not (opens(str(folder)) and opens(server.url)), f"both can be used after {cut.name}"
-            move(folder, server)
-            assert not opens(str(folder))
+            assert not (opens(str(directory)) and opens(server.url)), f"both can be used after {cut.name}"
+            move(directory, server)
+            assert not opens(str(directory))
             with closing(open_store(server.url)) as store:
                 oracle.check(store)
                 send_again(oracle, store)

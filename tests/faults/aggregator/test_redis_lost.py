@@ -44,20 +44,20 @@ def trouble(cluster: SeveralMachines) -> dict[str, str]:
 @contextmanager
 def put_away(server: RedisServer) -> Iterator[None]:
     """Restart a Redis without its file, and at the end with it."""
-    away = server.folder.with_name("away")
+    away = server.directory.with_name("away")
     server.stop()
-    shutil.move(server.folder / AOF, away)
+    shutil.move(server.directory / AOF, away)
     server.start()
     yield
     server.stop()
-    shutil.rmtree(server.folder / AOF)
-    shutil.move(away, server.folder / AOF)
+    shutil.rmtree(server.directory / AOF)
+    shutil.move(away, server.directory / AOF)
     server.start()
 
 
 def newest_file(server: RedisServer) -> Path:
     """Return the file to which a Redis appends."""
-    return max((server.folder / AOF).glob("*.incr.aof"), key=lambda path: int(path.name.split(".")[-3]))
+    return max((server.directory / AOF).glob("*.incr.aof"), key=lambda path: int(path.name.split(".")[-3]))
 
 
 def test_a_redis_that_comes_back_empty_is_refused_until_it_has_its_file_again(home: Path) -> None:
@@ -201,7 +201,7 @@ def test_a_redis_whose_file_is_cut_at_any_byte_holds_a_sound_beginning_or_is_ref
         life = Life(server, seed=1)
         server.stop()
         whole = home / "whole"
-        shutil.copytree(server.folder / AOF, whole)
+        shutil.copytree(server.directory / AOF, whole)
         for place in offsets(newest_file(server), scaled(15, 600)):
             cuts += 1
             restored(server, whole)
@@ -268,6 +268,6 @@ DATA = "data"
 def restored(server: RedisServer, whole: Path) -> None:
     """Start a Redis with a whole file."""
     server.stop()
-    shutil.rmtree(server.folder / AOF)
-    shutil.copytree(whole, server.folder / AOF)
+    shutil.rmtree(server.directory / AOF)
+    shutil.copytree(whole, server.directory / AOF)
     server.start()

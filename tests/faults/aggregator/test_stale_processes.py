@@ -26,7 +26,7 @@ METRIC = "late"
 
 @pytest.fixture(params=KINDS)
 def place(request: pytest.FixtureRequest) -> Iterator[Place]:
-    with TemporaryDirectory(dir=MEMORY) as folder, closing(Places(Path(folder))) as places:
+    with TemporaryDirectory(dir=MEMORY) as directory, closing(Places(Path(directory))) as places:
         yield places.new(request.param)
 
 

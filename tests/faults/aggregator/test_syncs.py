@@ -86,7 +86,7 @@ def test_a_202_without_a_sync_is_seen_in_the_trace(home: Path) -> None:
 
 def restart_behind(server: RedisServer, before: list[str]) -> None:
     """Restart a Redis behind another command."""
-    script = wrapper(server.folder, before, redis_server())
+    script = wrapper(server.directory, before, redis_server())
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("REDIS_SERVER", str(script))
         server.restart()

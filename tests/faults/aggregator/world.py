@@ -1,6 +1,6 @@
 """An aggregator of several processes in any order of steps, each of which may fail: on a store, with an oracle.
 
-Nothing runs at once here. Instead whoever reads first and writes later, a folder, a compactor, whoever records what is
+Nothing runs at once here. Instead whoever reads first and writes later, a counter, a compactor, whoever records what is
 final, keeps what it read for as many steps of others as it takes: the orderings of real processes, one step at a time.
 Each process has its own `Store` and knows of plans and clock what it last refreshed.
 
@@ -67,7 +67,7 @@ KINDS = ("sqlite", "redis")
 
 
 class HeldRead(NamedTuple):
-    """A folder that has counted and not committed."""
+    """A counter that has counted and not committed."""
 
     shard: int
     read: LogRead
@@ -125,7 +125,7 @@ class World:
         self.oracle = Oracle(1, *self.editions)
         self.faults = Faults()
         self.marked: set[bytes] = set()
-        """Reports that no folder can count at the moment."""
+        """Reports that no counter can count at the moment."""
         self.failed = False
         self.met: Counter[str] = Counter()
         """What happened, how often."""
@@ -286,11 +286,11 @@ class World:
             self.met[answer.slug] += 1
             self.oracle.refused(sent.id, answer, body=sent.body, epoch=latest)
 
-    # Folders and compactors.
+    # Counters and compactors.
 
     @step
     def fold(self) -> None:
-        """Let a folder read and commit in one go."""
+        """Let a counter read and commit in one go."""
         shard, store = self.shard(), self.any()
         waits = self.observer.status()[shard].backlog > 0
         folded = self._try(lambda: store.fold(shard))
@@ -298,7 +298,7 @@ class World:
 
     @step
     def read(self) -> None:
-        """Let a folder read and count, and commit later."""
+        """Let a counter read and count, and commit later."""
         shard, store = self.shard(), self.any()
         store.refresh()
         read = store.read_log(shard)
@@ -308,7 +308,7 @@ class World:
 
     @step
     def commit(self) -> None:
-        """Let a folder commit that has read, however long ago, or for the second time."""
+        """Let a counter commit that has read, however long ago, or for the second time."""
         if not self._reads:
             return self.read.__wrapped__(self)  # type: ignore[attr-defined,no-any-return]
         number = self.rng.randrange(len(self._reads))
@@ -445,14 +445,14 @@ class World:
 
     @step
     def mark(self) -> None:
-        """Let a group that waits be one that no folder can count."""
+        """Let a group that waits be one that no counter can count."""
         groups = self.observer.read_log(self.shard()).groups
         if groups:
             self.marked.add(self.rng.choice(groups).reports)
 
     @step
     def repair(self) -> None:
-        """Let folders count everything again."""
+        """Let counters count everything again."""
         self.marked.clear()
 
     @step
@@ -582,7 +582,7 @@ class World:
         store.refresh()
         records = list(store.dump())
         if self.rng.randrange(2):
-            backup = self._places.folder / "backup"
+            backup = self._places.directory / "backup"
             archive.write(backup, records)
             records = list(archive.read(backup))
         view = self._view()
@@ -658,10 +658,10 @@ class World:
 
 @contextmanager
 def worlds(memory: str | None) -> Iterator[Callable[[str, int, random.Random], Any]]:
-    """Yield what makes new worlds, each of them within a `with`; folders and a Redis are theirs together."""
+    """Yield what makes new worlds, each of them within a `with`; directories and a Redis are theirs together."""
     with ExitStack() as stack:
-        folder = Path(stack.enter_context(TemporaryDirectory(dir=memory)))
-        places = Places(folder)
+        directory = Path(stack.enter_context(TemporaryDirectory(dir=memory)))
+        places = Places(directory)
         stack.callback(places.close)
         stack.enter_context(mock.patch.object(tallies, "COMPACT_SEGMENTS", CROWDED))
         for module in (sqlite_log, redis_log, redis_ledger):

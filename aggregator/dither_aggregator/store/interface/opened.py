@@ -11,7 +11,7 @@ from dither_shared.plan import Plan
 from dither_shared.registry import Registry
 
 SHARDS = 16
-"""Of a Redis store, unless told otherwise: as many folders can work at once."""
+"""Of a Redis store, unless told otherwise: as many counters can work at once."""
 SAVE_ATTEMPTS = 10
 
 

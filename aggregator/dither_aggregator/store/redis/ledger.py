@@ -21,7 +21,7 @@ class RedisLedger(RedisOpened, Ledger):
         """Return the ledger as it is at one instant, with what the log held then.
 
         A long log is read in pieces, for each holds up every other call: what was in it stays what it was, and is read
-        from its end that is folded first. Where the folders are faster all is done again, and at last in one step.
+        from its end that is folded first. Where the counters are faster all is done again, and at last in one step.
         """
         for _ in range(INSTANT_ATTEMPTS):
             cursor, length, *rows = self._run(scripts.LEDGER, shard)

@@ -20,13 +20,13 @@ CHECKPOINT_PAGES = 8_192
 class SQLiteFile:
     """A file, with a connection for each thread."""
 
-    def __init__(self, folder: Path, *, read_only: bool) -> None:
-        self._path = folder / FILE_NAME
+    def __init__(self, directory: Path, *, read_only: bool) -> None:
+        self._path = directory / FILE_NAME
         self._read_only = read_only
         self._local = threading.local()
         self._connections: list[sqlite3.Connection] = []
         if not self._path.exists():
-            raise StoreError(f"{folder} holds no store; `dither serve REGISTRY --data {folder}` makes one")
+            raise StoreError(f"{directory} holds no store; `dither serve REGISTRY --data {directory}` makes one")
         try:
             self._file = _file_id(self._path)
         except OSError as error:

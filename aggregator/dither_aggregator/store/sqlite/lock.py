@@ -11,24 +11,26 @@ LOCK_NAME = "lock.sqlite3"
 
 
 @contextmanager
-def exclusive(folder: Path) -> Iterator[None]:
+def exclusive(directory: Path) -> Iterator[None]:
     """Hold a data directory for one serving process; raise StoreError when another one has it.
 
     The lock is SQLite's own on a file of its own: it works wherever the store does, and ends with the process.
     """
     with ExitStack() as held:
         try:
-            folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-            (folder / LOCK_NAME).touch(mode=0o600)
-            lock = sqlite3.connect(folder / LOCK_NAME, isolation_level=None, timeout=0)
+            directory.mkdir(parents=True, exist_ok=True, mode=0o700)
+            (directory / LOCK_NAME).touch(mode=0o600)
+            lock = sqlite3.connect(directory / LOCK_NAME, isolation_level=None, timeout=0)
             held.enter_context(closing(lock))
             lock.execute("BEGIN EXCLUSIVE")
         except sqlite3.OperationalError as error:
             if error.sqlite_errorcode == sqlite3.SQLITE_BUSY:
-                raise StoreError(f"{folder} is being served already: stop that process or use another --data") from None
-            raise StoreError(f"{folder} cannot be used: {error}") from None
+                raise StoreError(
+                    f"{directory} is being served already: stop that process or use another --data"
+                ) from None
+            raise StoreError(f"{directory} cannot be used: {error}") from None
         except sqlite3.Error as error:
-            raise StoreError(f"{folder} cannot be used: {error}") from None
+            raise StoreError(f"{directory} cannot be used: {error}") from None
         except OSError as error:
-            raise StoreError(f"{folder} cannot be used: {error.strerror}") from None
+            raise StoreError(f"{directory} cannot be used: {error.strerror}") from None
         yield

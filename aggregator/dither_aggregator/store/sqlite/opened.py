@@ -25,14 +25,14 @@ class SQLiteOpened(SQLiteFile, Opened):
 
     def __init__(
         self,
-        folder: Path,
+        directory: Path,
         clock: Callable[[], float] = time.time,
         *,
         read_only: bool = False,
         unfinished: bool = False,
         moved: bool = False,
     ) -> None:
-        super().__init__(folder, read_only=read_only)
+        super().__init__(directory, read_only=read_only)
         self._clock = clock
         try:
             self._open(unfinished, moved)
@@ -42,33 +42,33 @@ class SQLiteOpened(SQLiteFile, Opened):
 
     @classmethod
     def create(
-        cls, folder: Path, app: str, clock: Callable[[], float] = time.time, *, unfinished: bool = False
+        cls, directory: Path, app: str, clock: Callable[[], float] = time.time, *, unfinished: bool = False
     ) -> Self:
         """Make the store of an app in a directory, and open it; `unfinished` until it is restored."""
-        path = folder / FILE_NAME
+        path = directory / FILE_NAME
         state = _first_state(app, day_at(clock()), unfinished)
         try:
-            folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+            directory.mkdir(parents=True, exist_ok=True, mode=0o700)
             path.touch(mode=0o600)
             with closing(sqlite3.connect(path, isolation_level=None)) as db:
                 db.execute("PRAGMA journal_mode = WAL")
                 db.execute("PRAGMA synchronous = FULL")
                 db.execute("BEGIN IMMEDIATE")
                 if db.execute("PRAGMA user_version").fetchone() != (0,):
-                    raise StoreError(f"{folder} holds a store already")
+                    raise StoreError(f"{directory} holds a store already")
                 schema.create(db, state)
                 db.execute("COMMIT")
         except (OSError, sqlite3.Error) as error:
             raise StoreError(f"{path} cannot be used: {error}") from None
-        return cls(folder, clock, unfinished=unfinished)
+        return cls(directory, clock, unfinished=unfinished)
 
     @classmethod
-    def open_or_create(cls, folder: Path, app: str, clock: Callable[[], float] = time.time) -> Self:
+    def open_or_create(cls, directory: Path, app: str, clock: Callable[[], float] = time.time) -> Self:
         """Open the store in a directory, made for an app if there is none."""
-        path = folder / FILE_NAME
+        path = directory / FILE_NAME
         # A file of no bytes is left where making a store was cut off.
         made = path.exists() and path.stat().st_size
-        return cls(folder, clock) if made else cls.create(folder, app, clock)
+        return cls(directory, clock) if made else cls.create(directory, app, clock)
 
     def _open(self, unfinished: bool, moved: bool) -> None:
         if self._read_only:

@@ -1,12 +1,12 @@
-"""dither: `event_i` is a flag of the registry that lies in the folder."""
+"""dither: `event_i` is a flag of the registry that lies in the directory."""
 
 import dither
 
 
-def start(endpoint: str, folder: str) -> dither.Telemetry:
-    """Start on the folder's disk."""
+def start(endpoint: str, directory: str) -> dither.Telemetry:
+    """Start on the directory's disk."""
     return dither.start(
-        f"{folder}/metrics.toml", endpoint=endpoint, key="key", data_dir=f"{folder}/device", consent=True
+        f"{directory}/metrics.toml", endpoint=endpoint, key="key", data_dir=f"{directory}/device", consent=True
     )
 
 

@@ -27,7 +27,7 @@ class Extra(EventExtras):  # type: ignore[misc]
         return {"event": self._event}
 
 
-def start(endpoint: str, folder: str) -> Any:
+def start(endpoint: str, directory: str) -> Any:
     """Initialize; Glean goes on with that in a thread."""
     ping = PingType(
         "benchmark",
@@ -46,7 +46,7 @@ def start(endpoint: str, folder: str) -> Any:
         application_id="benchmark",
         application_version="1",
         upload_enabled=True,
-        data_dir=Path(folder) / "glean",
+        data_dir=Path(directory) / "glean",
         configuration=Configuration(server_endpoint=endpoint),
     )
     return ping, EventMetricType(common, ["event"])

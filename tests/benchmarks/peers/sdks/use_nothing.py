@@ -1,5 +1,5 @@
 """No SDK: what an interpreter costs anyway."""
 
 
-def start(endpoint: str, folder: str) -> None:
+def start(endpoint: str, directory: str) -> None:
     """Do nothing."""

@@ -16,7 +16,7 @@ from opentelemetry.sdk.metrics.export import (  # type: ignore[import-not-found]
 )
 
 
-def start(endpoint: str, folder: str) -> Any:
+def start(endpoint: str, directory: str) -> Any:
     """Make a provider and a counter."""
     delta = {Counter: AggregationTemporality.DELTA}
     exporter = OTLPMetricExporter(endpoint=f"{endpoint}/v1/metrics", preferred_temporality=delta)

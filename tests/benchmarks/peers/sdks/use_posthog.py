@@ -5,7 +5,7 @@ from typing import Any
 from posthog import Posthog  # type: ignore[import-not-found]
 
 
-def start(endpoint: str, folder: str) -> Any:
+def start(endpoint: str, directory: str) -> Any:
     """Start a client, which starts its thread."""
     return Posthog("key", host=endpoint)
 

@@ -3,5 +3,5 @@
 import requests  # noqa: F401
 
 
-def start(endpoint: str, folder: str) -> None:
+def start(endpoint: str, directory: str) -> None:
     """Do nothing."""

@@ -5,7 +5,7 @@ from typing import Any
 import sentry_sdk  # type: ignore[import-not-found]
 
 
-def start(endpoint: str, folder: str) -> Any:
+def start(endpoint: str, directory: str) -> Any:
     """Start with a DSN of the endpoint."""
     return sentry_sdk.init(dsn=endpoint.replace("://", "://key@") + "/1")
 
