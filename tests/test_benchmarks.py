@@ -150,6 +150,6 @@ def test_a_look_for_final_days_asks_no_more_for_more_metrics(tmp_path: Path) -> 
             made.load(workload.registry(metrics))
             growth.Loader(made, reports=200).load(10_000)
             with patch.object(made, "_rows", wraps=made._rows) as rows:
-                upkeep.unrecorded(made)
+                upkeep.unfinalized(made)
             asked.append(rows.call_count)
     assert asked[0] == asked[1]

@@ -222,7 +222,7 @@ class WholeService(Service):
     def _maintain(self) -> None:
         while not self._stopping.is_set():
             self._try("scheduler", self._maintain_all)
-            self._record_all()
+            self._finalize_all()
             self._stopping.wait(MAINTAIN_EVERY_S)
 
     def _maintain_all(self) -> None:
@@ -231,8 +231,8 @@ class WholeService(Service):
         if refused := upkeep.maintain_whole(self.store):
             _log.warning("%s", refused)
 
-    def _record_all(self) -> None:
+    def _finalize_all(self) -> None:
         metrics: list[str] = []
-        self._try("recording", lambda: metrics.extend(upkeep.unrecorded(self.store)))
+        self._try("finalizing", lambda: metrics.extend(upkeep.unfinalized(self.store)))
         for metric in metrics:  # each by itself: one that cannot be read holds up no other
-            self._try(f"recording of {metric}", partial(upkeep.record, self.store, metric))
+            self._try(f"finalizing of {metric}", partial(upkeep.finalize, self.store, metric))

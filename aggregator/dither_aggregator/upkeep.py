@@ -33,8 +33,8 @@ def maintain_whole(store: Store) -> str:
     return store.erase()
 
 
-def unrecorded(store: Store) -> list[str]:
-    """Return the metrics of which an epoch is final and not recorded."""
+def unfinalized(store: Store) -> list[str]:
+    """Return the metrics of which an epoch is merged and not finalized."""
     merged, epochs, finals = store.merged(), store.all_epochs(), store.all_finals()
     return sorted(
         {
@@ -45,10 +45,10 @@ def unrecorded(store: Store) -> list[str]:
     )
 
 
-def record(store: Store, metric: str) -> int:
-    """Record the final epochs of a metric, each with its snapshot; return how many were new.
+def finalize(store: Store, metric: str) -> int:
+    """Finalize the epochs of a metric, each with its snapshot; return how many were new.
 
-    Raises what the first that could not be recorded raised, after the others.
+    Raises what the first that could not be finalized raised, after the others.
     """
     merged, done = store.merged(), 0
     failed: list[DitherError] = []

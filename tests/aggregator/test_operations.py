@@ -50,8 +50,8 @@ def filled(directory: Path, clock: Clock | None = None) -> None:
         clock.travel(1)
         store.seal(0)
         store.merge(0)
-        for metric in upkeep.unrecorded(store):
-            upkeep.record(store, metric)
+        for metric in upkeep.unfinalized(store):
+            upkeep.finalize(store, metric)
         send(store, body_of({"dark": [1]}))
         with closing(sqlite3.connect(directory / FILE_NAME)) as db, db:
             db.execute("UPDATE log SET entry = CAST(substr(entry, 1, length(entry) - 1) || x'07' AS BLOB)")

@@ -129,13 +129,13 @@ def test_whatever_a_look_for_final_days_meets_ends_no_scheduler(
         raise RuntimeError("nobody foresaw this")
 
     monkeypatch.setattr(module, "MAINTAIN_EVERY_S", 0.01)
-    monkeypatch.setattr(upkeep, "unrecorded", fail)
+    monkeypatch.setattr(upkeep, "unfinalized", fail)
     with WholeService(store) as service:
         deadline = time.monotonic() + WITHIN_S
         while len(looks) < 3:
             assert time.monotonic() < deadline
             time.sleep(0.01)
-        assert service.trouble() == {"recording": "nobody foresaw this"}
+        assert service.trouble() == {"finalizing": "nobody foresaw this"}
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")

@@ -485,9 +485,9 @@ def test_a_final_day_has_a_snapshot_whose_id_is_its_digest(tmp_path: Path) -> No
         clock.travel(1)
         service.store.seal(0)
         service.store.merge(0)
-        assert upkeep.unrecorded(service.store) == ["dark"]
-        assert upkeep.record(service.store, "dark") == 1
-        assert upkeep.record(service.store, "dark") == 0
+        assert upkeep.unfinalized(service.store) == ["dark"]
+        assert upkeep.finalize(service.store, "dark") == 1
+        assert upkeep.finalize(service.store, "dark") == 0
         reading = client.get(f"/v1/metrics/dark/estimates?epoch={day}").json()
         (listed,) = client.get("/v1/metrics/dark/snapshots").json()["snapshots"]
         assert (listed["epoch"], listed["plan"], listed["rev"]) == (day, DARK.digest, 1)
@@ -521,7 +521,7 @@ def test_a_final_day_whose_counts_are_not_what_was_recorded_is_not_shown(tmp_pat
         clock.travel(1)
         service.store.seal(0)
         service.store.merge(0)
-        upkeep.record(service.store, "dark")
+        upkeep.finalize(service.store, "dark")
         for damage in ("UPDATE tally SET n = 20", "DELETE FROM tally"):
             with closing(sqlite3.connect(tmp_path / "store.sqlite3")) as db, db:
                 db.execute(damage)

@@ -185,13 +185,13 @@ def test_a_day_that_was_sealed_is_rung_for_ever_more_rarely_until_it_is_recorded
     store: Store, asked: Registry, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asks: list[list[str]] = []
-    unrecorded = upkeep.unrecorded
+    unfinalized = upkeep.unfinalized
 
     def ask(store: Store) -> list[str]:
-        asks.append(unrecorded(store))
+        asks.append(unfinalized(store))
         return asks[-1]
 
-    monkeypatch.setattr(upkeep, "unrecorded", ask)
+    monkeypatch.setattr(upkeep, "unfinalized", ask)
     watched = Watched(store)
     append(store, asked, [1, 0])
     upkeep.fold_all(store, 0)
@@ -203,7 +203,7 @@ def test_a_day_that_was_sealed_is_rung_for_ever_more_rarely_until_it_is_recorded
     upkeep.maintain(store, 0)
     rung = [watched.look().count(Bell(ESTIMATE, "dark")) for _ in range(200)]  # ten minutes
     assert [place * 3 for place, bells in enumerate(rung) if bells] == [0, 60, 180, 420]
-    upkeep.record(store, "dark")
+    upkeep.finalize(store, "dark")
     for _ in range(1_000):
         assert Bell(ESTIMATE, "dark") not in watched.look()
     assert len(asks) == 6  # nothing is asked until the next day is over
@@ -281,7 +281,7 @@ def hearer(store: SQLiteStore, tmp_path: Path, clock: Clock) -> Iterator[Hearer]
         yield made
 
 
-def test_bells_fold_maintain_and_record(hearer: Hearer, store: Store, asked: Registry, clock: Clock) -> None:
+def test_bells_fold_maintain_and_finalize(hearer: Hearer, store: Store, asked: Registry, clock: Clock) -> None:
     plan, today = asked.metrics["dark"].plan, store.today()
     for _ in range(3):
         append(store, asked, [1, 0, 1])

@@ -98,7 +98,7 @@ COLUMNS: tuple[tuple[str, int, Callable[[Figures], str]], ...] = (
     ("status", 8, lambda figures: f"{figures['status_ms']:.2f}"),
     ("refresh", 9, lambda figures: f"{figures['refresh_ms']:.2f}"),
     ("maintain", 10, lambda figures: f"{figures['maintain_ms']:.1f}"),
-    ("to record", 11, lambda figures: f"{figures['unrecorded_ms']:.1f}"),
+    ("to finalize", 11, lambda figures: f"{figures['unfinalized_ms']:.1f}"),
 )
 
 
@@ -213,7 +213,7 @@ def _look(store: Store, client: Client) -> Figures:
         "status_ms": _ms(store.status),
         "refresh_ms": _ms(store.refresh),
         "maintain_ms": _ms(lambda: _maintain(store)),
-        "unrecorded_ms": _ms(lambda: upkeep.unrecorded(store)),
+        "unfinalized_ms": _ms(lambda: upkeep.unfinalized(store)),
     }
 
 

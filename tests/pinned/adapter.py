@@ -217,8 +217,8 @@ class Aggregator:
         """Close the days that are over, and record what is final."""
         for shard in range(self._store.shards):
             upkeep.maintain(self._store, shard)
-        for metric in upkeep.unrecorded(self._store):
-            upkeep.record(self._store, metric)
+        for metric in upkeep.unfinalized(self._store):
+            upkeep.finalize(self._store, metric)
 
     def retire(self, metric: str, rev: int = 1) -> None:
         """Refuse the reports of a plan from now on."""

@@ -63,7 +63,7 @@ class Reading(ABC):
     n: int
     view: View
     snapshot: str | None
-    """The id of what was recorded of the epoch once it was final."""
+    """The id of what was kept of the epoch once it was finalized."""
     noise_floor: float | None
     """The usual standard error of what nobody has; None while there is no report."""
     method: Method | None

@@ -154,7 +154,7 @@ class TallyRecord:
 
 @dataclass(frozen=True)
 class FinalRecord:
-    """What is recorded of a final epoch, and its snapshot where that is still kept."""
+    """What is kept of a finalized epoch, and its snapshot where that is still kept."""
 
     plan: int
     epoch: date

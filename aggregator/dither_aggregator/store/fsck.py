@@ -4,7 +4,7 @@
                  folded, the quarantine is what is quarantined and not dropped
     log          without a gap, of known plans, whole reports that can be counted, days in order and none of them sealed
     tallies      counts that so many reports can have; segments in order, disjoint, none beyond the cursor
-    epochs       what was recorded as final is sealed, its tally still has the digest that was recorded, and in each
+    epochs       what was finalized is sealed, its tally still has the digest that was recorded, and in each
                  shard all tallies of its day are one segment, of one range
     snapshots    each has the content that its id is the digest of, and the tally that was recorded
     plans        no rev and no digest twice

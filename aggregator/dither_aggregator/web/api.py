@@ -88,7 +88,7 @@ def describe(stored: StoredPlan, epochs: Sequence[date]) -> dict[str, object]:
 
 
 def list_snapshots(store: Store, metric: str) -> list[dict[str, object]]:
-    """Return what is recorded of a metric's final days, latest first within each plan."""
+    """Return what is kept of a metric's finalized days, latest first within each plan."""
     plans = store.plans(metric)
     if not plans:
         raise _no_metric(metric)

@@ -52,7 +52,7 @@ class Answering:
         self._answer(shard, self._maintain)
 
     def estimate(self, metric: object) -> None:
-        """Record the final epochs of a metric, each with its snapshot."""
+        """Finalize the epochs of a metric, each with its snapshot."""
         self._answer(metric, self._estimate)
 
     def _fold(self, store: Store, shard: object) -> None:
@@ -71,7 +71,7 @@ class Answering:
     def _estimate(self, store: Store, metric: object) -> None:
         if not isinstance(metric, str) or not store.plans(metric):
             raise _UnknownBell(f"there is no metric {metric!r}")
-        upkeep.record(store, metric)
+        upkeep.finalize(store, metric)
 
     def _answer(self, about: object, step: Callable[[Store, object], None]) -> None:
         try:

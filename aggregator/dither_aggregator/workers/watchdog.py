@@ -32,7 +32,7 @@ class Watchdog:
         self._maintain_at = float("-inf")
         self._merged: date | None = None
         self._ask_at = float("inf")
-        """When to ask again what is not recorded: at once when a day was merged, never when nothing is missing."""
+        """When to ask again what is not finalized: at once when a day was merged, never when nothing is missing."""
         self._ask_pause_s = 0.0
         self._trouble: dict[str, str] = {}
 
@@ -60,11 +60,11 @@ class Watchdog:
         if now >= self._maintain_at:
             bells += [Bell(MAINTAIN, shard.shard) for shard in status]
             self._maintain_at = now + MAINTAIN_EVERY_S
-        bells += [Bell(ESTIMATE, metric) for metric in self._unrecorded(min(shard.merged for shard in status), now)]
+        bells += [Bell(ESTIMATE, metric) for metric in self._unfinalized(min(shard.merged for shard in status), now)]
         return bells
 
-    def _unrecorded(self, merged: date, now: float) -> list[str]:
-        """Return the metrics to ring for: those with a final epoch that is not recorded, ever more rarely.
+    def _unfinalized(self, merged: date, now: float) -> list[str]:
+        """Return the metrics to ring for: those with a merged epoch that is not finalized, ever more rarely.
 
         An estimate may take long, and another bell for it would have another process make it too.
         """
@@ -72,7 +72,7 @@ class Watchdog:
             self._merged, self._ask_at, self._ask_pause_s = merged, now, MAINTAIN_EVERY_S
         if now < self._ask_at:
             return []
-        metrics = upkeep.unrecorded(self._store)
+        metrics = upkeep.unfinalized(self._store)
         self._ask_at = now + self._ask_pause_s if metrics else float("inf")
         self._ask_pause_s = min(2 * self._ask_pause_s, ASK_PAUSE_MAX_S)
         return metrics

@@ -74,8 +74,8 @@ def merge_all(store: Store) -> None:
 
 
 def record_all(store: Store) -> None:
-    for metric in upkeep.unrecorded(store):
-        upkeep.record(store, metric)
+    for metric in upkeep.unfinalized(store):
+        upkeep.finalize(store, metric)
 
 
 def assert_merged(place: Place, store: Store, asked: Registry, digests: dict[str, str]) -> None:
@@ -226,14 +226,14 @@ def test_nothing_is_recorded_before_every_shard_has_merged_it(
     for shard in range(store.shards):
         assert store.sealed() == place.day()
         assert store.merged() < place.day()
-        assert upkeep.unrecorded(store) == []
-        assert [upkeep.record(store, name) for name in METRICS] == [0, 0, 0]
+        assert upkeep.unfinalized(store) == []
+        assert [upkeep.finalize(store, name) for name in METRICS] == [0, 0, 0]
         with pytest.raises(StoreError, match=f"{place.day()} is not merged in every shard, so it is not final"):
             snapshots.take(store, store.stored(asked.metrics["dark"].plan), place.day())
         assert store.all_finals() == set()
         store.merge(shard)
-    assert upkeep.unrecorded(store) == list(METRICS)
-    assert [upkeep.record(store, name) for name in METRICS] == [1, 1, 1]
+    assert upkeep.unfinalized(store) == list(METRICS)
+    assert [upkeep.finalize(store, name) for name in METRICS] == [1, 1, 1]
     assert {name: store.finals(asked.metrics[name].plan)[place.day()].digest for name in METRICS} == day
 
 
@@ -268,7 +268,7 @@ def test_a_final_day_that_is_not_merged_is_found(
 
 def test_tallies_that_are_merged_are_given_up(place: Place, store: Store, asked: Registry, day: dict[str, str]) -> None:
     merge_all(store)
-    upkeep.record(store, "color")
+    upkeep.finalize(store, "color")
     store.set_retention(Retention(tallies_days=0))
     for shard in range(store.shards):
         store.forget(shard)

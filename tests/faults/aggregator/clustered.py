@@ -99,7 +99,7 @@ def travel(cluster: Cluster, days: float) -> None:
 
 
 def all_final(cluster: Cluster) -> Callable[[], bool]:
-    """Return a test of whether every epoch but the latest is sealed, and recorded as final."""
+    """Return a test of whether every epoch but the latest is sealed, and finalized."""
 
     def test() -> bool:
         with closing(cluster.open()) as store:

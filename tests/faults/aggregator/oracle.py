@@ -364,9 +364,9 @@ class Oracle:
                     self._check_sealed(store, stored.id, key, epoch)
             for epoch, final in finals.items():
                 name = _name(store, stored.id, epoch)
-                assert epoch <= merged, f"{name} is recorded as final, and only {merged} is merged"
+                assert epoch <= merged, f"{name} is finalized, and only {merged} is merged"
                 before = self._finals.setdefault((key, epoch), final)
-                assert final == before, f"{name}: {before} was recorded as final, and now {final} is"
+                assert final == before, f"{name}: {before} was finalized, and now {final} is"
                 self._check_sealed(store, stored.id, key, epoch, final.digest)
                 content = snapshots.content(store, final.snapshot)
                 if content is not None:
@@ -374,7 +374,7 @@ class Oracle:
                     assert digest == final.digest, f"{name}: the snapshot is of another tally"
             known = [epoch for of, epoch in self._finals if of == key]
             gone = set(known) - finals.keys()
-            assert not gone, f"{stored.plan.metric}: {sorted(map(str, gone))} were recorded as final and are not"
+            assert not gone, f"{stored.plan.metric}: {sorted(map(str, gone))} were finalized and are not"
 
     def _check_sealed(self, store: Store, plan: int, key: PlanKey, epoch: date, recorded: str = "") -> None:
         """A sealed tally has the digest that it had when it was first seen, and that was recorded."""
@@ -384,7 +384,7 @@ class Oracle:
         before = self._sealed.setdefault((key, epoch), recorded or digest)
         name = _name(store, plan, epoch)
         assert digest == before, f"{name}: the sealed tally was {before}, and is {digest}"
-        assert not recorded or digest == recorded, f"{name}: the tally is not the one that was recorded as final"
+        assert not recorded or digest == recorded, f"{name}: the tally is not the one that was finalized"
 
     def has_given_up(self, store: Store, plan: int, epoch: date) -> bool:
         """Return whether a shard's part of a tally is gone, as it may be."""

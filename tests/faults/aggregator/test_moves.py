@@ -142,8 +142,8 @@ def lived(directory: Path) -> Oracle:
             if day < 2:
                 upkeep.fold_all(store, 0)
         upkeep.maintain(store, 0)
-        for metric in upkeep.unrecorded(store):
-            upkeep.record(store, metric)
+        for metric in upkeep.unfinalized(store):
+            upkeep.finalize(store, metric)
         assert store.backlog()
         assert oracle.unsettled() == []
     return oracle

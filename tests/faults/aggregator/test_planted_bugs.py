@@ -378,7 +378,7 @@ BUGS: dict[Bug, tuple[str, str]] = {
     seal_what_is_pending: ("sqlite", "has sealed|pending in a sealed epoch|sealed went back"),
     seal_what_is_pending_in_redis: ("redis", "has sealed|pending in a sealed epoch"),
     seal_without_moving_the_day: ("redis", "has sealed|is sealed, and reports count on"),
-    record_what_is_final_anew: ("sqlite", "was recorded as final, and now"),
+    record_what_is_final_anew: ("sqlite", "was finalized, and now"),
     forget_tallies_that_are_not_final: (
         "sqlite",
         "a part of the tally is gone|the tally has 0 reports, the ledger says",

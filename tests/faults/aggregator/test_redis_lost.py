@@ -144,8 +144,8 @@ class Life:
                 for shard in range(self.shards):
                     upkeep.fold_all(store, shard)
                     upkeep.maintain(store, shard)
-                for metric in upkeep.unrecorded(store):
-                    upkeep.record(store, metric)
+                for metric in upkeep.unfinalized(store):
+                    upkeep.finalize(store, metric)
             self.retire(store)
 
     def _step(self, store: Store) -> None:

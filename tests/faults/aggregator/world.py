@@ -398,9 +398,9 @@ class World:
     def record(self) -> None:
         """Record what is final of a metric, with a snapshot."""
         store = self.any()
-        metrics = upkeep.unrecorded(store)
+        metrics = upkeep.unfinalized(store)
         if metrics:
-            self._try(lambda: upkeep.record(store, self.rng.choice(metrics)))
+            self._try(lambda: upkeep.finalize(store, self.rng.choice(metrics)))
 
     @step
     def choose_final(self) -> None:
@@ -647,11 +647,11 @@ class World:
             upkeep.fold_all(self.any(), shard)
             upkeep.maintain(self.any(), shard)
         store = self.any()
-        for metric in upkeep.unrecorded(store):
-            upkeep.record(store, metric)
+        for metric in upkeep.unfinalized(store):
+            upkeep.finalize(store, metric)
         self.look()
         assert not self.observer.backlog(), "something is still pending"
-        assert not upkeep.unrecorded(self.observer), "something that is final is not recorded"
+        assert not upkeep.unfinalized(self.observer), "something that is merged is not finalized"
         findings = list(fsck(self.observer))
         assert not findings, f"fsck says: {findings}"
 

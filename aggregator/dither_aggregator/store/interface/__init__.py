@@ -4,7 +4,7 @@
     ledger       where the accepted reports of each plan and day are
     log          uploads are appended, read and folded
     tallies      the segments whose sum is a tally, their compaction, and the merging of a sealed day
-    epochs       days are sealed, recorded as final, and given up
+    epochs       days are sealed, finalized, and given up
     erasing      the bytes of merged days leave the store's files
     quarantine   reports that could not be counted
     moving       dump and restore

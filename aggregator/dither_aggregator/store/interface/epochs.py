@@ -1,4 +1,4 @@
-"""Epochs: days are sealed, then recorded as final, and in the end their tallies and snapshots are given up."""
+"""Epochs: days are sealed, then finalized, and in the end their tallies and snapshots are given up."""
 
 from abc import abstractmethod
 from datetime import date
@@ -20,7 +20,7 @@ class Epochs(Opened):
         return min(shard.sealed for shard in self.status())
 
     def merged(self) -> date:
-        """Return the latest epoch that is final: every shard has sealed it, and merged its tallies."""
+        """Return the latest epoch that every shard has sealed, and whose tallies it has merged."""
         return min(shard.merged for shard in self.status())
 
     @abstractmethod
@@ -32,11 +32,11 @@ class Epochs(Opened):
 
     @abstractmethod
     def finals(self, plan: Plan) -> dict[date, Final]:
-        """Return what is recorded of the final epochs of a plan."""
+        """Return what is kept of a plan's finalized epochs."""
 
     @abstractmethod
     def all_finals(self) -> set[TallyKey]:
-        """Return the plans and epochs that are recorded as final, of all plans at once."""
+        """Return the plans and epochs that are finalized, of all plans at once."""
 
     @abstractmethod
     def finalize(self, plan: Plan, epoch: date, final: Final, snapshot: bytes) -> Final:
@@ -62,7 +62,7 @@ class Epochs(Opened):
     def forget(self, shard: int) -> None:
         """Forget the upload ids that no device sends any more, and a shard's tallies that need not be kept.
 
-        A tally is given up only when it is recorded as final.
+        A tally is given up only when it is finalized.
         """
 
     @abstractmethod

@@ -46,4 +46,4 @@ class Moving(Opened):
 
     @abstractmethod
     def fill_final(self, record: FinalRecord) -> None:
-        """Add what is recorded of a final epoch, and its snapshot."""
+        """Add what is kept of a finalized epoch, and its snapshot."""

@@ -1,4 +1,4 @@
-"""The epochs of the Redis store: days are sealed by shard, and recorded as final for all."""
+"""The epochs of the Redis store: days are sealed by shard, and finalized for all."""
 
 from datetime import date, timedelta
 
@@ -23,7 +23,7 @@ class RedisEpochs(RedisOpened, Epochs):
         return day_of(self._run(scripts.SEAL, shard))
 
     def finals(self, plan: Plan) -> dict[date, Final]:
-        """Return what is recorded of a plan's final epochs."""
+        """Return what is kept of a plan's finalized epochs."""
         return self._finals(self._plans.get(plan).id)
 
     def _finals(self, plan: int) -> dict[date, Final]:
@@ -31,7 +31,7 @@ class RedisEpochs(RedisOpened, Epochs):
         return {day_of(day): unpack_final(rows[str(day).encode()]) for day in sorted(map(int, rows))}
 
     def all_finals(self) -> set[TallyKey]:
-        """Return the plans and epochs that are recorded as final."""
+        """Return the plans and epochs that are finalized."""
         commands = [
             self._call_global(scripts.FINAL_EPOCHS, *plans) for plans in chunks(self._plan_ids(), PLANS_AT_ONCE)
         ]
@@ -69,7 +69,7 @@ class RedisEpochs(RedisOpened, Epochs):
         return day_of(int(day))
 
     def forget(self, shard: int) -> None:
-        """Forget old ids, and old tallies that are recorded as final: that they go is known before they do."""
+        """Forget old ids, and old tallies that are finalized: that they go is known before they do."""
         today = self._run(scripts.FORGET_SEEN, shard, DEDUPE.days, DEDUPE_DAYS_MIN)
         first = self._run_global(scripts.TALLIES_FROM, today)
         if first is None:

@@ -179,7 +179,7 @@ class RedisMoving(RedisTallies, RedisEpochs, Moving):
         self._run(scripts.FILL_SHARD, shard, *days, *rest)
 
     def fill_final(self, record: FinalRecord) -> None:
-        """Add what is recorded of a final epoch."""
+        """Add what is kept of a finalized epoch."""
         self._finalize(record.plan, record.epoch, record.final, record.snapshot)
 
 

@@ -69,7 +69,7 @@ def tally_of(name: bytes) -> TallyKey:
 
 
 def pack_final(final: Final) -> str:
-    """Return what is recorded of a final epoch."""
+    """Return what is kept of a finalized epoch."""
     return f"{final.digest} {final.snapshot}"
 
 

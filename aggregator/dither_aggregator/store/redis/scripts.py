@@ -208,7 +208,7 @@ end
 return names
 """
 )
-"""Return PLAN:DAY for what is recorded as final of some plans."""
+"""Return PLAN:DAY for what is finalized of some plans."""
 
 FINALIZE = _script(
     _CHECK,

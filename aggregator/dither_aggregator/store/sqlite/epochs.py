@@ -25,12 +25,12 @@ class SQLiteEpochs(SQLiteOpened, Epochs):
         return sealed
 
     def finals(self, plan: Plan) -> dict[date, Final]:
-        """Return what is recorded of a plan's final epochs."""
+        """Return what is kept of a plan's finalized epochs."""
         rows = self._rows("SELECT epoch, digest, snapshot FROM final WHERE plan = ?", self._plans.get(plan).id)
         return {date.fromisoformat(epoch): Final(digest, snapshot) for epoch, digest, snapshot in rows}
 
     def all_finals(self) -> set[TallyKey]:
-        """Return the plans and epochs that are recorded as final."""
+        """Return the plans and epochs that are finalized."""
         return {(plan, date.fromisoformat(epoch)) for plan, epoch in self._rows("SELECT plan, epoch FROM final")}
 
     def finalize(self, plan: Plan, epoch: date, final: Final, snapshot: bytes) -> Final:
@@ -70,7 +70,7 @@ class SQLiteEpochs(SQLiteOpened, Epochs):
         return self._day_of("tallies_from")
 
     def forget(self, shard: int) -> None:
-        """Forget old ids, and old tallies that are recorded as final."""
+        """Forget old ids, and old tallies that are finalized."""
         days = self.retention().tallies_days
         with self._transaction() as db:
             today = self._advance_day()

@@ -94,7 +94,7 @@ class SQLiteMoving(SQLiteEpochs, Moving):
             db.executemany(rows.INSERT_POISON, [rows.poison_row(poison) for poison in record.quarantine])
 
     def fill_final(self, record: FinalRecord) -> None:
-        """Add what is recorded of a final epoch."""
+        """Add what is kept of a finalized epoch."""
         with self._transaction() as db:
             db.execute(rows.INSERT_FINAL, rows.final_row(record.plan, record.epoch, record.final))
             if record.snapshot is not None:

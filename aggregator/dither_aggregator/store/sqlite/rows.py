@@ -52,7 +52,7 @@ def ledger_of(plan: int, epoch: str, *kept: int) -> tuple[TallyKey, Counted]:
 
 
 def final_row(plan: int, epoch: date, final: Final) -> tuple[int, str, str, str]:
-    """Return the row of what is recorded of a final epoch."""
+    """Return the row of what is kept of a finalized epoch."""
     return plan, epoch.isoformat(), final.digest, final.snapshot
 
 
