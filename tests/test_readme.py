@@ -12,7 +12,7 @@ from tests.support.aggregators import aggregator
 
 ROOT = Path(__file__).parents[1]
 ROOMS = ("client", "shared", "aggregator", "deploy", "tests")
-READMES = (ROOT / "README.md", *(ROOT / room / "README.md" for room in ROOMS))
+READMES = (ROOT / "README.md", *(page for room in ROOMS for page in sorted((ROOT / room).glob("*.md"))))
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 
 
@@ -53,6 +53,16 @@ def test_its_links_lead_somewhere() -> None:
     for path in READMES:
         for target in re.findall(r"(?:\]\(|src=\")([^)#\"]+)", path.read_text(encoding="utf-8")):
             assert (path.parent / target).exists(), f"{path}: {target}"
+
+
+@pytest.mark.parametrize("page", READMES[1:], ids=lambda page: f"{page.parent.name}/{page.name}")
+def test_the_files_that_it_names_exist(page: Path) -> None:
+    """A table may name a file by its end: `wire/` or `sqlite/log.py`."""
+    room = page.parent
+    there = {path.relative_to(room).as_posix() + "/" * path.is_dir() for path in room.rglob("*")}
+    for name in re.findall(r"`([\w./]+(?:\.py|/))`", page.read_text(encoding="utf-8")):
+        ends = name.removeprefix("../").removeprefix(f"{room.name}/")
+        assert any(path == ends or path.endswith(f"/{ends}") for path in there) or (ROOT / name).exists(), name
 
 
 def test_the_registry_example_proves_its_budget() -> None:

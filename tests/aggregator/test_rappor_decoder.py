@@ -398,7 +398,7 @@ def test_weights_made_of_the_counts_would_be_caught(monkeypatch: pytest.MonkeyPa
         return replace(equations, weight=weights_of(rate, equations.reports, FEW))
 
     monkeypatch.setattr(decoder, "reweighted", of_counts)
-    monkeypatch.setattr("dither_aggregator.analysis.decoding.inference.reweighted", of_counts)
+    monkeypatch.setattr("dither_aggregator.analysis.decoding.fitting.reweighted", of_counts)
     runs = np.array([of_few_reports(seed) for seed in range(20)])
     assert runs[:, 0].mean() < 0.49
     assert runs[:, -1].mean() < -0.5

@@ -38,7 +38,7 @@ import numpy as np
 from scipy.special import chdtrc, ndtr, ndtri
 
 from dither_aggregator.analysis.decoding.equations import Channel, Ints, Mask, make_equations, merge, reweighted
-from dither_aggregator.analysis.decoding.inference import Found, infer_split, infer_whole, know_nothing
+from dither_aggregator.analysis.decoding.fitting import Found, infer_split, infer_whole, know_nothing
 from dither_aggregator.analysis.decoding.selection import selected_shares
 from dither_aggregator.analysis.inference import Floats, Z
 from dither_aggregator.counting.folding import Counts

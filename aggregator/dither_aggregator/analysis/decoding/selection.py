@@ -5,7 +5,7 @@ from scipy.optimize import nnls
 from scipy.sparse import csr_array
 
 from dither_aggregator.analysis.decoding.equations import TINY, Equations, Ints
-from dither_aggregator.analysis.decoding.inference import PICKED_MAX, Found, estimate_all, pick
+from dither_aggregator.analysis.decoding.fitting import PICKED_MAX, Found, estimate_all, pick
 from dither_aggregator.analysis.decoding.least_squares import gram_of, least_squares
 from dither_aggregator.analysis.inference import Floats
 
