@@ -14,7 +14,7 @@ from importlib.metadata import version
 
 from dither_aggregator.analysis.estimands import estimate
 from dither_aggregator.store import Store, StoredPlan, StoreError, Tally
-from dither_aggregator.store.packing import pack_counts
+from dither_aggregator.store.packing import plain_counts
 from dither_aggregator.store.records import Final
 from dither_shared.documents import canonical_json
 
@@ -65,7 +65,7 @@ def _document(app: str, stored: StoredPlan, epoch: date, tally: Tally) -> dict[s
         "tally": {
             "n": tally.n,
             "digest": tally.digest,
-            "counts": base64.b64encode(pack_counts(tally.counts)).decode("ascii"),
+            "counts": base64.b64encode(b"".join(plain_counts(tally.counts))).decode("ascii"),
         },
         "estimates": estimate(stored, epoch, tally).to_document(),
         "made_with": _versions(),

@@ -98,6 +98,12 @@ def unpack_answer(answer: bytes) -> tuple[bytes, int, list[dict[str, object]]]:
 
 def pack_counts(counts: Counts) -> bytes:
     """Return a count vector's bytes."""
+    head, data = plain_counts(counts)
+    return head + zlib.compress(data, level=1)
+
+
+def plain_counts(counts: Counts) -> tuple[bytes, bytes]:
+    """Return how these bytes begin, and what of them is compressed: the same with every zlib."""
     width = next(width for width in (1, 2, 4, 8) if int(counts.max(initial=0)) < 1 << 8 * width)
     places = np.flatnonzero(counts)
     dense = len(places) * (4 + width) >= len(counts) * width
@@ -105,7 +111,7 @@ def pack_counts(counts: Counts) -> bytes:
     data = body.astype(f"<u{width}").tobytes()
     if not dense:
         data = places.astype("<u4").tobytes() + data
-    return _COUNTS.pack(_DENSE if dense else _SPARSE, width, len(counts)) + zlib.compress(data, level=1)
+    return _COUNTS.pack(_DENSE if dense else _SPARSE, width, len(counts)), data
 
 
 def unpack_counts(packed: bytes, size: int) -> Counts:

@@ -597,6 +597,10 @@ def test_what_is_cut_off_is_damaged(server: RedisServer, asked: Registry) -> Non
     with closing(RedisPlace(server)) as place:
         store = place.make(asked)
         append(store, body_in(store, 0, asked, {"dark": [1]}))
+        place.redis.rpush(scripts.tally_key(0, tally_name(1, place.day(-2))), b"short")
+        place.redis.zadd(scripts.tallies_key(0), {tally_name(1, place.day(-2)): 1})
+        with pytest.raises(StoreError, match="is damaged: a segment is cut off"):
+            store.merge(0)
         place.redis.lset(scripts.log_key(0), 0, b"short")
         with pytest.raises(StoreError, match="is damaged: an entry of the log is cut off"):
             store.seal(0)
@@ -731,6 +735,10 @@ def _aged(place: RedisPlace, store: Store, asked: Registry) -> Store:
     store.retire("dark", 1)
     place.travel(1)
     seal_all(store)
+    for shard in range(store.shards):
+        store.merge(shard)
+    assert store.merged() == place.day()
+    assert store.erase() == ""
     store.set_retention(Retention(100, 0))
     for shard in range(store.shards):
         store.forget(shard)

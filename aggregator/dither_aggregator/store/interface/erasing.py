@@ -1,4 +1,4 @@
-"""Erasing: what the tallies of a merged day were made of leaves the store's files."""
+"""Erasing: the bytes of which a merged day's tallies were made leave the store's files."""
 
 from abc import abstractmethod
 from datetime import date
@@ -7,13 +7,13 @@ from dither_aggregator.store.interface.opened import Opened
 
 
 class Erasing(Opened):
-    """The bytes of log entries and segments, which files keep for a while when a store holds them no more."""
+    """Log entries and segments that the store has given up, and whose bytes its files still keep."""
 
     @abstractmethod
     def erased(self) -> date:
-        """Return the latest epoch that is erased: neither uploads nor segments before merging are in the store's files.
+        """Return the latest epoch that is erased: of it the store's files hold the merged tallies, and no more.
 
-        What waits in quarantine is, whatever its epoch.
+        Reports that wait in quarantine are held whatever their epoch, and answered ids for as long as they are known.
         """
 
     @abstractmethod

@@ -192,6 +192,7 @@ for i = 2, #ARGV, 2 do
     if ARGV[i + 1] == '' then redis.call('HDEL', at, ARGV[i]) else redis.call('HSET', at, ARGV[i], ARGV[i + 1]) end
 end
 """,
+    flags="allow-oom",
 )
 """Set fields of the hash; an empty value takes one away."""
 
@@ -410,21 +411,21 @@ local days = redis.call('HMGET', at, 'sealed', 'merged')
 if days[1] == days[2] then return {{}} end
 local sealed, merged = tonumber(days[1]), tonumber(days[2] or -math.huge)
 local tallies, lows, highs, unmerged = {{}}, {{}}, {{}}, {{}}
-local function read(name, epoch)
-    local key = at .. ':tally:' .. name
-    local first, last = redis.call('LINDEX', key, 0) or '', redis.call('LINDEX', key, -1) or ''
-    if math.min(#first, #last) < {SEGMENT.size} then error({{err = '{DAMAGED} a segment is cut off'}}) end
-    local low, high = struct.unpack('<I8', first, {MARK_BYTES + 1}), struct.unpack('<I8', last, {MARK_BYTES + 9})
-    lows[epoch], highs[epoch] = math.min(low, lows[epoch] or low), math.max(high, highs[epoch] or high)
-    tallies[#tallies + 1] = {{name, epoch, low, high}}
-end
 for _, name in ipairs(redis.call('ZRANGE', at .. ':tallies', 0, -1)) do
-    local epoch = tonumber(string.match(name, ':(%-?%d+)$'))
-    if epoch > merged and epoch <= sealed then read(name, epoch) end
+    local epoch, key = tonumber(string.match(name, ':(%-?%d+)$')), at .. ':tally:' .. name
+    if epoch > merged and epoch <= sealed then
+        local first, last = redis.call('LINDEX', key, 0) or '', redis.call('LINDEX', key, -1) or ''
+        if math.min(#first, #last) < {SEGMENT.size} then
+            return redis.error_reply('{DAMAGED} a segment is cut off')
+        end
+        local low, high = struct.unpack('<I8', first, {MARK_BYTES + 1}), struct.unpack('<I8', last, {MARK_BYTES + 9})
+        lows[epoch], highs[epoch] = math.min(low, lows[epoch] or low), math.max(high, highs[epoch] or high)
+        tallies[#tallies + 1] = {{name, epoch, low, high, redis.call('LLEN', key)}}
+    end
 end
 for _, tally in ipairs(tallies) do
-    local name, epoch, low, high = unpack(tally)
-    if low > lows[epoch] or high < highs[epoch] or redis.call('LLEN', at .. ':tally:' .. name) > 1 then
+    local name, epoch, low, high, segments = unpack(tally)
+    if segments > 1 or low > lows[epoch] or high < highs[epoch] then
         unmerged[#unmerged + 1] = {{name, lows[epoch], highs[epoch]}}
     end
 end

@@ -57,7 +57,7 @@ class SQLiteErasing(SQLiteEpochs, Erasing):
     def _cut_write_ahead_log(self) -> bool:
         """Copy the write-ahead log to the file, and cut it to nothing; return whether nobody prevented that."""
         try:
-            self._db.execute(f"PRAGMA busy_timeout = {CUT_WITHIN_S * 1000}")
+            self._db.execute(f"PRAGMA busy_timeout = {int(CUT_WITHIN_S * 1000)}")
             try:
                 busy, _, _ = self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
             finally:
