@@ -103,6 +103,8 @@ class Cells:
 
     def mechanism_of(self, cell: int) -> Mechanism:
         """Return a cell's mechanism."""
+        if len(self.parts) == 1 and 0 <= cell < self.count:
+            return self.parts[0].mechanism
         return self._part_of(lambda part: part.cells, cell)[0].mechanism
 
     # Drawing.
@@ -123,7 +125,7 @@ class Cells:
         """Return the part that holds a place, the cells before it, and the place within, where parts have a size."""
         before = 0
         for part in self.parts:
-            if place < size(part):
+            if 0 <= place < size(part):
                 return part, before, place
             place -= size(part)
             before += part.cells

@@ -108,6 +108,13 @@ def test_the_vector_of_a_tally_has_each_cells_number_and_counts(cells: Cells) ->
     assert list(impossible(cells, spoiled, 500)) != []
 
 
+@pytest.mark.parametrize("cell", [-1, 2, 128])
+def test_reports_of_a_cell_that_is_none_are_refused(cell: int) -> None:
+    cells = cells_of((choose(3, Decimal(1)), 1), (choose(3, Decimal(2)), 1))
+    with pytest.raises(ValueError, match="beyond the 2 cells"):
+        fold_cells(cells, {0: b"\x01", cell: b"\x01"})
+
+
 def test_a_shape_that_nobody_counts_is_refused() -> None:
     class Other(Symbols):
         """A shape from outside counts like the one it is made of."""

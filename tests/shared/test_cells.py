@@ -40,8 +40,9 @@ class Ticket(Rng):
 def test_cells_are_numbered_part_after_part() -> None:
     assert [MIXED.mechanism_of(cell) for cell in range(5)] == [FEW, FEW, MANY, MANY, MANY]
     assert (MIXED.count, MIXED.several, MIXED.lasting) == (5, True, 0)
-    with pytest.raises(IndexError):
-        MIXED.mechanism_of(5)
+    for cells, cell in ((MIXED, 5), (MIXED, -1), (one_cell(FEW), 1), (one_cell(FEW), -1)):
+        with pytest.raises(IndexError):
+            cells.mechanism_of(cell)
 
 
 def test_a_report_draws_each_cell_exactly_with_its_share() -> None:

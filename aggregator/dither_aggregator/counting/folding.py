@@ -41,6 +41,8 @@ def tables(cells: Cells, counts: Counts) -> Iterator[tuple[Part, Counts, int]]:
 
 def fold_cells(cells: Cells, reports: Mapping[int, bytes]) -> Counts:
     """Count packed reports, given by cell, into the vector of a tally: see `tables`. Raises ValueError like `fold`."""
+    if not all(0 <= cell < cells.count for cell in reports):
+        raise ValueError(f"a packed report lies beyond the {cells.count} cells")
     counts = np.zeros(cells.tally_size, dtype=np.int64)
     for part, table, first in tables(cells, counts):
         shape = part.mechanism.shape

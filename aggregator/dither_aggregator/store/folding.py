@@ -52,10 +52,16 @@ def _count(cells: Cells, groups: Sequence[LogGroup], attempt: int = 1) -> tuple[
 
 
 def _fold(cells: Cells, groups: Sequence[LogGroup]) -> Counts:
-    reports: dict[int, list[bytes]] = {}
+    by_cell: dict[int, list[LogGroup]] = {}
     for group in groups:
-        width = cells.mechanism_of(group.cell).shape.width
+        by_cell.setdefault(group.cell, []).append(group)
+    return fold_cells(cells, {cell: _joined(cells, cell, of_cell) for cell, of_cell in by_cell.items()})
+
+
+def _joined(cells: Cells, cell: int, groups: Sequence[LogGroup]) -> bytes:
+    """Return the reports of one cell, if each group has as many as it says."""
+    width = cells.mechanism_of(cell).shape.width
+    for group in groups:
         if len(group.reports) != group.n * width:
             raise ValueError(f"{len(group.reports)} bytes are not {group.n} reports of {width}")
-        reports.setdefault(group.cell, []).append(group.reports)
-    return fold_cells(cells, {cell: b"".join(packed) for cell, packed in reports.items()})
+    return b"".join([group.reports for group in groups])

@@ -1,7 +1,7 @@
 """Erasing in the Redis store: what its append-only file still holds of days that are merged.
 
 The file holds every command since it was last rewritten. So Redis is asked to rewrite it when a day is merged in all
-shards. All of them are on one node, in a Cluster too: `client.py` follows no redirection, so others hold no store.
+shards. They are on one node, in a Cluster too: `client.py` follows no redirection, so no store is made on several.
 
 Any process may die between asking and hearing of the end, and so may Redis. So what was asked for stands in the store.
 Redis numbers the rewrites of a run: those from this number on began after the merging, whoever asked for them.
@@ -31,7 +31,7 @@ class _Rewrite(NamedTuple):
 
     @classmethod
     def next_of(cls, information: Information, merged: date) -> "_Rewrite":
-        return cls(merged, str(information["run_id"]), int(str(information["aof_rewrites"])) + 1)
+        return cls(merged, str(information["run_id"]), _begun(information) + 1)
 
     @classmethod
     def from_text(cls, text: bytes) -> "_Rewrite":
@@ -43,8 +43,13 @@ class _Rewrite(NamedTuple):
 
     def succeeded(self, information: Information) -> bool:
         """Whether it has ended well, or a later one has. To be asked when none is in progress."""
-        begun = self.next_of(information, self.merged).number > self.number
-        return information["run_id"] == self.run and begun and information["aof_last_bgrewrite_status"] == "ok"
+        began = information["run_id"] == self.run and _begun(information) >= self.number
+        return began and information["aof_last_bgrewrite_status"] == "ok"
+
+
+def _begun(information: Information) -> int:
+    """Return how many rewrites this run of Redis has begun."""
+    return int(str(information["aof_rewrites"]))
 
 
 class RedisErasing(RedisEpochs, Erasing):
