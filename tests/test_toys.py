@@ -388,7 +388,7 @@ def test_the_commands_know_toys(asked: Registry, tmp_path: Path, capsys: pytest.
     assert "level: " in said("check", str(path))
     assert "How high is the level?" in said("docs", str(path))
     stub = said("types", str(path))
-    assert "class _LevelHandle(tests.test_toys.LevelHandle)" in stub
+    assert "class LevelHandle(tests.test_toys.LevelHandle)" in stub
     assert "import tests.test_toys\n" in stub
     assert "level" in said("diff", str(path), str(longer))
     day, level = json.loads(said("privacy", str(path), "--json"))

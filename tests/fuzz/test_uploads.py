@@ -212,9 +212,9 @@ def test_no_hostile_upload_is_accepted(asked: Registry) -> None:
 
 
 def test_hostile_uploads_come_from_their_seed_and_in_every_kind() -> None:
-    pairs = list(islice(hostile_uploads(7, REGISTRIES[0]), 300))
-    assert pairs == list(islice(hostile_uploads(7, REGISTRIES[0]), 300))
-    assert pairs != list(islice(hostile_uploads(8, REGISTRIES[0]), 300))
+    pairs = list(islice(hostile_uploads(7, REGISTRIES[0]), 600))
+    assert pairs == list(islice(hostile_uploads(7, REGISTRIES[0]), 600))
+    assert pairs != list(islice(hostile_uploads(8, REGISTRIES[0]), 600))
     slugs = Counter[str]()
     for headers, body in pairs:
         try:
