@@ -26,6 +26,8 @@ DEVICE_CELLS_MAX = 128
 """A device draws one number below this for all of its metrics: several would be an identifier."""
 CELLS_MAX = 65_536
 WEIGHT_MAX = 1 << 32
+TALLY_SIZE_MAX = 1 << 25
+"""A tally is added up in memory: 256 MiB of it."""
 
 
 @frozen
@@ -38,9 +40,9 @@ class Part:
     """A cell's share of the reports is its weight over the sum of all cells' weights."""
 
     def __post_init__(self) -> None:
-        if not 1 <= self.cells <= CELLS_MAX:
+        if not (type(self.cells) is int and 1 <= self.cells <= CELLS_MAX):
             raise InvalidParameter(f"a part must have 1 to {CELLS_MAX} cells, got {self.cells}")
-        if not 1 <= self.weight <= WEIGHT_MAX:
+        if not (type(self.weight) is int and 1 <= self.weight <= WEIGHT_MAX):
             raise InvalidParameter(f"a weight must be from 1 to 2^32, got {self.weight}")
 
     def to_document(self) -> dict[str, object]:
@@ -64,6 +66,8 @@ class Cells:
     def __post_init__(self) -> None:
         if not 1 <= self.count <= CELLS_MAX:
             raise InvalidParameter(f"a plan must have 1 to {CELLS_MAX} cells, got {self.count}")
+        if self.tally_size > TALLY_SIZE_MAX:
+            raise InvalidParameter(f"a tally must have at most {TALLY_SIZE_MAX} entries, got {self.tally_size}")
         if self.drawn not in (DEVICE, REPORT):
             raise InvalidParameter(f"cells must be drawn by the {DEVICE} or the {REPORT}, got {self.drawn!r}")
         if self.drawn == DEVICE and not self._equally_likely:

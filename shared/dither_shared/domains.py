@@ -32,12 +32,12 @@ class Domain(ABC):
         """SHA-256, in hex, of the document."""
         return sha256(self.to_document())
 
+    @abstractmethod
     def agreed(self, *, hidden: bool) -> object:
         """Return the part that a person agrees to, as a document; None where there is nothing to see.
 
         Presence has its own place in what people agree to: the "none" that it adds is left out.
         """
-        return None
 
 
 @frozen
@@ -91,6 +91,9 @@ class Words(Domain):
     def to_document(self) -> dict[str, object]:
         """Return the length."""
         return {"domain": self.name, "characters_max": self.characters_max}
+
+    def agreed(self, *, hidden: bool) -> None:
+        """Return nothing: whoever is asked for a text sees that it may be any."""
 
 
 DOMAINS: dict[str, Callable[..., Domain]] = {Values.name: Values, Words.name: Words}

@@ -57,7 +57,8 @@ class Plan:
         """SHA-256, in hex, of what a memo depends on besides the device and the answer; "" where nothing is memoized.
 
         The metric's name, the domain, the number of cells, which decides what a cell makes of an answer, and the
-        integers of the permanent part. So a new rev, or another epsilon of one report, redraws no memo.
+        integers of the permanent part. So a new rev redraws no memo. Neither does another epsilon of one report, unless
+        the automatic choice then takes another permanent part.
         """
         if not self.cells.memoized:
             return ""

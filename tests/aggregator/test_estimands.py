@@ -87,3 +87,14 @@ def test_what_is_kept_is_bounded_by_its_rows(made: list[View], monkeypatch: pyte
     assert (len(made), kept().currsize) == (5, 3 * rows)
     estimate(STORED, DAY, Tally(100, np.array([100, 4, 96, 0, 0])))
     assert len(made) == 5
+
+
+def test_candidates_count_though_there_is_no_row() -> None:
+    """Whoever asks for long lists on days without reports fills the room like everybody else."""
+    asked = registry(kind="text", epsilon="1", epsilon_permanent="4").metrics["color"]
+    stored = StoredPlan(2, asked.plan, asked.question, (), asked.reservation, asked.expires, current=True)
+    kept().clear()
+    empty = Tally(0, np.zeros(asked.cells.tally_size, dtype=np.int64))
+    estimate(stored, DAY, empty, View(candidates=tuple(map(str, range(1_000)))))
+    assert kept().currsize == 1_001
+    kept().clear()

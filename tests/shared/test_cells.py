@@ -94,6 +94,9 @@ def test_documents_make_the_same_cells_again(cells: Cells) -> None:
         (lambda: Part(FEW, 1, 0), "weight"),
         (lambda: Part(FEW, 1, WEIGHT_MAX + 1), "weight"),
         (lambda: Cells((Part(FEW, CELLS_MAX), Part(FEW))), "1 to"),
+        (lambda: Part(FEW, 1.0), "1 to"),  # type: ignore[arg-type]
+        (lambda: Part(FEW, 1, 2.5), "weight"),  # type: ignore[arg-type]
+        (lambda: Cells((Part(choose(65_535, Decimal(1), name="grr"), 600),)), "a tally"),
         (lambda: Cells((Part(FEW),), "app"), "drawn by"),
         (lambda: Cells((Part(TEXT, 3),), DEVICE), "alike"),
         (lambda: Cells((Part(TEXT, 256),), DEVICE), "alike"),

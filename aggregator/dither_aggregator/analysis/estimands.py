@@ -20,7 +20,7 @@ ESTIMANDS: dict[str, Estimand] = {estimand.name: estimand for estimand in (Share
 
 DEFAULT = View()
 ROWS_MAX = 250_000
-"""Rows of all the readings that are kept, with about 300 bytes each: the least lately asked for go first."""
+"""Rows and candidates of all the readings that are kept, at most about 1 KiB each: the least lately asked for go."""
 
 
 class TallyGone(DitherError):
@@ -70,7 +70,12 @@ def _key(stored: StoredPlan, epoch: date, tally: Tally, view: View, provisional:
     return stored.plan.metric, stored.plan.digest, tally.digest, view, provisional
 
 
-@cached(LRUCache(ROWS_MAX, getsizeof=lambda reading: 1 + len(reading.rows)), key=_key, condition=Condition())
+def _size(reading: Reading) -> int:
+    """Return how much a reading counts: its rows, and the candidates that its key holds."""
+    return 1 + len(reading.rows) + len(reading.view.candidates or ())
+
+
+@cached(LRUCache(ROWS_MAX, getsizeof=_size), key=_key, condition=Condition())
 def _read_once(stored: StoredPlan, epoch: date, tally: Tally, view: View, provisional: bool) -> Reading:
     """Read a tally once, also where several threads ask at once."""
     return estimand_of(stored.plan).read(stored, epoch, tally, view, provisional=provisional, snapshot=None)

@@ -83,6 +83,11 @@ class Reading(ABC):
         """Sentences about the rows as a whole."""
         return ()
 
+    @property
+    def nothing_to_show(self) -> str:
+        """Why there is no row though there are reports, in a sentence; "" where that cannot be."""
+        return ""
+
     @abstractmethod
     def own_document(self) -> dict[str, object]:
         """Return what the API's answer has of this estimand alone."""

@@ -52,6 +52,11 @@ class TextsReading(Reading):
         """The fit's sentences about the list as a whole."""
         return cast("Sequence[str]", (self.fit or {}).get("sentences", ()))
 
+    @property
+    def nothing_to_show(self) -> str:
+        """Say how texts are looked for."""
+        return "No text is looked for: list candidates in the registry, or POST them to the estimates of this metric."
+
     def own_document(self) -> dict[str, object]:
         """Return the fit."""
         nothing: dict[str, object] = {"critical_share": None, "detectable_share": None}

@@ -116,6 +116,8 @@ def plain_counts(counts: Counts) -> tuple[bytes, bytes]:
 
 def unpack_counts(packed: bytes, size: int) -> Counts:
     """Return the count vector, int64[size]; raise BadTally for anything else."""
+    if len(packed) >= _COUNTS.size and _COUNTS.unpack_from(packed)[2] != size:  # before so many are made room for
+        raise BadTally(f"a stored tally has {_COUNTS.unpack_from(packed)[2]} counts in place of {size}")
     try:
         form, width, length = _COUNTS.unpack_from(packed)
         data = zlib.decompress(packed[_COUNTS.size :])

@@ -1,5 +1,6 @@
 """The plans of a store: those of the registry, and older ones that devices in the field still use."""
 
+import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import date, timedelta
@@ -62,6 +63,15 @@ class StoredPlan:
         }
 
     @classmethod
+    def from_json(cls, text: str | bytes) -> "StoredPlan":
+        """Make the plan of a stored document's JSON; raise StoreError for a damaged one."""
+        try:
+            document = json.loads(text)
+        except ValueError as error:
+            raise StoreError(f"a plan of the store is damaged: {error}") from None
+        return cls.from_document(document)
+
+    @classmethod
     def from_document(cls, document: Mapping[str, Any]) -> "StoredPlan":
         """Make the plan of a stored document; raise StoreError for a damaged one."""
         try:
@@ -75,7 +85,7 @@ class StoredPlan:
                 document["current"],
                 document["retired"],
             )
-        except (ValueError, KeyError, TypeError) as error:
+        except (ValueError, KeyError, TypeError, AttributeError, ArithmeticError) as error:
             raise StoreError(f"a plan of the store is damaged, or of a later dither: {error!r}") from None
 
 

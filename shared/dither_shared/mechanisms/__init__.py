@@ -45,7 +45,10 @@ def from_document(document: Mapping[str, Any]) -> Mechanism:
     name = document["mechanism"]
     if name not in MECHANISMS:
         raise InvalidParameter(f"the mechanism must be one of {', '.join(MECHANISMS)}, got {name!r}")
+    parameters, memo = document["parameters"], document.get("memo")
+    if not all(type(value) is int for value in (*parameters.values(), *(memo or {}).values())):
+        raise InvalidParameter(f"the parameters of {name} must be integers")
     try:
-        return MECHANISMS[name].of_integers(document["parameters"], document.get("memo"))
+        return MECHANISMS[name].of_integers(parameters, memo)
     except TypeError:
-        raise InvalidParameter(f"{name} does not take these parameters: {document['parameters']}") from None
+        raise InvalidParameter(f"{name} does not take these parameters: {parameters}") from None

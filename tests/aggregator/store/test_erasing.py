@@ -14,6 +14,7 @@ from dither_aggregator import upkeep
 from dither_aggregator.service import WholeService
 from dither_aggregator.store import SQLiteStore, Store
 from dither_aggregator.store.packing import pack_counts
+from dither_aggregator.store.records import LogGroup, LogRead, Poison
 from dither_aggregator.store.redis import RedisStore
 from dither_aggregator.store.sqlite import FILE_NAME, erasing
 from dither_shared.registry import Registry
@@ -304,12 +305,36 @@ def test_much_that_waits_delays_erasing(sqlite: SQLitePlace, asked: Registry, mo
     merge_all(store)
     for _ in range(4):
         append(store, body_in(store, 0, asked, {"dark": [1]}))
-    store.erase()
+    assert "more than 3 uploads wait to be folded" in store.erase()
+    assert store.erase() == ""  # it was said
     assert store.erased() < sqlite.day()
     fold_all(store)
-    store.erase()
+    assert store.erase() == ""
     assert store.erased() == sqlite.day()
     assert traces.left(sqlite.directory) == (0, 0)
+
+
+def test_a_long_quarantine_delays_erasing_only_once_a_group_was_taken_out(
+    sqlite: SQLitePlace, asked: Registry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(erasing, "READ_UPLOADS_MAX", 3)
+    store = sqlite.make(asked)
+    read = LogRead(0, 0, [])
+    group = LogGroup(store.stored(asked.metrics["dark"].plan).id, 0, sqlite.day(), 1, b"\x09")
+    assert store.commit_fold(0, read, [], [Poison(group, "planted")] * 6)
+    for erases in (True, False):
+        if not erases:
+            assert store.drop("0-6")
+        sqlite.travel(1)
+        seal_all(store)
+        merge_all(store)
+        said, merged = store.erase(), store.merged()
+        assert ("more than 3 groups wait in quarantine" in said) is not erases
+        assert (store.erased() == merged) is erases
+    for number in (1, 2):
+        store.drop(f"0-{number}")
+    store.erase()
+    assert store.erased() == store.merged()
 
 
 def test_erasing_goes_on_beside_readers_and_writers(sqlite: SQLitePlace, asked: Registry) -> None:

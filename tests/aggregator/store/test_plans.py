@@ -1,7 +1,10 @@
 """What both stores promise of plans: kept whole, side by side, changed by one at a time."""
 
+import json
 import threading
+from collections.abc import Callable
 from datetime import timedelta
+from typing import Any
 
 import pytest
 
@@ -185,3 +188,29 @@ def test_a_load_that_is_overtaken_within_its_process_takes_nothing_from_the_othe
     assert sorted(stored.plan.rev for stored in store.plans("color")) == [1, 2, 3]
     assert len({stored.id for stored in store.plans()}) == len(store.plans())
     assert {stored.plan.rev for stored in store.plans("color") if stored.current} == {3}
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda plan: plan.update(domain=None),
+        lambda plan: plan.update(kind="rumour"),
+        lambda plan: plan["domain"].update(domain="rumours"),
+        lambda plan: plan["domain"].update(last=3),
+        lambda plan: plan["cells"].update(drawn="app"),
+        lambda plan: plan["cells"]["parts"][0].update(cells=1.0),
+        lambda plan: plan["cells"]["parts"][0].update(mechanism="laplace"),
+        lambda plan: plan["cells"]["parts"][0]["parameters"].update(d=4.0),
+        lambda plan: plan["cells"]["parts"][0]["parameters"].clear(),
+        lambda plan: plan.clear(),
+    ],
+)
+def test_a_damaged_plan_is_refused_in_words(asked: Registry, damage: Callable[[dict[str, Any]], None]) -> None:
+    metric = asked.metrics["color"]
+    stored = StoredPlan(1, metric.plan, metric.question, (), metric.reservation, metric.expires, current=True)
+    document: dict[str, Any] = json.loads(json.dumps(stored.to_document()))
+    assert StoredPlan.from_json(json.dumps(document)) == stored
+    damage(document["plan"])
+    for text in (json.dumps(document), json.dumps(document)[:-1]):
+        with pytest.raises(StoreError, match="damaged"):
+            StoredPlan.from_json(text)

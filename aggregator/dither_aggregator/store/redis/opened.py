@@ -103,7 +103,7 @@ class RedisOpened(RedisCalls):
         now, version, documents = self._run_global(scripts.REFRESH, known)
         self._ahead_s = float(now) - (before + self._clock()) / 2
         if documents is not None:
-            stored = [StoredPlan.from_document(json.loads(document)) for document in documents]
+            stored = [StoredPlan.from_json(document) for document in documents]
             self._plans = Plans(sorted(stored, key=lambda item: item.id), int(version))
 
     def _save_plans(self, plans: Sequence[StoredPlan], version: int) -> bool:

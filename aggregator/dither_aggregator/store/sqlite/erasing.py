@@ -6,7 +6,7 @@ segments one by one is emptied whole, which clears all of its pages, and filled 
 
     segment       when a day is merged, with the days that are not; merged tallies have a table of their own
     log           when a day is erased, with what is not folded
-    quarantine    likewise, with what waits
+    quarantine    likewise, if a group was taken out of it since, with what waits
 
 Older versions of those pages are then in the write-ahead log, until it is cut, and in the file, until that log is
 copied to it: `wal_checkpoint(TRUNCATE)` does both.
@@ -32,22 +32,33 @@ class SQLiteErasing(SQLiteEpochs, Erasing):
         """Return the latest epoch that is erased."""
         return date.fromisoformat(self._states().get("erased", date.min.isoformat()))
 
+    _waits_for = ""
+
     def erase(self) -> str:
-        """Erase, unless much waits to be folded, or somebody reads for long: then a later call does."""
+        """Erase, unless much waits to be folded or in quarantine, or somebody reads for long: a later call does."""
         merged = self.merged()
-        if merged > self.erased() and self._rewrite_what_waits() and self._cut_write_ahead_log():
+        if merged <= self.erased():
+            return ""
+        too_long = self._rewrite_what_waits()
+        if not too_long and self._cut_write_ahead_log():
             with self._transaction():
                 self._set_state("erased", merged.isoformat())
-        return ""
+        new, self._waits_for = too_long != self._waits_for, too_long
+        return f"days that are over are not erased: {too_long}" if too_long and new else ""
 
-    def _rewrite_what_waits(self) -> bool:
-        """Rewrite log and quarantine if they are short; return whether."""
+    def _rewrite_what_waits(self) -> str:
+        """Rewrite the log, and the quarantine if a group was taken out of it; return what is too long for that."""
         with self._transaction():
-            short = self._is_short("log", "entry") and self._is_short("quarantine", "reports")
-            if short:
-                self._rewrite("log")
+            taken = bool(self._states().get("quarantine_taken"))
+            if not self._is_short("log", "entry"):
+                return f"more than {READ_UPLOADS_MAX} uploads wait to be folded"
+            if taken and not self._is_short("quarantine", "reports"):
+                return f"more than {READ_UPLOADS_MAX} groups wait in quarantine; replay or drop them"
+            self._rewrite("log")
+            if taken:
                 self._rewrite("quarantine")
-        return short
+                self._set_state("quarantine_taken", 0)
+        return ""
 
     def _is_short(self, table: str, column: str) -> bool:
         some = f"SELECT LENGTH({column}) AS size FROM {table} LIMIT {READ_UPLOADS_MAX + 1}"  # noqa: S608 - our own words

@@ -104,7 +104,7 @@ class SQLiteOpened(SQLiteFile, Opened):
             self._offset_s = float(state.get("clock_offset_s", 0.0))
             if not hasattr(self, "_plans") or self._plans.version != state["plans_version"]:
                 documents = self._rows("SELECT document FROM plan ORDER BY id")
-                stored = [StoredPlan.from_document(json.loads(document)) for (document,) in documents]
+                stored = [StoredPlan.from_json(document) for (document,) in documents]
                 self._plans = Plans(stored, state["plans_version"])
 
     def _save_plans(self, plans: Sequence[StoredPlan], version: int) -> bool:

@@ -48,4 +48,7 @@ class SQLiteQuarantine(SQLiteLedger, Quarantine):
         row = self._db.execute(
             "DELETE FROM quarantine WHERE id = ? RETURNING plan, cell, epoch, n, reason, reports", (int(number),)
         ).fetchone()
-        return poison_of(*row).group if row else None
+        if row is None:
+            return None
+        self._set_state("quarantine_taken", 1)  # what erasing.py asks
+        return poison_of(*row).group

@@ -59,7 +59,8 @@ def migrate(db: sqlite3.Connection) -> None:
     (version,) = db.execute("PRAGMA user_version").fetchone()
     while version != VERSION:
         if version not in STEPS:
-            raise StoreError(f"it has version {version}; this dither reads {VERSION}: start with an empty directory")
+            next_step = "start with an empty directory" if version < VERSION else "use the dither that wrote it"
+            raise StoreError(f"it has version {version}; this dither reads {VERSION}: {next_step}")
         STEPS[version](db)
         version += 1
         db.execute(f"PRAGMA user_version = {version}")

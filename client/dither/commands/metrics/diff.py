@@ -130,7 +130,8 @@ def _meant(metric: Metric) -> dict[str, object]:
     epsilons = {"epsilon": _shown(cells.charge)}
     if metric.memoized:
         epsilons["epsilon_permanent"] = _shown(metric.charge)
-    integers = {key: value for key, value in cells.parameters().items() if key in ("ticks", "k", "h")}
+    shown = ("ticks", "k", "h")
+    integers = {key: value for key, value in cells.parameters().items() if key.rpartition(".")[2] in shown}
     return {**facts, **epsilons, **integers, "number of cells": cells.count}
 
 
