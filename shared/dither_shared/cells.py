@@ -88,17 +88,17 @@ class Cells:
         """Whether the low bits of a device's number name each cell equally often."""
         return len(self.parts) == 1 and self.count <= DEVICE_CELLS_MAX and self.count.bit_count() == 1
 
-    @property
+    @cached_property
     def several(self) -> bool:
         """Whether a report names its cell."""
         return self.count > 1
 
-    @property
+    @cached_property
     def lasting(self) -> int:
         """How many cells a device's lasting number tells apart in the clear; 0 where none."""
         return self.count if self.drawn == DEVICE and self.several else 0
 
-    @property
+    @cached_property
     def mechanism(self) -> Mechanism:
         """The mechanism of cells that all have the same one; raises TypeError for others."""
         if len(self.parts) > 1:
@@ -153,27 +153,27 @@ class Cells:
             for name, value in {"cells": part.cells, "weight": part.weight, **part.mechanism.parameters()}.items()
         }
 
-    @property
+    @cached_property
     def memoized(self) -> bool:
         """Whether a repeated answer repeats its noise."""
         return self.parts[0].mechanism.memoized
 
-    @property
+    @cached_property
     def exp_epsilon(self) -> Fraction:
         """e^epsilon of one report, exactly: the largest of its cells'."""
         return max(part.mechanism.exp_epsilon for part in self.parts)
 
-    @property
+    @cached_property
     def charge(self) -> int:
         """What one report costs at most, in micro-epsilon."""
         return max(part.mechanism.charge for part in self.parts)
 
-    @property
+    @cached_property
     def first_charge(self) -> int:
         """What an answer costs at most with all that its first stage lets out, in micro-epsilon."""
         return max(part.mechanism.first_stage.charge for part in self.parts)
 
-    @property
+    @cached_property
     def report_bits(self) -> int:
         """The bits of the longest report, before any encoding."""
         return max(part.mechanism.shape.bits for part in self.parts)
