@@ -403,7 +403,7 @@ def test_a_text_with_no_candidates_says_what_to_do(tmp_path: Path) -> None:
         client.post(encode_upload(new_upload_id(random.getrandbits), [("color", color.plan.digest, [report], 3)]))
         client.folded()
         assert client.get("/v1/metrics/color/estimates").json()["rows"] == []
-        assert "list <code>candidates</code> in the registry" in client.get("/metrics/color").text
+        assert "list candidates in the registry" in client.get("/metrics/color").text
         client.session.close()
 
 

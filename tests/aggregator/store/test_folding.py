@@ -317,14 +317,14 @@ def _next(asked: Registry) -> Registry:
     return registry(rev=2, values=("cyan",), expires=asked.metrics["dark"].expires)
 
 
-@pytest.mark.parametrize("damage", [b"", b"\x00", b"\x00\x01\x04\x00\x00\x00not zlib"])
+@pytest.mark.parametrize("damage", [b"", b"\x00", b"\x00\x01\x05\x00\x00\x00not zlib", b"\x01\x01\xff\xff\xff\xff"])
 def test_a_damaged_tally_is_not_read_as_numbers(place: Place, store: Store, asked: Registry, damage: bytes) -> None:
     fill(store, asked, 3, shard=0)
     fold_all(store)
     place.change_counts(lambda counts: damage)
-    with pytest.raises(BadTally, match="a stored tally cannot be read"):
+    with pytest.raises(BadTally, match=r"a stored tally (cannot be read|has 4294967295 counts in place of 5)"):
         colors(place, store, asked)
-    with pytest.raises(BadTally, match="a stored tally cannot be read"):
+    with pytest.raises(BadTally, match=r"a stored tally (cannot be read|has 4294967295 counts in place of 5)"):
         list(store.dump())
     assert balance(store) == (9, 9, 0, 0)
 
