@@ -307,7 +307,11 @@ def answers_of(asked: Registry, url: str, key: str) -> dict[str, float]:
     return truth
 
 
-def fetched(url: str, metric: str) -> tuple[dict[str, Any], list[dict[str, str]], str]:
+Shown = tuple[dict[str, Any], list[dict[str, str]], str]
+"""The API's answer, the rows of its CSV, and the page."""
+
+
+def fetched(url: str, metric: str) -> Shown:
     """Return what the API, its CSV and the page show of a metric."""
     address = f"{url}/v1/metrics/{metric}/estimates"
     reading = requests.get(address, timeout=30).json()
@@ -327,21 +331,15 @@ def test_toys_from_outside_work_from_the_registry_to_the_page(asked: Registry, p
                 assert time.monotonic() < deadline
                 time.sleep(0.05)
             day, level = fetched(server.url, "day"), fetched(server.url, "level")
-    check_days(asked, store.tally(asked.metrics["day"].plan, store.today()), truth, *day)
-    check_level(asked, store.tally(asked.metrics["level"].plan, store.today()), truth, *level)
+    check_days(asked, store.tally(asked.metrics["day"].plan, store.today()), truth, day)
+    check_level(asked, store.tally(asked.metrics["level"].plan, store.today()), truth, level)
     assert list(check(store)) == []
     with closing(place.open()) as again:
         assert [stored.plan for stored in again.plans()] == [metric.plan for metric in asked.metrics.values()]
 
 
-def check_days(
-    asked: Registry,
-    tally: Tally,
-    truth: dict[str, float],
-    reading: dict[str, Any],
-    table: list[dict[str, str]],
-    page: str,
-) -> None:
+def check_days(asked: Registry, tally: Tally, truth: dict[str, float], shown: Shown) -> None:
+    reading, table, page = shown
     mechanism = pure(asked.metrics["day"].plan)
     p, q = float(mechanism.p), float(mechanism.q)
     assert (reading["n"], tally.n, int(tally.counts[0])) == (DEVICES, DEVICES, DEVICES)
@@ -354,14 +352,8 @@ def check_days(
     assert "half" in page
 
 
-def check_level(
-    asked: Registry,
-    tally: Tally,
-    truth: dict[str, float],
-    reading: dict[str, Any],
-    table: list[dict[str, str]],
-    page: str,
-) -> None:
+def check_level(asked: Registry, tally: Tally, truth: dict[str, float], shown: Shown) -> None:
+    reading, table, page = shown
     cells = asked.metrics["level"].plan.cells
     numbers = [int(row[0]) for _, rows, _ in tables(cells, tally.counts) for row in rows]
     assert sum(numbers) == tally.n == reading["n"] == DEVICES

@@ -275,7 +275,9 @@ def has_open(pid: int, name: str) -> bool:
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(sys.platform != "linux", reason="which worker holds the device is read from /proc: Linux alone")
+@pytest.mark.skipif(
+    sys.platform != "linux", reason="the test finds the worker that holds the device in /proc, which only Linux has"
+)
 @pytest.mark.parametrize(
     "options", [[], ["--preload"], ["--threads", "4"], ["--preload", "--threads", "4"]], ids=" ".join
 )

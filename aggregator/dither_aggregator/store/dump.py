@@ -154,7 +154,7 @@ class TallyRecord:
 
 @dataclass(frozen=True)
 class FinalRecord:
-    """What is kept of a finalized epoch, and its snapshot where that is still kept."""
+    """A finalized epoch: its record, and its snapshot if the store still has that."""
 
     plan: int
     epoch: date

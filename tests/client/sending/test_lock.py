@@ -94,7 +94,7 @@ def test_the_lock_of_a_killed_sender_ends_with_it(tmp_path: Path) -> None:
     ours.release()
 
 
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="Windows has no fork, so no child inherits a lock there")
 @pytest.mark.parametrize("forks", [1, 2])
 def test_children_of_a_sender_do_not_hold_its_lock(tmp_path: Path, forks: int) -> None:
     """They live on when it is killed, daemonized by a double fork perhaps."""
@@ -123,7 +123,7 @@ time.sleep(60)
     process.communicate()
 
 
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="Windows has no fork, so no child inherits a lock there")
 def test_a_child_that_exits_does_not_release_its_parents_lock(tmp_path: Path) -> None:
     then = """
 child = os.fork()

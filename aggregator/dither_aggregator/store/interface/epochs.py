@@ -52,7 +52,7 @@ class Epochs(Opened):
 
     @abstractmethod
     def set_retention(self, retention: Retention) -> None:
-        """Change how long they are kept. Those already given up do not come back."""
+        """Change how long the store keeps them. Tallies and snapshots already given up do not come back."""
 
     @abstractmethod
     def tallies_from(self) -> date:

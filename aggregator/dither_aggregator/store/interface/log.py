@@ -19,7 +19,7 @@ DEDUPE_DAYS_MIN = 8
 """Always remember ids of the last 8 days that had uploads, even if the clock jumps."""
 READ_UPLOADS_MAX = 5_000
 READ_BYTES_MAX = 32 * 1024 * 1024
-"""What a counter takes at once: it bounds the memory."""
+"""The most that a counter takes at once: it bounds the memory."""
 
 
 class Prepared(NamedTuple):
@@ -71,8 +71,8 @@ class Log(Opened):
     def fold(self, shard: int) -> bool:
         """Fold the oldest of what waits in a shard's log; return whether there was anything: then call it again.
 
-        The count happens outside the store; the commit does nothing if another counter was faster. What cannot be
-        counted is quarantined, and its neighbours are folded. Raises StoreError for reports of a plan that this
+        The count happens outside the store; the commit does nothing if another counter was faster. Reports that cannot
+        be counted are quarantined, and their neighbours are folded. Raises StoreError for reports of a plan that this
         process cannot read, and for a damaged log.
         """
         read = self.read_log(shard)
