@@ -16,11 +16,9 @@ from dither_shared.errors import DitherError
 from dither_shared.plan import Plan
 
 ESTIMANDS: dict[str, Estimand] = {estimand.name: estimand for estimand in (Shares(), Texts())}
-
-
 DEFAULT = View()
 ROWS_MAX = 250_000
-"""Rows and candidates of all the readings that are kept, at most about 1 KiB each: the least lately asked for go."""
+"""Rows and candidates of all the readings that are kept. Those that were asked for least lately go first."""
 
 
 class TallyGone(DitherError):

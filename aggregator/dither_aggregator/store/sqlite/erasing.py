@@ -28,11 +28,12 @@ CUT_WITHIN_S = 1
 class SQLiteErasing(SQLiteEpochs, Erasing):
     """The files of the one shard."""
 
+    _waits_for = ""
+    """Why nothing was erased at the last attempt, so that it is said once."""
+
     def erased(self) -> date:
         """Return the latest epoch that is erased."""
         return date.fromisoformat(self._states().get("erased", date.min.isoformat()))
-
-    _waits_for = ""
 
     def erase(self) -> str:
         """Erase, unless much waits to be folded or in quarantine, or somebody reads for long: a later call does."""
