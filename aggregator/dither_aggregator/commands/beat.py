@@ -9,6 +9,7 @@ from contextlib import closing
 
 from dither_aggregator.arguments.broker import add_broker_argument, must_be_redis
 from dither_aggregator.arguments.data import add_data_argument
+from dither_aggregator.arguments.logs import set_up_logging
 from dither_aggregator.store import StoreError, open_store
 from dither_aggregator.workers.bells import Rope, make_app
 from dither_aggregator.workers.brokers import address, check_broker
@@ -28,7 +29,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Look every few seconds until SIGTERM or SIGINT; return 1 when the store is not the one it was any more."""
-    logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(name)s %(levelname)s %(message)s")
+    set_up_logging()
     must_be_redis(args.data, "beat")
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     signal.signal(signal.SIGHUP, signal.SIG_IGN)  # what changed is taken up without being asked to

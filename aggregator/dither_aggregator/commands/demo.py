@@ -17,13 +17,15 @@ from typing import Any
 
 import requests
 
+from dither_aggregator.arguments.listening import port_number
 from dither_aggregator.commands.ledger import COLUMNS, describe
-from dither_aggregator.commands.serve import port_number
 from dither_aggregator.service import WholeService
 from dither_aggregator.simulate.fleet import Answers, Fleet
 from dither_aggregator.simulate.population import browsers
 from dither_aggregator.store import SQLiteStore, Store
 from dither_aggregator.web import create_app
+from dither_aggregator.web.listener import Listener
+from dither_aggregator.web.reading import in_threads
 from dither_aggregator.web.server import HttpServer
 from dither_shared.errors import DitherError
 from dither_shared.registry import Metric, Registry, utc_today
@@ -76,7 +78,8 @@ def run(args: argparse.Namespace) -> int:
         with closing(SQLiteStore.create(Path(name) / "data", registry.app, lambda: started)) as store:
             store.load(registry)
             with WholeService(store) as service:
-                server = HttpServer(create_app(service), "127.0.0.1", args.port)
+                app = create_app(service, in_threads(store))
+                server = HttpServer(app, Listener("127.0.0.1", args.port))
                 with server.in_background():
                     document = _simulate(path, server.url, store, answers, started)
                     print(json.dumps(document) if args.json else _tables(document, server.url, args.all), flush=True)

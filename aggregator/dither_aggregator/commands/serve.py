@@ -4,17 +4,20 @@ import argparse
 import json
 import logging
 import signal
-import sys
 import threading
 from contextlib import closing
 from pathlib import Path
 from queue import SimpleQueue
 
 from dither_aggregator.arguments.data import add_place_argument
+from dither_aggregator.arguments.listening import add_listening_arguments, listeners
+from dither_aggregator.arguments.logs import set_up_logging
 from dither_aggregator.service import Service, WholeService
 from dither_aggregator.store import SQLiteStore
 from dither_aggregator.store.sqlite import exclusive
 from dither_aggregator.web import create_app
+from dither_aggregator.web.readers import Readers
+from dither_aggregator.web.reading import Reading
 from dither_aggregator.web.server import HttpServer
 from dither_shared.errors import DitherError
 from dither_shared.registry import Registry, utc_today
@@ -28,8 +31,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Describe the command line."""
     parser.add_argument("registry", metavar="REGISTRY", type=Path, help="the app's metrics.toml")
     add_place_argument(parser, "DIR", directory, "where reports are kept; made if missing")
-    parser.add_argument("--host", default="127.0.0.1", help="the address to listen on (default: %(default)s)")
-    parser.add_argument("--port", type=port_number, default=8080, help="0 for any free one (default: %(default)s)")
+    add_listening_arguments(parser)
     parser.add_argument("--json", action="store_true", help='print one line {"url": ..., "key": ...} when ready')
 
 
@@ -42,23 +44,16 @@ def directory(text: str) -> Path:
     return Path(text)
 
 
-def port_number(text: str) -> int:
-    """Read a TCP port."""
-    if not (text.isascii() and text.isdigit()) or int(text) > 65_535:
-        raise argparse.ArgumentTypeError(f"must be a number from 0 to 65535, got {text!r}")
-    return int(text)
-
-
 def run(args: argparse.Namespace) -> int:
     """Serve until SIGINT or SIGTERM; then answer what is being asked, fold what was accepted, and stop."""
-    logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(name)s %(levelname)s %(message)s")
+    set_up_logging()
     registry = Registry.load(args.registry)
     registry.check_dates(utc_today(), str(args.registry))
     with exclusive(args.data), closing(SQLiteStore.open_or_create(args.data, registry.app)) as store:
         store.load(registry)
         with WholeService(store) as service:
             _reload_on_sighup(store, args.registry)
-            serve(service, args.host, args.port, args.json)
+            _serve(service, args)
     return 0
 
 
@@ -83,18 +78,15 @@ def _reload_on_sighup(store: SQLiteStore, path: Path) -> None:
     signal.signal(signal.SIGHUP, lambda *_: asked.put(None))
 
 
-def serve(service: Service, host: str, port: int, as_json: bool) -> None:
+def _serve(service: Service, args: argparse.Namespace) -> None:
     """Announce the address and the key, then answer requests until a signal."""
-    server = HttpServer(create_app(service), host, port)
+    reading = Reading(Readers(str(args.data), service.store.generation).answer)
+    server = HttpServer(create_app(service, reading, args.allow_host), *listeners(args))
     # The server ends on both signals, after the requests that it is answering; then they do what is set here.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
-    if server.reachable_from_elsewhere:
-        print(
-            f"{host} can be reached from elsewhere: pages and estimates need no key, devices need TLS", file=sys.stderr
-        )
     try:
-        if as_json:
-            print(json.dumps({"url": server.url, "key": service.store.key}), flush=True)
+        if args.json:
+            print(json.dumps({"url": server.url, "key": service.store.key, "health": server.health}), flush=True)
         else:
             print(f"dither serves {service.store.app} at {server.url}")
             print(f"key for devices: {service.store.key}")

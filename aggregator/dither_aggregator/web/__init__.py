@@ -1,35 +1,32 @@
 """The aggregator over HTTP: reports in, estimates out, as JSON, CSV and pages."""
 
-from collections.abc import Iterable
-from wsgiref.types import StartResponse, WSGIApplication, WSGIEnvironment
-
-from flask import Flask
+from collections.abc import Collection
 
 from dither_aggregator.service import Service
-from dither_aggregator.web import api, pages, problems
-from dither_aggregator.web.ingest import reports_app
+from dither_aggregator.web.answers import App, Receive, Scope, Send, refusal
+from dither_aggregator.web.health import answer_health
+from dither_aggregator.web.hosts import refused_reader
+from dither_aggregator.web.ingest import Ingest
+from dither_aggregator.web.server import HEALTH
 from dither_shared.wire import PATH
 
 
-def create_app(service: Service) -> WSGIApplication:
-    """Return the WSGI application around a running service: uploads by themselves, everything else by Flask."""
-    take_reports = reports_app(service)
-    everything_else = _flask_app(service)
+def create_app(service: Service, reading: App, hosts: Collection[str] = ()) -> App:
+    """Return the ASGI application around a running service. Whatever is not an upload is for `reading`.
 
-    def app(environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
-        if environ["PATH_INFO"] == PATH and environ["REQUEST_METHOD"] == "POST":
-            return take_reports(environ, start_response)
-        return everything_else(environ, start_response)
+    `hosts` are the names, beside localhost, under which somebody may read.
+    """
+    ingest = Ingest(service)
 
-    return app
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["state"].get(HEALTH):
+            await answer_health(service, scope).send(send)
+        elif scope["path"] == PATH and scope["method"] == "POST":
+            message = await receive()
+            await (await ingest.answer(scope, message["body"])).send(send)
+        elif problem := refused_reader(scope, hosts):
+            await refusal(problem).send(send)
+        else:
+            await reading(scope, receive, send)
 
-
-def _flask_app(service: Service) -> Flask:
-    app = Flask("dither_aggregator.web")
-    app.json.sort_keys = False  # type: ignore[attr-defined]  # of the default provider; keys read best as written
-    app.add_url_rule(PATH, "reports", methods=["POST"])  # never comes here; other methods are told so
-    problems.register(app)
-    api.register(app, service)
-    pages.register(app, service.store)
-    app.after_request(pages.guard)
     return app

@@ -6,25 +6,29 @@ from collections.abc import Sequence
 from datetime import date
 from typing import cast, get_args
 
-from flask import Flask, Response, jsonify, request
+from flask import Flask, Response, current_app, jsonify, request
 
 from dither_aggregator.analysis import snapshots
 from dither_aggregator.analysis.estimands import estimand_of, read
 from dither_aggregator.analysis.inference import ErrorOf
 from dither_aggregator.analysis.normalise import METHODS
 from dither_aggregator.analysis.reading import BadView, Reading, View
-from dither_aggregator.service import Service
 from dither_aggregator.store import Store, StoredPlan
 from dither_shared.domains import VALUE_CHARACTERS_MAX
+from dither_shared.errors import DitherError
 from dither_shared.kinds.kind import CANDIDATES_MAX
 from dither_shared.plan import Plan
 from dither_shared.wire.problems import Problem
 from dither_shared.wire.reading import parse_json
 
 
-def register(app: Flask, service: Service) -> None:
-    """Add the addresses that analysts and monitors read."""
-    store = service.store
+class LongList(DitherError):
+    """A list of candidates that is not looked for here and now: it takes seconds to minutes, and memory."""
+
+
+def register(app: Flask, store: Store, candidates_max: int | None) -> None:
+    """Add the addresses that analysts read."""
+    app.config["CANDIDATES_MAX"] = candidates_max
 
     @app.get("/v1/metrics")
     def metrics() -> Response:
@@ -55,16 +59,6 @@ def register(app: Flask, service: Service) -> None:
         if content is None:
             raise Problem("not-found", f"there is no snapshot {id_!r}; a metric's snapshots list its own")
         return Response(content, content_type="application/json")
-
-    @app.get("/livez")
-    def livez() -> Response:
-        return jsonify({"status": "alive"})
-
-    @app.get("/readyz")
-    def readyz() -> tuple[Response, int]:
-        trouble = service.trouble()
-        status = "ready" if not trouble else "not ready"
-        return jsonify({"status": status, "trouble": trouble, "backlog": service.backlog}), 503 if trouble else 200
 
 
 def describe(stored: StoredPlan, epochs: Sequence[date]) -> dict[str, object]:
@@ -119,6 +113,9 @@ def requested(store: Store, metric: str, candidates: tuple[str, ...] | None = No
     if stored is None:
         raise Problem("not-found", f"the metric {metric!r} has no plan {digest!r}")
     view = _read_view(stored.plan, candidates)
+    longest = current_app.config["CANDIDATES_MAX"]
+    if longest is not None and len(stored.candidates if candidates is None else candidates) > longest:
+        raise LongList
     text = request.args.get("epoch")
     epoch = next(iter(store.epochs(stored.plan)), store.today()) if text is None else _read_day(text)
     return read(store, stored, epoch, view)

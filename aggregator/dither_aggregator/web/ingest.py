@@ -1,90 +1,131 @@
 """`POST /v1/reports`: an upload in, a receipt out once it is durable.
 
-Plain WSGI, ahead of Flask: nearly all requests are uploads, and need nothing that a Flask view costs. An upload
-waits for its commit without a thread: all that come meanwhile share the next one.
+Nearly all requests are uploads, and they come in thousands: the loop reads them itself, and an upload waits for its
+commit without a thread. All that come meanwhile share the next commit.
 """
 
+import asyncio
 import hmac
 import json
-from collections.abc import Iterable
-from functools import partial
-from wsgiref.types import StartResponse, WSGIApplication, WSGIEnvironment
+from collections import deque
+from contextlib import suppress
 
 from dither_aggregator.service import Service, Submitted
 from dither_aggregator.store import Receipt
 from dither_aggregator.web import problems
-from dither_aggregator.web.later import Later
+from dither_aggregator.web.answers import JSON, Answer, Scope, refusal
 from dither_shared.wire import WIRE_BYTES_MAX
 from dither_shared.wire.problems import Problem
 from dither_shared.wire.reading import inflate, parse_upload
 
-ACCEPTED = "202 ACCEPTED"
 ACKNOWLEDGE_WITHIN_S = 20.0
+HEAVY_BYTES = 16 * 1024
 
 
-def reports_app(service: Service) -> WSGIApplication:
-    """Return the WSGI application that takes uploads for a running service, whatever the address."""
+class Ingest:
+    """Takes uploads for a running service."""
 
-    def take_reports(environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
+    def __init__(self, service: Service) -> None:
+        self._service = service
+        self._heavy = asyncio.Lock()
+        self._wake = _Wake()
+
+    async def answer(self, scope: Scope, body: bytes) -> Answer:
+        """Answer an upload that came whole."""
         try:
-            check_key(environ, service.store.key)
-            body = read_body(environ)
-            submitted = service.submit(parse_upload(body, service.store.find_plan), body)
+            headers = dict(scope["headers"])
+            check_key(headers.get(b"authorization", b""), self._service.store.key)
+            gzip = check_head(headers, len(body))
+            if gzip or len(body) > HEAVY_BYTES:  # a kilobyte of gzip may be a megabyte of JSON
+                async with self._heavy:
+                    await asyncio.sleep(0)  # one in a turn of the loop: everything else has its own between them
+                    submitted = self._submit(inflate(body) if gzip else body)
+            else:
+                submitted = self._submit(body)
+            result = await self._committed(submitted)
         except Problem as problem:
-            return problems.send(problem, start_response)
+            return refusal(problem)
+        except asyncio.CancelledError:  # the server ends, and has waited long enough
+            return refusal(Problem("unavailable", "the server is being stopped"))
         except Exception as error:  # whatever it is, it is no fault of the upload's: the device must keep it
-            return problems.send(problems.failure(error), start_response)
-        return Later(submitted, ACKNOWLEDGE_WITHIN_S, partial(_answer, start_response))
+            return refusal(problems.failure(error))
+        content = json.dumps(result.to_document(), separators=(",", ":")).encode("ascii") + b"\n"
+        return Answer(202, JSON, content)
 
-    return take_reports
+    def _submit(self, body: bytes) -> Submitted:
+        return self._service.submit(parse_upload(body, self._service.store.find_plan), body)
+
+    async def _committed(self, submitted: Submitted) -> Receipt:
+        """Return the receipt once there is one; raise Problem when there is none in time."""
+        try:
+            await self._wake.when_done(submitted, ACKNOWLEDGE_WITHIN_S)
+        except asyncio.CancelledError:
+            submitted.cancel()  # nobody waits for it any more
+            raise
+        if submitted.cancel():
+            raise Problem("unavailable", "the store is slow; nothing was stored")
+        if not submitted.done():
+            raise Problem("unavailable", "the store is slow; nothing is known to be stored")
+        result = submitted.result()
+        if isinstance(result, Problem):
+            raise result
+        return result
 
 
-def _answer(start_response: StartResponse, submitted: Submitted) -> Iterable[bytes]:
-    result = _result(submitted)
-    if isinstance(result, Problem):
-        return problems.send(result, start_response)
-    content = json.dumps(result.to_document(), separators=(",", ":")).encode("ascii") + b"\n"
-    headers = [("Content-Type", "application/json"), ("Content-Length", str(len(content))), problems.NOSNIFF]
-    start_response(ACCEPTED, headers)
-    return [content]
+class _Wake:
+    """Wakes the loop from other threads, once for all that is done: a commit is there for many."""
+
+    def __init__(self) -> None:
+        self._done: deque[asyncio.Future[None]] = deque()
+        self._told = False
+
+    async def when_done(self, submitted: Submitted, within_s: float) -> None:
+        """Wait until it is done, or until that takes too long."""
+        loop = asyncio.get_running_loop()
+        there: asyncio.Future[None] = loop.create_future()
+        late = loop.call_later(within_s, _settle, there)
+        submitted.add_done_callback(lambda _: self._tell(loop, there))
+        try:
+            await there
+        finally:
+            late.cancel()
+
+    def _tell(self, loop: asyncio.AbstractEventLoop, there: "asyncio.Future[None]") -> None:
+        self._done.append(there)
+        if not self._told:
+            self._told = True
+            with suppress(RuntimeError):  # the loop has been closed: it did not wait for this one any longer
+                loop.call_soon_threadsafe(self._settle_done)
+
+    def _settle_done(self) -> None:
+        self._told = False  # first: whoever comes from now on wakes the loop again
+        while self._done:
+            _settle(self._done.popleft())
 
 
-def _result(submitted: Submitted) -> Receipt | Problem:
-    if submitted.cancel():
-        return Problem("unavailable", "the store is slow; nothing was stored")
-    if not submitted.done():
-        return Problem("unavailable", "the store is slow; nothing is known to be stored")
-    return submitted.result()
+def _settle(future: "asyncio.Future[None]") -> None:
+    if not future.done():
+        future.set_result(None)
 
 
-def check_key(environ: WSGIEnvironment, key: str) -> None:
+def check_key(authorization: bytes, key: str) -> None:
     """Refuse a request without the key, or with another one."""
-    scheme, _, given = environ.get("HTTP_AUTHORIZATION", "").partition(" ")
-    if scheme.lower() != "bearer" or not given:
+    scheme, _, given = authorization.partition(b" ")
+    if scheme.lower() != b"bearer" or not given:
         raise Problem("key-missing", "send the key as Authorization: Bearer KEY")
-    if not hmac.compare_digest(given.strip().encode(), key.encode()):
+    if not hmac.compare_digest(given.strip(), key.encode()):
         raise Problem("key-wrong", "this is not the key that the aggregator printed when it started")
 
 
-def read_body(environ: WSGIEnvironment) -> bytes:
-    """Return the inflated body, within the limits."""
-    if environ.get("CONTENT_TYPE", "").partition(";")[0].strip().lower() != "application/json":
+def check_head(headers: dict[bytes, bytes], length: int) -> bool:
+    """Refuse a body that is not JSON, or too long; return whether it is in gzip."""
+    if headers.get(b"content-type", b"").partition(b";")[0].strip().lower() != b"application/json":
         raise Problem("unsupported-media-type", "Content-Type must be application/json")
-    encoding = environ.get("HTTP_CONTENT_ENCODING", "identity").lower()
-    if encoding not in ("identity", "gzip"):
+    encoding = headers.get(b"content-encoding", b"identity").lower()
+    if encoding not in (b"identity", b"gzip"):
         raise Problem("unsupported-media-type", "Content-Encoding must be gzip or absent")
-    length = _content_length(environ)
-    body: bytes = environ["wsgi.input"].read(length)
-    if len(body) < length:
-        # The connection broke off. What reads the answer, if anything does, must not take the upload for bad.
-        raise Problem("unavailable", "the body ended before its Content-Length")
-    return inflate(body) if encoding == "gzip" else body
-
-
-def _content_length(environ: WSGIEnvironment) -> int:
-    text = environ.get("CONTENT_LENGTH", "")
-    if not (text.isascii() and text.isdigit()):
+    if b"content-length" not in headers and b"transfer-encoding" not in headers:
         raise Problem("length-required", "send Content-Length")
-    if len(text) > len(str(WIRE_BYTES_MAX)) or int(text) > WIRE_BYTES_MAX:
+    if length > WIRE_BYTES_MAX:
         raise Problem("too-large", f"the body must have at most {WIRE_BYTES_MAX} bytes")
-    return int(text)
+    return encoding == b"gzip"

@@ -16,6 +16,7 @@ PROBLEMS: dict[str, tuple[int, str]] = {
     "length-required": (411, "The request must state its length"),
     "too-large": (413, "The request is too large"),
     "unsupported-media-type": (415, "The body must be application/json, as it is or in gzip"),
+    "host-not-allowed": (421, "Nobody may read under this name"),
     "refused": (422, "Every group was refused"),
     "headers-too-large": (431, "The request's headers are too large"),
     "bad-tally": (500, "The stored counts are not those of any reports"),

@@ -1,0 +1,209 @@
+"""One connection: uvicorn's, which also keeps to the bounds, and refuses in our words.
+
+The application sees a request when it is whole. So slow clients, however many, cost a connection and a little memory
+each, and neither a task nor a thread.
+"""
+
+import asyncio
+import math
+from typing import TYPE_CHECKING, Any
+
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
+
+from dither_aggregator.web import problems
+from dither_aggregator.web.bounds import Door, peer_of
+from dither_shared.wire.problems import Problem
+
+if TYPE_CHECKING:
+    from dither_aggregator.web.server import Doors
+
+HEADER_BYTES_MAX = 16 * 1024
+BODY_BYTES_MAX = 2 * 1024 * 1024
+"""Of any request. An upload may be much shorter; one that is a little too long is read, and refused in words."""
+PIPELINED_MAX = 8
+"""Requests that may wait behind the one that is being answered. A client that sends more is cut off."""
+REQUEST_WITHIN_S = 20.0
+"""From a connection's or a request's begin to the end of its body."""
+STALLED_FOR_S = 20.0
+"""For how long a client may read nothing of an answer that does not fit into the system's buffers."""
+ANSWERED_WITHIN_S = 120.0
+"""From such an answer's begin to its end."""
+LINGER_S = 3.0
+"""What a client may still take when the server ends, or has closed: to send the rest, to read the rest."""
+
+
+class _Refused(Exception):
+    """What was parsed is refused; raised through the parser."""
+
+
+class Connection(HttpToolsProtocol):
+    """One connection. Beyond uvicorn's: deadlines, bounds, refusals as problem documents."""
+
+    server_state: "Doors"
+    door: Door
+    peer = ""
+    buffered = 0
+    _in_head = False
+    _head_bytes = 0
+    _until = math.inf
+    """When the client must have sent what it has begun to send, read on, or let itself be closed."""
+    _answered_until = math.inf
+    _closing = False
+    _problem: Problem | None = None
+    _unstarted: tuple[RequestResponseCycle, Any] | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """Give the client a time to say something, unless there are too many already."""
+        super().connection_made(transport)
+        self.peer = peer_of(self.client[0]) if self.client else ""
+        self.door, state = self.server_state.door_of(self.server)
+        self.app_state = state
+        self._begin()
+        if not self.door.enter(self):
+            self._refuse(Problem("unavailable", "too many connections at a time"))
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Forget the connection."""
+        self.door.leave(self)
+        super().connection_lost(exc)
+
+    def displace(self) -> None:
+        """Make room for another connection."""
+        self.transport.abort()
+
+    # What comes in.
+
+    def data_received(self, data: bytes) -> None:
+        """Read on. What comes after an answer is the head of another request, however slowly."""
+        if not self._in_head and (self.cycle is None or self.cycle.response_complete):
+            self._begin()  # also where no request begins: a blank line
+        if self._in_head:
+            self._head_bytes += len(data)
+        super().data_received(data)
+        if self._in_head and self._head_bytes > HEADER_BYTES_MAX:
+            self.send_400_response("")
+
+    def on_message_begin(self) -> None:
+        """Notice that a request begins, perhaps behind one that is being answered."""
+        super().on_message_begin()
+        if not self._in_head:
+            self._begin()
+
+    def on_headers_complete(self) -> None:
+        """Take the request on, now that its head is there, if it is not too long."""
+        self._head_bytes = len(self.url) + sum(len(name) + len(value) + 4 for name, value in self.headers)
+        if self._head_bytes > HEADER_BYTES_MAX or len(self.pipeline) >= PIPELINED_MAX:
+            raise _Refused
+        self._in_head = False
+        if int(dict(self.headers).get(b"content-length", 0)) > BODY_BYTES_MAX:
+            self._stop(_too_large())
+        super().on_headers_complete()
+        if self.expect_100_continue and not self.pipeline:
+            self.transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+        self.cycle.waiting_for_100_continue = False
+
+    def on_body(self, body: bytes) -> None:
+        """Keep a part of a body."""
+        if self.cycle.response_complete:
+            return
+        self.cycle.body += body
+        if len(self.cycle.body) > BODY_BYTES_MAX:
+            self._stop(_too_large())
+        if not self.door.buffer(self, len(body)):
+            self._stop(Problem("unavailable", "too much is being sent at a time"))
+
+    def on_message_complete(self) -> None:
+        """Let the request be answered, now that it is whole."""
+        self._until = math.inf
+        self.door.serve(self)
+        super().on_message_complete()
+        if self._unstarted:
+            unstarted, self._unstarted = self._unstarted, None
+            self._start_asgi_task(*unstarted)
+
+    def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
+        if cycle.more_body:
+            self._unstarted = cycle, app
+        else:
+            if not self.pipeline:
+                self.door.release(self)
+            super()._start_asgi_task(cycle, app)
+
+    def eof_received(self) -> bool:  # type: ignore[override]
+        """Answer a client that has said all and closed its half; then close the other."""
+        if not self._owed():
+            return False
+        self.cycle.keep_alive = False
+        return True
+
+    # What goes out.
+
+    def on_response_complete(self) -> None:
+        """Wait for the next request, unless it is there."""
+        self._answered_until = math.inf
+        super().on_response_complete()
+        if not self._owed():
+            self.door.wait(self)
+
+    def pause_writing(self) -> None:
+        """Notice that the client does not read as fast as it is answered."""
+        now = self.loop.time()
+        self._answered_until = min(self._answered_until, now + ANSWERED_WITHIN_S)
+        self._until = min(self._answered_until, now + STALLED_FOR_S)
+        super().pause_writing()
+
+    def resume_writing(self) -> None:
+        """Notice that the client has read on."""
+        self._until = math.inf
+        super().resume_writing()
+
+    def send_400_response(self, msg: str) -> None:
+        """Refuse what is not HTTP, unless that would pass for the answer to an earlier request."""
+        if self.pipeline or self._owed():
+            self.transport.close()
+        elif self._problem:
+            self._refuse(self._problem)
+        elif self._in_head and self._head_bytes > HEADER_BYTES_MAX:
+            self._refuse(Problem("headers-too-large", f"the headers must have at most {HEADER_BYTES_MAX} bytes"))
+        else:
+            self._refuse(Problem("malformed", "this is not HTTP"))
+
+    # What ends it.
+
+    def shutdown(self) -> None:
+        """End after what is being answered; soon, where that waits for the client."""
+        super().shutdown()
+        if self._until < math.inf:
+            self._until = min(self._until, self.loop.time() + LINGER_S)
+
+    def look(self, now: float) -> None:
+        """Cut off a client that takes too long, or has been closed and does not read the rest."""
+        if now > self._until:
+            self.transport.abort()
+        elif self.transport.is_closing() and not self._closing:
+            self._closing, self._until = True, now + LINGER_S
+
+    def _begin(self) -> None:
+        self._in_head, self._head_bytes = True, 0
+        self._until = self.loop.time() + REQUEST_WITHIN_S
+
+    def _owed(self) -> bool:
+        """Tell whether a whole request waits for its answer."""
+        return self.cycle is not None and not self.cycle.more_body and not self.cycle.response_complete
+
+    def _stop(self, problem: Problem) -> None:
+        self._problem = problem
+        raise _Refused
+
+    def _refuse(self, problem: Problem) -> None:
+        if self.transport.is_closing():
+            return
+        body = problems.render(problem)
+        headers = [*problems.headers_of(problem), ("Content-Length", str(len(body))), ("Connection", "close")]
+        head = "".join(f"{name}: {value}\r\n" for name, value in headers)
+        self.transport.write(f"HTTP/1.1 {problems.status_of(problem)}\r\n{head}\r\n".encode("ascii") + body)
+        self.transport.close()
+
+
+def _too_large() -> Problem:
+    return Problem("too-large", f"the body must have at most {BODY_BYTES_MAX} bytes")

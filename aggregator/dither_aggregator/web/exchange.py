@@ -1,0 +1,56 @@
+"""A request to pages and API, and its answer, as they go between processes: a length, then MessagePack."""
+
+import struct
+from typing import Any
+
+import msgspec
+
+LENGTH = struct.Struct("<Q")
+_encoder = msgspec.msgpack.Encoder()
+_ALONE = {b"content-length", b"transfer-encoding", b"expect", b"connection"}
+"""Headers of the connection, not of the request, which is here as a whole."""
+
+
+class Place(msgspec.Struct, frozen=True):
+    """What a reader is told first: which store it reads, and how long a list of candidates it may look for."""
+
+    data: str
+    generation: str
+    candidates_max: int | None
+
+
+class Asked(msgspec.Struct, frozen=True):
+    """A request. It does not say who asks."""
+
+    method: str
+    path: str
+    query: bytes
+    headers: list[tuple[bytes, bytes]]
+    body: bytes
+
+    @classmethod
+    def of(cls, scope: Any, body: bytes) -> "Asked":
+        """Return the request of an ASGI scope."""
+        kept = [(name, value) for name, value in scope["headers"] if name not in _ALONE and b"_" not in name]
+        length = [(b"content-length", b"%d" % len(body))] if body else []
+        return cls(scope["method"], scope["path"], scope["query_string"], kept + length, body)
+
+
+class Answered(msgspec.Struct, frozen=True):
+    """An answer. Where `length` says how long the content is, it is in gzip."""
+
+    status: int
+    headers: list[tuple[str, str]]
+    content: bytes
+    length: int | None = None
+    is_long: bool = False
+    """In place of an answer: so many candidates are looked for by a process of their own."""
+
+
+LONG = Answered(503, [], b"", is_long=True)
+
+
+def encode(said: Place | Asked | Answered) -> bytes:
+    """Return what goes through a pipe."""
+    content = _encoder.encode(said)
+    return LENGTH.pack(len(content)) + content

@@ -1,0 +1,151 @@
+"""Pages and API made in processes of their own, so that no reader, however many or slow, holds an upload up.
+
+A reader process answers one request at a time. A long list of candidates has a process to itself, which ends with the
+answer, or when nobody waits for it any more: so its memory is given back. Readers end with the server, however that
+ends: their pipes do.
+"""
+
+import asyncio
+import logging
+import os
+import sys
+from asyncio.subprocess import PIPE, Process
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+
+import msgspec
+
+from dither_aggregator.web.exchange import LENGTH, Answered, Asked, Place, encode
+from dither_shared.wire.problems import Problem
+
+READERS = 2
+CANDIDATES_MAX = 2_000
+"""More than these are a long list."""
+WAITING_MAX = 32
+"""Requests that wait for a reader."""
+WAIT_WITHIN_S = 10.0
+ANSWER_WITHIN_S = 30.0
+"""For a reader. One that takes longer is ended, and another takes its place."""
+LONG_WITHIN_S = 300.0
+PIPE_BYTES = 1024 * 1024
+_THREADS = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
+
+_log = logging.getLogger("dither_aggregator")
+_decoder = msgspec.msgpack.Decoder(Answered)
+
+
+class Readers:
+    """Has reader processes answer. They are started when they are first needed.
+
+    `look_for_many` answers what is asked with a long list of candidates.
+    """
+
+    def __init__(
+        self,
+        data: str,
+        generation: str,
+        readers: int = READERS,
+        look_for_many: Callable[[Asked], Awaitable[Answered]] | None = None,
+    ) -> None:
+        self._place = Place(data, generation, CANDIDATES_MAX)
+        self._look_for_many = look_for_many or Alone(data, generation).answer
+        self._idle: list[_Reader] = []
+        self._free = asyncio.Semaphore(readers)
+        self._waiting = 0
+
+    async def answer(self, asked: Asked) -> Answered:
+        """Answer a request; raise Problem where nobody can."""
+        if self._waiting >= WAITING_MAX:
+            raise _too_many()
+        self._waiting += 1
+        try:
+            await asyncio.wait_for(self._free.acquire(), WAIT_WITHIN_S)
+        except TimeoutError:
+            raise _too_many() from None
+        finally:
+            self._waiting -= 1
+        # Whoever asks and leaves does not end a reader: another one is a second's work.
+        answered = await asyncio.shield(asyncio.ensure_future(self._ask(asked)))
+        return await self._look_for_many(asked) if answered.is_long else answered
+
+    async def _ask(self, asked: Asked) -> Answered:
+        """Ask a reader, and let others have it afterwards."""
+        try:
+            reader = self._idle.pop() if self._idle else await _Reader.start(self._place)
+            answered = await reader.ask(asked, ANSWER_WITHIN_S)
+            self._idle.append(reader)
+            return answered
+        finally:
+            self._free.release()
+
+
+class Alone:
+    """Looks for long lists of candidates in a process of their own, one list at a time."""
+
+    def __init__(self, data: str, generation: str) -> None:
+        self._place = Place(data, generation, None)
+        self._one = asyncio.Semaphore()
+
+    async def answer(self, asked: Asked) -> Answered:
+        """Answer a request; end the process when that is cancelled."""
+        if self._one.locked():
+            raise Problem("unavailable", "another long list is being looked for; ask again in a minute")
+        async with self._one:
+            reader = await _Reader.start(self._place)
+            try:
+                return await reader.ask(asked, LONG_WITHIN_S)
+            finally:
+                reader.end()
+
+
+class _Reader:
+    """A reader process, seen from the server's."""
+
+    def __init__(self, process: Process) -> None:
+        assert process.stdin
+        assert process.stdout
+        self._process, self._asking, self._answering = process, process.stdin, process.stdout
+
+    @classmethod
+    async def start(cls, place: Place) -> "_Reader":
+        """Start one. It is told where its store is through its pipe: command lines can be read by everybody."""
+        path = os.pathsep.join(filter(None, sys.path))
+        process = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-m", "dither_aggregator.web.reader"),
+            stdin=PIPE,
+            stdout=PIPE,
+            limit=PIPE_BYTES,
+            env={**os.environ, **_THREADS, "PYTHONPATH": path},
+            start_new_session=True,  # a terminal's Ctrl-C is for the server, which ends it
+        )
+        reader = cls(process)
+        reader._asking.write(encode(place))
+        return reader
+
+    async def ask(self, asked: Asked, within_s: float) -> Answered:
+        """Return its answer. It is ended if there is none, or none in time."""
+        try:
+            return await asyncio.wait_for(self._exchange(asked), within_s)
+        except BaseException as error:
+            self.end()
+            if isinstance(error, TimeoutError):
+                raise Problem("unavailable", "the answer took too long") from None
+            if isinstance(error, OSError | EOFError):
+                _log.error("a reader process ended while it was asked; another one takes its place")
+                raise Problem("unavailable", "the answer could not be made") from None
+            raise
+
+    async def _exchange(self, asked: Asked) -> Answered:
+        self._asking.write(encode(asked))
+        await self._asking.drain()
+        (length,) = LENGTH.unpack(await self._answering.readexactly(LENGTH.size))
+        return _decoder.decode(await self._answering.readexactly(length))
+
+    def end(self) -> None:
+        """End the process, whatever it is at."""
+        with suppress(ProcessLookupError):
+            self._process.kill()
+
+
+def _too_many() -> Problem:
+    return Problem("unavailable", "too many pages are asked for at a time")

@@ -1,0 +1,71 @@
+"""A store in Redis, served: the ASGI application that each process of `dither api` has a copy of."""
+
+import logging
+import sys
+from contextlib import ExitStack, closing
+from dataclasses import dataclass, field
+
+from dither_aggregator.arguments.logs import set_up_logging
+from dither_aggregator.service import Service
+from dither_aggregator.store import StoreError, open_store
+from dither_aggregator.web import create_app
+from dither_aggregator.web.answers import App, Receive, Scope, Send
+from dither_aggregator.web.readers import Readers
+from dither_aggregator.web.reading import Reading
+from dither_aggregator.workers.bells import Rope, make_app
+from dither_aggregator.workers.ringer import Ringer
+from dither_shared.errors import DitherError
+
+READERS = 1
+"""A process: there are several."""
+
+
+@dataclass
+class ServedStore:
+    """Opens in its lifespan what one process needs of its own; it rings for what it wrote last before it ends.
+
+    A process that is started again takes up no other store: whoever's key that does not know would be told so for good.
+    """
+
+    data: str
+    broker: str | None
+    generation: str
+    allow_lossy_store: bool
+    hosts: tuple[str, ...]
+    _app: App | None = field(default=None, init=False)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a request, or open and close what answers them."""
+        if scope["type"] == "lifespan":
+            await self._live(receive, send)
+        else:
+            assert self._app
+            await self._app(scope, receive, send)
+
+    async def _live(self, receive: Receive, send: Send) -> None:
+        await receive()
+        with ExitStack() as opened:
+            try:
+                self._app = self._open(opened)
+            except DitherError as error:
+                print(f"dither: {error}", file=sys.stderr, flush=True)
+            except Exception:
+                logging.getLogger("dither_aggregator").exception("a server process failed")
+            await send({"type": "lifespan.startup.complete" if self._app else "lifespan.startup.failed"})
+            if self._app:
+                await receive()
+        await send({"type": "lifespan.shutdown.complete"})
+
+    def _open(self, opened: ExitStack) -> App:
+        set_up_logging()
+        store = opened.enter_context(closing(open_store(self.data, allow_lossy_store=self.allow_lossy_store)))
+        if store.generation != self.generation:
+            raise StoreError("another store was put in the place of the one that this was started on: restart it")
+        if self.broker:
+            rope = opened.enter_context(closing(Rope(make_app(self.broker))))
+            ringer = opened.enter_context(Ringer(rope.ring))
+            service = opened.enter_context(Service(store, ringer.reports_came))
+        else:
+            service = opened.enter_context(Service(store))
+        readers = Readers(self.data, self.generation, READERS)
+        return create_app(service, Reading(readers.answer), self.hosts)
