@@ -33,8 +33,6 @@ from dither_aggregator.counting.supports import support_counts
 from dither_aggregator.service import WholeService
 from dither_aggregator.store import StoredPlan, Tally
 from dither_aggregator.store.fsck import check
-from dither_aggregator.web import create_app
-from dither_aggregator.web.server import HttpServer
 from dither_shared.cells import Cells, Part
 from dither_shared.domains import DOMAINS, OTHER, Domain, Values
 from dither_shared.exact import exp_below
@@ -49,6 +47,7 @@ from dither_shared.rng import SCALE, Rng
 from dither_shared.shapes import Symbols
 from dither_shared.tables import Table
 from dither_shared.terms import Terms
+from tests.support.aggregators import http_server, web_app
 from tests.support.laws import pure
 from tests.support.redis_servers import running_redis
 from tests.support.stores import Place, RedisPlace, SQLitePlace
@@ -323,7 +322,7 @@ def test_toys_from_outside_work_from_the_registry_to_the_page(asked: Registry, p
     """Of 9 estimates none is 6 standard errors off the truth: a false alarm of 2e-8 in a run."""
     store = place.make(asked, "toys")
     with WholeService(store) as service:
-        server = HttpServer(create_app(service), "127.0.0.1", 0)
+        server = http_server(web_app(service))
         with server.in_background():
             truth = answers_of(asked, server.url, store.key)
             deadline = time.monotonic() + 60

@@ -1,21 +1,23 @@
-"""Workers on one address: real processes, signalled and killed."""
+"""Several processes on one address: real ones, signalled and killed."""
 
-import json
+import asyncio
+import logging
 import os
 import signal
 import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from dither_aggregator.web.processes import HttpProcesses, Worker
-from dither_shared.errors import ConfigurationError
+from dither_aggregator.web.answers import Answer, Receive, Scope, Send
+from dither_aggregator.web.listener import Listener
+from dither_aggregator.web.processes import HttpProcesses
 from dither_shared.wire import PATH
 from tests.support.aggregators import ENVIRONMENT
 
@@ -24,27 +26,40 @@ pytestmark = pytest.mark.slow
 WORKERS = 2
 
 
+@dataclass
+class Who:
+    """An application that answers which process it is; each leaves a file when it ends as it should."""
+
+    directory: Path
+    slow_s: float
+    parent: int
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "lifespan":
+            return await self._live(receive, send)
+        await receive()
+        if scope["path"] == PATH:
+            (self.directory / "came").touch()
+            await asyncio.sleep(self.slow_s)
+        return await Answer(200, [], b"%d" % os.getpid()).send(send)
+
+    async def _live(self, receive: Receive, send: Send) -> None:
+        await receive()
+        if (self.directory / "fail").exists():
+            print("dither: there is no store", file=sys.stderr)
+            return await send({"type": "lifespan.startup.failed"})
+        await send({"type": "lifespan.startup.complete"})
+        await receive()
+        (self.directory / f"ended-{os.getpid()}").touch()
+        return await send({"type": "lifespan.shutdown.complete"})
+
+
 def main(directory: Path, slow_s: float) -> None:
-    """Run workers that answer who they are; each leaves a file when it ends as it should."""
-
-    @contextmanager
-    def open_worker() -> Iterator[Worker]:
-        if (directory / "fail").exists():
-            raise ConfigurationError("there is no store")
-        reloads: list[None] = []
-
-        def app(environ: dict[str, Any], start_response: Any) -> Iterable[bytes]:
-            if environ["PATH_INFO"] == PATH:
-                (directory / "came").touch()
-                time.sleep(slow_s)
-            start_response("200 OK", [])
-            return [json.dumps([os.getpid(), len(reloads)]).encode()]
-
-        yield Worker(app, lambda: reloads.append(None))
-        (directory / f"ended-{os.getpid()}").touch()
-
-    http = HttpProcesses(open_worker, "127.0.0.1", 0, WORKERS)
-    http.run(lambda: print(http.url, flush=True))
+    """Run processes that answer who they are."""
+    logging.basicConfig(format="%(message)s")
+    listener = Listener("127.0.0.1", 0)
+    processes = HttpProcesses(Who(directory, slow_s, os.getpid()), listener, None, WORKERS)
+    processes.serve(lambda: print(listener.url, flush=True))
 
 
 class Api:
@@ -58,23 +73,24 @@ class Api:
         connection.sendall(data)
         return connection
 
-    def ask(self) -> tuple[int, int]:
-        """Return the answering worker and how often it has loaded again."""
+    def ask(self) -> int:
+        """Return the process that answers."""
         return answer_to(self.connect(b"GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"))
 
     def workers(self) -> set[int]:
+        """Return the server processes: the parent has another child, multiprocessing's resource tracker."""
         path = Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children")
-        return {int(pid) for pid in path.read_text(encoding="ascii").split()}
+        children = {int(pid) for pid in path.read_text(encoding="ascii").split()}
+        return {pid for pid in children if b"spawn_main" in Path(f"/proc/{pid}/cmdline").read_bytes()}
 
     def ended(self) -> set[int]:
         return {int(path.name.removeprefix("ended-")) for path in self.directory.glob("ended-*")}
 
 
-def answer_to(connection: socket.socket) -> tuple[int, int]:
+def answer_to(connection: socket.socket) -> int:
     with connection:
         answer = b"".join(iter(lambda: connection.recv(65536), b""))
-    worker, reloads = json.loads(answer.partition(b"\r\n\r\n")[2])
-    return worker, reloads
+    return int(answer.partition(b"\r\n\r\n")[2])
 
 
 def until(holds: Callable[[], bool], within_s: float = 20) -> None:
@@ -115,7 +131,7 @@ def test_all_workers_answer_and_end_in_order(tmp_path: Path) -> None:
     with running(tmp_path) as api:
         workers = api.workers()
         assert len(workers) == WORKERS
-        assert {api.ask()[0] for _ in range(200)} <= workers
+        assert {api.ask() for _ in range(200)} <= workers
         api.process.send_signal(signal.SIGTERM)
         assert api.process.communicate(timeout=30) == ("", "")
         assert (api.process.returncode, api.ended()) == (0, workers)
@@ -134,7 +150,7 @@ def test_what_has_begun_is_answered_however_the_parent_ends(how: signal.Signals,
             api.process.wait(10)
         time.sleep(0.3)
         half_read.sendall(b"i")
-        assert {answer_to(processed)[0], answer_to(half_read)[0]} <= workers
+        assert {answer_to(processed), answer_to(half_read)} <= workers
         until(lambda: api.ended() == workers)
         until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in workers))
         with pytest.raises(ConnectionRefusedError):
@@ -147,28 +163,32 @@ def test_workers_that_were_killed_are_replaced_and_nobody_is_refused(tmp_path: P
             before = api.workers()
             for worker in before:
                 os.kill(worker, signal.SIGKILL)
-            assert api.ask()[0] not in before  # it waited for one that takes their place
+            assert api.ask() not in before  # it waited for one that takes their place
             until(lambda: len(api.workers()) == WORKERS)
         api.process.send_signal(signal.SIGTERM)
         said = api.process.communicate(timeout=30)[1]
         assert said.count("ended with -9; another one takes its place") == 3 * WORKERS
 
 
-def test_sighup_loads_again_in_every_worker(tmp_path: Path) -> None:
+def test_sighup_ends_nothing_even_while_processes_are_started(tmp_path: Path) -> None:
     with running(tmp_path) as api:
+        for worker in api.workers():
+            os.kill(worker, signal.SIGKILL)
+        until(lambda: len(api.workers()) == WORKERS)
         workers = api.workers()
-        api.process.send_signal(signal.SIGHUP)
-        until(lambda: all(api.ask()[1] == 1 for _ in range(20)))
+        for pid in (api.process.pid, *workers):
+            os.kill(pid, signal.SIGHUP)
+        until(lambda: {api.ask() for _ in range(20)} == workers)
         assert api.workers() == workers
 
 
-def test_a_worker_that_cannot_start_ends_the_parent(tmp_path: Path) -> None:
+def test_a_process_that_cannot_start_ends_the_parent_which_says_so(tmp_path: Path) -> None:
     (tmp_path / "fail").touch()
     process = start(tmp_path, 0)
-    out, said = process.communicate(timeout=30)
+    out, said = process.communicate(timeout=60)
     assert (process.returncode, out) == (1, "")
     assert "dither: there is no store" in said
-    assert "a worker could not start" in said
+    assert "a server process could not start" in said
 
 
 def test_a_worker_that_cannot_start_later_is_tried_again(tmp_path: Path) -> None:
@@ -180,4 +200,4 @@ def test_a_worker_that_cannot_start_later_is_tried_again(tmp_path: Path) -> None
         waiting = api.connect(b"GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
         time.sleep(1.5)
         (tmp_path / "fail").unlink()
-        assert answer_to(waiting)[0] not in before
+        assert answer_to(waiting) not in before

@@ -25,12 +25,13 @@ from dither_aggregator import upkeep
 from dither_aggregator.service import Service
 from dither_aggregator.store import SQLiteStore, Store, StoreUnavailable
 from dither_aggregator.store.records import Retention
+from dither_aggregator.web import in_words
+from dither_aggregator.web.answers import Receive, Scope, Send
 from dither_aggregator.web.problems import CONTENT_TYPE
-from dither_aggregator.web.server import HttpServer
 from dither_shared.rng import Rng
 from dither_shared.wire import PATH
 from dither_shared.wire.writing import encode_upload, new_upload_id
-from tests.support.aggregators import aggregator
+from tests.support.aggregators import aggregator, http_server
 from tests.support.clocks import Clock
 from tests.support.laws import pure
 from tests.support.registries import registry
@@ -213,10 +214,10 @@ def test_a_wrong_method_is_told_the_right_ones(client: Client) -> None:
 def test_a_failure_of_ours_is_no_fault_of_the_uploads() -> None:
     """What escapes the application must not leave as a plain 500: a device must know to keep its upload."""
 
-    def broken(environ: object, start_response: object) -> list[bytes]:
+    async def broken(scope: Scope, receive: Receive, send: Send) -> None:
         raise RuntimeError("a bug")
 
-    server = HttpServer(broken, "127.0.0.1", 0)
+    server = http_server(in_words(broken))
     with server.in_background():
         transport = HttpTransport(server.url, "k")
         answer = transport.post("AAECAwQFBgcICQoLDA0ODw", upload([1]), lambda: None)

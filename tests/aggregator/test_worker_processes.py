@@ -233,7 +233,7 @@ def test_a_store_that_came_back_empty_ends_workers_and_beat_and_is_refused_by_al
             assert code == 1
             assert ("is not the store that was opened" if one is beat else "it stops") in err
             assert "Traceback" not in err
-        answer = requests.get(api.said["url"] + "/readyz", timeout=10)
+        answer = requests.get(api.said["health"] + "/readyz", timeout=10)
         assert answer.status_code == 503
         for command in ("api", "worker", "beat"):
             done = dither(command, *site.places)
@@ -242,7 +242,7 @@ def test_a_store_that_came_back_empty_ends_workers_and_beat_and_is_refused_by_al
         # Another store in its place is none of the running API's either.
         assert site.init().returncode == 0
         time.sleep(2)
-        assert requests.get(api.said["url"] + "/readyz", timeout=10).status_code == 503
+        assert requests.get(api.said["health"] + "/readyz", timeout=10).status_code == 503
 
 
 def test_a_store_that_may_lose_reports_is_refused_unless_allowed(site: Site) -> None:

@@ -31,10 +31,8 @@ from dither.settings import Settings
 from dither.status import NOT_ASKED
 from dither.telemetry import Telemetry
 from dither_aggregator.service import Service, WholeService
-from dither_aggregator.web import create_app
-from dither_aggregator.web.server import HttpServer
 from dither_shared.registry import Registry, utc_today
-from tests.support.aggregators import ENVIRONMENT, aggregator, sqlite_store
+from tests.support.aggregators import ENVIRONMENT, aggregator, http_server, sqlite_store, web_app
 from tests.support.clocks import Clock
 
 EXAMPLES = Path(__file__).parents[2] / "client" / "examples"
@@ -403,7 +401,7 @@ def test_a_desktop_that_was_offline_for_a_week_sends_what_was_kept_once(tmp_path
         assert telemetry.status().silent == "closed"
     with sqlite_store(app.registry, tmp_path / "data") as store:
         app.key = store.key
-        with WholeService(store) as service, HttpServer(create_app(service), "127.0.0.1", port).in_background():
+        with WholeService(store) as service, http_server(web_app(service), port).in_background():
             with app.day() as (telemetry, _):
                 until(lambda: counted(service).get("theme", 0) >= 2)  # by itself: it was due for days
                 telemetry.flush(10)

@@ -40,10 +40,9 @@ from dither.settings import Settings
 from dither.starting import default_data_dir
 from dither.telemetry import Telemetry
 from dither_aggregator.service import Service, WholeService
-from dither_aggregator.web import create_app
-from dither_aggregator.web.server import HttpServer
+from dither_aggregator.web.answers import Receive, Scope, Send
 from dither_shared.registry import Registry
-from tests.support.aggregators import sqlite_store
+from tests.support.aggregators import http_server, sqlite_store, web_app
 from tests.support.registries import registry, registry_text
 from tests.support.servers import Reply, accepted, scripted
 
@@ -248,14 +247,14 @@ def a_world(directory: Path, text: str) -> Iterator[World]:
     (directory / "metrics.toml").write_text(text, encoding="utf-8")
     asked = Registry.parse(text)
     with sqlite_store(asked, directory / "data") as store, WholeService(store) as service:
-        answer = create_app(service)
+        answer = web_app(service)
 
-        def slowly(environ: Any, start_response: Any) -> Any:
+        async def slowly(scope: Scope, receive: Receive, send: Send) -> None:
             (directory / "came").touch()
-            time.sleep(made.delay_s)
-            return answer(environ, start_response)
+            await asyncio.sleep(made.delay_s)
+            await answer(scope, receive, send)
 
-        server = HttpServer(slowly, "127.0.0.1", 0)
+        server = http_server(slowly)
         made = World(server.url, service, directory / "device", asked)
         with server.in_background():
             yield made

@@ -1,5 +1,6 @@
 """Eight processes on one device file: one budget, one upload at a time, every report once."""
 
+import asyncio
 import json
 import sqlite3
 import subprocess
@@ -7,25 +8,21 @@ import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import Future
+from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from dither.device import FILE_NAME
 from dither_aggregator.service import WholeService
 from dither_aggregator.store import SQLiteStore
-from dither_aggregator.web import create_app
-from dither_aggregator.web.later import Later
-from dither_aggregator.web.server import HttpServer
+from dither_aggregator.web.answers import App, Receive, Scope, Send
 from dither_shared.registry import Registry
 from tests.faults.apps import Taker, start
 from tests.faults.soaking import scaled
 from tests.faults.test_kill import registry_text
-from tests.support.aggregators import ENVIRONMENT, sqlite_store
+from tests.support.aggregators import ENVIRONMENT, http_server, sqlite_store, web_app
 from tests.support.clocks import Clock
 from tests.support.devices import MEMO
 from tests.support.registries import registry
@@ -39,33 +36,26 @@ SLOW_S = 0.03
 
 
 class Gate:
-    """A WSGI application behind which uploads are counted, and how many there were at one time."""
+    """An application behind which uploads are counted, and how many there were at one time."""
 
-    def __init__(self, app: Callable[..., Iterable[bytes]]) -> None:
+    def __init__(self, app: App) -> None:
         self._app = app
-        self._lock = threading.Lock()
         self._now = 0
         self.most = 0
 
-    def __call__(self, environ: dict[str, Any], start_response: Any) -> Iterable[bytes]:
-        with self._lock:
-            self._now += 1
-            self.most = max(self.most, self._now)
-        later: Future[None] = Future()
-        threading.Timer(SLOW_S, self._leave, [later]).start()
-        return Later(later, 20, lambda _: self._app(environ, start_response))
-
-    def _leave(self, later: "Future[None]") -> None:
-        with self._lock:
-            self._now -= 1
-        later.set_result(None)
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        self._now += 1
+        self.most = max(self.most, self._now)
+        await asyncio.sleep(SLOW_S)
+        self._now -= 1
+        await self._app(scope, receive, send)
 
 
 @contextmanager
 def gated(registry: Registry, directory: Path) -> Iterator[tuple[str, SQLiteStore, Gate]]:
     with sqlite_store(registry, directory) as store, WholeService(store) as service:
-        gate = Gate(create_app(service))
-        server = HttpServer(gate, "127.0.0.1", 0)
+        gate = Gate(web_app(service))
+        server = http_server(gate)
         with server.in_background():
             yield server.url, store, gate
 

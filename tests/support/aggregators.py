@@ -13,6 +13,9 @@ from pathlib import Path
 from dither_aggregator.service import Service, WholeService
 from dither_aggregator.store import SQLiteStore
 from dither_aggregator.web import create_app
+from dither_aggregator.web.answers import App
+from dither_aggregator.web.listener import Listener
+from dither_aggregator.web.reading import in_threads
 from dither_aggregator.web.server import HttpServer
 from dither_shared.registry import Registry
 from tests.support.clocks import Clock
@@ -33,9 +36,19 @@ def sqlite_store(registry: Registry, directory: Path, clock: Clock | None = None
 def aggregator(registry: Registry, directory: Path, clock: Clock | None = None) -> Iterator[tuple[str, Service]]:
     """Run an aggregator in this process; yield its address and its service."""
     with sqlite_store(registry, directory, clock) as store, WholeService(store) as service:
-        server = HttpServer(create_app(service), "127.0.0.1", 0)
+        server = http_server(web_app(service))
         with server.in_background():
             yield server.url, service
+
+
+def web_app(service: Service) -> App:
+    """Return the whole application around a service, pages and API in threads of this process."""
+    return create_app(service, in_threads(service.store))
+
+
+def http_server(app: App, port: int = 0) -> HttpServer:
+    """Return a server on loopback, its health on another port."""
+    return HttpServer(app, Listener("127.0.0.1", port), Listener("127.0.0.1", 0))
 
 
 @dataclass
@@ -45,6 +58,7 @@ class Served:
     process: subprocess.Popen[str]
     url: str
     key: str
+    health: str
 
     def stop(self, how: signal.Signals = signal.SIGTERM) -> str:
         """End it and return what it wrote to stderr."""

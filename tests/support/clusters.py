@@ -22,6 +22,8 @@ from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+import requests
+
 from dither_aggregator.store import Store, create_store, open_store
 from dither_shared.registry import Registry
 from tests.support.aggregators import DITHER, ENVIRONMENT
@@ -163,6 +165,8 @@ class Cluster(ABC):
 
     urls: list[str]
     """Where devices send their reports."""
+    health: list[str]
+    """Where monitors ask, for each of them."""
     store_name: str
 
     def __init__(self, directory: Path, registry: str, orders: Orders | None = None) -> None:
@@ -173,7 +177,7 @@ class Cluster(ABC):
         self.registry.write_text(registry, encoding="utf-8")
         self.processes: dict[str, Process] = {}
         self.servers: dict[str, RedisServer] = {}
-        self.urls = []
+        self.urls, self.health = [], []
 
     def __getitem__(self, name: str) -> Process:
         return self.processes[name]
@@ -189,6 +193,18 @@ class Cluster(ABC):
         self.processes.pop(name).kill()
         if name.startswith("api"):
             self.urls.pop()
+            self.health.pop()
+
+    def place(self) -> tuple[object, ...]:
+        """Return the options of one more server, at addresses of its own."""
+        port, health = free_port(), free_port()
+        self.urls.append(f"http://127.0.0.1:{port}")
+        self.health.append(f"http://127.0.0.1:{health}")
+        return "--port", port, "--health", health
+
+    def ready(self, server: int = 0) -> requests.Response:
+        """Return what a server says of its readiness."""
+        return requests.get(f"{self.health[server]}/readyz", timeout=30)
 
     def add_redis(self, name: str, **settings: str) -> RedisServer:
         """Add a Redis, and start it."""
@@ -247,11 +263,9 @@ class OneMachine(Cluster):
 
     def __init__(self, directory: Path, registry: str, orders: Orders | None = None) -> None:
         super().__init__(directory, registry, orders)
-        port = free_port()
-        self.urls = [f"http://127.0.0.1:{port}"]
         self.data = directory / "store"
         self.store_name = str(self.data)
-        self.add(SERVE, "serve", self.registry, "--data", self.data, "--port", port, "--json")
+        self.add(SERVE, "serve", self.registry, "--data", self.data, *self.place(), "--json")
 
     def restart_store(self) -> None:
         self[SERVE].start()
@@ -283,9 +297,8 @@ class SeveralMachines(Cluster):
 
     def add_api(self, processes: int = 1, orders: Orders | None = None) -> Process:
         """Add a `dither api` at an address of its own."""
-        name, port = f"api-{len(self.named('api'))}", free_port()
-        self.urls.append(f"http://127.0.0.1:{port}")
-        return self._add(name, "api", "--port", port, "--processes", processes, *self._lossy, orders=orders)
+        name = f"api-{len(self.named('api'))}"
+        return self._add(name, "api", *self.place(), "--processes", processes, *self._lossy, orders=orders)
 
     def add_worker(self, processes: int = 1, orders: Orders | None = None) -> Process:
         """Add a `dither worker`."""

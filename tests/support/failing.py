@@ -323,5 +323,7 @@ def main() -> int:
     return cli.main(sys.argv[1:])
 
 
+if __name__ == "__mp_main__":  # a server process, which has started afresh
+    prepare(Orders.from_text(os.environ[ENVIRONMENT_NAME]))
 if __name__ == "__main__":
     sys.exit(main())

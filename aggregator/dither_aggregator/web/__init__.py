@@ -1,14 +1,17 @@
 """The aggregator over HTTP: reports in, estimates out, as JSON, CSV and pages."""
 
+import asyncio
 from collections.abc import Collection
 
 from dither_aggregator.service import Service
+from dither_aggregator.web import problems
 from dither_aggregator.web.answers import App, Receive, Scope, Send, refusal
 from dither_aggregator.web.health import answer_health
-from dither_aggregator.web.hosts import refused_reader
+from dither_aggregator.web.hosts import check_reader
 from dither_aggregator.web.ingest import Ingest
 from dither_aggregator.web.server import HEALTH
 from dither_shared.wire import PATH
+from dither_shared.wire.problems import Problem
 
 
 def create_app(service: Service, reading: App, hosts: Collection[str] = ()) -> App:
@@ -18,15 +21,30 @@ def create_app(service: Service, reading: App, hosts: Collection[str] = ()) -> A
     """
     ingest = Ingest(service)
 
-    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+    async def answer(scope: Scope, receive: Receive, send: Send) -> None:
         if scope["state"].get(HEALTH):
             await answer_health(service, scope).send(send)
         elif scope["path"] == PATH and scope["method"] == "POST":
             message = await receive()
             await (await ingest.answer(scope, message["body"])).send(send)
-        elif problem := refused_reader(scope, hosts):
-            await refusal(problem).send(send)
         else:
+            check_reader(scope, hosts)
             await reading(scope, receive, send)
 
-    return app
+    return in_words(answer)
+
+
+def in_words(app: App) -> App:
+    """Return an application that answers as another one does, and in our words where that fails."""
+
+    async def answer(scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            await app(scope, receive, send)
+        except Problem as problem:
+            await refusal(problem).send(send)
+        except asyncio.CancelledError:  # the server ends, and has waited long enough
+            await refusal(Problem("unavailable", "the server is being stopped")).send(send)
+        except Exception as error:  # whatever it is, it is no fault of an upload's: the device must keep it
+            await refusal(problems.failure(error)).send(send)
+
+    return answer

@@ -6,6 +6,19 @@ from dither_aggregator.service import Service
 from dither_aggregator.web.answers import JSON, Answer, Scope, refusal
 from dither_shared.wire.problems import Problem
 
+_HINTS = {
+    "writer": "uploads cannot be written",
+    "counter": "reports cannot be folded",
+    "scheduler": "days that are over cannot be sealed",
+    "watcher": "nobody looks after the store",
+    "store": "the store cannot be read",
+    "settings": "the store may lose what it acknowledges",
+    "lost": "the store has lost uploads that it had acknowledged",
+}
+"""In place of what is said in the log, which may name a path or an address."""
+_SAID = {"clock", "folding"}
+"""What is wrong with these is days and seconds."""
+
 
 def answer_health(service: Service, scope: Scope) -> Answer:
     """Answer a monitor."""
@@ -15,7 +28,10 @@ def answer_health(service: Service, scope: Scope) -> Answer:
         return _answer(200, {"status": "alive"})
     if scope["path"] != "/readyz":
         return refusal(Problem("not-found", "there is /livez, and there is /readyz"))
-    trouble = service.trouble()
+    trouble = {
+        kind: said if kind in _SAID else f"{_HINTS.get(kind, 'it failed')}; the log says why"
+        for kind, said in service.trouble().items()
+    }
     status = "ready" if not trouble else "not ready"
     return _answer(503 if trouble else 200, {"status": status, "trouble": trouble, "backlog": service.backlog})
 

@@ -10,19 +10,18 @@ from dither_shared.wire.problems import Problem
 ANY = "*"
 
 
-def refused_reader(scope: Scope, allowed: Collection[str]) -> Problem | None:
-    """Return why a request is not for pages and API: it says no name, or one that is not allowed.
+def check_reader(scope: Scope, allowed: Collection[str]) -> None:
+    """Refuse a request for pages and API that says no name, or one that is not allowed.
 
     Addresses in numbers are allowed: nobody can have them lead here.
     """
     given = [value for name, value in scope["headers"] if name == b"host"]
     if len(given) != 1 or not scope["query_string"].isascii():
-        return Problem("malformed", "send one Host, and a query in ASCII")
+        raise Problem("malformed", "send one Host, and a query in ASCII")
     host = given[0].decode("latin-1").lower()
     name = host.partition("]")[0].removeprefix("[") if host.startswith("[") else host.partition(":")[0].rstrip(".")
-    if ANY in allowed or name == "localhost" or name in allowed or _is_address(name):
-        return None
-    return Problem("host-not-allowed", "pages and estimates are not read under this name; --allow-host allows it")
+    if not (ANY in allowed or name == "localhost" or name in allowed or _is_address(name)):
+        raise Problem("host-not-allowed", "pages and estimates are not read under this name; --allow-host allows it")
 
 
 def _is_address(name: str) -> bool:

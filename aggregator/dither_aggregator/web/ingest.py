@@ -12,8 +12,7 @@ from contextlib import suppress
 
 from dither_aggregator.service import Service, Submitted
 from dither_aggregator.store import Receipt
-from dither_aggregator.web import problems
-from dither_aggregator.web.answers import JSON, Answer, Scope, refusal
+from dither_aggregator.web.answers import JSON, Answer, Scope
 from dither_shared.wire import WIRE_BYTES_MAX
 from dither_shared.wire.problems import Problem
 from dither_shared.wire.reading import inflate, parse_upload
@@ -31,26 +30,18 @@ class Ingest:
         self._wake = _Wake()
 
     async def answer(self, scope: Scope, body: bytes) -> Answer:
-        """Answer an upload that came whole."""
-        try:
-            headers = dict(scope["headers"])
-            check_key(headers.get(b"authorization", b""), self._service.store.key)
-            gzip = check_head(headers, len(body))
-            if gzip or len(body) > HEAVY_BYTES:  # a kilobyte of gzip may be a megabyte of JSON
-                async with self._heavy:
-                    await asyncio.sleep(0)  # one in a turn of the loop: everything else has its own between them
-                    submitted = self._submit(inflate(body) if gzip else body)
-            else:
-                submitted = self._submit(body)
-            result = await self._committed(submitted)
-        except Problem as problem:
-            return refusal(problem)
-        except asyncio.CancelledError:  # the server ends, and has waited long enough
-            return refusal(Problem("unavailable", "the server is being stopped"))
-        except Exception as error:  # whatever it is, it is no fault of the upload's: the device must keep it
-            return refusal(problems.failure(error))
-        content = json.dumps(result.to_document(), separators=(",", ":")).encode("ascii") + b"\n"
-        return Answer(202, JSON, content)
+        """Answer an upload that came whole; raise Problem where it is not taken."""
+        headers = headers_of(scope)
+        check_key(headers.get(b"authorization", b""), self._service.store.key)
+        gzip = check_head(headers, len(body))
+        if gzip or len(body) > HEAVY_BYTES:  # a kilobyte of gzip may be a megabyte of JSON
+            async with self._heavy:
+                await asyncio.sleep(0)  # one in a turn of the loop: everything else has its own between them
+                submitted = self._submit(inflate(body) if gzip else body)
+        else:
+            submitted = self._submit(body)
+        receipt = await self._committed(submitted)
+        return Answer(202, JSON, json.dumps(receipt.to_document(), separators=(",", ":")).encode("ascii") + b"\n")
 
     def _submit(self, body: bytes) -> Submitted:
         return self._service.submit(parse_upload(body, self._service.store.find_plan), body)
@@ -106,6 +97,14 @@ class _Wake:
 def _settle(future: "asyncio.Future[None]") -> None:
     if not future.done():
         future.set_result(None)
+
+
+def headers_of(scope: Scope) -> dict[bytes, bytes]:
+    """Return the headers by name; those that came twice are one, which is rarely a good one."""
+    headers: dict[bytes, bytes] = {}
+    for name, value in scope["headers"]:
+        headers[name] = headers[name] + b"," + value if name in headers else value
+    return headers
 
 
 def check_key(authorization: bytes, key: str) -> None:

@@ -14,7 +14,7 @@ from werkzeug.wrappers import Response
 
 from dither_aggregator.store import Store
 from dither_aggregator.web import api, bounds, pages, problems
-from dither_aggregator.web.answers import Receive, Scope, Send, refusal
+from dither_aggregator.web.answers import Receive, Scope, Send
 from dither_aggregator.web.bounds import Bound, peer_of
 from dither_aggregator.web.exchange import LONG, Answered, Asked
 from dither_shared.wire import PATH
@@ -44,10 +44,6 @@ class Reading:
             await asyncio.wait({answering, left}, return_when=asyncio.FIRST_COMPLETED)
             if answering.done():
                 await self._send(answering.result(), peer, _accepts_gzip(scope), send)
-        except Problem as problem:
-            await refusal(problem).send(send)
-        except Exception as error:
-            await refusal(problems.failure(error)).send(send)
         finally:
             answering.cancel()
             left.cancel()

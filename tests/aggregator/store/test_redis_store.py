@@ -3,9 +3,8 @@
 import re
 import threading
 import time
-from argparse import Namespace
 from collections.abc import Callable, Iterator
-from contextlib import closing
+from contextlib import ExitStack, closing
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -13,7 +12,6 @@ from typing import Any
 import pytest
 from redis.crc import key_slot
 
-from dither_aggregator.commands import api
 from dither_aggregator.service import Service, Submitted
 from dither_aggregator.store import Receipt, Store, StoreError, StoreUnavailable, create_store, open_store
 from dither_aggregator.store.dump import ShardRecord
@@ -24,6 +22,7 @@ from dither_aggregator.store.redis.calls import INSTANT_ATTEMPTS
 from dither_aggregator.store.redis.client import Client
 from dither_aggregator.store.redis.packing import tally_name
 from dither_aggregator.store.restoring import restore
+from dither_aggregator.web.served import ServedStore
 from dither_shared.registry import Registry
 from dither_shared.wire.problems import Problem
 from tests.support.redis_servers import RedisServer, running_redis
@@ -757,12 +756,11 @@ def test_nothing_asks_for_all_keys(server: RedisServer, asked: Registry) -> None
 
 
 def test_an_api_process_that_starts_again_takes_up_no_other_store(server: RedisServer, asked: Registry) -> None:
-    arguments = Namespace(data=server.url, broker="", allow_lossy_store=False)
     with closing(store_on(server, asked)) as store:
-        with pytest.raises(StoreError, match="another store was put in the place"), api._worker(arguments, "other"):
-            pass
-        with api._worker(arguments, store.generation) as worker:
-            assert callable(worker.app)
+        with ExitStack() as opened, pytest.raises(StoreError, match="another store was put in the place"):
+            ServedStore(server.url, None, "other", False, ())._open(opened)
+        with ExitStack() as opened:
+            assert callable(ServedStore(server.url, None, store.generation, False, ())._open(opened))
 
 
 def test_a_dump_during_which_old_tallies_are_given_up_is_not_whole(place: RedisPlace, asked: Registry) -> None:

@@ -7,7 +7,6 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-import requests
 
 from dither_aggregator.store.redis import scripts
 from dither_shared.registry import Registry
@@ -130,8 +129,7 @@ def test_processes_of_another_layout_are_refused_before_they_read_or_write(home:
             with closing(cluster.open()) as store:
                 generation = store.generation
             set_version(cluster, 99)
-            ready = f"{cluster.urls[0]}/readyz"
-            wait_until(lambda: requests.get(ready, timeout=30).status_code == 503, "readiness being red")
+            wait_until(lambda: cluster.ready().status_code == 503, "readiness being red")
             refused = load.answers[503]
             wait_until(lambda: load.answers[503] > refused + 20, "uploads being refused")
             assert cluster["beat-0"].code() == 1

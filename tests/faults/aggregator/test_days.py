@@ -78,9 +78,7 @@ def test_days_that_end_under_load_seal_and_stay_as_they_are(home: Path, kind: st
         assert {key: now[key] for key in seen} == seen
         # The clock is set back: said, and counted on the later day.
         travel(cluster, 0)
-        wait_until(
-            lambda: requests.get(f"{cluster.urls[0]}/readyz", timeout=30).status_code == 503, "readiness being red"
-        )
+        wait_until(lambda: cluster.ready().status_code == 503, "readiness being red")
         with Load(oracle, cluster, devices=4) as load:
             load.wait_for(30)
         assert snapshots(cluster) == now

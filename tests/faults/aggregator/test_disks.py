@@ -5,7 +5,6 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
-import requests
 
 from tests.faults.aggregator.clustered import REDIS, SQLITE, aggregator, orders
 from tests.faults.aggregator.load import REGISTRY, Load, check_all, wait_folded
@@ -27,7 +26,7 @@ def may_grow_to(pid: int, size: int | None) -> None:
 
 
 def ready(cluster: Cluster) -> bool:
-    return requests.get(f"{cluster.urls[0]}/readyz", timeout=30).status_code == 200
+    return cluster.ready().status_code == 200
 
 
 def refuses(load: Load) -> None:

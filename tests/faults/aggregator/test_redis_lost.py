@@ -35,7 +35,7 @@ def get(cluster: SeveralMachines, path: str) -> requests.Response:
 
 def trouble(cluster: SeveralMachines) -> dict[str, str]:
     """Return what readiness says is wrong."""
-    answer = get(cluster, "/readyz")
+    answer = cluster.ready()
     said: dict[str, str] = answer.json()["trouble"]
     assert answer.status_code == (503 if said else 200)
     return said
