@@ -1,64 +1,48 @@
 """The HTTP server itself: clients that are slow, many, hostile or gone."""
 
+import asyncio
 import json
 import socket
-import sys
 import threading
 import time
-from collections.abc import Iterable, Iterator
-from concurrent.futures import Future
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from typing import Any
 
 import pytest
 
-from dither_aggregator.web import gateway, server
-from dither_aggregator.web.later import Later
-from dither_aggregator.web.server import HttpServer
+from dither_aggregator.web import bounds, connection, in_words, server
+from dither_aggregator.web.answers import Answer, Receive, Scope, Send
+from dither_aggregator.web.server import HEALTH, HttpServer
 from dither_shared.wire import PATH, PROBLEM_PREFIX
+from tests.support.aggregators import http_server
 
-WITHIN_S = 20.0
-HEAVY_S = 0.05
 HEAD = b"POST " + PATH.encode() + b" HTTP/1.1\r\nHost: x\r\n"
 
 
-NOW: Future[None] = Future()
-NOW.set_result(None)
-
-
 class Echo:
-    """An application that says what came, uploads only when it may, and slow pages too."""
+    """An application that says what came, when it may."""
 
     def __init__(self) -> None:
-        self.may = NOW
-        self.begin = threading.Event()
-        self.begin.set()
+        self.waits = False
         self.came: list[tuple[str, bytes]] = []
+        self.cancelled = 0
+        self.answer = b"{}"
 
-    def wait(self) -> None:
-        self.may = Future()
-
-    def go_on(self) -> None:
-        if not self.may.done():  # cancelled: nobody waits for it any more
-            self.may.set_result(None)
-
-    def __call__(self, environ: dict[str, Any], start_response: Any) -> Iterable[bytes]:
-        path, body = environ["PATH_INFO"], environ["wsgi.input"].read()
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        path, body = scope["path"], (await receive())["body"]
         self.came.append((path, body))
-        if body.startswith(b"heavy"):
-            self.begin.wait(20)
-            until = time.thread_time() + HEAVY_S
-            while time.thread_time() < until:
-                pass
-        if path == "/bug" or body == b"bug":
+        if body == b"bug":
             raise RuntimeError("secret words")
-
-        def render(may: Future[None]) -> Iterable[bytes]:
-            text = {key: value for key, value in environ.items() if isinstance(value, str)}
-            start_response("200 OK" if may.done() else "503 LATE", [("Content-Type", "application/json")])
-            return [json.dumps({**text, "body": body.decode()}).encode()]
-
-        return Later(self.may, WITHIN_S, render) if path in (PATH, "/slow") else render(NOW)
+        try:
+            while self.waits:
+                await asyncio.sleep(0.01)
+        except asyncio.CancelledError:
+            self.cancelled += 1
+            raise
+        said = {"body": body.decode(), "health": HEALTH in scope["state"], "big": path == "/big"}
+        content = self.answer if path == "/big" else json.dumps(said).encode()
+        await Answer(200, [], content).send(send)
 
 
 class Connection:
@@ -66,22 +50,25 @@ class Connection:
 
     def __init__(self, port: int) -> None:
         self.socket = socket.create_connection(("127.0.0.1", port), timeout=20)
+        self._rest = b""
 
     def send(self, data: bytes) -> None:
         self.socket.sendall(data)
 
     def answer(self) -> tuple[int, dict[str, Any]]:
         """Read one answer."""
-        data = b""
+        data = self._rest
         while b"\r\n\r\n" not in data:
             chunk = self.socket.recv(65536)
             assert chunk, f"closed after {data!r}"
             data += chunk
         head, _, body = data.partition(b"\r\n\r\n")
         fields = dict(line.lower().split(b": ", 1) for line in head.split(b"\r\n")[1:])
-        while len(body) < int(fields[b"content-length"]):
+        length = int(fields[b"content-length"])
+        while len(body) < length:
             body += self.socket.recv(65536)
-        return int(head.split()[1]), json.loads(body)
+        self._rest = body[length:]
+        return int(head.split()[1]), json.loads(body[:length])
 
     def closed(self) -> bool:
         """Wait for the server to close the connection without another word."""
@@ -94,11 +81,13 @@ class Connection:
 class Served:
     """A running server and its application."""
 
-    def __init__(self, echo: Echo, port: int, opened: ExitStack) -> None:
-        self.echo, self.port, self.opened = echo, port, opened
+    def __init__(self, echo: Echo, http: HttpServer, opened: ExitStack) -> None:
+        self.echo, self.opened = echo, opened
+        assert http.health
+        self.port, self.health = (int(url.rsplit(":", 1)[1]) for url in (http.url, http.health))
 
-    def connect(self, data: bytes = b"") -> Connection:
-        made = Connection(self.port)
+    def connect(self, data: bytes = b"", port: int = 0) -> Connection:
+        made = Connection(port or self.port)
         self.opened.callback(made.socket.close)
         made.send(data)
         return made
@@ -106,13 +95,16 @@ class Served:
     def ask(self, path: str = "/") -> tuple[int, dict[str, Any]]:
         return self.connect(f"GET {path} HTTP/1.1\r\nHost: x\r\n\r\n".encode()).answer()
 
+    def ask_health(self) -> tuple[int, dict[str, Any]]:
+        return self.connect(b"GET /livez HTTP/1.1\r\nHost: x\r\n\r\n", self.health).answer()
+
 
 @contextmanager
 def running() -> Iterator[Served]:
     echo = Echo()
-    http = HttpServer(echo, "127.0.0.1", 0)
+    http = http_server(in_words(echo))
     with http.in_background(), ExitStack() as opened:
-        yield Served(echo, int(http.url.rsplit(":", 1)[1]), opened)
+        yield Served(echo, http, opened)
 
 
 @pytest.fixture
@@ -147,113 +139,59 @@ def test_slow_clients_take_no_thread_from_others(served: Served) -> None:
 
 @pytest.mark.parametrize("begun", [b"", HEAD[:10], HEAD, upload(5) + b"ab", upload(0) + b"\r\n"])
 def test_a_request_that_takes_too_long_is_closed(begun: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(server, "REQUEST_WITHIN_S", 0.4)
+    monkeypatch.setattr(connection, "REQUEST_WITHIN_S", 0.4)
     with running() as served:
-        connection = served.connect(begun)
+        connecting = served.connect(begun)
         if begun.startswith(upload(0)):  # a blank line after a request begins another one
-            assert connection.answer()[0] == 200
-            connection.send(b"\r\n")
-        assert connection.closed()
+            assert connecting.answer()[0] == 200
+            connecting.send(b"\r\n")
+        assert connecting.closed()
 
 
 def test_drops_do_not_put_the_deadline_off(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(server, "REQUEST_WITHIN_S", 0.4)
+    monkeypatch.setattr(connection, "REQUEST_WITHIN_S", 0.4)
     with running() as served:
-        connection = served.connect(upload(700))
+        made = served.connect(upload(700))
         started = time.monotonic()
         with suppress(OSError):
             while time.monotonic() - started < 10:
-                connection.send(b"x")
+                made.send(b"x")
                 time.sleep(0.05)
         assert time.monotonic() - started < 5
         assert served.echo.came == []
 
 
 def test_an_answer_may_take_longer_than_a_request(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(server, "REQUEST_WITHIN_S", 0.2)
+    monkeypatch.setattr(connection, "REQUEST_WITHIN_S", 0.2)
     with running() as served:
-        served.echo.wait()
-        connection = served.connect(upload(3) + b"abc")
+        served.echo.waits = True
+        made = served.connect(upload(3) + b"abc")
         time.sleep(0.5)
-        served.echo.go_on()
-        assert connection.answer()[0] == 200
-
-
-def test_everything_else_is_answered_while_uploads_wait_for_the_store(served: Served) -> None:
-    served.echo.wait()
-    waiting = [served.connect(upload(3) + b"%03d" % number) for number in range(200)]
-    while len(served.echo.came) < 200:
-        time.sleep(0.01)
-    assert served.ask("/livez")[0] == 200
-    assert served.ask("/")[0] == 200
-    served.echo.go_on()
-    answers = [connection.answer() for connection in waiting]
-    assert [(status, document["body"]) for status, document in answers] == [(200, f"{n:03d}") for n in range(200)]
-
-
-@pytest.mark.parametrize(("length", "encoding"), [(5, b"gzip"), (60_000, b"")])
-def test_everything_else_is_answered_while_heavy_uploads_are_read(length: int, encoding: bytes) -> None:
-    """Not after all of them. A small one may be heavy: a kilobyte of gzip is a megabyte of JSON."""
-    with running() as served:
-        fields = b"Content-Encoding: " + encoding + b"\r\n" if encoding else b""
-        head = HEAD + fields + b"Content-Length: %d\r\n\r\n" % length
-        served.echo.begin.clear()
-        waiting = [served.connect(head + b"heavy".ljust(length)) for _ in range(40)]
-        health = served.connect(b"GET /livez HTTP/1.1\r\nHost: x\r\n\r\n")
-        served.echo.begin.set()
-        assert health.answer()[0] == 200
-        read_before = len(served.echo.came)
-        assert {connection.answer()[0] for connection in waiting} == {200}
-        assert read_before < 20
-
-
-def test_an_upload_for_which_the_store_takes_too_long_is_answered(
-    served: Served, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(sys.modules[__name__], "WITHIN_S", 0.2)
-    served.echo.wait()
-    connection = served.connect(upload(3) + b"abc")
-    assert connection.answer()[0] == 503
-    served.echo.go_on()  # and nobody is left to be told
-    connection.send(upload(3) + b"abc")
-    assert connection.answer()[0] == 200
-
-
-def test_pages_that_wait_for_a_thread_for_too_long_are_refused(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gateway, "THREAD_WITHIN_S", 0.1)
-    served.echo.wait()
-    asking = [served.connect(b"GET /slow HTTP/1.1\r\nHost: x\r\n\r\n") for _ in range(gateway.THREADS + 5)]
-    while len(served.echo.came) < gateway.THREADS:
-        time.sleep(0.01)
-    assert served.ask("/livez")[0] == 200
-    time.sleep(0.2)
-    served.echo.go_on()
-    answers = [connection.answer() for connection in asking]
-    assert [status for status, _ in answers].count(200) == gateway.THREADS
-    assert {slug(document) for status, document in answers if status == 503} == {"unavailable"}
+        served.echo.waits = False
+        assert made.answer()[0] == 200
 
 
 @contextmanager
 def ended_before_its_connections(echo: Echo) -> Iterator[Served]:
-    http = HttpServer(echo, "127.0.0.1", 0)
+    http = http_server(in_words(echo))
     with ExitStack() as opened, http.in_background():
-        yield Served(echo, int(http.url.rsplit(":", 1)[1]), opened)
+        yield Served(echo, http, opened)
 
 
 def test_a_connection_that_was_being_made_when_the_server_ended_does_not_hold_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """It is not among those that are told to end at first, and its client goes on asking."""
-    told = server._Protocol.shutdown
+    told = connection.Connection.shutdown
     late = iter([lambda _: None])
-    monkeypatch.setattr(server._Protocol, "shutdown", lambda self: next(late, told)(self))
+    monkeypatch.setattr(connection.Connection, "shutdown", lambda self: next(late, told)(self))
     answered: list[float] = []
 
-    def go_on(connection: Connection) -> None:
+    def go_on(made: Connection) -> None:
         with suppress(AssertionError, OSError):
             while True:
-                connection.send(upload(3) + b"abc")
-                connection.answer()
+                made.send(upload(3) + b"abc")
+                made.answer()
                 answered.append(time.monotonic())
 
     with ExitStack() as waiting:
@@ -273,47 +211,36 @@ def test_what_is_not_answered_when_the_server_has_waited_long_enough_is_refused_
 ) -> None:
     monkeypatch.setattr(server, "DRAIN_WITHIN_S", 0.3)
     echo = Echo()
-    echo.wait()
+    echo.waits = True
     with ended_before_its_connections(echo) as served:
-        connection = served.connect(upload(3) + b"abc")
+        made = served.connect(upload(3) + b"abc")
         answers: list[tuple[int, dict[str, Any]]] = []
-        asking = threading.Thread(target=lambda: answers.append(connection.answer()), daemon=True)
+        asking = threading.Thread(target=lambda: answers.append(made.answer()), daemon=True)
         asking.start()
         served.opened.callback(asking.join, 10)  # before its connection is closed
         while not echo.came:
             time.sleep(0.01)
-    assert echo.may.cancelled()  # nobody waits for it any more
+    assert echo.cancelled == 1  # nobody waits for it any more
     ((status, document),) = answers
     assert (status, slug(document)) == (503, "unavailable")
 
 
 def test_a_client_that_has_left_is_no_trouble(served: Served) -> None:
-    served.echo.wait()
+    served.echo.waits = True
     served.connect(upload(3) + b"abc").socket.close()
     served.connect(upload(3) + b"a").socket.close()
     while not served.echo.came:
         time.sleep(0.01)
-    served.echo.go_on()
+    served.echo.waits = False
     assert served.ask()[0] == 200
     assert [body for path, body in served.echo.came if path == PATH] == [b"abc"]
 
 
 def test_a_half_closed_connection_is_answered(served: Served) -> None:
-    connection = served.connect(upload(3) + b"abc")
-    connection.socket.shutdown(socket.SHUT_WR)
-    assert connection.answer()[0] == 200
-    assert connection.closed()
-
-
-def test_headers_reach_the_application_as_they_must(served: Served) -> None:
-    headers = b"Authorization: Bearer k\r\nContent_Length: 9\r\nX-Two: a\r\nX-Two: b\r\nX-Latin: \xe4\r\n"
-    _, seen = served.connect(HEAD + headers + b"Content-Length: 2\r\n\r\nhi").answer()
-    assert (seen["HTTP_AUTHORIZATION"], seen["HTTP_X_TWO"], seen["HTTP_X_LATIN"]) == ("Bearer k", "a,b", "\xe4")
-    assert (seen["CONTENT_LENGTH"], seen["body"]) == ("2", "hi")
-    assert "HTTP_CONTENT_LENGTH" not in seen
-    _, seen = served.ask("/a%20b%FF?x=%20")
-    assert (seen["PATH_INFO"], seen["QUERY_STRING"]) == ("/a b\xff", "x=%20")
-    assert "CONTENT_LENGTH" not in seen
+    made = served.connect(upload(3) + b"abc")
+    made.socket.shutdown(socket.SHUT_WR)
+    assert made.answer()[0] == 200
+    assert made.closed()
 
 
 @pytest.mark.parametrize(
@@ -327,55 +254,192 @@ def test_headers_reach_the_application_as_they_must(served: Served) -> None:
         (b"GET /" + b"x" * 20_000, 431, "headers-too-large"),
         (upload(2**63), 413, "too-large"),
         (HEAD + b"Expect: 100-continue\r\nContent-Length: 99999999\r\n\r\n", 413, "too-large"),
-        (b"GET /bug HTTP/1.1\r\nHost: x\r\n\r\n", 503, "unavailable"),
     ],
     ids=lambda value: str(value)[-50:],
 )
 def test_what_the_server_refuses_by_itself_is_a_problem_document(
     served: Served, request_bytes: bytes, status: int, problem: str
 ) -> None:
-    connection = served.connect(request_bytes)
-    answered, document = connection.answer()
+    made = served.connect(request_bytes)
+    answered, document = made.answer()
     assert (answered, slug(document)) == (status, problem)
-    assert connection.closed()
+    assert made.closed()
 
 
 def test_nonsense_behind_a_request_does_not_pass_for_its_answer(served: Served) -> None:
-    served.echo.wait()
-    connection = served.connect(upload(3) + b"abc")
+    served.echo.waits = True
+    made = served.connect(upload(3) + b"abc")
     while not served.echo.came:
         time.sleep(0.01)
-    connection.send(b"NONSENSE\r\n\r\n")
-    assert connection.closed()
-    served.echo.go_on()
+    made.send(b"NONSENSE\r\n\r\n")
+    assert made.closed()
+    served.echo.waits = False
 
 
-def test_too_many_connections_are_refused_in_words(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(server, "CONNECTIONS_MAX", 3)
-    held = [served.connect() for _ in range(3)]
-    connection = served.connect()
-    status, document = connection.answer()
-    assert (status, slug(document)) == (503, "unavailable")
-    assert connection.closed()
-    for each in held:
-        each.socket.close()
-    deadline = time.monotonic() + 10
-    while True:
-        try:
+def until(holds: Callable[[], object], within_s: float = 20) -> None:
+    deadline = time.monotonic() + within_s
+    while not holds():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+def passes(served: Served) -> bool:
+    """Whether a new client is answered."""
+    try:
+        return served.ask()[0] == 200
+    except (AssertionError, OSError):
+        return False
+
+
+GET = b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"
+
+
+def test_a_few_requests_may_be_sent_ahead(served: Served) -> None:
+    made = served.connect(GET * connection.PIPELINED_MAX)
+    assert [made.answer()[0] for _ in range(connection.PIPELINED_MAX)] == [200] * connection.PIPELINED_MAX
+
+
+def test_who_sends_more_requests_ahead_is_cut_off(served: Served) -> None:
+    made = served.connect(upload(3) + b"abc" + GET * 1_000)
+    with suppress(ConnectionError):
+        while made.socket.recv(65536):
+            pass
+    assert len(served.echo.came) <= 2
+    assert passes(served)
+
+
+@pytest.mark.parametrize("begun", [upload(700) + b"x", b"GET / HTTP/1.1\r\nX: "], ids=["body", "head"])
+def test_what_is_half_sent_behind_a_request_has_a_deadline_too(begun: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connection, "REQUEST_WITHIN_S", 0.4)
+    with running() as served:
+        served.echo.waits = True
+        made = served.connect(upload(3) + b"abc" + begun)
+        until(lambda: served.echo.came)
+        served.echo.waits = False
+        assert made.answer()[0] == 200
+        assert made.closed()
+
+
+def test_a_head_behind_a_request_is_bounded_too(served: Served) -> None:
+    served.echo.waits = True
+    made = served.connect(upload(3) + b"abc" + b"GET /")
+    until(lambda: served.echo.came)
+    with suppress(ConnectionError):
+        for _ in range(1_000):
+            made.send(b"x" * 10_000)
+    assert made.closed()
+    served.echo.waits = False
+
+
+def slow_reader(served: Served) -> Connection:
+    """Return a connection whose client asks for much, and does not read it."""
+    served.echo.answer = b"x" * 20_000_000
+    made = served.connect()
+    made.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4_096)
+    made.send(b"GET /big HTTP/1.1\r\nHost: x\r\n\r\n")
+    until(lambda: served.echo.came)
+    return made
+
+
+def read_to_the_end(made: Connection) -> int:
+    """Return how much there was to read."""
+    length = 0
+    with suppress(ConnectionError):
+        while chunk := made.socket.recv(1_000_000):
+            length += len(chunk)
+    return length
+
+
+def test_an_answer_that_nobody_reads_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connection, "STALLED_FOR_S", 0.3)
+    with running() as served:
+        made = slow_reader(served)
+        time.sleep(1.5)
+        assert read_to_the_end(made) < 20_000_000
+
+
+def test_an_answer_that_is_read_slowly_is_given_up_in_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connection, "ANSWERED_WITHIN_S", 0.5)
+    with running() as served:
+        made, length = slow_reader(served), 0
+        started = time.monotonic()
+        with suppress(ConnectionError):
+            while chunk := made.socket.recv(20_000):
+                length += len(chunk)
+                time.sleep(0.01)
+        assert length < 20_000_000
+        assert time.monotonic() - started < 5
+
+
+def test_an_answer_that_is_read_comes_whole(served: Served) -> None:
+    served.echo.answer = b"x" * 20_000_000
+    made = served.connect(b"GET /big HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+    assert read_to_the_end(made) > 20_000_000
+
+
+def test_a_full_house_makes_room_by_closing_who_has_waited_longest(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bounds, "CONNECTIONS_MAX", 20)
+    with running() as served:
+        idle = [served.connect() for _ in range(10)]
+        idle[0].send(GET)
+        assert idle[0].answer()[0] == 200  # it waits for the next request since
+        for _ in range(5):
             assert served.ask()[0] == 200
-            break
-        except AssertionError:
-            assert time.monotonic() < deadline
-            time.sleep(0.05)
+        assert all(each.closed() for each in idle[1:6])
+        idle[0].send(GET)
+        assert idle[0].answer()[0] == 200
 
 
-def test_too_much_at_a_time_is_refused_in_words(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gateway, "BUFFERED_BYTES_MAX", 100_000)
-    held = [served.connect(upload(50_000) + b"x" * 40_000) for _ in range(2)]
-    time.sleep(0.2)
-    status, document = served.connect(upload(50_000) + b"x" * 50_000).answer()
-    assert (status, slug(document)) == (503, "unavailable")
-    for each in held:
-        each.send(b"x" * 10_000)
-    assert [each.answer()[0] for each in held] == [200, 200]
-    assert served.connect(upload(50_000) + b"x" * 50_000).answer()[0] == 200
+def test_who_is_being_answered_is_not_closed_for_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bounds, "CONNECTIONS_MAX", 6)
+    with running() as served:
+        served.echo.waits = True
+        asking = [served.connect(GET) for _ in range(3)]  # all that one address may have
+        until(lambda: len(served.echo.came) == 3)
+        refused = served.connect()
+        status, document = refused.answer()
+        assert (status, slug(document)) == (503, "unavailable")
+        assert refused.closed()
+        served.echo.waits = False
+        assert [each.answer()[0] for each in asking] == [200] * 3
+        until(lambda: passes(served))
+
+
+def test_bodies_that_are_not_whole_make_room_for_those_that_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bounds, "BODY_BYTES_MAX", 200_000)
+    with running() as served:
+        held = [served.connect(upload(50_000) + b"x" * 45_000) for _ in range(2)]
+        time.sleep(0.2)
+        assert served.connect(upload(50_000) + b"x" * 50_000).answer()[0] == 200
+        assert held[0].closed()
+        held[1].send(b"x" * 5_000)
+        assert held[1].answer()[0] == 200
+
+
+def test_health_has_a_door_of_its_own_that_nobody_fills(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bounds, "CONNECTIONS_MAX", 6)
+    monkeypatch.setattr(bounds, "HEALTH_CONNECTIONS_MAX", 6)
+    with running() as served:
+        served.echo.waits = True
+        for _ in range(10):
+            served.connect(GET)
+        until(lambda: len(served.echo.came) >= 3)
+        served.echo.waits = False
+        for _ in range(10):
+            served.connect(b"", served.health)
+        status, document = served.ask_health()
+        assert (status, document["health"]) == (200, True)
+        assert served.ask()[1]["health"] is False
+
+
+def test_who_expects_to_be_told_to_go_on_is_told(served: Served) -> None:
+    made = served.connect(HEAD + b"Expect: 100-continue\r\nContent-Length: 3\r\n\r\n")
+    assert made.socket.recv(100) == b"HTTP/1.1 100 Continue\r\n\r\n"
+    made.send(b"abc")
+    assert made.answer()[0] == 200
+
+
+def test_a_network_of_one_client_is_one_peer() -> None:
+    assert bounds.peer_of("2001:db8:1:2::7") == bounds.peer_of("2001:db8:1:2:ffff::1")
+    assert bounds.peer_of("2001:db8:1:2::7") != bounds.peer_of("2001:db8:1:3::7")
+    assert bounds.peer_of("192.0.2.7") != bounds.peer_of("192.0.2.8")

@@ -15,6 +15,8 @@ BACKLOG = 256
 """Connections that the system holds for us, and that one turn of the loop may accept before any is counted."""
 OTHER_FILES = BACKLOG + 128
 """Files beside the connections: those accepted and not yet counted, the store's, processes' pipes."""
+SENT_BYTES = 64 * 1024
+"""Of an answer that the system holds for a connection; it takes twice as much room."""
 BODY_BYTES_MAX = 64 * 1024 * 1024
 """Of bodies that are not whole yet, or wait behind another of their connection."""
 ANSWER_BYTES_MAX = 64 * 1024 * 1024
@@ -31,7 +33,7 @@ def connections_max() -> int:
     if soft != resource.RLIM_INFINITY and soft < wanted:
         soft = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
-    return CONNECTIONS_MAX if soft == resource.RLIM_INFINITY else max(min(CONNECTIONS_MAX, soft - OTHER_FILES), 16)
+    return CONNECTIONS_MAX if soft == resource.RLIM_INFINITY else min(CONNECTIONS_MAX, max(soft - OTHER_FILES, 16))
 
 
 def peer_of(address: str) -> str:

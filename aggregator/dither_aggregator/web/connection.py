@@ -6,6 +6,8 @@ each, and neither a task nor a thread.
 
 import asyncio
 import math
+import socket
+import struct
 from typing import TYPE_CHECKING, Any
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
@@ -30,6 +32,8 @@ ANSWERED_WITHIN_S = 120.0
 """From such an answer's begin to its end."""
 LINGER_S = 3.0
 """What a client may still take when the server ends, or has closed: to send the rest, to read the rest."""
+
+_NO_LINGER = struct.pack("ii", 1, 0)
 
 
 class _Refused(Exception):
@@ -68,7 +72,8 @@ class Connection(HttpToolsProtocol):
         super().connection_lost(exc)
 
     def displace(self) -> None:
-        """Make room for another connection."""
+        """Close at once; what the client has not read is not kept for it."""
+        self.transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _NO_LINGER)
         self.transport.abort()
 
     # What comes in.
@@ -179,7 +184,7 @@ class Connection(HttpToolsProtocol):
     def look(self, now: float) -> None:
         """Cut off a client that takes too long, or has been closed and does not read the rest."""
         if now > self._until:
-            self.transport.abort()
+            self.displace()
         elif self.transport.is_closing() and not self._closing:
             self._closing, self._until = True, now + LINGER_S
 

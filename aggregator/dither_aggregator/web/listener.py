@@ -3,7 +3,7 @@
 import ipaddress
 import socket
 
-from dither_aggregator.web.bounds import BACKLOG
+from dither_aggregator.web.bounds import BACKLOG, SENT_BYTES
 from dither_shared.errors import ConfigurationError
 
 
@@ -18,6 +18,7 @@ class Listener:
             raise ConfigurationError(f"cannot listen on {host}: {reason}") from None
         try:
             self.socket = socket.create_server(address[:2], family=family, backlog=BACKLOG)
+            self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SENT_BYTES)  # its connections inherit it
         except OSError as error:
             reason = (error.strerror or str(error)).partition(" (while")[0]
             raise ConfigurationError(
