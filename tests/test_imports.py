@@ -27,6 +27,8 @@ MAY_IMPORT = {
         "numpy",
         "redis",
         "scipy",
+        "a2wsgi",
+        "msgspec",
         "uvicorn",
         "werkzeug",
     },

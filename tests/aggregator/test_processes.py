@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from dither_aggregator.web.answers import Answer, Receive, Scope, Send
+from dither_aggregator.web.answers import HttpAnswer, Receive, Scope, Send
 from dither_aggregator.web.listener import Listener
 from dither_aggregator.web.processes import HttpProcesses
 from dither_shared.wire import PATH
@@ -41,7 +41,7 @@ class Who:
         if scope["path"] == PATH:
             (self.directory / "came").touch()
             await asyncio.sleep(self.slow_s)
-        return await Answer(200, [], b"%d" % os.getpid()).send(send)
+        return await HttpAnswer(200, [], b"%d" % os.getpid()).send(send)
 
     async def _live(self, receive: Receive, send: Send) -> None:
         await receive()

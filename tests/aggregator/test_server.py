@@ -12,8 +12,9 @@ from typing import Any
 import pytest
 
 from dither_aggregator.web import bounds, connection, in_words, server
-from dither_aggregator.web.answers import Answer, Receive, Scope, Send
-from dither_aggregator.web.server import HEALTH, HttpServer
+from dither_aggregator.web.answers import HttpAnswer, Receive, Scope, Send
+from dither_aggregator.web.doors import HEALTH
+from dither_aggregator.web.server import HttpServer
 from dither_shared.wire import PATH, PROBLEM_PREFIX
 from tests.support.aggregators import http_server
 
@@ -42,7 +43,7 @@ class Echo:
             raise
         said = {"body": body.decode(), "health": HEALTH in scope["state"], "big": path == "/big"}
         content = self.answer if path == "/big" else json.dumps(said).encode()
-        await Answer(200, [], content).send(send)
+        await HttpAnswer(200, [], content).send(send)
 
 
 class Connection:
@@ -182,9 +183,9 @@ def test_a_connection_that_was_being_made_when_the_server_ended_does_not_hold_it
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """It is not among those that are told to end at first, and its client goes on asking."""
-    told = connection.Connection.shutdown
+    told = connection.BoundedConnection.shutdown
     late = iter([lambda _: None])
-    monkeypatch.setattr(connection.Connection, "shutdown", lambda self: next(late, told)(self))
+    monkeypatch.setattr(connection.BoundedConnection, "shutdown", lambda self: next(late, told)(self))
     answered: list[float] = []
 
     def go_on(made: Connection) -> None:

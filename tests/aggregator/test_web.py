@@ -27,6 +27,7 @@ from dither_aggregator.store import SQLiteStore, Store, StoreUnavailable
 from dither_aggregator.store.records import Retention
 from dither_aggregator.web import in_words
 from dither_aggregator.web.answers import Receive, Scope, Send
+from dither_aggregator.web.health import answer_health
 from dither_aggregator.web.problems import CONTENT_TYPE
 from dither_shared.rng import Rng
 from dither_shared.wire import PATH
@@ -56,6 +57,10 @@ class Client:
 
     def get(self, path: str) -> requests.Response:
         return self.session.get(self.url + path, timeout=30)
+
+    def health(self, path: str = "/readyz") -> tuple[int, dict[str, Any]]:
+        answer = answer_health(self.service, {"method": "GET", "path": path})
+        return answer.status, json.loads(answer.content)
 
     def folded(self) -> None:
         deadline = time.monotonic() + 10
@@ -442,7 +447,7 @@ def test_counts_that_are_damaged_are_refused_in_words(damage: str, tmp_path: Pat
         answer = client.get("/v1/metrics/dark/estimates")
         assert (answer.status_code, answer.json()["type"]) == (500, "urn:dither:problem:bad-tally")
         assert client.get("/metrics/dark").status_code == 500
-        assert client.get("/livez").status_code == 200
+        assert client.health("/livez")[0] == 200
         client.session.close()
 
 
@@ -541,27 +546,30 @@ def test_a_lossy_store_says_so_on_every_page(client: Client, monkeypatch: pytest
 
 
 def test_it_says_that_it_is_alive_and_ready(client: Client) -> None:
-    assert client.get("/livez").json() == {"status": "alive"}
-    assert client.get("/readyz").json() == {"status": "ready", "trouble": {}, "backlog": 0}
+    assert client.health("/livez") == (200, {"status": "alive"})
+    assert client.health() == (200, {"status": "ready", "trouble": {}, "backlog": 0})
+    assert client.health("/")[0] == 404
+    for path in ("/livez", "/readyz"):
+        assert client.get(path).status_code == 404
 
 
 def test_a_store_that_cannot_be_written_is_unavailable_and_recovers(
     client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def full(*_: object) -> None:
-        raise StoreUnavailable("database or disk is full")
+        raise StoreUnavailable("/var/lib/dither/store.sqlite3: database or disk is full")
 
     body = upload([1])
     monkeypatch.setattr(SQLiteStore, "append", full)
     answer = client.post(body)
     assert (answer.status_code, answer.headers["Retry-After"]) == (503, "60")
     assert answer.json()["type"] == "urn:dither:problem:unavailable"
-    ready = client.get("/readyz")
-    assert (ready.status_code, ready.json()["status"]) == (503, "not ready")
-    assert "disk is full" in ready.json()["trouble"]["writer"]
+    code, ready = client.health()
+    assert (code, ready["status"]) == (503, "not ready")
+    assert ready["trouble"] == {"writer": "uploads cannot be written; the log says why"}
     monkeypatch.undo()
     assert client.post(body).json()["duplicate"] is False
-    assert client.get("/readyz").status_code == 200
+    assert client.health()[0] == 200
 
 
 def test_a_store_that_cannot_be_written_is_logged_once(
@@ -588,10 +596,10 @@ def test_a_commit_that_failed_is_not_held_against_a_store_for_ever(
 
     monkeypatch.setattr(SQLiteStore, "append", full)
     assert client.post(upload([1])).status_code == 503
-    assert client.get("/readyz").status_code == 503
+    assert client.health()[0] == 503
     monkeypatch.setattr("dither_aggregator.service.WRITER_FAILED_FOR_S", 0.1)
     deadline = time.monotonic() + 10
-    while client.get("/readyz").status_code == 503:
+    while client.health()[0] == 503:
         assert time.monotonic() < deadline
         time.sleep(0.05)
 

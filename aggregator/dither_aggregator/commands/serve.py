@@ -17,7 +17,7 @@ from dither_aggregator.store import SQLiteStore
 from dither_aggregator.store.sqlite import exclusive
 from dither_aggregator.web import create_app
 from dither_aggregator.web.readers import Readers
-from dither_aggregator.web.reading import Reading
+from dither_aggregator.web.reading import ReadingApp
 from dither_aggregator.web.server import HttpServer
 from dither_shared.errors import DitherError
 from dither_shared.registry import Registry, utc_today
@@ -80,7 +80,7 @@ def _reload_on_sighup(store: SQLiteStore, path: Path) -> None:
 
 def _serve(service: Service, args: argparse.Namespace) -> None:
     """Announce the address and the key, then answer requests until a signal."""
-    reading = Reading(Readers(str(args.data), service.store.generation).answer)
+    reading = ReadingApp(Readers(str(args.data), service.store.generation).answer)
     server = HttpServer(create_app(service, reading, args.allow_host), *listeners(args))
     # The server ends on both signals, after the requests that it is answering; then they do what is set here.
     signal.signal(signal.SIGTERM, signal.default_int_handler)

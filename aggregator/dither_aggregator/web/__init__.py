@@ -6,10 +6,10 @@ from collections.abc import Collection
 from dither_aggregator.service import Service
 from dither_aggregator.web import problems
 from dither_aggregator.web.answers import App, Receive, Scope, Send, refusal
+from dither_aggregator.web.doors import HEALTH
 from dither_aggregator.web.health import answer_health
 from dither_aggregator.web.hosts import check_reader
 from dither_aggregator.web.ingest import Ingest
-from dither_aggregator.web.server import HEALTH
 from dither_shared.wire import PATH
 from dither_shared.wire.problems import Problem
 

@@ -19,7 +19,7 @@ JSON = [(b"content-type", b"application/json"), (b"x-content-type-options", b"no
 
 
 @dataclass(frozen=True)
-class Answer:
+class HttpAnswer:
     """A whole answer."""
 
     status: int
@@ -33,7 +33,7 @@ class Answer:
         await send({"type": "http.response.body", "body": self.content})
 
 
-def refusal(problem: Problem) -> Answer:
+def refusal(problem: Problem) -> HttpAnswer:
     """Return the answer to a request that is refused."""
     headers = [(name.lower().encode(), value.encode()) for name, value in problems.headers_of(problem)]
-    return Answer(problem.status, headers, problems.render(problem))
+    return HttpAnswer(problem.status, headers, problems.render(problem))

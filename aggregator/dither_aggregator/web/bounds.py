@@ -1,13 +1,8 @@
-"""How much clients may hold, one address and all of them together: connections, and bytes of what they send or read.
-
-A connection at a full door displaces one that waits for its client, the longest of them first. So whoever keeps many
-open, or sends slowly, makes room for those that have something to say.
-"""
+"""How much clients may hold, one address and all of them together: connections, and bytes of what they send or read."""
 
 import resource
 from collections import Counter
 from ipaddress import ip_address
-from typing import Protocol
 
 CONNECTIONS_MAX = 2_000
 HEALTH_CONNECTIONS_MAX = 32
@@ -69,69 +64,3 @@ class Bound:
         self._held[peer] -= amount
         if not self._held[peer]:
             del self._held[peer]
-
-
-class Waiting(Protocol):
-    """A connection that waits for its client."""
-
-    peer: str
-    buffered: int
-
-    def displace(self) -> None:
-        """Close at once, and let go of what is held."""
-
-
-class Door:
-    """The connections of one listener, and what they have sent of requests that are not whole."""
-
-    def __init__(self, connections: int, body_bytes: int) -> None:
-        self._connections = Bound(connections)
-        self._bytes = Bound(body_bytes)
-        self._waiting: dict[Waiting, None] = {}
-        """Those that wait for their clients, the longest of them first."""
-
-    def enter(self, connection: Waiting) -> bool:
-        """Count a new connection; return whether there is room, made if need be by closing one that waits."""
-        fits = self._connections.add(connection.peer, 1) or self._displace(connection, self._connections)
-        self._waiting[connection] = None
-        return fits
-
-    def leave(self, connection: Waiting) -> None:
-        """Count a connection no longer."""
-        self.release(connection)
-        self._waiting.pop(connection, None)
-        self._connections.remove(connection.peer, 1)
-
-    def wait(self, connection: Waiting) -> None:
-        """Put a connection that waits for its client behind those that have waited longer."""
-        self._waiting.pop(connection, None)
-        self._waiting[connection] = None
-
-    def serve(self, connection: Waiting) -> None:
-        """Keep a connection whose client waits for us."""
-        self._waiting.pop(connection, None)
-
-    def buffer(self, connection: Waiting, length: int) -> bool:
-        """Count bytes of a body; return whether there is room, made if need be by closing others that wait."""
-        connection.buffered += length
-        fits = self._bytes.add(connection.peer, length)
-        while not fits and self._displace(connection, self._bytes):
-            fits = self._bytes.add(connection.peer, 0)
-        return fits
-
-    def release(self, connection: Waiting) -> None:
-        """Count the bytes of a connection's bodies no longer."""
-        self._bytes.remove(connection.peer, connection.buffered)
-        connection.buffered = 0
-
-    def _displace(self, newest: Waiting, bound: Bound) -> bool:
-        """Close the connection that has waited longest, of the same peer if it holds too much; tell if one was."""
-        own = bound.over(newest.peer)
-        for other in self._waiting:
-            holds = other.buffered or bound is self._connections
-            if other is not newest and holds and (not own or other.peer == newest.peer):
-                del self._waiting[other]
-                self.release(other)
-                other.displace()
-                return True
-        return False

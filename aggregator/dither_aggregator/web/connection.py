@@ -8,16 +8,14 @@ import asyncio
 import math
 import socket
 import struct
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 from dither_aggregator.web import problems
-from dither_aggregator.web.bounds import Door, peer_of
+from dither_aggregator.web.bounds import peer_of
+from dither_aggregator.web.doors import Door, Doors
 from dither_shared.wire.problems import Problem
-
-if TYPE_CHECKING:
-    from dither_aggregator.web.server import Doors
 
 HEADER_BYTES_MAX = 16 * 1024
 BODY_BYTES_MAX = 2 * 1024 * 1024
@@ -36,14 +34,14 @@ LINGER_S = 3.0
 _NO_LINGER = struct.pack("ii", 1, 0)
 
 
-class _Refused(Exception):
+class _CutOff(Exception):
     """What was parsed is refused; raised through the parser."""
 
 
-class Connection(HttpToolsProtocol):
+class BoundedConnection(HttpToolsProtocol):
     """One connection. Beyond uvicorn's: deadlines, bounds, refusals as problem documents."""
 
-    server_state: "Doors"
+    server_state: Doors
     door: Door
     peer = ""
     buffered = 0
@@ -98,7 +96,7 @@ class Connection(HttpToolsProtocol):
         """Take the request on, now that its head is there, if it is not too long."""
         self._head_bytes = len(self.url) + sum(len(name) + len(value) + 4 for name, value in self.headers)
         if self._head_bytes > HEADER_BYTES_MAX or len(self.pipeline) >= PIPELINED_MAX:
-            raise _Refused
+            raise _CutOff
         self._in_head = False
         if int(dict(self.headers).get(b"content-length", 0)) > BODY_BYTES_MAX:
             self._stop(_too_large())
@@ -198,7 +196,7 @@ class Connection(HttpToolsProtocol):
 
     def _stop(self, problem: Problem) -> None:
         self._problem = problem
-        raise _Refused
+        raise _CutOff
 
     def _refuse(self, problem: Problem) -> None:
         if self.transport.is_closing():

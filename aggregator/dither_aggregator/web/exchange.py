@@ -19,7 +19,7 @@ class Place(msgspec.Struct, frozen=True):
     candidates_max: int | None
 
 
-class Asked(msgspec.Struct, frozen=True):
+class ReadRequest(msgspec.Struct, frozen=True):
     """A request. It does not say who asks."""
 
     method: str
@@ -29,14 +29,14 @@ class Asked(msgspec.Struct, frozen=True):
     body: bytes
 
     @classmethod
-    def of(cls, scope: Any, body: bytes) -> "Asked":
+    def of(cls, scope: Any, body: bytes) -> "ReadRequest":
         """Return the request of an ASGI scope."""
         kept = [(name, value) for name, value in scope["headers"] if name not in _ALONE and b"_" not in name]
         length = [(b"content-length", b"%d" % len(body))] if body else []
         return cls(scope["method"], scope["path"], scope["query_string"], kept + length, body)
 
 
-class Answered(msgspec.Struct, frozen=True):
+class ReadAnswer(msgspec.Struct, frozen=True):
     """An answer. Where `length` says how long the content is, it is in gzip."""
 
     status: int
@@ -47,10 +47,10 @@ class Answered(msgspec.Struct, frozen=True):
     """In place of an answer: so many candidates are looked for by a process of their own."""
 
 
-LONG = Answered(503, [], b"", is_long=True)
+LONG = ReadAnswer(503, [], b"", is_long=True)
 
 
-def encode(said: Place | Asked | Answered) -> bytes:
+def encode(said: Place | ReadRequest | ReadAnswer) -> bytes:
     """Return what goes through a pipe."""
     content = _encoder.encode(said)
     return LENGTH.pack(len(content)) + content

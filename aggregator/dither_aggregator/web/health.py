@@ -3,7 +3,7 @@
 import json
 
 from dither_aggregator.service import Service
-from dither_aggregator.web.answers import JSON, Answer, Scope, refusal
+from dither_aggregator.web.answers import JSON, HttpAnswer, Scope, refusal
 from dither_shared.wire.problems import Problem
 
 _HINTS = {
@@ -20,7 +20,7 @@ _SAID = {"clock", "folding"}
 """What is wrong with these is days and seconds."""
 
 
-def answer_health(service: Service, scope: Scope) -> Answer:
+def answer_health(service: Service, scope: Scope) -> HttpAnswer:
     """Answer a monitor."""
     if scope["method"] not in ("GET", "HEAD"):
         return refusal(Problem("method-not-allowed", "a monitor only asks"))
@@ -36,5 +36,5 @@ def answer_health(service: Service, scope: Scope) -> Answer:
     return _answer(503 if trouble else 200, {"status": status, "trouble": trouble, "backlog": service.backlog})
 
 
-def _answer(status: int, document: dict[str, object]) -> Answer:
-    return Answer(status, JSON, json.dumps(document).encode("ascii") + b"\n")
+def _answer(status: int, document: dict[str, object]) -> HttpAnswer:
+    return HttpAnswer(status, JSON, json.dumps(document).encode("ascii") + b"\n")

@@ -12,7 +12,7 @@ from contextlib import suppress
 
 from dither_aggregator.service import Service, Submitted
 from dither_aggregator.store import Receipt
-from dither_aggregator.web.answers import JSON, Answer, Scope
+from dither_aggregator.web.answers import JSON, HttpAnswer, Scope
 from dither_shared.wire import WIRE_BYTES_MAX
 from dither_shared.wire.problems import Problem
 from dither_shared.wire.reading import inflate, parse_upload
@@ -29,7 +29,7 @@ class Ingest:
         self._heavy = asyncio.Lock()
         self._wake = _Wake()
 
-    async def answer(self, scope: Scope, body: bytes) -> Answer:
+    async def answer(self, scope: Scope, body: bytes) -> HttpAnswer:
         """Answer an upload that came whole; raise Problem where it is not taken."""
         headers = headers_of(scope)
         check_key(headers.get(b"authorization", b""), self._service.store.key)
@@ -41,7 +41,7 @@ class Ingest:
         else:
             submitted = self._submit(body)
         receipt = await self._committed(submitted)
-        return Answer(202, JSON, json.dumps(receipt.to_document(), separators=(",", ":")).encode("ascii") + b"\n")
+        return HttpAnswer(202, JSON, json.dumps(receipt.to_document(), separators=(",", ":")).encode("ascii") + b"\n")
 
     def _submit(self, body: bytes) -> Submitted:
         return self._service.submit(parse_upload(body, self._service.store.find_plan), body)

@@ -15,7 +15,7 @@ from flask import Flask
 
 from dither_aggregator.store import Store, StoreError, open_store
 from dither_aggregator.web import problems
-from dither_aggregator.web.exchange import LENGTH, Answered, Asked, Place, encode
+from dither_aggregator.web.exchange import LENGTH, Place, ReadAnswer, ReadRequest, encode
 from dither_aggregator.web.reading import pack, reading_app, respond
 from dither_shared.wire.problems import Problem
 
@@ -31,8 +31,8 @@ def main() -> None:
     os.dup2(2, 1)  # what anything prints is no answer
     threading.Thread(target=_end_with_server, args=(asking,), name="lifeline", daemon=True).start()
     logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(name)s %(levelname)s %(message)s")
-    reader = _Reader(msgspec.msgpack.decode(_read(asking), type=Place))
-    decoder = msgspec.msgpack.Decoder(Asked)
+    reader = _Desk(msgspec.msgpack.decode(_read(asking), type=Place))
+    decoder = msgspec.msgpack.Decoder(ReadRequest)
     while said := _read(asking):
         answering.write(encode(reader.answer(decoder.decode(said))))
         answering.flush()
@@ -52,14 +52,14 @@ def _read(asking: BinaryIO) -> bytes:
     return asking.read(LENGTH.unpack(length)[0]) if len(length) == LENGTH.size else b""
 
 
-class _Reader:
+class _Desk:
     """Answers requests out of a store, which is opened at the first of them."""
 
     def __init__(self, place: Place) -> None:
         self._place = place
         self._opened: tuple[Store, Flask] | None = None
 
-    def answer(self, asked: Asked) -> Answered:
+    def answer(self, asked: ReadRequest) -> ReadAnswer:
         """Answer a request."""
         try:
             store, app = self._opened = self._opened or self._open()

@@ -15,7 +15,7 @@ from contextlib import suppress
 
 import msgspec
 
-from dither_aggregator.web.exchange import LENGTH, Answered, Asked, Place, encode
+from dither_aggregator.web.exchange import LENGTH, Place, ReadAnswer, ReadRequest, encode
 from dither_shared.wire.problems import Problem
 
 READERS = 2
@@ -31,7 +31,7 @@ PIPE_BYTES = 1024 * 1024
 _THREADS = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
 
 _log = logging.getLogger("dither_aggregator")
-_decoder = msgspec.msgpack.Decoder(Answered)
+_decoder = msgspec.msgpack.Decoder(ReadAnswer)
 
 
 class Readers:
@@ -45,15 +45,15 @@ class Readers:
         data: str,
         generation: str,
         readers: int = READERS,
-        look_for_many: Callable[[Asked], Awaitable[Answered]] | None = None,
+        look_for_many: Callable[[ReadRequest], Awaitable[ReadAnswer]] | None = None,
     ) -> None:
         self._place = Place(data, generation, CANDIDATES_MAX)
         self._look_for_many = look_for_many or Alone(data, generation).answer
-        self._idle: list[_Reader] = []
+        self._idle: list[ReaderProcess] = []
         self._free = asyncio.Semaphore(readers)
         self._waiting = 0
 
-    async def answer(self, asked: Asked) -> Answered:
+    async def answer(self, asked: ReadRequest) -> ReadAnswer:
         """Answer a request; raise Problem where nobody can."""
         if self._waiting >= WAITING_MAX:
             raise _too_many()
@@ -68,10 +68,10 @@ class Readers:
         answered = await asyncio.shield(asyncio.ensure_future(self._ask(asked)))
         return await self._look_for_many(asked) if answered.is_long else answered
 
-    async def _ask(self, asked: Asked) -> Answered:
+    async def _ask(self, asked: ReadRequest) -> ReadAnswer:
         """Ask a reader, and let others have it afterwards."""
         try:
-            reader = self._idle.pop() if self._idle else await _Reader.start(self._place)
+            reader = self._idle.pop() if self._idle else await ReaderProcess.start(self._place)
             answered = await reader.ask(asked, ANSWER_WITHIN_S)
             self._idle.append(reader)
             return answered
@@ -86,19 +86,19 @@ class Alone:
         self._place = Place(data, generation, None)
         self._one = asyncio.Semaphore()
 
-    async def answer(self, asked: Asked) -> Answered:
+    async def answer(self, asked: ReadRequest) -> ReadAnswer:
         """Answer a request; end the process when that is cancelled."""
         if self._one.locked():
             raise Problem("unavailable", "another long list is being looked for; ask again in a minute")
         async with self._one:
-            reader = await _Reader.start(self._place)
+            reader = await ReaderProcess.start(self._place)
             try:
                 return await reader.ask(asked, LONG_WITHIN_S)
             finally:
                 reader.end()
 
 
-class _Reader:
+class ReaderProcess:
     """A reader process, seen from the server's."""
 
     def __init__(self, process: Process) -> None:
@@ -107,7 +107,7 @@ class _Reader:
         self._process, self._asking, self._answering = process, process.stdin, process.stdout
 
     @classmethod
-    async def start(cls, place: Place) -> "_Reader":
+    async def start(cls, place: Place) -> "ReaderProcess":
         """Start one. It is told where its store is through its pipe: command lines can be read by everybody."""
         path = os.pathsep.join(filter(None, sys.path))
         process = await asyncio.create_subprocess_exec(
@@ -122,7 +122,7 @@ class _Reader:
         reader._asking.write(encode(place))
         return reader
 
-    async def ask(self, asked: Asked, within_s: float) -> Answered:
+    async def ask(self, asked: ReadRequest, within_s: float) -> ReadAnswer:
         """Return its answer. It is ended if there is none, or none in time."""
         try:
             return await asyncio.wait_for(self._exchange(asked), within_s)
@@ -135,7 +135,7 @@ class _Reader:
                 raise Problem("unavailable", "the answer could not be made") from None
             raise
 
-    async def _exchange(self, asked: Asked) -> Answered:
+    async def _exchange(self, asked: ReadRequest) -> ReadAnswer:
         self._asking.write(encode(asked))
         await self._asking.drain()
         (length,) = LENGTH.unpack(await self._answering.readexactly(LENGTH.size))

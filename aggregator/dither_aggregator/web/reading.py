@@ -16,7 +16,7 @@ from dither_aggregator.store import Store
 from dither_aggregator.web import api, bounds, pages, problems
 from dither_aggregator.web.answers import Receive, Scope, Send
 from dither_aggregator.web.bounds import Bound, peer_of
-from dither_aggregator.web.exchange import LONG, Answered, Asked
+from dither_aggregator.web.exchange import LONG, ReadAnswer, ReadRequest
 from dither_shared.wire import PATH
 from dither_shared.wire.problems import Problem
 
@@ -27,16 +27,16 @@ ANSWER_BYTES_MAX = 128 * 1024 * 1024
 CHUNK_BYTES = 64 * 1024
 
 
-class Reading:
+class ReadingApp:
     """An ASGI application of pages and API. `answer` answers a request; it is cancelled when nobody waits for it."""
 
-    def __init__(self, answer: Callable[[Asked], Awaitable[Answered]]) -> None:
+    def __init__(self, answer: Callable[[ReadRequest], Awaitable[ReadAnswer]]) -> None:
         self._answer = answer
         self._held = Bound(bounds.ANSWER_BYTES_MAX)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
-        asked = Asked.of(scope, (await receive())["body"])
+        asked = ReadRequest.of(scope, (await receive())["body"])
         peer = peer_of(scope["client"][0]) if scope["client"] else ""
         answering = asyncio.ensure_future(self._answer(asked))
         left = asyncio.ensure_future(receive())
@@ -48,7 +48,7 @@ class Reading:
             answering.cancel()
             left.cancel()
 
-    async def _send(self, answered: Answered, peer: str, packed: bool, send: Send) -> None:
+    async def _send(self, answered: ReadAnswer, peer: str, packed: bool, send: Send) -> None:
         try:
             if not self._held.add(peer, len(answered.content)):
                 raise Problem("unavailable", "too much is being read at a time")
@@ -71,7 +71,7 @@ def _accepts_gzip(scope: Scope) -> bool:
     return parse_accept_header(given.decode("latin-1"))["gzip"] > 0
 
 
-def _chunks(answered: Answered, packed: bool) -> Iterator[bytes]:
+def _chunks(answered: ReadAnswer, packed: bool) -> Iterator[bytes]:
     """Yield what is sent, a little at a time: what nobody reads is not unpacked."""
     if packed or answered.length is None:
         for at in range(0, len(answered.content), CHUNK_BYTES):
@@ -101,7 +101,7 @@ def reading_app(store: Store, candidates_max: int | None = None) -> Flask:
     return app
 
 
-def respond(app: Flask, asked: Asked) -> Answered:
+def respond(app: Flask, asked: ReadRequest) -> ReadAnswer:
     """Answer a request; LONG where its list of candidates is too long for here."""
     scope: Any = {
         "type": "http",
@@ -120,18 +120,18 @@ def respond(app: Flask, asked: Asked) -> Answered:
         return pack(problems.respond(problems.failure(error)))
 
 
-def pack(response: Response) -> Answered:
+def pack(response: Response) -> ReadAnswer:
     """Return an answer, compressed if that is worth while."""
     content = response.get_data()
     if len(content) > ANSWER_BYTES_MAX:
         return pack(problems.respond(Problem("unavailable", "the answer is too long")))
     headers = [(name, value) for name, value in response.headers if name.lower() != "content-length"]
     if len(content) < PACKED_FROM:
-        return Answered(response.status_code, headers, content)
-    return Answered(response.status_code, headers, gzip.compress(content, PACKED_LEVEL, mtime=0), len(content))
+        return ReadAnswer(response.status_code, headers, content)
+    return ReadAnswer(response.status_code, headers, gzip.compress(content, PACKED_LEVEL, mtime=0), len(content))
 
 
-def in_threads(store: Store) -> Reading:
+def in_threads(store: Store) -> ReadingApp:
     """Return pages and API that are made in threads of this process: for trials."""
     app = reading_app(store)
-    return Reading(lambda asked: asyncio.to_thread(respond, app, asked))
+    return ReadingApp(lambda asked: asyncio.to_thread(respond, app, asked))

@@ -11,7 +11,7 @@ from dither_aggregator.store import StoreError, open_store
 from dither_aggregator.web import create_app
 from dither_aggregator.web.answers import App, Receive, Scope, Send
 from dither_aggregator.web.readers import Readers
-from dither_aggregator.web.reading import Reading
+from dither_aggregator.web.reading import ReadingApp
 from dither_aggregator.workers.bells import Rope, make_app
 from dither_aggregator.workers.ringer import Ringer
 from dither_shared.errors import DitherError
@@ -68,4 +68,4 @@ class ServedStore:
         else:
             service = opened.enter_context(Service(store))
         readers = Readers(self.data, self.generation, READERS)
-        return create_app(service, Reading(readers.answer), self.hosts)
+        return create_app(service, ReadingApp(readers.answer), self.hosts)

@@ -9,11 +9,10 @@ from contextlib import contextmanager
 from typing import Any
 
 import uvicorn
-from uvicorn.server import ServerState
 
 from dither_aggregator.web import bounds
-from dither_aggregator.web.bounds import Door
-from dither_aggregator.web.connection import Connection
+from dither_aggregator.web.connection import BoundedConnection
+from dither_aggregator.web.doors import Doors
 from dither_aggregator.web.listener import Listener
 
 IDLE_WITHIN_S = 75
@@ -21,27 +20,9 @@ IDLE_WITHIN_S = 75
 DRAIN_WITHIN_S = 25
 """How long a server that ends waits for what it is being asked."""
 LOOK_EVERY_S = 0.25
-HEALTH = "health"
-"""Stands in the state of a request that came through health's door."""
 
 # uvicorn's words at lower levels are about clients that do not speak HTTP.
 logging.getLogger("uvicorn.error").setLevel(logging.ERROR)
-
-
-class Doors(ServerState):
-    """What uvicorn shares among connections, and the doors that they came through."""
-
-    def __init__(self, health_port: int | None) -> None:
-        super().__init__()
-        self._health_port = health_port
-        self._public = Door(bounds.connections_max(), bounds.BODY_BYTES_MAX)
-        self._health = Door(bounds.HEALTH_CONNECTIONS_MAX, bounds.HEALTH_BODY_BYTES_MAX)
-
-    def door_of(self, server: tuple[str, int | None] | None) -> tuple[Door, dict[str, Any]]:
-        """Return the door of a connection to this address, and the state of its requests."""
-        if server and server[1] == self._health_port:
-            return self._health, {HEALTH: True}
-        return self._public, {}
 
 
 class Server(uvicorn.Server):
@@ -78,7 +59,7 @@ def configured(app: Any, **changed: Any) -> uvicorn.Config:
     return uvicorn.Config(
         app,
         loop="asyncio",  # uvloop was not faster here
-        http=Connection,
+        http=BoundedConnection,
         ws="none",
         interface="asgi3",
         log_config=None,
