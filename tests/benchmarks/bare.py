@@ -4,28 +4,36 @@ python -m tests.benchmarks.bare [PROCESSES]
 """
 
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 
-from dither_aggregator.web.processes import HttpProcesses, Worker
+from dither_aggregator.web.answers import HttpAnswer, Receive, Scope, Send
+from dither_aggregator.web.listener import Listener
+from dither_aggregator.web.processes import HttpProcesses
 from dither_aggregator.web.server import HttpServer
-from tests.benchmarks.peers.wsgi_app import app
+from tests.benchmarks.peers.wsgi_app import RECEIPT
+
+ACCEPTED = HttpAnswer(202, [(b"content-type", b"application/json")], RECEIPT)
 
 
-@contextmanager
-def _worker() -> Iterator[Worker]:
-    yield Worker(app, lambda: None)
+async def app(scope: Scope, receive: Receive, send: Send) -> None:
+    """Answer one request, and live without a need."""
+    if scope["type"] == "http":
+        await receive()
+        await ACCEPTED.send(send)
+        return
+    await receive()
+    await send({"type": "lifespan.startup.complete"})
+    await receive()
+    await send({"type": "lifespan.shutdown.complete"})
 
 
 def main() -> None:
     """Print the address when ready, and answer until SIGTERM."""
+    listener = Listener("127.0.0.1", 0)
     if len(sys.argv) == 1:
-        server = HttpServer(app, "127.0.0.1", 0)
-        print(server.url, flush=True)
-        server.run()
+        print(listener.url, flush=True)
+        HttpServer(app, listener).run()
     else:
-        http = HttpProcesses(_worker, "127.0.0.1", 0, int(sys.argv[1]))
-        http.run(lambda: print(http.url, flush=True))
+        HttpProcesses(app, listener, None, int(sys.argv[1])).serve(lambda: print(listener.url, flush=True))
 
 
 if __name__ == "__main__":

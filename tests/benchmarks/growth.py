@@ -24,9 +24,8 @@ from werkzeug.test import Client
 
 from dither_aggregator import upkeep
 from dither_aggregator.analysis.estimands import read
-from dither_aggregator.service import Service
 from dither_aggregator.store import SQLiteStore, Store, create_store
-from dither_aggregator.web import create_app
+from dither_aggregator.web.reading import reading_app
 from dither_shared.plan import Plan
 from dither_shared.wire import GROUPS_MAX, REPORTS_MAX
 from dither_shared.wire.reading import Group, Upload
@@ -170,7 +169,7 @@ def _measure(kind: str, metrics: int, sizes: Sequence[int]) -> None:
             store = SQLiteStore.create(scratch, "benchmark")
         opened.enter_context(closing(store))
         store.load(workload.registry(metrics))
-        client = Client(create_app(opened.enter_context(Service(store))))
+        client = Client(reading_app(store))
         loader = Loader(store)
         there = 0
         for size in sizes:

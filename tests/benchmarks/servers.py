@@ -3,21 +3,23 @@
 Each server runs the same WSGI application in one process, on loopback.
 """
 
+import asyncio
 import os
 import socket
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from queue import SimpleQueue
-from wsgiref.types import StartResponse, WSGIEnvironment
 
-from dither_aggregator.web.later import Later
+from dither_aggregator.web.answers import Receive, Scope, Send
+from dither_aggregator.web.listener import Listener
 from dither_aggregator.web.server import HttpServer
+from tests.benchmarks import bare
 from tests.benchmarks.peers import HERE, PeerUnavailable, environment, wsgi_app
 from tests.support.aggregators import ENVIRONMENT
 
@@ -216,10 +218,12 @@ class _Committing:
         self._waiting: SimpleQueue[Future[None]] = SimpleQueue()
         threading.Thread(target=self._commit, daemon=True).start()
 
-    def __call__(self, environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await receive()
         committed: Future[None] = Future()
         self._waiting.put(committed)
-        return Later(committed, WITHIN_S, lambda _: wsgi_app.answer(environ, start_response))
+        await asyncio.wrap_future(committed)
+        await bare.ACCEPTED.send(send)
 
     def _commit(self) -> None:
         while True:
@@ -230,4 +234,4 @@ class _Committing:
 
 
 if __name__ == "__main__":
-    HttpServer(_Committing() if wsgi_app.COMMIT_S else wsgi_app.app, "127.0.0.1", int(sys.argv[1])).run()
+    HttpServer(_Committing() if wsgi_app.COMMIT_S else bare.app, Listener("127.0.0.1", int(sys.argv[1]))).run()
