@@ -67,5 +67,8 @@ class ServedStore:
             service = opened.enter_context(Service(store, ringer.reports_came))
         else:
             service = opened.enter_context(Service(store))
-        readers = Readers(self.data, self.generation, READERS)
+        look_for_many = None
+        if self.broker:
+            look_for_many = AtWorkers(self.broker, opened.enter_context(closing(Rope(make_app(self.broker)))).ring).answer
+        readers = Readers(self.data, self.generation, READERS, look_for_many)
         return create_app(service, ReadingApp(readers.answer), self.hosts)

@@ -14,13 +14,13 @@ from kombu import Connection, Queue
 from dither_aggregator.workers.brokers import address
 from dither_shared.errors import DitherError
 
-FOLD, ESTIMATE, MAINTAIN = "fold", "estimate", "maintain"
-QUEUES = (FOLD, ESTIMATE, MAINTAIN)
+FOLD, ESTIMATE, MAINTAIN, LOOK = "fold", "estimate", "maintain", "look"
+QUEUES = (FOLD, ESTIMATE, MAINTAIN, LOOK)
 """Each kind of bell has a queue, so that workers can be set apart for one."""
 WAITING_MAX = 1_000
 """Bells of a kind that may wait. More would say the same again, and fill a broker whose workers are down."""
 
-TIME_LIMIT_S = {FOLD: 120, ESTIMATE: 3_600, MAINTAIN: 600}
+TIME_LIMIT_S = {FOLD: 120, ESTIMATE: 3_600, MAINTAIN: 600, LOOK: 360}
 """After which a process is killed, which hurts nothing. There is no soft limit before it: an exception out of nowhere,
 while reports are being counted, would look like reports that cannot be counted."""
 PROCESS_STARTS_WITHIN_S = 60.0
@@ -30,7 +30,7 @@ IDLE_CHECK_S = 30
 
 
 class Bell(NamedTuple):
-    """What to do, and with which shard or metric."""
+    """What to do, and with which shard, metric or ticket."""
 
     kind: str
     about: int | str

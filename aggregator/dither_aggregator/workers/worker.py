@@ -18,7 +18,7 @@ from celery.worker.consumer.consumer import CONNECTION_ERROR  # type: ignore[att
 
 from dither_aggregator.store import Store
 from dither_aggregator.workers.answering import Answering
-from dither_aggregator.workers.bells import ESTIMATE, FOLD, MAINTAIN, TIME_LIMIT_S, Rope, make_app
+from dither_aggregator.workers.bells import ESTIMATE, FOLD, LOOK, MAINTAIN, TIME_LIMIT_S, Rope, make_app
 from dither_aggregator.workers.brokers import address
 
 _log = logging.getLogger("dither_aggregator")

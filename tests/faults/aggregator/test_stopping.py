@@ -20,9 +20,10 @@ from tests.support.clusters import Cluster
 pytestmark = pytest.mark.slow
 
 STOPS = scaled(1, 60)
-REQUEST_WITHIN_S = 2.0
-"""In place of 20 seconds, how long the rest of a request is waited for."""
+ENDS_WITHIN_S = 5.0
+"""From SIGTERM to the end of taking requests, though some are half sent."""
 AT_ONCE_S = 10.0
+"""More for a busy machine, and for folding what was accepted."""
 
 
 def half_sent(cluster: Cluster, key: str, body: bytes) -> socket.socket:
@@ -49,8 +50,7 @@ def answer_on(connection: socket.socket) -> bytes:
 @both
 def test_sigterm_with_requests_half_read_and_in_flight_loses_nothing(home: Path, kind: str) -> None:
     oracle = Oracle("stop", REGISTRY)
-    ordered = orders(home, settings={"web.server.REQUEST_WITHIN_S": REQUEST_WITHIN_S})
-    with aggregator(kind, home, ordered) as cluster:
+    with aggregator(kind, home, orders(home)) as cluster:
         server = cluster.named("serve" if kind == SQLITE else "api")[0]
         key = cluster.key
         with Load(oracle, cluster, devices=6) as load:
@@ -70,7 +70,7 @@ def test_sigterm_with_requests_half_read_and_in_flight_loses_nothing(home: Path,
                     if b" 202 " in answered:
                         oracle.acknowledged(finished[0], json.loads(answered.partition(b"\r\n\r\n")[2]))
                 assert server.code() == 0
-                assert time.monotonic() - began < REQUEST_WITHIN_S + AT_ONCE_S
+                assert time.monotonic() - began < ENDS_WITHIN_S + AT_ONCE_S
                 assert not server.group()
                 server.start()
                 for id_, _ in (slow, finished):

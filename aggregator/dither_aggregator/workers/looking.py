@@ -1,0 +1,97 @@
+"""Long lists of candidates, looked for by a worker: an API process asks through the broker, and waits.
+
+One list at a time, so that it never holds up more than one process of the workers. What is asked lies under a key that
+lives for seconds, and is kept alive by who waits: when it is gone, the work is ended. A bell carries the ticket alone.
+"""
+
+import asyncio
+import secrets
+from collections.abc import Callable, Sequence
+from contextlib import closing
+
+import msgspec
+import redis
+from redis.asyncio import Redis
+
+from dither_aggregator.web import problems
+from dither_aggregator.web.exchange import ReadAnswer, ReadRequest
+from dither_aggregator.web.reading import pack
+from dither_aggregator.web.readers import LONG_WITHIN_S, Alone
+from dither_aggregator.workers.bells import LOOK, REPLY_TIMEOUT_S, Bell, BrokerError
+from dither_shared.wire.problems import Problem
+
+WANTED_FOR_S = 10
+"""How long somebody counts as waiting after they last said so."""
+ASK_EVERY_S = 1
+KEPT_FOR_S = 60
+WANTED = "dither:look"
+ANSWER = "dither:look:{}"
+
+
+class _Look(msgspec.Struct, frozen=True):
+    """What is looked for, and for whom."""
+
+    ticket: str
+    asked: ReadRequest
+
+
+class AtWorkers:
+    """Has long lists of candidates looked for by the workers of a broker."""
+
+    def __init__(self, broker: str, ring: Callable[[Sequence[Bell]], None]) -> None:
+        self._redis = Redis.from_url(broker, socket_timeout=REPLY_TIMEOUT_S)
+        self._ring = ring
+
+    async def answer(self, asked: ReadRequest) -> ReadAnswer:
+        """Answer a request; tell the worker to stop when that is cancelled. Raises Problem where nobody answers."""
+        ticket = secrets.token_hex(16)
+        look = msgspec.msgpack.encode(_Look(ticket, asked))
+        try:
+            if not await self._redis.set(WANTED, look, ex=WANTED_FOR_S, nx=True):
+                raise Problem("unavailable", "another long list is being looked for; ask again in a minute")
+            try:
+                await asyncio.to_thread(self._ring, [Bell(LOOK, ticket)])
+                return await asyncio.wait_for(self._wait(ticket), LONG_WITHIN_S)
+            finally:
+                await self._redis.delete(WANTED)
+        except TimeoutError:
+            raise Problem("unavailable", "the answer took too long") from None
+        except (redis.RedisError, BrokerError):
+            raise Problem("unavailable", "no worker can be asked for a long list now") from None
+
+    async def _wait(self, ticket: str) -> ReadAnswer:
+        while not (said := await self._redis.blpop([ANSWER.format(ticket)], timeout=ASK_EVERY_S)):
+            await self._redis.expire(WANTED, WANTED_FOR_S)
+        return msgspec.msgpack.decode(said[1], type=ReadAnswer)
+
+
+def look(data: str, generation: str, broker: str, ticket: object) -> None:
+    """Look for what a ticket stands for, in a process of its own, as long as somebody waits for it."""
+    with closing(redis.Redis.from_url(broker, socket_timeout=REPLY_TIMEOUT_S)) as client:
+
+        def wanted() -> ReadRequest | None:
+            said = client.get(WANTED)
+            look = msgspec.msgpack.decode(said, type=_Look) if isinstance(said, bytes) else None
+            return look.asked if look and look.ticket == ticket else None
+
+        asked = wanted()
+        answer = asyncio.run(_look(Alone(data, generation), asked, wanted)) if asked else None
+        if answer:
+            with client.pipeline() as both:
+                both.rpush(ANSWER.format(ticket), msgspec.msgpack.encode(answer))
+                both.expire(ANSWER.format(ticket), KEPT_FOR_S)
+                both.execute()
+
+
+async def _look(alone: Alone, asked: ReadRequest, wanted: Callable[[], object]) -> ReadAnswer | None:
+    """Return the answer, nothing where nobody waits for it any more."""
+    looking = asyncio.ensure_future(alone.answer(asked))
+    while not (await asyncio.wait({looking}, timeout=ASK_EVERY_S))[0]:
+        if not wanted():
+            looking.cancel()
+            await asyncio.wait({looking})
+            return None
+    try:
+        return looking.result()
+    except Problem as problem:
+        return pack(problems.respond(problem))
