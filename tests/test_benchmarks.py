@@ -1,11 +1,14 @@
 """The short version of `make bench`: what is meant to be fast is, beside the naive version in the same run."""
 
+import math
 import secrets
 from collections.abc import Iterator
 from contextlib import closing
+from dataclasses import replace
 from decimal import Decimal
 from functools import partial
 from pathlib import Path
+from typing import Any
 from unittest.mock import patch
 
 import numpy as np
@@ -20,7 +23,10 @@ from dither_shared.rng import Rng
 from dither_shared.shapes import Bits, Symbols
 from dither_shared.wire.reading import parse_upload
 from tests.benchmarks import accuracy, growth, ingest, naive, workload
+from tests.benchmarks.load import AnswerReader
+from tests.benchmarks.outcomes import Outcome
 from tests.benchmarks.speed import parsed, random_reports, unpack, upload_of
+from tests.benchmarks.steady import Try, Waits, streak
 from tests.benchmarks.timing import each, seconds
 from tests.support.redis_servers import running_redis
 
@@ -153,3 +159,73 @@ def test_a_look_for_final_days_asks_no_more_for_more_metrics(tmp_path: Path) -> 
                 upkeep.unfinalized(made)
             asked.append(rows.call_count)
     assert asked[0] == asked[1]
+
+
+# Attacks: what is measured and judged. tests/faults/aggregator/test_attacks.py has the attacks themselves.
+
+
+def waits(number: int, wait_s: float, end: str = "202") -> Waits:
+    return Waits.of([Try(serial, 0.0, end, wait_s) for serial in range(number)])
+
+
+SURVIVED = Outcome(
+    base=waits(100, 0.01),
+    attacked=waits(100, 0.04),
+    health=waits(10, 0.1),
+    memory_mib=100,
+    log_bytes=0,
+    back_s=0.5,
+    settled=True,
+    uploads=200,
+    counted=200,
+)
+
+
+def test_a_server_that_meets_every_aim_misses_none() -> None:
+    assert SURVIVED.missed() == []
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"attacked": waits(100, 0.06)}, "good uploads' p99 is 60 ms, more than 50"),
+        ({"attacked": waits(100, 0.001, "503")}, "p99 is 10000 ms"),
+        ({"attacked": waits(100, 0.001, "503")}, "of 100 good uploads 0 were acknowledged"),
+        ({"memory_mib": 513}, "it took 513 MiB"),
+        ({"log_bytes": 20_000}, "it logged 20000 bytes"),
+        ({"health": waits(10, 0.1, "no answer")}, "of 10 questions for its health failed {'no answer': 10}"),
+        ({"back_s": 6.0}, "it was back after 6.0 s"),
+        ({"back_s": math.inf}, "it did not come back"),
+        ({"settled": False}, "not every good upload was acknowledged afterwards"),
+        ({"counted": 199}, "the ledger has 199 of 200"),
+        ({"counted": 201}, "the ledger has 201 of 200"),
+    ],
+)
+def test_an_aim_that_an_attack_misses_is_named(changes: dict[str, Any], words: str) -> None:
+    assert any(words in each for each in replace(SURVIVED, **changes).missed())
+
+
+def test_good_uploads_may_wait_three_times_as_long_as_before_where_that_is_more() -> None:
+    slow = replace(SURVIVED, base=waits(100, 0.1), attacked=waits(100, 0.29))
+    assert slow.missed() == []
+    assert replace(slow, attacked=waits(100, 0.31)).missed()
+
+
+def test_a_server_is_back_with_the_first_of_enough_good_uploads_in_a_row() -> None:
+    tries = [Try(serial, serial, "503" if serial == 4 else "202", 9.0 if serial == 2 else 0.1) for serial in range(8)]
+    assert streak(tries, 2, 1.0) == 0
+    assert streak(tries, 3, 1.0) == 5
+    assert streak(tries, 4, 1.0) is None
+
+
+@pytest.mark.parametrize(
+    "rest", [b"Content-Length: 2\r\n\r\n{}", b"Transfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\n\r\n"]
+)
+def test_an_answer_is_whole_with_its_last_byte(rest: bytes) -> None:
+    reader, answer = AnswerReader(), b"HTTP/1.1 202 ACCEPTED\r\n" + rest
+    for _ in range(2):
+        assert [reader.feed(bytes([each])) for each in answer] == [0] * (len(answer) - 1) + [202]
+        assert reader.feed(answer) == 202
+    assert not reader.closes
+    assert reader.feed(b"HTTP/1.1 503 BUSY\r\nConnection: close\r\nContent-Length: 0\r\n\r\n") == 503
+    assert reader.closes

@@ -11,7 +11,7 @@ import socket
 import time
 from array import array
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack, closing
+from contextlib import ExitStack, closing, suppress
 from dataclasses import dataclass
 from itertools import count
 from urllib.parse import urlsplit
@@ -24,6 +24,7 @@ ANSWER_WITHIN_S = 30.0
 ANSWER_BYTES_MAX = 65_536
 WARM_S = 0.5
 _ID = "A" * 22
+_LAST_CHUNK = b"\r\n0\r\n\r\n"
 _LENGTH = re.compile(rb"\r\ncontent-length: *([0-9]+)\r\n", re.IGNORECASE)
 
 
@@ -39,16 +40,89 @@ class Template:
     after: bytes
     reports: int
 
+    def with_id(self, prefix: bytes, serial: int) -> bytes:
+        """Return the request with an id of its own: of eight characters, and a number."""
+        return b"%b%b%013dA%b" % (self.before, prefix, serial, self.after)
+
 
 def template(url: str, key: str, groups: Sequence[WireGroup]) -> Template:
     """Return what to send for an upload of these groups."""
-    body = encode_upload(_ID, groups)
+    request = post(url, PATH, encode_upload(_ID, groups), f"Authorization: Bearer {key}\r\n")
+    before, _, after = request.partition(_ID.encode("ascii"))
+    return Template(before, after, sum(len(group[2]) for group in groups))
+
+
+def post(url: str, path: str, body: bytes, fields: str = "") -> bytes:
+    """Return a request that posts JSON; `fields` are further lines of its head."""
     head = (
-        f"POST {PATH} HTTP/1.1\r\nHost: {urlsplit(url).netloc}\r\nAuthorization: Bearer {key}\r\n"
+        f"POST {path} HTTP/1.1\r\nHost: {urlsplit(url).netloc}\r\n{fields}"
         f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
     )
-    before, _, after = (head.encode("ascii") + body).partition(_ID.encode("ascii"))
-    return Template(before, after, sum(len(group[2]) for group in groups))
+    return head.encode("ascii") + body
+
+
+def address_of(url: str) -> tuple[str, int]:
+    """Return what a socket connects to."""
+    place = urlsplit(url)
+    return str(place.hostname), int(place.port or 80)
+
+
+def connecting(address: tuple[str, int], receive_bytes: int = 0) -> socket.socket:
+    """Return a socket that never blocks and is being connected, with a receive buffer of its own size if one is given.
+
+    Raises OSError when that fails at once.
+    """
+    connection = socket.socket()
+    try:
+        connection.setblocking(False)
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        if receive_bytes:
+            connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_bytes)
+        with suppress(BlockingIOError):
+            connection.connect(address)
+    except OSError:
+        connection.close()
+        raise
+    return connection
+
+
+class AnswerReader:
+    """Tells when the answer on a connection is whole, and keeps nothing of its content."""
+
+    def __init__(self) -> None:
+        self.closes = False
+        """Whether the server said that it closes the connection."""
+        self._head = b""
+        self._status = 0
+        self._left: int | None = None
+        self._end = b""
+
+    def feed(self, data: bytes) -> int:
+        """Return the status of the answer that `data` ends; 0 while more is to come. Raises ValueError: no HTTP."""
+        if not self._status:
+            self._head += data
+            head, blank_line, data = self._head.partition(b"\r\n\r\n")
+            if not blank_line:
+                return 0
+            self._begin(head.lower() + b"\r\n")
+        if not self._is_end(data):
+            return 0
+        status, self._status, self._head = self._status, 0, b""
+        return status
+
+    def _begin(self, head: bytes) -> None:
+        self._status, self._end = int(head[9:12]), b""
+        self.closes = b"\r\nconnection: close\r\n" in head
+        length = _LENGTH.search(head)
+        chunked = b"\r\ntransfer-encoding: chunked\r\n" in head
+        self._left = int(length[1]) if length else None if chunked else 0
+
+    def _is_end(self, data: bytes) -> bool:
+        if self._left is None:
+            self._end = (self._end + data)[-len(_LAST_CHUNK) :]
+            return self._end == _LAST_CHUNK
+        self._left -= len(data)
+        return self._left <= 0
 
 
 @dataclass(frozen=True)
@@ -83,12 +157,11 @@ class Load:
 
     def run(self, seconds: float, *, warm_s: float = WARM_S, watch: Callable[[], object] = lambda: None) -> Driven:
         """Send for so long, calling `watch` every quarter of a second. Raises LoadFailed for all but a 202."""
-        place = urlsplit(self._url)
         with ExitStack() as opened:
             poll = opened.enter_context(closing(select.epoll()))
             lines = {}
             for _ in range(self._connections):
-                line = _Line(opened.enter_context(closing(socket.create_connection((place.hostname, place.port)))))
+                line = _Line(opened.enter_context(closing(socket.create_connection(address_of(self._url)))))
                 lines[line.number] = line
                 poll.register(line.number, select.EPOLLIN)
             return self._run(poll, lines, seconds, warm_s, watch)
@@ -134,7 +207,7 @@ class Load:
     def _send(self, line: "_Line") -> None:
         serial = next(self._serials)
         one = self._templates[serial % len(self._templates)]
-        line.send(b"%b%b%013dA%b" % (one.before, self._prefix, serial, one.after), one.reports)
+        line.send(one.with_id(self._prefix, serial), one.reports)
 
 
 class _Line:

@@ -1,6 +1,6 @@
 """What the aggregator is measured with: a registry with every shape of report, and reports drawn at random."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
 
 from dither_shared.plan import Plan
@@ -35,14 +35,14 @@ KINDS = {
 """One of each shape of report: a symbol, a string of bits, a subset, and bits of one of many cells."""
 
 
-def registry_text(metrics: int = len(KINDS)) -> str:
+def registry_text(metrics: int = len(KINDS), kinds: Mapping[str, str] = KINDS) -> str:
     """Return a registry of so many metrics, of each kind in turn: `flag_0`, `choice_1`, ..."""
     epsilon = min(2.0, DEVICE_EPSILON / metrics / 2)
     expires = utc_today() + timedelta(days=180)
     head = f'[registry]\napp = "benchmark"\ndevice_epsilon = {DEVICE_EPSILON}.0\nquiet_days = 0\n'
     blocks = []
     for number in range(metrics):
-        kind, keys = list(KINDS.items())[number % len(KINDS)]
+        kind, keys = list(kinds.items())[number % len(kinds)]
         permanent = f"epsilon_permanent = {2 * epsilon}\n" if kind == "text" else ""
         blocks.append(f"[metric.{kind}_{number}]\n{keys}{_COMMON}epsilon = {epsilon}\n{permanent}expires = {expires}\n")
     return "\n".join([head, *blocks])

@@ -1,0 +1,153 @@
+"""Clients that would wear a server out, in a process of their own: it attacks until its stdin ends.
+
+    python -m tests.benchmarks.attackers NAME URL KEY PLAN    # PLAN is the digest of the plan that uploads are of
+
+It prints a line when every connection was begun, and one with what it did, as JSON, at its end.
+"""
+
+import json
+import os
+import resource
+import secrets
+import sys
+
+from dither_shared.kinds.kind import CANDIDATES_MAX
+from tests.benchmarks.load import post
+from tests.benchmarks.swarm import Attacker, Swarm
+
+NICE = 10
+"""Good uploads share a core with the attackers, and must not wait for those."""
+SPARE_FILES = 64
+WIDE, TEXT = "choice_1", "text_2"
+PAGE, ESTIMATES = f"/metrics/{WIDE}", f"/v1/metrics/{WIDE}/estimates"
+
+
+class Idle(Attacker):
+    """Connects, and says nothing."""
+
+
+class Slow(Attacker):
+    """Sends a byte a second of an upload: of its head, or of its body."""
+
+    number = 500
+    tick_s = 1.0
+
+    def begin(self) -> bytes:
+        request = self.upload()
+        begun = request.index(b"\r\n\r\n") + 5 if self.place % 2 else 1
+        self._rest = iter(request[begun:])
+        return request[:begun]
+
+    def tick(self) -> bytes | None:
+        return bytes([next(self._rest, 0x20)])
+
+
+class Pipelining(Attacker):
+    """Sends requests as fast as the socket takes them, and reads no answer: uploads, lists or pages."""
+
+    number = 30
+    reads = False
+    endless = True
+    buffer_bytes = 4_096
+
+    def begin(self) -> bytes:
+        return self.more()
+
+    def more(self) -> bytes:
+        kind = self.place % 3
+        if kind == 0:
+            return b"".join(self.upload() for _ in range(32))
+        return self.get("/v1/metrics" if kind == 1 else PAGE) * 256
+
+
+class WrongKeys(Attacker):
+    """Uploads with a wrong key, the next one as soon as it is refused."""
+
+    number = 64
+    again_s = 0.0
+
+    def __init__(self, place: int, url: str, key: str, plan: str) -> None:
+        super().__init__(place, url, "x" * len(key), plan)
+
+    def begin(self) -> bytes:
+        return self.upload()
+
+    def answered(self) -> bytes:
+        return self.upload()
+
+
+class NeverReading(Attacker):
+    """Asks for something long, and reads nothing of it."""
+
+    number = 64
+    reads = False
+    buffer_bytes = 4_096
+
+    def begin(self) -> bytes:
+        return self.get(("/v1/metrics", ESTIMATES, f"{ESTIMATES}?format=csv", PAGE)[self.place % 4])
+
+
+class Reader(Attacker):
+    """Reads the page or the estimates of 50,000 values, again and again."""
+
+    number = 4
+
+    def begin(self) -> bytes:
+        return self.get((PAGE, ESTIMATES)[self.place % 2])
+
+    def answered(self) -> bytes:
+        return self.begin()
+
+
+class Candidates(Attacker):
+    """Has texts looked for, as many as may be, another list each time. Every other one leaves before the answer."""
+
+    number = 8
+    tick_s = 1.0
+
+    def __init__(self, place: int, url: str, key: str, plan: str) -> None:
+        super().__init__(place, url, key, plan)
+        listed = [f"c{number:06d}" for number in range(CANDIDATES_MAX - 1)]
+        body = json.dumps({"candidates": ["?" * 16, *listed]}, separators=(",", ":")).encode("ascii")
+        self._before, _, self._after = post(url, f"/v1/metrics/{TEXT}/estimates", body).partition(b"?" * 16)
+
+    def begin(self) -> bytes:
+        return self._before + secrets.token_hex(8).encode("ascii") + self._after
+
+    def answered(self) -> bytes:
+        return self.begin()
+
+    def tick(self) -> bytes | None:
+        return None if self.place % 2 else b""
+
+
+ATTACKERS: dict[str, type[Attacker]] = {
+    "slow": Slow,
+    "pipelining": Pipelining,
+    "idle": Idle,
+    "wrong-keys": WrongKeys,
+    "never-reading": NeverReading,
+    "readers": Reader,
+    "candidates": Candidates,
+}
+
+
+def main() -> None:
+    """Attack."""
+    name, url, key, plan = sys.argv[1:]
+    os.nice(NICE)
+    kind = ATTACKERS[name]
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    needed = kind.number + SPARE_FILES
+    if hard != resource.RLIM_INFINITY and hard < needed:
+        sys.exit(f"{needed} files must be allowed, got {hard}: raise the hard limit (ulimit -Hn)")
+    resource.setrlimit(resource.RLIMIT_NOFILE, (needed, hard))
+    swarm = Swarm(url, [kind(place, url, key, plan) for place in range(kind.number)])
+    swarm.begin()
+    print("begun", flush=True)
+    swarm.run(sys.stdin.fileno())
+    print(json.dumps(swarm.done), flush=True)
+
+
+if __name__ == "__main__":
+    main()

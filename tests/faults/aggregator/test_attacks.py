@@ -1,0 +1,68 @@
+"""`make bench ARGS=attacks`, three seconds of each: nothing that is asserted here depends on how fast a machine is.
+
+What is acknowledged is counted once, most good uploads get through, memory and the log are bounded, health answers,
+and the server takes uploads again when the attackers have gone. A server without a bound is told from one with it.
+"""
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import pytest
+
+from tests.benchmarks import attacks, steady
+from tests.benchmarks.attackers import ATTACKERS
+from tests.benchmarks.attacks import ATTACKS, Attack, measure, seed
+from tests.benchmarks.outcomes import Outcome
+from tests.faults.soaking import MEMORY, scaled
+
+pytestmark = pytest.mark.slow
+
+SECONDS = scaled(3, 30)
+LARGE = 1024 * 1024
+"""Bytes that readers of 50,000 values have read at least."""
+FAULTS = {
+    "forgets": ("wrong-keys", "the ledger has 0 of"),
+    "hoards": ("pipelining", "MiB, more than"),
+    "chats": ("wrong-keys", "it logged"),
+    "sulks": ("wrong-keys", "questions for its health failed"),
+    "breaks": ("wrong-keys", "it did not come back"),
+}
+"""What is wrong with a planted server, the attack that shows it, and the words for it."""
+
+
+@pytest.fixture(scope="module")
+def seeded() -> Iterator[Path]:
+    with TemporaryDirectory(dir=MEMORY) as directory:
+        seed(Path(directory))
+        yield Path(directory)
+
+
+@pytest.mark.parametrize("attack", ATTACKS, ids=lambda attack: attack.name)
+def test_an_attack_is_survived(attack: Attack, seeded: Path) -> None:
+    outcome = measure(attack, SECONDS, seeded)
+    _check_attacked(attack, outcome)
+    assert not outcome.unsound(), "; ".join(outcome.unsound())
+
+
+def _check_attacked(attack: Attack, outcome: Outcome) -> None:
+    """Check that the attack took place."""
+    done = outcome.done
+    assert done["opened"] >= ATTACKERS[attack.attackers].number
+    if attack.attackers == "readers":
+        assert done["bytes read"] > LARGE
+    elif attack.attackers != "idle":
+        assert done["bytes sent"] > done["opened"]
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_server_without_a_bound_is_caught(fault: str, seeded: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(attacks, "RECOVERY_S", 2.0)
+    monkeypatch.setattr(steady, "SETTLED_WITHIN_S", 2.0)
+    name, words = FAULTS[fault]
+    attack = next(each for each in ATTACKS if each.attackers == name)
+    bad = [sys.executable, "-m", "tests.faults.aggregator.unbounded", fault]
+    outcome = measure(attack, 1, seeded, before=bad)
+    _check_attacked(attack, outcome)
+    assert any(words in each for each in outcome.unsound()), outcome.unsound()
