@@ -379,20 +379,20 @@ def test_an_answer_that_is_read_comes_whole(served: Served) -> None:
 
 
 def test_a_full_house_makes_room_by_closing_who_has_waited_longest(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bounds, "CONNECTIONS_MAX", 20)
+    monkeypatch.setattr(bounds, "CONNECTIONS_MAX", 12)
     with running() as served:
-        idle = [served.connect() for _ in range(10)]
+        idle = [served.connect() for _ in range(9)]  # all that one address may have
         idle[0].send(GET)
-        assert idle[0].answer()[0] == 200  # it waits for the next request since
-        for _ in range(5):
-            assert served.ask()[0] == 200
-        assert all(each.closed() for each in idle[1:6])
+        assert idle[0].answer()[0] == 200  # so that it is not the first to go
+        for _ in range(8):
+            served.connect()
+        assert all(each.closed() for each in idle[1:9])
         idle[0].send(GET)
         assert idle[0].answer()[0] == 200
 
 
 def test_who_is_being_answered_is_not_closed_for_others(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bounds, "CONNECTIONS_MAX", 6)
+    monkeypatch.setattr(bounds, "CONNECTIONS_MAX", 4)
     with running() as served:
         served.echo.waits = True
         asking = [served.connect(GET) for _ in range(3)]  # all that one address may have
@@ -407,7 +407,7 @@ def test_who_is_being_answered_is_not_closed_for_others(monkeypatch: pytest.Monk
 
 
 def test_bodies_that_are_not_whole_make_room_for_those_that_are(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bounds, "BODY_BYTES_MAX", 200_000)
+    monkeypatch.setattr(bounds, "BODY_BYTES_MAX", 130_000)
     with running() as served:
         held = [served.connect(upload(50_000) + b"x" * 45_000) for _ in range(2)]
         time.sleep(0.2)

@@ -54,4 +54,4 @@ def run(args: argparse.Namespace) -> int:
             what = f"folds {shards} shards of" if FOLD in args.queues else f"does {' and '.join(args.queues)} for"
             print(f"dither worker {what} {app}: {address(args.data)}", flush=True)
 
-    return work(open_, generation, args.broker, args.processes, args.queues, announce)
+    return work(open_, args.data, generation, args.broker, args.processes, args.queues, announce)

@@ -6,10 +6,12 @@ from ipaddress import ip_address
 
 CONNECTIONS_MAX = 2_000
 HEALTH_CONNECTIONS_MAX = 32
-BACKLOG = 256
-"""Connections that the system holds for us, and that one turn of the loop may accept before any is counted."""
-OTHER_FILES = BACKLOG + 128
-"""Files beside the connections: those accepted and not yet counted, the store's, processes' pipes."""
+BACKLOG = 1_024
+"""Connections that the system holds until they are accepted."""
+ACCEPTED_AT_ONCE = 32
+"""Of them, in one turn of the loop."""
+OTHER_FILES = 4 * ACCEPTED_AT_ONCE + 64
+"""Files beside the connections: those accepted and not yet counted, those closed and not yet gone, the store's, pipes."""
 SENT_BYTES = 64 * 1024
 """Of an answer that the system holds for a connection; it takes twice as much room."""
 BODY_BYTES_MAX = 64 * 1024 * 1024
@@ -17,8 +19,8 @@ BODY_BYTES_MAX = 64 * 1024 * 1024
 ANSWER_BYTES_MAX = 64 * 1024 * 1024
 """Of answers to readers, compressed, that are not sent yet."""
 HEALTH_BODY_BYTES_MAX = 64 * 1024
-SHARE = 2
-"""One address may hold a half: behind a proxy everybody has the same."""
+SHARE = 3 / 4
+"""Of what all may hold, one address may hold so much: behind a proxy everybody has the same one."""
 
 
 def connections_max() -> int:
@@ -44,7 +46,7 @@ class Bound:
 
     def __init__(self, together: int) -> None:
         self._together = together
-        self._each = max(together // SHARE, 1)
+        self._each = max(int(together * SHARE), 1)
         self._held: Counter[str] = Counter()
         self._total = 0
 

@@ -1,6 +1,7 @@
-"""Who is in: the connections of each listener. One at a full door displaces one that waits for its client, the longest
-of them first. So whoever keeps many open, or sends slowly, makes room for those that have something to say."""
+"""Who is in: the connections of each listener. One at a full door displaces one that waits for its client. So whoever
+keeps many open, or sends slowly, makes room for those that have something to say."""
 
+from itertools import chain
 from typing import Any, Protocol
 
 from uvicorn.server import ServerState
@@ -28,29 +29,30 @@ class Door:
     def __init__(self, connections: int, body_bytes: int) -> None:
         self._connections = Bound(connections)
         self._bytes = Bound(body_bytes)
-        self._waiting: dict[Waiting, None] = {}
-        """Those that wait for their clients, the longest of them first."""
+        self._new: dict[Waiting, None] = {}
+        self._known: dict[Waiting, None] = {}
+        """Those that wait for a client's first request, and for another one: those that have waited longest first."""
 
     def enter(self, connection: Waiting) -> bool:
         """Count a new connection; return whether there is room, made if need be by closing one that waits."""
         fits = self._connections.add(connection.peer, 1) or self._displace(connection, self._connections)
-        self._waiting[connection] = None
+        self._new[connection] = None
         return fits
 
     def leave(self, connection: Waiting) -> None:
         """Count a connection no longer."""
         self.release(connection)
-        self._waiting.pop(connection, None)
+        self.serve(connection)
         self._connections.remove(connection.peer, 1)
 
     def wait(self, connection: Waiting) -> None:
-        """Put a connection that waits for its client behind those that have waited longer."""
-        self._waiting.pop(connection, None)
-        self._waiting[connection] = None
+        """Let a connection whose client was answered wait for its next request."""
+        self._known[connection] = None
 
     def serve(self, connection: Waiting) -> None:
         """Keep a connection whose client waits for us."""
-        self._waiting.pop(connection, None)
+        self._new.pop(connection, None)
+        self._known.pop(connection, None)
 
     def buffer(self, connection: Waiting, length: int) -> bool:
         """Count bytes of a body; return whether there is room, made if need be by closing others that wait."""
@@ -66,12 +68,15 @@ class Door:
         connection.buffered = 0
 
     def _displace(self, newest: Waiting, bound: Bound) -> bool:
-        """Close the connection that has waited longest, of the same peer if it holds too much; tell if one was."""
+        """Close the connection that has waited longest; return whether there was one.
+
+        Those that never asked anything come first. Where the peer holds too much, it is one of its own.
+        """
         own = bound.over(newest.peer)
-        for other in self._waiting:
+        for other in chain(self._new, self._known):
             holds = other.buffered or bound is self._connections
             if other is not newest and holds and (not own or other.peer == newest.peer):
-                del self._waiting[other]
+                self.serve(other)
                 self.release(other)
                 other.displace()
                 return True

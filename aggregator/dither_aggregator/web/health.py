@@ -13,11 +13,10 @@ _HINTS = {
     "watcher": "nobody looks after the store",
     "store": "the store cannot be read",
     "settings": "the store may lose what it acknowledges",
-    "lost": "the store has lost uploads that it had acknowledged",
 }
 """In place of what is said in the log, which may name a path or an address."""
-_SAID = {"clock", "folding"}
-"""What is wrong with these is days and seconds."""
+_SAID = {"clock", "folding", "lost"}
+"""What is wrong with these is told in days, seconds and uploads."""
 
 
 def answer_health(service: Service, scope: Scope) -> HttpAnswer:

@@ -18,7 +18,9 @@ class Listener:
             raise ConfigurationError(f"cannot listen on {host}: {reason}") from None
         try:
             self.socket = socket.create_server(address[:2], family=family, backlog=BACKLOG)
-            self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SENT_BYTES)  # its connections inherit it
+            # Its connections inherit both. An answer goes out in parts, which must not wait for one another.
+            self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SENT_BYTES)
+            self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, True)
         except OSError as error:
             reason = (error.strerror or str(error)).partition(" (while")[0]
             raise ConfigurationError(

@@ -13,6 +13,7 @@ from dither_aggregator.web.answers import App, Receive, Scope, Send
 from dither_aggregator.web.readers import Readers
 from dither_aggregator.web.reading import ReadingApp
 from dither_aggregator.workers.bells import Rope, make_app
+from dither_aggregator.workers.looking import AtWorkers
 from dither_aggregator.workers.ringer import Ringer
 from dither_shared.errors import DitherError
 
@@ -69,6 +70,8 @@ class ServedStore:
             service = opened.enter_context(Service(store))
         look_for_many = None
         if self.broker:
-            look_for_many = AtWorkers(self.broker, opened.enter_context(closing(Rope(make_app(self.broker)))).ring).answer
+            look_for_many = AtWorkers(
+                self.broker, opened.enter_context(closing(Rope(make_app(self.broker)))).ring
+            ).answer
         readers = Readers(self.data, self.generation, READERS, look_for_many)
         return create_app(service, ReadingApp(readers.answer), self.hosts)

@@ -35,6 +35,8 @@ class Server(uvicorn.Server):
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Begin to listen, and to look after who comes."""
         await super().startup(sockets)
+        for listener in sockets or []:
+            listener.listen(bounds.BACKLOG)  # uvicorn has it hold no more than it accepts at once
         self._looking = asyncio.create_task(self._look())
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
@@ -66,7 +68,7 @@ def configured(app: Any, **changed: Any) -> uvicorn.Config:
         access_log=False,
         proxy_headers=False,
         server_header=False,
-        backlog=bounds.BACKLOG,
+        backlog=bounds.ACCEPTED_AT_ONCE,
         timeout_keep_alive=IDLE_WITHIN_S,
         timeout_graceful_shutdown=DRAIN_WITHIN_S,
         **{"lifespan": "off", **changed},

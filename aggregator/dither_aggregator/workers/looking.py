@@ -15,8 +15,8 @@ from redis.asyncio import Redis
 
 from dither_aggregator.web import problems
 from dither_aggregator.web.exchange import ReadAnswer, ReadRequest
-from dither_aggregator.web.reading import pack
 from dither_aggregator.web.readers import LONG_WITHIN_S, Alone
+from dither_aggregator.web.reading import pack
 from dither_aggregator.workers.bells import LOOK, REPLY_TIMEOUT_S, Bell, BrokerError
 from dither_shared.wire.problems import Problem
 
@@ -62,7 +62,9 @@ class AtWorkers:
     async def _wait(self, ticket: str) -> ReadAnswer:
         while not (said := await self._redis.blpop([ANSWER.format(ticket)], timeout=ASK_EVERY_S)):
             await self._redis.expire(WANTED, WANTED_FOR_S)
-        return msgspec.msgpack.decode(said[1], type=ReadAnswer)
+        _, answer = said
+        assert isinstance(answer, bytes)
+        return msgspec.msgpack.decode(answer, type=ReadAnswer)
 
 
 def look(data: str, generation: str, broker: str, ticket: object) -> None:

@@ -9,6 +9,7 @@ import mmap
 import os
 import signal
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import redis
@@ -20,6 +21,7 @@ from dither_aggregator.store import Store
 from dither_aggregator.workers.answering import Answering
 from dither_aggregator.workers.bells import ESTIMATE, FOLD, LOOK, MAINTAIN, TIME_LIMIT_S, Rope, make_app
 from dither_aggregator.workers.brokers import address
+from dither_aggregator.workers.looking import look
 
 _log = logging.getLogger("dither_aggregator")
 
@@ -29,6 +31,7 @@ logging.getLogger("kombu.transport.virtual").setLevel(logging.ERROR)
 
 def work(
     open_: Callable[[], Store],
+    data: str,
     generation: str,
     broker: str,
     processes: int,
@@ -43,7 +46,7 @@ def work(
     app = make_app(broker)
     orders = _Orders()
     answering = Answering(open_, generation, Rope(app).ring, orders.stopping, orders.give_up)
-    _add_tasks(app, answering)
+    _add_tasks(app, answering, partial(look, data, generation, broker))
     _connect_signals(answering)
     _say_in_one_line_what_is_wrong_with(address(broker))
     worker: Any = WorkController(
@@ -97,7 +100,7 @@ class _Orders:
         state.should_stop = 0  # type: ignore[assignment]  # which raises it as the exit code
 
 
-def _add_tasks(app: Celery, answering: Answering) -> None:
+def _add_tasks(app: Celery, answering: Answering, look_for: Callable[[object], None]) -> None:
     @app.task(name=FOLD, time_limit=TIME_LIMIT_S[FOLD])
     def fold(shard: object) -> None:
         answering.fold(shard)
@@ -109,6 +112,13 @@ def _add_tasks(app: Celery, answering: Answering) -> None:
     @app.task(name=MAINTAIN, time_limit=TIME_LIMIT_S[MAINTAIN])
     def maintain(shard: object) -> None:
         answering.maintain(shard)
+
+    @app.task(name=LOOK, time_limit=TIME_LIMIT_S[LOOK])
+    def look_for_many(ticket: object) -> None:
+        try:
+            look_for(ticket)
+        except (redis.RedisError, OSError) as error:
+            _log.error("a long list was not looked for: %s", error)
 
 
 def _connect_signals(answering: Answering) -> None:

@@ -15,7 +15,7 @@ from tests.faults.aggregator.clustered import SQLITE, aggregator, both, orders
 from tests.faults.aggregator.load import REGISTRY, Load, check_all
 from tests.faults.aggregator.oracle import Oracle
 from tests.faults.soaking import scaled
-from tests.support.clusters import Cluster
+from tests.support.clusters import Cluster, wait_until
 
 pytestmark = pytest.mark.slow
 
@@ -71,7 +71,7 @@ def test_sigterm_with_requests_half_read_and_in_flight_loses_nothing(home: Path,
                         oracle.acknowledged(finished[0], json.loads(answered.partition(b"\r\n\r\n")[2]))
                 assert server.code() == 0
                 assert time.monotonic() - began < ENDS_WITHIN_S + AT_ONCE_S
-                assert not server.group()
+                wait_until(lambda: not server.group(), "all its processes being gone")
                 server.start()
                 for id_, _ in (slow, finished):
                     load.send_again(id_)

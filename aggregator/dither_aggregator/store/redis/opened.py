@@ -158,7 +158,7 @@ class RedisOpened(RedisCalls):
         elif reason:
             trouble["settings"] = reason
         if self._lost:
-            trouble["lost"] = f"{self._client.name} has lost {self._lost} uploads that it had acknowledged"
+            trouble["lost"] = f"it has lost {self._lost} uploads that it had acknowledged"
         return trouble
 
     def integrity(self) -> list[str]:
