@@ -21,14 +21,8 @@ pytestmark = pytest.mark.slow
 @pytest.fixture
 def site(tmp_path: Path) -> Iterator[Site]:
     made = Site(tmp_path)
-    try:
-        made.data.start()
-        made.broker.start()
-        assert made.init().returncode == 0
+    with made.running():
         yield made
-    finally:
-        made.data.stop()
-        made.broker.stop()
 
 
 def test_an_upload_is_folded_within_seconds_and_its_day_is_recorded_when_it_is_over(site: Site) -> None:

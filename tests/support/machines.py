@@ -61,12 +61,24 @@ class Machine:
 class Site:
     """Two Redis with a store for a registry, and the commands that work on them."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, registry: str = "") -> None:
         self.data = RedisServer(directory / "data")
         self.broker = RedisServer(directory / "broker", {"appendonly": "no"})
         self.registry_path = directory / "metrics.toml"
-        self.registry_path.write_text(registry_text(), encoding="utf-8")
+        self.registry_path.write_text(registry or registry_text(), encoding="utf-8")
         self.registry = Registry.load(self.registry_path)
+
+    @contextmanager
+    def running(self) -> Iterator[None]:
+        """Run both, with a store, while the block runs."""
+        try:
+            self.data.start()
+            self.broker.start()
+            assert self.init().returncode == 0
+            yield
+        finally:
+            self.data.stop()
+            self.broker.stop()
 
     def init(self, *options: object) -> subprocess.CompletedProcess[str]:
         """Make the store."""

@@ -11,7 +11,7 @@ BACKLOG = 1_024
 ACCEPTED_AT_ONCE = 32
 """Of them, in one turn of the loop."""
 OTHER_FILES = 4 * ACCEPTED_AT_ONCE + 64
-"""Files beside the connections: those accepted and not yet counted, those closed and not yet gone, the store's, pipes."""
+"""Files beside the connections: those accepted and not yet counted, those not quite gone, the store's."""
 SENT_BYTES = 64 * 1024
 """Of an answer that the system holds for a connection; it takes twice as much room."""
 BODY_BYTES_MAX = 64 * 1024 * 1024

@@ -15,6 +15,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResp
 from dither_aggregator.web import problems
 from dither_aggregator.web.bounds import peer_of
 from dither_aggregator.web.doors import Door, Doors
+from dither_shared.wire import PATH
 from dither_shared.wire.problems import Problem
 
 HEADER_BYTES_MAX = 16 * 1024
@@ -133,8 +134,8 @@ class BoundedConnection(HttpToolsProtocol):
             super()._start_asgi_task(cycle, app)
 
     def eof_received(self) -> bool:  # type: ignore[override]
-        """Answer a client that has said all and closed its half; then close the other."""
-        if not self._owed():
+        """Answer a device that has said all and closed its half; then close the other. A reader has left."""
+        if not self._owed() or self.scope["path"] != PATH:
             return False
         self.cycle.keep_alive = False
         return True

@@ -1,0 +1,274 @@
+"""Pages and API in processes of their own: real ones, killed, stopped and kept waiting."""
+
+import gzip
+import json
+import os
+import random
+import signal
+import socket
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import pytest
+import requests
+
+from dither_aggregator.web.readers import CANDIDATES_MAX
+from dither_shared.registry import Registry
+from dither_shared.rng import Rng
+from dither_shared.wire import PATH
+from dither_shared.wire.writing import WireGroup, encode_upload, new_upload_id
+from tests.support.aggregators import Served, serve
+from tests.support.machines import Machine, Site, is_running, wait_until
+from tests.support.registries import registry_text
+
+pytestmark = pytest.mark.slow
+
+TEXT = registry_text(kind="text", epsilon="4", epsilon_permanent="8", color="candidates_expected = 9")
+COLOR = Registry.parse(TEXT).metrics["color"]
+MANY = [f"word {number}" for number in range(60_000)]
+"""What takes a reader minutes."""
+LOOK = "/v1/metrics/color/estimates"
+
+
+def reports(number: int) -> list[WireGroup]:
+    """Return reports of "alpha", by cohort."""
+    rng = random.Random(5)
+    coins = Rng(rng.getrandbits)
+    groups: list[WireGroup] = []
+    for _ in range(number):
+        cohort = rng.randrange(COLOR.cells.count)
+        report = COLOR.mechanism.randomize(COLOR.class_of("alpha", cohort, coins), coins)
+        groups.append((COLOR.name, COLOR.plan.digest, [COLOR.mechanism.shape.to_wire(report)], cohort))
+    return groups
+
+
+def upload(url: str, key: str, groups: list[WireGroup]) -> int:
+    headers = {"Authorization": f"Bearer {key}", "Content-Type": "application/json"}
+    body = encode_upload(new_upload_id(random.getrandbits), groups)
+    return requests.post(url + PATH, data=body, headers=headers, timeout=30).status_code
+
+
+def readers(server: int) -> list[int]:
+    """Return the reader processes of a server, or of a worker's process."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):
+            command = (path / "cmdline").read_bytes()
+            parent = int((path / "stat").read_text().rpartition(")")[2].split()[1])
+            if b"web.reader" in command and (parent == server or _parent(parent) == server):
+                found.append(int(path.name))
+    return found
+
+
+def _parent(pid: int) -> int:
+    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    home = tmp_path_factory.mktemp("served")
+    (home / "metrics.toml").write_text(TEXT, encoding="utf-8")
+    with serve(home / "metrics.toml", home / "data") as made:
+        assert upload(made.url, made.key, reports(50)) == 202
+        wait_until(lambda: requests.get(made.url + LOOK, timeout=60).json().get("n") == 50)
+        yield made
+
+
+def test_pages_are_made_by_another_process_that_is_nicer(served: Served) -> None:
+    assert requests.get(served.url + "/", timeout=60).status_code == 200
+    (reader,) = readers(served.process.pid)
+    niceness = int(Path(f"/proc/{reader}/stat").read_text().rpartition(")")[2].split()[16])
+    assert niceness == 19
+
+
+def test_uploads_are_taken_while_no_page_can_be_made(served: Served) -> None:
+    assert requests.get(served.url + "/", timeout=60).status_code == 200
+    stopped = readers(served.process.pid)
+    for reader in stopped:
+        os.kill(reader, signal.SIGSTOP)
+    try:
+        asking = [socket.create_connection(_place(served.url)) for _ in range(20)]
+        for each in asking:
+            each.sendall(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        for _ in range(20):
+            assert upload(served.url, served.key, reports(1)) == 202
+        assert requests.get(served.health + "/readyz", timeout=30).status_code == 200
+        for each in asking:
+            each.close()
+    finally:
+        for reader in stopped:
+            os.kill(reader, signal.SIGCONT)
+    assert requests.get(served.url + "/", timeout=60).status_code == 200
+
+
+def _place(url: str) -> tuple[str, int]:
+    parts = urlsplit(url)
+    return str(parts.hostname), int(parts.port or 0)
+
+
+def test_a_reader_that_is_killed_is_replaced(served: Served) -> None:
+    before = readers(served.process.pid)
+    for reader in before:
+        os.kill(reader, signal.SIGKILL)
+    statuses = [requests.get(served.url + "/", timeout=60).status_code for _ in range(3)]
+    assert set(statuses) <= {200, 503}
+    assert statuses[-1] == 200
+    assert not set(before) & set(readers(served.process.pid))
+
+
+def test_answers_are_compressed_for_those_who_take_that(served: Served) -> None:
+    def ask(encoding: str) -> tuple[bytes, dict[str, str]]:
+        with requests.get(
+            served.url + "/static/dither.css", headers={"Accept-Encoding": encoding}, stream=True
+        ) as answer:
+            return answer.raw.read(), {name.lower(): value for name, value in answer.headers.items()}
+
+    packed, headers = ask("br;q=1.0, gzip;q=0.8, *;q=0.1")
+    assert (headers["content-encoding"], headers["vary"]) == ("gzip", "accept-encoding")
+    for refused in ("identity", "gzip;q=0", ""):
+        plain, headers = ask(refused)
+        assert "content-encoding" not in headers
+        assert int(headers["content-length"]) == len(plain)
+        assert gzip.decompress(packed) == plain
+    assert len(packed) < len(plain)
+
+
+def test_nobody_reads_under_a_name_that_is_not_allowed(served: Served, tmp_path: Path) -> None:
+    def ask(url: str, host: str) -> int:
+        return requests.get(url + "/v1/metrics", headers={"Host": host}, timeout=60).status_code
+
+    port = _place(served.url)[1]
+    for host in ("localhost", f"LOCALHOST:{port}", "127.0.0.1", "10.1.2.3:80", f"[::1]:{port}", "localhost."):
+        assert ask(served.url, host) == 200, host
+    for host in ("attacker.example", f"attacker.example:{port}", "localhost.attacker.example", "127.0.0.1.nip.io", ""):
+        assert ask(served.url, host) == 421, host
+    (tmp_path / "metrics.toml").write_text(TEXT, encoding="utf-8")
+    options = ("--port", 0, "--allow-host", "Telemetry.Example.org")
+    with serve(tmp_path / "metrics.toml", tmp_path / "data", *options) as named:
+        assert ask(named.url, "telemetry.example.org:443") == 200
+        assert ask(named.url, "attacker.example") == 421
+        headers = {"Host": "anything.example", "Authorization": f"Bearer {named.key}"}
+        answer = requests.post(named.url + PATH, headers=headers, timeout=30)
+        assert answer.status_code == 415  # devices show a key: their name for us is the proxy's business
+
+
+@pytest.mark.parametrize("path", ["/metrics/color/", "//metrics/color", "/v1//metrics", "/metrics", "/static"])
+def test_nothing_redirects(served: Served, path: str) -> None:
+    answer = requests.get(served.url + path, allow_redirects=False, timeout=60)
+    assert answer.status_code in (200, 404)
+
+
+def test_a_query_that_is_not_ascii_is_refused_in_words(served: Served) -> None:
+    with socket.create_connection(_place(served.url), timeout=30) as connection:
+        connection.sendall(b"GET /?x=\xff HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
+        assert b" 400 " in connection.recv(65536).partition(b"\r\n")[0]
+
+
+def look(url: str, words: list[str]) -> requests.Response:
+    return requests.post(url + LOOK, data=json.dumps({"candidates": words}), timeout=300)
+
+
+def check_a_long_list(url: str) -> None:
+    """A list too long for a reader is answered as a short one is."""
+    few = look(url, ["alpha", "beta"]).json()
+    many = look(url, ["alpha", "beta", *MANY[:CANDIDATES_MAX]])
+    assert many.status_code == 200, many.text
+    assert [row["value"] for row in many.json()["rows"][:2]] == ["alpha", "beta"]
+    assert many.json()["n"] == few["n"]
+
+
+@contextmanager
+def waiting_for_many(url: str) -> Iterator[None]:
+    """Ask for minutes of work, and leave at the block's end."""
+    with socket.create_connection(_place(url), timeout=30) as connection:
+        body = json.dumps({"candidates": MANY}).encode()
+        head = f"POST {LOOK} HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(body)}\r\n\r\n"
+        connection.sendall(head.encode() + body)
+        yield
+
+
+def test_a_long_list_has_a_process_to_itself_that_ends_with_it(served: Served) -> None:
+    requests.get(served.url + "/", timeout=60)
+    before = readers(served.process.pid)
+    check_a_long_list(served.url)
+    wait_until(lambda: readers(served.process.pid) == before)
+
+
+def test_work_that_nobody_waits_for_is_ended(served: Served) -> None:
+    requests.get(served.url + "/", timeout=60)
+    before = readers(served.process.pid)
+    with waiting_for_many(served.url):
+        wait_until(lambda: len(readers(served.process.pid)) > len(before))
+    wait_until(lambda: readers(served.process.pid) == before)
+    check_a_long_list(served.url)
+
+
+def test_one_long_list_is_looked_for_at_a_time(served: Served) -> None:
+    with waiting_for_many(served.url):
+        wait_until(lambda: look(served.url, MANY[:3_000]).status_code == 503)
+        assert look(served.url, ["alpha"]).status_code == 200
+    wait_until(lambda: look(served.url, MANY[:3_000]).status_code == 200)
+
+
+@pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGKILL], ids=lambda how: how.name)
+def test_readers_end_with_the_server(how: signal.Signals, tmp_path: Path) -> None:
+    (tmp_path / "metrics.toml").write_text(TEXT, encoding="utf-8")
+    with serve(tmp_path / "metrics.toml", tmp_path / "data") as made:
+        assert upload(made.url, made.key, reports(50)) == 202
+        wait_until(lambda: requests.get(made.url + LOOK, timeout=60).json().get("n") == 50)
+        with waiting_for_many(made.url):
+            wait_until(lambda: len(readers(made.process.pid)) > 1)
+            found = readers(made.process.pid)
+            made.process.send_signal(how)
+            wait_until(lambda: not any(is_running(pid) for pid in found), 60)
+
+
+# With workers.
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Iterator[Site]:
+    made = Site(tmp_path, TEXT)
+    with made.running():
+        yield made
+
+
+@contextmanager
+def asked(site: Site) -> Iterator[tuple[Any, Machine]]:
+    """Run an API and a worker, with some reports counted."""
+    with site.api() as api, site.worker() as worker:
+        assert upload(api.said["url"], api.said["key"], reports(50)) == 202
+        wait_until(lambda: requests.get(api.said["url"] + LOOK, timeout=60).json().get("n") == 50)
+        yield api, worker
+
+
+def test_a_worker_looks_for_a_long_list_as_long_as_somebody_waits(site: Site) -> None:
+    with asked(site) as (api, worker):
+        check_a_long_list(api.said["url"])
+        working: list[int] = []
+
+        def works() -> bool:
+            working.extend(pid for child in worker.children() for pid in readers(child))
+            return bool(working)
+
+        with waiting_for_many(api.said["url"]):
+            wait_until(works)
+            time.sleep(2)  # longer than it takes to notice that somebody has left
+            assert is_running(working[0])
+            assert look(api.said["url"], MANY[:3_000]).status_code == 503
+        wait_until(lambda: not any(is_running(pid) for pid in working))
+        check_a_long_list(api.said["url"])
+        assert worker.stop() == (0, "")
+        assert api.stop() == (0, "")
+
+
+def test_an_api_whose_broker_is_gone_says_so(site: Site) -> None:
+    with asked(site) as (api, _):
+        site.broker.stop()
+        answer = look(api.said["url"], MANY[:3_000])
+        assert (answer.status_code, answer.json()["type"]) == (503, "urn:dither:problem:unavailable")
+        assert look(api.said["url"], ["alpha"]).status_code == 200
