@@ -43,6 +43,9 @@ class Who:
             await asyncio.sleep(self.slow_s)
         return await HttpAnswer(200, [], b"%d" % os.getpid()).send(send)
 
+    async def close(self) -> None:
+        (self.directory / f"closed-{os.getpid()}").touch()
+
     async def _live(self, receive: Receive, send: Send) -> None:
         await receive()
         if (self.directory / "fail").exists():
@@ -135,6 +138,7 @@ def test_all_workers_answer_and_end_in_order(tmp_path: Path) -> None:
         api.process.send_signal(signal.SIGTERM)
         assert api.process.communicate(timeout=30) == ("", "")
         assert (api.process.returncode, api.ended()) == (0, workers)
+        assert len(list(tmp_path.glob("closed-*"))) == WORKERS
 
 
 @pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGKILL], ids=lambda how: how.name)

@@ -14,16 +14,22 @@ from tests.benchmarks.peers.wsgi_app import RECEIPT
 ACCEPTED = HttpAnswer(202, [(b"content-type", b"application/json")], RECEIPT)
 
 
-async def app(scope: Scope, receive: Receive, send: Send) -> None:
-    """Answer one request, and live without a need."""
-    if scope["type"] == "http":
+class App:
+    """Answers every request alike."""
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request, or live without a need."""
+        if scope["type"] == "http":
+            await receive()
+            await ACCEPTED.send(send)
+            return
         await receive()
-        await ACCEPTED.send(send)
-        return
-    await receive()
-    await send({"type": "lifespan.startup.complete"})
-    await receive()
-    await send({"type": "lifespan.shutdown.complete"})
+        await send({"type": "lifespan.startup.complete"})
+        await receive()
+        await send({"type": "lifespan.shutdown.complete"})
+
+    async def close(self) -> None:
+        """End nothing."""
 
 
 def main() -> None:
@@ -31,9 +37,9 @@ def main() -> None:
     listener = Listener("127.0.0.1", 0)
     if len(sys.argv) == 1:
         print(listener.url, flush=True)
-        HttpServer(app, listener).run()
+        HttpServer(App(), listener).run()
     else:
-        HttpProcesses(app, listener, None, int(sys.argv[1])).serve(lambda: print(listener.url, flush=True))
+        HttpProcesses(App(), listener, None, int(sys.argv[1])).serve(lambda: print(listener.url, flush=True))
 
 
 if __name__ == "__main__":

@@ -234,4 +234,4 @@ class _Committing:
 
 
 if __name__ == "__main__":
-    HttpServer(_Committing() if wsgi_app.COMMIT_S else bare.app, Listener("127.0.0.1", int(sys.argv[1]))).run()
+    HttpServer(_Committing() if wsgi_app.COMMIT_S else bare.App(), Listener("127.0.0.1", int(sys.argv[1]))).run()

@@ -80,8 +80,9 @@ def _reload_on_sighup(store: SQLiteStore, path: Path) -> None:
 
 def _serve(service: Service, args: argparse.Namespace) -> None:
     """Announce the address and the key, then answer requests until a signal."""
-    reading = ReadingApp(Readers(str(args.data), service.store.generation).answer)
-    server = HttpServer(create_app(service, reading, args.allow_host), *listeners(args))
+    readers = Readers(str(args.data), service.store.generation)
+    app = create_app(service, ReadingApp(readers.answer), args.allow_host)
+    server = HttpServer(app, *listeners(args), close=readers.close)
     # The server ends on both signals, after the requests that it is answering; then they do what is set here.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:

@@ -12,6 +12,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable
+from typing import Any, Protocol, cast
 
 from uvicorn.supervisors.multiprocess import Multiprocess, Process
 
@@ -25,6 +26,16 @@ KILL_AFTER_S = DRAIN_WITHIN_S + 10
 _log = logging.getLogger("dither_aggregator")
 
 
+class ServedApp(Protocol):
+    """An ASGI application that can be pickled; its lifespan opens in each process what that needs."""
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        """Answer a request, or live."""
+
+    async def close(self) -> None:
+        """End what may take long."""
+
+
 class _Process(Process):
     """A server process: uvicorn's, with our server in it."""
 
@@ -33,18 +44,17 @@ class _Process(Process):
     def target(self, sockets: list[socket.socket] | None = None) -> None:
         """Be a server process."""
         threading.Thread(target=_end_with_parent, name="lifeline", daemon=True).start()
-        self._server = Server(self.config, self.health_port)
+        self._server = Server(self.config, self.health_port, cast("ServedApp", self.config.app).close)
         super().target(sockets)
 
 
 class HttpProcesses(Multiprocess):
     """Processes that answer on one address. Raises as Listener does; connections wait from then on.
 
-    `app` is an ASGI application that can be pickled; each process has a copy of its own, whose lifespan opens what it
-    needs. SIGHUP ends nothing: a process looks every second for what has changed.
+    SIGHUP ends nothing: a process looks every second for what has changed.
     """
 
-    def __init__(self, app: object, public: Listener, health: Listener | None, processes: int) -> None:
+    def __init__(self, app: ServedApp, public: Listener, health: Listener | None, processes: int) -> None:
         listeners = [each for each in (public, health) if each]
         config = configured(app, lifespan="on", workers=processes)
         super().__init__(config, [listener.socket for listener in listeners])

@@ -10,7 +10,7 @@ import logging
 import os
 import sys
 from asyncio.subprocess import PIPE, Process
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable, Coroutine
 from contextlib import suppress
 
 import msgspec
@@ -45,11 +45,12 @@ class Readers:
         data: str,
         generation: str,
         readers: int = READERS,
-        look_for_many: Callable[[ReadRequest], Awaitable[ReadAnswer]] | None = None,
+        look_for_many: Callable[[ReadRequest], Coroutine[None, None, ReadAnswer]] | None = None,
     ) -> None:
         self._place = Place(data, generation, CANDIDATES_MAX)
         self._look_for_many = look_for_many or Alone(data, generation).answer
         self._idle: list[ReaderProcess] = []
+        self._asked: set[asyncio.Task[ReadAnswer]] = set()
         self._free = asyncio.Semaphore(readers)
         self._waiting = 0
 
@@ -65,8 +66,22 @@ class Readers:
         finally:
             self._waiting -= 1
         # Whoever asks and leaves does not end a reader: another one is a second's work.
-        answered = await asyncio.shield(asyncio.ensure_future(self._ask(asked)))
-        return await self._look_for_many(asked) if answered.is_long else answered
+        answered = await asyncio.shield(self._begun(self._ask(asked)))
+        return await self._begun(self._look_for_many(asked)) if answered.is_long else answered
+
+    async def close(self) -> None:
+        """End the readers, whatever they are at; who waits for them is told."""
+        for task in self._asked:
+            task.cancel()
+        await asyncio.gather(*self._asked, return_exceptions=True)
+        while self._idle:
+            await self._idle.pop().end()
+
+    def _begun(self, answering: Coroutine[None, None, ReadAnswer]) -> asyncio.Task[ReadAnswer]:
+        task = asyncio.create_task(answering)
+        self._asked.add(task)
+        task.add_done_callback(self._asked.discard)
+        return task
 
     async def _ask(self, asked: ReadRequest) -> ReadAnswer:
         """Ask a reader, and let others have it afterwards."""
@@ -95,7 +110,7 @@ class Alone:
             try:
                 return await reader.ask(asked, LONG_WITHIN_S)
             finally:
-                reader.end()
+                await reader.end()
 
 
 class ReaderProcess:
@@ -127,7 +142,7 @@ class ReaderProcess:
         try:
             return await asyncio.wait_for(self._exchange(asked), within_s)
         except BaseException as error:
-            self.end()
+            await self.end()
             if isinstance(error, TimeoutError):
                 raise Problem("unavailable", "the answer took too long") from None
             if isinstance(error, OSError | EOFError):
@@ -141,10 +156,11 @@ class ReaderProcess:
         (length,) = LENGTH.unpack(await self._answering.readexactly(LENGTH.size))
         return _decoder.decode(await self._answering.readexactly(length))
 
-    def end(self) -> None:
+    async def end(self) -> None:
         """End the process, whatever it is at."""
         with suppress(ProcessLookupError):
             self._process.kill()
+        await self._process.wait()
 
 
 def _too_many() -> Problem:

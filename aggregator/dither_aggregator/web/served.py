@@ -34,6 +34,7 @@ class ServedStore:
     allow_lossy_store: bool
     hosts: tuple[str, ...]
     _app: App | None = field(default=None, init=False)
+    _readers: Readers | None = field(default=None, init=False)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request, or open and close what answers them."""
@@ -42,6 +43,11 @@ class ServedStore:
         else:
             assert self._app
             await self._app(scope, receive, send)
+
+    async def close(self) -> None:
+        """End the readers."""
+        if self._readers:
+            await self._readers.close()
 
     async def _live(self, receive: Receive, send: Send) -> None:
         await receive()
@@ -73,5 +79,5 @@ class ServedStore:
             look_for_many = AtWorkers(
                 self.broker, opened.enter_context(closing(Rope(make_app(self.broker)))).ring
             ).answer
-        readers = Readers(self.data, self.generation, READERS, look_for_many)
-        return create_app(service, ReadingApp(readers.answer), self.hosts)
+        self._readers = Readers(self.data, self.generation, READERS, look_for_many)
+        return create_app(service, ReadingApp(self._readers.answer), self.hosts)

@@ -4,7 +4,7 @@ import asyncio
 import logging
 import socket
 import threading
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -25,11 +25,19 @@ LOOK_EVERY_S = 0.25
 logging.getLogger("uvicorn.error").setLevel(logging.ERROR)
 
 
+Close = Callable[[], Awaitable[None]]
+
+
+async def _nothing() -> None:
+    pass
+
+
 class Server(uvicorn.Server):
     """Beyond uvicorn's: somebody looks after the connections, at the end too."""
 
-    def __init__(self, config: uvicorn.Config, health_port: int | None) -> None:
+    def __init__(self, config: uvicorn.Config, health_port: int | None, close: Close = _nothing) -> None:
         super().__init__(config)
+        self._close = close
         self.server_state: Doors = Doors(health_port)
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
@@ -40,7 +48,8 @@ class Server(uvicorn.Server):
         self._looking = asyncio.create_task(self._look())
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Answer the requests that have begun, and end."""
+        """End what `close` ends, answer the other requests that have begun, and end."""
+        await self._close()
         try:
             await super().shutdown(sockets)
         finally:
@@ -76,11 +85,11 @@ def configured(app: Any, **changed: Any) -> uvicorn.Config:
 
 
 class HttpServer:
-    """Answers what comes to an address, and to the health's if there is one. Raises as Listener does."""
+    """Answers what comes to a listener, and to health's if there is one. `close` ends what may take long."""
 
-    def __init__(self, app: Any, public: Listener, health: Listener | None = None) -> None:
+    def __init__(self, app: Any, public: Listener, health: Listener | None = None, close: Close = _nothing) -> None:
         self._listeners = [each for each in (public, health) if each]
-        self._server = Server(configured(app), health.port if health else None)
+        self._server = Server(configured(app), health.port if health else None, close)
         self.url = public.url
         self.health = health.url if health else None
 
