@@ -18,6 +18,7 @@ MAY_IMPORT = {
     # For an app's own tests, which pytest loads.
     "client/dither/testing": {"dither", "dither_shared", "pytest"},
     "aggregator/dither_aggregator": {
+        "billiard",
         "cachetools",
         "celery",
         "dither_aggregator",

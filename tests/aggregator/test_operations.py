@@ -143,6 +143,69 @@ def test_the_quarantine_is_listed_shown_replayed_and_dropped(tmp_path: Path) -> 
     assert dither("fsck", "--data", tmp_path).returncode == 0
 
 
+def damage_the_log(directory: Path) -> str:
+    """Cut off the one entry that waits; return what is left of it."""
+    with closing(sqlite3.connect(directory / FILE_NAME)) as db, db:
+        db.execute("UPDATE log SET entry = CAST(substr(entry, 1, length(entry) - 1) AS BLOB)")
+        ((entry,),) = db.execute("SELECT hex(entry) FROM log").fetchall()
+    return str(entry).lower()
+
+
+def test_a_damaged_entry_is_told_and_set_aside_and_what_is_left_is_kept(tmp_path: Path) -> None:
+    filled(tmp_path / "a")
+    data = "--data", tmp_path / "a"
+    assert dither("quarantine", "aside", *data).stdout == "no entry of the log is damaged\n"
+    entry = damage_the_log(tmp_path / "a")
+    done = dither("ledger", *data)
+    assert (done.returncode, "NOT BALANCED: `dither fsck` says where" in done.stdout, done.stderr) == (1, True, "")
+    done = dither("fsck", *data)
+    assert done.returncode == 1
+    assert "shard 0, log 4: an entry of the log is damaged: it is cut off" in done.stdout
+    assert "`dither quarantine aside` sets it apart" in done.stdout
+    done = dither("quarantine", "aside", *data)
+    assert done.stdout.splitlines() == [
+        f"shard 0, log 4: {len(entry) // 2} bytes: it is cut off",
+        "shard 0: 2 reports were in it, and count as quarantined",
+    ]
+    ledger = json.loads(dither("ledger", *data, "--json").stdout)
+    assert (ledger["balanced"], ledger["pending"], ledger["quarantined"]) == (True, 0, 3)
+    assert dither("fsck", *data).returncode == 0
+    backup = tmp_path / "backup.gz"
+    assert dither("backup", backup, *data).returncode == 0
+    assert dither("restore", backup, "--data", tmp_path / "b").returncode == 0
+    data = "--data", tmp_path / "b"
+    lost = json.loads(dither("quarantine", "list", *data, "--json").stdout)["quarantined"][1:]
+    assert [(item["metric"], item["reports"]) for item in lost] == [("color", 1), ("dark", 1)]
+    for item in lost:
+        assert f"damaged in the log: 4 ({len(entry) // 2} bytes: it is cut off)" in item["reason"]
+        assert json.loads(dither("quarantine", "show", item["id"], *data, "--json").stdout)["packed"] == entry
+        done = dither("quarantine", "replay", item["id"], *data)
+        assert (done.returncode, done.stdout) == (2, "")
+        assert "no reports to count; `dither quarantine drop` gives them up" in done.stderr
+    assert dither("quarantine", "replay", "--all", *data).stdout == "replay: 1 of 1\n"
+    assert dither("quarantine", "drop", "--all", *data).stdout == "drop: 2 of 2\n"
+    assert dither("ledger", *data).returncode == 0
+
+
+def test_what_was_set_aside_is_told_as_json_too(tmp_path: Path) -> None:
+    filled(tmp_path)
+    entry = damage_the_log(tmp_path)
+    (told,) = json.loads(dither("quarantine", "aside", "--data", tmp_path, "--json").stdout)["aside"]
+    damage = {"log": 4, "bytes": len(entry) // 2, "damage": "it is cut off"}
+    assert told == {"shard": 0, "entries": [damage], "reports": 2}
+
+
+def test_a_plan_that_there_is_not_is_a_row_of_the_ledger_and_no_traceback(tmp_path: Path) -> None:
+    filled(tmp_path)
+    with closing(sqlite3.connect(tmp_path / FILE_NAME)) as db, db:
+        db.execute("UPDATE log SET entry = CAST(substr(entry, 1, 4) || x'63' || substr(entry, 6) AS BLOB)")
+    done = dither("ledger", "--data", tmp_path)
+    assert (done.returncode, done.stderr) == (1, "")
+    assert "plan 99" in done.stdout
+    assert "2 reports were in it" in dither("quarantine", "aside", "--data", tmp_path).stdout
+    assert dither("fsck", "--data", tmp_path).returncode == 0
+
+
 def test_a_backup_is_restored_with_everything_in_it(tmp_path: Path) -> None:
     filled(tmp_path / "a")
     file = tmp_path / "backup.gz"

@@ -6,7 +6,7 @@ import signal
 import socket
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -54,6 +54,38 @@ class RedisServer:
 
     def start(self) -> None:
         """Start it, and wait until it answers."""
+        self.launch()
+        self._wait_for(self._answers, "answer")
+
+    def start_loading(self) -> None:
+        """Start it with the file that `slow_to_load` left, and wait until it says that it is loading that."""
+        self.launch()
+        self._wait_for(self.is_loading, "begin to load")
+
+    def is_loading(self) -> bool:
+        """Whether it says so."""
+        return bool(self._ask("INFO")["loading"])
+
+    def slow_to_load(self) -> None:
+        """Kill it with a file that takes it minutes to load at its next start, or until `load_fast`."""
+        with self.client() as client:
+            client.mset({f"padding:{number}": "x" * 256 for number in range(5_000)})
+            client.bgrewriteaof()
+            self._wait_for(lambda: not self._ask("INFO")["aof_rewrite_in_progress"], "rewrite its file")
+        self.kill()
+        self.settings |= {"key-load-delay": "20000", "loading-process-events-interval-bytes": "1024"}
+
+    def load_fast(self) -> None:
+        """Load what is left at once."""
+        self._ask("CONFIG SET", "key-load-delay", 0)
+        self.settings.pop("key-load-delay")
+
+    def _ask(self, *command: object) -> Any:
+        with self.client() as client:
+            return client.execute_command(*command)
+
+    def launch(self) -> None:
+        """Start it, and do not wait."""
         self.port = self.port or _free_port()
         self.directory.mkdir(parents=True, exist_ok=True)
         own = {"port": str(self.port), "bind": "127.0.0.1", "dir": str(self.directory)}
@@ -61,11 +93,20 @@ class RedisServer:
         (self.directory / "redis.conf").write_text("".join(f'{name} "{value}"\n' for name, value in settings.items()))
         with (self.directory / "redis.log").open("ab") as log:
             self.process = subprocess.Popen([redis_server(), "redis.conf"], cwd=self.directory, stdout=log, stderr=log)
+
+    def _wait_for(self, condition: Callable[[], object], what: str) -> None:
         until = time.monotonic() + START_S
-        while not self._answers():
+        while not self._holds(condition):
+            assert self.process
             assert self.process.poll() is None, self.written()
-            assert time.monotonic() < until, f"Redis did not answer within {START_S} s: {self.written()}"
+            assert time.monotonic() < until, f"Redis did not {what} within {START_S} s: {self.written()}"
             time.sleep(0.02)
+
+    def _holds(self, condition: Callable[[], object]) -> bool:
+        try:
+            return bool(condition())
+        except redis.ConnectionError:
+            return False
 
     def _answers(self) -> bool:
         try:

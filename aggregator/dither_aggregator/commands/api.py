@@ -3,11 +3,12 @@
 import argparse
 import json
 from contextlib import closing
+from functools import partial
 
 from dither_aggregator.arguments.broker import add_broker_argument, add_processes_argument, must_be_redis
 from dither_aggregator.arguments.data import add_data_argument, add_lossy_argument
 from dither_aggregator.arguments.listening import add_listening_arguments, listeners
-from dither_aggregator.arguments.logs import set_up_logging
+from dither_aggregator.running import answer_signals, open_when_loaded, set_up_logging
 from dither_aggregator.store import open_store
 from dither_aggregator.web.processes import HttpProcesses
 from dither_aggregator.web.served import ServedStore
@@ -29,9 +30,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Serve until SIGINT or SIGTERM; then answer what is being asked, and stop."""
     set_up_logging()
+    answer_signals()
     must_be_redis(args.data, "api")
     # What can be wrong with the store is found, and let go of, before the first process is started.
-    with closing(open_store(args.data, allow_lossy_store=args.allow_lossy_store)) as store:
+    open_ = partial(open_store, args.data, allow_lossy_store=args.allow_lossy_store)
+    with closing(open_when_loaded(open_)) as store:
         app, key, generation = store.app, store.key, store.generation
     if args.broker:
         check_broker(args.broker, args.data)

@@ -6,10 +6,11 @@ import logging
 import signal
 import time
 from contextlib import closing
+from functools import partial
 
 from dither_aggregator.arguments.broker import add_broker_argument, must_be_redis
 from dither_aggregator.arguments.data import add_data_argument
-from dither_aggregator.arguments.logs import set_up_logging
+from dither_aggregator.running import answer_signals, open_when_loaded, set_up_logging
 from dither_aggregator.store import StoreError, open_store
 from dither_aggregator.workers.bells import Rope, make_app
 from dither_aggregator.workers.brokers import address, check_broker
@@ -30,18 +31,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Look every few seconds until SIGTERM or SIGINT; return 1 when the store is not the one it was any more."""
     set_up_logging()
+    answer_signals()
     must_be_redis(args.data, "beat")
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     signal.signal(signal.SIGHUP, signal.SIG_IGN)  # what changed is taken up without being asked to
-    with closing(open_store(args.data, allow_lossy_store=True)) as store:
+    with closing(open_when_loaded(partial(open_store, args.data, allow_lossy_store=True))) as store:
         check_broker(args.broker, args.data)
         rope = Rope(make_app(args.broker))
         watchdog = Watchdog(store, rope.ring)
-        if args.json:
-            print(json.dumps({"app": store.app, "shards": store.shards}), flush=True)
-        else:
-            print(f"dither beat watches {store.shards} shards of {store.app}: {address(args.data)}", flush=True)
         try:
+            if args.json:
+                print(json.dumps({"app": store.app, "shards": store.shards}), flush=True)
+            else:
+                print(f"dither beat watches {store.shards} shards of {store.app}: {address(args.data)}", flush=True)
             while True:
                 watchdog.look()
                 time.sleep(LOOK_EVERY_S)

@@ -26,7 +26,7 @@ def run(args: argparse.Namespace) -> int:
         print(json.dumps({"balanced": balanced, **total, "rows": [vars(row) for row in rows]}))
     else:
         _print_table(rows)
-        print(f"total: {describe(total)}{'' if balanced else '  NOT BALANCED'}")
+        print(f"total: {describe(total)}{'' if balanced else '  NOT BALANCED: `dither fsck` says where'}")
     return 0 if balanced else 1
 
 

@@ -5,6 +5,7 @@ import json
 
 from dither_aggregator.arguments.data import add_data_argument, opened
 from dither_aggregator.store import Store, StoreError
+from dither_aggregator.store.aside import Aside, set_aside
 from dither_aggregator.store.records import Quarantined
 
 EXAMPLE = "dither quarantine list --data /var/lib/dither"
@@ -13,6 +14,7 @@ ACTIONS = {
     "show": "show one of them with its reports in hexadecimal: noise and all, as the device sent them",
     "replay": "put some back into the log, to be counted today",
     "drop": "give some up for good: they stay counted as quarantined",
+    "aside": "set damaged entries of the log apart, so that what is behind them is counted; they are kept here",
 }
 
 
@@ -34,18 +36,27 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _example(action: str) -> str:
-    return f"dither quarantine {action} {'0-17 ' if action != 'list' else ''}--data /var/lib/dither"
+    return f"dither quarantine {action} {'' if action in ('list', 'aside') else '0-17 '}--data /var/lib/dither"
 
 
 def run(args: argparse.Namespace) -> int:
     """Do the action; return 1 when an id that is to be settled is not there."""
     with opened(args, read_only=args.action in ("list", "show")) as store:
+        if args.action == "aside":
+            return _aside(store, args.json)
         waiting = {item.id: item for item in store.quarantined()}
         if args.action == "list":
             return _list(store, list(waiting.values()), args.json)
         if args.action == "show":
             return _show(store, waiting, args.id, args.json)
-        return _settle(store, args.action, list(waiting) if args.all else args.id, args.json)
+        lost = {item.id for item in waiting.values() if args.action == "replay" and item.damaged}
+        if refused := sorted(lost.intersection(args.id)):
+            raise StoreError(
+                f"{', '.join(refused)}: only damaged entries of the log are left, and no reports to count; "
+                "`dither quarantine drop` gives them up"
+            )
+        ids = [id_ for id_ in waiting if id_ not in lost] if args.all else args.id
+        return _settle(store, args.action, ids, args.json)
 
 
 def _list(store: Store, waiting: list[Quarantined], as_json: bool) -> int:
@@ -75,6 +86,29 @@ def _show(store: Store, waiting: dict[str, Quarantined], id_: str, as_json: bool
         for name, value in document.items():
             print(f"{name:8}  {value}")
     return 0
+
+
+def _aside(store: Store, as_json: bool) -> int:
+    done = [one for shard in range(store.shards) if (one := set_aside(store, shard))]
+    if as_json:
+        print(json.dumps({"aside": [_describe_aside(one) for one in done]}))
+        return 0
+    for one in done:
+        for each in one.entries:
+            print(f"shard {one.shard}, log {each.one.place}: {len(each.kept):,} bytes: {each.why}")
+        where = "it" if len(one.entries) == 1 else "them"
+        print(f"shard {one.shard}: {sum(one.held.values()):,} reports were in {where}, and count as quarantined")
+    if not done:
+        print("no entry of the log is damaged")
+    return 0
+
+
+def _describe_aside(one: Aside) -> dict[str, object]:
+    return {
+        "shard": one.shard,
+        "entries": [{"log": each.one.place, "bytes": len(each.kept), "damage": each.why} for each in one.entries],
+        "reports": sum(one.held.values()),
+    }
 
 
 def _settle(store: Store, action: str, ids: list[str], as_json: bool) -> int:

@@ -11,7 +11,7 @@ from queue import SimpleQueue
 
 from dither_aggregator.arguments.data import add_place_argument
 from dither_aggregator.arguments.listening import add_listening_arguments, listeners
-from dither_aggregator.arguments.logs import set_up_logging
+from dither_aggregator.running import answer_signals, set_up_logging
 from dither_aggregator.service import Service, WholeService
 from dither_aggregator.store import SQLiteStore
 from dither_aggregator.store.sqlite import exclusive
@@ -47,6 +47,7 @@ def directory(text: str) -> Path:
 def run(args: argparse.Namespace) -> int:
     """Serve until SIGINT or SIGTERM; then answer what is being asked, fold what was accepted, and stop."""
     set_up_logging()
+    answer_signals()
     registry = Registry.load(args.registry)
     registry.check_dates(utc_today(), str(args.registry))
     with exclusive(args.data), closing(SQLiteStore.open_or_create(args.data, registry.app)) as store:

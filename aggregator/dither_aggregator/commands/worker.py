@@ -8,7 +8,7 @@ from functools import partial
 
 from dither_aggregator.arguments.broker import add_broker_argument, add_processes_argument, must_be_redis
 from dither_aggregator.arguments.data import add_data_argument, add_lossy_argument
-from dither_aggregator.arguments.logs import set_up_logging
+from dither_aggregator.running import answer_signals, open_when_loaded, set_up_logging
 from dither_aggregator.store import open_store
 from dither_aggregator.workers.bells import FOLD, QUEUES
 from dither_aggregator.workers.brokers import address, check_broker
@@ -39,10 +39,11 @@ def _queues(text: str) -> tuple[str, ...]:
 def run(args: argparse.Namespace) -> int:
     """Work until SIGTERM or SIGINT. What can be wrong with the store is found before the first process starts."""
     set_up_logging()
+    answer_signals()
     must_be_redis(args.data, "worker")
     signal.signal(signal.SIGHUP, signal.SIG_IGN)  # what changed is taken up without being asked to
     open_ = partial(open_store, args.data, allow_lossy_store=args.allow_lossy_store)
-    with closing(open_()) as store:
+    with closing(open_when_loaded(open_)) as store:
         app, shards, generation = store.app, store.shards, store.generation
     check_broker(args.broker, args.data)
 

@@ -6,7 +6,7 @@
 from dither_aggregator.store.interface import Store
 from dither_aggregator.store.opening import create_store, open_store
 from dither_aggregator.store.plans import StoredPlan
-from dither_aggregator.store.records import LedgerRow, Receipt, StoreError, StoreUnavailable, Tally
+from dither_aggregator.store.records import LedgerRow, Receipt, StoreError, StoreLoading, StoreUnavailable, Tally
 from dither_aggregator.store.sqlite import SQLiteStore
 
 __all__ = [
@@ -15,6 +15,7 @@ __all__ = [
     "SQLiteStore",
     "Store",
     "StoreError",
+    "StoreLoading",
     "StoreUnavailable",
     "StoredPlan",
     "Tally",

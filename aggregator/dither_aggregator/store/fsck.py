@@ -26,7 +26,7 @@ from dither_aggregator.counting.folding import BadTally
 from dither_aggregator.store.dump import FinalRecord, Identity, ShardRecord, TallyRecord
 from dither_aggregator.store.folding import fold_read
 from dither_aggregator.store.interface import Store
-from dither_aggregator.store.packing import unpack_counts, unpack_entry
+from dither_aggregator.store.packing import entry_day, unpack_counts, unpack_entry
 from dither_aggregator.store.records import Counted, Final, LogGroup, LogRead, StoreError, TallyKey
 
 
@@ -102,7 +102,7 @@ class _Checked:
             for group in groups:
                 yield from self._group(f"{where}, log {place}", group)
                 pending[group.plan, group.epoch] += group.n
-            epoch = groups[0].epoch if groups else last
+            epoch = entry_day(entry)
             if epoch < last or epoch > record.day:
                 yield f"{where}, log {place}: it is of {epoch}, behind one of {last}, and the shard is on {record.day}"
             if epoch <= record.sealed:
@@ -125,7 +125,10 @@ class _Checked:
         try:
             cells = self.store.plan_by_id(group.plan).plan.cells
         except KeyError:
-            yield f"{where}: it is of plan {group.plan}, which the store does not have"
+            yield (
+                f"{where}: it is of plan {group.plan}, which the store does not have; `dither quarantine aside` sets "
+                "it apart"
+            )
             return
         _, poisons = fold_read(LogRead(0, 1, [group]), {group.plan: cells})
         for poison in poisons:

@@ -12,6 +12,7 @@ import json
 import struct
 import zlib
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from datetime import date
 
 import numpy as np
@@ -26,6 +27,17 @@ _COUNTS = struct.Struct("<BBI")
 _DENSE, _SPARSE = 0, 1
 _EPOCH_0 = date(1970, 1, 1).toordinal()
 DAY_S = 86_400
+
+
+class DamagedEntry(StoreError):
+    """An entry of a log that cannot be unpacked."""
+
+    def __init__(self, how: str) -> None:
+        super().__init__(
+            f"an entry of the log is damaged: {how}. It and what is behind it wait: `dither fsck` names it, "
+            "`dither quarantine aside` sets it apart"
+        )
+        self.how = how
 
 
 def day_number(day: date) -> int:
@@ -54,7 +66,7 @@ def pack_entry(day: int, groups: bytes) -> bytes:
 
 
 def unpack_entry(entry: bytes) -> Iterator[LogGroup]:
-    """Yield the groups of an entry; raise StoreError when it is none."""
+    """Yield the groups of an entry; raise DamagedEntry when it is none."""
     try:
         (day,) = _DAY.unpack_from(entry)
         epoch = day_of(day)
@@ -65,19 +77,28 @@ def unpack_entry(entry: bytes) -> Iterator[LogGroup]:
             reports = entry[place : place + length]
             place += length
             yield LogGroup(plan, cell, epoch, n, reports)
-    except (struct.error, OverflowError) as error:
-        raise StoreError(f"an entry of the log is damaged: {error}") from None
+    except (struct.error, OverflowError, ValueError) as error:
+        raise DamagedEntry(str(error)) from None
     if place != len(entry):
-        raise StoreError("an entry of the log is damaged: it is cut off")
+        raise DamagedEntry("it is cut off")
+
+
+def entry_day(entry: bytes) -> date:
+    """Return the day of an entry, which may have no groups; raise DamagedEntry when it is none."""
+    try:
+        return day_of(*_DAY.unpack_from(entry))
+    except (struct.error, OverflowError, ValueError) as error:
+        raise DamagedEntry(str(error)) from None
 
 
 def count_pending(entries: Iterable[bytes]) -> dict[TallyKey, int]:
-    """Return how many reports of each plan and epoch are in entries of a log."""
+    """Return how many reports of each plan and epoch are in entries of a log. Of a damaged one nobody knows: none."""
     pending: dict[TallyKey, int] = {}
     for entry in entries:
-        for group in unpack_entry(entry):
-            key = group.plan, group.epoch
-            pending[key] = pending.get(key, 0) + group.n
+        with suppress(DamagedEntry):
+            for group in list(unpack_entry(entry)):
+                key = group.plan, group.epoch
+                pending[key] = pending.get(key, 0) + group.n
     return pending
 
 

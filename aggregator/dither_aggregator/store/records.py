@@ -23,6 +23,10 @@ class StoreUnavailable(StoreError):
     """The store cannot be reached or written now: the same call may work later. What was asked may have been done."""
 
 
+class StoreLoading(StoreUnavailable):
+    """The store answers that it is reading its own files, as after a restart. What was asked was not done."""
+
+
 @dataclass(frozen=True)
 class Receipt:
     """What became of one upload: the answer to it, now and for every copy."""
@@ -60,6 +64,16 @@ class LogRead(NamedTuple):
     groups: Sequence[LogGroup]
     mark: bytes = b""
     """By what the store knows the last of them again."""
+
+
+class LogEntry(NamedTuple):
+    """An upload in a shard's log, as it is kept."""
+
+    place: int
+    """How many were ever logged, with it."""
+    entry: bytes
+    mark: bytes = b""
+    """By what the store knows it again."""
 
 
 class Segment(NamedTuple):
@@ -101,6 +115,10 @@ class Poison(NamedTuple):
     reason: str
 
 
+NO_CELL = 2**32 - 1
+"""The cell of reports that were in damaged entries of a log: what is kept of them is those entries, whole."""
+
+
 @dataclass(frozen=True)
 class Quarantined:
     """Accepted reports that could not be counted and wait for an operator."""
@@ -113,6 +131,11 @@ class Quarantined:
     n: int
     reason: str
     reports: bytes
+
+    @property
+    def damaged(self) -> bool:
+        """Whether the reports themselves are lost, and only the damaged entries that held them are kept."""
+        return self.cell == NO_CELL
 
     @classmethod
     def of(cls, id_: str, poison: Poison) -> "Quarantined":

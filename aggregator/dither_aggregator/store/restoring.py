@@ -7,7 +7,10 @@ arrives later is known. Where shards come together the days they used are taken 
 sealed at their earliest: nothing enters what was sealed.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
+from datetime import date
+from operator import itemgetter
 
 from dither_aggregator.store.dump import (
     FinalRecord,
@@ -19,7 +22,7 @@ from dither_aggregator.store.dump import (
     TallyRecord,
 )
 from dither_aggregator.store.interface import Store
-from dither_aggregator.store.packing import unpack_counts, unpack_entry
+from dither_aggregator.store.packing import entry_day, unpack_counts
 from dither_aggregator.store.plans import StoredPlan
 from dither_aggregator.store.records import Counted, Segment, StoreError
 
@@ -82,7 +85,7 @@ def _merged(place: int, before: ShardRecord | None, more: ShardRecord) -> ShardR
     ledger = dict(before.ledger)
     for key, row in more.ledger.items():
         ledger[key] = ledger.get(key, Counted()) + row
-    entries = sorted((*before.entries, *more.entries), key=lambda entry: next(unpack_entry(entry)).epoch)
+    entries = [entry for _, entry in sorted((*_dated(before.entries), *_dated(more.entries)), key=itemgetter(0))]
     return ShardRecord(
         place,
         max(before.day, more.day),
@@ -92,3 +95,12 @@ def _merged(place: int, before: ShardRecord | None, more: ShardRecord) -> ShardR
         ledger,
         before.quarantine + more.quarantine,
     )
+
+
+def _dated(entries: Iterable[bytes]) -> Iterator[tuple[date, bytes]]:
+    """Yield entries with their days; a damaged one keeps its place behind the one before it."""
+    day = date.min
+    for entry in entries:
+        with suppress(StoreError):
+            day = max(day, entry_day(entry))
+        yield day, entry

@@ -16,6 +16,7 @@ from typing import Any, Protocol, cast
 
 from uvicorn.supervisors.multiprocess import Multiprocess, Process
 
+from dither_aggregator.running import answer_signals
 from dither_aggregator.web.listener import Listener
 from dither_aggregator.web.server import DRAIN_WITHIN_S, Server, configured
 from dither_shared.errors import ConfigurationError
@@ -43,6 +44,7 @@ class _Process(Process):
 
     def target(self, sockets: list[socket.socket] | None = None) -> None:
         """Be a server process."""
+        answer_signals()
         threading.Thread(target=_end_with_parent, name="lifeline", daemon=True).start()
         self._server = Server(self.config, self.health_port, cast("ServedApp", self.config.app).close)
         super().target(sockets)
@@ -59,6 +61,7 @@ class HttpProcesses(Multiprocess):
         config = configured(app, lifespan="on", workers=processes)
         super().__init__(config, [listener.socket for listener in listeners])
         signal.signal(signal.SIGHUP, signal.SIG_IGN)  # in processes, too: they inherit it
+        answer_signals()  # which uvicorn has taken
         self._health_port = health.port if health else None
         self._announce: Callable[[], None] | None = None
         self._failed = False

@@ -5,7 +5,7 @@ import sys
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, field
 
-from dither_aggregator.arguments.logs import set_up_logging
+from dither_aggregator.running import set_up_logging
 from dither_aggregator.service import Service
 from dither_aggregator.store import StoreError, open_store
 from dither_aggregator.web import create_app

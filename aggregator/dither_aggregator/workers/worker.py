@@ -13,10 +13,12 @@ from functools import partial
 from typing import Any
 
 import redis
+from billiard import pool
 from celery import Celery, signals
 from celery.worker import WorkController, state
 from celery.worker.consumer.consumer import CONNECTION_ERROR  # type: ignore[attr-defined]  # but it has
 
+from dither_aggregator.running import say_stacks_on_sigusr1
 from dither_aggregator.store import Store
 from dither_aggregator.workers.answering import Answering
 from dither_aggregator.workers.bells import ESTIMATE, FOLD, LOOK, MAINTAIN, TIME_LIMIT_S, Rope, make_app
@@ -49,6 +51,8 @@ def work(
     _add_tasks(app, answering, partial(look, data, generation, broker))
     _connect_signals(answering)
     _say_in_one_line_what_is_wrong_with(address(broker))
+    # SIGUSR1 would be an exception in the middle of a count.
+    pool.SIG_SOFT_TIMEOUT = None  # type: ignore[assignment]  # as where there is no SIGUSR1
     worker: Any = WorkController(
         app=app,
         hostname="dither",
@@ -126,6 +130,8 @@ def _connect_signals(answering: Answering) -> None:
         # A supervisor may signal all processes: they are to end what they are at, as their parent asks them to.
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
         signal.signal(signal.SIGHUP, signal.SIG_IGN)
+        signal.signal(signal.SIGQUIT, signal.SIG_IGN)
+        say_stacks_on_sigusr1()
 
     def end(**_: object) -> None:
         answering.close()

@@ -9,15 +9,19 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from redis.crc import key_slot
 
 from dither_aggregator.service import Service, Submitted
 from dither_aggregator.store import Receipt, Store, StoreError, StoreUnavailable, create_store, open_store
-from dither_aggregator.store.dump import ShardRecord
+from dither_aggregator.store.dump import ShardRecord, TallyRecord
 from dither_aggregator.store.folding import fold_read
-from dither_aggregator.store.records import Counted, Final, Retention, sum_segments
-from dither_aggregator.store.redis import RedisStore, ledger, log, scripts
+from dither_aggregator.store.interface.ledger import with_pending
+from dither_aggregator.store.packing import count_pending
+from dither_aggregator.store.records import Counted, Final, LogEntry, Poison, Retention, Segment, sum_segments
+from dither_aggregator.store.redis import RedisStore, ledger, log, moving, scripts
+from dither_aggregator.store.redis import calls as calls_module
 from dither_aggregator.store.redis.calls import INSTANT_ATTEMPTS
 from dither_aggregator.store.redis.client import Client
 from dither_aggregator.store.redis.packing import tally_name
@@ -331,6 +335,8 @@ USES: dict[str, Callable[[Store, Registry], object]] = {
     "trouble": lambda store, asked: store.trouble(),
     "integrity": lambda store, asked: store.integrity(),
     "quarantined": lambda store, asked: store.quarantined(),
+    "log_entries": lambda store, asked: list(store.log_entries(0)),
+    "set_aside": lambda store, asked: store.set_aside(0, LogEntry(1, b""), {}, []),
     "replay": lambda store, asked: store.replay("0-1"),
     "drop": lambda store, asked: store.drop("0-1"),
     "dump": lambda store, asked: list(store.dump()),
@@ -429,7 +435,7 @@ def test_a_dump_is_of_one_instant_though_redis_has_forgotten_a_script_that_it_ne
         with closing(server.client()) as client:
             client.script_flush()
             for script in scripts.SCRIPTS.values():
-                if script is not scripts.LEDGER:
+                if script is not scripts.LEDGER_NOW:
                     client.script_load(script.text)
         monkeypatch.setattr(Client, "_load", meanwhile)
         (record,) = (one for one in store.dump() if isinstance(one, ShardRecord) and one.shard == 0)
@@ -655,6 +661,154 @@ def test_a_long_log_is_counted_in_pieces(server: RedisServer, asked: Registry, m
         assert balance(store) == (40, 0, 40, 0)
         store.fold(0)
         assert balance(store) == (40, 7, 33, 0)
+
+
+def poisoned(store: Store, asked: Registry) -> None:
+    """Fold an upload of whose groups one cannot be counted."""
+    append(store, body_in(store, 0, asked, {"color": [1, 1], "dark": [1]}))
+    read = store.read_log(0)
+    color, dark = read.groups
+    segments, _ = fold_read(read._replace(groups=[dark]), {dark.plan: store.plan_by_id(dark.plan).plan.cells})
+    assert store.commit_fold(0, read, segments, [Poison(color, "poison")])
+
+
+def once(monkeypatch: pytest.MonkeyPatch, name: str, meanwhile: Callable[[], object]) -> list[int]:
+    """Do something else after the first call of a method of the store; return a list of its calls."""
+    method, calls = getattr(RedisStore, name), []
+
+    def overtaken(self: RedisStore, *arguments: Any) -> Any:
+        calls.append(1)
+        result = method(self, *arguments)
+        if len(calls) == 1:
+            meanwhile()
+        return result
+
+    monkeypatch.setattr(RedisStore, name, overtaken)
+    return calls
+
+
+def dumped_ledger(store: Store) -> dict[Any, Counted]:
+    """Return a dump's ledger of the first shard, with what its log holds and only what its quarantine does."""
+    (record,) = (one for one in store.dump() if isinstance(one, ShardRecord) and one.shard == 0)
+    held: dict[Any, int] = {}
+    for group, _ in record.quarantine:
+        held[group.plan, group.epoch] = held.get((group.plan, group.epoch), 0) + group.n
+    assert {key: row.quarantined - row.dropped for key, row in record.ledger.items() if row.quarantined} == held
+    return with_pending(record.ledger, count_pending(record.entries))
+
+
+@pytest.mark.parametrize("how", ["shard_ledger", "dump"])
+@pytest.mark.parametrize("step", ["replay", "drop"])
+def test_what_leaves_the_quarantine_while_sealed_days_are_read_is_read_again(
+    step: str, how: str, place: RedisPlace, asked: Registry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = place.make(asked)
+    poisoned(store, asked)
+    poisoned(store, asked)
+    place.travel(2)
+    seal_all(store)
+    other = place.open()
+    calls = once(monkeypatch, "_settled", lambda: getattr(other, step)("0-1"))
+    rows = store.shard_ledger(0) if how == "shard_ledger" else dumped_ledger(store)
+    assert calls == ([1, 1] if how == "shard_ledger" else [1] * (1 + store.shards))
+    if how == "shard_ledger" or step == "replay":
+        assert all(row.accepted == row.folded + row.pending + row.quarantined for row in rows.values()), rows
+    assert sum(row.pending for row in rows.values()) == (2 if step == "replay" else 0)
+    assert sum(row.dropped for row in rows.values()) == (2 if step == "drop" else 0)
+
+
+@pytest.mark.parametrize("how", ["shard_ledger", "dump"])
+def test_a_day_that_begins_while_a_ledger_is_read_is_in_it(
+    how: str, place: RedisPlace, asked: Registry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = place.make(asked)
+    append(store, body_in(store, 0, asked, {"dark": [1]}))
+    other = place.open()
+
+    def tomorrow() -> None:
+        place.travel(1)
+        append(other, body_in(other, 0, asked, {"dark": [1, 1]}))
+        other.fold(0)
+
+    once(monkeypatch, "_settled", tomorrow)
+    rows = store.shard_ledger(0) if how == "shard_ledger" else dumped_ledger(store)
+    assert {epoch: row for (_, epoch), row in rows.items()} == {
+        place.day(): Counted(1, 1),
+        place.day(1): Counted(2, 2),
+    }
+
+
+def test_a_tally_that_begins_while_its_names_are_read_is_in_the_dump(
+    place: RedisPlace, asked: Registry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = place.make(asked)
+    append(store, body_in(store, 0, asked, {"dark": [1]}))
+    fold_all(store)
+    append(store, body_in(store, 0, asked, {"color": [1, 1]}))
+    once(monkeypatch, "_read_ahead", lambda: fold_all(store))
+    tallies = [record for record in store.dump() if isinstance(record, TallyRecord)]
+    assert sorted(record.n for record in tallies) == [1, 2]
+
+
+@pytest.mark.parametrize("folds", range(3), ids=["as-it-was", "folded-meanwhile", "overtaken"])
+def test_a_long_log_is_dumped_in_pieces(
+    folds: int, place: RedisPlace, asked: Registry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = place.make(asked)
+    append(store, body_in(store, 0, asked, {"dark": [1]}))
+    fold_all(store)
+    for _ in range(40):
+        append(store, body_in(store, 0, asked, {"dark": [1]}))
+    for module in (log, moving):
+        monkeypatch.setattr(module, "READ_UPLOADS_MAX", 7)
+
+    def meanwhile() -> None:
+        if folds == 1:
+            store.fold(0)
+        elif folds == 2:
+            fold_all(store)
+            append(store, body_in(store, 0, asked, {"dark": [1]}))
+            fold_all(store)
+        append(store, body_in(store, 0, asked, {"dark": [1]}))
+
+    once(monkeypatch, "_read_ahead", meanwhile)
+    (row,) = dumped_ledger(store).values()
+    assert row == [Counted(42, 1, 41), Counted(42, 8, 34), Counted(43, 42, 1)][folds]
+
+
+def test_no_reply_holds_redis_up_for_all_that_a_shard_has(
+    place: RedisPlace, asked: Registry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A year of days, of which each has a row in the ledger and a tally: each is looked at in pieces."""
+    store = place.begin()
+    store.load(asked)
+    plan, days = store.stored(asked.metrics["dark"].plan).id, [place.day(-2 - day) for day in range(365)]
+    rows = {(plan, day): Counted(1, 1) for day in days}
+    store.fill_shard(ShardRecord(0, place.day(), place.day(-1), 1, (), rows))
+    store.fill_segments(0, [Segment(plan, day, 0, 1, 1, np.array([1, 1, 0])) for day in days])
+    for shard in range(1, store.shards):
+        store.fill_shard(ShardRecord(shard, place.day(), place.day(-1), 0, ()))
+    store.finish()
+    monkeypatch.setattr(calls_module, "SCAN_ITEMS", 20)
+    longest: list[int] = []
+    send = Client._send
+
+    def measured(self: Client, commands: Any, together: bool) -> list[Any]:
+        replies = send(self, commands, together)
+        longest.extend(sum(map(_items, replies)) if together else _items(reply) for reply in replies)
+        return replies
+
+    monkeypatch.setattr(Client, "_send", measured)
+    assert len(store.ledger()) == 365
+    assert sum(isinstance(record, TallyRecord) for record in store.dump()) == 365
+    assert max(longest) < 120
+    place.redis.config_resetstat()
+    assert store.integrity() == []
+    assert place.redis.info("commandstats")["cmdstat_evalsha"]["calls"] > 365 / 120
+
+
+def _items(reply: object) -> int:
+    return sum(map(_items, reply)) if isinstance(reply, list | dict) else 1
 
 
 def test_a_copy_with_other_shards_knows_ids_of_days_that_its_shards_had_not_used(

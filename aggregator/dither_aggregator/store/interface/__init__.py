@@ -16,6 +16,8 @@ atomic within its shard:
     append   ids, log and `accepted` move together: an acknowledged upload is in the log, and a copy of it is known
     commit   *if the cursor is still where it was read*: segments, ledger, quarantine, cursor and the trimmed log move
              together, else nothing does
+    aside    *if they are still those that were read*, and so is the cursor: damaged entries move from the log into the
+             quarantine
     seal     what is over and has nothing pending is closed for ever
     merge    *if they are still those that were read*: the segments of a sealed tally become one, tally by tally
 

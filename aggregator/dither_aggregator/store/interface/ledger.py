@@ -20,12 +20,19 @@ class Ledger(Opened):
             for key, counted in self.shard_ledger(shard).items():
                 totals[key] = totals.get(key, Counted()) + counted
         rows = [
-            LedgerRow(plan.metric, plan.digest, epoch.isoformat(), **vars(total))
+            LedgerRow(*self._names_of(id_), epoch.isoformat(), **vars(total))
             for (id_, epoch), total in sorted(totals.items(), key=lambda item: item[0])
             if total != Counted()
-            for plan in (self.plan_by_id(id_).plan,)
         ]
         return sorted(rows, key=lambda row: (row.metric, row.epoch))
+
+    def _names_of(self, id_: int) -> tuple[str, str]:
+        """Return a plan's metric and digest; what a damaged log or ledger says may be of a plan there is not."""
+        try:
+            plan = self.plan_by_id(id_).plan
+        except KeyError:
+            return "unknown", f"plan {id_}"
+        return plan.metric, plan.digest
 
     @abstractmethod
     def shard_ledger(self, shard: int) -> dict[TallyKey, Counted]:

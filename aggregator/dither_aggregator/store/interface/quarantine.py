@@ -1,9 +1,10 @@
 """Quarantine: accepted reports that could not be counted wait for an operator, who replays or drops them."""
 
 from abc import abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
 
 from dither_aggregator.store.interface.opened import Opened
-from dither_aggregator.store.records import Quarantined
+from dither_aggregator.store.records import LogEntry, Poison, Quarantined
 
 
 class Quarantine(Opened):
@@ -12,6 +13,23 @@ class Quarantine(Opened):
     @abstractmethod
     def quarantined(self) -> list[Quarantined]:
         """Return what waits in quarantine, oldest first within each shard."""
+
+    @abstractmethod
+    def log_entries(self, shard: int) -> Iterator[LogEntry]:
+        """Yield what a shard's log holds, oldest first and damaged or not, in pieces.
+
+        What is folded meanwhile is left out; what comes meanwhile may be.
+        """
+
+    @abstractmethod
+    def set_aside(
+        self, shard: int, oldest: LogEntry, others: Mapping[LogEntry, bytes], poisons: Sequence[Poison]
+    ) -> bool:
+        """Take entries out of a shard's log, and put what was in them into the quarantine; return whether.
+
+        *If the cursor is still before `oldest`, and all of them are those that were read*: the cursor moves beyond it,
+        so that whoever else read it commits nothing; in the place of each other one comes the entry that is given.
+        """
 
     @abstractmethod
     def replay(self, id_: str) -> bool:

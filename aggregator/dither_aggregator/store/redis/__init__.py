@@ -19,5 +19,5 @@ from dither_aggregator.store.redis.tallies import RedisTallies
 __all__ = ["RedisStore"]
 
 
-class RedisStore(RedisLedger, RedisLog, RedisQuarantine, RedisMoving, RedisErasing, RedisTallies, RedisEpochs, Store):
+class RedisStore(RedisLog, RedisQuarantine, RedisMoving, RedisErasing, RedisLedger, RedisTallies, RedisEpochs, Store):
     """A store in a Redis. Every effect of a shard is one script, and none of them is sent twice by itself."""

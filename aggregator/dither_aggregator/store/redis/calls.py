@@ -11,6 +11,8 @@ from dither_aggregator.store.redis.client import Client, Command, call
 INSTANT_ATTEMPTS = 10
 """How often what must be of one instant is read before it is given up, or read at once at any price."""
 PLANS_AT_ONCE = 100
+SCAN_ITEMS = 500
+"""How many items of a long collection one script looks at, about: it holds up every other."""
 
 _Item = TypeVar("_Item")
 
@@ -44,6 +46,13 @@ class RedisCalls(Opened):
 
     def _of_each_shard(self, script: scripts.Script, *arguments: object) -> list[Any]:
         return self._client.run_each([self._call(script, shard, *arguments) for shard in range(self.shards)])
+
+    def _scan(self, script: scripts.Script, shard: int, *arguments: object) -> Iterator[list[Any]]:
+        """Yield a long collection in pieces: what is in it all the time comes once, or more often."""
+        cursor: object = 0
+        while cursor != b"0":
+            cursor, items = self._run(script, shard, *arguments, cursor, SCAN_ITEMS)
+            yield items
 
     def _plan_ids(self) -> list[int]:
         return sorted(self._plans.by_id)

@@ -8,7 +8,7 @@ import redis
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
-from dither_aggregator.store.records import StoreError, StoreUnavailable
+from dither_aggregator.store.records import StoreError, StoreLoading, StoreUnavailable
 from dither_aggregator.store.redis.scripts import DAMAGED, NOT_THIS_STORE, SCRIPTS, Script
 
 CONNECTIONS_MAX = 64
@@ -124,6 +124,8 @@ class Client:
 
     def _error(self, error: Exception) -> StoreError:
         text = str(error).rpartition("caused error: ")[2]  # before it redis-py quotes what was sent
+        if isinstance(error, redis.exceptions.BusyLoadingError):
+            return StoreLoading(f"{self.name} is loading what it holds, and can be used when it has")
         if isinstance(error, _UNAVAILABLE) or text.startswith(LATER):
             return StoreUnavailable(f"{self.name} cannot be used now: {text}")
         if text.startswith(NOT_THIS_STORE):

@@ -1,17 +1,37 @@
-"""The ledger of the Redis store."""
+"""The ledger of the Redis store.
+
+Of a day that is sealed it can change by one thing alone: a group is taken out of the quarantine. So those days, the
+most of them, are read in pieces, then those that are open in one step, with how often that has happened. A piece holds
+Redis up for a moment; all of them would for long.
+"""
 
 from collections.abc import Sequence
 from datetime import date
+from typing import Any, NamedTuple
 
 from dither_aggregator.store.interface.ledger import Ledger, with_pending
 from dither_aggregator.store.interface.log import READ_UPLOADS_MAX
-from dither_aggregator.store.records import Counted, TallyKey
+from dither_aggregator.store.packing import day_number
+from dither_aggregator.store.records import Counted, StoreUnavailable, TallyKey
 from dither_aggregator.store.redis import scripts
 from dither_aggregator.store.redis.calls import INSTANT_ATTEMPTS, PLANS_AT_ONCE, chunks
+from dither_aggregator.store.redis.client import Command
 from dither_aggregator.store.redis.log import READ_REDIS_BYTES_MAX
 from dither_aggregator.store.redis.opened import RedisOpened
 from dither_aggregator.store.redis.packing import count_marked, ledger_of, tally_of
 from dither_shared.plan import Plan
+
+
+class Settled(NamedTuple):
+    """What was read of a shard in pieces: the rows of the days that it had sealed, and those that are still open."""
+
+    day: int
+    sealed: int
+    taken: int
+    seen_days: list[int]
+    tallies: int
+    rows: dict[TallyKey, Counted]
+    open_days: list[int]
 
 
 class RedisLedger(RedisOpened, Ledger):
@@ -20,21 +40,54 @@ class RedisLedger(RedisOpened, Ledger):
     def shard_ledger(self, shard: int) -> dict[TallyKey, Counted]:
         """Return the ledger as it is at one instant, with what the log held then.
 
-        A long log is read in pieces, for each holds up every other call: what was in it stays what it was, and is read
-        from its end that is folded first. Where the counters are faster all is done again, and at last in one step.
+        A long log is read in pieces too: what was in it stays what it was, and is read from its end that is folded
+        first. Where the counters are faster all is done again, and at last in one step.
         """
+        settled = self._settled(shard)
         for _ in range(INSTANT_ATTEMPTS):
-            cursor, length, *rows = self._run(scripts.LEDGER, shard)
+            now = self._client.run(*self._ledger_now(shard, settled))
+            rows = self._rows_of(settled, now)
+            if rows is None:
+                settled = self._settled(shard)
+                continue
+            _, _, cursor, length, _ = now
             pending = self._pending(shard, cursor, cursor + length)
             if pending is not None:
-                return with_pending(ledger_of(rows), pending)
-        (_, length, *rows), (_, _, _, *entries) = self._client.read_at_once(
-            [
-                self._call(scripts.LEDGER, shard),
-                self._call(scripts.READ, shard, "", 1 << 52, 1 << 52),
-            ],
+                return with_pending(rows, pending)
+        now, (_, _, _, *entries) = self._client.read_at_once(
+            [self._ledger_now(shard, settled), self._call(scripts.READ, shard, "", 1 << 52, 1 << 52)]
         )
-        return with_pending(ledger_of(rows), count_marked(entries))
+        rows = self._rows_of(settled, now)
+        if rows is None:
+            raise self._too_fast(shard)
+        return with_pending(rows, count_marked(entries))
+
+    def _too_fast(self, shard: int) -> StoreUnavailable:
+        return StoreUnavailable(f"{self._client.name}: shard {shard} changes faster than it can be read; try again")
+
+    def _settled(self, shard: int) -> Settled:
+        day, sealed, taken, seen_days, tallies, plans = self._run(scripts.OUTLINE, shard)
+        rows = ledger_of((plan, fields) for plan in plans for fields in self._scan(scripts.LEDGER, shard, plan))
+        days = {day_number(epoch) for _, epoch in rows}
+        return Settled(
+            day,
+            sealed,
+            taken,
+            [int(seen) for seen in seen_days],
+            tallies,
+            {key: row for key, row in rows.items() if day_number(key[1]) <= sealed},
+            sorted({day, *(open_ for open_ in days if open_ > sealed)}),
+        )
+
+    def _ledger_now(self, shard: int, settled: Settled) -> Command:
+        return self._call(scripts.LEDGER_NOW, shard, *settled.open_days)
+
+    def _rows_of(self, settled: Settled, now: Any) -> dict[TallyKey, Counted] | None:
+        """Return the whole ledger as it was at the instant `now`; None where what was settled has changed since."""
+        day, taken, _, _, rows = now
+        if (day, taken) != (settled.day, settled.taken):
+            return None
+        return settled.rows | ledger_of(zip(rows[::2], rows[1::2], strict=True))
 
     def _pending(self, shard: int, low: int, high: int) -> dict[TallyKey, int] | None:
         """Count the log above `low` and up to `high`; None where the beginning is not there any more."""

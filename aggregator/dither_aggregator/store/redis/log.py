@@ -10,7 +10,7 @@ from dither_aggregator.store.redis import scripts
 from dither_aggregator.store.redis.calls import chunks
 from dither_aggregator.store.redis.client import Command
 from dither_aggregator.store.redis.opened import RedisOpened
-from dither_aggregator.store.redis.packing import MARK_BYTES, pack_poison, pack_segment
+from dither_aggregator.store.redis.packing import MARK_BYTES, pack_segment, poison_arguments
 from dither_shared.wire.problems import Problem
 from dither_shared.wire.reading import Upload
 
@@ -69,6 +69,5 @@ class RedisLog(RedisOpened, Log):
         for one in segments:
             stored += [one.plan, day_number(one.epoch), one.n, pack_segment(one, mark)]
         for poison in poisons:
-            group = poison.group
-            stored += [group.plan, day_number(group.epoch), group.n, pack_poison(poison)]
+            stored += poison_arguments(poison)
         return bool(self._run(scripts.COMMIT, shard, read.low, read.high, read.mark, len(segments), *stored))

@@ -1,7 +1,8 @@
 """A Redis store as records: read while it is in use, each shard as it is at one instant; written in pieces.
 
-What can still change of a shard is read in one transaction; sealed tallies and the ids of past days, which cannot, are
-read afterwards.
+What can still change of a shard is read in one transaction. What cannot is read in pieces: the ledger of the days that
+are sealed, the names of the tallies and nearly all of the log before it, sealed tallies and the ids of past days after
+it.
 """
 
 import secrets
@@ -17,17 +18,19 @@ from dither_aggregator.store.dump import (
     ShardRecord,
     TallyRecord,
 )
+from dither_aggregator.store.interface.log import READ_UPLOADS_MAX
 from dither_aggregator.store.interface.moving import Moving
 from dither_aggregator.store.packing import day_number, day_of, pack_counts
-from dither_aggregator.store.records import Segment, StoreUnavailable, sum_segments
+from dither_aggregator.store.records import Counted, Segment, StoreUnavailable, TallyKey, sum_segments
 from dither_aggregator.store.redis import scripts
 from dither_aggregator.store.redis.calls import INSTANT_ATTEMPTS, chunks
 from dither_aggregator.store.redis.client import Command
 from dither_aggregator.store.redis.epochs import RedisEpochs
+from dither_aggregator.store.redis.ledger import RedisLedger, Settled
+from dither_aggregator.store.redis.log import READ_REDIS_BYTES_MAX
 from dither_aggregator.store.redis.packing import (
     MARK_BYTES,
     ledger_fields,
-    ledger_of,
     pack_poison,
     pack_segment,
     pairs,
@@ -54,7 +57,7 @@ class _Instant(NamedTuple):
     """The segments of those whose day is not sealed."""
 
 
-class RedisMoving(RedisTallies, RedisEpochs, Moving):
+class RedisMoving(RedisLedger, RedisTallies, RedisEpochs, Moving):
     """Dumps without holding the store up; fills one that nobody else can open."""
 
     def dump(self) -> Iterator[Record]:
@@ -95,24 +98,37 @@ class RedisMoving(RedisTallies, RedisEpochs, Moving):
 
     def _read_instant(self, shard: int) -> _Instant:
         for _ in range(INSTANT_ATTEMPTS):
-            outline = self._run(scripts.OUTLINE, shard)
-            day, sealed, seen_days, _, names = outline
-            still_open = [name for name in names if day_number(tally_of(name)[1]) > sealed]
-            again, ledger, log, quarantine, seen, *tallies = self._client.read_at_once(
+            settled = self._settled(shard)
+            names = sorted({name for names in self._scan(scripts.NAMES, shard) for name in names})
+            still_open = [name for name in names if day_number(tally_of(name)[1]) > settled.sealed]
+            low, ahead = self._read_ahead(shard)
+            now, outline, log, quarantine, seen, *tallies = self._client.read_at_once(
                 [
+                    self._ledger_now(shard, settled),
                     self._call(scripts.OUTLINE, shard),
-                    self._call(scripts.LEDGER, shard),
-                    ("LRANGE", scripts.log_key(shard), 0, -1),
+                    self._call(scripts.READ, shard, low + len(ahead), 1 << 52, 1 << 52),
                     self._call(scripts.QUARANTINE, shard),
-                    ("HGETALL", scripts.seen_key(shard, day)),
+                    ("HGETALL", scripts.seen_key(shard, settled.day)),
                     *(("LRANGE", scripts.tally_key(shard, name.decode()), 0, -1) for name in still_open),
                 ],
             )
-            if (again[0], again[4]) == (day, names):
-                record = _shard_record(shard, again, ledger, log, quarantine)
-                past_days = [past for past in map(int, seen_days) if past != day]
+            ledger = self._rows_of(settled, now)
+            entries = _log_at(now, low, ahead, log)
+            if ledger is not None and entries is not None and _are_all(names, ledger, settled, outline):
+                record = _shard_record(shard, outline, now, ledger, entries, quarantine)
+                past_days = [past for past in settled.seen_days if past != settled.day]
                 return _Instant(record, seen, past_days, names, dict(zip(still_open, tallies, strict=True)))
-        raise StoreUnavailable(f"{self._client.name}: shard {shard} changes faster than it can be read; try again")
+        raise self._too_fast(shard)
+
+    def _read_ahead(self, shard: int) -> tuple[int, list[bytes]]:
+        """Return the log in pieces, up to its end or nearly: from where on, and its entries."""
+        low, _, _, *entries = self._run(scripts.READ, shard, "", READ_UPLOADS_MAX, READ_REDIS_BYTES_MAX)
+        more = entries
+        while more:
+            place = low + len(entries)
+            _, _, _, *more = self._run(scripts.READ, shard, place, READ_UPLOADS_MAX, READ_REDIS_BYTES_MAX)
+            entries += more
+        return low, entries
 
     def _dump_seen(self, shard: int, day: int) -> Iterator[SeenRecord]:
         cursor = None
@@ -183,15 +199,30 @@ class RedisMoving(RedisTallies, RedisEpochs, Moving):
         self._finalize(record.plan, record.epoch, record.final, record.snapshot)
 
 
-def _shard_record(shard: int, outline: Any, ledger: Any, log: list[bytes], quarantine: Any) -> ShardRecord:
-    day, sealed, _, cursor, _ = outline
+def _log_at(now: Any, low: int, ahead: list[bytes], log: Any) -> list[bytes] | None:
+    """Return the log of the instant `now`, read ahead from `low` on and `log` at last; None where that is not all."""
+    _, _, cursor, length, _ = now
+    entries = ahead[cursor - low :] + log[3:]
+    return entries if cursor >= low and len(entries) == length else None
+
+
+def _are_all(names: Sequence[bytes], ledger: Mapping[TallyKey, Counted], settled: Settled, outline: Any) -> bool:
+    """Whether the tallies are still those: as many, and every one that something of an open day is folded into."""
+    open_ = {tally_name(*key).encode() for key, row in ledger.items() if row.folded and key not in settled.rows}
+    return len(names) == outline[4] and open_ <= set(names)
+
+
+def _shard_record(
+    shard: int, outline: Any, now: Any, ledger: dict[TallyKey, Counted], log: Sequence[bytes], quarantine: Any
+) -> ShardRecord:
+    day, sealed, *_ = outline
     held = sorted((int(number), packed) for number, packed in pairs(quarantine).items())
     return ShardRecord(
         shard,
         day_of(day),
         day_of(sealed),
-        cursor=cursor,
+        cursor=now[2],
         entries=tuple(entry[MARK_BYTES:] for entry in log),
-        ledger=ledger_of(ledger[2:]),
+        ledger=ledger,
         quarantine=tuple(unpack_poison("", packed) for _, packed in held),
     )

@@ -168,7 +168,8 @@ class RedisOpened(RedisCalls):
             for one in self.status()
             if one.backlog != one.written - one.cursor
         ]
-        for shard, names in enumerate(self._of_each_shard(scripts.LENGTHS)):
-            for plan, epoch in map(tally_of, names):
+        for shard in range(self.shards):
+            found = {name for names in self._scan(scripts.LENGTHS, shard) for name in names}
+            for plan, epoch in sorted(map(tally_of, found)):
                 wrong.append(f"shard {shard}: the tally of plan {plan} on {epoch} lacks segments, or has too many")
         return wrong

@@ -48,6 +48,12 @@ def pack_poison(poison: Poison) -> bytes:
     return QUARANTINED.pack(*head) + words + group.reports
 
 
+def poison_arguments(poison: Poison) -> tuple[object, ...]:
+    """Return what a script needs to store a group in quarantine and to move its reports in the ledger."""
+    group = poison.group
+    return group.plan, day_number(group.epoch), group.n, pack_poison(poison)
+
+
 def unpack_poison(id_: str, packed: bytes) -> Poison:
     """Return the group in quarantine under an id; raise StoreError for anything else."""
     if len(packed) < QUARANTINED.size:
@@ -90,19 +96,16 @@ def ledger_fields(epoch: date, row: Counted) -> list[object]:
     return [part for name, n in zip("afqd", row.kept, strict=True) for part in (f"{day}:{name}", n)]
 
 
-def ledger_of(reply: Sequence[Any]) -> dict[TallyKey, Counted]:
-    """Return what is kept of a shard's ledger, by plan and epoch."""
-    return {(int(plan), epoch): row for plan, rows in pairs(reply).items() for epoch, row in _plan_ledger(rows).items()}
-
-
-def _plan_ledger(reply: Sequence[bytes]) -> dict[date, Counted]:
-    rows: dict[date, dict[bytes, int]] = {}
-    for field, n in pairs(reply).items():
-        day, _, name = field.partition(b":")
-        rows.setdefault(day_of(int(day)), {})[name] = int(n)
+def ledger_of(fields: Iterable[tuple[bytes, Sequence[bytes]]]) -> dict[TallyKey, Counted]:
+    """Return what is kept of a shard's ledger, given each plan with some fields and their values, often or not."""
+    rows: dict[tuple[bytes, bytes], dict[bytes, int]] = {}
+    for plan, reply in fields:
+        for field, n in pairs(reply).items():
+            day, _, name = field.partition(b":")
+            rows.setdefault((plan, day), {})[name] = int(n)
     return {
-        epoch: Counted.from_kept(row.get(b"a", 0), row.get(b"f", 0), row.get(b"q", 0), row.get(b"d", 0))
-        for epoch, row in rows.items()
+        (int(plan), day_of(int(day))): Counted.from_kept(*(row.get(name, 0) for name in (b"a", b"f", b"q", b"d")))
+        for (plan, day), row in rows.items()
     }
 
 

@@ -1,12 +1,16 @@
 """The quarantine of the Redis store: a hash a shard."""
 
+import hashlib
 import secrets
+from collections.abc import Iterator, Mapping, Sequence
 
+from dither_aggregator.store.interface.log import READ_UPLOADS_MAX
 from dither_aggregator.store.interface.quarantine import Quarantine
-from dither_aggregator.store.records import Quarantined
+from dither_aggregator.store.records import LogEntry, Poison, Quarantined
 from dither_aggregator.store.redis import scripts
+from dither_aggregator.store.redis.log import READ_REDIS_BYTES_MAX
 from dither_aggregator.store.redis.opened import RedisOpened
-from dither_aggregator.store.redis.packing import MARK_BYTES, pairs, unpack_poison
+from dither_aggregator.store.redis.packing import MARK_BYTES, pairs, poison_arguments, unpack_poison
 
 
 class RedisQuarantine(RedisOpened, Quarantine):
@@ -21,6 +25,30 @@ class RedisQuarantine(RedisOpened, Quarantine):
             for number in sorted(map(int, held))
             for id_ in (f"{shard}-{number}",)
         ]
+
+    def log_entries(self, shard: int) -> Iterator[LogEntry]:
+        """Yield the entries of the log."""
+        place = 0
+        while True:
+            cursor, _, _, *entries = self._run(scripts.READ, shard, place, READ_UPLOADS_MAX, READ_REDIS_BYTES_MAX)
+            if not entries and cursor <= place:
+                return
+            place = max(place, cursor)  # counters may have overtaken us
+            for entry in entries:
+                place += 1
+                yield LogEntry(place, entry[MARK_BYTES:], entry[:MARK_BYTES])
+
+    def set_aside(
+        self, shard: int, oldest: LogEntry, others: Mapping[LogEntry, bytes], poisons: Sequence[Poison]
+    ) -> bool:
+        """Take entries out of the log in one script."""
+        mark = secrets.token_bytes(MARK_BYTES)
+        taken: list[object] = []
+        for one, new in {oldest: b"", **others}.items():
+            digest = hashlib.sha1(one.mark + one.entry, usedforsecurity=False).hexdigest()
+            taken += [one.place, digest, mark + new]
+        stored = [part for poison in poisons for part in poison_arguments(poison)]
+        return bool(self._run(scripts.SET_ASIDE, shard, oldest.place - 1, 1 + len(others), *taken, *stored))
 
     def replay(self, id_: str) -> bool:
         """Put a quarantined group back into the log."""

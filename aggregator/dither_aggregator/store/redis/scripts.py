@@ -366,6 +366,36 @@ return 1
 )
 """Where the cursor is `low` and the log's entry `high` the one that was read: store segments and quarantine."""
 
+SET_ASIDE = _script(
+    _CHECK,
+    _CLOCK,
+    _MOVE,
+    _LOG,
+    """
+local low, entries = tonumber(ARGV[2]), tonumber(ARGV[3])
+if tonumber(state[4]) ~= low then return 0 end
+for i = 4, 3 + 3 * entries, 3 do
+    local entry = redis.call('LINDEX', at .. ':log', ARGV[i] - low - 1)
+    if not entry or redis.sha1hex(entry) ~= ARGV[i + 1] then return 0 end
+end
+for i = 4, 3 + 3 * entries, 3 do redis.call('LSET', at .. ':log', ARGV[i] - low - 1, ARGV[i + 2]) end
+redis.call('LTRIM', at .. ':log', 1, -1)
+redis.call('HSET', at, 'cursor', low + 1)
+wait_from_now()
+for i = 4 + 3 * entries, #ARGV, 4 do
+    local plan, epoch, n, packed = unpack(ARGV, i, i + 3)
+    redis.call('HSET', at .. ':quarantine', redis.call('HINCRBY', at, 'quarantine_last', 1), packed)
+    move(plan, epoch, 'q', n)
+end
+-- As if a group had been taken out: a damaged day may have let its epoch be sealed.
+redis.call('HINCRBY', at, 'quarantine_last', 1)
+return 1
+""",
+    flags="allow-oom",
+)
+"""Where the cursor is `low` and each entry (place, SHA-1, entry in its place) the one that was read: take the oldest
+away, put others in the place of the rest, and store quarantine."""
+
 # A shard's tallies and days.
 
 CROWDED = _read("return redis.call('ZRANGEBYSCORE', at .. ':tallies', ARGV[2], '+inf')")
@@ -489,17 +519,38 @@ return names
 )
 """Return PLAN:DAY for the days on which reports of some plans were accepted."""
 
-LEDGER = _read(
-    """
-local reply = {tonumber(state[4]), redis.call('LLEN', at .. ':log')}
-for _, plan in ipairs(redis.call('SMEMBERS', at .. ':ledger')) do
-    reply[#reply + 1] = plan
-    reply[#reply + 1] = redis.call('HGETALL', at .. ':ledger:' .. plan)
+_TAKEN = """
+local function taken()
+    return redis.call('HGET', at, 'quarantine_last') - redis.call('HLEN', at .. ':quarantine')
 end
-return reply
 """
+"""How often something was taken out of the quarantine: nothing else changes the ledger of a day that is sealed."""
+
+LEDGER = _read("return redis.call('HSCAN', at .. ':ledger:' .. ARGV[2], ARGV[3], 'COUNT', ARGV[4])")
+"""Return some of a plan's part of the ledger, and where to go on."""
+
+LEDGER_NOW = _read(
+    _TAKEN,
+    """
+local rows = {}
+for _, plan in ipairs(redis.call('SMEMBERS', at .. ':ledger')) do
+    local key = at .. ':ledger:' .. plan
+    for i = 2, #ARGV do
+        local fields = {ARGV[i] .. ':a', ARGV[i] .. ':f', ARGV[i] .. ':q', ARGV[i] .. ':d'}
+        local row = redis.call('HMGET', key, unpack(fields))
+        for j, n in ipairs(row) do
+            if n then
+                rows[#rows + 1] = plan
+                rows[#rows + 1] = {fields[j], n}
+            end
+        end
+    end
+end
+return {tonumber(state[2]), taken(), tonumber(state[4]), redis.call('LLEN', at .. ':log'), rows}
+""",
 )
-"""Return the cursor, the length of the log, and each plan with its part of the ledger."""
+"""Return the day, how often something was taken out of the quarantine, the cursor, the length of the log, and the
+ledger of some days: each plan with a field and its value."""
 
 STATUS = _read(
     _CLOCK,
@@ -513,26 +564,40 @@ return {
 )
 
 OUTLINE = _read(
+    _TAKEN,
     """
 return {
-    tonumber(state[2]), tonumber(redis.call('HGET', at, 'sealed')), redis.call('ZRANGE', at .. ':seen', 0, -1),
-    tonumber(state[4]), redis.call('ZRANGE', at .. ':tallies', 0, -1),
+    tonumber(state[2]), tonumber(redis.call('HGET', at, 'sealed')), taken(), redis.call('ZRANGE', at .. ':seen', 0, -1),
+    redis.call('ZCARD', at .. ':tallies'), redis.call('SMEMBERS', at .. ':ledger'),
 }
+""",
+)
+"""Return a shard's day, the last it sealed, how often something was taken out of its quarantine, the days whose uploads
+it remembers, how many tallies it has, and the plans in its ledger."""
+
+NAMES = _read(
+    """
+local cursor, found = unpack(redis.call('ZSCAN', at .. ':tallies', ARGV[2], 'COUNT', ARGV[3]))
+local names = {}
+for i = 1, #found, 2 do names[#names + 1] = found[i] end
+return {cursor, names}
 """
 )
-"""Return a shard's day, the last it sealed, those whose uploads it remembers, its cursor, its tallies' names."""
+"""Return some of the tallies' names, and where to go on."""
 
 LENGTHS = _read(
     """
+local cursor, found = unpack(redis.call('ZSCAN', at .. ':tallies', ARGV[2], 'COUNT', ARGV[3]))
 local names = {}
-for _, name in ipairs(redis.call('ZRANGE', at .. ':tallies', 0, -1)) do
-    local length = redis.call('LLEN', at .. ':tally:' .. name)
-    if length == 0 or length ~= tonumber(redis.call('ZSCORE', at .. ':tallies', name)) then names[#names + 1] = name end
+for i = 1, #found, 2 do
+    local length = redis.call('LLEN', at .. ':tally:' .. found[i])
+    if length == 0 or length ~= tonumber(found[i + 1]) then names[#names + 1] = found[i] end
 end
-return names
+return {cursor, names}
 """
 )
-"""Return the names of the tallies that do not have as many segments as is written of them."""
+"""Return, of some tallies, the names of those that do not have as many segments as is written of them, and where to go
+on."""
 
 # A shard's quarantine.
 

@@ -4,7 +4,7 @@ from datetime import date, timedelta
 
 from dither_aggregator.store.interface.epochs import Epochs
 from dither_aggregator.store.interface.log import DEDUPE, DEDUPE_DAYS_MIN
-from dither_aggregator.store.packing import unpack_entry
+from dither_aggregator.store.packing import entry_day
 from dither_aggregator.store.records import Final, Retention, TallyKey
 from dither_aggregator.store.sqlite.opened import SQLiteOpened
 from dither_aggregator.store.sqlite.rows import INSERT_FINAL, INSERT_SNAPSHOT, final_row, retention_of
@@ -19,7 +19,7 @@ class SQLiteEpochs(SQLiteOpened, Epochs):
         with self._transaction() as db:
             today = self._advance_day()
             row = db.execute("SELECT entry FROM log ORDER BY seq LIMIT 1").fetchone()
-            open_from = min(today, next(unpack_entry(row[0])).epoch) if row else today
+            open_from = min(today, entry_day(row[0])) if row else today
             sealed = max(self._day_of("sealed"), open_from - timedelta(days=1))
             self._set_state("sealed", sealed.isoformat())
         return sealed

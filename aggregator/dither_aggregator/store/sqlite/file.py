@@ -1,5 +1,16 @@
-"""The file of the SQLite store: connections, transactions, and the rows of its state."""
+"""The file of the SQLite store: connections, transactions, and the rows of its state.
 
+A reader of a file in WAL mode needs a `-wal` and a `-shm` beside it, or the right to make them. Where nobody may write,
+as in a snapshot that is mounted, there are three cases:
+
+    both are there          SQLite reads both
+    the first holds nothing everything is in the file, which is read as `immutable`, without locks
+    the second is missing   SQLite could read the file alone, and would leave out what only the first holds: refused
+
+`immutable` promises that nobody else writes to the file either. So it is looked at again after each reading.
+"""
+
+import os
 import sqlite3
 import threading
 from collections.abc import Iterator
@@ -23,6 +34,8 @@ class SQLiteFile:
     def __init__(self, directory: Path, *, read_only: bool) -> None:
         self._path = directory / FILE_NAME
         self._read_only = read_only
+        self._immutable: tuple[int, int] | None = None
+        """What the file was when it was first read as one that nobody writes to."""
         self._local = threading.local()
         self._connections: list[sqlite3.Connection] = []
         if not self._path.exists():
@@ -41,18 +54,52 @@ class SQLiteFile:
         return db
 
     def _connect(self) -> sqlite3.Connection:
-        uri = f"{self._path.absolute().as_uri()}?mode={'ro' if self._read_only else 'rw'}"
+        if self._read_only:
+            return self._connect_to_read()
+        db = self._connect_as("mode=rw")
+        db.execute("PRAGMA journal_mode = WAL")
+        db.execute(f"PRAGMA wal_autocheckpoint = {CHECKPOINT_PAGES}")
+        # A commit that has returned is on the disk: only then is an upload acknowledged.
+        db.execute("PRAGMA synchronous = FULL")
+        # What is deleted is overwritten: see erasing.py. Some builds of SQLite do this by default, others do not.
+        db.execute("PRAGMA secure_delete = ON")
+        return db
+
+    def _connect_as(self, mode: str) -> sqlite3.Connection:
+        uri = f"{self._path.absolute().as_uri()}?{mode}"
         # Used by one thread; closed by the one that closes the store.
         db = sqlite3.connect(uri, uri=True, isolation_level=None, timeout=BUSY_S, check_same_thread=False)
-        db.execute(f"PRAGMA cache_size = -{CACHE_KIB}")
-        if not self._read_only:
-            db.execute("PRAGMA journal_mode = WAL")
-            db.execute(f"PRAGMA wal_autocheckpoint = {CHECKPOINT_PAGES}")
-            # A commit that has returned is on the disk: only then is an upload acknowledged.
-            db.execute("PRAGMA synchronous = FULL")
-            # What is deleted is overwritten: see erasing.py. Some builds of SQLite do this by default, others do not.
-            db.execute("PRAGMA secure_delete = ON")
+        try:
+            db.execute(f"PRAGMA cache_size = -{CACHE_KIB}")  # which reads the file
+        except sqlite3.Error:
+            db.close()
+            raise
         return db
+
+    def _connect_to_read(self) -> sqlite3.Connection:
+        try:
+            return self._connect_as("mode=ro")
+        except sqlite3.OperationalError as error:
+            if error.sqlite_errorcode != sqlite3.SQLITE_CANTOPEN or os.access(self._path.parent, os.W_OK):
+                raise
+        self._check_write_ahead_log()
+        self._immutable = self._immutable or _content_id(self._path)
+        return self._connect_as("mode=ro&immutable=1")
+
+    def _check_write_ahead_log(self) -> None:
+        """Raise StoreError when the file that cannot be written is not all there is."""
+        log = self._path.with_name(f"{FILE_NAME}-wal")
+        if log.exists() and log.stat().st_size:
+            raise StoreError(
+                f"{log.name} holds commits that {FILE_NAME} lacks, and cannot be read without {FILE_NAME}-shm where "
+                f"nothing can be written. Copy the directory to where it can, and run this on the copy: "
+                f"cp -r {self._path.parent} COPY"
+            )
+
+    def _check_immutable(self) -> None:
+        """Raise StoreUnavailable when somebody has written to a file that was read as if nobody did."""
+        if self._immutable and self._immutable != _content_id(self._path):
+            raise StoreUnavailable(f"{self._path} was changed while it was read, by whoever can write it; try again")
 
     def close(self) -> None:
         """Close every thread's connection."""
@@ -89,6 +136,7 @@ class SQLiteFile:
                 if outermost:
                     db.execute("BEGIN")
                 yield db
+                self._check_immutable()
             finally:
                 if outermost and db.in_transaction:
                     db.execute("ROLLBACK")
@@ -97,9 +145,11 @@ class SQLiteFile:
 
     def _rows(self, query: str, *values: object) -> list[Any]:
         try:
-            return self._db.execute(query, values).fetchall()
+            rows = self._db.execute(query, values).fetchall()
         except sqlite3.Error as error:
             raise StoreUnavailable(f"{self._path} cannot be read: {error}") from None
+        self._check_immutable()
+        return rows
 
     def _replaced(self) -> bool:
         """Whether the file in its place is no more the one that was opened."""
@@ -133,3 +183,8 @@ class SQLiteFile:
 def _file_id(path: Path) -> tuple[int, int]:
     status = path.stat()
     return status.st_dev, status.st_ino
+
+
+def _content_id(path: Path) -> tuple[int, int]:
+    status = path.stat()
+    return status.st_size, status.st_mtime_ns

@@ -48,6 +48,7 @@ class SQLiteMoving(SQLiteEpochs, Moving):
                 n, counts = self._sum_packed(plan, of_tally)
                 yield TallyRecord(0, plan, date.fromisoformat(epoch), n, pack_counts(counts))
             yield from _finals(db)
+            self._check_immutable()
 
     def _sum_packed(self, plan: int, of_tally: Iterable[tuple[int, str, int, bytes]]) -> tuple[int, Counts]:
         size = self.plan_by_id(plan).plan.cells.tally_size

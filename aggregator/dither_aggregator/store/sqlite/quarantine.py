@@ -1,10 +1,14 @@
 """The quarantine of the SQLite store: a row a group."""
 
+from collections.abc import Iterator, Mapping, Sequence
+
 from dither_aggregator.store.interface.quarantine import Quarantine
 from dither_aggregator.store.packing import day_number, pack_entry, pack_groups
-from dither_aggregator.store.records import LogGroup, Quarantined
+from dither_aggregator.store.records import LogEntry, LogGroup, Poison, Quarantined
 from dither_aggregator.store.sqlite.ledger import SQLiteLedger
-from dither_aggregator.store.sqlite.rows import poison_of
+from dither_aggregator.store.sqlite.rows import INSERT_POISON, poison_of, poison_row
+
+ROWS_AT_ONCE = 500
 
 
 class SQLiteQuarantine(SQLiteLedger, Quarantine):
@@ -14,6 +18,31 @@ class SQLiteQuarantine(SQLiteLedger, Quarantine):
         """Return what waits in quarantine."""
         rows = self._rows("SELECT id, plan, cell, epoch, n, reason, reports FROM quarantine ORDER BY id")
         return [Quarantined.of(f"0-{number}", poison_of(*row)) for number, *row in rows]
+
+    def log_entries(self, shard: int) -> Iterator[LogEntry]:
+        """Yield the rows of the log."""
+        last = 0
+        while rows := self._rows("SELECT seq, entry FROM log WHERE seq > ? ORDER BY seq LIMIT ?", last, ROWS_AT_ONCE):
+            for last, entry in rows:
+                yield LogEntry(last, entry)
+
+    def set_aside(
+        self, shard: int, oldest: LogEntry, others: Mapping[LogEntry, bytes], poisons: Sequence[Poison]
+    ) -> bool:
+        """Take rows out of the log in one transaction."""
+        with self._transaction() as db:
+            for place, entry, _ in (oldest, *others):
+                if not db.execute("SELECT 1 FROM log WHERE seq = ? AND entry = ?", (place, entry)).fetchone():
+                    return False
+            if db.execute("UPDATE cursor SET seq = ? WHERE seq = ?", (oldest.place, oldest.place - 1)).rowcount != 1:
+                return False
+            db.execute("DELETE FROM log WHERE seq = ?", (oldest.place,))
+            db.executemany("UPDATE log SET entry = ? WHERE seq = ?", [(new, one.place) for one, new in others.items()])
+            for poison in poisons:
+                db.execute(INSERT_POISON, poison_row(poison))
+                self._move("quarantined", poison.group.plan, poison.group.epoch, poison.group.n)
+            self._set_state("waiting_since", self._now_s())
+        return True
 
     def replay(self, id_: str) -> bool:
         """Put a quarantined group back into the log."""

@@ -1,0 +1,111 @@
+"""What commands that run until they are told to end have in common: signals, a store that is still loading, a log."""
+
+import faulthandler
+import logging
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from typing import NoReturn
+
+from dither_aggregator.store import Store, StoreLoading
+
+LOOK_EVERY_S = 0.25
+SAME_AGAIN_AFTER_S = 60.0
+MESSAGES_MAX = 1_000
+_STDERR = 2
+
+_log = logging.getLogger("dither_aggregator")
+
+
+def answer_signals() -> None:
+    """Say on SIGUSR1 where every thread is, and go on; end on SIGQUIT as on SIGTERM, and say so.
+
+    To be called first: by default both end a process, and the second leaves its memory on the disk.
+    """
+    parent = os.getpid()
+
+    def end(*_: object) -> None:
+        if os.getpid() == parent:  # its processes hear a terminal's too, and end when it asks them to
+            os.write(_STDERR, b"dither: SIGQUIT ends this in order, as SIGTERM does\n")
+            signal.raise_signal(signal.SIGTERM)
+
+    say_stacks_on_sigusr1()
+    signal.signal(signal.SIGQUIT, end)
+
+
+def say_stacks_on_sigusr1() -> None:
+    """Write the stack of every thread to stderr on SIGUSR1, whatever they are at, also in C.
+
+    A forked process that was given other handlers meanwhile calls it again.
+    """
+    faulthandler.unregister(signal.SIGUSR1)  # it registers once, and does not see that others took the signal since
+    signal.signal(signal.SIGUSR1, signal.SIG_IGN)  # as far as Python knows: libraries leave alone what is ignored
+    faulthandler.register(signal.SIGUSR1, _STDERR, all_threads=True)
+
+
+def open_when_loaded(open_: Callable[[], Store]) -> Store:
+    """Open a store; while it says that it is loading what it holds, say so once and wait.
+
+    A store that hangs does not say so within its timeout: that is raised, as everything else is. SIGTERM and SIGINT
+    end the process at once, with 0: nothing has begun. For the main thread.
+    """
+    try:
+        return open_()
+    except StoreLoading as error:
+        loading = str(error)
+    with _ended_by_signals():
+        _log.warning("%s; waiting for it", loading)
+        while True:
+            time.sleep(LOOK_EVERY_S)
+            with suppress(StoreLoading):
+                return open_()
+
+
+@contextmanager
+def _ended_by_signals() -> Iterator[None]:
+    def end(*_: object) -> NoReturn:
+        sys.exit(0)
+
+    before = {number: signal.signal(number, end) for number in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+# What they log.
+
+
+def set_up_logging() -> None:
+    """Log warnings and errors to stderr, the same one at most once a minute: a client that causes one fills no disk."""
+    logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(name)s %(levelname)s %(message)s")
+    for handler in logging.getLogger().handlers:
+        handler.addFilter(_Damper())
+
+
+class _Damper(logging.Filter):
+    """Lets a message through, then none from the same place for a while; then says how many there were."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._said: dict[tuple[str, int, str], tuple[float, int]] = {}
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Tell whether to log a record."""
+        message = record.getMessage()
+        key = record.name, record.lineno, message
+        now = time.monotonic()
+        since, dropped = self._said.get(key, (-SAME_AGAIN_AFTER_S, 0))
+        if now - since < SAME_AGAIN_AFTER_S:
+            self._said[key] = since, dropped + 1
+            return False
+        if len(self._said) >= MESSAGES_MAX:
+            self._said.clear()
+        self._said[key] = now, 0
+        if dropped:
+            record.msg, record.args = f"{message} (and {dropped} times more before)", ()
+        return True
