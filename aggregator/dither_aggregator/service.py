@@ -1,5 +1,6 @@
 """The threads behind the HTTP ones: a writer, and whatever else a process does for its store."""
 
+import gc
 import logging
 import queue
 import threading
@@ -20,8 +21,8 @@ WAITING_UPLOADS_MAX = 4 * COMMIT_UPLOADS_MAX
 WAITING_BYTES_MAX = 64 * 1024 * 1024
 """Of the bodies that wait for the writer: what a store that hangs may cost in memory."""
 REFRESH_EVERY_S = 1.0
-FOLD_EVERY_S = 0.25
-"""How long the counter lets reports gather: each fold is a commit of its own."""
+FOLD_EVERY_S = 1.0
+"""How long the counter lets reports gather: each fold is a commit of its own, with a vector a tally."""
 RETRY_S = 2.0
 WRITER_FAILED_FOR_S = 30.0
 """How long a commit that failed counts when no other is tried. Who is told of it sends nothing, so none would be."""
@@ -58,6 +59,7 @@ class Service:
         self._writer_failed_s = 0.0
 
     def __enter__(self) -> "Service":
+        gc.freeze()  # what is there by now stays: no collection need look at all of it for uploads that come and go
         for thread in (self._writer, *self._others):
             thread.start()
         return self
@@ -70,6 +72,7 @@ class Service:
         self._on_reports(())  # wakes what waits for them
         for thread in self._others:
             thread.join()
+        gc.unfreeze()
 
     def submit(self, upload: Upload, body: bytes) -> Submitted:
         """Return what will hold the answer to an upload: its receipt once it is durable, or why it is not taken.
@@ -129,16 +132,12 @@ class Service:
             answers = [Problem("unavailable", "the store cannot be written") for _ in batch]
         for (_, _, future), answer in zip(batch, answers, strict=True):
             future.set_result(answer)
-        self._try("bells", partial(self._tell_of_reports, batch, answers))
+        accepted = [answer.upload for answer in answers if isinstance(answer, Receipt)]
+        self._try("bells", partial(self._tell_of_reports, accepted))
 
-    def _tell_of_reports(self, batch: list[_Submission], answers: list[Receipt | Problem]) -> None:
-        self._on_reports(
-            {
-                self.store.shard_of(self.store.digest(upload.id.encode("ascii")))
-                for (upload, _, _), answer in zip(batch, answers, strict=True)
-                if isinstance(answer, Receipt)
-            }
-        )
+    def _tell_of_reports(self, uploads: list[str]) -> None:
+        """Tell of uploads that were accepted, given by their ids."""
+        self._on_reports({self.store.shard_of(self.store.digest(id_.encode("ascii"))) for id_ in uploads})
 
     # The watcher.
 

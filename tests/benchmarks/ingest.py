@@ -19,8 +19,8 @@ from pathlib import Path
 from statistics import median
 
 from dither_aggregator import upkeep
+from dither_aggregator.reading import parse_upload
 from dither_aggregator.store import SQLiteStore, Store, create_store, open_store
-from dither_shared.wire.reading import parse_upload
 from dither_shared.wire.writing import encode_upload, new_upload_id
 from tests.benchmarks import workload
 from tests.benchmarks.load import CONNECTIONS, Driven, Load, template

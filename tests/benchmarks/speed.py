@@ -12,6 +12,7 @@ import numpy as np
 from dither_aggregator.analysis.pure import estimate_shares
 from dither_aggregator.counting.folding import fold
 from dither_aggregator.counting.supports import hyperplane_sums, support_counts
+from dither_aggregator.reading import parse_upload
 from dither_shared.cells import DEVICE, Cells, Part, one_cell
 from dither_shared.domains import Words
 from dither_shared.kinds import TextKind
@@ -20,7 +21,6 @@ from dither_shared.mechanisms.pgr import PGR
 from dither_shared.plan import Plan
 from dither_shared.rng import Rng
 from dither_shared.shapes import Bits, ReportShape, Subsets, Symbols
-from dither_shared.wire.reading import parse_upload
 from dither_shared.wire.writing import encode_upload, new_upload_id
 from tests.benchmarks import naive
 from tests.benchmarks.peers import ask

@@ -306,8 +306,9 @@ def a_field_twice(rng: random.Random, document: Document) -> tuple[Headers, byte
     text = json.dumps(at(document, place))
     name, value = rng.choice(list(at(document, place).items()))
     escaped = "".join(f"\\u{ord(character):04x}" for character in name)
-    again = f'"{rng.choice([name, escaped])}": {json.dumps(value)}'
-    return JSON, put_fragment(document, place, f"{text[:-1]}, {again}}}")
+    again = f'"{rng.choice([name, escaped])}": {rng.choice([json.dumps(value), "null", "[]", "-1"])}'
+    twice = rng.choice([f"{text[:-1]}, {again}}}", f"{{{again}, {text[1:]}"])
+    return JSON, put_fragment(document, place, twice)
 
 
 @damage

@@ -4,6 +4,7 @@ import json
 from collections.abc import Callable
 from typing import Any
 
+from dither_aggregator import reading
 from dither_shared.shapes import BadReport, ReportShape
 from dither_shared.wire.problems import Problem
 from dither_shared.wire.reading import Group, Upload, inflate, parse_upload
@@ -43,11 +44,14 @@ def outcome(body: bytes, find_plan: model.FindPlan, parse: Parse = parse_upload)
     return problem.slug
 
 
-def check_upload(body: bytes, find_plan: model.FindPlan, parse: Parse = parse_upload) -> Upload | str:
+def check_upload(
+    body: bytes, find_plan: model.FindPlan, parse: Parse = parse_upload, fast: Parse = reading.parse_upload
+) -> Upload | str:
     """Read an inflated body in all our ways, and assert that they agree."""
     found = outcome(body, find_plan, parse)
     with one_by_one():
         assert outcome(body, find_plan) == found
+    assert outcome(body, find_plan, fast) == found
     reading = modelled(body, find_plan)
     if isinstance(found, str):
         assert found == reading

@@ -24,6 +24,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from dither_aggregator import reading as aggregator_reading
 from dither_shared import wire
 from dither_shared.registry import Registry
 from dither_shared.shapes import BadReport, Bits, ReportShape, Subsets, Symbols, bits, subsets, symbols
@@ -381,6 +382,11 @@ PLANTED_IN_REPORTS = {
     "texts may be of any length": ("len(text) != count * step", "False"),
     "only the first row is looked at": ("!= bytes(count)", "[:1] != bytes(1)"),
     "what is no text is an error": ("except (TypeError, UnicodeEncodeError):", "except UnicodeEncodeError:"),
+    "one text that is none is an error": ("type(value) is not str or", ""),
+    "spare characters of one report": ("if row[self.width]:", "if False:"),
+    "one text may be of any length": ("len(value) != self.wire_length", "False"),
+    "a byte of one report's fill": ("return row[: self.width]", "return row[: self.width + 1]"),
+    "one subset may be larger": ('"little").bit_count() == self.weight', '"little").bit_count() >= self.weight'),
     "anything beyond ASCII is lost": ('.encode("ascii")', '.encode("ascii", "ignore")'),
     "bits beyond the last": ("return self.size % 8 != 0 and", "return False and"),
     "a bit beyond the last": (">> self.size % 8 != 0", ">> self.size % 8 + 1 != 0"),
@@ -398,23 +404,39 @@ PLANTED_IN_WIRE = {
     "an id with a line behind it": ("_ID.fullmatch(upload_id)", 're.match(_ID.pattern + "$", upload_id)'),
     "a plan in capitals": ("[0-9a-f]{16}", "[0-9a-fA-F]{16}"),
     "a group too many": ("<= GROUPS_MAX", "<= GROUPS_MAX + 1"),
-    "a report too many": ("> REPORTS_MAX", "> REPORTS_MAX + 1"),
+    "a report too many": ("_count, items)) > REPORTS_MAX", "_count, items)) > REPORTS_MAX + 1"),
+    "reports that are not counted": ("if commas + len(items) > REPORTS_MAX and", "if commas > 2 * REPORTS_MAX and"),
     "values without end": ("> VALUES_MAX", "> 1 << 30"),
     "a value too many": ("> VALUES_MAX", "> VALUES_MAX + 1"),
     "a cell too many": ("0 <= cell < plan.cells.count", "0 <= cell <= plan.cells.count"),
     "a cell that is true": ("type(cell) is not int or", "not isinstance(cell, int) or"),
     "a cell where there is none": ('if "cell" in item:', "if False:"),
     "another cell": ("return cell\n", "return cell ^ 1\n"),
-    "a field twice": ("if len(fields) != len(pairs):", "if False:"),
+    "the first of two fields": (
+        "JSONDecoder(parse_constant",
+        "JSONDecoder(object_pairs_hook=lambda pairs: dict(reversed(pairs)), parse_constant",
+    ),
     "no number": ("parse_constant=_no_constants", "parse_constant=lambda name: 0"),
     "a byte order mark": ('body.decode("utf-8")', 'body.decode("utf-8-sig")'),
     "bytes that are no text": ('body.decode("utf-8")', 'body.decode("utf-8", "replace")'),
     "depth": ("except (ValueError, RecursionError):", "except ValueError:"),
-    "an unknown field": ("item.keys() not in _GROUP_FIELDS", "not item.keys() >= _GROUP_FIELDS[0]"),
-    "a refused group is forgotten": ("refused.append(Refusal(place, reason, counts[place]))", "pass"),
-    "a refused group's count": ("Refusal(place, reason, counts[place])", "Refusal(place, reason, 1)"),
+    "a field too many": ('len(item) != 3 + ("cell" in item)', "False"),
+    "names that are not looked at": ("not METRIC_NAME.fullmatch(metric) or not _PLAN.fullmatch(digest)", "False"),
+    "a refused group is forgotten": ("refused.append(Refusal(place, reason, _count(item)))", "pass"),
+    "a refused group's count": ("Refusal(place, reason, _count(item))", "Refusal(place, reason, 1)"),
     "a neighbour is lost": ("except (GroupRefused, BadReport) as error:", "except GroupRefused as error:"),
-    "no reports are a group": ("isinstance(reports, list) or not reports", "isinstance(reports, list)"),
+    "no reports are a group": ("is not list or not reports", "is not list"),
+}
+
+
+PLANTED_IN_C = {
+    "what C refuses is malformed": (
+        "return reading.parse_json(body)",
+        'raise reading.Problem("malformed", "") from None',
+    ),
+    "a text of no Unicode is an error": ("UnicodeDecodeError, ", ""),
+    "depth": (", RecursionError", ""),
+    "a float is a symbol": ("Decoder()", "Decoder(float_hook=lambda text: round(float(text)))"),
 }
 
 
@@ -436,7 +458,7 @@ def planted_in_reports(old: str, new: str) -> Iterator[None]:
     made = planted(module, old, new)
     with ExitStack() as stack:
         for name in ("Symbols", "Packed", "Bits", "Subsets"):
-            for method in ("read_column", "check_column", "beyond"):
+            for method in ("read_column", "_decode", "_decode_table", "check_column", "beyond"):
                 if name in made and made[name].__module__ == "planted" and method in vars(made[name]):
                     stack.enter_context(patch.object(vars(module)[name], method, vars(made[name])[method]))
         yield
@@ -454,20 +476,20 @@ def hunt_in_columns() -> None:
             check_column(shape, [other])
 
 
-def hunt_in_uploads(parse: Parse = parse_upload) -> None:
+def hunt_in_uploads(parse: Parse = parse_upload, fast: Parse = aggregator_reading.parse_upload) -> None:
     """The same of whole uploads."""
     rng = random.Random(1)
     for asked in REGISTRIES:
         plans = [metric.plan for metric in asked.metrics.values()]
-        check_upload(hostile.encode(draw_document(rng, plans)), FIND_PLAN, parse)
+        check_upload(hostile.encode(draw_document(rng, plans)), FIND_PLAN, parse, fast)
         for damage in hostile.damages(plans) * 10:
             headers, body = damage(rng, draw_document(rng, plans))
             if headers == hostile.JSON:
-                check_upload(body, FIND_PLAN, parse)
+                check_upload(body, FIND_PLAN, parse, fast)
     for body in wrong_values(REGISTRIES[-1]):
-        check_upload(body, FIND_PLAN, parse)
+        check_upload(body, FIND_PLAN, parse, fast)
     for depth in (16_000, 16_001):
-        check_upload(b"[" * depth, FIND_PLAN, parse)
+        check_upload(b"[" * depth, FIND_PLAN, parse, fast)
 
 
 def hunt() -> None:
@@ -490,3 +512,10 @@ def test_a_bug_planted_in_the_wire_is_caught(name: str) -> None:
     made = planted(reading, *PLANTED_IN_WIRE[name])
     with pytest.raises(Exception):  # noqa: B017, PT011
         hunt_in_uploads(made["parse_upload"])
+
+
+@pytest.mark.parametrize("name", PLANTED_IN_C)
+def test_a_bug_planted_beside_the_parser_in_c_is_caught(name: str) -> None:
+    made = planted(aggregator_reading, *PLANTED_IN_C[name])
+    with pytest.raises(Exception):  # noqa: B017, PT011
+        hunt_in_uploads(fast=made["parse_upload"])

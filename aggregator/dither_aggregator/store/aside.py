@@ -101,7 +101,7 @@ def damaged_entries(store: Store, shard: int) -> list[Damaged]:
 
 def _damage(store: Store, entry: bytes) -> str:
     try:
-        for group in list(unpack_entry(entry)):
+        for group in unpack_entry(entry):
             store.plan_by_id(group.plan)
     except DamagedEntry as error:
         return error.how

@@ -95,7 +95,7 @@ class _Checked:
         last = date.min
         for place, entry in enumerate(record.entries, record.cursor + 1):
             try:
-                groups = list(unpack_entry(entry))
+                groups = unpack_entry(entry)
             except StoreError as error:
                 yield f"{where}, log {place}: {error}"
                 continue

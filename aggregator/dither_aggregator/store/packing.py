@@ -11,9 +11,10 @@ a large space are zero.
 import json
 import struct
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from contextlib import suppress
 from datetime import date
+from functools import lru_cache
 
 import numpy as np
 
@@ -25,6 +26,8 @@ _GROUP = struct.Struct("<IIII")
 _ANSWER = struct.Struct("<16sI")
 _COUNTS = struct.Struct("<BBI")
 _DENSE, _SPARSE = 0, 1
+_new = tuple.__new__
+"""Makes a named tuple in half the time that its own class takes."""
 _EPOCH_0 = date(1970, 1, 1).toordinal()
 DAY_S = 86_400
 
@@ -45,6 +48,7 @@ def day_number(day: date) -> int:
     return day.toordinal() - _EPOCH_0
 
 
+@lru_cache(maxsize=1024)
 def day_of(number: int) -> date:
     """Return the day that is so many days after the first of 1970."""
     return date.fromordinal(number + _EPOCH_0)
@@ -55,9 +59,13 @@ def day_at(time_s: float) -> date:
     return day_of(int(time_s // DAY_S))
 
 
+pack_head = _GROUP.pack
+"""Returns what stands before a group's reports, of plan, cell, n and length."""
+
+
 def pack_groups(groups: Iterable[tuple[int, int, int, bytes]]) -> bytes:
     """Return an entry without its day, which the store puts before it, from (plan, cell, n, packed reports)."""
-    return b"".join(_GROUP.pack(plan, cell, n, len(reports)) + reports for plan, cell, n, reports in groups)
+    return b"".join([pack_head(plan, cell, n, len(reports)) + reports for plan, cell, n, reports in groups])
 
 
 def pack_entry(day: int, groups: bytes) -> bytes:
@@ -65,22 +73,23 @@ def pack_entry(day: int, groups: bytes) -> bytes:
     return _DAY.pack(day) + groups
 
 
-def unpack_entry(entry: bytes) -> Iterator[LogGroup]:
-    """Yield the groups of an entry; raise DamagedEntry when it is none."""
+def unpack_entry(entry: bytes) -> list[LogGroup]:
+    """Return the groups of an entry; raise DamagedEntry when it is none."""
+    groups: list[LogGroup] = []
     try:
         (day,) = _DAY.unpack_from(entry)
         epoch = day_of(day)
-        place = _DAY.size
-        while place < len(entry):
+        place, end = _DAY.size, len(entry)
+        while place < end:
             plan, cell, n, length = _GROUP.unpack_from(entry, place)
-            place += _GROUP.size
-            reports = entry[place : place + length]
-            place += length
-            yield LogGroup(plan, cell, epoch, n, reports)
+            start = place + _GROUP.size
+            place = start + length
+            groups.append(_new(LogGroup, (plan, cell, epoch, n, entry[start:place])))
     except (struct.error, OverflowError, ValueError) as error:
         raise DamagedEntry(str(error)) from None
-    if place != len(entry):
+    if place != end:
         raise DamagedEntry("it is cut off")
+    return groups
 
 
 def entry_day(entry: bytes) -> date:
@@ -96,7 +105,7 @@ def count_pending(entries: Iterable[bytes]) -> dict[TallyKey, int]:
     pending: dict[TallyKey, int] = {}
     for entry in entries:
         with suppress(DamagedEntry):
-            for group in list(unpack_entry(entry)):
+            for group in unpack_entry(entry):
                 key = group.plan, group.epoch
                 pending[key] = pending.get(key, 0) + group.n
     return pending

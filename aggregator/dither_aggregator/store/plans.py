@@ -4,8 +4,10 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import date, timedelta
+from functools import cached_property
 from typing import Any
 
+from dither_aggregator.store.packing import DAY_S, day_number
 from dither_aggregator.store.records import StoreError
 from dither_shared.exact import from_micro
 from dither_shared.plan import Plan
@@ -32,6 +34,11 @@ class StoredPlan:
     """Whether it is what the registry says now."""
     retired: bool = False
     """Whether its reports are refused from now on."""
+
+    @cached_property
+    def accepted_before_s(self) -> float:
+        """When its reports are refused from, in seconds since 1970."""
+        return float(day_number(self.expires + GRACE) * DAY_S)
 
     @property
     def epsilon(self) -> float:
@@ -96,6 +103,8 @@ class Plans:
         self.version = version
         self.by_id = {item.id: item for item in stored}
         self._by_digest = {(item.plan.metric, item.plan.digest): item for item in self.by_id.values()}
+        self.ids = {key: item.id for key, item in self._by_digest.items()}
+        """By metric and digest: what this store calls a plan."""
         self._metrics = {item.plan.metric for item in self.by_id.values()}
 
     def of(self, metric: str | None = None) -> list[StoredPlan]:
@@ -107,14 +116,14 @@ class Plans:
         """Return what is stored of a plan; KeyError where it is not of this store."""
         return self._by_digest[plan.metric, plan.digest]
 
-    def accepting(self, metric: str, digest: str, today: date) -> Plan:
+    def accepting(self, metric: str, digest: str, now_s: float) -> Plan:
         """Return the plan under which a group may be accepted; raise GroupRefused with the reason."""
         stored = self._by_digest.get((metric, digest))
         if stored is None:
             raise GroupRefused("unknown-plan" if metric in self._metrics else "unknown-metric")
         if stored.retired:
             raise GroupRefused("retired")
-        if today >= stored.expires + GRACE:
+        if now_s >= stored.accepted_before_s:
             raise GroupRefused("expired")
         return stored.plan
 

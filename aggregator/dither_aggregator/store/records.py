@@ -27,8 +27,7 @@ class StoreLoading(StoreUnavailable):
     """The store answers that it is reading its own files, as after a restart. What was asked was not done."""
 
 
-@dataclass(frozen=True)
-class Receipt:
+class Receipt(NamedTuple):
     """What became of one upload: the answer to it, now and for every copy."""
 
     upload: str

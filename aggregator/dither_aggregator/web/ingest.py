@@ -10,12 +10,13 @@ import json
 from collections import deque
 from contextlib import suppress
 
+from dither_aggregator.reading import parse_upload
 from dither_aggregator.service import Service, Submitted
 from dither_aggregator.store import Receipt
 from dither_aggregator.web.answers import JSON, HttpAnswer, Scope
 from dither_shared.wire import WIRE_BYTES_MAX
 from dither_shared.wire.problems import Problem
-from dither_shared.wire.reading import inflate, parse_upload
+from dither_shared.wire.reading import inflate
 
 ACKNOWLEDGE_WITHIN_S = 20.0
 HEAVY_BYTES = 16 * 1024

@@ -16,7 +16,7 @@ from typing import Any, Protocol, cast
 
 from uvicorn.supervisors.multiprocess import Multiprocess, Process
 
-from dither_aggregator.running import answer_signals
+from dither_aggregator.running import answer_signals, say_stacks_on_sigusr1
 from dither_aggregator.web.listener import Listener
 from dither_aggregator.web.server import DRAIN_WITHIN_S, Server, configured
 from dither_shared.errors import ConfigurationError
@@ -44,7 +44,8 @@ class _Process(Process):
 
     def target(self, sockets: list[socket.socket] | None = None) -> None:
         """Be a server process."""
-        answer_signals()
+        say_stacks_on_sigusr1()
+        signal.signal(signal.SIGQUIT, signal.SIG_IGN)  # a terminal's: the parent hears it too, and ends this one
         threading.Thread(target=_end_with_parent, name="lifeline", daemon=True).start()
         self._server = Server(self.config, self.health_port, cast("ServedApp", self.config.app).close)
         super().target(sockets)

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import signal
 import socket
 import threading
 from collections.abc import Awaitable, Callable, Iterator
@@ -98,7 +99,8 @@ class HttpServer:
 
         The signal is then raised again, for whatever the caller set for it: by default KeyboardInterrupt.
         """
-        self._server.run(sockets=[listener.socket for listener in self._listeners])
+        with _heard(self.stop):
+            self._server.run(sockets=[listener.socket for listener in self._listeners])
 
     def stop(self) -> None:
         """End `run`, from any thread or signal handler, after the requests that have begun."""
@@ -114,3 +116,23 @@ class HttpServer:
         finally:
             self.stop()
             thread.join(DRAIN_WITHIN_S + 5)
+
+
+@contextmanager
+def _heard(stop: Callable[[], None]) -> Iterator[None]:
+    """Hear signals before uvicorn's loop does, and after."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    heard: list[int] = []
+
+    def hear(number: int, _frame: object) -> None:
+        heard.append(number)
+        stop()
+
+    before = {number: signal.signal(number, hear) for number in (signal.SIGINT, signal.SIGTERM)}
+    yield
+    for number, handler in before.items():
+        signal.signal(number, handler)
+    for number in heard[:1]:
+        signal.raise_signal(number)

@@ -6,8 +6,8 @@ from collections.abc import Callable, Collection, Sequence
 
 from dither_aggregator.workers.bells import FOLD, Bell, BrokerError
 
-RING_EVERY_S = 1.0
-"""How long reports may gather once a shard was rung for. A bell costs 2 ms in all, a fold a commit."""
+RING_EVERY_S = 3.0
+"""How long reports may gather once a shard was rung for. A bell costs 2 ms in all, a fold a commit and its vectors."""
 RETRY_MAX_S = 30.0
 STOP_WITHIN_S = 2.0
 

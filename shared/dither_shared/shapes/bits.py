@@ -46,13 +46,37 @@ class Packed(ReportShape):
         """Raise BadReport unless these bytes are one of the reports."""
 
     def read_column(self, values: list[Any]) -> bytes:
+        """Decode one value by itself and several as a table, and check at once whatever they are."""
+        packed = self._decode(values[0]) if len(values) == 1 else self._decode_table(values)
+        self.check_column(packed)
+        return packed
+
+    @cached_property
+    def _fill(self) -> str:
+        """The "A"s, whose bits are zeros, that fill a report on the wire to whole groups of four characters."""
+        return "A" * (4 - self.wire_length % 4)
+
+    def _decode(self, value: Any) -> bytes:
+        """Decode one value. Its fill makes its spare bits the first byte behind the report, which must be zero."""
+        if type(value) is not str or len(value) != self.wire_length:
+            raise BadReport(f"a report must be a text of {self.wire_length} base64url characters")
+        try:
+            text = (value + self._fill).encode("ascii").translate(_FROM_BASE64URL)
+            row = binascii.a2b_base64(text, strict_mode=True)
+        except (UnicodeEncodeError, binascii.Error):
+            raise BadReport("a report must be base64url without padding") from None
+        if row[self.width]:
+            raise BadReport("a report must be canonical base64url: its spare bits are zero")
+        return row[: self.width]
+
+    def _decode_table(self, values: list[Any]) -> bytes:
         """Decode one text of all the values, as a table whose rows end where they must.
 
-        Each row is filled with 1 to 4 "A", whose bits are zeros, to whole groups of four characters. So its spare bits
-        become the first byte behind the report, which must be zero.
+        Each row is filled to whole groups of four characters, so that its spare bits become the first byte behind the
+        report, which must be zero.
         """
         count, length = len(values), self.wire_length
-        end = "\n" + "A" * (4 - length % 4)
+        end = "\n" + self._fill
         try:
             text = bytearray((end.join(values) + end).encode("ascii"))
         except (TypeError, UnicodeEncodeError):
@@ -70,9 +94,7 @@ class Packed(ReportShape):
             raise BadReport("a report must be canonical base64url: its spare bits are zero")
         for column in range(row - 1, self.width - 1, -1):
             del table[column :: column + 1]
-        packed = bytes(table)
-        self.check_column(packed)
-        return packed
+        return bytes(table)
 
     @abstractmethod
     def check_column(self, packed: bytes) -> None:

@@ -72,6 +72,8 @@ class Subsets(Packed):
             ascends = list(map(lt, members, members[1:]))
             del ascends[self.weight - 1 :: self.weight]  # the last of a report and the first of the next
             subsets = all(ascends) and max(members) < self.size
+        elif len(packed) == self.width:
+            subsets = int.from_bytes(packed, "little").bit_count() == self.weight and not self.beyond(packed)
         else:
             reports = chain.from_iterable(struct.iter_unpack(f"{self.width}s", packed))
             weights = set(map(int.bit_count, map(int.from_bytes, reports)))

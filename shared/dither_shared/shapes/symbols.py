@@ -1,6 +1,7 @@
 """Symbols: a report is one of so many numbers."""
 
 import struct
+from collections.abc import Sequence
 from functools import cached_property
 from typing import Any
 
@@ -42,13 +43,17 @@ class Symbols(ReportShape):
         return value
 
     def read_column(self, values: list[Any]) -> bytes:
-        """Check the types, then the least and the greatest."""
+        """Check the types, then the least and the greatest; of one value, the value."""
+        if len(values) == 1:
+            return self.from_wire(values[0]).to_bytes(self.width, "little")
         if set(map(type, values)) != {int}:
             raise BadReport("a report must be an integer")
         if min(values) < 0 or max(values) >= self.size:
             raise BadReport(f"a report must be a symbol from 0 to {self.size - 1}")
-        return struct.pack(f"<{len(values)}{_FORMATS[self.width]}", *values)
+        return bytes(values) if self.width == 1 else struct.pack(f"<{len(values)}{_FORMATS[self.width]}", *values)
 
-    def unpack(self, packed: bytes) -> tuple[int, ...]:
+    def unpack(self, packed: bytes) -> Sequence[int]:
         """Return the symbols that stand back to back."""
+        if self.width == 1:
+            return packed
         return struct.unpack(f"<{len(packed) // self.width}{_FORMATS[self.width]}", packed)

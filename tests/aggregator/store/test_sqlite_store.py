@@ -3,15 +3,18 @@
 import gzip
 import random
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import closing
+from datetime import date
 from pathlib import Path
 
 import pytest
 
-from dither_aggregator.store import SQLiteStore, StoreError, StoreUnavailable, create_store, open_store
-from dither_aggregator.store.sqlite import FILE_NAME, LOCK_NAME, exclusive, schema
+from dither_aggregator.store import Receipt, SQLiteStore, StoreError, StoreUnavailable, create_store, open_store
+from dither_aggregator.store.interface.log import Prepared
+from dither_aggregator.store.sqlite import FILE_NAME, LOCK_NAME, exclusive, log, schema
 from dither_shared.registry import Registry
+from dither_shared.wire.problems import Problem
 from tests.support.clocks import Clock
 from tests.support.stores import append, balance, body_of, fold_all, parsed
 
@@ -51,19 +54,35 @@ def test_the_clock_is_the_process_s_clock(tmp_path: Path, asked: Registry) -> No
 def test_a_failed_commit_stores_nothing(sqlite: SQLiteStore, asked: Registry, monkeypatch: pytest.MonkeyPatch) -> None:
     good, bad = body_of(asked, {"dark": [1]}), body_of(asked, {"dark": [0]})
     uploads = [parsed(sqlite, body) for body in (good, bad)]
-    append_one = SQLiteStore._append_one
+    enter = SQLiteStore._write_log
 
-    def fail_on_the_second(self: SQLiteStore, *arguments: object) -> object:
-        if arguments[0] is uploads[1][0]:
-            raise sqlite3.OperationalError("database or disk is full")
-        return append_one(self, *arguments)  # type: ignore[arg-type]
+    def fail_after_the_first(self: SQLiteStore, today: date, fresh: Collection[Prepared]) -> None:
+        enter(self, today, list(fresh)[:1])
+        raise sqlite3.OperationalError("database or disk is full")
 
-    monkeypatch.setattr(SQLiteStore, "_append_one", fail_on_the_second)
+    monkeypatch.setattr(SQLiteStore, "_write_log", fail_after_the_first)
     with pytest.raises(StoreUnavailable, match="cannot be written: database or disk is full"):
         sqlite.append(uploads)
     monkeypatch.undo()
     assert sqlite.ledger() == []
     assert not append(sqlite, good).duplicate
+
+
+@pytest.mark.parametrize("at_once", [1, 2, 3, 100])
+def test_uploads_that_come_together_are_known_and_counted_once(
+    sqlite: SQLiteStore, asked: Registry, monkeypatch: pytest.MonkeyPatch, at_once: int
+) -> None:
+    monkeypatch.setattr(log, "SEEN_AT_ONCE", at_once)
+    old, *new = (parsed(sqlite, body_of(asked, {"dark": [1], "color": [0, 1]})) for _ in range(6))
+    refused = parsed(sqlite, body_of(asked, {"dark": [9]}))
+    sqlite.append([old])
+    answers = sqlite.append([new[0], old, new[1], new[0], refused, *new[2:], new[4]])
+    duplicates = [answer.duplicate for answer in answers if isinstance(answer, Receipt)]
+    assert duplicates == [False, True, False, True, False, False, False, True]
+    assert isinstance(answers[4], Problem)
+    assert balance(sqlite) == (18, 0, 18, 0)
+    assert [answer for answer in sqlite.append([refused]) if isinstance(answer, Receipt)] == []
+    assert [len(sqlite.read_log(0).groups), sqlite.read_log(0).high] == [12, 6]
 
 
 def test_a_reader_sees_and_changes_nothing(sqlite: SQLiteStore, tmp_path: Path, asked: Registry) -> None:

@@ -43,6 +43,9 @@ class Statements:
     def execute(self, statement: str, *values: Any) -> sqlite3.Cursor:
         return self._db.execute(self._change(statement), *values)
 
+    def executemany(self, statement: str, rows: Any) -> sqlite3.Cursor:
+        return self._db.executemany(self._change(statement), rows)
+
     def __getattr__(self, name: str) -> Any:
         return getattr(self._db, name)
 

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from dither_aggregator.store.folding import fold_read
 from dither_aggregator.store.interface.opened import Opened
-from dither_aggregator.store.packing import pack_answer, pack_groups, unpack_answer
+from dither_aggregator.store.packing import pack_answer, pack_head, unpack_answer
 from dither_aggregator.store.records import LogRead, Poison, Receipt, Segment
 from dither_shared.wire.problems import Problem
 from dither_shared.wire.reading import Upload, all_refused
@@ -49,16 +49,22 @@ class Log(Opened):
         """
 
     def _prepare(self, upload: Upload, body: bytes) -> Prepared:
+        ids = self._plans.ids
+        packed: list[bytes] = []
+        counts: list[tuple[int, int]] = []
+        accepted = 0
+        for plan, cell, reports, n in upload.groups:
+            id_ = ids[plan.metric, plan.digest]
+            packed += (pack_head(id_, cell, n, len(reports)), reports)
+            counts.append((id_, n))
+            accepted += n
         rejected = [refusal.to_document() for refusal in upload.refused]
-        groups = [(self._plans.get(group.plan).id, group.cell, group.count, group.reports) for group in upload.groups]
-        accepted = sum(n for _, _, n, _ in groups)
-        answer = pack_answer(self.digest(body), accepted, rejected)
         return Prepared(
             self.digest(upload.id.encode("ascii")),
-            answer,
-            pack_groups(groups),
-            [(plan, n) for plan, _, n, _ in groups],
-            Receipt(upload.id, accepted, duplicate=False, rejected=rejected) if groups else all_refused(upload.refused),
+            pack_answer(self.digest(body), accepted, rejected),
+            b"".join(packed),
+            counts,
+            Receipt(upload.id, accepted, False, rejected) if counts else all_refused(upload.refused),
         )
 
     def _repeated(self, upload: Upload, prepared: Prepared, answer: bytes) -> Receipt | Problem:

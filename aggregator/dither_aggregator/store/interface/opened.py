@@ -5,6 +5,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from datetime import date
 
+from dither_aggregator.store.packing import day_at
 from dither_aggregator.store.plans import Plans, StoredPlan
 from dither_aggregator.store.records import ShardStatus, StoreError
 from dither_shared.plan import Plan
@@ -64,7 +65,7 @@ class Opened(ABC):
 
     def find_plan(self, metric: str, digest: str) -> Plan:
         """Return the plan under which an upload's group may be accepted; raise GroupRefused with the reason."""
-        return self._plans.accepting(metric, digest, self.clock_day())
+        return self._plans.accepting(metric, digest, self._now_s())
 
     def load(self, registry: Registry) -> None:
         """Store the registry's plans beside the older ones, which stay accepted until they expire or are retired.
@@ -103,8 +104,12 @@ class Opened(ABC):
     # Time.
 
     @abstractmethod
+    def _now_s(self) -> float:
+        """Return the time by the store's clock, in seconds since 1970, as far as this process knows without asking."""
+
     def clock_day(self) -> date:
         """Return the day by the store's clock, as far as this process knows without asking."""
+        return day_at(self._now_s())
 
     @abstractmethod
     def set_clock_offset(self, seconds: float) -> None:

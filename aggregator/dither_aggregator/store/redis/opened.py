@@ -7,7 +7,7 @@ from datetime import date
 from typing import Self
 
 from dither_aggregator.store.interface import SHARDS
-from dither_aggregator.store.packing import day_at, day_of
+from dither_aggregator.store.packing import day_of
 from dither_aggregator.store.plans import Plans, StoredPlan
 from dither_aggregator.store.records import ShardStatus, StoreError, StoreUnavailable
 from dither_aggregator.store.redis import scripts
@@ -110,9 +110,9 @@ class RedisOpened(RedisCalls):
         documents = [value for item in plans for value in (item.id, json.dumps(item.to_document()))]
         return bool(self._run_global(scripts.SAVE_PLANS, version, *documents))
 
-    def clock_day(self) -> date:
-        """Return the day by Redis's clock, as far as it was ahead of this process's at the last refresh."""
-        return day_at(self._clock() + self._ahead_s)
+    def _now_s(self) -> float:
+        """Return the time by Redis's clock, as far as it was ahead of this process's at the last refresh."""
+        return self._clock() + self._ahead_s
 
     def set_clock_offset(self, seconds: float) -> None:
         """Move the clock of every shard."""

@@ -1,13 +1,22 @@
 """The log of the SQLite store: a row an upload."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from datetime import date
 
 from dither_aggregator.store.interface.log import READ_BYTES_MAX, READ_UPLOADS_MAX, Log, Prepared
 from dither_aggregator.store.packing import day_number, pack_entry, unpack_entry
 from dither_aggregator.store.records import LogGroup, LogRead, Poison, Receipt, Segment, StoreError
 from dither_aggregator.store.sqlite.ledger import SQLiteLedger
-from dither_aggregator.store.sqlite.rows import INSERT_POISON, INSERT_SEGMENT, poison_row, segment_row
+from dither_aggregator.store.sqlite.rows import (
+    INSERT_LOG,
+    INSERT_POISON,
+    INSERT_SEEN,
+    INSERT_SEGMENT,
+    SEEN_AT_ONCE,
+    poison_row,
+    segment_row,
+    select_seen,
+)
 from dither_shared.wire.problems import Problem
 from dither_shared.wire.reading import Upload
 
@@ -17,26 +26,43 @@ class SQLiteLog(SQLiteLedger, Log):
 
     def append(self, uploads: Sequence[tuple[Upload, bytes]]) -> list[Receipt | Problem]:
         """Store uploads in one transaction."""
-        prepared = [(upload, self._prepare(upload, body)) for upload, body in uploads]
+        prepared = [self._prepare(upload, body) for upload, body in uploads]
         with self._transaction() as db:
             today = self._advance_day()
             if not db.execute("SELECT 1 FROM log LIMIT 1").fetchone():
                 self._set_state("waiting_since", self._now_s())
-            counts: dict[int, int] = {}
-            answers = [self._append_one(upload, item, today, counts) for upload, item in prepared]
-            self._enter(today, counts)
+            known = self._known([item.digest for item in prepared])
+            fresh: dict[bytes, Prepared] = {}
+            answers: list[Receipt | Problem] = []
+            for (upload, _), item in zip(uploads, prepared, strict=True):
+                before = known.get(item.digest)
+                if before is not None:
+                    answers.append(self._repeated(upload, item, before))
+                    continue
+                if item.groups:
+                    fresh[item.digest], known[item.digest] = item, item.answer
+                answers.append(item.result)
+            self._write_log(today, fresh.values())
         return answers
 
-    def _append_one(self, upload: Upload, item: Prepared, today: date, counts: dict[int, int]) -> Receipt | Problem:
-        row = self._db.execute("SELECT answer FROM seen WHERE id = ?", (item.digest,)).fetchone()
-        if row is not None:
-            return self._repeated(upload, item, row[0])
-        if item.groups:
-            self._db.execute("INSERT INTO seen VALUES (?, ?, ?)", (item.digest, today.isoformat(), item.answer))
-            self._db.execute("INSERT INTO log (entry) VALUES (?)", (pack_entry(day_number(today), item.groups),))
+    def _known(self, digests: Sequence[bytes]) -> dict[bytes, bytes]:
+        """Within a transaction: return the answers to those of these uploads that were answered before."""
+        known: dict[bytes, bytes] = {}
+        for at in range(0, len(digests), SEEN_AT_ONCE):
+            some = digests[at : at + SEEN_AT_ONCE]
+            known.update(self._db.execute(select_seen(len(some)), some))
+        return known
+
+    def _write_log(self, today: date, fresh: Collection[Prepared]) -> None:
+        """Within a transaction: enter uploads that are new, in their order."""
+        day, number = today.isoformat(), day_number(today)
+        self._db.executemany(INSERT_SEEN, [(item.digest, day, item.answer) for item in fresh])
+        self._db.executemany(INSERT_LOG, [(pack_entry(number, item.groups),) for item in fresh])
+        counts: dict[int, int] = {}
+        for item in fresh:
             for plan, n in item.counts:
                 counts[plan] = counts.get(plan, 0) + n
-        return item.result
+        self._enter(today, counts)
 
     def read_log(self, shard: int) -> LogRead:
         """Return the oldest rows of the log."""

@@ -123,10 +123,6 @@ class SQLiteOpened(SQLiteFile, Opened):
     def _now_s(self) -> float:
         return self._clock() + self._offset_s
 
-    def clock_day(self) -> date:
-        """Return the day by the process's clock."""
-        return day_at(self._now_s())
-
     def set_clock_offset(self, seconds: float) -> None:
         """Move the clock of every process that uses this file."""
         with self._transaction():

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from datetime import date
+from functools import cache
 from typing import Any
 
 from dither_aggregator.store.packing import pack_counts, unpack_counts
@@ -16,6 +17,17 @@ _SEGMENTS = "(SELECT * FROM segment UNION ALL SELECT * FROM tally)"
 SELECT_SEGMENTS = f"SELECT plan, epoch, n, counts FROM {_SEGMENTS} ORDER BY plan, epoch"  # noqa: S608
 SELECT_OF_TALLY = f"SELECT low, high, n, counts FROM {_SEGMENTS} WHERE plan = ? AND epoch = ? ORDER BY low"  # noqa: S608
 SELECT_LEDGER = "SELECT plan, epoch, accepted, folded, quarantined, dropped FROM ledger"
+
+INSERT_SEEN = "INSERT INTO seen VALUES (?, ?, ?)"
+INSERT_LOG = "INSERT INTO log (entry) VALUES (?)"
+SEEN_AT_ONCE = 256
+"""Uploads that one statement looks for: it has a parameter for each."""
+
+
+@cache
+def select_seen(rows: int) -> str:
+    """Return the statement that looks for so many uploads among those that were answered."""
+    return f"SELECT id, answer FROM seen WHERE id IN ({', '.join('?' * rows)})"  # noqa: S608 - our own words
 
 
 def segment_row(one: Segment) -> tuple[int, str, int, int, int, bytes]:
