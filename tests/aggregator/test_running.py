@@ -111,7 +111,7 @@ def _read_stack(stream: IO[str] | None) -> None:
     """Read the stacks of a process to their end: the outermost frame of the main thread."""
     assert stream
     for line in stream:
-        if "_run_module_as_main" in line:
+        if "_run_module_as_main" in line or '"<string>", line 1 in <module>' in line:  # the latter of a spawned one
             return
     pytest.fail("it ended without a stack")
 

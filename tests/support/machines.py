@@ -35,10 +35,9 @@ class Machine:
     """What it said when it was ready."""
 
     def children(self) -> list[int]:
-        """Return the process ids of its processes."""
-        return [
-            int(pid) for pid in Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children").read_text().split()
-        ]
+        """Return the process ids of its processes, multiprocessing's own left out."""
+        pids = Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children").read_text().split()
+        return [int(pid) for pid in pids if b"resource_tracker" not in Path(f"/proc/{pid}/cmdline").read_bytes()]
 
     def wait_ready(self) -> None:
         """Wait until it says that it is ready."""

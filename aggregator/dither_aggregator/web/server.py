@@ -134,5 +134,5 @@ def _heard(stop: Callable[[], None]) -> Iterator[None]:
     yield
     for number, handler in before.items():
         signal.signal(number, handler)
-    for number in heard[:1]:
-        signal.raise_signal(number)
+    if heard:
+        signal.raise_signal(heard[0])
