@@ -411,8 +411,11 @@ def test_bodies_that_are_not_whole_make_room_for_those_that_are(monkeypatch: pyt
     with running() as served:
         held = [served.connect(upload(50_000) + b"x" * 45_000) for _ in range(2)]
         time.sleep(0.2)
-        assert served.connect(upload(50_000) + b"x" * 50_000).answer()[0] == 200
+        assert served.connect(upload(50_000) + b"x" * 50_000).answer()[0] == 200  # it came whole
+        third = served.connect(upload(50_000) + b"x" * 49_000)
         assert held[0].closed()
+        third.send(b"x" * 1_000)
+        assert third.answer()[0] == 200
         held[1].send(b"x" * 5_000)
         assert held[1].answer()[0] == 200
 

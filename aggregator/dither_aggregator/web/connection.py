@@ -29,6 +29,8 @@ STALLED_FOR_S = 20.0
 """For how long a client may read nothing of an answer that does not fit into the system's buffers."""
 ANSWERED_WITHIN_S = 120.0
 """From such an answer's begin to its end."""
+IDLE_WITHIN_S = 75.0
+"""From an answer to the next request. Longer than a proxy keeps a connection: it is the proxy that should end it."""
 LINGER_S = 3.0
 """What a client may still take when the server ends, or has closed: to send the rest, to read the rest."""
 
@@ -49,8 +51,9 @@ class BoundedConnection(HttpToolsProtocol):
     _in_head = False
     _head_bytes = 0
     _until = math.inf
-    """When the client must have sent what it has begun to send, read on, or let itself be closed."""
-    _answered_until = math.inf
+    """When the client must have sent what it has begun to send, or let itself be closed."""
+    _read_until = _answered_until = math.inf
+    """When it must have read on of its answer, and all of it."""
     _closing = False
     _problem: Problem | None = None
     _unstarted: tuple[RequestResponseCycle, Any] | None = None
@@ -58,6 +61,7 @@ class BoundedConnection(HttpToolsProtocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Give the client a time to say something, unless there are too many already."""
         super().connection_made(transport)
+        self.transport = _Joining(transport, self.loop)  # type: ignore[assignment]
         self.peer = peer_of(self.client[0]) if self.client else ""
         self.door, state = self.server_state.door_of(self.server)
         self.app_state = state
@@ -86,6 +90,14 @@ class BoundedConnection(HttpToolsProtocol):
         super().data_received(data)
         if self._in_head and self._head_bytes > HEADER_BYTES_MAX:
             self.send_400_response("")
+        elif (self._unstarted or self.pipeline or self.buffered) and not self.door.buffer(self, self._held()):
+            self._problem = Problem("unavailable", "too much is being sent at a time")
+            self.send_400_response("")
+
+    def _held(self) -> int:
+        """Return how many bytes are kept of requests that are not being answered yet."""
+        waiting = sum(len(cycle.body) for cycle, _ in self.pipeline)
+        return waiting + (len(self._unstarted[0].body) if self._unstarted else 0)
 
     def on_message_begin(self) -> None:
         """Notice that a request begins, perhaps behind one that is being answered."""
@@ -113,8 +125,6 @@ class BoundedConnection(HttpToolsProtocol):
         self.cycle.body += body
         if len(self.cycle.body) > BODY_BYTES_MAX:
             self._stop(_too_large())
-        if not self.door.buffer(self, len(body)):
-            self._stop(Problem("unavailable", "too much is being sent at a time"))
 
     def on_message_complete(self) -> None:
         """Let the request be answered, now that it is whole."""
@@ -129,12 +139,13 @@ class BoundedConnection(HttpToolsProtocol):
         if cycle.more_body:
             self._unstarted = cycle, app
         else:
-            if not self.pipeline:
-                self.door.release(self)
             super()._start_asgi_task(cycle, app)
+            if self.buffered:
+                self.door.buffer(self, self._held())
 
     def eof_received(self) -> bool:  # type: ignore[override]
         """Answer a device that has said all and closed its half; then close the other. A reader has left."""
+        self.transport.send()  # type: ignore[attr-defined]  # or it would be too late
         if not self._owed() or self.scope["path"] != PATH:
             return False
         self.cycle.keep_alive = False
@@ -144,8 +155,15 @@ class BoundedConnection(HttpToolsProtocol):
 
     def on_response_complete(self) -> None:
         """Wait for the next request, unless it is there."""
-        self._answered_until = math.inf
-        super().on_response_complete()
+        if self._read_until == math.inf:
+            self._answered_until = math.inf
+        if self.transport.is_closing():
+            return
+        self.flow.resume_reading()
+        if self.pipeline:
+            self._start_asgi_task(*self.pipeline.pop())
+        elif not self._in_head:
+            self._until = self.loop.time() + IDLE_WITHIN_S  # in place of a timer for each answer
         if not self._owed():
             self.door.wait(self)
 
@@ -153,12 +171,14 @@ class BoundedConnection(HttpToolsProtocol):
         """Notice that the client does not read as fast as it is answered."""
         now = self.loop.time()
         self._answered_until = min(self._answered_until, now + ANSWERED_WITHIN_S)
-        self._until = min(self._answered_until, now + STALLED_FOR_S)
+        self._read_until = min(self._answered_until, now + STALLED_FOR_S)
         super().pause_writing()
 
     def resume_writing(self) -> None:
         """Notice that the client has read on."""
-        self._until = math.inf
+        self._read_until = math.inf
+        if self.cycle.response_complete:
+            self._answered_until = math.inf
         super().resume_writing()
 
     def send_400_response(self, msg: str) -> None:
@@ -177,12 +197,15 @@ class BoundedConnection(HttpToolsProtocol):
     def shutdown(self) -> None:
         """End after what is being answered; soon, where that waits for the client."""
         super().shutdown()
+        soon = self.loop.time() + LINGER_S
         if self._until < math.inf:
-            self._until = min(self._until, self.loop.time() + LINGER_S)
+            self._until = min(self._until, soon)
+        if self._read_until < math.inf:
+            self._read_until = min(self._read_until, soon)
 
     def look(self, now: float) -> None:
         """Cut off a client that takes too long, or has been closed and does not read the rest."""
-        if now > self._until:
+        if now > min(self._until, self._read_until):
             self.displace()
         elif self.transport.is_closing() and not self._closing:
             self._closing, self._until = True, now + LINGER_S
@@ -207,6 +230,36 @@ class BoundedConnection(HttpToolsProtocol):
         head = "".join(f"{name}: {value}\r\n" for name, value in headers)
         self.transport.write(f"HTTP/1.1 {problems.status_of(problem)}\r\n{head}\r\n".encode("ascii") + body)
         self.transport.close()
+
+
+class _Joining:
+    """A transport that sends in one what is written in one turn of the loop: an answer's head and its body."""
+
+    def __init__(self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop) -> None:
+        self._transport, self._loop = transport, loop
+        self._parts: list[bytes] = []
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._transport, name)
+
+    def write(self, data: bytes) -> None:
+        """Send it soon, at once if it is long."""
+        self._parts.append(data)
+        if len(data) > HEADER_BYTES_MAX:
+            self.send()
+        elif len(self._parts) == 1:
+            self._loop.call_soon(self.send)
+
+    def close(self) -> None:
+        """Send what there is, and close."""
+        self.send()
+        self._transport.close()
+
+    def send(self) -> None:
+        """Send what there is."""
+        if self._parts:
+            parts, self._parts = self._parts, []
+            self._transport.write(b"".join(parts))
 
 
 def _too_large() -> Problem:

@@ -55,17 +55,18 @@ class Door:
         self._known.pop(connection, None)
 
     def buffer(self, connection: Waiting, length: int) -> bool:
-        """Count bytes of a body; return whether there is room, made if need be by closing others that wait."""
-        connection.buffered += length
-        fits = self._bytes.add(connection.peer, length)
+        """Count so many bytes of bodies; return whether there is room, made if need be by closing others that wait."""
+        fits = self._bytes.add(connection.peer, length - connection.buffered)
+        connection.buffered = length
         while not fits and self._displace(connection, self._bytes):
             fits = self._bytes.add(connection.peer, 0)
         return fits
 
     def release(self, connection: Waiting) -> None:
         """Count the bytes of a connection's bodies no longer."""
-        self._bytes.remove(connection.peer, connection.buffered)
-        connection.buffered = 0
+        if connection.buffered:
+            self._bytes.remove(connection.peer, connection.buffered)
+            connection.buffered = 0
 
     def _displace(self, newest: Waiting, bound: Bound) -> bool:
         """Close the connection that has waited longest; return whether there was one.

@@ -6,9 +6,10 @@ commit without a thread. All that come meanwhile share the next commit.
 
 import asyncio
 import hmac
-import json
 from collections import deque
 from contextlib import suppress
+
+import msgspec
 
 from dither_aggregator.reading import parse_upload
 from dither_aggregator.service import Service, Submitted
@@ -42,7 +43,7 @@ class Ingest:
         else:
             submitted = self._submit(body)
         receipt = await self._committed(submitted)
-        return HttpAnswer(202, JSON, json.dumps(receipt.to_document(), separators=(",", ":")).encode("ascii") + b"\n")
+        return HttpAnswer(202, JSON, msgspec.json.encode(receipt.to_document()) + b"\n")
 
     def _submit(self, body: bytes) -> Submitted:
         return self._service.submit(parse_upload(body, self._service.store.find_plan), body)
@@ -70,17 +71,21 @@ class _Wake:
     def __init__(self) -> None:
         self._done: deque[asyncio.Future[None]] = deque()
         self._told = False
+        self._waiting: deque[tuple[float, asyncio.Future[None]]] = deque()
+        """Until when each is waited for. They are done about in the order in which they came."""
+        self._watched = False
 
     async def when_done(self, submitted: Submitted, within_s: float) -> None:
         """Wait until it is done, or until that takes too long."""
         loop = asyncio.get_running_loop()
         there: asyncio.Future[None] = loop.create_future()
-        late = loop.call_later(within_s, _settle, there)
+        while self._waiting and self._waiting[0][1].done():
+            self._waiting.popleft()
+        self._waiting.append((loop.time() + within_s, there))
+        if not self._watched:
+            self._watch(loop)
         submitted.add_done_callback(lambda _: self._tell(loop, there))
-        try:
-            await there
-        finally:
-            late.cancel()
+        await there
 
     def _tell(self, loop: asyncio.AbstractEventLoop, there: "asyncio.Future[None]") -> None:
         self._done.append(there)
@@ -93,6 +98,14 @@ class _Wake:
         self._told = False  # first: whoever comes from now on wakes the loop again
         while self._done:
             _settle(self._done.popleft())
+
+    def _watch(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Settle what is late; look again when the next one may be."""
+        while self._waiting and (self._waiting[0][1].done() or self._waiting[0][0] <= loop.time()):
+            _settle(self._waiting.popleft()[1])
+        self._watched = bool(self._waiting)
+        if self._watched:
+            loop.call_at(self._waiting[0][0], self._watch, loop)
 
 
 def _settle(future: "asyncio.Future[None]") -> None:

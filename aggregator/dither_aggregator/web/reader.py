@@ -27,6 +27,8 @@ _log = logging.getLogger("dither_aggregator")
 def main() -> None:
     """Answer until nobody asks any more."""
     os.nice(NICENESS)
+    if hasattr(os, "SCHED_BATCH"):
+        os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))  # it takes no processor from who wakes up
     asking, answering = sys.stdin.buffer, os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # what anything prints is no answer
     threading.Thread(target=_end_with_server, args=(asking,), name="lifeline", daemon=True).start()

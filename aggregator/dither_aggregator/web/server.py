@@ -16,8 +16,6 @@ from dither_aggregator.web.connection import BoundedConnection
 from dither_aggregator.web.doors import Doors
 from dither_aggregator.web.listener import Listener
 
-IDLE_WITHIN_S = 75
-"""Longer than a proxy keeps a connection for later: it is the proxy that should end it."""
 DRAIN_WITHIN_S = 25
 """How long a server that ends waits for what it is being asked."""
 LOOK_EVERY_S = 0.25
@@ -79,7 +77,6 @@ def configured(app: Any, **changed: Any) -> uvicorn.Config:
         proxy_headers=False,
         server_header=False,
         backlog=bounds.ACCEPTED_AT_ONCE,
-        timeout_keep_alive=IDLE_WITHIN_S,
         timeout_graceful_shutdown=DRAIN_WITHIN_S,
         **{"lifespan": "off", **changed},
     )
