@@ -20,6 +20,8 @@ COMMIT_UPLOADS_MAX = 256
 WAITING_UPLOADS_MAX = 4 * COMMIT_UPLOADS_MAX
 WAITING_BYTES_MAX = 64 * 1024 * 1024
 """Of the bodies that wait for the writer: what a store that hangs may cost in memory."""
+COLLECT_AFTER = 50_000
+"""Objects that come and stay before a collection looks for circles: uploads leave few."""
 REFRESH_EVERY_S = 1.0
 FOLD_EVERY_S = 1.0
 """How long the counter lets reports gather: each fold is a commit of its own, with a vector a tally."""
@@ -60,6 +62,8 @@ class Service:
 
     def __enter__(self) -> "Service":
         gc.freeze()  # what is there by now stays: no collection need look at all of it for uploads that come and go
+        self._collected_after = gc.get_threshold()
+        gc.set_threshold(COLLECT_AFTER, *self._collected_after[1:])
         for thread in (self._writer, *self._others):
             thread.start()
         return self
@@ -72,6 +76,7 @@ class Service:
         self._on_reports(())  # wakes what waits for them
         for thread in self._others:
             thread.join()
+        gc.set_threshold(*self._collected_after)
         gc.unfreeze()
 
     def submit(self, upload: Upload, body: bytes) -> Submitted:
