@@ -448,6 +448,7 @@ OUTCOMES = {
     "length-required": DROPPED,
     "too-large": TOO_LARGE,
     "unsupported-media-type": DROPPED,
+    "host-not-allowed": KEPT,
     "refused": DROPPED,
     "headers-too-large": DROPPED,
     "bad-tally": KEPT,
