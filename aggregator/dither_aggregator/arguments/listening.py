@@ -4,6 +4,7 @@ import argparse
 import sys
 
 from dither_aggregator.web.listener import Listener
+from dither_shared.errors import ConfigurationError
 
 LOOPBACK = "127.0.0.1"
 
@@ -51,9 +52,10 @@ def _host_name(text: str) -> str:
 
 def listeners(args: argparse.Namespace) -> tuple[Listener, Listener]:
     """Return the public listener and health's. Raises ConfigurationError when an address cannot be had."""
-    public = Listener(args.host, args.port)
     host, port = args.health or (LOOPBACK, _next_port(args.port))
-    health = Listener(host, port, "--health")
+    if port and port == args.port:  # also at another address: they are told apart by the port
+        raise ConfigurationError(f"--health must have another port than {port}")
+    public, health = Listener(args.host, args.port), Listener(host, port, "--health")
     if public.reachable_from_elsewhere:
         print(
             f"{args.host} can be reached from elsewhere: pages and estimates need no key, devices need TLS",

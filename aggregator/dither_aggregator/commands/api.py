@@ -24,7 +24,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_listening_arguments(parser)
     add_processes_argument(parser)
     add_lossy_argument(parser)
-    parser.add_argument("--json", action="store_true", help='print one line {"url": ..., "key": ...} when ready')
+    parser.add_argument(
+        "--json", action="store_true", help='print one line {"url": ..., "key": ..., "health": ...} when ready'
+    )
 
 
 def run(args: argparse.Namespace) -> int:
@@ -47,7 +49,8 @@ def run(args: argparse.Namespace) -> int:
             print(json.dumps({"url": public.url, "key": key, "health": health.url}), flush=True)
         else:
             print(f"dither api takes reports of {app} at {public.url}")
-            print(f"key for devices: {key}", flush=True)
+            print(f"key for devices: {key}")
+            print(f"health for monitors: {health.url}/readyz", flush=True)
 
     processes.serve(announce)
     return 0

@@ -32,7 +32,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("registry", metavar="REGISTRY", type=Path, help="the app's metrics.toml")
     add_place_argument(parser, "DIR", directory, "where reports are kept; made if missing")
     add_listening_arguments(parser)
-    parser.add_argument("--json", action="store_true", help='print one line {"url": ..., "key": ...} when ready')
+    parser.add_argument(
+        "--json", action="store_true", help='print one line {"url": ..., "key": ..., "health": ...} when ready'
+    )
 
 
 def directory(text: str) -> Path:
@@ -92,6 +94,7 @@ def _serve(service: Service, args: argparse.Namespace) -> None:
         else:
             print(f"dither serves {service.store.app} at {server.url}")
             print(f"key for devices: {service.store.key}")
+            print(f"health for monitors: {server.health}/readyz")
             print("Ctrl-C stops it", flush=True)
         server.run()
     except KeyboardInterrupt:

@@ -20,8 +20,6 @@ from tests.faults.soaking import MEMORY, scaled
 pytestmark = pytest.mark.slow
 
 SECONDS = scaled(3, 30)
-LARGE = 1024 * 1024
-"""Bytes that readers of 50,000 values have read at least."""
 FAULTS = {
     "forgets": ("wrong-keys", "the ledger has 0 of"),
     "hoards": ("pipelining", "MiB, more than"),
@@ -50,9 +48,7 @@ def _check_attacked(attack: Attack, outcome: Outcome) -> None:
     """Check that the attack took place."""
     done = outcome.done
     assert done["opened"] >= ATTACKERS[attack.attackers].number
-    if attack.attackers == "readers":
-        assert done["bytes read"] > LARGE
-    elif attack.attackers != "idle":
+    if attack.attackers != "idle":
         assert done["bytes sent"] > done["opened"]
 
 

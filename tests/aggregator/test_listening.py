@@ -1,0 +1,85 @@
+"""Where a command listens, and what it says of an address that it cannot have."""
+
+import argparse
+import socket
+import subprocess
+import sys
+from collections.abc import Sequence
+
+import pytest
+
+from dither_aggregator.arguments.listening import add_listening_arguments, listeners
+from dither_aggregator.web import bounds
+from dither_shared.errors import ConfigurationError
+from tests.support.aggregators import ENVIRONMENT
+
+
+def parsed(*arguments: str) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(exit_on_error=False)
+    add_listening_arguments(parser)
+    return parser.parse_args(arguments)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "place"),
+    [
+        (["--health", "9000"], ("127.0.0.1", 9000)),
+        (["--health", "10.0.0.1:9000"], ("10.0.0.1", 9000)),
+        (["--health", "[::1]:9000"], ("::1", 9000)),
+        ([], None),
+    ],
+)
+def test_health_is_a_port_or_an_address(arguments: Sequence[str], place: tuple[str, int] | None) -> None:
+    assert parsed(*arguments).health == place
+
+
+@pytest.mark.parametrize("wrong", [":9000", "host:", "x:y", "70000"])
+def test_what_is_no_address_is_refused(wrong: str) -> None:
+    with pytest.raises(argparse.ArgumentError):
+        parsed("--health", wrong)
+
+
+@pytest.mark.parametrize("wrong", ["", "http://x", "x:80", "a b", "m\xfcnchen.example"])
+def test_what_is_no_hosts_name_is_refused(wrong: str) -> None:
+    with pytest.raises(argparse.ArgumentError):
+        parsed("--allow-host", wrong)
+
+
+def test_health_listens_on_loopback_at_the_next_port() -> None:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    public, health = listeners(parsed("--port", str(port)))
+    with public.socket, health.socket:
+        assert (public.port, health.port) == (port, port + 1)
+        assert health.socket.getsockname()[0] == "127.0.0.1"
+        with pytest.raises(ConfigurationError, match="name another --port"):
+            listeners(parsed("--port", str(port)))
+
+
+def test_one_port_cannot_be_both() -> None:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.2", 0))
+        port = str(probe.getsockname()[1])
+    with pytest.raises(ConfigurationError, match="another port"):
+        listeners(parsed("--host", "127.0.0.2", "--port", port, "--health", f"127.0.0.1:{port}"))
+
+
+def test_what_can_be_reached_from_elsewhere_is_said(capsys: pytest.CaptureFixture[str]) -> None:
+    public, health = listeners(parsed("--host", "0.0.0.0", "--port", "0"))
+    with public.socket, health.socket:
+        assert "can be reached from elsewhere" in capsys.readouterr().err
+        assert public.url.startswith("http://127.0.0.1:")
+
+
+@pytest.mark.parametrize(("soft", "hard", "most"), [(256, 1_024, 832), (256, 256, 64), (1_024, 4_096, 2_000)])
+def test_the_soft_limit_of_files_is_raised_and_connections_fit_below(soft: int, hard: int, most: int) -> None:
+    code = (
+        f"import resource; resource.setrlimit(resource.RLIMIT_NOFILE, ({soft}, {hard}))\n"
+        "from dither_aggregator.web.bounds import connections_max\n"
+        "print(connections_max(), resource.getrlimit(resource.RLIMIT_NOFILE)[0])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], env=ENVIRONMENT, capture_output=True, text=True, check=True)
+    connections, raised = map(int, done.stdout.split())
+    assert connections == most
+    assert connections + bounds.OTHER_FILES <= raised <= hard
