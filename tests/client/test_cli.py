@@ -201,9 +201,10 @@ def test_serve_announces_itself_in_words_and_stops_cleanly(
 ) -> None:
     process = start("serve", registry_path, "--data", tmp_path / "data", "--port", 0)
     assert process.stdout
-    lines = [process.stdout.readline() for _ in range(3)]
+    lines = [process.stdout.readline() for _ in range(4)]
     assert lines[0].startswith("dither serves example at http://127.0.0.1:")
     assert lines[1].startswith("key for devices: ")
+    assert lines[2].startswith("health for monitors: http://127.0.0.1:")
     started = time.monotonic()
     process.send_signal(how)
     out, err = process.communicate(timeout=30)
