@@ -11,11 +11,11 @@ from urllib.parse import urlsplit
 import pytest
 
 from dither_shared.wire import PATH
-from tests.faults.aggregator.clustered import SQLITE, aggregator, both, orders
-from tests.faults.aggregator.load import REGISTRY, Load, check_all
+from tests.faults.aggregator.clustered import REDIS, SQLITE, aggregator, both, orders
+from tests.faults.aggregator.load import REGISTRY, REGISTRY_TEXT, Load, check_all
 from tests.faults.aggregator.oracle import Oracle
 from tests.faults.soaking import scaled
-from tests.support.clusters import Cluster, wait_until
+from tests.support.clusters import Cluster, SeveralMachines, running, wait_until
 
 pytestmark = pytest.mark.slow
 
@@ -81,3 +81,21 @@ def test_sigterm_with_requests_half_read_and_in_flight_loses_nothing(home: Path,
             cluster.start()
         check_all(oracle, cluster)
         assert "Traceback" not in server.written()
+
+
+def test_an_api_whose_processes_cannot_start_says_why_and_ends_with_2(home: Path) -> None:
+    cluster = SeveralMachines(home, REGISTRY_TEXT, orders(home, settings={"web.served.create_app": None}))
+    with running(cluster):
+        api = cluster.add_api(processes=2)
+        api.launch()
+        assert api.code() == 2
+        assert "'NoneType' object is not callable" in api.written()
+        assert "a server process could not start; what it said stands above" in api.written()
+        wait_until(lambda: not api.group(), "all its processes being gone")
+
+
+def test_an_api_whose_parent_is_killed_serves_no_longer(home: Path) -> None:
+    with aggregator(REDIS, home, orders(home)) as cluster:
+        api = cluster["api-0"]
+        api.kill_parent()
+        wait_until(lambda: not api.group(), "all its processes being gone")
