@@ -52,6 +52,11 @@ def wait_until(condition: Callable[[], object], what: str, within_s: float = 60)
         time.sleep(0.02)
 
 
+def tracks_resources(pid: int) -> bool:
+    """Tell whether a process is the one that multiprocessing starts beside those that are asked for."""
+    return b"resource_tracker" in Path(f"/proc/{pid}/cmdline").read_bytes()
+
+
 class Process:
     """A `dither` command, with the processes that it starts: they are one group of their own."""
 
@@ -142,8 +147,8 @@ class Process:
         self.code()
 
     def children(self) -> list[int]:
-        """Return the processes of the group but for the parent."""
-        return [pid for pid in self.group() if pid != self.pid]
+        """Return the processes of the group but for the parent, and for multiprocessing's own."""
+        return [pid for pid in self.group() if pid != self.pid and not tracks_resources(pid)]
 
     def group(self) -> list[int]:
         """Return the living processes of the group."""

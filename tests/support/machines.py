@@ -20,6 +20,7 @@ from dither_shared.registry import Registry
 from dither_shared.wire import PATH
 from dither_shared.wire.writing import encode_upload, new_upload_id
 from tests.support.aggregators import dither, start
+from tests.support.clusters import tracks_resources
 from tests.support.redis_servers import RedisServer
 from tests.support.registries import registry_text
 
@@ -37,7 +38,7 @@ class Machine:
     def children(self) -> list[int]:
         """Return the process ids of its processes, multiprocessing's own left out."""
         pids = Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children").read_text().split()
-        return [int(pid) for pid in pids if b"resource_tracker" not in Path(f"/proc/{pid}/cmdline").read_bytes()]
+        return [pid for pid in map(int, pids) if not tracks_resources(pid)]
 
     def wait_ready(self) -> None:
         """Wait until it says that it is ready."""
