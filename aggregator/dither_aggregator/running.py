@@ -23,7 +23,8 @@ _log = logging.getLogger("dither_aggregator")
 def answer_signals() -> None:
     """Say on SIGUSR1 where every thread is, and go on; end on SIGQUIT as on SIGTERM, and say so.
 
-    To be called first: by default both end a process, and the second leaves its memory on the disk.
+    To be called first: by default both end a process, and the second leaves its memory on the disk. SIGHUP does nothing
+    until a command says otherwise.
     """
     parent = os.getpid()
 
@@ -34,6 +35,7 @@ def answer_signals() -> None:
 
     say_stacks_on_sigusr1()
     signal.signal(signal.SIGQUIT, end)
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
 
 
 def say_stacks_on_sigusr1() -> None:

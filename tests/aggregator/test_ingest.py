@@ -96,8 +96,8 @@ def test_a_receipt_is_json_that_nobody_sniffs() -> None:
     ],
 )
 def test_a_refusal_is_a_problem_document(headers: dict[str, str | None], status: int, slug: str) -> None:
-    status, fields, document = post(Asked(), body(), **headers)
-    assert (status, fields["content-type"]) == (status, "application/problem+json")
+    answered, fields, document = post(Asked(), body(), **headers)
+    assert (answered, fields["content-type"]) == (status, "application/problem+json")
     assert document["type"] == PROBLEM_PREFIX + slug
     assert fields["x-content-type-options"] == "nosniff"
     assert fields.get("www-authenticate") == ("Bearer" if status == 401 else None)

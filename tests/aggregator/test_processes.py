@@ -134,7 +134,7 @@ def test_all_workers_answer_and_end_in_order(tmp_path: Path) -> None:
     with running(tmp_path) as api:
         workers = api.workers()
         assert len(workers) == WORKERS
-        assert {api.ask() for _ in range(200)} <= workers
+        until(lambda: {api.ask() for _ in range(20)} == workers, 60)
         api.process.send_signal(signal.SIGTERM)
         assert api.process.communicate(timeout=30) == ("", "")
         assert (api.process.returncode, api.ended()) == (0, workers)
@@ -205,3 +205,13 @@ def test_a_worker_that_cannot_start_later_is_tried_again(tmp_path: Path) -> None
         time.sleep(1.5)
         (tmp_path / "fail").unlink()
         assert answer_to(waiting) not in before
+
+
+def test_signals_of_uvicorn_start_and_end_no_processes(tmp_path: Path) -> None:
+    with running(tmp_path) as api:
+        workers = api.workers()
+        for number in (signal.SIGTTIN, signal.SIGTTOU):
+            api.process.send_signal(number)
+        time.sleep(1.5)  # the parent looks twice a second
+        assert api.workers() == workers
+        assert {api.ask() for _ in range(10)} <= workers

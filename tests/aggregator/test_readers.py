@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 import pytest
 import requests
 
-from dither_aggregator.web.readers import CANDIDATES_MAX
+from dither_aggregator.web.readers import CANDIDATES_MAX, READERS
 from dither_shared.registry import Registry
 from dither_shared.rng import Rng
 from dither_shared.wire import PATH
@@ -87,10 +87,16 @@ def test_pages_are_made_by_another_process_that_is_nicer(served: Served) -> None
 
 def test_uploads_are_taken_while_no_page_can_be_made(served: Served) -> None:
     assert requests.get(served.url + "/", timeout=60).status_code == 200
-    stopped = readers(served.process.pid)
-    for reader in stopped:
-        os.kill(reader, signal.SIGSTOP)
+    stopped: list[int] = []
     try:
+        while len(stopped) < READERS:  # another one is started while the first cannot answer
+            found = [pid for pid in readers(served.process.pid) if pid not in stopped]
+            for reader in found:
+                os.kill(reader, signal.SIGSTOP)
+            stopped += found
+            if len(stopped) < READERS:
+                with suppress(requests.Timeout):
+                    requests.get(served.url + "/", timeout=2)
         asking = [socket.create_connection(_place(served.url)) for _ in range(20)]
         for each in asking:
             each.sendall(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n")
@@ -144,7 +150,14 @@ def test_nobody_reads_under_a_name_that_is_not_allowed(served: Served, tmp_path:
     port = _place(served.url)[1]
     for host in ("localhost", f"LOCALHOST:{port}", "127.0.0.1", "10.1.2.3:80", f"[::1]:{port}", "localhost."):
         assert ask(served.url, host) == 200, host
-    for host in ("attacker.example", f"attacker.example:{port}", "localhost.attacker.example", "127.0.0.1.nip.io", ""):
+    for host in (
+        "[::1]attacker.example",
+        "attacker.example",
+        f"attacker.example:{port}",
+        "localhost.attacker.example",
+        "127.0.0.1.nip.io",
+        "",
+    ):
         assert ask(served.url, host) == 421, host
     (tmp_path / "metrics.toml").write_text(TEXT, encoding="utf-8")
     options = ("--port", 0, "--allow-host", "Telemetry.Example.org")

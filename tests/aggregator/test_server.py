@@ -2,11 +2,13 @@
 
 import asyncio
 import json
+import resource
 import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -27,7 +29,7 @@ class Echo:
     def __init__(self) -> None:
         self.waits = False
         self.came: list[tuple[str, bytes]] = []
-        self.cancelled = 0
+        self.cancelled = self.left = 0
         self.answer = b"{}"
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -35,13 +37,18 @@ class Echo:
         self.came.append((path, body))
         if body == b"bug":
             raise RuntimeError("secret words")
+        left = asyncio.ensure_future(receive())
         try:
-            while self.waits:
+            while self.waits and not left.done():
                 await asyncio.sleep(0.01)
+            self.left += left.done()
         except asyncio.CancelledError:
             self.cancelled += 1
             raise
-        said = {"body": body.decode(), "health": HEALTH in scope["state"], "big": path == "/big"}
+        finally:
+            left.cancel()
+        hosts = [name for name, _ in scope["headers"]].count(b"host")
+        said = {"body": body.decode(), "health": HEALTH in scope["state"], "big": path == "/big", "hosts": hosts}
         content = self.answer if path == "/big" else json.dumps(said).encode()
         await HttpAnswer(200, [], content).send(send)
 
@@ -447,3 +454,72 @@ def test_a_network_of_one_client_is_one_peer() -> None:
     assert bounds.peer_of("2001:db8:1:2::7") == bounds.peer_of("2001:db8:1:2:ffff::1")
     assert bounds.peer_of("2001:db8:1:2::7") != bounds.peer_of("2001:db8:1:3::7")
     assert bounds.peer_of("192.0.2.7") != bounds.peer_of("192.0.2.8")
+
+
+def resident_mib() -> float:
+    """Return the memory of this process, in which the server is a thread."""
+    return int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1]) * resource.getpagesize() / 2**20
+
+
+CHUNKED = HEAD + b"Transfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n0\r\n"
+
+
+def test_what_is_behind_a_chunked_body_is_bounded_and_no_header(served: Served) -> None:
+    made = served.connect(CHUNKED + b"Host: evil.example\r\nX: y\r\n\r\n")
+    assert made.answer() == (200, {"body": "abc", "health": False, "big": False, "hosts": 1})
+    for line in (b"X-Trailer: y\r\n", b"x"):
+        made = served.connect(CHUNKED)
+        with pytest.raises(ConnectionError):
+            for _ in range(1_000):
+                made.send(line * (100_000 // len(line)))
+    assert len(served.echo.came) == 1
+
+
+def test_a_body_of_many_chunks_may_be_long(served: Served) -> None:
+    made = served.connect(HEAD + b"Transfer-Encoding: chunked\r\n\r\n")
+    for _ in range(300):
+        made.send(b"400\r\n" + b"x" * 1_024 + b"\r\n")
+    made.send(b"0\r\n\r\n")
+    assert made.answer()[0] == 200
+
+
+def test_bodies_of_those_who_left_are_not_kept(served: Served) -> None:
+    def leave() -> None:
+        made = served.connect(upload(2_000_000) + b"x" * 1_900_000)
+        made.socket.close()
+
+    for _ in range(20):
+        leave()
+    before = resident_mib()
+    for _ in range(200):
+        leave()
+    assert served.ask()[0] == 200
+    assert resident_mib() - before < 100
+
+
+@pytest.mark.parametrize("behind", [b"", GET, b"G", upload(5) + b"ab"], ids=["nothing", "a request", "a byte", "half"])
+def test_who_leaves_is_noticed_whatever_they_sent_behind(behind: bytes, served: Served) -> None:
+    served.echo.waits = True
+    made = served.connect(GET + behind)
+    until(lambda: served.echo.came)
+    made.socket.close()
+    until(lambda: served.echo.left)
+    served.echo.waits = False
+    assert [path for path, _ in served.echo.came] == ["/"]
+
+
+def test_a_head_is_answered_without_its_content_and_keeps_the_connection(served: Served) -> None:
+    made = served.connect(b"HEAD / HTTP/1.1\r\nHost: x\r\n\r\n" + GET)
+    head = made.socket.recv(65536).partition(b"\r\n\r\n")[0]
+    assert b"content-length: " in head.lower()
+
+
+def test_a_mistake_of_ours_in_reading_a_request_keeps_it_on_the_device(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(*_: object) -> None:
+        raise RuntimeError("a bug")
+
+    monkeypatch.setattr(connection.BoundedConnection, "_start_asgi_task", broken)
+    status, document = served.connect(upload(3) + b"abc").answer()
+    assert (status, slug(document)) == (503, "unavailable")

@@ -34,7 +34,6 @@ def run(args: argparse.Namespace) -> int:
     answer_signals()
     must_be_redis(args.data, "beat")
     signal.signal(signal.SIGTERM, signal.default_int_handler)
-    signal.signal(signal.SIGHUP, signal.SIG_IGN)  # what changed is taken up without being asked to
     with closing(open_when_loaded(partial(open_store, args.data, allow_lossy_store=True))) as store:
         check_broker(args.broker, args.data)
         rope = Rope(make_app(args.broker))

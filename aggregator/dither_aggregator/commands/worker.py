@@ -2,7 +2,6 @@
 
 import argparse
 import json
-import signal
 from contextlib import closing
 from functools import partial
 
@@ -41,7 +40,6 @@ def run(args: argparse.Namespace) -> int:
     set_up_logging()
     answer_signals()
     must_be_redis(args.data, "worker")
-    signal.signal(signal.SIGHUP, signal.SIG_IGN)  # what changed is taken up without being asked to
     open_ = partial(open_store, args.data, allow_lossy_store=args.allow_lossy_store)
     with closing(open_when_loaded(open_)) as store:
         app, shards, generation = store.app, store.shards, store.generation

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Collection
+from typing import Any
 
 from dither_aggregator.service import Service
 from dither_aggregator.web import problems
@@ -38,13 +39,22 @@ def in_words(app: App) -> App:
     """Return an application that answers as another one does, and in our words where that fails."""
 
     async def answer(scope: Scope, receive: Receive, send: Send) -> None:
+        begun, refused = False, None
+
+        async def note(message: Any) -> None:
+            nonlocal begun
+            begun = True
+            await send(message)
+
         try:
-            await app(scope, receive, send)
+            await app(scope, receive, note)
         except Problem as problem:
-            await refusal(problem).send(send)
+            refused = problem
         except asyncio.CancelledError:  # the server ends, and has waited long enough
-            await refusal(Problem("unavailable", "the server is being stopped")).send(send)
+            refused = Problem("unavailable", "the server is being stopped")
         except Exception as error:  # whatever it is, it is no fault of an upload's: the device must keep it
-            await refusal(problems.failure(error)).send(send)
+            refused = problems.failure(error)
+        if refused and not begun:
+            await refusal(refused).send(send)
 
     return answer

@@ -58,11 +58,11 @@ class Bound:
         """Count what is held from now on; return whether that is still within the bounds."""
         self._total += amount
         self._held[peer] += amount
-        return self._total <= self._together and self._held[peer] <= self._each
+        fits = self._total <= self._together and self._held[peer] <= self._each
+        if not self._held[peer]:
+            del self._held[peer]
+        return fits
 
     def remove(self, peer: str, amount: int) -> None:
         """Count what is let go of."""
-        self._total -= amount
-        self._held[peer] -= amount
-        if not self._held[peer]:
-            del self._held[peer]
+        self.add(peer, -amount)

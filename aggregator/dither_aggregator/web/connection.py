@@ -8,8 +8,10 @@ import asyncio
 import math
 import socket
 import struct
+import sys
 from typing import Any
 
+from httptools import HttpParserCallbackError
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 from dither_aggregator.web import problems
@@ -57,6 +59,10 @@ class BoundedConnection(HttpToolsProtocol):
     _closing = False
     _problem: Problem | None = None
     _unstarted: tuple[RequestResponseCycle, Any] | None = None
+    _current: RequestResponseCycle | None = None
+    """The request that is being answered, or was last."""
+    _trailer_bytes: int | None = None
+    """What came since a chunk's head and is none of a body."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Give the client a time to say something, unless there are too many already."""
@@ -70,9 +76,15 @@ class BoundedConnection(HttpToolsProtocol):
             self._refuse(Problem("unavailable", "too many connections at a time"))
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Forget the connection."""
+        """Forget the connection, and tell whoever is at a request of it; uvicorn tells the last one alone."""
         self.door.leave(self)
         super().connection_lost(exc)
+        if self._current and not self._current.response_complete:
+            self._current.disconnected = True
+            self._current.message_event.set()
+        # A circle would keep their bodies until somebody collects circles.
+        self.pipeline.clear()
+        self._current = self._unstarted = self.cycle = self.scope = None  # type: ignore[assignment]
 
     def displace(self) -> None:
         """Close at once; what the client has not read is not kept for it."""
@@ -87,8 +99,10 @@ class BoundedConnection(HttpToolsProtocol):
             self._begin()  # also where no request begins: a blank line
         if self._in_head:
             self._head_bytes += len(data)
+        if self._trailer_bytes is not None:
+            self._trailer_bytes += len(data)
         super().data_received(data)
-        if self._in_head and self._head_bytes > HEADER_BYTES_MAX:
+        if (self._in_head and self._head_bytes > HEADER_BYTES_MAX) or (self._trailer_bytes or 0) > HEADER_BYTES_MAX:
             self.send_400_response("")
         elif (self._unstarted or self.pipeline or self.buffered) and not self.door.buffer(self, self._held()):
             self._problem = Problem("unavailable", "too much is being sent at a time")
@@ -105,6 +119,15 @@ class BoundedConnection(HttpToolsProtocol):
         if not self._in_head:
             self._begin()
 
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """Keep a header. What is behind a chunked body is none."""
+        if self._in_head:
+            super().on_header(name, value)
+
+    def on_chunk_header(self) -> None:
+        """Count what comes now, unless it is a body's."""
+        self._trailer_bytes = 0
+
     def on_headers_complete(self) -> None:
         """Take the request on, now that its head is there, if it is not too long."""
         self._head_bytes = len(self.url) + sum(len(name) + len(value) + 4 for name, value in self.headers)
@@ -114,12 +137,14 @@ class BoundedConnection(HttpToolsProtocol):
         if int(dict(self.headers).get(b"content-length", 0)) > BODY_BYTES_MAX:
             self._stop(_too_large())
         super().on_headers_complete()
-        if self.expect_100_continue and not self.pipeline:
+        self.flow.resume_reading()  # also behind a request that is being answered: its client may leave
+        if self.expect_100_continue and not self.pipeline and self.parser.get_http_version() != "1.0":
             self.transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
         self.cycle.waiting_for_100_continue = False
 
     def on_body(self, body: bytes) -> None:
         """Keep a part of a body."""
+        self._trailer_bytes = None
         if self.cycle.response_complete:
             return
         self.cycle.body += body
@@ -128,7 +153,7 @@ class BoundedConnection(HttpToolsProtocol):
 
     def on_message_complete(self) -> None:
         """Let the request be answered, now that it is whole."""
-        self._until = math.inf
+        self._until, self._trailer_bytes = math.inf, None
         self.door.serve(self)
         super().on_message_complete()
         if self._unstarted:
@@ -139,6 +164,7 @@ class BoundedConnection(HttpToolsProtocol):
         if cycle.more_body:
             self._unstarted = cycle, app
         else:
+            self._current = cycle
             super()._start_asgi_task(cycle, app)
             if self.buffered:
                 self.door.buffer(self, self._held())
@@ -146,9 +172,9 @@ class BoundedConnection(HttpToolsProtocol):
     def eof_received(self) -> bool:  # type: ignore[override]
         """Answer a device that has said all and closed its half; then close the other. A reader has left."""
         self.transport.send()  # type: ignore[attr-defined]  # or it would be too late
-        if not self._owed() or self.scope["path"] != PATH:
+        if not self._current or self._current.response_complete or self._current.scope["path"] != PATH:
             return False
-        self.cycle.keep_alive = False
+        (self._current if self.cycle.more_body else self.cycle).keep_alive = False
         return True
 
     # What goes out.
@@ -177,12 +203,15 @@ class BoundedConnection(HttpToolsProtocol):
     def resume_writing(self) -> None:
         """Notice that the client has read on."""
         self._read_until = math.inf
-        if self.cycle.response_complete:
+        if not self._owed():
             self._answered_until = math.inf
         super().resume_writing()
 
     def send_400_response(self, msg: str) -> None:
         """Refuse what is not HTTP, unless that would pass for the answer to an earlier request."""
+        error = sys.exc_info()[1]
+        if isinstance(error, HttpParserCallbackError) and not isinstance(error.__context__, _CutOff):
+            self._problem = problems.failure(error.__context__ or error)  # ours: a device must keep its upload
         if self.pipeline or self._owed():
             self.transport.close()
         elif self._problem:
@@ -200,15 +229,16 @@ class BoundedConnection(HttpToolsProtocol):
         soon = self.loop.time() + LINGER_S
         if self._until < math.inf:
             self._until = min(self._until, soon)
-        if self._read_until < math.inf:
-            self._read_until = min(self._read_until, soon)
+        if self._answered_until < math.inf:
+            self._answered_until = min(self._answered_until, soon)
 
     def look(self, now: float) -> None:
         """Cut off a client that takes too long, or has been closed and does not read the rest."""
-        if now > min(self._until, self._read_until):
+        if now > min(self._until, self._read_until, self._answered_until):
             self.displace()
         elif self.transport.is_closing() and not self._closing:
-            self._closing, self._until = True, now + LINGER_S
+            unread = self.transport.get_write_buffer_size()
+            self._closing, self._until = True, now + (STALLED_FOR_S if unread else LINGER_S)
 
     def _begin(self) -> None:
         self._in_head, self._head_bytes = True, 0
@@ -216,7 +246,7 @@ class BoundedConnection(HttpToolsProtocol):
 
     def _owed(self) -> bool:
         """Tell whether a whole request waits for its answer."""
-        return self.cycle is not None and not self.cycle.more_body and not self.cycle.response_complete
+        return self._current is not None and not self._current.response_complete
 
     def _stop(self, problem: Problem) -> None:
         self._problem = problem

@@ -7,8 +7,6 @@ import msgspec
 
 LENGTH = struct.Struct("<Q")
 _encoder = msgspec.msgpack.Encoder()
-_ALONE = {b"content-length", b"transfer-encoding", b"expect", b"connection"}
-"""Headers of the connection, not of the request, which is here as a whole."""
 
 
 class Place(msgspec.Struct, frozen=True):
@@ -31,9 +29,10 @@ class ReadRequest(msgspec.Struct, frozen=True):
     @classmethod
     def of(cls, scope: Any, body: bytes) -> "ReadRequest":
         """Return the request of an ASGI scope."""
-        kept = [(name, value) for name, value in scope["headers"] if name not in _ALONE and b"_" not in name]
+        kept = [(name, value) for name, value in scope["headers"] if name == b"content-type"]
         length = [(b"content-length", b"%d" % len(body))] if body else []
-        return cls(scope["method"], scope["path"], scope["query_string"], kept + length, body)
+        method = "GET" if scope["method"] == "HEAD" else scope["method"]  # the server leaves the content out
+        return cls(method, scope["path"], scope["query_string"], kept + length, body)
 
 
 class ReadAnswer(msgspec.Struct, frozen=True):

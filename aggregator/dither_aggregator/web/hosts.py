@@ -1,6 +1,7 @@
 """Which names somebody may read under. A page elsewhere can have its own name lead to a loopback address, and a browser
 beside the aggregator then lets it read what comes back; but the browser says that name."""
 
+import re
 from collections.abc import Collection
 from ipaddress import ip_address
 
@@ -8,6 +9,7 @@ from dither_aggregator.web.answers import Scope
 from dither_shared.wire.problems import Problem
 
 ANY = "*"
+_HOST = re.compile(r"(\[[0-9a-f:.]+\]|[^:\[\]]*)(?::[0-9]*)?")
 
 
 def check_reader(scope: Scope, allowed: Collection[str]) -> None:
@@ -19,7 +21,8 @@ def check_reader(scope: Scope, allowed: Collection[str]) -> None:
     if len(given) != 1 or not scope["query_string"].isascii():
         raise Problem("malformed", "send one Host, and a query in ASCII")
     host = given[0].decode("latin-1").lower()
-    name = host.partition("]")[0].removeprefix("[") if host.startswith("[") else host.partition(":")[0].rstrip(".")
+    found = _HOST.fullmatch(host)
+    name = found[1].strip("[]").rstrip(".") if found else ""
     if not (ANY in allowed or name == "localhost" or name in allowed or _is_address(name)):
         raise Problem("host-not-allowed", "pages and estimates are not read under this name; --allow-host allows it")
 

@@ -21,6 +21,7 @@ from dither_shared.wire.reading import inflate
 
 ACKNOWLEDGE_WITHIN_S = 20.0
 HEAVY_BYTES = 16 * 1024
+HEAVY_WAITING_MAX = 256
 
 
 class Ingest:
@@ -29,6 +30,7 @@ class Ingest:
     def __init__(self, service: Service) -> None:
         self._service = service
         self._heavy = asyncio.Lock()
+        self._waiting = 0
         self._wake = _Wake()
 
     async def answer(self, scope: Scope, body: bytes) -> HttpAnswer:
@@ -37,7 +39,11 @@ class Ingest:
         check_key(headers.get(b"authorization", b""), self._service.store.key)
         gzip = check_head(headers, len(body))
         if gzip or len(body) > HEAVY_BYTES:  # a kilobyte of gzip may be a megabyte of JSON
+            if self._waiting >= HEAVY_WAITING_MAX:
+                raise Problem("unavailable", "too much is being read at a time")
+            self._waiting += 1
             async with self._heavy:
+                self._waiting -= 1
                 await asyncio.sleep(0)  # one in a turn of the loop: everything else has its own between them
                 submitted = self._submit(inflate(body) if gzip else body)
         else:

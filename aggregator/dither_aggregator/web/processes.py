@@ -61,8 +61,7 @@ class HttpProcesses(Multiprocess):
         listeners = [each for each in (public, health) if each]
         config = configured(app, lifespan="on", workers=processes)
         super().__init__(config, [listener.socket for listener in listeners])
-        signal.signal(signal.SIGHUP, signal.SIG_IGN)  # in processes, too: they inherit it
-        answer_signals()  # which uvicorn has taken
+        answer_signals()  # which uvicorn has taken; processes inherit that SIGHUP does nothing
         self._health_port = health.port if health else None
         self._announce: Callable[[], None] | None = None
         self._failed = False
@@ -100,6 +99,12 @@ class HttpProcesses(Multiprocess):
         if self._announce and all(process.is_ready(timeout=0.1) for process in self.processes):
             announce, self._announce = self._announce, None
             announce()
+
+    def handle_ttin(self) -> None:
+        """Start no more: a process of uvicorn's own would not be one of ours."""
+
+    def handle_ttou(self) -> None:
+        """End none."""
 
     def join_all(self) -> None:
         """Wait for the processes that were asked to end, and end those that do not."""

@@ -13,6 +13,7 @@ from typing import BinaryIO
 import msgspec
 from flask import Flask
 
+from dither_aggregator.running import set_up_logging
 from dither_aggregator.store import Store, StoreError, open_store
 from dither_aggregator.web import problems
 from dither_aggregator.web.exchange import LENGTH, Place, ReadAnswer, ReadRequest, encode
@@ -32,7 +33,7 @@ def main() -> None:
     asking, answering = sys.stdin.buffer, os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # what anything prints is no answer
     threading.Thread(target=_end_with_server, args=(asking,), name="lifeline", daemon=True).start()
-    logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(name)s %(levelname)s %(message)s")
+    set_up_logging()
     reader = _Desk(msgspec.msgpack.decode(_read(asking), type=Place))
     decoder = msgspec.msgpack.Decoder(ReadRequest)
     while said := _read(asking):

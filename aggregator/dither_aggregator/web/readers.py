@@ -53,6 +53,7 @@ class Readers:
         self._asked: set[asyncio.Task[ReadAnswer]] = set()
         self._free = asyncio.Semaphore(readers)
         self._waiting = 0
+        self._closed = False
 
     async def answer(self, asked: ReadRequest) -> ReadAnswer:
         """Answer a request; raise Problem where nobody can."""
@@ -71,6 +72,7 @@ class Readers:
 
     async def close(self) -> None:
         """End the readers, whatever they are at; who waits for them is told."""
+        self._closed = True
         for task in self._asked:
             task.cancel()
         await asyncio.gather(*self._asked, return_exceptions=True)
@@ -86,6 +88,8 @@ class Readers:
     async def _ask(self, asked: ReadRequest) -> ReadAnswer:
         """Ask a reader, and let others have it afterwards."""
         try:
+            if self._closed:
+                raise Problem("unavailable", "the server is being stopped")
             reader = self._idle.pop() if self._idle else await ReaderProcess.start(self._place)
             answered = await reader.ask(asked, ANSWER_WITHIN_S)
             self._idle.append(reader)
@@ -126,7 +130,7 @@ class ReaderProcess:
         """Start one. It is told where its store is through its pipe: command lines can be read by everybody."""
         path = os.pathsep.join(filter(None, sys.path))
         process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-m", "dither_aggregator.web.reader"),
+            *(sys.executable, "-P", "-m", "dither_aggregator.web.reader"),
             stdin=PIPE,
             stdout=PIPE,
             limit=PIPE_BYTES,
@@ -160,7 +164,7 @@ class ReaderProcess:
         """End the process, whatever it is at."""
         with suppress(ProcessLookupError):
             self._process.kill()
-        await self._process.wait()
+        await self._process.communicate()  # reads the rest: as long as there is any, it counts as not ended
 
 
 def _too_many() -> Problem:

@@ -6,7 +6,7 @@ import signal
 import socket
 import threading
 from collections.abc import Awaitable, Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import uvicorn
@@ -19,6 +19,7 @@ from dither_aggregator.web.listener import Listener
 DRAIN_WITHIN_S = 25
 """How long a server that ends waits for what it is being asked."""
 LOOK_EVERY_S = 0.25
+CLOSE_WITHIN_S = 5.0
 
 # uvicorn's words at lower levels are about clients that do not speak HTTP.
 logging.getLogger("uvicorn.error").setLevel(logging.ERROR)
@@ -48,7 +49,8 @@ class Server(uvicorn.Server):
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """End what `close` ends, answer the other requests that have begun, and end."""
-        await self._close()
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self._close(), CLOSE_WITHIN_S)
         try:
             await super().shutdown(sockets)
         finally:

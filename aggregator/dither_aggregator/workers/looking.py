@@ -7,7 +7,7 @@ lives for seconds, and is kept alive by who waits: when it is gone, the work is 
 import asyncio
 import secrets
 from collections.abc import Callable, Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 
 import msgspec
 import redis
@@ -20,8 +20,8 @@ from dither_aggregator.web.reading import pack
 from dither_aggregator.workers.bells import LOOK, REPLY_TIMEOUT_S, Bell, BrokerError
 from dither_shared.wire.problems import Problem
 
-WANTED_FOR_S = 10
-"""How long somebody counts as waiting after they last said so."""
+WANTED_FOR_S = 30
+"""How long somebody counts as waiting after they last said so: longer than a slow broker may take to be rung."""
 ASK_EVERY_S = 1
 KEPT_FOR_S = 60
 WANTED = "dither:look"
@@ -53,11 +53,16 @@ class AtWorkers:
                 await asyncio.to_thread(self._ring, [Bell(LOOK, ticket)])
                 return await asyncio.wait_for(self._wait(ticket), LONG_WITHIN_S)
             finally:
-                await self._redis.delete(WANTED)
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(self._want_no_more(look), ASK_EVERY_S)
         except TimeoutError:
             raise Problem("unavailable", "the answer took too long") from None
         except (redis.RedisError, BrokerError):
             raise Problem("unavailable", "no worker can be asked for a long list now") from None
+
+    async def _want_no_more(self, look: bytes) -> None:
+        if await self._redis.get(WANTED) == look:  # it may have lapsed, and be somebody else's by now
+            await self._redis.delete(WANTED)
 
     async def _wait(self, ticket: str) -> ReadAnswer:
         while not (said := await self._redis.blpop([ANSWER.format(ticket)], timeout=ASK_EVERY_S)):
