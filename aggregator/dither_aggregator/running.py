@@ -84,9 +84,10 @@ def _ended_by_signals() -> Iterator[None]:
 
 def set_up_logging() -> None:
     """Log warnings and errors to stderr, the same one at most once a minute: a client that causes one fills no disk."""
-    logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(name)s %(levelname)s %(message)s")
-    for handler in logging.getLogger().handlers:
-        handler.addFilter(_Damper())
+    handler = logging.StreamHandler()
+    handler.addFilter(_Damper())
+    form = "%(asctime)s %(name)s %(levelname)s %(message)s"
+    logging.basicConfig(level=logging.WARNING, format=form, handlers=[handler])
 
 
 class _Damper(logging.Filter):
@@ -99,7 +100,7 @@ class _Damper(logging.Filter):
     def filter(self, record: logging.LogRecord) -> bool:
         """Tell whether to log a record."""
         message = record.getMessage()
-        key = record.name, record.lineno, message
+        key = record.name, record.lineno, message.partition("\n")[0]
         now = time.monotonic()
         since, dropped = self._said.get(key, (-SAME_AGAIN_AFTER_S, 0))
         if now - since < SAME_AGAIN_AFTER_S:

@@ -1,14 +1,17 @@
 """Commands that run until they are told to end: a Redis that is loading at their start, SIGUSR1 and SIGQUIT."""
 
+import logging
 import os
 import signal
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import IO
 
 import pytest
 
+from dither_aggregator import running as running_module
 from tests.support.aggregators import dither, serve
 from tests.support.machines import Crowd, Machine, Site, is_running, wait_until
 from tests.support.registries import registry_text
@@ -139,3 +142,33 @@ def test_a_terminal_s_sigquit_ends_parents_and_processes_in_order(site: Site) ->
             for pid in one.children():
                 os.kill(pid, signal.SIGQUIT)
             assert one.stop(signal.SIGQUIT) == (0, IN_ORDER)
+
+
+def test_the_same_line_is_logged_once_a_minute(monkeypatch: pytest.MonkeyPatch) -> None:
+    said: list[str] = []
+    now = [100.0]
+    monkeypatch.setattr(running_module, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    handler = logging.Handler()
+    handler.emit = lambda record: said.append(record.getMessage())  # type: ignore[method-assign]
+    handler.addFilter(running_module._Damper())
+    log = logging.Logger("of this test")
+    log.addHandler(handler)
+
+    def flood() -> None:
+        for number in range(100):
+            log.error("a client left, %s\ntransport: <_Transport object at %x>", "as before", number)
+
+    flood()
+    log.error("a client left, %s", "in another way")
+    assert [line.partition("\n")[0] for line in said] == ["a client left, as before", "a client left, in another way"]
+    now[0] += running_module.SAME_AGAIN_AFTER_S
+    flood()
+    assert len(said) == 3
+    assert said[2].endswith("(and 99 times more before)")
+
+
+def test_logging_is_set_up_once_and_leaves_others_handlers_alone() -> None:
+    root = logging.getLogger()
+    before = [(handler, list(handler.filters)) for handler in root.handlers]
+    running_module.set_up_logging()
+    assert [(handler, list(handler.filters)) for handler in root.handlers] == before

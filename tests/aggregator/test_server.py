@@ -440,6 +440,7 @@ def test_health_has_a_door_of_its_own_that_nobody_fills(monkeypatch: pytest.Monk
             served.connect(b"", served.health)
         status, document = served.ask_health()
         assert (status, document["health"]) == (200, True)
+        until(lambda: passes(served))
         assert served.ask()[1]["health"] is False
 
 
@@ -468,10 +469,8 @@ def test_what_is_behind_a_chunked_body_is_bounded_and_no_header(served: Served) 
     made = served.connect(CHUNKED + b"Host: evil.example\r\nX: y\r\n\r\n")
     assert made.answer() == (200, {"body": "abc", "health": False, "big": False, "hosts": 1})
     for line in (b"X-Trailer: y\r\n", b"x"):
-        made = served.connect(CHUNKED)
         with pytest.raises(ConnectionError):
-            for _ in range(1_000):
-                made.send(line * (100_000 // len(line)))
+            served.connect(CHUNKED + line * (100_000_000 // len(line)))
     assert len(served.echo.came) == 1
 
 
