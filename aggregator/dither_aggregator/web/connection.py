@@ -11,7 +11,7 @@ import struct
 import sys
 from typing import Any
 
-from httptools import HttpParserCallbackError
+from httptools import HttpParserCallbackError, HttpParserError
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 from dither_aggregator.web import problems
@@ -210,7 +210,7 @@ class BoundedConnection(HttpToolsProtocol):
     def send_400_response(self, msg: str) -> None:
         """Refuse what is not HTTP, unless that would pass for the answer to an earlier request."""
         error = sys.exc_info()[1]
-        if isinstance(error, HttpParserCallbackError) and not isinstance(error.__context__, _CutOff):
+        if isinstance(error, HttpParserCallbackError) and not isinstance(error.__context__, _CutOff | HttpParserError):
             self._problem = problems.failure(error.__context__ or error)  # ours: a device must keep its upload
         if self.pipeline or self._owed():
             self.transport.close()
