@@ -24,6 +24,7 @@ MAY_IMPORT = {
         "dither_aggregator",
         "dither_shared",
         "flask",
+        "httptools",
         "kombu",
         "msgspec",
         "numpy",
