@@ -1,4 +1,4 @@
-"""What commands that run until they are told to end have in common: signals, a store that is still loading, a log."""
+"""Signals, a store that is still loading, and a log: shared by the commands that run until they are told to end."""
 
 import faulthandler
 import logging
@@ -79,7 +79,7 @@ def _ended_by_signals() -> Iterator[None]:
             signal.signal(number, handler)
 
 
-# What they log.
+# The log.
 
 
 def set_up_logging() -> None:

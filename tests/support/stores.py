@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 from dither_aggregator.store import Receipt, SQLiteStore, Store
 from dither_aggregator.store.redis import RedisStore
@@ -241,3 +242,10 @@ def balance(store: Store) -> tuple[int, int, int, int]:
         sum(row.pending for row in rows),
         sum(row.quarantined for row in rows),
     )
+
+
+def store_on(server: RedisServer, asked: Registry, **options: Any) -> RedisStore:
+    """Make a store of four shards on a Redis, with the registry loaded."""
+    store = RedisStore.create(server.url, "example", 4, **options)
+    store.load(asked)
+    return store

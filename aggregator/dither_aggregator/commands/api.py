@@ -34,7 +34,7 @@ def run(args: argparse.Namespace) -> int:
     set_up_logging()
     answer_signals()
     must_be_redis(args.data, "api")
-    # What can be wrong with the store is found, and let go of, before the first process is started.
+    # Opened once before the first process starts: whatever is wrong with the store is said by the parent.
     open_ = partial(open_store, args.data, allow_lossy_store=args.allow_lossy_store)
     with closing(open_when_loaded(open_)) as store:
         app, key, generation = store.app, store.key, store.generation

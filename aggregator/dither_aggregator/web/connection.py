@@ -12,9 +12,10 @@ import sys
 from typing import Any
 
 from httptools import HttpParserCallbackError, HttpParserError
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 
 from dither_aggregator.web import problems
+from dither_aggregator.web.answers import refusal
 from dither_aggregator.web.bounds import peer_of
 from dither_aggregator.web.doors import Door, Doors
 from dither_shared.wire import PATH
@@ -185,7 +186,6 @@ class BoundedConnection(HttpToolsProtocol):
             self._answered_until = math.inf
         if self.transport.is_closing():
             return
-        self.flow.resume_reading()
         if self.pipeline:
             self._start_asgi_task(*self.pipeline.pop())
         elif not self._in_head:
@@ -255,10 +255,10 @@ class BoundedConnection(HttpToolsProtocol):
     def _refuse(self, problem: Problem) -> None:
         if self.transport.is_closing():
             return
-        body = problems.render(problem)
-        headers = [*problems.headers_of(problem), ("Content-Length", str(len(body))), ("Connection", "close")]
-        head = "".join(f"{name}: {value}\r\n" for name, value in headers)
-        self.transport.write(f"HTTP/1.1 {problems.status_of(problem)}\r\n{head}\r\n".encode("ascii") + body)
+        answer = refusal(problem)
+        fields = [*answer.headers, (b"content-length", b"%d" % len(answer.content)), (b"connection", b"close")]
+        head = b"".join(b"%s: %s\r\n" % field for field in fields)
+        self.transport.write(b"%s%s\r\n%s" % (STATUS_LINE[problem.status], head, answer.content))
         self.transport.close()
 
 

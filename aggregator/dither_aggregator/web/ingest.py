@@ -21,6 +21,7 @@ from dither_shared.wire.reading import inflate
 
 ACKNOWLEDGE_WITHIN_S = 20.0
 HEAVY_BYTES = 16 * 1024
+"""An upload from here on, or in gzip, has a turn of the loop to itself."""
 HEAVY_WAITING_MAX = 256
 
 
@@ -30,7 +31,7 @@ class Ingest:
     def __init__(self, service: Service) -> None:
         self._service = service
         self._heavy = asyncio.Lock()
-        self._waiting = 0
+        self._heavy_waiting = 0
         self._wake = _Wake()
 
     async def answer(self, scope: Scope, body: bytes) -> HttpAnswer:
@@ -39,20 +40,22 @@ class Ingest:
         check_key(headers.get(b"authorization", b""), self._service.store.key)
         gzip = check_head(headers, len(body))
         if gzip or len(body) > HEAVY_BYTES:  # a kilobyte of gzip may be a megabyte of JSON
-            if self._waiting >= HEAVY_WAITING_MAX:
-                raise Problem("unavailable", "too much is being read at a time")
-            self._waiting += 1
-            async with self._heavy:
-                self._waiting -= 1
-                await asyncio.sleep(0)  # one in a turn of the loop: everything else has its own between them
-                submitted = self._submit(inflate(body) if gzip else body)
-        else:
-            submitted = self._submit(body)
+            await self._take_turn()
+        plain = inflate(body) if gzip else body
+        submitted = self._service.submit(parse_upload(plain, self._service.store.find_plan), plain)
         receipt = await self._committed(submitted)
         return HttpAnswer(202, JSON, msgspec.json.encode(receipt.to_document()) + b"\n")
 
-    def _submit(self, body: bytes) -> Submitted:
-        return self._service.submit(parse_upload(body, self._service.store.find_plan), body)
+    async def _take_turn(self) -> None:
+        """Wait for a turn of the loop in which no other heavy upload is read: everything else has its own between."""
+        if self._heavy_waiting >= HEAVY_WAITING_MAX:
+            raise Problem("unavailable", "too much is being read at a time")
+        self._heavy_waiting += 1
+        try:
+            async with self._heavy:
+                await asyncio.sleep(0)
+        finally:
+            self._heavy_waiting -= 1
 
     async def _committed(self, submitted: Submitted) -> Receipt:
         """Return the receipt once there is one; raise Problem when there is none in time."""

@@ -3,8 +3,6 @@
 import json
 import logging
 import traceback
-from http import HTTPStatus
-from wsgiref.types import StartResponse
 
 from flask import Flask, Response
 from werkzeug.exceptions import HTTPException
@@ -36,18 +34,6 @@ def headers_of(problem: Problem) -> list[tuple[str, str]]:
     if problem.status == 503:
         headers.append(("Retry-After", str(RETRY_AFTER_S)))
     return headers
-
-
-def status_of(problem: Problem) -> str:
-    """Return the status with its phrase, as WSGI wants it."""
-    return f"{problem.status} {HTTPStatus(problem.status).phrase.upper()}"
-
-
-def send(problem: Problem, start_response: StartResponse) -> list[bytes]:
-    """Answer a refused request as a plain WSGI application does."""
-    content = render(problem)
-    start_response(status_of(problem), [*headers_of(problem), ("Content-Length", str(len(content)))])
-    return [content]
 
 
 def respond(problem: Problem) -> Response:

@@ -48,3 +48,18 @@ def asked() -> Registry:
 @pytest.fixture
 def store(place: Place, asked: Registry) -> Store:
     return place.make(asked)
+
+
+@pytest.fixture
+def server(redis_servers: tuple[RedisServer, RedisServer]) -> RedisServer:
+    """One that every test finds empty and leaves as it was."""
+    with closing(redis_servers[0].client()) as client:
+        client.flushall()
+    return redis_servers[0]
+
+
+@pytest.fixture
+def own(tmp_path: Path) -> Iterator[RedisServer]:
+    """One that a test may kill, spoil and start again."""
+    with running_redis(tmp_path / "redis") as started:
+        yield started

@@ -1,0 +1,136 @@
+"""A server with an application that says what came, and clients that say it byte by byte."""
+
+import asyncio
+import json
+import socket
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any
+
+from dither_aggregator.web import in_words
+from dither_aggregator.web.answers import HttpAnswer, Receive, Scope, Send
+from dither_aggregator.web.doors import HEALTH
+from dither_aggregator.web.server import HttpServer
+from dither_shared.wire import PATH, PROBLEM_PREFIX
+from tests.support.aggregators import http_server
+
+HEAD = b"POST " + PATH.encode() + b" HTTP/1.1\r\nHost: x\r\n"
+
+
+class Echo:
+    """An application that says what came, when it may."""
+
+    def __init__(self) -> None:
+        self.waits = False
+        self.came: list[tuple[str, bytes]] = []
+        self.cancelled = self.left = 0
+        self.answer = b"{}"
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        path, body = scope["path"], (await receive())["body"]
+        self.came.append((path, body))
+        if body == b"bug":
+            raise RuntimeError("secret words")
+        left = asyncio.ensure_future(receive())
+        try:
+            while self.waits and not left.done():
+                await asyncio.sleep(0.01)
+            self.left += left.done()
+        except asyncio.CancelledError:
+            self.cancelled += 1
+            raise
+        finally:
+            left.cancel()
+        hosts = [name for name, _ in scope["headers"]].count(b"host")
+        said = {"body": body.decode(), "health": HEALTH in scope["state"], "big": path == "/big", "hosts": hosts}
+        content = self.answer if path == "/big" else json.dumps(said).encode()
+        await HttpAnswer(200, [], content).send(send)
+
+
+class Connection:
+    """One connection, byte by byte if need be."""
+
+    def __init__(self, port: int) -> None:
+        self.socket = socket.create_connection(("127.0.0.1", port), timeout=20)
+        self._rest = b""
+
+    def send(self, data: bytes) -> None:
+        self.socket.sendall(data)
+
+    def answer(self) -> tuple[int, dict[str, Any]]:
+        """Read one answer."""
+        data = self._rest
+        while b"\r\n\r\n" not in data:
+            chunk = self.socket.recv(65536)
+            assert chunk, f"closed after {data!r}"
+            data += chunk
+        head, _, body = data.partition(b"\r\n\r\n")
+        fields = dict(line.lower().split(b": ", 1) for line in head.split(b"\r\n")[1:])
+        length = int(fields[b"content-length"])
+        while len(body) < length:
+            body += self.socket.recv(65536)
+        self._rest = body[length:]
+        return int(head.split()[1]), json.loads(body[:length])
+
+    def closed(self) -> bool:
+        """Wait for the server to close the connection without another word."""
+        try:
+            return self.socket.recv(1) == b""
+        except ConnectionResetError:
+            return True
+
+
+class Served:
+    """A running server and its application."""
+
+    def __init__(self, echo: Echo, http: HttpServer, opened: ExitStack) -> None:
+        self.echo, self.opened = echo, opened
+        assert http.health
+        self.port, self.health = (int(url.rsplit(":", 1)[1]) for url in (http.url, http.health))
+
+    def connect(self, data: bytes = b"", port: int = 0) -> Connection:
+        made = Connection(port or self.port)
+        self.opened.callback(made.socket.close)
+        made.send(data)
+        return made
+
+    def ask(self, path: str = "/") -> tuple[int, dict[str, Any]]:
+        return self.connect(f"GET {path} HTTP/1.1\r\nHost: x\r\n\r\n".encode()).answer()
+
+    def ask_health(self) -> tuple[int, dict[str, Any]]:
+        return self.connect(b"GET /livez HTTP/1.1\r\nHost: x\r\n\r\n", self.health).answer()
+
+
+@contextmanager
+def running() -> Iterator[Served]:
+    echo = Echo()
+    http = http_server(in_words(echo))
+    with http.in_background(), ExitStack() as opened:
+        yield Served(echo, http, opened)
+
+
+def upload(length: int) -> bytes:
+    return HEAD + b"Content-Length: %d\r\n\r\n" % length
+
+
+def slug(document: dict[str, Any]) -> str:
+    return str(document["type"]).removeprefix(PROBLEM_PREFIX)
+
+
+def until(holds: Callable[[], object], within_s: float = 20) -> None:
+    deadline = time.monotonic() + within_s
+    while not holds():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+def passes(served: Served) -> bool:
+    """Whether a new client is answered."""
+    try:
+        return served.ask()[0] == 200
+    except (AssertionError, OSError):
+        return False
+
+
+GET = b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"
