@@ -1,13 +1,15 @@
 """Signals, a store that is still loading, and a log: shared by the commands that run until they are told to end."""
 
-import faulthandler
 import logging
 import os
 import signal
 import sys
+import threading
 import time
+import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from types import FrameType
 from typing import NoReturn
 
 from dither_aggregator.store import Store, StoreLoading
@@ -39,13 +41,27 @@ def answer_signals() -> None:
 
 
 def say_stacks_on_sigusr1() -> None:
-    """Write the stack of every thread to stderr on SIGUSR1, whatever they are at, also in C.
+    """Write the stack of every thread to stderr on SIGUSR1, and go on.
 
-    A forked process that was given other handlers meanwhile calls it again.
+    The main thread writes them between two steps of its own, while no other thread runs. `faulthandler` would not wait
+    for it, but it reads frames that change meanwhile: a busy process ended by SIGSEGV within five signals. A forked
+    process that was given other handlers meanwhile calls this again.
     """
-    faulthandler.unregister(signal.SIGUSR1)  # it registers once, and does not see that others took the signal since
-    signal.signal(signal.SIGUSR1, signal.SIG_IGN)  # as far as Python knows: libraries leave alone what is ignored
-    faulthandler.register(signal.SIGUSR1, _STDERR, all_threads=True)
+    signal.signal(signal.SIGUSR1, _say_stacks)
+
+
+def _say_stacks(_: int, interrupted: FrameType | None) -> None:
+    signal.signal(signal.SIGUSR1, signal.SIG_IGN)  # a second signal would interrupt this, and a third that
+    frames = sys._current_frames()
+    main = threading.main_thread().ident
+    names = {thread.ident: thread.name for thread in threading.enumerate()}
+    said: list[str] = []
+    for ident in sorted(frames, key=lambda ident: ident == main):  # the main thread's last: where a terminal shows it
+        frame = interrupted if ident == main else frames[ident]
+        said += [f"thread {names.get(ident, ident)}:\n", *traceback.format_stack(frame)]
+    say_stacks_on_sigusr1()  # before it writes: who has read one stack may ask for the next
+    with suppress(OSError):  # raised here, it would be raised wherever the main thread is
+        os.write(_STDERR, "".join(said).encode("utf-8", "replace"))
 
 
 def open_when_loaded(open_: Callable[[], Store]) -> Store:

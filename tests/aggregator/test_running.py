@@ -3,6 +3,8 @@
 import logging
 import os
 import signal
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -111,12 +113,45 @@ def test_sigusr1_says_where_every_thread_of_serve_is_and_sigquit_ends_it_in_orde
 
 
 def _read_stack(stream: IO[str] | None) -> None:
-    """Read the stacks of a process to their end: the outermost frame of the main thread."""
+    """Read the stacks of a process up to the main thread's, which is the last."""
     assert stream
     for line in stream:
-        if "_run_module_as_main" in line or '"<string>", line 1 in <module>' in line:  # the latter of a spawned one
+        if line == "thread MainThread:\n":
             return
     pytest.fail("it ended without a stack")
+
+
+BUSY = """
+import threading, time
+from dither_aggregator.running import answer_signals
+
+def work():
+    while True:
+        [work.__name__ for _ in map(str, range(9))]
+
+answer_signals()
+for _ in range(4):
+    threading.Thread(target=work, daemon=True).start()
+print("up", flush=True)
+while True:
+    time.sleep(.01)
+"""
+
+
+def test_a_busy_process_lives_through_any_number_of_sigusr1() -> None:
+    """With faulthandler it died of SIGSEGV, after five signals at most."""
+    process = subprocess.Popen(
+        [sys.executable, "-c", BUSY], stdout=subprocess.PIPE, stderr=subprocess.PIPE, encoding="utf-8"
+    )
+    try:
+        assert process.stdout
+        assert process.stdout.readline() == "up\n"
+        for _ in range(40):
+            process.send_signal(signal.SIGUSR1)
+            _read_stack(process.stderr)
+    finally:
+        process.kill()
+        process.communicate()
 
 
 @pytest.mark.parametrize("command", COMMANDS)

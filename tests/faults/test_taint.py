@@ -11,7 +11,7 @@ import logging
 import sys
 import traceback
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, redirect_stderr
+from contextlib import contextmanager, redirect_stderr, suppress
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -168,7 +168,10 @@ class Watch:
 
     def keep_files(self) -> None:
         """Keep what the files hold now: what is deleted later was there."""
-        self.snapshots += [path.read_bytes() for path in self.directory.iterdir() if not path.name.endswith("-shm")]
+        for path in self.directory.iterdir():
+            if not path.name.endswith("-shm"):
+                with suppress(FileNotFoundError):  # the last connection to close takes the log with it
+                    self.snapshots.append(path.read_bytes())
 
     def leaks(self) -> list[str]:
         places = [("an upload", body) for body in self.taker.bodies]

@@ -13,7 +13,7 @@ from functools import partial
 from typing import Any
 
 import redis
-from billiard import pool
+from billiard import common, pool
 from celery import Celery, signals
 from celery.worker import WorkController, state
 from celery.worker.consumer.consumer import CONNECTION_ERROR  # type: ignore[attr-defined]  # but it has
@@ -24,6 +24,8 @@ from dither_aggregator.workers.answering import Answering
 from dither_aggregator.workers.bells import ESTIMATE, FOLD, LOOK, MAINTAIN, TIME_LIMIT_S, Rope, make_app
 from dither_aggregator.workers.brokers import address
 from dither_aggregator.workers.looking import look
+
+_SIGUSR1 = {signal.SIGUSR1}
 
 _log = logging.getLogger("dither_aggregator")
 
@@ -51,7 +53,7 @@ def work(
     _add_tasks(app, answering, partial(look, data, generation, broker))
     _connect_signals(answering)
     _say_in_one_line_what_is_wrong_with(address(broker))
-    # SIGUSR1 would be an exception in the middle of a count.
+    # The signal would be an exception in the middle of a count.
     pool.SIG_SOFT_TIMEOUT = None  # type: ignore[assignment]  # as where there is no SIGUSR1
     worker: Any = WorkController(
         app=app,
@@ -126,12 +128,20 @@ def _add_tasks(app: Celery, answering: Answering, look_for: Callable[[object], N
 
 
 def _connect_signals(answering: Answering) -> None:
+    # billiard would have SIGUSR1 end a process, Celery one that has only begun: there it waits until it is answered.
+    common.TERMSIGS_DEFAULT.discard("SIGUSR1")
+    os.register_at_fork(
+        before=partial(signal.pthread_sigmask, signal.SIG_BLOCK, _SIGUSR1),
+        after_in_parent=partial(signal.pthread_sigmask, signal.SIG_UNBLOCK, _SIGUSR1),
+    )
+
     def begin(**_: object) -> None:
         # A supervisor may signal all processes: they are to end what they are at, as their parent asks them to.
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
         signal.signal(signal.SIGHUP, signal.SIG_IGN)
         signal.signal(signal.SIGQUIT, signal.SIG_IGN)
         say_stacks_on_sigusr1()
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, _SIGUSR1)
 
     def end(**_: object) -> None:
         answering.close()
