@@ -135,7 +135,7 @@ class ReaderProcess:
             stdout=PIPE,
             limit=PIPE_BYTES,
             env={**os.environ, **_THREADS, "PYTHONPATH": path},
-            start_new_session=True,  # a terminal's Ctrl-C is for the server, which ends it
+            process_group=0,  # a terminal's Ctrl-C is for the server, which ends it
         )
         reader = cls(process)
         reader._asking.write(encode(place))
