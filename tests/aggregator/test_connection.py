@@ -20,7 +20,7 @@ def served() -> Iterator[Served]:
         yield made
 
 
-@pytest.mark.parametrize("begun", [b"", HEAD[:10], HEAD, upload(5) + b"ab", upload(0) + b"\r\n"])
+@pytest.mark.parametrize("begun", [HEAD[:1], HEAD[:10], HEAD, upload(5) + b"ab", upload(0) + b"\r\n"])
 def test_a_request_that_takes_too_long_is_closed(begun: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(connection, "REQUEST_WITHIN_S", 0.4)
     with running() as served:
@@ -29,6 +29,19 @@ def test_a_request_that_takes_too_long_is_closed(begun: bytes, monkeypatch: pyte
             assert connecting.answer()[0] == 200
             connecting.send(b"\r\n")
         assert connecting.closed()
+
+
+def test_who_never_said_anything_costs_the_server_nothing(served: Served) -> None:
+    def files() -> int:
+        return len(list(Path("/proc/self/fd").iterdir()))
+
+    silent = [served.connect() for _ in range(50)]
+    before = files()
+    begun = [served.connect(HEAD[:1]) for _ in range(50)]
+    until(lambda: files() == before + 2 * len(begun))  # this process has both ends of those, and one of the silent
+    silent[7].send(GET)
+    assert silent[7].answer()[0] == 200
+    assert files() == before + 2 * len(begun) + 1
 
 
 def test_drops_do_not_put_the_deadline_off(monkeypatch: pytest.MonkeyPatch) -> None:

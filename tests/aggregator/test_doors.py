@@ -11,11 +11,11 @@ from tests.support.http import GET, passes, running, slug, until, upload
 def test_a_full_house_makes_room_by_closing_who_has_waited_longest(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bounds, "CONNECTIONS_MAX", 12)
     with running() as served:
-        idle = [served.connect() for _ in range(9)]  # all that one address may have
-        idle[0].send(GET)
+        idle = [served.connect(GET[:1]) for _ in range(9)]  # all that one address may have
+        idle[0].send(GET[1:])
         assert idle[0].answer()[0] == 200  # so that it is not the first to go
         for _ in range(8):
-            served.connect()
+            served.connect(GET[:1])
         assert all(each.closed() for each in idle[1:9])
         idle[0].send(GET)
         assert idle[0].answer()[0] == 200
@@ -27,7 +27,7 @@ def test_who_is_being_answered_is_not_closed_for_others(monkeypatch: pytest.Monk
         served.echo.waits = True
         asking = [served.connect(GET) for _ in range(3)]  # all that one address may have
         until(lambda: len(served.echo.came) == 3)
-        refused = served.connect()
+        refused = served.connect(GET)
         status, document = refused.answer()
         assert (status, slug(document)) == (503, "unavailable")
         assert refused.closed()
@@ -60,7 +60,7 @@ def test_health_has_a_door_of_its_own_that_nobody_fills(monkeypatch: pytest.Monk
         until(lambda: len(served.echo.came) >= 3)
         served.echo.waits = False
         for _ in range(10):
-            served.connect(b"", served.health)
+            served.connect(GET[:1], served.health)
         status, document = served.ask_health()
         assert (status, document["health"]) == (200, True)
         until(lambda: passes(served))

@@ -23,7 +23,10 @@ PAGE, ESTIMATES = f"/metrics/{WIDE}", f"/v1/metrics/{WIDE}/estimates"
 
 
 class Idle(Attacker):
-    """Connects, and says nothing."""
+    """Connects, and says nothing more; every other one has said a letter."""
+
+    def begin(self) -> bytes:
+        return b"G" if self.place % 2 else b""
 
 
 class Slow(Attacker):

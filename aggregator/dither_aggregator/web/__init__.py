@@ -49,7 +49,7 @@ def in_words(app: App) -> App:
         try:
             await app(scope, receive, note)
         except Problem as problem:
-            refused = problem
+            refused = problem.with_traceback(None)  # which has this frame, and this frame has the problem: a circle
         except asyncio.CancelledError:  # the server ends, and has waited long enough
             refused = Problem("unavailable", "the server is being stopped")
         except Exception as error:  # whatever it is, it is no fault of an upload's: the device must keep it

@@ -6,8 +6,10 @@ from ipaddress import ip_address
 
 CONNECTIONS_MAX = 2_000
 HEALTH_CONNECTIONS_MAX = 32
-BACKLOG = 1_024
-"""Connections that the system holds until they are accepted."""
+BACKLOG = 4_096
+"""Connections that the system holds until they are accepted, as far as it may (net.core.somaxconn)."""
+SILENT_S = 20
+"""For how long it holds one whose client has said nothing: many that never do cost the server nothing so."""
 ACCEPTED_AT_ONCE = 32
 """Of them, in one turn of the loop."""
 OTHER_FILES = 4 * ACCEPTED_AT_ONCE + 64

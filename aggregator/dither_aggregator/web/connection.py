@@ -67,8 +67,7 @@ class BoundedConnection(HttpToolsProtocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Give the client a time to say something, unless there are too many already."""
-        super().connection_made(transport)
-        self.transport = _Joining(transport, self.loop)  # type: ignore[assignment]
+        super().connection_made(_Joining(transport, self.loop))  # type: ignore[arg-type]
         self.peer = peer_of(self.client[0]) if self.client else ""
         self.door, state = self.server_state.door_of(self.server)
         self.app_state = state
@@ -138,7 +137,6 @@ class BoundedConnection(HttpToolsProtocol):
         if int(dict(self.headers).get(b"content-length", 0)) > BODY_BYTES_MAX:
             self._stop(_too_large())
         super().on_headers_complete()
-        self.flow.resume_reading()  # also behind a request that is being answered: its client may leave
         if self.expect_100_continue and not self.pipeline and self.parser.get_http_version() != "1.0":
             self.transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
         self.cycle.waiting_for_100_continue = False
@@ -263,7 +261,10 @@ class BoundedConnection(HttpToolsProtocol):
 
 
 class _Joining:
-    """A transport that sends in one what is written in one turn of the loop: an answer's head and its body."""
+    """A transport that sends in one what is written in one turn of the loop: an answer's head and its body.
+
+    It never stops reading: clients that leave would not be seen, and the bounds hold what they send.
+    """
 
     def __init__(self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop) -> None:
         self._transport, self._loop = transport, loop
@@ -279,6 +280,9 @@ class _Joining:
             self.send()
         elif len(self._parts) == 1:
             self._loop.call_soon(self.send)
+
+    def pause_reading(self) -> None:
+        """Read on."""
 
     def close(self) -> None:
         """Send what there is, and close."""

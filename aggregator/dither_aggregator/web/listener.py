@@ -3,7 +3,7 @@
 import ipaddress
 import socket
 
-from dither_aggregator.web.bounds import BACKLOG, SENT_BYTES
+from dither_aggregator.web.bounds import BACKLOG, SENT_BYTES, SILENT_S
 from dither_shared.errors import ConfigurationError
 
 
@@ -21,6 +21,8 @@ class Listener:
             # Its connections inherit both. An answer goes out in parts, which must not wait for one another.
             self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SENT_BYTES)
             self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, True)
+            if hasattr(socket, "TCP_DEFER_ACCEPT"):
+                self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_DEFER_ACCEPT, SILENT_S)
         except OSError as error:
             reason = (error.strerror or str(error)).partition(" (while")[0]
             raise ConfigurationError(
