@@ -1,17 +1,21 @@
-"""The estimands, by name, and reading a day out of a store."""
+"""The estimands, by name, and reading a window out of a store."""
 
+from collections.abc import Mapping
 from dataclasses import replace
 from datetime import date
 from threading import Condition
 
+import numpy as np
 from cachetools import LRUCache, cached
 
 from dither_aggregator.analysis.reading import Estimand, Reading, View
 from dither_aggregator.analysis.shares import Shares
 from dither_aggregator.analysis.texts import Texts
+from dither_aggregator.analysis.windows import Window
 from dither_aggregator.counting.damage import impossible
 from dither_aggregator.counting.folding import BadTally
 from dither_aggregator.store import Store, StoredPlan, Tally
+from dither_aggregator.store.records import Final
 from dither_shared.errors import DitherError
 from dither_shared.plan import Plan
 
@@ -24,8 +28,8 @@ ROWS_MAX = 250_000
 class TallyGone(DitherError):
     """The counts of an epoch are no longer kept: `snapshot` is the id of what was made of them."""
 
-    def __init__(self, snapshot: str) -> None:
-        super().__init__(f"the counts of this day are no longer kept; what was made of them is snapshot {snapshot}")
+    def __init__(self, epoch: date, snapshot: str) -> None:
+        super().__init__(f"the counts of {epoch} are no longer kept; what was made of them is snapshot {snapshot}")
         self.snapshot = snapshot
 
 
@@ -35,15 +39,32 @@ def estimand_of(plan: Plan) -> Estimand:
 
 
 def read(store: Store, stored: StoredPlan, epoch: date, view: View = DEFAULT) -> Reading:
-    """Read a plan's epoch from what is folded now. Raises TallyGone when the tally is no longer kept."""
-    provisional = epoch > store.sealed()  # before the tally is read: it may be sealed in between
-    tally = store.tally(stored.plan, epoch)
-    final = store.finals(stored.plan).get(epoch)
+    """Read a plan's window, which ends with an epoch, from what is folded now.
+
+    Raises TallyGone when a tally of it is no longer kept.
+    """
+    provisional = epoch > store.sealed()  # before a tally is read: it may be sealed in between
+    finals = store.finals(stored.plan)
+    if view.days == 1:
+        tally, final = _tally(store, stored, epoch, finals), finals.get(epoch)
+        return estimate(stored, epoch, tally, view, provisional=provisional, snapshot=final.snapshot if final else None)
+    window = Window.ending(epoch, view.days)
+    pooled = Tally(0, np.zeros(stored.plan.cells.tally_size, dtype=np.int64))
+    for day in store.epochs(stored.plan):
+        if day in window:
+            tally = _tally(store, stored, day, finals)
+            pooled = Tally(pooled.n + tally.n, pooled.counts + tally.counts)
+    return estimate(stored, epoch, pooled, view, provisional=provisional)
+
+
+def _tally(store: Store, stored: StoredPlan, epoch: date, finals: Mapping[date, Final]) -> Tally:
+    """Return an epoch's tally. Raises TallyGone, and BadTally where it is not the one that was finalized."""
+    tally, final = store.tally(stored.plan, epoch), finals.get(epoch)
     if final and tally.digest != final.digest:
         if epoch < store.tallies_from():  # asked after the tally is read: it may be given up in between
-            raise TallyGone(final.snapshot)
+            raise TallyGone(epoch, final.snapshot)
         raise BadTally(f"the counts of {epoch} are not those that snapshot {final.snapshot} was made of")
-    return estimate(stored, epoch, tally, view, provisional=provisional, snapshot=final.snapshot if final else None)
+    return tally
 
 
 def estimate(

@@ -7,17 +7,22 @@ The formulas are those of a pure protocol, `dither_shared.mechanisms.pure`. Whic
     population    how far from the share in the population that they are a random sample of
                   variance r (1 - r) / (n (p - q)^2)  with r = q + f (p - q): the former plus f (1 - f) / n
 
+Where a device may report r times in a window, the population's part is r f (1 - f) / n. The noise of a memo repeats,
+too: the variance is at most [ (r - 1) V_permanent + V ] / n, with V n times the former and V_permanent that of one shot
+of the permanent part. Counts are then no binomial ones, and the intervals Wald's.
+
 The share f in them is the estimate, cut to [0, 1]. Intervals of rates r become those of shares by (r - q) / (p - q).
 Clopper and Pearson's are exact for the population, and wider than need be for the reports, whose count varies less than
 a binomial one (Hoeffding 1956). Simultaneous intervals hold all the truths of a metric with the stated confidence
 (Bonferroni).
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from statistics import NormalDist
 
 import numpy as np
-from scipy.special import bdtri, bdtrik
+from scipy.special import bdtr, bdtri, bdtrik, betaincinv, ndtr
 
 from dither_aggregator.analysis.inference import (
     CONFIDENCE,
@@ -30,7 +35,8 @@ from dither_aggregator.analysis.inference import (
 )
 from dither_aggregator.counting.folding import Counts
 from dither_shared.mechanisms import PureMechanism
-from dither_shared.precision import ALPHA, POWER, noise_floor
+from dither_shared.mechanisms.memoized import MemoizedPure
+from dither_shared.precision import ALPHA, POWER
 
 
 @dataclass(frozen=True)
@@ -55,31 +61,87 @@ def estimate_shares(
     error_of: ErrorOf = "reports",
     simultaneous: bool = False,
     method: Method | None = None,
+    confidence: float = CONFIDENCE,
+    repeats: int = 1,
 ) -> Estimates:
-    """Remove the noise from support counts, int64[d], of n >= 1 reports.
+    """Remove the noise from support counts, int64[d], of n >= 1 reports, of which a device may have sent `repeats`.
 
-    Intervals are of 95 %, each on its own or, `simultaneous`, all of them together. They are of the raw estimate, so
-    they may reach below 0 and above 1, as the estimate itself may: cutting it there would bias every sum that is made
-    of it. `method` forces one of the two kinds of interval.
+    Intervals are of this confidence, each on its own or, `simultaneous`, all of them together. They are of the raw
+    estimate, so they may reach below 0 and above 1, as the estimate itself may: cutting it there would bias every sum
+    that is made of it. `method` forces one of the two kinds of interval.
     """
     p, q = float(mechanism.p), float(mechanism.q)
     estimate = (support / n - q) / (p - q)
-    std_error = np.sqrt(variance(mechanism, np.clip(estimate, 0.0, 1.0), n, error_of))
-    alpha = (1 - CONFIDENCE) / (mechanism.d if simultaneous else 1)
+    std_error = np.sqrt(variance(mechanism, np.clip(estimate, 0.0, 1.0), n, error_of, repeats))
+    floor = float(np.sqrt(variance(mechanism, np.zeros(1), n, "reports", repeats))[0])
+    alpha = (1 - confidence) / (mechanism.d if simultaneous else 1)
     z = -NormalDist().inv_cdf(alpha / 2)
-    method = method or ("wald" if n * min(q, 1 - p) >= COUNT_MIN * (z / Z) ** 4 else "clopper-pearson")
+    binomial = repeats == 1 or not mechanism.memoized
+    normal = n * min(q, 1 - p) >= COUNT_MIN * (z / Z) ** 4
+    method = method or ("wald" if normal or not binomial else "clopper-pearson")
     if method == "wald":
         lower, upper = estimate - z * std_error, estimate + z * std_error
     else:
         lower, upper = ((rate - q) / (p - q) for rate in clopper_pearson(support, n, alpha))
-    return Estimates(n, estimate, std_error, lower, upper, method, noise_floor(mechanism, n))
+    return Estimates(n, estimate, std_error, lower, upper, method, floor)
 
 
-def variance(mechanism: PureMechanism, share: Floats, n: int, error_of: ErrorOf) -> Floats:
-    """Return the variance of the estimates of true shares, each in [0, 1]."""
+def variance(mechanism: PureMechanism, share: Floats, n: int, error_of: ErrorOf, repeats: int = 1) -> Floats:
+    """Return the variance of the estimates of true shares, each in [0, 1]; at most, where devices report repeatedly."""
+    of_reports = _of_reports(mechanism, share, n)
+    if isinstance(mechanism, MemoizedPure):
+        of_reports = of_reports + (repeats - 1) * _of_reports(mechanism.permanent, share, n)
+    return of_reports if error_of == "reports" else of_reports + repeats * share * (1 - share) / n
+
+
+def _of_reports(mechanism: PureMechanism, share: Floats, n: int) -> Floats:
     p, q = float(mechanism.p), float(mechanism.q)
-    of_reports: Floats = (share * p * (1 - p) + (1 - share) * q * (1 - q)) / (n * (p - q) ** 2)
-    return of_reports if error_of == "reports" else of_reports + share * (1 - share) / n
+    spread: Floats = (share * p * (1 - p) + (1 - share) * q * (1 - q)) / (n * (p - q) ** 2)
+    return spread
+
+
+def standing_shares(
+    mechanism: PureMechanism, n: int, confidence: float = CONFIDENCE, repeats: int = 1
+) -> tuple[float | None, float | None]:
+    """Return the least estimate that stands out, and the true share that does four times in five; None if none does.
+
+    An estimate stands out where its interval, one of d that hold together, lies above zero. The law is that of the
+    counts, and a normal one where they are none of independent reports.
+    """
+    p, q = float(mechanism.p), float(mechanism.q)
+
+    def estimated(count: int) -> Estimates:
+        counts = np.array([count])
+        return estimate_shares(mechanism, counts, n, simultaneous=True, confidence=confidence, repeats=repeats)
+
+    low, high = int(n * q), n  # the expected count of noise, which does not stand out, and the largest
+    if estimated(high).lower[0] <= 0:
+        return None, None
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (low, middle) if estimated(middle).lower[0] > 0 else (middle, high)
+    least = estimated(high)
+    critical = float(least.estimate[0])
+    if repeats > 1 and mechanism.memoized:
+        detectable = critical + NormalDist().inv_cdf(POWER) * float(least.std_error[0])
+    else:
+        detectable = (float(betaincinv(high, n - high + 1, POWER)) - q) / (p - q)
+    return critical, detectable if detectable <= 1 else None
+
+
+def noise_below(mechanism: PureMechanism, n: int, repeats: int = 1) -> Callable[[Floats], Floats]:
+    """Return the law of the estimate of a value that nobody has: its distribution function."""
+    p, q = float(mechanism.p), float(mechanism.q)
+    floor = np.sqrt(variance(mechanism, np.zeros(1), n, "reports", repeats))[0]
+    if repeats > 1 and mechanism.memoized:
+        return lambda shares: ndtr(shares / floor)
+
+    def below(shares: Floats) -> Floats:
+        counts = np.floor(n * (q + shares * (p - q)) + 1e-6)
+        law: Floats = np.where(counts < 0, 0.0, bdtr(np.clip(counts, 0, n), n, q))
+        return law
+
+    return below
 
 
 def exact_shares(mechanism: PureMechanism, n: int) -> tuple[float, float]:

@@ -1,12 +1,14 @@
-"""A reading: the estimates of one metric on one day, as the API and the pages show them."""
+"""A reading: the estimates of one metric in one window of days, as the API and the pages show them."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import date
-from typing import Protocol
 
 from dither_aggregator.analysis.inference import CONFIDENCE, ErrorOf, Method
+from dither_aggregator.analysis.rows import Row
+from dither_aggregator.analysis.standing import Standing
+from dither_aggregator.analysis.windows import Window
 from dither_aggregator.store import StoredPlan, Tally
 from dither_shared.errors import DitherError
 from dither_shared.plan import Plan
@@ -22,42 +24,23 @@ class View:
     """A key of `normalise.METHODS`, for a second column."""
     candidates: tuple[str, ...] | None = None
     """The texts to look for; None for the registry's own, which `estimands.estimate` puts in its place."""
+    days: int = 1
+    """How many epochs, of which the reading's is the last, are read as one."""
+    confidence: float = CONFIDENCE
+    """Of the intervals."""
 
 
 class BadView(DitherError):
     """A view that an estimand does not have."""
 
 
-class Row(Protocol):
-    """One row of a reading: shares of the n reports, not percent."""
-
-    @property
-    def value(self) -> str:
-        """Return what it is about."""
-
-    @property
-    def estimate(self) -> float:
-        """Return the raw, unbiased estimate."""
-
-    @property
-    def std_error(self) -> float:
-        """Return its standard error."""
-
-    @property
-    def lower(self) -> float:
-        """Return the lower end of its interval."""
-
-    @property
-    def upper(self) -> float:
-        """Return the upper end."""
-
-
 @dataclass(frozen=True)
 class Reading(ABC):
-    """The estimates of a metric under one plan on one epoch. Each estimand has its own rows and columns."""
+    """The estimates of a metric under one plan in one window. Each estimand has its own rows and columns."""
 
     stored: StoredPlan
     epoch: date
+    """The last of the window."""
     provisional: bool
     """More reports may still come: no verdicts, no ranks."""
     n: int
@@ -77,6 +60,15 @@ class Reading(ABC):
     @abstractmethod
     def rows(self) -> Sequence[Row]:
         """One for each value, or candidate; empty while there is no report."""
+
+    @property
+    def window(self) -> Window:
+        """The epochs that were read."""
+        return Window.ending(self.epoch, self.view.days)
+
+    def standing(self) -> Standing | None:
+        """Return which rows stand out from the noise; None where nobody asks that of this estimand."""
+        return None
 
     @property
     def sentences(self) -> Sequence[str]:
@@ -104,7 +96,7 @@ class Reading(ABC):
             "plan": plan.digest,
             "rev": plan.rev,
             "mechanism": plan.cells.name,
-            "epoch": self.epoch.isoformat(),
+            **self.window.to_document(),
             "n": self.n,
             "provisional": self.provisional,
             "snapshot": self.snapshot,
@@ -114,7 +106,7 @@ class Reading(ABC):
             "error_of": self.view.error_of,
             "interval": {
                 "method": self.method,
-                "confidence": CONFIDENCE,
+                "confidence": self.view.confidence,
                 "simultaneous": self.view.simultaneous,
             },
             "rows": [{name: number for name, number in vars(row).items() if number is not None} for row in self.rows],

@@ -3,16 +3,26 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import date
+from math import ceil, floor, sqrt
 from typing import cast
 
+import numpy as np
+
+from dither_aggregator.analysis.inference import Floats
 from dither_aggregator.analysis.normalise import METHODS, Normalised
-from dither_aggregator.analysis.pure import Estimates, estimate_shares, exact_shares
+from dither_aggregator.analysis.pure import Estimates, estimate_shares, exact_shares, noise_below, standing_shares
 from dither_aggregator.analysis.reading import BadView, Estimand, Reading, View
+from dither_aggregator.analysis.standing import BINS, Standing, bin_estimates, rank
+from dither_aggregator.analysis.windows import reports_max
 from dither_aggregator.counting.folding import Counts, tables
 from dither_aggregator.counting.supports import support_counts
 from dither_aggregator.store import StoredPlan, Tally
+from dither_shared.domains import NONE, OTHER
 from dither_shared.mechanisms import PureMechanism
 from dither_shared.plan import Plan
+
+NOISE_SHOWN = 3.5
+"""Standard errors of noise that a histogram shows on either side of zero, whatever the estimates are."""
 
 
 @dataclass(frozen=True)
@@ -37,6 +47,26 @@ class SharesReading(Reading):
     detectable_share: float | None = None
     """A true share of this comes out above it four times in five."""
     normalised: Normalised | None = None
+
+    def standing(self) -> Standing | None:
+        """Return the values whose interval lies above zero, and those that are no listed ones apart.
+
+        For readings whose intervals hold all together. While more reports may come there is no verdict.
+        """
+        if self.n == 0:
+            return None
+        plan = self.stored.plan
+        mechanism, repeats = _pure(plan), reports_max(self.stored, self.view.days)
+        critical, detectable = standing_shares(mechanism, self.n, self.view.confidence, repeats)
+        asked = plan.kind.asked_alone
+        apart = [row for row in self.rows if row.value in ((asked,) if asked else (OTHER, NONE))]
+        listed = [] if asked else [row for row in self.rows if row.value not in (OTHER, NONE)]
+        head = [] if self.provisional else [row for row in listed if row.lower > 0]
+        chosen = {row.value for row in head}
+        crowd = [row for row in listed if row.value not in chosen]
+        estimates = np.array([row.estimate for row in crowd])
+        bins = bin_estimates(estimates, _edges(mechanism, self.n, estimates), noise_below(mechanism, self.n, repeats))
+        return Standing(rank(head, crowd), apart, crowd, bins if crowd else (), critical, detectable)
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -75,7 +105,15 @@ class Shares(Estimand):
             return SharesReading(stored, epoch, provisional, 0, view, snapshot, None, None)
         mechanism = _pure(stored.plan)
         support = support_counts(mechanism, _together(stored.plan, tally), tally.n)
-        estimates = estimate_shares(mechanism, support, tally.n, error_of=view.error_of, simultaneous=view.simultaneous)
+        estimates = estimate_shares(
+            mechanism,
+            support,
+            tally.n,
+            error_of=view.error_of,
+            simultaneous=view.simultaneous,
+            confidence=view.confidence,
+            repeats=reports_max(stored, view.days),
+        )
         normalised = METHODS[view.normalised](mechanism, support, tally.n) if view.normalised else None
         critical, detectable = exact_shares(mechanism, tally.n)
         return SharesReading(
@@ -104,6 +142,16 @@ def _together(plan: Plan, tally: Tally) -> Counts:
     ((_, table, _),) = tables(plan.cells, tally.counts)
     counts: Counts = table[:, 1:].sum(axis=0)
     return counts
+
+
+def _edges(mechanism: PureMechanism, n: int, estimates: Floats) -> Floats:
+    """Return the edges of a histogram of estimates, between counts: bins of as many counts each."""
+    p, q = float(mechanism.p), float(mechanism.q)
+    spread = NOISE_SHOWN * sqrt(q * (1 - q) * n)
+    counts = np.rint(n * (q + estimates * (p - q)))
+    low, high = min([*counts, floor(n * q - spread)]), max([*counts, ceil(n * q + spread)])
+    width = max(1, ceil((high - low + 1) / BINS))
+    return ((np.arange(low, high + width + 1, width) - 0.5) / n - q) / (p - q)
 
 
 def _rows(values: tuple[str, ...], estimates: Estimates, normalised: Normalised | None) -> tuple[ShareRow, ...]:

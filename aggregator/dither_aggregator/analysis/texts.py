@@ -3,11 +3,15 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import date
-from statistics import median
+from statistics import NormalDist, median
 from typing import cast
+
+import numpy as np
+from scipy.special import ndtr
 
 from dither_aggregator.analysis.decoding.candidates import decode_candidates
 from dither_aggregator.analysis.reading import BadView, Estimand, Reading, View
+from dither_aggregator.analysis.standing import BINS, Standing, bin_estimates, rank
 from dither_aggregator.counting.folding import tables
 from dither_aggregator.store import StoredPlan, Tally
 from dither_shared.mechanisms import RAPPOR
@@ -40,6 +44,28 @@ class TextsReading(Reading):
     rows: Sequence[TextRow] = ()
     fit: dict[str, object] | None = None
     """How well the candidates explain the reports, and what they leave."""
+
+    def standing(self) -> Standing | None:
+        """Return the candidates that are there, with intervals that hold although they were found.
+
+        With R of S candidates found, intervals of level 1 - alpha R / S miss at most alpha of those shown, in the mean
+        (false coverage rate, Benjamini and Yekutieli 2005). Candidates that cannot be told apart stand out as one.
+        """
+        if not self.rows:
+            return None
+        found = [row for row in self.rows if row.significant and not row.group]
+        alpha = (1 - self.view.confidence) * max(len(found), 1) / len(self.rows)
+        z = -NormalDist().inv_cdf(alpha / 2)
+        wider = [
+            replace(row, lower=row.estimate - z * row.std_error, upper=row.estimate + z * row.std_error)
+            for row in self.rows
+        ]
+        names = {row.value for row in found}
+        crowd = [row for row in wider if row.value not in names]
+        head = rank([row for row in wider if row.value in names], crowd)
+        scores = np.array([row.estimate / row.std_error for row in crowd])
+        edges = np.linspace(min(-4.0, *scores, 0.0), max(4.0, *scores, 0.0), BINS + 1)
+        return Standing(head, (), crowd, bin_estimates(scores, edges, ndtr) if crowd else (), scores=True)
 
     @property
     def columns(self) -> tuple[str, ...]:

@@ -3,6 +3,7 @@
 import csv
 import io
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import date
 from typing import cast, get_args
 
@@ -13,7 +14,9 @@ from dither_aggregator.analysis.estimands import estimand_of, read
 from dither_aggregator.analysis.inference import ErrorOf
 from dither_aggregator.analysis.normalise import METHODS
 from dither_aggregator.analysis.reading import BadView, Reading, View
+from dither_aggregator.analysis.windows import Window
 from dither_aggregator.store import Store, StoredPlan
+from dither_aggregator.web.asking import asked_plan, asked_window, no_metric, one_of
 from dither_shared.domains import VALUE_CHARACTERS_MAX
 from dither_shared.errors import DitherError
 from dither_shared.kinds.kind import CANDIDATES_MAX
@@ -39,7 +42,7 @@ def register(app: Flask, store: Store, candidates_max: int | None) -> None:
     @app.get("/v1/metrics/<metric>/estimates")
     def estimates(metric: str) -> Response:
         reading = requested(store, metric)
-        if _one_of("format", ("json", "csv")) == "csv":
+        if one_of("format", ("json", "csv")) == "csv":
             return Response(to_csv(reading), content_type="text/csv; charset=utf-8")
         return jsonify(reading.to_document())
 
@@ -85,7 +88,7 @@ def list_snapshots(store: Store, metric: str) -> list[dict[str, object]]:
     """Return what is kept of a metric's finalized days, latest first within each plan."""
     plans = store.plans(metric)
     if not plans:
-        raise _no_metric(metric)
+        raise no_metric(metric)
     return [
         {
             "plan": stored.plan.digest,
@@ -99,26 +102,21 @@ def list_snapshots(store: Store, metric: str) -> list[dict[str, object]]:
     ]
 
 
-def _no_metric(metric: str) -> Problem:
-    return Problem("not-found", f"there is no metric {metric!r}; GET /v1/metrics lists them")
-
-
 def requested(store: Store, metric: str, candidates: tuple[str, ...] | None = None) -> Reading:
-    """Return the reading that a request's `plan` and `epoch` ask for: by default the registry's, and the latest."""
-    plans = store.plans(metric)
-    if not plans:
-        raise _no_metric(metric)
-    digest = request.args.get("plan", plans[0].plan.digest)
-    stored = next((item for item in plans if item.plan.digest == digest), None)
-    if stored is None:
-        raise Problem("not-found", f"the metric {metric!r} has no plan {digest!r}")
-    view = _read_view(stored.plan, candidates)
+    """Return the reading that a request asks for: by default of the registry's plan, and of the latest day."""
+    stored = asked_plan(store, metric)
+    latest = next(iter(store.epochs(stored.plan)), store.today())
+    window = asked_window(store) or Window.ending(latest, 1)
+    view = replace(_read_view(stored.plan, candidates), days=window.days)
+    refuse_long(stored, candidates)
+    return read(store, stored, window.last, view)
+
+
+def refuse_long(stored: StoredPlan, candidates: tuple[str, ...] | None = None) -> None:
+    """Raise LongList where so many candidates are not looked for here."""
     longest = current_app.config["CANDIDATES_MAX"]
     if longest is not None and len(stored.candidates if candidates is None else candidates) > longest:
         raise LongList
-    text = request.args.get("epoch")
-    epoch = next(iter(store.epochs(stored.plan)), store.today()) if text is None else _read_day(text)
-    return read(store, stored, epoch, view)
 
 
 def _read_candidates(body: bytes) -> tuple[str, ...]:
@@ -138,33 +136,15 @@ def _read_candidates(body: bytes) -> tuple[str, ...]:
 
 
 def _read_view(plan: Plan, candidates: tuple[str, ...] | None) -> View:
-    error_of = cast("ErrorOf", _one_of("error_of", get_args(ErrorOf)))
-    simultaneous = _one_of("intervals", ("each", "simultaneous")) == "simultaneous"
-    normalised = _one_of("normalised", ("no", *METHODS))
+    error_of = cast("ErrorOf", one_of("error_of", get_args(ErrorOf)))
+    simultaneous = one_of("intervals", ("each", "simultaneous")) == "simultaneous"
+    normalised = one_of("normalised", ("no", *METHODS))
     view = View(error_of, simultaneous, None if normalised == "no" else normalised, candidates)
     try:
         estimand_of(plan).check(plan, view, frozenset(request.args))
     except BadView as error:
         raise Problem("malformed", str(error)) from None
     return view
-
-
-def _one_of(name: str, choices: Sequence[str]) -> str:
-    """Return a parameter that is one of a few words, by default the first."""
-    given = request.args.get(name, choices[0])
-    if given not in choices:
-        raise Problem("malformed", f"{name} must be {' or '.join(choices)}, got {given!r}")
-    return given
-
-
-def _read_day(text: str) -> date:
-    try:
-        day = date.fromisoformat(text)
-    except ValueError:
-        day = None
-    if day is None or day.isoformat() != text:
-        raise Problem("malformed", f"epoch must be a day such as 2027-06-30, got {text!r}")
-    return day
 
 
 def to_csv(reading: Reading) -> str:

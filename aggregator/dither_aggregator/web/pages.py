@@ -1,22 +1,21 @@
-"""The pages: a list of the metrics, and for each its estimates as a plot and a table. No script, no outside request."""
+"""The pages: a list of the metrics, and for each what can be told of it. No script, no outside request."""
 
-from flask import Flask, Response, render_template, request
+from flask import Flask, Response, render_template
 
-from dither_aggregator.analysis.inference import CONFIDENCE
 from dither_aggregator.store import Store
-from dither_aggregator.web.api import requested
-from dither_aggregator.web.plot import draw, percent
-
-PLOT_ROWS = 25
+from dither_aggregator.web.metric_page import elsewhere, rank_in_words
+from dither_aggregator.web.metric_page import metric_page as shown_metric
+from dither_aggregator.web.plot import percent
 
 _POLICY = (
-    "default-src 'none'; style-src 'self'; img-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+    "default-src 'none'; style-src 'self'; img-src 'self'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'"
 )
 
 
 def register(app: Flask, store: Store) -> None:
     """Add the pages."""
     app.jinja_env.filters["precise"] = precise
+    app.jinja_env.filters["rank"] = rank_in_words
     app.jinja_env.trim_blocks = app.jinja_env.lstrip_blocks = True
 
     app.context_processor(lambda: {"lossy": store.lossy})
@@ -29,19 +28,8 @@ def register(app: Flask, store: Store) -> None:
 
     @app.get("/metrics/<metric>")
     def metric_page(metric: str) -> str:
-        reading = requested(store, metric)
-        rows = sorted(reading.rows, key=lambda row: -row.estimate)
-        shown = rows if "all" in request.args else rows[:PLOT_ROWS]
-        return render_template(
-            "metric.html",
-            app_name=store.app,
-            reading=reading,
-            plan=reading.stored.plan,
-            epochs=store.epochs(reading.stored.plan),
-            rows=rows,
-            plot=draw(shown, reading.noise_floor) if reading.noise_floor and rows else None,
-            confidence=percent(CONFIDENCE, 0),
-        )
+        page = shown_metric(store, metric)
+        return render_template("metric.html", app_name=store.app, page=page, elsewhere=elsewhere(store, page))
 
 
 def precise(share: float, std_error: float) -> str:

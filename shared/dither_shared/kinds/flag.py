@@ -15,6 +15,7 @@ class FlagKind(Listed):
 
     name = "flag"
     meaning = "for yes or no"
+    asked_alone = "yes"
     misread = "takes True and False: anything else is sent as False"
 
     def _values(self, table: Table, directory: Path | None, unlisted: tuple[str, ...]) -> tuple[str, ...]:

@@ -53,6 +53,8 @@ class Kind(ABC, Generic[D]):
     """Whether a program's type checker should know the listed values."""
     several = False
     """Whether one answer may hold several values."""
+    asked_alone = ""
+    """The one value whose share is all that is asked for; "" where each value's is."""
     misread = ""
     """How an answer that is not taken is sent, in a phrase to warn with; "" if it is only counted."""
 

@@ -1,0 +1,83 @@
+"""What stands out from the noise, and what is one crowd.
+
+The largest of many noisy estimates are mostly noise. A value stands out where its interval, of those that hold all
+together, lies above zero. Its rank is told as far as these intervals tell it: behind every value whose interval lies
+above its own, before every one whose interval lies below. All others are a crowd without an order.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from dither_aggregator.analysis.inference import Floats
+from dither_aggregator.analysis.rows import Row
+
+BINS = 40
+
+
+@dataclass(frozen=True)
+class Ranked:
+    """A row that stands out, with the least and the most that its rank may be; 1 is the largest share."""
+
+    row: Row
+    rank_lower: int
+    rank_upper: int
+
+
+@dataclass(frozen=True)
+class Bin:
+    """How many of a crowd's estimates lie in (lower, upper], and how many would if nobody had any of the values."""
+
+    lower: float
+    upper: float
+    number: int
+    expected: float
+
+
+@dataclass(frozen=True)
+class Standing:
+    """The rows of a reading by what can be told of them."""
+
+    head: Sequence[Ranked] = ()
+    """Those that stand out, the largest estimate first. None while more reports may come."""
+    apart: Sequence[Row] = ()
+    """Those that are shown whatever they are: what is no listed value, or the share that a flag asks for."""
+    crowd: Sequence[Row] = ()
+    """All others, in the plan's order."""
+    bins: Sequence[Bin] = ()
+    """Of the crowd's estimates."""
+    critical_share: float | None = None
+    """The least estimate that stands out; None where none can."""
+    detectable_share: float | None = None
+    """A true share of this stands out four times in five; None where none does."""
+    scores: bool = False
+    """Whether the bins are in standard errors: where each estimate has one of its own."""
+
+
+def rank(head: Sequence[Row], others: Sequence[Row]) -> tuple[Ranked, ...]:
+    """Return rows that stand out in the order of their estimates, ranked among themselves and others.
+
+    With intervals that hold all together, all ranks hold together, too.
+    """
+    lower = np.sort([row.lower for row in (*head, *others)])
+    upper = np.sort([row.upper for row in (*head, *others)])
+    number = len(lower)
+    return tuple(
+        Ranked(
+            row,
+            1 + number - int(np.searchsorted(lower, row.upper, side="right")),
+            number - int(np.searchsorted(upper, row.lower, side="left")),
+        )
+        for row in sorted(head, key=lambda row: -row.estimate)
+    )
+
+
+def bin_estimates(estimates: Floats, edges: Floats, below: Callable[[Floats], Floats]) -> tuple[Bin, ...]:
+    """Count a crowd's estimates between edges; `below` is the share of noise that is at most a number."""
+    counted, _ = np.histogram(estimates, edges)
+    expected = len(estimates) * np.diff(below(edges))
+    return tuple(
+        Bin(*numbers)
+        for numbers in zip(edges[:-1].tolist(), edges[1:].tolist(), counted.tolist(), expected.tolist(), strict=True)
+    )

@@ -1,0 +1,46 @@
+"""Windows: ranges of epochs read as one. The tallies of a plan add up; what one device sends twice is no news twice."""
+
+from dataclasses import dataclass
+from datetime import date, timedelta
+from typing import Self
+
+from dither_aggregator.store import StoredPlan
+
+OVER_THE_EDGES = 2
+"""A device that reports once a day is counted on at most so many days more than a window has: one waits at each end."""
+
+
+@dataclass(frozen=True)
+class Window:
+    """The epochs from `first` to `last`."""
+
+    first: date
+    last: date
+
+    @classmethod
+    def ending(cls, last: date, days: int) -> Self:
+        """Return the window of so many days that ends with one."""
+        return cls(last - timedelta(days=days - 1), last)
+
+    @property
+    def days(self) -> int:
+        """How many epochs it has."""
+        return (self.last - self.first).days + 1
+
+    def __contains__(self, epoch: date) -> bool:
+        return self.first <= epoch <= self.last
+
+    def to_document(self) -> dict[str, object]:
+        """Return its one epoch, or its ends."""
+        if self.days == 1:
+            return {"epoch": self.last.isoformat()}
+        return {"from": self.first.isoformat(), "to": self.last.isoformat()}
+
+
+def reports_max(stored: StoredPlan, days: int) -> int:
+    """Return how many reports of one device a window of so many days has at most; 1 for a single day."""
+    if days == 1:
+        return 1
+    most = days + OVER_THE_EDGES
+    cells = stored.plan.cells
+    return most if cells.memoized else min(most, max(stored.reservation // cells.charge, 1))

@@ -1,0 +1,80 @@
+"""What a request asks for: which plan, which window of days, and how its estimates are wanted."""
+
+from collections.abc import Sequence
+from datetime import date
+
+from flask import request
+
+from dither_aggregator.analysis.windows import Window
+from dither_aggregator.store import Store, StoredPlan
+from dither_shared.wire.problems import Problem
+
+WINDOWS = (7, 28, 1)
+"""How many days the windows on offer have, which end at the last sealed day: the first is the default."""
+TODAY = "today"
+DAYS_MAX = 366
+
+
+def asked_plan(store: Store, metric: str) -> StoredPlan:
+    """Return the plan that a request names, by default the registry's."""
+    plans = store.plans(metric)
+    if not plans:
+        raise no_metric(metric)
+    digest = request.args.get("plan", plans[0].plan.digest)
+    stored = next((item for item in plans if item.plan.digest == digest), None)
+    if stored is None:
+        raise Problem("not-found", f"the metric {metric!r} has no plan {digest!r}")
+    return stored
+
+
+def no_metric(metric: str) -> Problem:
+    """Return the answer to a name that is no metric's."""
+    return Problem("not-found", f"there is no metric {metric!r}; GET /v1/metrics lists them")
+
+
+def asked_window(store: Store) -> Window | None:
+    """Return the window that a request names: one day, from one to another, some sealed days, or today; else None."""
+    given = [name for name in ("epoch", "window", "from") if request.args.get(name)]
+    if len(given) > 1:
+        raise Problem("malformed", f"{given[0]} and {given[1]} name different days: give one of them")
+    if bool(request.args.get("from")) != bool(request.args.get("to")):
+        raise Problem("malformed", "from and to go together")
+    if given == ["epoch"]:
+        return Window.ending(read_day("epoch"), 1)
+    if given == ["from"]:
+        window = Window(read_day("from"), read_day("to"))
+        if not 1 <= window.days <= DAYS_MAX:
+            raise Problem("malformed", f"from must not be after to, and a window has at most {DAYS_MAX} days")
+        return window
+    if given == ["window"]:
+        name = one_of("window", (*map(str, WINDOWS), TODAY))
+        return Window.ending(store.today(), 1) if name == TODAY else Window.ending(store.sealed(), int(name))
+    return None
+
+
+def default_window(store: Store, stored: StoredPlan) -> Window:
+    """Return the last sealed days, as many as the default has or, of a young plan, as there are."""
+    window = Window.ending(store.sealed(), WINDOWS[0])
+    sealed = [epoch for epoch in store.epochs(stored.plan) if epoch in window]
+    earlier = any(epoch < window.first for epoch in store.epochs(stored.plan))
+    return window if earlier or not sealed else Window(min(sealed), window.last)
+
+
+def one_of(name: str, choices: Sequence[str]) -> str:
+    """Return a parameter that is one of a few words, by default the first."""
+    given = request.args.get(name, choices[0])
+    if given not in choices:
+        raise Problem("malformed", f"{name} must be {' or '.join(choices)}, got {given!r}")
+    return given
+
+
+def read_day(name: str) -> date:
+    """Return a parameter that is a day."""
+    text = request.args[name]
+    try:
+        day = date.fromisoformat(text)
+    except ValueError:
+        day = None
+    if day is None or day.isoformat() != text:
+        raise Problem("malformed", f"{name} must be a day such as 2027-06-30, got {text!r}")
+    return day

@@ -1,0 +1,233 @@
+"""What a metric's page says, in words and plots: what can be told first, then the rest as one crowd."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from datetime import date
+
+from flask import request
+
+from dither_aggregator.analysis.estimands import TallyGone, estimand_of, read
+from dither_aggregator.analysis.reading import Reading, View
+from dither_aggregator.analysis.rows import Row
+from dither_aggregator.analysis.standing import Ranked, Standing
+from dither_aggregator.analysis.windows import Window
+from dither_aggregator.store import Store, StoredPlan
+from dither_aggregator.web.api import refuse_long
+from dither_aggregator.web.asking import TODAY, WINDOWS, asked_plan, asked_window, default_window, one_of
+from dither_aggregator.web.plot import Histogram, Plot, draw, draw_crowd, percent
+from dither_shared.wire.problems import Problem
+
+LEVELS = ("95", "80", "99")
+ROWS_A_PAGE = 50
+FOUND_MAX = 20
+LISTED_MAX = 25
+"""While a day is not over, so many values at most are listed, in their own order."""
+EXPIRES_SOON_DAYS = 30
+
+
+@dataclass(frozen=True)
+class Controls:
+    """What the form of a page holds."""
+
+    plans: Sequence[StoredPlan]
+    windows: Sequence[tuple[str, str]]
+    """The name and the words of each window on offer; the first is the default."""
+    window: str
+    """The name of the one that is shown, or ""."""
+    level: str
+    search: str
+
+
+@dataclass(frozen=True)
+class MetricPage:
+    """All that the template shows of a metric."""
+
+    stored: StoredPlan
+    window: Window
+    controls: Controls
+    days: str
+    """The window, in words."""
+    state: Sequence[str]
+    """Sentences on what these reports are."""
+    headline: str
+    """What can be told, in one or two sentences."""
+    reading: Reading | None = None
+    standing: Standing | None = None
+    rows: Sequence[Ranked] = ()
+    """Those of this page that stand out."""
+    page: int = 1
+    pages: int = 1
+    listed: Sequence[Row] = ()
+    """Values in their own order, of which nothing is said."""
+    found: Sequence[tuple[Row, str]] = ()
+    """What was searched for, each with a verdict."""
+    plot: Plot | None = None
+    crowd: Histogram | None = None
+
+
+def metric_page(store: Store, metric: str) -> MetricPage:
+    """Return the page that a request asks for."""
+    stored = asked_plan(store, metric)
+    asked = asked_window(store)
+    window = asked or default_window(store, stored)
+    level = one_of("level", LEVELS)
+    controls = _controls(store, metric, level, default=asked is None)
+    view = View(simultaneous=True, days=window.days, confidence=int(level) / 100)
+    try:
+        estimand_of(stored.plan).check(stored.plan, replace(view, simultaneous=False), frozenset())
+        refuse_long(stored)
+        reading = read(store, stored, window.last, view)
+    except TallyGone as gone:
+        return MetricPage(
+            stored, window, controls, in_words(window), _plan_state(store, stored), f"{gone}".capitalize()
+        )
+    return _shown(store, reading, controls)
+
+
+def _shown(store: Store, reading: Reading, controls: Controls) -> MetricPage:
+    stored, window = reading.stored, reading.window
+    state = [*_plan_state(store, stored), *_window_state(store, reading), *reading.sentences]
+    standing = reading.standing() if reading.rows else None
+    bare = MetricPage(stored, window, controls, in_words(window), state, "", reading, standing)
+    if reading.n == 0:
+        return replace(bare, headline="No reports of these days are counted.")
+    if standing is None:
+        return replace(bare, headline=reading.nothing_to_show)
+    found = _found(standing, controls.search)
+    if _too_few(standing):
+        return replace(bare, headline=_headline(standing, reading), found=found)
+    pages = max(-(-len(standing.head) // ROWS_A_PAGE), 1)
+    page = _page(pages)
+    rows = standing.head[(page - 1) * ROWS_A_PAGE : page * ROWS_A_PAGE]
+    listed = standing.crowd if reading.provisional and len(standing.crowd) <= LISTED_MAX else ()
+    drawn = [*(ranked.row for ranked in rows), *listed, *standing.apart]
+    floor = reading.noise_floor or 0.0
+    alone = stored.plan.kind.asked_alone
+    return replace(
+        bare,
+        headline=_headline(standing, reading),
+        rows=rows,
+        page=page,
+        pages=pages,
+        listed=listed,
+        found=found,
+        plot=draw(drawn, floor, None if alone else standing.critical_share, (0.0, 1.0) if alone else None)
+        if drawn
+        else None,
+        crowd=draw_crowd(standing.bins, standing.scores) if standing.bins and not listed else None,
+    )
+
+
+def _page(pages: int) -> int:
+    text = request.args.get("page", "1")
+    if not (text.isascii() and text.isdigit() and len(text) < 6 and 1 <= int(text) <= pages):
+        raise Problem("malformed", f"page must be a number from 1 to {pages}, got {text!r}")
+    return int(text)
+
+
+def _controls(store: Store, metric: str, level: str, *, default: bool) -> Controls:
+    sealed = store.sealed()
+    windows = [(str(days), f"{days} days to {sealed}" if days > 1 else f"{sealed}") for days in WINDOWS]
+    windows.append((TODAY, "today so far"))
+    name = request.args.get("window", "") or (str(WINDOWS[0]) if default else "")
+    return Controls(store.plans(metric), windows, name, level, request.args.get("search", "").strip())
+
+
+# Sentences.
+
+
+def in_words(window: Window) -> str:
+    """Return a window's days."""
+    return f"{window.last}" if window.days == 1 else f"{window.first} to {window.last}, {window.days} days"
+
+
+def rank_in_words(ranked: Ranked, standing_out: int) -> str:
+    """Return what is known of a rank, where so many values stand out: behind others, nobody counts."""
+    if ranked.rank_lower == ranked.rank_upper:
+        return _ordinal(ranked.rank_lower)
+    if ranked.rank_upper > standing_out:
+        return f"{ranked.rank_lower} or lower" if ranked.rank_lower > 1 else "any"
+    return f"{ranked.rank_lower} to {ranked.rank_upper}"
+
+
+def _ordinal(number: int) -> str:
+    ending = "th" if number % 100 in (11, 12, 13) else {1: "st", 2: "nd", 3: "rd"}.get(number % 10, "th")
+    return f"{number}{ending}"
+
+
+def _too_few(standing: Standing) -> bool:
+    return not standing.scores and standing.detectable_share is None
+
+
+def _headline(standing: Standing, reading: Reading) -> str:
+    kind = reading.stored.plan.kind
+    if _too_few(standing):
+        few = f"{reading.n:,} reports are" if reading.n > 1 else "One report is"
+        return f"{few} too few to tell anything: not even a value that everybody has would stand out."
+    what = "candidates" if standing.scores else "values"
+    values = len(standing.head) + len(standing.crowd)
+    reach = ""
+    if standing.detectable_share is not None and not kind.asked_alone:
+        reach = f" A value that {percent(standing.detectable_share, _digits(standing.detectable_share))} have is "
+        reach += "found four times in five."
+    if reading.provisional:
+        return f"Today is not over: of {reading.n:,} reports so far nothing is called found, and nothing ranked.{reach}"
+    if kind.asked_alone:
+        (row,) = standing.apart
+        ends = " and ".join(percent(end, 1) for end in (row.lower, row.upper))
+        return f"{kind.asked_alone.capitalize()}: {percent(row.estimate, 1)}, between {ends}."
+    if not standing.head:
+        return f"None of {values:,} {what} stands out from the noise.{reach}"
+    return (
+        f"{len(standing.head):,} of {values:,} {what} stand{'s' * (len(standing.head) == 1)} out from the noise.{reach}"
+    )
+
+
+def _digits(share: float) -> int:
+    return 0 if share >= 0.1 else 1 if share >= 0.01 else 2 if share >= 0.001 else 3
+
+
+def _plan_state(store: Store, stored: StoredPlan) -> list[str]:
+    left = (stored.expires - store.today()).days
+    said = []
+    if not stored.current:
+        said.append(f"This is an older plan, rev {stored.plan.rev}: the registry asks in another way now.")
+    if stored.retired:
+        said.append("It was retired: its reports are refused.")
+    if left < 0:
+        said.append(f"It expired on {stored.expires}.")
+    elif left <= EXPIRES_SOON_DAYS:
+        said.append(f"It expires in {left} day{'s' * (left != 1)}.")
+    return said
+
+
+def _window_state(store: Store, reading: Reading) -> list[str]:
+    said = []
+    if reading.provisional:
+        said.append("Provisional: more reports may come.")
+    if backlog := store.backlog():
+        said.append(f"{backlog:,} uploads are not counted yet.")
+    if reading.stored.plan.kind.several:
+        said.append("People may give several answers: shares need not sum to 100\N{NO-BREAK SPACE}%.")
+    return said
+
+
+def elsewhere(store: Store, page: MetricPage) -> list[tuple[StoredPlan, date]]:
+    """Return the plans of the metric with the latest day of each that has reports, but for what is shown."""
+    shown = page.stored.plan.digest
+    latest = [(stored, next(iter(store.epochs(stored.plan)), None)) for stored in page.controls.plans]
+    return [
+        (stored, day)
+        for stored, day in latest
+        if day is not None and not (stored.plan.digest == shown and day in page.window)
+    ]
+
+
+def _found(standing: Standing, search: str) -> list[tuple[Row, str]]:
+    if not search:
+        return []
+    wanted = search.casefold()
+    told = [(ranked.row, "stands out") for ranked in standing.head]
+    rest = [(row, "cannot be told from zero") for row in standing.crowd]
+    apart = [(row, "") for row in standing.apart]
+    return [each for each in (*told, *rest, *apart) if wanted in each[0].value.casefold()][:FOUND_MAX]
