@@ -11,10 +11,12 @@ import pytest
 import requests
 from playwright.sync_api import Browser, Page, sync_playwright
 
+from dither_aggregator import upkeep
 from dither_shared.registry import Registry
 from dither_shared.rng import Rng
 from dither_shared.wire.writing import encode_upload, new_upload_id
 from tests.support.aggregators import aggregator
+from tests.support.clocks import Clock
 from tests.support.laws import pure
 from tests.support.registries import registry
 
@@ -40,7 +42,8 @@ def browser() -> Iterator[Browser]:
 
 @pytest.fixture(scope="module")
 def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    with aggregator(ASKED, tmp_path_factory.mktemp("pages")) as (address, service):
+    clock = Clock()
+    with aggregator(ASKED, tmp_path_factory.mktemp("pages"), clock) as (address, service):
         for metric in ("color", "dark"):
             body = encode_upload(new_upload_id(random.getrandbits), [(metric, *reports(ASKED, metric))])
             answer = requests.post(
@@ -52,6 +55,8 @@ def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
             assert answer.status_code == 202, answer.text
         while service.store.backlog():
             time.sleep(0.02)
+        clock.travel(1)
+        upkeep.maintain(service.store, 0)
         yield address
 
 
@@ -82,7 +87,9 @@ BRIGHTNESS = """element => {
 
 
 @pytest.mark.parametrize(("width", "scheme"), LOOKS)
-@pytest.mark.parametrize("path", ["/", "/metrics/color", "/metrics/dark", "/metrics/color?epoch=2020-01-01"])
+@pytest.mark.parametrize(
+    "path", ["/", "/metrics/color", "/metrics/dark", "/metrics/color?window=today", "/metrics/color?epoch=2020-01-01"]
+)
 def test_a_page_fits_and_can_be_read(browser: Browser, url: str, path: str, width: int, scheme: str) -> None:
     page, complaints = opened(browser, url + path, width, scheme)
     assert page.evaluate("document.documentElement.scrollWidth") <= width
@@ -96,40 +103,71 @@ def test_a_page_fits_and_can_be_read(browser: Browser, url: str, path: str, widt
 @pytest.mark.parametrize("width", [390, 1280])
 def test_the_plot_shows_what_the_table_says(browser: Browser, url: str, width: int) -> None:
     page, _ = opened(browser, f"{url}/metrics/color", width, "light")
-    assert page.locator("circle.dot").count() == 25
-    assert page.locator("tbody tr").count() == 62
     labels = page.locator("text.label").all_text_contents()
     values = page.locator("text.value").all_text_contents()
-    table = [row.split("\t")[:2] for row in page.locator("tbody tr").all_inner_texts()]
-    assert values == [estimate for _, estimate in table[:25]]
-    assert labels == [value if len(value) <= 30 else value[:29] + "…" for value, _ in table[:25]]
-    box = page.locator("svg").bounding_box()
+    table = [row.split("\t") for row in page.locator("table.shown tbody tr").all_inner_texts()]
+    assert values == [row[2] for row in table]
+    assert labels == [row[0] for row in table]
+    assert 5 <= len(labels) <= 12
+    assert labels[-1] == "other"
+    assert page.locator("circle.dot").count() == len(labels)
+    box = page.locator("svg").first.bounding_box()
     assert box
-    for dot in page.locator("circle.dot").all()[:5]:
+    for dot in page.locator("circle.dot").all():
         inner = dot.bounding_box()
         assert inner
         assert box["x"] - 8 <= inner["x"] <= box["x"] + box["width"] + 8
+    page.context.close()
+
+
+def test_a_value_is_looked_up_through_the_form(browser: Browser, url: str) -> None:
+    page, complaints = opened(browser, f"{url}/metrics/color", 390, "light")
+    page.get_by_label("search").fill("<b>")
+    page.get_by_label("level").select_option("80")
     with page.expect_navigation(wait_until="load"):
-        page.get_by_text("Draw all").click()
-    assert page.locator("circle.dot").count() == 62
-    assert "A value with quite a long nam…" in page.locator("text.label").all_text_contents()
+        page.get_by_role("button", name="Show").click()
+    assert page.locator("table.found tbody tr").count() == 1
+    assert VALUES[-1] in page.locator("table.found").inner_text()
+    assert "cannot be told from zero" in page.locator("table.found").inner_text()
     assert page.locator("b").count() == 0
+    assert page.get_by_label("level").input_value() == "80"
+    assert page.evaluate("document.documentElement.scrollWidth") <= 390
+    assert complaints == []
+    page.context.close()
+
+
+def test_the_crowd_is_drawn_against_the_curve_of_noise(browser: Browser, url: str) -> None:
+    page, _ = opened(browser, f"{url}/metrics/color", 1280, "dark")
+    words = page.locator(".crowd h2").inner_text()
+    head = page.locator("table.shown tbody tr").count() - 1
+    assert words == f"{len(VALUES) - head} others, not ranked"
+    bars = [bar.bounding_box() for bar in page.locator("rect.bar").all()]
+    assert sum(bool(bar and bar["height"] > 0) for bar in bars) > 5
+    box = page.locator("svg.histogram").bounding_box()
+    curve = page.locator("polyline.curve").bounding_box()
+    assert box
+    assert curve
+    assert box["y"] <= curve["y"]
+    assert curve["y"] + curve["height"] <= box["y"] + box["height"] + 6
+    assert curve["width"] > 0.8 * box["width"]
     page.context.close()
 
 
 def test_dots_and_noise_band_are_where_the_numbers_are(browser: Browser, url: str) -> None:
     """The axis, read back from two ticks in pixels, gives each dot's estimate."""
-    page, _ = opened(browser, f"{url}/metrics/dark", 1280, "light")
-    rows = requests.get(f"{url}/v1/metrics/dark/estimates", timeout=10).json()
+    page, _ = opened(browser, f"{url}/metrics/color", 1280, "light")
+    rows = requests.get(f"{url}/v1/metrics/color/estimates?window=7", timeout=10).json()
     x = "element => { const box = element.getBoundingClientRect(); return box.x + box.width / 2 }"
-    lines = page.locator("line.tick, line.zero").evaluate_all(f"lines => lines.map({x})")
+    plot = page.locator("figure").first
+    lines = plot.locator("line.tick, line.zero").evaluate_all(f"lines => lines.map({x})")
     labels = [
         float(text.split("\xa0")[0].replace("\N{MINUS SIGN}", "-")) / 100
-        for text in page.locator("text.axis").all_text_contents()
+        for text in plot.locator("text.axis").all_text_contents()
     ]
     scale = (lines[-1] - lines[0]) / (labels[-1] - labels[0])
     dots = page.locator("circle.dot").evaluate_all(f"dots => dots.map({x})")
-    estimates = sorted((row["estimate"] for row in rows["rows"]), reverse=True)
+    by_name = {row["value"]: row["estimate"] for row in rows["rows"]}
+    estimates = [by_name[label] for label in page.locator("text.label").all_text_contents()]
     assert [labels[0] + (dot - lines[0]) / scale for dot in dots] == pytest.approx(estimates, abs=0.003)
     band = page.locator("rect.noise").bounding_box()
     assert band
@@ -141,6 +179,6 @@ def test_the_list_leads_to_a_metric(browser: Browser, url: str) -> None:
     page, _ = opened(browser, url, 390, "dark")
     page.get_by_role("link", name="dark").click()
     assert page.locator("h1").inner_text() == "Do people use the dark theme?"
-    for fact in ("1,500", "2.0", "6.0", "provisional", "What this aggregator can and cannot see"):
+    for fact in ("1,500 reports", "Yes: ", "2.0", "6.0", "What this aggregator can and cannot see"):
         assert page.get_by_text(fact).count() >= 1
     page.context.close()

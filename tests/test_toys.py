@@ -315,7 +315,7 @@ def fetched(url: str, metric: str) -> Shown:
     address = f"{url}/v1/metrics/{metric}/estimates"
     reading = requests.get(address, timeout=30).json()
     table = list(csv.DictReader(io.StringIO(requests.get(f"{address}?format=csv", timeout=30).text)))
-    return reading, table, requests.get(f"{url}/metrics/{metric}", timeout=30).text
+    return reading, table, requests.get(f"{url}/metrics/{metric}?window=today", timeout=30).text
 
 
 def test_toys_from_outside_work_from_the_registry_to_the_page(asked: Registry, place: Place) -> None:

@@ -370,8 +370,10 @@ def test_texts_are_looked_for_in_the_registrys_list(texts: Client) -> None:
     assert abs(reading["fit"]["unexplained"]) < 0.1
     assert reading["noise_floor"] == sorted(row["std_error"] for row in reading["rows"])[1]
     page = texts.get("/metrics/color").text
-    assert "unheard of" in page
+    assert "3 of 5 candidates stand out from the noise." in page
     assert "over 0 values" not in page
+    assert "unheard of" not in page
+    assert "cannot be told from zero" in texts.get("/metrics/color?search=UNHEARD").text
     assert "5 candidates" in texts.get("/").text
 
 
@@ -409,7 +411,7 @@ def test_a_text_with_no_candidates_says_what_to_do(tmp_path: Path) -> None:
         client.post(encode_upload(new_upload_id(random.getrandbits), [("color", color.plan.digest, [report], 3)]))
         client.folded()
         assert client.get("/v1/metrics/color/estimates").json()["rows"] == []
-        assert "list candidates in the registry" in client.get("/metrics/color").text
+        assert "list candidates in the registry" in client.get("/metrics/color?window=today").text
         client.session.close()
 
 
@@ -446,7 +448,7 @@ def test_counts_that_are_damaged_are_refused_in_words(damage: str, tmp_path: Pat
         db.close()
         answer = client.get("/v1/metrics/dark/estimates")
         assert (answer.status_code, answer.json()["type"]) == (500, "urn:dither:problem:bad-tally")
-        assert client.get("/metrics/dark").status_code == 500
+        assert client.get("/metrics/dark?window=today").status_code == 500
         assert client.health("/livez")[0] == 200
         client.session.close()
 
@@ -454,8 +456,8 @@ def test_counts_that_are_damaged_are_refused_in_words(damage: str, tmp_path: Pat
 def test_a_day_without_reports_has_no_rows(client: Client) -> None:
     reading = client.get("/v1/metrics/dark/estimates?epoch=2020-01-01").json()
     assert (reading["n"], reading["rows"], reading["noise_floor"]) == (0, [], None)
-    assert "No reports of this day" in client.get("/metrics/dark?epoch=2020-01-01").text
-    assert "No reports of this day" in client.get("/metrics/color").text
+    assert "No reports of these days" in client.get("/metrics/dark?epoch=2020-01-01").text
+    assert "No reports of these days" in client.get("/metrics/color").text
 
 
 def test_the_metrics_are_listed(client: Client) -> None:

@@ -1,4 +1,4 @@
-"""`dither demo`: an aggregator and a fleet of simulated devices whose true answers are known."""
+"""`dither demo`: an aggregator and a fleet of simulated devices whose true answers are known, over a week."""
 
 import argparse
 import json
@@ -17,12 +17,14 @@ from typing import Any
 
 import requests
 
+from dither_aggregator import upkeep
 from dither_aggregator.arguments.listening import port_number
 from dither_aggregator.commands.ledger import COLUMNS, describe
 from dither_aggregator.service import WholeService
 from dither_aggregator.simulate.fleet import Answers, Fleet
 from dither_aggregator.simulate.population import browsers
 from dither_aggregator.store import SQLiteStore, Store
+from dither_aggregator.store.packing import DAY_S
 from dither_aggregator.web import create_app
 from dither_aggregator.web.listener import Listener
 from dither_aggregator.web.reading import in_threads
@@ -37,6 +39,8 @@ TABLE_ROWS = 15
 COVERAGE_MIN = 0.85
 """Of 266 intervals of 95 % fewer hold in one run of a hundred million (binomial): then something is wrong."""
 FOLD_WITHIN_S = 60.0
+DAYS = 7
+"""Of the store's clock: what pages show by default is a week."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -67,48 +71,70 @@ def run(args: argparse.Namespace) -> int:
     """Simulate, compare, and serve; return 1 when the ledger or the intervals do not hold."""
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # so that the temporary directory goes
     population = browsers()
-    started = time.time()
+    clock = _Clock()
     seed = secrets.randbits(32) if args.seed is None else args.seed
     answers: Answers = {**population.draw(args.devices, seed)}
     with tempfile.TemporaryDirectory(prefix="dither-demo-") as name:
         path = Path(name) / "metrics.toml"
         path.write_text(population.registry(utc_today()), encoding="utf-8")
-        # The demo's day is the day it started on: a run over midnight is not split in two.
         registry = Registry.load(path)
-        with closing(SQLiteStore.create(Path(name) / "data", registry.app, lambda: started)) as store:
+        with closing(SQLiteStore.create(Path(name) / "data", registry.app, clock)) as store:
             store.load(registry)
             with WholeService(store) as service:
                 app = create_app(service, in_threads(store))
                 server = HttpServer(app, Listener("127.0.0.1", args.port))
                 with server.in_background():
-                    document = _simulate(path, server.url, store, answers, started)
+                    document = _simulate(path, server.url, store, answers, clock)
                     print(json.dumps(document) if args.json else _tables(document, server.url, args.all), flush=True)
                     if not args.exit:
                         _serve_on(server.url)
     return _verdict(document)
 
 
-def _simulate(path: Path, url: str, store: Store, answers: Answers, started: float) -> dict[str, Any]:
-    """Let the fleet send its answers; return the demo's document."""
-    _send(path, url, store.key, answers)
-    _wait_for_fold(store)
-    metrics = [_compare(metric, url, answers[metric.name]) for metric in Registry.load(path).metrics.values()]
-    ledger = {column: sum(getattr(row, column) for row in store.ledger()) for column in COLUMNS}
-    devices = len(next(iter(answers.values())))
-    return {"devices": devices, "seconds": round(time.time() - started, 1), "ledger": ledger, "metrics": metrics}
+class _Clock:
+    """The store's: it stands still on each of the days before this one, as the demo begins, and ends on this one."""
+
+    def __init__(self) -> None:
+        self.started = time.time()
+        self._days_ago = DAYS
+
+    def __call__(self) -> float:
+        return self.started - self._days_ago * DAY_S
+
+    def next_day(self) -> None:
+        """Let a day pass."""
+        self._days_ago -= 1
 
 
-def _send(registry: Path, url: str, key: str, answers: Answers) -> None:
+def _simulate(path: Path, url: str, store: Store, answers: Answers, clock: _Clock) -> dict[str, Any]:
+    """Let the fleet send its answers, a part of it each day; return the demo's document."""
     devices = len(next(iter(answers.values())))
     bar = _Bar(devices)
+    for day in range(DAYS):
+        first, last = devices * day // DAYS, devices * (day + 1) // DAYS
+        if first < last:
+            _send(path, url, store.key, {name: each[first:last] for name, each in answers.items()}, bar, first)
+            _wait_for_fold(store)
+        clock.next_day()
+        for shard in range(store.shards):
+            upkeep.maintain(store, shard)
+    bar.end()
+    metrics = [_compare(metric, url, answers[metric.name]) for metric in Registry.load(path).metrics.values()]
+    ledger = {column: sum(getattr(row, column) for row in store.ledger()) for column in COLUMNS}
+    seconds = round(time.time() - clock.started, 1)
+    return {"devices": devices, "seconds": seconds, "ledger": ledger, "metrics": metrics}
+
+
+def _send(registry: Path, url: str, key: str, answers: Answers, bar: "_Bar", before: int) -> None:
+    """Let the devices of a day send; `before` were shown before them."""
+    devices = len(next(iter(answers.values())))
     with Fleet(registry, url, key, answers, processes=min(os.cpu_count() or 1, PROCESSES_MAX)) as fleet:
         done = None
         for done in fleet.progress():
-            bar.show(done.devices)
-    bar.end()
+            bar.show(before + done.devices)
     if done is None or done.devices < devices or done.unsent:
         raise DitherError(
-            f"only {done.devices if done else 0:,} of {devices:,} devices finished, "
+            f"only {done.devices if done else 0:,} of {devices:,} devices of a day finished, "
             f"{done.unsent if done else 0:,} reports were not acknowledged"
         )
 
@@ -125,7 +151,7 @@ def _compare(metric: Metric, url: str, answers: Sequence[object]) -> dict[str, A
     """Return what the API says of a metric, beside the truth."""
     with requests.Session() as session:
         session.trust_env = False  # no proxy stands between us and ourselves
-        reading = session.get(f"{url}/v1/metrics/{metric.name}/estimates", timeout=30).json()
+        reading = session.get(f"{url}/v1/metrics/{metric.name}/estimates?window={DAYS}", timeout=30).json()
     counts = Counter(name for answer in answers for name in metric.names(answer))
     rows = [{"value": row["value"], "truth": counts[row["value"]] / len(answers), **row} for row in reading["rows"]]
     return {

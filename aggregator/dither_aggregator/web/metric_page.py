@@ -52,6 +52,7 @@ class MetricPage:
     headline: str
     """What can be told, in one or two sentences."""
     reading: Reading | None = None
+    """None where its counts are no longer kept."""
     standing: Standing | None = None
     rows: Sequence[Ranked] = ()
     """Those of this page that stand out."""
@@ -91,8 +92,10 @@ def _shown(store: Store, reading: Reading, controls: Controls) -> MetricPage:
     bare = MetricPage(stored, window, controls, in_words(window), state, "", reading, standing)
     if reading.n == 0:
         return replace(bare, headline="No reports of these days are counted.")
-    if standing is None:
+    if not reading.rows:
         return replace(bare, headline=reading.nothing_to_show)
+    if standing is None:
+        return replace(bare, listed=reading.rows, plot=draw(reading.rows, reading.noise_floor or 0.0))
     found = _found(standing, controls.search)
     if _too_few(standing):
         return replace(bare, headline=_headline(standing, reading), found=found)

@@ -27,9 +27,10 @@ def register(app: Flask, store: Store) -> None:
         return render_template("index.html", app_name=store.app, metrics=metrics)
 
     @app.get("/metrics/<metric>")
-    def metric_page(metric: str) -> str:
+    def metric_page(metric: str) -> tuple[str, int]:
         page = shown_metric(store, metric)
-        return render_template("metric.html", app_name=store.app, page=page, elsewhere=elsewhere(store, page))
+        html = render_template("metric.html", app_name=store.app, page=page, elsewhere=elsewhere(store, page))
+        return html, 200 if page.reading else 410
 
 
 def precise(share: float, std_error: float) -> str:

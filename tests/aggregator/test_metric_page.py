@@ -1,0 +1,254 @@
+"""What the HTML of a metric's page says, over many populations: read as a person reads it, not as it was computed."""
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import date, timedelta
+from html import unescape
+from pathlib import Path
+from unittest.mock import patch
+
+import numpy as np
+import pytest
+from flask.testing import FlaskClient
+
+from dither_aggregator.analysis import shares as shares_module
+from dither_aggregator.analysis.pure import estimate_shares
+from dither_aggregator.store import SQLiteStore, Tally
+from dither_aggregator.web.reading import reading_app
+from dither_shared.plan import Plan
+from tests.support.aggregators import sqlite_store
+from tests.support.clocks import Clock
+from tests.support.laws import pure
+from tests.support.registries import registry
+from tests.support.tallies import Counts, draw_tally
+
+EXPIRES = date(2027, 3, 1)
+
+
+class Site:
+    """Pages of a store whose tallies are what a test says they are."""
+
+    def __init__(self, store: SQLiteStore, client: FlaskClient) -> None:
+        self.store, self.client = store, client
+        self.tallies: dict[tuple[str, date], Tally] = {}
+        self.plan = store.plans("color")[0].plan
+
+    def put(self, counts: Counts, rng: np.random.Generator, days_ago: int = 1, plan: Plan | None = None) -> None:
+        """Let so many devices report each value, one of the days before today."""
+        plan = plan or self.plan
+        epoch = self.store.today() - timedelta(days=days_ago)
+        drawn = np.concatenate([[counts.sum()], draw_tally(pure(plan), counts, rng)])
+        self.tallies[plan.digest, epoch] = Tally(int(counts.sum()), drawn)
+
+    def page(self, query: str = "", metric: str = "color") -> "Seen":
+        answer = self.client.get(f"/metrics/{metric}?{query}")
+        assert answer.status_code == 200, answer.text
+        return Seen(answer.text)
+
+
+@dataclass
+class Seen:
+    """A page's HTML."""
+
+    html: str
+
+    @property
+    def headline(self) -> str:
+        (text,) = re.findall(r'<p class="headline">(.*?)</p>', self.html)
+        return unescape(text).replace("\N{NO-BREAK SPACE}", " ")
+
+    @property
+    def states(self) -> list[str]:
+        found = re.findall(r'<p class="state">(.*?)</p>', self.html)
+        return [unescape(re.sub("<.*?>", "", each)).replace("\N{NO-BREAK SPACE}", " ").strip() for each in found]
+
+    @property
+    def dots(self) -> int:
+        return self.html.count('<circle class="dot"')
+
+    @property
+    def rows(self) -> dict[str, tuple[str, float, float, float]]:
+        """Rank, estimate and interval of each value that is shown, as shares."""
+        table = re.search(r'<table class="shown">.*?<tbody>(.*?)</tbody>', self.html, re.DOTALL)
+        found = {}
+        for row in re.findall("<tr>(.*?)</tr>", table[1] if table else ""):
+            value, *cells = [unescape(re.sub("<.*?>", "", each)) for each in re.findall("<t[hd].*?>(.*?)</t[hd]>", row)]
+            lower, upper = cells[-1].split("to")
+            rank = cells[0] if len(cells) == 4 else ""
+            found[value] = (rank, share(cells[-3]), share(lower), share(upper))
+        return found
+
+
+def share(text: str) -> float:
+    return float(text.strip().removesuffix("\N{NO-BREAK SPACE}%").replace("\N{MINUS SIGN}", "-")) / 100
+
+
+@contextmanager
+def site(tmp_path: Path, d: int, color: str = "", epsilon: str = "4.0", **asked: object) -> Iterator[Site]:
+    values = tuple(f"model {number}" for number in range(d - 1))
+    made = registry(
+        values=values, color=color, epsilon=epsilon, reports=1, device_epsilon="400.0", expires=EXPIRES, **asked
+    )
+    with sqlite_store(made, tmp_path, Clock()) as store:
+        one = Site(store, reading_app(store).test_client())
+        empty = {each.plan.digest: Tally(0, np.zeros(each.plan.cells.tally_size, np.int64)) for each in store.plans()}
+        with (
+            patch.object(store, "tally", lambda plan, epoch: one.tallies.get((plan.digest, epoch), empty[plan.digest])),
+            patch.object(
+                store,
+                "epochs",
+                lambda plan: sorted((day for digest, day in one.tallies if digest == plan.digest), reverse=True),
+            ),
+        ):
+            yield one
+
+
+def zipf(d: int) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
+    """Return shares of d - 1 values, and nobody for "other"."""
+    weights = np.append(1 / np.arange(1, d) ** 1.1, 0.0)
+    shares: np.ndarray[tuple[int], np.dtype[np.float64]] = weights / weights.sum()
+    return shares
+
+
+def populations(one: Site, d: int, number: int, seed: int) -> tuple[int, int, int, int]:
+    """Return how many pages were right in all that they show, of how many, and how many intervals held, of how many."""
+    rng = np.random.default_rng(seed)
+    right = held = shown = 0
+    for _ in range(number):
+        n = int(rng.integers(3_000, 20_001))
+        counts = rng.multinomial(n, zipf(d)).astype(np.int64)
+        one.put(counts, rng)
+        rows = one.page().rows
+        truth = dict(zip(one.plan.values, (counts / n).tolist(), strict=True))
+        inside = [lower <= truth[value] <= upper for value, (_, _, lower, upper) in rows.items()]
+        right, held, shown = right + all(inside), held + sum(inside), shown + len(inside)
+    return right, number, held, shown
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("d", "number"), [(30, 400), (300, 400), (4_000, 200)])
+def test_what_a_page_shows_holds(d: int, number: int, tmp_path: Path) -> None:
+    """1,000 seeded populations. Pages with a wrong interval: 5 % at most, and so fewer than 12 % of 200 (1e-5) or 10 %
+    of 400 (1e-5), if the claim were only just true; what is seen is below 2 %."""
+    with site(tmp_path, d, 'mechanism = "oue"') as one:
+        right, pages, held, shown = populations(one, d, number, seed=d)
+    assert shown > 3 * pages
+    assert held / shown >= 0.95
+    assert right / pages >= 0.94
+
+
+@pytest.mark.slow
+def test_intervals_that_hold_each_on_its_own_would_be_seen(tmp_path: Path) -> None:
+    def each_alone(*args: object, **how: object) -> object:
+        return estimate_shares(*args, **{**how, "simultaneous": False})  # type: ignore[arg-type]
+
+    with site(tmp_path, 300, 'mechanism = "oue"') as one, patch.object(shares_module, "estimate_shares", each_alone):
+        right, pages, *_ = populations(one, 300, 40, seed=1)
+    assert right / pages < 0.7
+
+
+@pytest.mark.slow
+def test_nothing_stands_out_of_noise(tmp_path: Path) -> None:
+    """200 pages of 300 values that nobody has: fewer than 27 with one that stands out (5 % each: 1e-6)."""
+    rng, out = np.random.default_rng(3), 0
+    counts = np.zeros(300, dtype=np.int64)
+    counts[-1] = 3_000
+    with site(tmp_path, 300, 'mechanism = "oue"') as one:
+        for _ in range(200):
+            one.put(counts, rng)
+            seen = one.page()
+            alone = seen.headline.startswith("None of 299 values stands out from the noise. A value that ")
+            assert alone == (list(seen.rows) == ["other"])
+            out += not alone
+    assert out < 27
+
+
+def test_many_values_and_few_reports_show_no_dot_below_the_line(tmp_path: Path) -> None:
+    with site(tmp_path, 4_000, 'mechanism = "oue"') as one:
+        one.put(np.random.default_rng(1).multinomial(3_000, zipf(4_000)).astype(np.int64), np.random.default_rng(2))
+        seen = one.page()
+        critical = share(re.findall(r"beyond the dashed line, (.*?%)\.", seen.html)[0])
+        rows = {value: row for value, row in seen.rows.items() if value != "other"}
+        assert rows
+        assert all(estimate > critical - 0.0006 and lower >= 0 for _, estimate, lower, _ in rows.values())
+        assert f"{3_999 - len(rows):,} others, not ranked" in seen.html
+        assert len(seen.html) < 300_000
+
+
+# Every state has its sentence.
+
+
+def test_the_default_is_the_last_sealed_week_whatever_today_brings(tmp_path: Path) -> None:
+    rng = np.random.default_rng(4)
+    with site(tmp_path, 12) as one:
+        assert one.page().headline == "No reports of these days are counted."
+        one.put(np.full(12, 50), rng, days_ago=0)
+        assert one.page().headline == "No reports of these days are counted."
+        assert one.page().states == [f"There are reports of {one.store.today()}."]
+        for day in (1, 3, 6):
+            one.put(np.full(12, 100), rng, days_ago=day)
+        one.put(np.full(12, 100), rng, days_ago=8)
+        seen = one.page()
+        assert "3,600 reports" in seen.html
+        assert "7 days (UTC)" in seen.html
+        one.put(np.array([*np.zeros(11, np.int64), 2]), rng, days_ago=0)
+        assert one.page().html == seen.html
+        today = one.page("window=today")
+        assert today.headline.startswith("Today is not over: of 2 reports") or "too few" in today.headline
+        assert "Provisional: more reports may come." in today.states
+        assert one.page("window=28").html.count("4,800 reports") == 1
+
+
+@pytest.mark.parametrize(("n", "words"), [(1, "One report is too few"), (2, "2 reports are too few")])
+def test_few_reports_are_words_and_no_dot(n: int, words: str, tmp_path: Path) -> None:
+    with site(tmp_path, 12) as one:
+        one.put(np.array([n, *np.zeros(11, np.int64)]), np.random.default_rng(1))
+        seen = one.page("search=model+0")
+        assert seen.headline.startswith(words)
+        assert seen.dots == 0
+        assert "No value has" not in seen.html
+
+
+def test_a_value_is_looked_up_and_ranks_are_told_in_words(tmp_path: Path) -> None:
+    with site(tmp_path, 12) as one:
+        one.put(np.array([9_000, 4_000, 4_000, 3_000, *np.zeros(8, np.int64)]), np.random.default_rng(1))
+        seen = one.page("level=99&search=MODEL+1")
+        assert seen.headline.startswith("4 of 11 values stand out from the noise.")
+        assert [row[0] for row in seen.rows.values()] == ["1st", "2 to 3", "2 to 3", "4th", ""]
+        assert "99 % interval" in seen.html
+        found = re.findall(r"<bdi>(model 1\d*)</bdi> <span class=\"verdict\">(.*?)</span>", seen.html)
+        assert found == [("model 1", "stands out"), ("model 10", "cannot be told from zero")]
+        assert "No value has" in one.page("search=%3Cb%3E").html
+
+
+def test_a_flag_is_one_row_from_0_to_100(tmp_path: Path) -> None:
+    with site(tmp_path, 12, epsilon="2.0") as one:
+        plan = one.store.plans("dark")[0].plan
+        one.put(np.array([700, 300]), np.random.default_rng(1), plan=plan)
+        seen = one.page(metric="dark")
+        assert list(seen.rows) == ["yes"]
+        assert re.fullmatch(r"Yes: \d\d\.\d %, between \d\d\.\d % and \d\d\.\d %\.", seen.headline)
+        assert [each for each in ("0\xa0%", "100\xa0%") if f">{each}</text>" in seen.html] == ["0\xa0%", "100\xa0%"]
+
+
+@pytest.mark.parametrize(
+    ("query", "detail"),
+    [
+        ("window=9", "window must be 7 or 28 or 1 or today"),
+        ("from=2026-11-01", "go together"),
+        ("from=2026-11-02&to=2026-11-01", "from must not be after to"),
+        ("from=2020-11-02&to=2026-11-01", "at most 366 days"),
+        ("from=2026-11-01&to=2026-11-02&window=7", "different days"),
+        ("level=96", "level must be 95 or 80 or 99"),
+        ("page=2", "page must be a number from 1 to 1"),
+        ("page=x", "page must be a number"),
+    ],
+)
+def test_a_view_that_there_is_not_is_refused(query: str, detail: str, tmp_path: Path) -> None:
+    with site(tmp_path, 12) as one:
+        one.put(np.full(12, 100), np.random.default_rng(1))
+        answer = one.client.get(f"/metrics/color?{query}")
+        assert answer.status_code == 400
+        assert detail in answer.get_json()["detail"]
