@@ -19,7 +19,7 @@ NICE = 10
 """Good uploads share a core with the attackers, and must not wait for those."""
 SPARE_FILES = 64
 WIDE, TEXT = "choice_1", "text_2"
-PAGE, ESTIMATES = f"/metrics/{WIDE}", f"/v1/metrics/{WIDE}/estimates"
+PAGE, ESTIMATES = f"/metrics/{WIDE}?window=today", f"/v1/metrics/{WIDE}/estimates"
 
 
 class Idle(Attacker):

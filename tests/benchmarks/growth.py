@@ -206,7 +206,7 @@ def _look(store: Store, client: Client) -> Figures:
         "compact_ms": _compact_s(store) * 1e3,
         "tally_ms": _ms(lambda: store.tally(stored.plan, day)),
         "estimate_ms": _ms(lambda: read(store, stored, day)),
-        "page_ms": _ms(get(f"/metrics/{stored.plan.metric}")),
+        "page_ms": _ms(get(f"/metrics/{stored.plan.metric}?window=today")),
         "list_ms": _ms(get("/")),
         "ledger_ms": _ms(store.ledger),
         "status_ms": _ms(store.status),
