@@ -140,7 +140,7 @@ def test_the_crowd_is_drawn_against_the_curve_of_noise(browser: Browser, url: st
     page, _ = opened(browser, f"{url}/metrics/color", 1280, "dark")
     words = page.locator(".crowd h2").inner_text()
     head = page.locator("table.shown tbody tr").count() - 1
-    assert words == f"{len(VALUES) - head} others, not ranked"
+    assert words == f"{len(VALUES) - head} more listed values, not ranked"
     bars = [bar.bounding_box() for bar in page.locator("rect.bar").all()]
     assert sum(bool(bar and bar["height"] > 0) for bar in bars) > 5
     box = page.locator("svg.histogram").bounding_box()
@@ -179,6 +179,6 @@ def test_the_list_leads_to_a_metric(browser: Browser, url: str) -> None:
     page, _ = opened(browser, url, 390, "dark")
     page.get_by_role("link", name="dark").click()
     assert page.locator("h1").inner_text() == "Do people use the dark theme?"
-    for fact in ("1,500 reports", "Yes: ", "2.0", "6.0", "What this aggregator can and cannot see"):
+    for fact in ("1,500 reports", " say yes, between ", "2.0", "6.0", "What this aggregator can and cannot see"):
         assert page.get_by_text(fact).count() >= 1
     page.context.close()

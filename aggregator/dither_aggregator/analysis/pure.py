@@ -76,7 +76,7 @@ def estimate_shares(
     floor = float(np.sqrt(variance(mechanism, np.zeros(1), n, "reports", repeats))[0])
     alpha = (1 - confidence) / (mechanism.d if simultaneous else 1)
     z = -NormalDist().inv_cdf(alpha / 2)
-    binomial = repeats == 1 or not mechanism.memoized
+    binomial = repeats == 1 or not (mechanism.memoized or error_of == "population")
     normal = n * min(q, 1 - p) >= COUNT_MIN * (z / Z) ** 4
     method = method or ("wald" if normal or not binomial else "clopper-pearson")
     if method == "wald":
@@ -144,12 +144,16 @@ def noise_below(mechanism: PureMechanism, n: int, repeats: int = 1) -> Callable[
     return below
 
 
-def exact_shares(mechanism: PureMechanism, n: int) -> tuple[float, float]:
+def exact_shares(mechanism: PureMechanism, n: int, repeats: int = 1) -> tuple[float, float]:
     """Return the critical and the detectable share (`dither_shared.precision`) by the binomial law of the counts.
 
     The normal law of the planning figures lets noise pass too often where a bit or symbol is expected rarely.
     """
     p, q = float(mechanism.p), float(mechanism.q)
+    if repeats > 1 and mechanism.memoized:  # the counts are none of independent reports
+        floor = float(np.sqrt(variance(mechanism, np.zeros(1), n, "reports", repeats))[0])
+        critical = -NormalDist().inv_cdf(ALPHA / mechanism.d) * floor
+        return critical, critical + NormalDist().inv_cdf(POWER) * floor
     most = np.ceil(bdtrik(1 - ALPHA / mechanism.d, n, q))  # noise exceeds this count with at most that chance
     passing = float(bdtri(most, n, 1 - POWER)) if most < n else 1.0
     return (float(most) / n - q) / (p - q), (passing - q) / (p - q)

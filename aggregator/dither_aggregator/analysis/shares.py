@@ -59,8 +59,10 @@ class SharesReading(Reading):
         mechanism, repeats = _pure(plan), reports_max(self.stored, self.view.days)
         critical, detectable = standing_shares(mechanism, self.n, self.view.confidence, repeats)
         asked = plan.kind.asked_alone
-        apart = [row for row in self.rows if row.value in ((asked,) if asked else (OTHER, NONE))]
-        listed = [] if asked else [row for row in self.rows if row.value not in (OTHER, NONE)]
+        apart = [row for row in self.rows if row.value in ((asked, NONE) if asked else (OTHER, NONE))]
+        if asked:
+            return Standing((), apart, critical_share=critical, detectable_share=detectable)
+        listed = [row for row in self.rows if row.value not in (OTHER, NONE)]
         head = [] if self.provisional else [row for row in listed if row.lower > 0]
         chosen = {row.value for row in head}
         crowd = [row for row in listed if row.value not in chosen]
@@ -115,7 +117,7 @@ class Shares(Estimand):
             repeats=reports_max(stored, view.days),
         )
         normalised = METHODS[view.normalised](mechanism, support, tally.n) if view.normalised else None
-        critical, detectable = exact_shares(mechanism, tally.n)
+        critical, detectable = exact_shares(mechanism, tally.n, reports_max(stored, view.days))
         return SharesReading(
             stored,
             epoch,

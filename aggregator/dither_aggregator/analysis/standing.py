@@ -27,7 +27,7 @@ class Ranked:
 
 @dataclass(frozen=True)
 class Bin:
-    """How many of a crowd's estimates lie in (lower, upper], and how many would if nobody had any of the values."""
+    """How many of a crowd's estimates lie from `lower` to below `upper`, and how many of pure noise would."""
 
     lower: float
     upper: float
@@ -51,8 +51,10 @@ class Standing:
     """The least estimate that stands out; None where none can."""
     detectable_share: float | None = None
     """A true share of this stands out four times in five; None where none does."""
+    twins: Sequence[Row] = ()
+    """Those that cannot be told from one of the above."""
     scores: bool = False
-    """Whether the bins are in standard errors: where each estimate has one of its own."""
+    """Whether the bins are in standard errors: where each estimate has its own, and intervals hold on average."""
 
 
 def rank(head: Sequence[Row], others: Sequence[Row]) -> tuple[Ranked, ...]:
@@ -62,14 +64,12 @@ def rank(head: Sequence[Row], others: Sequence[Row]) -> tuple[Ranked, ...]:
     """
     lower = np.sort([row.lower for row in (*head, *others)])
     upper = np.sort([row.upper for row in (*head, *others)])
-    number = len(lower)
+    ordered = sorted(head, key=lambda row: -row.estimate)
+    above = len(lower) - np.searchsorted(lower, [row.upper for row in ordered], side="right")
+    below = np.searchsorted(upper, [row.lower for row in ordered], side="left")
     return tuple(
-        Ranked(
-            row,
-            1 + number - int(np.searchsorted(lower, row.upper, side="right")),
-            number - int(np.searchsorted(upper, row.lower, side="left")),
-        )
-        for row in sorted(head, key=lambda row: -row.estimate)
+        Ranked(row, 1 + before, len(lower) - behind)
+        for row, before, behind in zip(ordered, above.tolist(), below.tolist(), strict=True)
     )
 
 

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import date
+from math import sqrt
 from statistics import NormalDist, median
 from typing import cast
 
@@ -10,10 +11,14 @@ import numpy as np
 from scipy.special import ndtr
 
 from dither_aggregator.analysis.decoding.candidates import decode_candidates
+from dither_aggregator.analysis.decoding.decoder import Decoded
+from dither_aggregator.analysis.inference import Floats, Z
 from dither_aggregator.analysis.reading import BadView, Estimand, Reading, View
 from dither_aggregator.analysis.standing import BINS, Standing, bin_estimates, rank
+from dither_aggregator.analysis.windows import reports_max
 from dither_aggregator.counting.folding import tables
 from dither_aggregator.store import StoredPlan, Tally
+from dither_shared.domains import NONE
 from dither_shared.mechanisms import RAPPOR
 from dither_shared.plan import Plan
 
@@ -48,24 +53,28 @@ class TextsReading(Reading):
     def standing(self) -> Standing | None:
         """Return the candidates that are there, with intervals that hold although they were found.
 
-        With R of S candidates found, intervals of level 1 - alpha R / S miss at most alpha of those shown, in the mean
-        (false coverage rate, Benjamini and Yekutieli 2005). Candidates that cannot be told apart stand out as one.
+        With R of S candidates found at false discovery rate alpha (Benjamini and Hochberg, by two-sided p-values of
+        positive estimates), intervals of level 1 - alpha R / S lie above zero for just these. Of the intervals shown at
+        most alpha miss in the mean (Benjamini and Yekutieli 2005). Candidates that cannot be told apart are one.
         """
         if not self.rows:
             return None
-        found = [row for row in self.rows if row.significant and not row.group]
-        alpha = (1 - self.view.confidence) * max(len(found), 1) / len(self.rows)
-        z = -NormalDist().inv_cdf(alpha / 2)
+        alpha = 1 - self.view.confidence
+        twins = [row for row in self.rows if row.group not in ("", row.value)]
+        apart = [row for row in self.rows if row.value == NONE]
+        rows = [row for row in self.rows if row.group in ("", row.value) and row.value != NONE]
+        scores = np.array([row.estimate / row.std_error for row in rows])
+        found = 0 if self.provisional else _found(2 * ndtr(-scores), alpha)
+        z = -NormalDist().inv_cdf(alpha * max(found, 1) / len(rows) / 2) if rows else 0.0
         wider = [
-            replace(row, lower=row.estimate - z * row.std_error, upper=row.estimate + z * row.std_error)
-            for row in self.rows
+            replace(row, lower=row.estimate - z * row.std_error, upper=row.estimate + z * row.std_error) for row in rows
         ]
-        names = {row.value for row in found}
-        crowd = [row for row in wider if row.value not in names]
-        head = rank([row for row in wider if row.value in names], crowd)
-        scores = np.array([row.estimate / row.std_error for row in crowd])
-        edges = np.linspace(min(-4.0, *scores, 0.0), max(4.0, *scores, 0.0), BINS + 1)
-        return Standing(head, (), crowd, bin_estimates(scores, edges, ndtr) if crowd else (), scores=True)
+        head = [row for row in wider if found and row.lower > 0]
+        crowd = [row for row in wider if not found or row.lower <= 0]
+        others = np.array([row.estimate / row.std_error for row in crowd])
+        edges = np.linspace(min(-4.0, *others, 0.0), max(4.0, *others, 0.0), BINS + 1)
+        bins = bin_estimates(others, edges, ndtr) if crowd else ()
+        return Standing(rank(head, crowd), apart, crowd, bins, twins=twins, scores=True)
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -109,13 +118,40 @@ class Texts(Estimand):
         ((_, table, _),) = tables(stored.plan.cells, tally.counts)
         decoded = decode_candidates(cast("RAPPOR", stored.plan.mechanism), table, candidates)
         rows = tuple(TextRow(**vars(row)) for row in decoded.rows)
-        if provisional:
+        repeats = reports_max(stored, view.days)
+        if repeats > 1:
+            rows = _repeated(rows, cast("RAPPOR", stored.plan.mechanism), tally.n, repeats, decoded)
+        if provisional or repeats > 1:
             rows = tuple(replace(row, significant=None, significant_holm=None) for row in rows)
         fit = decoded.summary()
         del fit["seconds"]  # of whichever request was the first
         view = replace(view, error_of="population")
         floor = _floor_of(rows)
         return TextsReading(stored, epoch, provisional, tally.n, view, snapshot, floor, "wald", rows=rows, fit=fit)
+
+
+def _found(chances: Floats, alpha: float) -> int:
+    """Return how many are found, given each one's chance where nobody has it: Benjamini and Hochberg's step up."""
+    passes = np.flatnonzero(np.sort(chances) <= alpha * np.arange(1, len(chances) + 1) / max(len(chances), 1))
+    return int(passes[-1]) + 1 if len(passes) else 0
+
+
+def _repeated(
+    rows: tuple[TextRow, ...], mechanism: RAPPOR, n: int, repeats: int, decoded: Decoded
+) -> tuple[TextRow, ...]:
+    """Return rows whose intervals know that a device may have sent so many of the n reports, all of one memo.
+
+    The permanent noise repeats, as for listed values (`pure`); what the residuals show of it is in the errors already.
+    """
+    permanent = float(mechanism.permanent.noise_variance) / mechanism.h
+    repeated = 1 + (repeats - 1) * permanent / float(mechanism.noise_variance)
+    seen = max(1.0, decoded.chi_square / decoded.degrees_of_freedom) if decoded.degrees_of_freedom > 0 else 1.0
+    widened = []
+    for row in rows:
+        share = min(max(row.estimate, 0.0), 1.0)
+        error = sqrt(row.std_error**2 * max(1.0, repeated / seen) + (repeats - 1) * share * (1 - share) / n)
+        widened.append(replace(row, std_error=error, lower=row.estimate - Z * error, upper=row.estimate + Z * error))
+    return tuple(widened)
 
 
 def _floor_of(rows: tuple[TextRow, ...]) -> float:

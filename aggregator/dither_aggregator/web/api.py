@@ -16,7 +16,7 @@ from dither_aggregator.analysis.normalise import METHODS
 from dither_aggregator.analysis.reading import BadView, Reading, View
 from dither_aggregator.analysis.windows import Window
 from dither_aggregator.store import Store, StoredPlan
-from dither_aggregator.web.asking import asked_plan, asked_window, no_metric, one_of
+from dither_aggregator.web.asking import LEVELS, asked_plan, asked_window, no_metric, one_of
 from dither_shared.domains import VALUE_CHARACTERS_MAX
 from dither_shared.errors import DitherError
 from dither_shared.kinds.kind import CANDIDATES_MAX
@@ -139,7 +139,8 @@ def _read_view(plan: Plan, candidates: tuple[str, ...] | None) -> View:
     error_of = cast("ErrorOf", one_of("error_of", get_args(ErrorOf)))
     simultaneous = one_of("intervals", ("each", "simultaneous")) == "simultaneous"
     normalised = one_of("normalised", ("no", *METHODS))
-    view = View(error_of, simultaneous, None if normalised == "no" else normalised, candidates)
+    level = int(one_of("level", LEVELS)) / 100
+    view = View(error_of, simultaneous, None if normalised == "no" else normalised, candidates, confidence=level)
     try:
         estimand_of(plan).check(plan, view, frozenset(request.args))
     except BadView as error:

@@ -13,6 +13,8 @@ WINDOWS = (7, 28, 1)
 """How many days the windows on offer have, which end at the last sealed day: the first is the default."""
 TODAY = "today"
 DAYS_MAX = 366
+LEVELS = ("95", "80", "99")
+"""Of intervals, in percent: the first is the default."""
 
 
 def asked_plan(store: Store, metric: str) -> StoredPlan:
@@ -33,31 +35,32 @@ def no_metric(metric: str) -> Problem:
 
 
 def asked_window(store: Store) -> Window | None:
-    """Return the window that a request names: one day, from one to another, some sealed days, or today; else None."""
-    given = [name for name in ("epoch", "window", "from") if request.args.get(name)]
-    if len(given) > 1:
-        raise Problem("malformed", f"{given[0]} and {given[1]} name different days: give one of them")
+    """Return the window that a request names: one day, some sealed days, today, or from one day to another; else None.
+
+    The first of these counts: a form sends the days that it showed beside those that were chosen.
+    """
     if bool(request.args.get("from")) != bool(request.args.get("to")):
         raise Problem("malformed", "from and to go together")
-    if given == ["epoch"]:
+    if request.args.get("epoch"):
         return Window.ending(read_day("epoch"), 1)
-    if given == ["from"]:
+    if request.args.get("window"):
+        name = one_of("window", (*map(str, WINDOWS), TODAY))
+        return Window.ending(store.today(), 1) if name == TODAY else Window.ending(store.sealed(), int(name))
+    if request.args.get("from"):
         window = Window(read_day("from"), read_day("to"))
         if not 1 <= window.days <= DAYS_MAX:
             raise Problem("malformed", f"from must not be after to, and a window has at most {DAYS_MAX} days")
         return window
-    if given == ["window"]:
-        name = one_of("window", (*map(str, WINDOWS), TODAY))
-        return Window.ending(store.today(), 1) if name == TODAY else Window.ending(store.sealed(), int(name))
     return None
 
 
 def default_window(store: Store, stored: StoredPlan) -> Window:
-    """Return the last sealed days, as many as the default has or, of a young plan, as there are."""
+    """Return the last sealed days: as many as the default has or, where fewer are there and kept, these."""
     window = Window.ending(store.sealed(), WINDOWS[0])
-    sealed = [epoch for epoch in store.epochs(stored.plan) if epoch in window]
-    earlier = any(epoch < window.first for epoch in store.epochs(stored.plan))
-    return window if earlier or not sealed else Window(min(sealed), window.last)
+    epochs = store.epochs(stored.plan)
+    there = min((epoch for epoch in epochs if epoch in window), default=window.first)
+    first = window.first if any(epoch < window.first for epoch in epochs) else there
+    return Window(min(max(first, store.tallies_from()), window.last), window.last)
 
 
 def one_of(name: str, choices: Sequence[str]) -> str:

@@ -6,18 +6,17 @@ from datetime import date
 
 from flask import request
 
-from dither_aggregator.analysis.estimands import TallyGone, estimand_of, read
+from dither_aggregator.analysis.estimands import TallyGone, read
 from dither_aggregator.analysis.reading import Reading, View
 from dither_aggregator.analysis.rows import Row
 from dither_aggregator.analysis.standing import Ranked, Standing
 from dither_aggregator.analysis.windows import Window
 from dither_aggregator.store import Store, StoredPlan
 from dither_aggregator.web.api import refuse_long
-from dither_aggregator.web.asking import TODAY, WINDOWS, asked_plan, asked_window, default_window, one_of
-from dither_aggregator.web.plot import Histogram, Plot, draw, draw_crowd, percent
+from dither_aggregator.web.asking import LEVELS, TODAY, WINDOWS, asked_plan, asked_window, default_window, one_of
+from dither_aggregator.web.plot import Histogram, Plot, draw, draw_crowd, percent, precise
 from dither_shared.wire.problems import Problem
 
-LEVELS = ("95", "80", "99")
 ROWS_A_PAGE = 50
 FOUND_MAX = 20
 LISTED_MAX = 25
@@ -31,9 +30,9 @@ class Controls:
 
     plans: Sequence[StoredPlan]
     windows: Sequence[tuple[str, str]]
-    """The name and the words of each window on offer; the first is the default."""
-    window: str
-    """The name of the one that is shown, or ""."""
+    """The name and the words of each window on offer; the first is the default, whose name may be ""."""
+    window: str | None
+    """The name of the one that is shown; None where it is not on offer."""
     level: str
     search: str
 
@@ -62,6 +61,7 @@ class MetricPage:
     """Values in their own order, of which nothing is said."""
     found: Sequence[tuple[Row, str]] = ()
     """What was searched for, each with a verdict."""
+    levels: Sequence[str] = LEVELS
     plot: Plot | None = None
     crowd: Histogram | None = None
 
@@ -72,11 +72,11 @@ def metric_page(store: Store, metric: str) -> MetricPage:
     asked = asked_window(store)
     window = asked or default_window(store, stored)
     level = one_of("level", LEVELS)
-    controls = _controls(store, metric, level, default=asked is None)
-    view = View(simultaneous=True, days=window.days, confidence=int(level) / 100)
+    controls = _controls(store, stored, window, level)
+    several = not stored.plan.kind.asked_alone
+    view = View(simultaneous=several, days=window.days, confidence=int(level) / 100)
+    refuse_long(stored)
     try:
-        estimand_of(stored.plan).check(stored.plan, replace(view, simultaneous=False), frozenset())
-        refuse_long(stored)
         reading = read(store, stored, window.last, view)
     except TallyGone as gone:
         return MetricPage(
@@ -96,7 +96,8 @@ def _shown(store: Store, reading: Reading, controls: Controls) -> MetricPage:
         return replace(bare, headline=reading.nothing_to_show)
     if standing is None:
         return replace(bare, listed=reading.rows, plot=draw(reading.rows, reading.noise_floor or 0.0))
-    found = _found(standing, controls.search)
+    told = not (reading.provisional or _too_few(standing))
+    found = _found(standing, controls.search, told=told)
     if _too_few(standing):
         return replace(bare, headline=_headline(standing, reading), found=found)
     pages = max(-(-len(standing.head) // ROWS_A_PAGE), 1)
@@ -114,7 +115,7 @@ def _shown(store: Store, reading: Reading, controls: Controls) -> MetricPage:
         pages=pages,
         listed=listed,
         found=found,
-        plot=draw(drawn, floor, None if alone else standing.critical_share, (0.0, 1.0) if alone else None)
+        plot=draw(drawn, floor, standing.critical_share if told and not alone else None, (0.0, 1.0) if alone else None)
         if drawn
         else None,
         crowd=draw_crowd(standing.bins, standing.scores) if standing.bins and not listed else None,
@@ -128,12 +129,15 @@ def _page(pages: int) -> int:
     return int(text)
 
 
-def _controls(store: Store, metric: str, level: str, *, default: bool) -> Controls:
-    sealed = store.sealed()
-    windows = [(str(days), f"{days} days to {sealed}" if days > 1 else f"{sealed}") for days in WINDOWS]
-    windows.append((TODAY, "today so far"))
-    name = request.args.get("window", "") or (str(WINDOWS[0]) if default else "")
-    return Controls(store.plans(metric), windows, name, level, request.args.get("search", "").strip())
+def _controls(store: Store, stored: StoredPlan, window: Window, level: str) -> Controls:
+    """Return the form; a window that is not on offer stands in it as it is."""
+    usual = default_window(store, stored)
+    windows = [(Window.ending(store.sealed(), days), str(days)) for days in WINDOWS]
+    offered = dict([*windows, (usual, ""), (Window.ending(store.today(), 1), TODAY)])
+    words = {each: "today so far" if name == TODAY else in_words(each) for each, name in offered.items()}
+    choices = [(offered[each], words[each]) for each in sorted(offered, key=lambda each: (each != usual, each.days))]
+    search = request.args.get("search", "").strip()
+    return Controls(store.plans(stored.plan.metric), choices, offered.get(window), level, search)
 
 
 # Sentences.
@@ -149,7 +153,7 @@ def rank_in_words(ranked: Ranked, standing_out: int) -> str:
     if ranked.rank_lower == ranked.rank_upper:
         return _ordinal(ranked.rank_lower)
     if ranked.rank_upper > standing_out:
-        return f"{ranked.rank_lower} or lower" if ranked.rank_lower > 1 else "any"
+        return f"{_ordinal(ranked.rank_lower)} or behind" if ranked.rank_lower > 1 else "not known"
     return f"{ranked.rank_lower} to {ranked.rank_upper}"
 
 
@@ -166,19 +170,20 @@ def _headline(standing: Standing, reading: Reading) -> str:
     kind = reading.stored.plan.kind
     if _too_few(standing):
         few = f"{reading.n:,} reports are" if reading.n > 1 else "One report is"
-        return f"{few} too few to tell anything: not even a value that everybody has would stand out."
+        return f"{few} too few to tell: even a value that everybody has would be found less than four times in five."
     what = "candidates" if standing.scores else "values"
     values = len(standing.head) + len(standing.crowd)
     reach = ""
     if standing.detectable_share is not None and not kind.asked_alone:
         reach = f" A value that {percent(standing.detectable_share, _digits(standing.detectable_share))} have is "
-        reach += "found four times in five."
+        reach += "found from so many reports four times in five."
     if reading.provisional:
-        return f"Today is not over: of {reading.n:,} reports so far nothing is called found, and nothing ranked.{reach}"
+        return f"More reports may come: of {reading.n:,} so far nothing is called found, and nothing ranked."
     if kind.asked_alone:
-        (row,) = standing.apart
-        ends = " and ".join(percent(end, 1) for end in (row.lower, row.upper))
-        return f"{kind.asked_alone.capitalize()}: {percent(row.estimate, 1)}, between {ends}."
+        row = standing.apart[0]
+        estimate, lower, upper = (precise(share, row.std_error) for share in (row.estimate, row.lower, row.upper))
+        silent = ", of all devices, those included that have nothing to say" * (len(standing.apart) > 1)
+        return f"{estimate} say {kind.asked_alone}, between {lower} and {upper}{silent}."
     if not standing.head:
         return f"None of {values:,} {what} stands out from the noise.{reach}"
     return (
@@ -208,6 +213,11 @@ def _window_state(store: Store, reading: Reading) -> list[str]:
     said = []
     if reading.provisional:
         said.append("Provisional: more reports may come.")
+    days = [epoch for stored in store.plans(reading.stored.plan.metric) for epoch in store.epochs(stored.plan)]
+    own = store.epochs(reading.stored.plan)
+    others = sum(epoch in reading.window for epoch in days) - sum(epoch in reading.window for epoch in own)
+    if others:
+        said.append(f"Another rev has reports on {others} of these days: they do not join.")
     if backlog := store.backlog():
         said.append(f"{backlog:,} uploads are not counted yet.")
     if reading.stored.plan.kind.several:
@@ -226,11 +236,16 @@ def elsewhere(store: Store, page: MetricPage) -> list[tuple[StoredPlan, date]]:
     ]
 
 
-def _found(standing: Standing, search: str) -> list[tuple[Row, str]]:
+def _found(standing: Standing, search: str, *, told: bool) -> list[tuple[Row, str]]:
+    """Return the rows that have a text in their value, each with a verdict where there may be one."""
     if not search:
         return []
+    verdicts: list[tuple[Sequence[Row], str]] = [
+        ([ranked.row for ranked in standing.head], "stands out"),
+        (standing.crowd, "cannot be told from zero"),
+        (standing.apart, ""),
+        (standing.twins, "cannot be told from another one"),
+    ]
     wanted = search.casefold()
-    told = [(ranked.row, "stands out") for ranked in standing.head]
-    rest = [(row, "cannot be told from zero") for row in standing.crowd]
-    apart = [(row, "") for row in standing.apart]
-    return [each for each in (*told, *rest, *apart) if wanted in each[0].value.casefold()][:FOUND_MAX]
+    found = [(row, verdict if told else "") for rows, verdict in verdicts for row in rows]
+    return [each for each in found if wanted in each[0].value.casefold()][:FOUND_MAX]

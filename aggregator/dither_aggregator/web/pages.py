@@ -5,7 +5,7 @@ from flask import Flask, Response, render_template
 from dither_aggregator.store import Store
 from dither_aggregator.web.metric_page import elsewhere, rank_in_words
 from dither_aggregator.web.metric_page import metric_page as shown_metric
-from dither_aggregator.web.plot import percent
+from dither_aggregator.web.plot import precise
 
 _POLICY = (
     "default-src 'none'; style-src 'self'; img-src 'self'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'"
@@ -31,12 +31,6 @@ def register(app: Flask, store: Store) -> None:
         page = shown_metric(store, metric)
         html = render_template("metric.html", app_name=store.app, page=page, elsewhere=elsewhere(store, page))
         return html, 200 if page.reading else 410
-
-
-def precise(share: float, std_error: float) -> str:
-    """Return a share as percent with the digits that its standard error leaves it."""
-    points = 100 * std_error
-    return percent(share, 0 if points >= 5 else 1 if points >= 0.5 else 2 if points >= 0.05 else 3)
 
 
 def guard(response: Response) -> Response:

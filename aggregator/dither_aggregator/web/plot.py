@@ -144,6 +144,12 @@ def percent(share: float, decimals: int) -> str:
     return f"{number}\N{NO-BREAK SPACE}%".replace("-", "\N{MINUS SIGN}")
 
 
+def precise(share: float, std_error: float) -> str:
+    """Return a share as percent with the digits that its standard error leaves it."""
+    points = 100 * std_error
+    return percent(share, 0 if points >= 5 else 1 if points >= 0.5 else 2 if points >= 0.05 else 3)
+
+
 def _nice_step(step: float) -> float:
     """Return the next larger of 1, 2, 5 times a power of ten."""
     power = 10.0 ** floor(log10(step))
