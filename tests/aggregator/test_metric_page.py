@@ -93,9 +93,13 @@ def site(tmp_path: Path, d: int, color: str = "", epsilon: str = "4.0", **asked:
     )
     with sqlite_store(made, tmp_path, Clock()) as store:
         one = Site(store, reading_app(store).test_client())
-        empty = {each.plan.digest: Tally(0, np.zeros(each.plan.cells.tally_size, np.int64)) for each in store.plans()}
+
+        def tally(plan: Plan, epoch: date) -> Tally:
+            nothing = Tally(0, np.zeros(plan.cells.tally_size, np.int64))
+            return one.tallies.get((plan.digest, epoch), nothing)
+
         with (
-            patch.object(store, "tally", lambda plan, epoch: one.tallies.get((plan.digest, epoch), empty[plan.digest])),
+            patch.object(store, "tally", tally),
             patch.object(
                 store,
                 "epochs",
@@ -251,3 +255,65 @@ def test_a_view_that_there_is_not_is_refused(query: str, detail: str, tmp_path: 
         answer = one.client.get(f"/metrics/color?{query}")
         assert answer.status_code == 400
         assert detail in answer.get_json()["detail"]
+
+
+def test_a_day_that_is_not_closed_has_no_verdict_anywhere(tmp_path: Path) -> None:
+    with site(tmp_path, 12) as one:
+        one.put(np.array([9_000, *np.full(11, 10)]), np.random.default_rng(1), days_ago=0)
+        seen = one.page("window=today&search=model+0")
+        assert seen.headline == "More reports may come: of 9,110 so far nothing is called found, and nothing ranked."
+        assert "<bdi>model 0</bdi></th>" in seen.html
+        for word in ("stands out", "cannot be told", "dashed line", ">1st<"):
+            assert word not in seen.html
+        assert list(seen.rows) == [*(f"model {number}" for number in range(11)), "other"]
+
+
+def test_another_rev_of_these_days_is_said(tmp_path: Path) -> None:
+    with site(tmp_path, 12) as one:
+        old = one.plan
+        one.store.load(registry(rev=2, reports=1, device_epsilon="400.0", expires=EXPIRES))
+        for day in (2, 3):
+            one.put(np.full(12, 100), np.random.default_rng(day), days_ago=day, plan=old)
+        seen = one.page()
+        assert seen.headline == "No reports of these days are counted."
+        assert seen.states[-1].endswith("under rev 1.")
+        one.put(np.full(4, 100), np.random.default_rng(1), plan=one.store.plans("color")[0].plan)
+        assert one.page().states == ["Another rev has reports on 2 of the 7 days to here: they do not join."]
+        assert "This is an older plan, rev 1" in one.page(f"plan={old.digest}").states[0]
+
+
+def test_the_form_keeps_the_days_that_are_shown(tmp_path: Path) -> None:
+    with site(tmp_path, 12) as one:
+        first, last = one.store.today() - timedelta(days=5), one.store.today() - timedelta(days=3)
+        one.put(np.full(12, 100), np.random.default_rng(1), days_ago=4)
+        seen = one.page(f"from={first}&to={last}&level=80")
+        assert f'name="from" value="{first}"' in seen.html
+        assert '<option value="80" selected>' in seen.html
+        again = one.page(f"from={first}&to={last}&window=&level=99&search=")
+        assert f"{first} to {last}, 3 days" in again.html
+        assert "1,200 reports" in one.page(f"from={first}&to={last}&window=7").html
+        for address in re.findall(r'href="(/v1/.*?)"', seen.html):
+            answer = one.client.get(unescape(address))
+            assert answer.status_code == 200
+            if "format" not in address:
+                shown = answer.get_json()
+                assert (shown["from"], shown["to"], shown["n"]) == (str(first), str(last), 1_200)
+                assert shown["interval"] == {"method": "clopper-pearson", "confidence": 0.8, "simultaneous": True}
+
+
+def test_the_default_window_begins_where_counts_are_kept(tmp_path: Path) -> None:
+    with site(tmp_path, 12) as one:
+        for day in range(1, 10):
+            one.put(np.full(12, 100), np.random.default_rng(day), days_ago=day)
+        kept = one.store.today() - timedelta(days=3)
+        with patch.object(one.store, "tallies_from", lambda: kept):
+            assert "3,600 reports" in one.page().html
+
+
+def test_who_has_nothing_to_say_is_shown_beside_yes(tmp_path: Path) -> None:
+    with site(tmp_path, 12, epsilon="2.0", presence="hidden") as one:
+        plan = one.store.plans("dark")[0].plan
+        one.put(np.array([1_000, 1_000, 8_000]), np.random.default_rng(1), plan=plan)
+        seen = one.page(metric="dark")
+        assert list(seen.rows) == ["yes", "none"]
+        assert "those included that have nothing to say" in seen.headline

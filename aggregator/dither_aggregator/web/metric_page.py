@@ -213,11 +213,12 @@ def _window_state(store: Store, reading: Reading) -> list[str]:
     said = []
     if reading.provisional:
         said.append("Provisional: more reports may come.")
-    days = [epoch for stored in store.plans(reading.stored.plan.metric) for epoch in store.epochs(stored.plan)]
-    own = store.epochs(reading.stored.plan)
-    others = sum(epoch in reading.window for epoch in days) - sum(epoch in reading.window for epoch in own)
+    plan = reading.stored.plan
+    around = Window.ending(reading.epoch, max(reading.window.days, WINDOWS[0]))
+    older = [each.plan for each in store.plans(plan.metric) if each.plan.digest != plan.digest]
+    others = {epoch for each in older for epoch in store.epochs(each) if epoch in around}
     if others:
-        said.append(f"Another rev has reports on {others} of these days: they do not join.")
+        said.append(f"Another rev has reports on {len(others)} of the {around.days} days to here: they do not join.")
     if backlog := store.backlog():
         said.append(f"{backlog:,} uploads are not counted yet.")
     if reading.stored.plan.kind.several:
