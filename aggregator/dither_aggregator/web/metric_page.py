@@ -21,7 +21,7 @@ ROWS_A_PAGE = 50
 FOUND_MAX = 20
 LISTED_MAX = 25
 """While a day is not over, so many values at most are listed, in their own order."""
-EXPIRES_SOON_DAYS = 30
+EXPIRES_SOON_DAYS = 14
 
 
 @dataclass(frozen=True)
