@@ -84,10 +84,18 @@ class Api:
         """Return the server processes: the parent has another child, multiprocessing's resource tracker."""
         path = Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children")
         children = {int(pid) for pid in path.read_text(encoding="ascii").split()}
-        return {pid for pid in children if b"spawn_main" in Path(f"/proc/{pid}/cmdline").read_bytes()}
+        return {pid for pid in children if b"spawn_main" in _command(pid)}
 
     def ended(self) -> set[int]:
         return {int(path.name.removeprefix("ended-")) for path in self.directory.glob("ended-*")}
+
+
+def _command(pid: int) -> bytes:
+    """Return a process's command line; nothing once it is gone."""
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes()
+    except (FileNotFoundError, ProcessLookupError):
+        return b""
 
 
 def answer_to(connection: socket.socket) -> int:
@@ -96,7 +104,7 @@ def answer_to(connection: socket.socket) -> int:
     return int(answer.partition(b"\r\n\r\n")[2])
 
 
-def until(holds: Callable[[], bool], within_s: float = 20) -> None:
+def until(holds: Callable[[], bool], within_s: float = 90) -> None:
     deadline = time.monotonic() + within_s
     while not holds():
         assert time.monotonic() < deadline
