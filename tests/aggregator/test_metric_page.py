@@ -310,6 +310,13 @@ def test_the_default_window_begins_where_counts_are_kept(tmp_path: Path) -> None
             assert "3,600 reports" in one.page().html
 
 
+@pytest.mark.parametrize("query", ["epoch=0001-01-01", "epoch=9999-12-31", "from=0001-01-01&to=0001-01-02"])
+def test_odd_days_are_days_without_reports(query: str, tmp_path: Path) -> None:
+    with site(tmp_path, 12) as one:
+        one.put(np.full(12, 100), np.random.default_rng(1))
+        assert one.page(query).headline == "No reports of these days are counted."
+
+
 def test_who_has_nothing_to_say_is_shown_beside_yes(tmp_path: Path) -> None:
     with site(tmp_path, 12, epsilon="2.0", presence="hidden") as one:
         plan = one.store.plans("dark")[0].plan

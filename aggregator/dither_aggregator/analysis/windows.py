@@ -1,7 +1,7 @@
 """Windows: ranges of epochs read as one. The tallies of a plan add up; what one device sends twice is no news twice."""
 
 from dataclasses import dataclass
-from datetime import date, timedelta
+from datetime import date
 from typing import Self
 
 from dither_aggregator.store import StoredPlan
@@ -19,8 +19,8 @@ class Window:
 
     @classmethod
     def ending(cls, last: date, days: int) -> Self:
-        """Return the window of so many days that ends with one."""
-        return cls(last - timedelta(days=days - 1), last)
+        """Return the window of so many days that ends with one, of fewer at the calendar's begin."""
+        return cls(date.fromordinal(max(last.toordinal() - days + 1, 1)), last)
 
     @property
     def days(self) -> int:
