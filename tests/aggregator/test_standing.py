@@ -244,7 +244,7 @@ def test_a_text_stands_out_just_where_its_interval_lies_above_zero(confidence: f
 
 
 def test_more_stands_out_the_less_sure_one_wants_to_be() -> None:
-    scores = (9.0, 3.2, 2.9, 2.0, *np.linspace(-2, 1.5, 36))
+    scores = (9.0, 3.2, 2.9, 2.6, *np.linspace(-2, 1.5, 36))
     found = {level: texts(*scores, confidence=level).standing() for level in (0.8, 0.95, 0.99)}
     assert [len(each.head) for each in found.values() if each] == [4, 3, 1]
 
