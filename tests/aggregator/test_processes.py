@@ -104,7 +104,7 @@ def answer_to(connection: socket.socket) -> int:
     return int(answer.partition(b"\r\n\r\n")[2])
 
 
-def until(holds: Callable[[], bool], within_s: float = 90) -> None:
+def until(holds: Callable[[], bool], within_s: float = 20) -> None:
     deadline = time.monotonic() + within_s
     while not holds():
         assert time.monotonic() < deadline

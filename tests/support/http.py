@@ -118,7 +118,7 @@ def slug(document: dict[str, Any]) -> str:
     return str(document["type"]).removeprefix(PROBLEM_PREFIX)
 
 
-def until(holds: Callable[[], object], within_s: float = 60) -> None:
+def until(holds: Callable[[], object], within_s: float = 20) -> None:
     deadline = time.monotonic() + within_s
     while not holds():
         assert time.monotonic() < deadline

@@ -7,8 +7,8 @@ The formulas are those of a pure protocol, `dither_shared.mechanisms.pure`. Whic
     population    how far from the share in the population that they are a random sample of
                   variance r (1 - r) / (n (p - q)^2)  with r = q + f (p - q): the former plus f (1 - f) / n
 
-Where a device may report r times in a window, the population's part is r f (1 - f) / n. The noise of a memo repeats,
-too: the variance is at most [ (r - 1) V_permanent + V ] / n, with V n times the former and V_permanent that of one shot
+A device may report r times in a window. Then the population's part is r f (1 - f) / n. A memo repeats its noise, so
+the variance is at most [ (r - 1) V_permanent + V ] / n, with V n times the former and V_permanent that of one shot
 of the permanent part. Counts are then no binomial ones, and the intervals Wald's.
 
 The share f in them is the estimate, cut to [0, 1]. Intervals of rates r become those of shares by (r - q) / (p - q).

@@ -27,7 +27,7 @@ class View:
     days: int = 1
     """How many epochs, of which the reading's is the last, are read as one."""
     confidence: float = CONFIDENCE
-    """Of the intervals."""
+    """How often an interval is to hold the truth."""
 
 
 class BadView(DitherError):

@@ -1,4 +1,4 @@
-"""What stands out from the noise, and what is one crowd.
+"""Some values stand out from the noise; all others are one crowd.
 
 The largest of many noisy estimates are mostly noise. A value stands out where its interval, of those that hold all
 together, lies above zero. Its rank is told as far as these intervals tell it: behind every value whose interval lies
@@ -40,19 +40,19 @@ class Standing:
     """The rows of a reading by what can be told of them."""
 
     head: Sequence[Ranked] = ()
-    """Those that stand out, the largest estimate first. None while more reports may come."""
+    """The rows that stand out, the largest estimate first. It is empty while more reports may come."""
     apart: Sequence[Row] = ()
-    """Those that are shown whatever they are: what is no listed value, or the share that a flag asks for."""
+    """Rows that a page always shows: of answers that are no listed value, or of the answer that a flag asks for."""
     crowd: Sequence[Row] = ()
     """All others, in the plan's order."""
     bins: Sequence[Bin] = ()
-    """Of the crowd's estimates."""
+    """The histogram of the crowd's estimates."""
     critical_share: float | None = None
     """The least estimate that stands out; None where none can."""
     detectable_share: float | None = None
     """A true share of this stands out four times in five; None where none does."""
     twins: Sequence[Row] = ()
-    """Those that cannot be told from one of the above."""
+    """Candidates with the same bits as one that is in the head or in the crowd."""
     scores: bool = False
     """Whether the bins are in standard errors: where each estimate has its own, and intervals hold on average."""
 

@@ -57,8 +57,6 @@ class MetricPage:
     """Those of this page that stand out."""
     page: int = 1
     pages: int = 1
-    listed: Sequence[Row] = ()
-    """Values in their own order, of which nothing is said."""
     found: Sequence[tuple[Row, str]] = ()
     """What was searched for, each with a verdict."""
     levels: Sequence[str] = LEVELS
@@ -95,7 +93,7 @@ def _shown(store: Store, reading: Reading, controls: Controls) -> MetricPage:
     if not reading.rows:
         return replace(bare, headline=reading.nothing_to_show)
     if standing is None:
-        return replace(bare, listed=reading.rows, plot=draw(reading.rows, reading.noise_floor or 0.0))
+        return replace(bare, plot=draw(reading.rows, reading.noise_floor or 0.0))
     told = not (reading.provisional or _too_few(standing))
     found = _found(standing, controls.search, told=told)
     if _too_few(standing):
@@ -113,7 +111,6 @@ def _shown(store: Store, reading: Reading, controls: Controls) -> MetricPage:
         rows=rows,
         page=page,
         pages=pages,
-        listed=listed,
         found=found,
         plot=draw(drawn, floor, standing.critical_share if told and not alone else None, (0.0, 1.0) if alone else None)
         if drawn
