@@ -1,7 +1,8 @@
 import pytest
 
 from dither_aggregator.analysis.shares import ShareRow as Row
-from dither_aggregator.web.plot import draw, percent, precise
+from dither_aggregator.web.charts.scale import percent, precise
+from dither_aggregator.web.charts.shares import draw
 
 ROWS = [Row("a" * 50, 0.4, 0.02, 0.36, 0.44), Row("b", 0.1, 0.02, 0.06, 0.14), Row("c", -0.01, 0.02, -0.05, 0.03)]
 

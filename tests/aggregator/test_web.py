@@ -31,6 +31,7 @@ from dither_aggregator.web.health import answer_health
 from dither_aggregator.web.problems import CONTENT_TYPE
 from dither_shared.rng import Rng
 from dither_shared.wire import PATH
+from dither_shared.wire.problems import PROBLEMS
 from dither_shared.wire.writing import encode_upload, new_upload_id
 from tests.support.aggregators import aggregator, http_server
 from tests.support.clocks import Clock
@@ -209,7 +210,12 @@ def test_a_body_without_a_length_is_refused_and_a_chunked_one_taken(client: Clie
 )
 def test_bad_addresses_are_refused_in_words(client: Client, method: str, path: str, status: int) -> None:
     answer = client.session.request(method, client.url + path, timeout=10)
-    assert (answer.status_code, answer.headers["Content-Type"]) == (status, CONTENT_TYPE)
+    kind = CONTENT_TYPE if path.startswith("/v1/") else "text/html; charset=utf-8"  # errors of pages are pages
+    assert (answer.status_code, answer.headers["Content-Type"]) == (status, kind)
+    assert (
+        PROBLEMS["malformed" if status == 400 else "not-found" if status == 404 else "method-not-allowed"][1]
+        in answer.text
+    )
 
 
 def test_a_wrong_method_is_told_the_right_ones(client: Client) -> None:

@@ -16,13 +16,32 @@ from dither_aggregator.analysis.normalise import METHODS
 from dither_aggregator.analysis.reading import BadView, Reading, View
 from dither_aggregator.analysis.windows import Window
 from dither_aggregator.store import Store, StoredPlan
-from dither_aggregator.web.asking import LEVELS, asked_plan, asked_window, no_metric, one_of
+from dither_aggregator.web.asking import (
+    Given,
+    LevelAsked,
+    PlanAsked,
+    WindowAsked,
+    asked_plan,
+    asked_window,
+    given,
+    no_metric,
+    one_of,
+)
 from dither_shared.domains import VALUE_CHARACTERS_MAX
 from dither_shared.errors import DitherError
 from dither_shared.kinds.kind import CANDIDATES_MAX
 from dither_shared.plan import Plan
 from dither_shared.wire.problems import Problem
 from dither_shared.wire.reading import parse_json
+
+
+class EstimatesAsked(WindowAsked, PlanAsked, LevelAsked):
+    """What the estimates of a metric are asked for."""
+
+    format = one_of(("json", "csv"), "of the answer")
+    error_of = one_of(get_args(ErrorOf), "of these reports, or of the population that they are a sample of")
+    intervals = one_of(("each", "simultaneous"), "hold each on its own, or all together")
+    normalised = one_of(("no", *METHODS), "adds shares that sum to one")
 
 
 class LongList(DitherError):
@@ -42,7 +61,7 @@ def register(app: Flask, store: Store, candidates_max: int | None) -> None:
     @app.get("/v1/metrics/<metric>/estimates")
     def estimates(metric: str) -> Response:
         reading = requested(store, metric)
-        if one_of("format", ("json", "csv")) == "csv":
+        if given(EstimatesAsked)["format"] == "csv":
             return Response(to_csv(reading), content_type="text/csv; charset=utf-8")
         return jsonify(reading.to_document())
 
@@ -104,10 +123,11 @@ def list_snapshots(store: Store, metric: str) -> list[dict[str, object]]:
 
 def requested(store: Store, metric: str, candidates: tuple[str, ...] | None = None) -> Reading:
     """Return the reading that a request asks for: by default of the registry's plan, and of the latest day."""
-    stored = asked_plan(store, metric)
+    asked = given(EstimatesAsked)
+    stored = asked_plan(store, metric, asked)
     latest = next(iter(store.epochs(stored.plan)), store.today())
-    window = asked_window(store) or Window.ending(latest, 1)
-    view = replace(_read_view(stored.plan, candidates), days=window.days)
+    window = asked_window(store, asked) or Window.ending(latest, 1)
+    view = replace(_read_view(stored.plan, candidates, asked), days=window.days)
     refuse_long(stored, candidates)
     return read(store, stored, window.last, view)
 
@@ -135,12 +155,11 @@ def _read_candidates(body: bytes) -> tuple[str, ...]:
     return tuple(listed)
 
 
-def _read_view(plan: Plan, candidates: tuple[str, ...] | None) -> View:
-    error_of = cast("ErrorOf", one_of("error_of", get_args(ErrorOf)))
-    simultaneous = one_of("intervals", ("each", "simultaneous")) == "simultaneous"
-    normalised = one_of("normalised", ("no", *METHODS))
-    level = int(one_of("level", LEVELS)) / 100
-    view = View(error_of, simultaneous, None if normalised == "no" else normalised, candidates, confidence=level)
+def _read_view(plan: Plan, candidates: tuple[str, ...] | None, asked: Given) -> View:
+    normalised = None if asked["normalised"] == "no" else asked["normalised"]
+    error_of = cast("ErrorOf", asked["error_of"])
+    simultaneous = asked["intervals"] == "simultaneous"
+    view = View(error_of, simultaneous, normalised, candidates, confidence=int(asked["level"]) / 100)
     try:
         estimand_of(plan).check(plan, view, frozenset(request.args))
     except BadView as error:

@@ -1,9 +1,13 @@
-"""What a request asks for: which plan, which window of days, and how its estimates are wanted."""
+"""What a request asks for: its parameters, each declared once, for pages, API and the API's own description."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import date
+from typing import Any, NoReturn
 
-from flask import request
+from flask import Request, request
+from marshmallow import RAISE, Schema, ValidationError, fields, pre_load, validate
+from webargs.flaskparser import FlaskParser
+from webargs.multidictproxy import MultiDictProxy
 
 from dither_aggregator.analysis.windows import Window
 from dither_aggregator.store import Store, StoredPlan
@@ -16,13 +20,127 @@ DAYS_MAX = 366
 LEVELS = ("95", "80", "99")
 """Of intervals, in percent: the first is the default."""
 
+Given = Mapping[str, Any]
+"""The parameters of a request by their names; those that were left out are missing, or have their default."""
 
-def asked_plan(store: Store, metric: str) -> StoredPlan:
+
+class Day(fields.Date):
+    """A day such as 2027-06-30, and no other way to write it."""
+
+    def _deserialize(self, value: object, attr: str | None, data: Mapping[str, Any] | None, **how: object) -> date:
+        try:
+            day = date.fromisoformat(str(value))
+        except ValueError:
+            day = None
+        if day is None or day.isoformat() != value:
+            raise ValidationError(f"must be a day such as 2027-06-30, got {value!r}")
+        return day
+
+
+class Whole(fields.Integer):
+    """A whole number in digits."""
+
+    def __init__(self, least: int, most: int, **how: Any) -> None:
+        super().__init__(validate=validate.Range(least, most), **how)
+        self._says = f"must be a number from {least} to {most}"
+
+    def _deserialize(self, value: object, attr: str | None, data: Mapping[str, Any] | None, **how: object) -> int:
+        text = str(value)
+        range_ = self.validate
+        assert isinstance(range_, validate.Range)
+        if not (text.isascii() and text.isdigit() and len(text) < 16 and range_.min <= int(text) <= range_.max):
+            raise ValidationError(f"{self._says}, got {text!r}")
+        return int(text)
+
+
+def one_of(choices: Sequence[str], says: str, **how: Any) -> fields.String:
+    """Return a parameter that is one of some words, the first unless told otherwise."""
+    check = validate.OneOf(choices, error=f"must be {' or '.join(choices)}, got {{input!r}}")
+    return fields.String(load_default=choices[0], validate=check, metadata={"description": says}, **how)
+
+
+class Asked(Schema):
+    """The parameters of an address. What a form left empty was not given; what nobody declared is refused."""
+
+    class Meta:
+        """Of marshmallow."""
+
+        unknown = RAISE
+
+    @pre_load
+    def _drop_empty(self, data: Mapping[str, Any], **how: object) -> dict[str, Any]:
+        given: dict[str, Any] = {}
+        for name, value in data.items():
+            field = self.fields.get(name) or next((f for f in self.fields.values() if f.data_key == name), None)
+            if isinstance(field, fields.List):
+                given[name] = [each for each in value if each]
+            elif value:
+                given[name] = value
+        return given
+
+
+class WindowAsked(Asked):
+    """Which days. The first of these counts: a form sends the days that it showed beside those that were chosen."""
+
+    epoch = Day(metadata={"description": "one day"})
+    window = fields.String(
+        validate=validate.OneOf((*map(str, WINDOWS), TODAY), error="must be 7 or 28 or 1 or today, got {input!r}"),
+        metadata={"description": "so many days that end with the last sealed one, or today, which is provisional"},
+    )
+    first = Day(data_key="from", metadata={"description": "the first day; goes with to"})
+    last = Day(data_key="to", metadata={"description": f"the last day; a window has at most {DAYS_MAX}"})
+
+
+class PlanAsked(Asked):
+    """Under which plan."""
+
+    plan = fields.String(metadata={"description": "the digest of a plan; by default the registry's"})
+
+
+class LevelAsked(Asked):
+    """How sure intervals are."""
+
+    level = one_of(LEVELS, "how sure the intervals are, in percent")
+
+
+class _Parser(FlaskParser):
+    """Reads parameters; refuses those that are wrong, unknown or given twice, by name."""
+
+    def load_querystring(self, req: Request, schema: Schema) -> MultiDictProxy:
+        """Return the query, in which only lists have several of a name."""
+        several = {field.data_key or name for name, field in schema.fields.items() if isinstance(field, fields.List)}
+        for name, values in req.args.lists():
+            if len(values) > 1 and name not in several:
+                raise Problem("malformed", f"{name} was given {len(values)} times")
+        read: MultiDictProxy = super().load_querystring(req, schema)
+        return read
+
+    def handle_error(self, error: ValidationError, req: Request, schema: Schema, **how: Any) -> NoReturn:
+        """Say which parameter is wrong."""
+        messages = error.messages_dict.get("query", error.messages_dict)
+        name, said = next(iter(messages.items()))
+        if name not in {field.data_key or each for each, field in schema.fields.items()}:
+            known = ", ".join(field.data_key or each for each, field in schema.fields.items()) or "none"
+            raise Problem("malformed", f"there is no parameter {name!r} here, only: {known}")
+        first = said[0] if isinstance(said, list) else next(iter(said.values()))[0]
+        raise Problem("malformed", f"{name} {first}")
+
+
+PARSER = _Parser()
+
+
+def given(schema: type[Asked]) -> Given:
+    """Return the parameters of the request; raise Problem."""
+    parsed: Given = PARSER.parse(schema(), request, location="query", unknown=RAISE)
+    return parsed
+
+
+def asked_plan(store: Store, metric: str, asked: Given) -> StoredPlan:
     """Return the plan that a request names, by default the registry's."""
     plans = store.plans(metric)
     if not plans:
         raise no_metric(metric)
-    digest = request.args.get("plan", plans[0].plan.digest)
+    digest = asked.get("plan", plans[0].plan.digest)
     stored = next((item for item in plans if item.plan.digest == digest), None)
     if stored is None:
         raise Problem("not-found", f"the metric {metric!r} has no plan {digest!r}")
@@ -34,24 +152,26 @@ def no_metric(metric: str) -> Problem:
     return Problem("not-found", f"there is no metric {metric!r}; GET /v1/metrics lists them")
 
 
-def asked_window(store: Store) -> Window | None:
-    """Return the window that a request names: one day, some sealed days, today, or from one day to another; else None.
-
-    The first of these counts: a form sends the days that it showed beside those that were chosen.
-    """
-    if bool(request.args.get("from")) != bool(request.args.get("to")):
-        raise Problem("malformed", "from and to go together")
-    if request.args.get("epoch"):
-        return Window.ending(read_day("epoch"), 1)
-    if request.args.get("window"):
-        name = one_of("window", (*map(str, WINDOWS), TODAY))
+def asked_window(store: Store, asked: Given) -> Window | None:
+    """Return the window that a request names: one day, some sealed days, today, between two days; else None."""
+    if "epoch" in asked:
+        return Window.ending(asked["epoch"], 1)
+    if "window" in asked:
+        name = asked["window"]
         return Window.ending(store.today(), 1) if name == TODAY else Window.ending(store.sealed(), int(name))
-    if request.args.get("from"):
-        window = Window(read_day("from"), read_day("to"))
-        if not 1 <= window.days <= DAYS_MAX:
-            raise Problem("malformed", f"from must not be after to, and a window has at most {DAYS_MAX} days")
-        return window
-    return None
+    return between(asked, "first", "last")
+
+
+def between(asked: Given, first: str, last: str) -> Window | None:
+    """Return the window between two days that a request names, None where it names neither."""
+    if (first in asked) != (last in asked):
+        raise Problem("malformed", "from and to go together")
+    if first not in asked:
+        return None
+    window = Window(asked[first], asked[last])
+    if not 1 <= window.days <= DAYS_MAX:
+        raise Problem("malformed", f"from must not be after to, and a window has at most {DAYS_MAX} days")
+    return window
 
 
 def default_window(store: Store, stored: StoredPlan) -> Window:
@@ -61,23 +181,3 @@ def default_window(store: Store, stored: StoredPlan) -> Window:
     there = min((epoch for epoch in epochs if epoch in window), default=window.first)
     first = window.first if any(epoch < window.first for epoch in epochs) else there
     return Window(min(max(first, store.tallies_from()), window.last), window.last)
-
-
-def one_of(name: str, choices: Sequence[str]) -> str:
-    """Return a parameter that is one of a few words, by default the first."""
-    given = request.args.get(name, choices[0])
-    if given not in choices:
-        raise Problem("malformed", f"{name} must be {' or '.join(choices)}, got {given!r}")
-    return given
-
-
-def read_day(name: str) -> date:
-    """Return a parameter that is a day."""
-    text = request.args[name]
-    try:
-        day = date.fromisoformat(text)
-    except ValueError:
-        day = None
-    if day is None or day.isoformat() != text:
-        raise Problem("malformed", f"{name} must be a day such as 2027-06-30, got {text!r}")
-    return day

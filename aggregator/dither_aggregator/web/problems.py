@@ -4,7 +4,7 @@ import json
 import logging
 import traceback
 
-from flask import Flask, Response
+from flask import Flask, Response, has_request_context, render_template, request
 from werkzeug.exceptions import HTTPException
 
 from dither_aggregator.analysis.estimands import TallyGone
@@ -15,6 +15,7 @@ from dither_shared.wire.problems import Problem
 CONTENT_TYPE = "application/problem+json"
 NOSNIFF = ("X-Content-Type-Options", "nosniff")
 RETRY_AFTER_S = 60
+API = "/v1/"
 
 _SLUGS = {404: "not-found", 405: "method-not-allowed", 413: "too-large"}
 
@@ -37,8 +38,11 @@ def headers_of(problem: Problem) -> list[tuple[str, str]]:
 
 
 def respond(problem: Problem) -> Response:
-    """Answer a refused request as a Flask view does."""
-    return Response(render(problem), problem.status, headers_of(problem))
+    """Answer a refused request as a Flask view does: a page's refusal is a page."""
+    if not has_request_context() or request.path.startswith(API):
+        return Response(render(problem), problem.status, headers_of(problem))
+    headers = [(name, value) for name, value in headers_of(problem) if name != "Content-Type"]
+    return Response(render_template("problem.html", problem=problem), problem.status, headers)
 
 
 def failed() -> Problem:

@@ -4,7 +4,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import date
 
-from flask import request
+from flask import render_template
+from marshmallow import fields
 
 from dither_aggregator.analysis.estimands import TallyGone, read
 from dither_aggregator.analysis.reading import Reading, View
@@ -13,8 +14,23 @@ from dither_aggregator.analysis.standing import Ranked, Standing
 from dither_aggregator.analysis.windows import Window
 from dither_aggregator.store import Store, StoredPlan
 from dither_aggregator.web.api import refuse_long
-from dither_aggregator.web.asking import LEVELS, TODAY, WINDOWS, asked_plan, asked_window, default_window, one_of
-from dither_aggregator.web.plot import Histogram, Plot, draw, draw_crowd, percent, precise
+from dither_aggregator.web.asking import (
+    LEVELS,
+    TODAY,
+    WINDOWS,
+    Given,
+    LevelAsked,
+    PlanAsked,
+    Whole,
+    WindowAsked,
+    asked_plan,
+    asked_window,
+    default_window,
+    given,
+)
+from dither_aggregator.web.charts.crowd import Histogram, draw_crowd
+from dither_aggregator.web.charts.scale import percent, precise
+from dither_aggregator.web.charts.shares import Plot, draw
 from dither_shared.wire.problems import Problem
 
 ROWS_A_PAGE = 50
@@ -22,6 +38,13 @@ FOUND_MAX = 20
 LISTED_MAX = 25
 """While a day is not over, so many values at most are listed, in their own order."""
 EXPIRES_SOON_DAYS = 14
+
+
+class MetricAsked(WindowAsked, PlanAsked, LevelAsked):
+    """What a metric's page is asked."""
+
+    search = fields.String(load_default="", metadata={"description": "a part of a value"})
+    page = Whole(1, 99_999, load_default=1)
 
 
 @dataclass(frozen=True)
@@ -64,15 +87,20 @@ class MetricPage:
     crowd: Histogram | None = None
 
 
-def metric_page(store: Store, metric: str) -> MetricPage:
-    """Return the page that a request asks for."""
-    stored = asked_plan(store, metric)
-    asked = asked_window(store)
-    window = asked or default_window(store, stored)
-    level = one_of("level", LEVELS)
-    controls = _controls(store, stored, window, level)
+def show(store: Store, name: str) -> tuple[str, int]:
+    """Return the page that a request asks for, and its status."""
+    page = metric_page(store, name, given(MetricAsked))
+    html = render_template("metric.html", page=page, elsewhere=elsewhere(store, page))
+    return html, 200 if page.reading else 410
+
+
+def metric_page(store: Store, name: str, asked: Given) -> MetricPage:
+    """Return what a metric's page shows."""
+    stored = asked_plan(store, name, asked)
+    window = asked_window(store, asked) or default_window(store, stored)
+    controls = _controls(store, stored, window, asked)
     several = not stored.plan.kind.asked_alone
-    view = View(simultaneous=several, days=window.days, confidence=int(level) / 100)
+    view = View(simultaneous=several, days=window.days, confidence=int(asked["level"]) / 100)
     refuse_long(stored)
     try:
         reading = read(store, stored, window.last, view)
@@ -80,10 +108,10 @@ def metric_page(store: Store, metric: str) -> MetricPage:
         return MetricPage(
             stored, window, controls, in_words(window), _plan_state(store, stored), f"{gone}".capitalize()
         )
-    return _shown(store, reading, controls)
+    return _shown(store, reading, controls, asked["page"])
 
 
-def _shown(store: Store, reading: Reading, controls: Controls) -> MetricPage:
+def _shown(store: Store, reading: Reading, controls: Controls, page: int) -> MetricPage:
     stored, window = reading.stored, reading.window
     state = [*_plan_state(store, stored), *_window_state(store, reading), *reading.sentences]
     standing = reading.standing() if reading.rows else None
@@ -99,7 +127,8 @@ def _shown(store: Store, reading: Reading, controls: Controls) -> MetricPage:
     if _too_few(standing):
         return replace(bare, headline=_headline(standing, reading), found=found)
     pages = max(-(-len(standing.head) // ROWS_A_PAGE), 1)
-    page = _page(pages)
+    if page > pages:
+        raise Problem("malformed", f"page must be a number from 1 to {pages}, got {page}")
     rows = standing.head[(page - 1) * ROWS_A_PAGE : page * ROWS_A_PAGE]
     listed = standing.crowd if reading.provisional and len(standing.crowd) <= LISTED_MAX else ()
     drawn = [*(ranked.row for ranked in rows), *listed, *standing.apart]
@@ -119,22 +148,15 @@ def _shown(store: Store, reading: Reading, controls: Controls) -> MetricPage:
     )
 
 
-def _page(pages: int) -> int:
-    text = request.args.get("page", "1")
-    if not (text.isascii() and text.isdigit() and len(text) < 6 and 1 <= int(text) <= pages):
-        raise Problem("malformed", f"page must be a number from 1 to {pages}, got {text!r}")
-    return int(text)
-
-
-def _controls(store: Store, stored: StoredPlan, window: Window, level: str) -> Controls:
+def _controls(store: Store, stored: StoredPlan, window: Window, asked: Given) -> Controls:
     """Return the form; a window that is not on offer stands in it as it is."""
     usual = default_window(store, stored)
     windows = [(Window.ending(store.sealed(), days), str(days)) for days in WINDOWS]
     offered = dict([*windows, (usual, ""), (Window.ending(store.today(), 1), TODAY)])
     words = {each: "today so far" if name == TODAY else in_words(each) for each, name in offered.items()}
     choices = [(offered[each], words[each]) for each in sorted(offered, key=lambda each: (each != usual, each.days))]
-    search = request.args.get("search", "").strip()
-    return Controls(store.plans(stored.plan.metric), choices, offered.get(window), level, search)
+    plans = store.plans(stored.plan.metric)
+    return Controls(plans, choices, offered.get(window), asked["level"], asked["search"].strip())
 
 
 # Sentences.

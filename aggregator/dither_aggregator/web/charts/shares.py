@@ -1,0 +1,65 @@
+"""Estimates with their intervals, a row each."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from dither_aggregator.analysis.inference import Z
+from dither_aggregator.analysis.rows import Row
+from dither_aggregator.web.charts.scale import TICKS, Tick, nice_step, shorten, ticks
+
+ROW_HEIGHT = 44
+AXIS_HEIGHT = 24
+
+
+@dataclass(frozen=True)
+class Mark:
+    """One value's dot and interval."""
+
+    row: Row
+    label: str
+    y: int
+    x: float
+    x_low: float
+    x_high: float
+
+
+@dataclass(frozen=True)
+class Plot:
+    """All that the template draws. Lengths across are percent, lengths down are pixels."""
+
+    marks: tuple[Mark, ...]
+    ticks: tuple[Tick, ...]
+    noise_x: float
+    noise_width: float
+    height: int
+    critical_x: float | None = None
+    """Where the line is that a value must pass to stand out."""
+
+
+def draw(
+    rows: Sequence[Row], noise_floor: float, critical: float | None = None, ends: tuple[float, float] | None = None
+) -> Plot:
+    """Lay out the rows in their order. The noise band is where 95 % of the estimates of absent values fall.
+
+    The axis holds every interval, the critical share and, where they are given, its least ends.
+    """
+    noise = Z * noise_floor
+    low: float = min([-noise, *(row.lower for row in rows), *(ends or ())])
+    high: float = max([noise, *(row.upper for row in rows), *(ends or ()), critical or 0.0])
+    step = nice_step((high - low) / TICKS)
+
+    def x(share: float) -> float:
+        return round(100 * (share - low) / (high - low), 3)
+
+    marks = tuple(
+        Mark(row, shorten(row.value), AXIS_HEIGHT + place * ROW_HEIGHT, x(row.estimate), x(row.lower), x(row.upper))
+        for place, row in enumerate(rows)
+    )
+    return Plot(
+        marks,
+        ticks(low, high, step, x),
+        x(-noise),
+        round(x(noise) - x(-noise), 3),
+        AXIS_HEIGHT + len(rows) * ROW_HEIGHT,
+        None if critical is None else x(critical),
+    )

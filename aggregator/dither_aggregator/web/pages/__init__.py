@@ -1,0 +1,45 @@
+"""The pages: what can be told, each at an address of its own. No script, no outside request."""
+
+from collections.abc import Callable
+
+from flask import Flask, Response
+
+from dither_aggregator.store import Store
+from dither_aggregator.web.charts.scale import precise
+from dither_aggregator.web.pages import metric, overview
+
+_POLICY = (
+    "default-src 'none'; style-src 'self'; img-src 'self'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'"
+)
+
+Page = Callable[..., "str | tuple[str, int]"]
+ADDRESSES: dict[str, Page] = {
+    "/": overview.show,
+    "/metrics/<name>": metric.show,
+}
+"""What shows each page, called with the store and with what its address names."""
+MENU = (("overview", "Metrics"),)
+"""What every page leads to."""
+
+
+def register(app: Flask, store: Store) -> None:
+    """Add the pages."""
+    app.jinja_env.filters["precise"] = precise
+    app.jinja_env.filters["rank"] = metric.rank_in_words
+    app.jinja_env.trim_blocks = app.jinja_env.lstrip_blocks = True
+    app.context_processor(lambda: {"app_name": store.app, "lossy": store.lossy, "pages": MENU})
+    for address, show in ADDRESSES.items():
+        app.add_url_rule(address, show.__module__.rpartition(".")[2], _bound(show, store))
+
+
+def _bound(show: Page, store: Store) -> Page:
+    return lambda **named: show(store, **named)
+
+
+def guard(response: Response) -> Response:
+    """Let a page load its own style sheet and nothing else, from nowhere else."""
+    if (response.mimetype or "").startswith(("text/", "image/")):
+        response.headers["Content-Security-Policy"] = _POLICY
+        response.headers["Referrer-Policy"] = "no-referrer"
+    response.headers["X-Content-Type-Options"] = "nosniff"
+    return response
