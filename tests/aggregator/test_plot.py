@@ -13,7 +13,7 @@ def test_everything_lies_within_the_plot() -> None:
         assert 0 <= mark.x_low < mark.x < mark.x_high <= 100
     assert all(0 <= tick.x <= 100 for tick in plot.ticks)
     assert plot.noise_x >= 0
-    assert plot.marks[0].label == "a" * 29 + "…"
+    assert plot.marks[0].label == "a" * 22 + "…"
     assert plot.marks[-1].y < plot.height
 
 

@@ -301,18 +301,6 @@ def test_the_document_is_json_without_gaps(n: int) -> None:
     assert read["summary"].keys() == Decoded.__dataclass_fields__.keys() - {"rows"}
 
 
-def test_verdicts_are_those_of_the_definitions() -> None:
-    rng = np.random.default_rng(5)
-    for _ in range(50):
-        p_values = rng.random(20) ** rng.integers(1, 9)
-        ordered = sorted(p_values.tolist())
-        largest = max((p for i, p in enumerate(ordered, 1) if p <= 0.05 * i / 20), default=-1.0)
-        assert (decoder._benjamini_hochberg(p_values) == (p_values <= largest)).all()
-        passed = [all(ordered[j] <= 0.05 / (20 - j) for j in range(i + 1)) for i in range(20)]
-        assert decoder._holm(p_values).sum() == sum(passed)
-        assert not (decoder._holm(p_values) & ~decoder._benjamini_hochberg(p_values)).any()
-
-
 def spoil(tally: Ints, place: tuple[int, int], count: int) -> Ints:
     spoiled = tally.copy()
     spoiled[place] = count

@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from statistics import NormalDist
 
 import numpy as np
-from scipy.special import bdtr, bdtri, bdtrik, betaincinv, ndtr
+from scipy.special import bdtr, bdtrc, bdtri, bdtrik, betaincinv, ndtr
 
 from dither_aggregator.analysis.inference import (
     CONFIDENCE,
@@ -63,18 +63,20 @@ def estimate_shares(
     method: Method | None = None,
     confidence: float = CONFIDENCE,
     repeats: int = 1,
+    together: int = 1,
 ) -> Estimates:
-    """Remove the noise from support counts, int64[d], of n >= 1 reports, of which a device may have sent `repeats`.
+    """Remove the noise from support counts, int64[d] or of some of the values, of n >= 1 reports.
 
-    Intervals are of this confidence, each on its own or, `simultaneous`, all of them together. They are of the raw
-    estimate, so they may reach below 0 and above 1, as the estimate itself may: cutting it there would bias every sum
-    that is made of it. `method` forces one of the two kinds of interval.
+    A device may have sent `repeats` of these. Intervals are of this confidence, each on its own or, `simultaneous`, all
+    of them together with those of `together` readings in all. They are of the raw estimate, so they may reach below 0
+    and above 1, as the estimate itself may: cutting it there would bias every sum that is made of it. `method` forces
+    one of the two kinds of interval.
     """
     p, q = float(mechanism.p), float(mechanism.q)
     estimate = (support / n - q) / (p - q)
     std_error = np.sqrt(variance(mechanism, np.clip(estimate, 0.0, 1.0), n, error_of, repeats))
     floor = float(np.sqrt(variance(mechanism, np.zeros(1), n, "reports", repeats))[0])
-    alpha = (1 - confidence) / (mechanism.d if simultaneous else 1)
+    alpha = (1 - confidence) / (mechanism.d * together if simultaneous else 1)
     z = -NormalDist().inv_cdf(alpha / 2)
     binomial = repeats == 1 or not (mechanism.memoized or error_of == "population")
     normal = n * min(q, 1 - p) >= COUNT_MIN * (z / Z) ** 4
@@ -142,6 +144,16 @@ def noise_below(mechanism: PureMechanism, n: int, repeats: int = 1) -> Callable[
         return law
 
     return below
+
+
+def noise_chance(mechanism: PureMechanism, n: int, largest: float, repeats: int = 1) -> float:
+    """Return a p-value: how often noise alone makes the largest of d estimates that large, at most and two-sided."""
+    p, q = float(mechanism.p), float(mechanism.q)
+    if repeats > 1 and mechanism.memoized:
+        passing = float(1 - noise_below(mechanism, n, repeats)(np.array([largest]))[0])
+    else:
+        passing = float(bdtrc(max(round(n * (q + largest * (p - q))) - 1, 0), n, q))
+    return min(1.0, 2 * mechanism.d * passing)
 
 
 def exact_shares(mechanism: PureMechanism, n: int, repeats: int = 1) -> tuple[float, float]:

@@ -28,6 +28,10 @@ class View:
     """How many epochs, of which the reading's is the last, are read as one."""
     confidence: float = CONFIDENCE
     """How often an interval is to hold the truth."""
+    values: tuple[str, ...] | None = None
+    """Only these values are read, which may be less work; None for all."""
+    together: int = 1
+    """`simultaneous` intervals hold together with those of so many readings, this one counted."""
 
 
 class BadView(DitherError):
@@ -65,6 +69,11 @@ class Reading(ABC):
     def window(self) -> Window:
         """The epochs that were read."""
         return Window.ending(self.epoch, self.view.days)
+
+    @property
+    def distinct(self) -> Sequence[Row]:
+        """The rows that say different things, of which windows are compared."""
+        return self.rows
 
     def standing(self) -> Standing | None:
         """Return which rows stand out from the noise; None where nobody asks that of this estimand."""

@@ -10,12 +10,19 @@ import numpy as np
 
 from dither_aggregator.analysis.inference import Floats
 from dither_aggregator.analysis.normalise import METHODS, Normalised
-from dither_aggregator.analysis.pure import Estimates, estimate_shares, exact_shares, noise_below, standing_shares
+from dither_aggregator.analysis.pure import (
+    Estimates,
+    estimate_shares,
+    exact_shares,
+    noise_below,
+    noise_chance,
+    standing_shares,
+)
 from dither_aggregator.analysis.reading import BadView, Estimand, Reading, View
 from dither_aggregator.analysis.standing import BINS, Standing, bin_estimates, rank
 from dither_aggregator.analysis.windows import reports_max
 from dither_aggregator.counting.folding import Counts, tables
-from dither_aggregator.counting.supports import support_counts
+from dither_aggregator.counting.supports import support_counts, support_of
 from dither_aggregator.store import StoredPlan, Tally
 from dither_shared.domains import NONE, OTHER
 from dither_shared.mechanisms import PureMechanism
@@ -48,6 +55,12 @@ class SharesReading(Reading):
     """A true share of this comes out above it four times in five."""
     normalised: Normalised | None = None
 
+    @property
+    def distinct(self) -> Sequence[ShareRow]:
+        """All rows; of a flag the one that it asks for, which says what the other one does."""
+        asked = self.stored.plan.kind.asked_alone
+        return [row for row in self.rows if row.value == asked] if asked else self.rows
+
     def standing(self) -> Standing | None:
         """Return the values whose interval lies above zero, and those that are no listed ones apart.
 
@@ -68,7 +81,8 @@ class SharesReading(Reading):
         crowd = [row for row in listed if row.value not in chosen]
         estimates = np.array([row.estimate for row in crowd])
         bins = bin_estimates(estimates, _edges(mechanism, self.n, estimates), noise_below(mechanism, self.n, repeats))
-        return Standing(rank(head, crowd), apart, crowd, bins if crowd else (), critical, detectable)
+        chance = noise_chance(mechanism, self.n, max((row.estimate for row in listed), default=0.0), repeats)
+        return Standing(rank(head, crowd), apart, crowd, bins if crowd else (), critical, detectable, chance)
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -96,6 +110,8 @@ class Shares(Estimand):
         """Refuse candidates, and shares that sum to one where answers may hold several values."""
         if view.candidates is not None:
             raise BadView(f"the values of {plan.metric} are listed: candidates are for texts")
+        if view.values and view.normalised:
+            raise BadView("normalised shares are of all values together: leave out values")
         if view.normalised and _pure(plan).ticks > 1:
             raise BadView("answers of this metric may hold several values: their shares need not sum to one")
 
@@ -106,7 +122,11 @@ class Shares(Estimand):
         if tally.n == 0:
             return SharesReading(stored, epoch, provisional, 0, view, snapshot, None, None)
         mechanism = _pure(stored.plan)
-        support = support_counts(mechanism, _together(stored.plan, tally), tally.n)
+        counts, values = _together(stored.plan, tally), view.values
+        if values is None:
+            values, support = stored.plan.values, support_counts(mechanism, counts, tally.n)
+        else:
+            support = support_of(mechanism, counts, tally.n, [stored.plan.values.index(value) for value in values])
         estimates = estimate_shares(
             mechanism,
             support,
@@ -115,6 +135,7 @@ class Shares(Estimand):
             simultaneous=view.simultaneous,
             confidence=view.confidence,
             repeats=reports_max(stored, view.days),
+            together=view.together,
         )
         normalised = METHODS[view.normalised](mechanism, support, tally.n) if view.normalised else None
         critical, detectable = exact_shares(mechanism, tally.n, reports_max(stored, view.days))
@@ -127,7 +148,7 @@ class Shares(Estimand):
             snapshot,
             estimates.noise_floor,
             estimates.method,
-            rows=_rows(stored.plan.values, estimates, normalised),
+            rows=_rows(values, estimates, normalised),
             critical_share=critical,
             detectable_share=detectable,
             normalised=normalised,

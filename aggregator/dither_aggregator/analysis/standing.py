@@ -51,6 +51,8 @@ class Standing:
     """The least estimate that stands out; None where none can."""
     detectable_share: float | None = None
     """A true share of this stands out four times in five; None where none does."""
+    p_value: float = 1.0
+    """How often noise alone makes something stand out as far, where nobody has any of the values."""
     twins: Sequence[Row] = ()
     """Candidates with the same bits as one that is in the head or in the crowd."""
     scores: bool = False

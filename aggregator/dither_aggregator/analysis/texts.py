@@ -12,7 +12,8 @@ from scipy.special import ndtr
 
 from dither_aggregator.analysis.decoding.candidates import decode_candidates
 from dither_aggregator.analysis.decoding.decoder import Decoded
-from dither_aggregator.analysis.inference import Floats, Z
+from dither_aggregator.analysis.inference import CONFIDENCE, Z
+from dither_aggregator.analysis.multiplicity import benjamini_hochberg, simes
 from dither_aggregator.analysis.reading import BadView, Estimand, Reading, View
 from dither_aggregator.analysis.standing import BINS, Standing, bin_estimates, rank
 from dither_aggregator.analysis.windows import reports_max
@@ -50,6 +51,11 @@ class TextsReading(Reading):
     fit: dict[str, object] | None = None
     """How well the candidates explain the reports, and what they leave."""
 
+    @property
+    def distinct(self) -> Sequence[TextRow]:
+        """The candidates without those whose bits are another one's."""
+        return [row for row in self.rows if row.group in ("", row.value)]
+
     def standing(self) -> Standing | None:
         """Return the candidates that are there, with intervals that hold although they were found.
 
@@ -62,9 +68,10 @@ class TextsReading(Reading):
         alpha = 1 - self.view.confidence
         twins = [row for row in self.rows if row.group not in ("", row.value)]
         apart = [row for row in self.rows if row.value == NONE]
-        rows = [row for row in self.rows if row.group in ("", row.value) and row.value != NONE]
+        rows = [row for row in self.distinct if row.value != NONE]
         scores = np.array([row.estimate / row.std_error for row in rows])
-        found = 0 if self.provisional else _found(2 * ndtr(-scores), alpha)
+        chances = 2 * ndtr(-scores)
+        found = 0 if self.provisional else int(benjamini_hochberg(chances, alpha).sum())
         z = -NormalDist().inv_cdf(alpha * max(found, 1) / len(rows) / 2) if rows else 0.0
         wider = [
             replace(row, lower=row.estimate - z * row.std_error, upper=row.estimate + z * row.std_error) for row in rows
@@ -74,7 +81,7 @@ class TextsReading(Reading):
         others = np.array([row.estimate / row.std_error for row in crowd])
         edges = np.linspace(min(-4.0, *others, 0.0), max(4.0, *others, 0.0), BINS + 1)
         bins = bin_estimates(others, edges, ndtr) if crowd else ()
-        return Standing(rank(head, crowd), apart, crowd, bins, twins=twins, scores=True)
+        return Standing(rank(head, crowd), apart, crowd, bins, p_value=simes(chances), twins=twins, scores=True)
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -126,14 +133,8 @@ class Texts(Estimand):
         fit = decoded.summary()
         del fit["seconds"]  # of whichever request was the first
         view = replace(view, error_of="population")
-        floor = _floor_of(rows)
+        floor, rows = _floor_of(rows), _shown(rows, view)
         return TextsReading(stored, epoch, provisional, tally.n, view, snapshot, floor, "wald", rows=rows, fit=fit)
-
-
-def _found(chances: Floats, alpha: float) -> int:
-    """Return how many are found, given each one's chance where nobody has it: Benjamini and Hochberg's step up."""
-    passes = np.flatnonzero(np.sort(chances) <= alpha * np.arange(1, len(chances) + 1) / max(len(chances), 1))
-    return int(passes[-1]) + 1 if len(passes) else 0
 
 
 def _repeated(
@@ -152,6 +153,17 @@ def _repeated(
         error = sqrt(row.std_error**2 * max(1.0, repeated / seen) + (repeats - 1) * share * (1 - share) / n)
         widened.append(replace(row, std_error=error, lower=row.estimate - Z * error, upper=row.estimate + Z * error))
     return tuple(widened)
+
+
+def _shown(rows: tuple[TextRow, ...], view: View) -> tuple[TextRow, ...]:
+    """Return the rows of a view, with the intervals that it asks for."""
+    alpha = (1 - view.confidence) / (len(rows) * view.together if view.simultaneous else 1)
+    if alpha != 1 - CONFIDENCE:
+        z = -NormalDist().inv_cdf(alpha / 2)
+        rows = tuple(
+            replace(row, lower=row.estimate - z * row.std_error, upper=row.estimate + z * row.std_error) for row in rows
+        )
+    return rows if view.values is None else tuple(row for row in rows if row.value in view.values)
 
 
 def _floor_of(rows: tuple[TextRow, ...]) -> float:

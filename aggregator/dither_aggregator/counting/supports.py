@@ -4,6 +4,9 @@ For most mechanisms the tally counts just that. Of a projective geometry respons
 supports the values on whose hyperplanes its point lies: all these sums come out of one pass of Fourier transforms.
 """
 
+from collections.abc import Sequence
+from functools import lru_cache
+
 import numpy as np
 import numpy.typing as npt
 
@@ -22,21 +25,45 @@ def support_counts(mechanism: PureMechanism, tally: Counts, n: int) -> Counts:
 
     Raises BadTally when the tally's sum is not that of n reports, or the transform fails its own check.
     """
-    raises = mechanism.shape.raises
-    if tally.min() < 0 or tally.max() > n:
-        raise BadTally(f"the tally's counts must be from 0 to {n}, got {tally.min()} to {tally.max()}")
-    if raises is not None and tally.sum() != n * raises:
-        raise BadTally(f"the tally's sum, {tally.sum()}, is not that of {n} reports")
+    _check(mechanism, tally, n)
     if mechanism.geometry is None:
         return tally[: mechanism.d]  # without PrivSet's dummies
-    if n > REPORTS_MAX:
-        raise BadTally(f"at most {REPORTS_MAX} reports can be decoded, got {n}")
     order, dimension = mechanism.geometry
     sums = hyperplane_sums(tally, order, dimension)
     # Each point lies on equally many hyperplanes, whatever was reported.
     if sums.sum() != n * points(order, dimension - 1):
         raise BadTally("the sums over hyperplanes do not add up to the reports")
     return sums[: mechanism.d]
+
+
+def support_of(mechanism: PureMechanism, tally: Counts, n: int, values: Sequence[int]) -> Counts:
+    """Return the same of a few of the values alone, each in O(K) time: K counts and no transform."""
+    _check(mechanism, tally, n)
+    if mechanism.geometry is None:
+        return tally[list(values)]
+    order, dimension = mechanism.geometry
+    return np.array([int(tally[_hyperplane(order, dimension, value)].sum()) for value in values], dtype=np.int64)
+
+
+def _check(mechanism: PureMechanism, tally: Counts, n: int) -> None:
+    raises = mechanism.shape.raises
+    if tally.min() < 0 or tally.max() > n:
+        raise BadTally(f"the tally's counts must be from 0 to {n}, got {tally.min()} to {tally.max()}")
+    if raises is not None and tally.sum() != n * raises:
+        raise BadTally(f"the tally's sum, {tally.sum()}, is not that of {n} reports")
+    if mechanism.geometry is not None and n > REPORTS_MAX:
+        raise BadTally(f"at most {REPORTS_MAX} reports can be decoded, got {n}")
+
+
+@lru_cache(maxsize=16)
+def _hyperplane(order: int, dimension: int, value: int) -> npt.NDArray[np.bool_]:
+    """Return which points u have <u, value> = 0."""
+    coordinates = _coordinates(order, dimension)
+    inner = np.zeros(len(coordinates[0]), dtype=np.int64)
+    for along in coordinates:
+        inner += along * along[value]
+    on: npt.NDArray[np.bool_] = inner % order == 0
+    return on
 
 
 def hyperplane_sums(histogram: Counts, order: int, dimension: int) -> Counts:

@@ -37,10 +37,11 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.special import chdtrc, ndtr, ndtri
 
-from dither_aggregator.analysis.decoding.equations import Channel, Ints, Mask, make_equations, merge, reweighted
+from dither_aggregator.analysis.decoding.equations import Channel, Ints, make_equations, merge, reweighted
 from dither_aggregator.analysis.decoding.fitting import Found, infer_split, infer_whole, know_nothing
 from dither_aggregator.analysis.decoding.selection import selected_shares
 from dither_aggregator.analysis.inference import Floats, Z
+from dither_aggregator.analysis.multiplicity import benjamini_hochberg, holm
 from dither_aggregator.counting.folding import Counts
 from dither_shared.errors import InvalidParameter
 from dither_shared.precision import ALPHA
@@ -149,7 +150,7 @@ def _check(tally: Counts, candidates: Sequence[str], bits: Ints, channel: Channe
 
 def _rows(candidates: Sequence[str], group_of: Ints, found: Found, proportion: Floats) -> tuple[Candidate, ...]:
     p_values = ndtr(-found.estimate / found.std_error)
-    reported = _benjamini_hochberg(p_values), _holm(p_values)
+    reported = benjamini_hochberg(p_values, ALPHA), holm(p_values, ALPHA)
     sizes = np.bincount(group_of)
     _, first = np.unique(group_of, return_index=True)
     rows = []
@@ -169,20 +170,6 @@ def _rows(candidates: Sequence[str], group_of: Ints, found: Found, proportion: F
             )
         )
     return tuple(rows)
-
-
-def _benjamini_hochberg(p_values: Floats) -> Mask:
-    """Call the i smallest true, for the largest i whose p-value is at most i alpha / G."""
-    ordered = np.sort(p_values)
-    below = np.flatnonzero(ordered <= ALPHA * np.arange(1, len(ordered) + 1) / len(ordered))
-    return p_values <= (ordered[below[-1]] if len(below) else -1.0)
-
-
-def _holm(p_values: Floats) -> Mask:
-    """Call the smallest true, one after the other, while the i-th is at most alpha / (G + 1 - i)."""
-    ordered = np.sort(p_values)
-    above = np.flatnonzero(ordered > ALPHA / np.arange(len(ordered), 0, -1))
-    return p_values < (ordered[above[0]] if len(above) else 2.0)
 
 
 def _sentences(tally: Counts, candidates: Sequence[str], group_of: Ints, found: Found) -> list[str]:

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from dither_aggregator.analysis.standing import Bin
-from dither_aggregator.web.charts.scale import TICKS, Tick, nice_step, ticks
+from dither_aggregator.web.charts.scale import TICKS, Tick, nice_step, percent, ticks
 
 CROWD_HEIGHT, CROWD_TOP = 120, 12
 
@@ -56,4 +56,8 @@ def draw_crowd(bins: Sequence[Bin], scores: bool) -> Histogram:
     )
     points = " ".join(f"{bar.x + bar.width / 2:.3f},{bar.expected_y}" for bar in bars)
     step = nice_step((high - low) / TICKS)
-    return Histogram(bars, ticks(low, high, step, x, "{:g}".format if scores else None), points, CROWD_HEIGHT)
+    return Histogram(bars, ticks(low, high, step, x, _plain if scores else percent), points, CROWD_HEIGHT)
+
+
+def _plain(number: float, decimals: int) -> str:
+    return f"{number:g}".replace("-", "\N{MINUS SIGN}")

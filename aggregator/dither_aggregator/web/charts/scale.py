@@ -1,10 +1,14 @@
 """Words and lines of every chart: ticks of an axis, shares as percent, labels that fit."""
 
+import unicodedata
 from collections.abc import Callable
 from dataclasses import dataclass
 from math import ceil, floor, log10
 
-LABEL_CHARACTERS = 30
+LABEL_EM = 14.0
+"""How wide a label is at most, in em of its font."""
+JOINERS = "\N{ZERO WIDTH JOINER}\N{ZERO WIDTH NON-JOINER}"
+"""Unseen, but part of what they join: emoji, and words of many languages."""
 TICKS = 4
 
 
@@ -18,11 +22,11 @@ class Tick:
 
 
 def ticks(
-    low: float, high: float, step: float, x: Callable[[float], float], label: Callable[[float], str] | None = None
+    low: float, high: float, step: float, x: Callable[[float], float], label: Callable[[float, int], str]
 ) -> tuple[Tick, ...]:
-    """Return a tick at each multiple of a step; labels are percent unless told otherwise."""
+    """Return a tick at each multiple of a step; `label` makes the text of a number with so many decimals."""
     return tuple(
-        Tick(x(place * step), label(place * step) if label else percent(place * step, _decimals(step)), place == 0)
+        Tick(x(place * step), label(place * step, _decimals(step)), place == 0)
         for place in range(ceil(low / step), floor(high / step) + 1)
     )
 
@@ -33,10 +37,24 @@ def percent(share: float, decimals: int) -> str:
     return f"{number}\N{NO-BREAK SPACE}%".replace("-", "\N{MINUS SIGN}")
 
 
+def in_points(share: float, decimals: int) -> str:
+    """Return a difference of shares in percentage points, with its sign."""
+    return f"{round(100 * share, decimals) + 0.0:+.{decimals}f}".replace("-", "\N{MINUS SIGN}")
+
+
 def precise(share: float, std_error: float) -> str:
     """Return a share as percent with the digits that its standard error leaves it."""
-    points = 100 * std_error
-    return percent(share, 0 if points >= 5 else 1 if points >= 0.5 else 2 if points >= 0.05 else 3)
+    return percent(share, _digits(std_error))
+
+
+def points(share: float, std_error: float) -> str:
+    """Return a difference of shares in percentage points, with its sign and the digits that its error leaves it."""
+    return in_points(share, _digits(std_error))
+
+
+def _digits(std_error: float) -> int:
+    points_ = 100 * std_error
+    return 0 if points_ >= 5 else 1 if points_ >= 0.5 else 2 if points_ >= 0.05 else 3
 
 
 def nice_step(step: float) -> float:
@@ -50,6 +68,32 @@ def _decimals(step: float) -> int:
     return max(0, -floor(log10(step) + 1e-9) - 2)
 
 
+def visible(text: str) -> str:
+    """Return a text in which nothing is unseen or turns what follows round: such characters are shown as escapes."""
+    return "".join(character if _harmless(character) else f"\\u{{{ord(character):x}}}" for character in text)
+
+
+def _harmless(character: str) -> bool:
+    return character in JOINERS or unicodedata.category(character) not in ("Cc", "Cf", "Cs", "Zl", "Zp")
+
+
 def shorten(text: str) -> str:
     """Return a label that a phone's width holds."""
-    return text if len(text) <= LABEL_CHARACTERS else text[: LABEL_CHARACTERS - 1] + "…"
+    shown = visible(text)
+    width = 0.0
+    for place, character in enumerate(shown):
+        width += _width(character)
+        if width > LABEL_EM and place < len(shown) - 1:
+            return shown[:place] + "…"
+    return shown
+
+
+def _width(character: str) -> float:
+    """Return about how wide a character is, in em: never less than in the usual sans-serif fonts."""
+    if unicodedata.combining(character):
+        return 0.0
+    if unicodedata.east_asian_width(character) in "WF":
+        return 1.0
+    if character in "WM@%mw…—":
+        return 1.0
+    return 0.35 if character in "iljtfrI.,:;'|! ()[]-" else 0.75 if character.isupper() else 0.62

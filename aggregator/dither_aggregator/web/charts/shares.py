@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from dither_aggregator.analysis.inference import Z
 from dither_aggregator.analysis.rows import Row
-from dither_aggregator.web.charts.scale import TICKS, Tick, nice_step, shorten, ticks
+from dither_aggregator.web.charts.scale import TICKS, Tick, in_points, nice_step, percent, shorten, ticks
 
 ROW_HEIGHT = 44
 AXIS_HEIGHT = 24
@@ -37,11 +37,16 @@ class Plot:
 
 
 def draw(
-    rows: Sequence[Row], noise_floor: float, critical: float | None = None, ends: tuple[float, float] | None = None
+    rows: Sequence[Row],
+    noise_floor: float,
+    critical: float | None = None,
+    ends: tuple[float, float] | None = None,
+    signed: bool = False,
 ) -> Plot:
     """Lay out the rows in their order. The noise band is where 95 % of the estimates of absent values fall.
 
-    The axis holds every interval, the critical share and, where they are given, its least ends.
+    The axis holds every interval, the critical share and, where they are given, its least ends. Numbers are shares, or
+    `signed` differences of shares in points.
     """
     noise = Z * noise_floor
     low: float = min([-noise, *(row.lower for row in rows), *(ends or ())])
@@ -57,7 +62,7 @@ def draw(
     )
     return Plot(
         marks,
-        ticks(low, high, step, x),
+        ticks(low, high, step, x, in_points if signed else percent),
         x(-noise),
         round(x(noise) - x(-noise), 3),
         AXIS_HEIGHT + len(rows) * ROW_HEIGHT,

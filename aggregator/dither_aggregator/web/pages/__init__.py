@@ -5,8 +5,9 @@ from collections.abc import Callable
 from flask import Flask, Response
 
 from dither_aggregator.store import Store
-from dither_aggregator.web.charts.scale import precise
-from dither_aggregator.web.pages import metric, overview
+from dither_aggregator.web.charts.scale import points, precise, visible
+from dither_aggregator.web.pages import changes, compare, metric, overview
+from dither_aggregator.web.pages.words import in_words, rank_in_words, rough
 
 _POLICY = (
     "default-src 'none'; style-src 'self'; img-src 'self'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'"
@@ -16,16 +17,19 @@ Page = Callable[..., "str | tuple[str, int]"]
 ADDRESSES: dict[str, Page] = {
     "/": overview.show,
     "/metrics/<name>": metric.show,
+    "/changes": changes.show,
+    "/compare": compare.show,
 }
 """What shows each page, called with the store and with what its address names."""
-MENU = (("overview", "Metrics"),)
+MENU = (("overview", "Metrics"), ("changes", "Changes"))
 """What every page leads to."""
 
 
 def register(app: Flask, store: Store) -> None:
     """Add the pages."""
-    app.jinja_env.filters["precise"] = precise
-    app.jinja_env.filters["rank"] = metric.rank_in_words
+    app.jinja_env.filters.update(
+        precise=precise, points=points, rough=rough, rank=rank_in_words, days=in_words, visible=visible
+    )
     app.jinja_env.trim_blocks = app.jinja_env.lstrip_blocks = True
     app.context_processor(lambda: {"app_name": store.app, "lossy": store.lossy, "pages": MENU})
     for address, show in ADDRESSES.items():

@@ -31,13 +31,13 @@ from dither_aggregator.web.asking import (
 from dither_aggregator.web.charts.crowd import Histogram, draw_crowd
 from dither_aggregator.web.charts.scale import percent, precise
 from dither_aggregator.web.charts.shares import Plot, draw
+from dither_aggregator.web.pages.words import digits, in_words, plan_state
 from dither_shared.wire.problems import Problem
 
 ROWS_A_PAGE = 50
 FOUND_MAX = 20
 LISTED_MAX = 25
 """While a day is not over, so many values at most are listed, in their own order."""
-EXPIRES_SOON_DAYS = 14
 
 
 class MetricAsked(WindowAsked, PlanAsked, LevelAsked):
@@ -56,6 +56,7 @@ class Controls:
     """The name and the words of each window on offer; the first is the default, whose name may be ""."""
     window: str | None
     """The name of the one that is shown; None where it is not on offer."""
+    shown: Window
     level: str
     search: str
 
@@ -105,15 +106,13 @@ def metric_page(store: Store, name: str, asked: Given) -> MetricPage:
     try:
         reading = read(store, stored, window.last, view)
     except TallyGone as gone:
-        return MetricPage(
-            stored, window, controls, in_words(window), _plan_state(store, stored), f"{gone}".capitalize()
-        )
+        return MetricPage(stored, window, controls, in_words(window), plan_state(store, stored), f"{gone}".capitalize())
     return _shown(store, reading, controls, asked["page"])
 
 
 def _shown(store: Store, reading: Reading, controls: Controls, page: int) -> MetricPage:
     stored, window = reading.stored, reading.window
-    state = [*_plan_state(store, stored), *_window_state(store, reading), *reading.sentences]
+    state = [*plan_state(store, stored), *_window_state(store, reading), *reading.sentences]
     standing = reading.standing() if reading.rows else None
     bare = MetricPage(stored, window, controls, in_words(window), state, "", reading, standing)
     if reading.n == 0:
@@ -156,29 +155,10 @@ def _controls(store: Store, stored: StoredPlan, window: Window, asked: Given) ->
     words = {each: "today so far" if name == TODAY else in_words(each) for each, name in offered.items()}
     choices = [(offered[each], words[each]) for each in sorted(offered, key=lambda each: (each != usual, each.days))]
     plans = store.plans(stored.plan.metric)
-    return Controls(plans, choices, offered.get(window), asked["level"], asked["search"].strip())
+    return Controls(plans, choices, offered.get(window), window, asked["level"], asked["search"].strip())
 
 
 # Sentences.
-
-
-def in_words(window: Window) -> str:
-    """Return a window's days."""
-    return f"{window.last}" if window.days == 1 else f"{window.first} to {window.last}, {window.days} days"
-
-
-def rank_in_words(ranked: Ranked, standing_out: int) -> str:
-    """Return what is known of a rank, where so many values stand out: behind others, nobody counts."""
-    if ranked.rank_lower == ranked.rank_upper:
-        return _ordinal(ranked.rank_lower)
-    if ranked.rank_upper > standing_out:
-        return f"{_ordinal(ranked.rank_lower)} or behind" if ranked.rank_lower > 1 else "not known"
-    return f"{ranked.rank_lower} to {ranked.rank_upper}"
-
-
-def _ordinal(number: int) -> str:
-    ending = "th" if number % 100 in (11, 12, 13) else {1: "st", 2: "nd", 3: "rd"}.get(number % 10, "th")
-    return f"{number}{ending}"
 
 
 def _too_few(standing: Standing) -> bool:
@@ -194,7 +174,7 @@ def _headline(standing: Standing, reading: Reading) -> str:
     values = len(standing.head) + len(standing.crowd)
     reach = ""
     if standing.detectable_share is not None and not kind.asked_alone:
-        reach = f" A value that {percent(standing.detectable_share, _digits(standing.detectable_share))} have is "
+        reach = f" A value that {percent(standing.detectable_share, digits(standing.detectable_share))} have is "
         reach += "found from so many reports four times in five."
     if reading.provisional:
         return f"More reports may come: of {reading.n:,} so far nothing is called found, and nothing ranked."
@@ -208,24 +188,6 @@ def _headline(standing: Standing, reading: Reading) -> str:
     return (
         f"{len(standing.head):,} of {values:,} {what} stand{'s' * (len(standing.head) == 1)} out from the noise.{reach}"
     )
-
-
-def _digits(share: float) -> int:
-    return 0 if share >= 0.1 else 1 if share >= 0.01 else 2 if share >= 0.001 else 3
-
-
-def _plan_state(store: Store, stored: StoredPlan) -> list[str]:
-    left = (stored.expires - store.today()).days
-    said = []
-    if not stored.current:
-        said.append(f"This is an older plan, rev {stored.plan.rev}: the registry asks in another way now.")
-    if stored.retired:
-        said.append("It was retired: its reports are refused.")
-    if left < 0:
-        said.append(f"It expired on {stored.expires}.")
-    elif left <= EXPIRES_SOON_DAYS:
-        said.append(f"It expires in {left} day{'s' * (left != 1)}.")
-    return said
 
 
 def _window_state(store: Store, reading: Reading) -> list[str]:

@@ -1,0 +1,61 @@
+"""What moved: every metric's last days beside the days before, with a false discovery rate over the metrics.
+
+A metric is one test: so many values times the smallest of their p-values. R of M metrics are chosen by Benjamini and
+Hochberg, and within each of them values are called moved by Holm at alpha R / M (`multiplicity`).
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+
+import numpy as np
+
+from dither_aggregator.analysis.differences import Comparison, compare
+from dither_aggregator.analysis.estimands import TallyGone
+from dither_aggregator.analysis.inference import CONFIDENCE
+from dither_aggregator.analysis.multiplicity import benjamini_hochberg
+from dither_aggregator.analysis.windows import Window
+from dither_aggregator.store import Store, StoredPlan
+
+DAYS = 7
+
+
+@dataclass(frozen=True)
+class Changes:
+    """What moved between two windows."""
+
+    before: Window
+    after: Window
+    moved: Sequence[Comparison]
+    """Of the metrics in which something did, the surest first, each with its verdicts."""
+    still: Sequence[StoredPlan]
+    """Of the metrics in which nothing can be told to have moved."""
+    untold: Sequence[StoredPlan]
+    """Of the metrics that have no reports, or no counts any more, in one of the windows."""
+
+
+def default_windows(store: Store, days: int = DAYS) -> tuple[Window, Window]:
+    """Return the last sealed days, and as many before them."""
+    after = Window.ending(store.sealed(), days)
+    return Window.ending(after.first - timedelta(days=1), days), after
+
+
+def changes(store: Store, plans: Sequence[StoredPlan], alpha: float = 1 - CONFIDENCE) -> Changes:
+    """Compare the last windows of some plans, and tell in which metrics something moved."""
+    before, after = default_windows(store)
+    compared: list[Comparison] = []
+    untold: list[StoredPlan] = []
+    for stored in plans:
+        try:
+            one = compare(store, stored, before, after)
+        except TallyGone:
+            one = None
+        if one is None or not one.rows:
+            untold.append(stored)
+        else:
+            compared.append(one)
+    told = benjamini_hochberg(np.array([one.p_value for one in compared]), alpha)
+    within = alpha * told.sum() / max(len(compared), 1)
+    moved = [one.at(float(within)) for one, chosen in zip(compared, told, strict=True) if chosen]
+    still = [one.after.stored for one, chosen in zip(compared, told, strict=True) if not chosen]
+    return Changes(before, after, sorted(moved, key=lambda one: one.p_value), still, untold)

@@ -1,0 +1,117 @@
+"""Differences of two windows of a metric: what moved, by a test of each value that counts how many were tested.
+
+The windows share no day, so the noise of fresh reports is independent in them. The noise of memos is the same in both:
+a difference has less of it than the sum of both variances, which is what is used. Errors are those of the population:
+that other devices reported is no news of what people do. Intervals hold all together (Bonferroni); verdicts are Holm's.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import NormalDist
+from typing import Literal
+
+import numpy as np
+from scipy.special import ndtr
+
+from dither_aggregator.analysis.estimands import read
+from dither_aggregator.analysis.inference import CONFIDENCE
+from dither_aggregator.analysis.multiplicity import holm
+from dither_aggregator.analysis.reading import BadView, Reading, View
+from dither_aggregator.analysis.windows import Window
+from dither_aggregator.store import Store, StoredPlan
+from dither_shared.precision import POWER
+
+Verdict = Literal["rose", "fell"]
+
+
+@dataclass(frozen=True)
+class Difference:
+    """How the share of one value changed from one window to another: shares, not percent. It is a row, too."""
+
+    value: str
+    before: float
+    after: float
+    estimate: float
+    """After less before."""
+    std_error: float
+    lower: float
+    upper: float
+    p_value: float
+    """How often noise and sampling alone make at least such a difference, of this value."""
+    verdict: Verdict | None = None
+    """None where it cannot be told to have moved."""
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Two windows of a plan, and how each value's share differs."""
+
+    before: Reading
+    after: Reading
+    rows: Sequence[Difference]
+    """In the plan's order; empty where one of the windows has no report, or is not over."""
+    alpha: float
+
+    @property
+    def moved(self) -> list[Difference]:
+        """The rows that can be told to have moved, the largest difference first."""
+        return sorted((row for row in self.rows if row.verdict), key=lambda row: -abs(row.estimate))
+
+    @property
+    def p_value(self) -> float:
+        """How often noise and sampling alone make any value differ as much: d times the smallest of theirs."""
+        return min([1.0, *(len(self.rows) * row.p_value for row in self.rows)])
+
+    @property
+    def detectable(self) -> float | None:
+        """A rare value's share must change by this much to be told four times in five; None where nothing is told."""
+        before, after = self.before.noise_floor, self.after.noise_floor
+        if not self.rows or before is None or after is None:
+            return None
+        normal = NormalDist()
+        z = normal.inv_cdf(POWER) - normal.inv_cdf(self.alpha / len(self.rows) / 2)
+        return float(z * np.hypot(before, after))
+
+    def at(self, alpha: float) -> "Comparison":
+        """Return the same with verdicts and intervals at another alpha."""
+        return Comparison(self.before, self.after, differences(self.before, self.after, alpha), alpha)
+
+
+def compare(
+    store: Store, stored: StoredPlan, before: Window, after: Window, alpha: float = 1 - CONFIDENCE
+) -> Comparison:
+    """Compare two windows of a plan. Raises TallyGone, and BadView where they share days."""
+    if before.first <= after.last and after.first <= before.last:
+        raise BadView("the two windows share days: what is the same in both tells nothing of a change")
+    old, new = (
+        read(store, stored, window.last, View(error_of="population", days=window.days)) for window in (before, after)
+    )
+    return Comparison(old, new, differences(old, new, alpha), alpha)
+
+
+def differences(before: Reading, after: Reading, alpha: float = 1 - CONFIDENCE) -> tuple[Difference, ...]:
+    """Return the differences of all values that both readings tell apart, in the plan's order, with verdicts at alpha.
+
+    Nothing where one of them has no report.
+    """
+    then = {row.value: row for row in before.distinct}
+    pairs = [(then[row.value], row) for row in after.distinct if row.value in then]
+    if not pairs or before.provisional or after.provisional:
+        return ()
+    moved = np.array([new.estimate - old.estimate for old, new in pairs])
+    errors = np.array([np.hypot(old.std_error, new.std_error) for old, new in pairs])
+    p_values = 2 * ndtr(-np.abs(moved) / errors)
+    sure = holm(p_values, alpha)
+    reach = -NormalDist().inv_cdf(alpha / len(pairs) / 2) * errors
+    return tuple(
+        Difference(
+            new.value, old.estimate, new.estimate, move, error, move - far, move + far, p_value, _verdict(move, told)
+        )
+        for (old, new), move, error, far, p_value, told in zip(
+            pairs, moved.tolist(), errors.tolist(), reach.tolist(), p_values.tolist(), sure.tolist(), strict=True
+        )
+    )
+
+
+def _verdict(move: float, told: bool) -> Verdict | None:
+    return ("rose" if move > 0 else "fell") if told else None

@@ -1,0 +1,185 @@
+"""Two windows of a metric side by side: the differences, which of them can be told from noise, and how surely."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from datetime import date, timedelta
+
+import numpy as np
+from flask import render_template
+from marshmallow import fields
+from scipy.special import ndtr
+
+from dither_aggregator.analysis.differences import Comparison, Difference, compare
+from dither_aggregator.analysis.estimands import TallyGone
+from dither_aggregator.analysis.reading import BadView
+from dither_aggregator.analysis.standing import BINS, bin_estimates
+from dither_aggregator.analysis.windows import Window
+from dither_aggregator.store import Store, StoredPlan
+from dither_aggregator.web.api import refuse_long
+from dither_aggregator.web.asking import (
+    LEVELS,
+    Day,
+    Given,
+    LevelAsked,
+    PlanAsked,
+    Whole,
+    WindowAsked,
+    asked_plan,
+    asked_window,
+    between,
+    given,
+)
+from dither_aggregator.web.charts.crowd import Histogram, draw_crowd
+from dither_aggregator.web.charts.shares import Plot, draw
+from dither_aggregator.web.pages.words import count, plan_state
+from dither_shared.wire.problems import Problem
+
+DAYS = 7
+ROWS_A_PAGE = 50
+FOUND_MAX = 20
+SCORES_SHOWN = 4.0
+"""Standard errors that the histogram shows on either side of zero, whatever the differences are."""
+
+
+class CompareAsked(WindowAsked, PlanAsked, LevelAsked):
+    """What two windows are asked for; the one before has by default as many days and ends where the other begins."""
+
+    metric = fields.String(metadata={"description": "the metric's name"})
+    base_first = Day(data_key="base_from", metadata={"description": "the first day of the window before"})
+    base_last = Day(data_key="base_to", metadata={"description": "its last day"})
+    search = fields.String(load_default="", metadata={"description": "a part of a value"})
+    page = Whole(1, 99_999, load_default=1)
+
+
+@dataclass(frozen=True)
+class ComparePage:
+    """All that the template shows of a comparison."""
+
+    stored: StoredPlan
+    plans: Sequence[StoredPlan]
+    before: Window
+    after: Window
+    level: str
+    search: str
+    state: Sequence[str]
+    headline: str
+    comparison: Comparison | None = None
+    rows: Sequence[Difference] = ()
+    """Those of this page that moved."""
+    page: int = 1
+    pages: int = 1
+    found: Sequence[Difference] = ()
+    plot: Plot | None = None
+    crowd: Histogram | None = None
+    levels: Sequence[str] = LEVELS
+
+
+def show(store: Store) -> str | tuple[str, int]:
+    """Return the page that a request asks for; without a metric, the question for one."""
+    asked = given(CompareAsked)
+    if "metric" not in asked:
+        names = sorted({stored.plan.metric for stored in store.plans()})
+        return render_template("compare.html", page=None, names=names)
+    page = compare_page(store, asked)
+    return render_template("compare.html", page=page), 200 if page.comparison else 410
+
+
+def asked_comparison(store: Store, asked: Given) -> tuple[StoredPlan, Window, Window]:
+    """Return the plan that a request names, and its windows: before, and after."""
+    stored = asked_plan(store, asked["metric"], asked)
+    after = asked_window(store, asked) or Window.ending(store.sealed(), DAYS)
+    before = between(asked, "base_first", "base_last") or Window.ending(_day_before(after.first), after.days)
+    refuse_long(stored)
+    return stored, before, after
+
+
+def compare_page(store: Store, asked: Given) -> ComparePage:
+    """Return what the page of a comparison shows."""
+    stored, before, after = asked_comparison(store, asked)
+    chosen = any(name in asked for name in ("first", "epoch", "base_first"))
+    state = [*plan_state(store, stored), *_window_state(chosen, after.last > store.sealed())]
+    plans, level, search = store.plans(stored.plan.metric), asked["level"], asked["search"].strip()
+    page = ComparePage(stored, plans, before, after, level, search, state, "")
+    try:
+        comparison = compare(store, stored, before, after, 1 - int(level) / 100)
+    except TallyGone as gone:
+        return replace(page, headline=f"{gone}".capitalize())
+    except BadView as error:
+        raise Problem("malformed", str(error)) from None
+    return _shown(page, comparison, asked["page"])
+
+
+def _shown(page: ComparePage, comparison: Comparison, number: int) -> ComparePage:
+    moved = comparison.moved
+    pages = max(-(-len(moved) // ROWS_A_PAGE), 1)
+    if number > pages:
+        raise Problem("malformed", f"page must be a number from 1 to {pages}, got {number}")
+    rows = moved[(number - 1) * ROWS_A_PAGE : number * ROWS_A_PAGE]
+    wanted = page.search.casefold()
+    found = [row for row in comparison.rows if wanted and wanted in row.value.casefold()][:FOUND_MAX]
+    still = [row for row in comparison.rows if not row.verdict]
+    return replace(
+        page,
+        headline=headline(comparison),
+        comparison=comparison,
+        rows=rows,
+        page=number,
+        pages=pages,
+        found=found,
+        plot=draw(rows, 0.0, signed=True) if rows else None,
+        crowd=_crowd(still) if len(still) > 1 else None,
+    )
+
+
+def _crowd(rows: Sequence[Difference]) -> Histogram:
+    scores = np.array([row.estimate / row.std_error for row in rows])
+    edges = np.linspace(min(-SCORES_SHOWN, *scores), max(SCORES_SHOWN, *scores), BINS + 1)
+    return draw_crowd(bin_estimates(scores, edges, ndtr), scores=True)
+
+
+def headline(comparison: Comparison) -> str:
+    """Return in a sentence or two what moved."""
+    before, after = comparison.before, comparison.after
+    if before.n == 0 or after.n == 0:
+        which = "either window" if before.n == after.n else "the window before" if before.n == 0 else "the last window"
+        return f"Nothing can be compared: no reports of {which} are counted."
+    if before.provisional or after.provisional:
+        return "More reports may come: nothing is told of a window that is not over."
+    if not comparison.rows:
+        return after.nothing_to_show
+    return f"{_moved(comparison)}{_reach(comparison)}"
+
+
+def _moved(comparison: Comparison) -> str:
+    moved, kind = comparison.moved, comparison.after.stored.plan.kind
+    if kind.asked_alone:
+        return f"The share of {kind.asked_alone} {moved[0].verdict}." if moved else "It cannot be told to have moved."
+    if not moved:
+        return f"None of {count(len(comparison.rows), 'value')} can be told to have moved."
+    return f"{len(moved):,} of {count(len(comparison.rows), 'value')} moved."
+
+
+def _reach(comparison: Comparison) -> str:
+    reach = comparison.detectable
+    if reach is None or comparison.after.stored.plan.kind.asked_alone:
+        return ""
+    if reach > 1:
+        return " So few reports could tell of no change at all."
+    decimals = 0 if reach >= 0.1 else 1 if reach >= 0.01 else 2
+    return f" A rare value is found four times in five if its share moves by {100 * reach:.{decimals}f} points."
+
+
+def _window_state(chosen: bool, provisional: bool) -> list[str]:
+    said = []
+    if provisional:
+        said.append("Provisional: more reports may come.")
+    if chosen:
+        said.append(
+            "These days were chosen. Days chosen because they look different make every verdict here too sure: "
+            "who looks at many windows finds something in nothing."
+        )
+    return said
+
+
+def _day_before(day: date) -> date:
+    return day - timedelta(days=1) if day > date.min else day

@@ -1,0 +1,57 @@
+"""Words that several pages use: of windows, ranks, numbers, plans."""
+
+from dither_aggregator.analysis.standing import Ranked
+from dither_aggregator.analysis.windows import Window
+from dither_aggregator.store import Store, StoredPlan
+from dither_aggregator.web.charts.scale import percent
+
+EXPIRES_SOON_DAYS = 14
+
+
+def in_words(window: Window) -> str:
+    """Return a window's days."""
+    return f"{window.last}" if window.days == 1 else f"{window.first} to {window.last}, {window.days} days"
+
+
+def rank_in_words(ranked: Ranked, standing_out: int) -> str:
+    """Return what is known of a rank, where so many values stand out: behind others, nobody counts."""
+    if ranked.rank_lower == ranked.rank_upper:
+        return _ordinal(ranked.rank_lower)
+    if ranked.rank_upper > standing_out:
+        return f"{_ordinal(ranked.rank_lower)} or behind" if ranked.rank_lower > 1 else "not known"
+    return f"{ranked.rank_lower} to {ranked.rank_upper}"
+
+
+def _ordinal(number: int) -> str:
+    ending = "th" if number % 100 in (11, 12, 13) else {1: "st", 2: "nd", 3: "rd"}.get(number % 10, "th")
+    return f"{number}{ending}"
+
+
+def digits(share: float) -> int:
+    """Return the decimals with which a share is shown that has no error of its own."""
+    return 0 if share >= 0.1 else 1 if share >= 0.01 else 2 if share >= 0.001 else 3
+
+
+def plan_state(store: Store, stored: StoredPlan) -> list[str]:
+    """Return sentences on a plan that is not simply the registry's."""
+    left = (stored.expires - store.today()).days
+    said = []
+    if not stored.current:
+        said.append(f"This is an older plan, rev {stored.plan.rev}: the registry asks in another way now.")
+    if stored.retired:
+        said.append("It was retired: its reports are refused.")
+    if left < 0:
+        said.append(f"It expired on {stored.expires}.")
+    elif left <= EXPIRES_SOON_DAYS:
+        said.append(f"It expires in {left} day{'s' * (left != 1)}.")
+    return said
+
+
+def rough(share: float) -> str:
+    """Return a share that has no error of its own as percent."""
+    return percent(share, digits(share))
+
+
+def count(number: int, noun: str) -> str:
+    """Return a number of things."""
+    return f"{number:,} {noun}{'s' * (number != 1)}"
