@@ -1,6 +1,6 @@
 """The estimands, by name, and reading a window out of a store."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from datetime import date
 from threading import Condition
@@ -55,6 +55,18 @@ def read(store: Store, stored: StoredPlan, epoch: date, view: View = DEFAULT) ->
             tally = _tally(store, stored, day, finals)
             pooled = Tally(pooled.n + tally.n, pooled.counts + tally.counts)
     return estimate(stored, epoch, pooled, view, provisional=provisional)
+
+
+def read_days(store: Store, stored: StoredPlan, window: Window, view: View) -> Iterator[Reading]:
+    """Read each day of a window that has reports, by itself, earliest first; those no longer kept are left out."""
+    sealed, finals = store.sealed(), store.finals(stored.plan)
+    for day in sorted(store.epochs(stored.plan)):
+        if day in window:
+            try:
+                tally = _tally(store, stored, day, finals)
+            except TallyGone:
+                continue
+            yield estimate(stored, day, tally, view, provisional=day > sealed)
 
 
 def _tally(store: Store, stored: StoredPlan, epoch: date, finals: Mapping[date, Final]) -> Tally:

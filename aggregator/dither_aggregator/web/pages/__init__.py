@@ -6,7 +6,7 @@ from flask import Flask, Response
 
 from dither_aggregator.store import Store
 from dither_aggregator.web.charts.scale import points, precise, visible
-from dither_aggregator.web.pages import changes, compare, metric, overview
+from dither_aggregator.web.pages import changes, compare, metric, overview, time
 from dither_aggregator.web.pages.words import in_words, rank_in_words, rough
 
 _POLICY = (
@@ -17,6 +17,7 @@ Page = Callable[..., "str | tuple[str, int]"]
 ADDRESSES: dict[str, Page] = {
     "/": overview.show,
     "/metrics/<name>": metric.show,
+    "/metrics/<name>/time": time.show,
     "/changes": changes.show,
     "/compare": compare.show,
 }

@@ -1,0 +1,159 @@
+"""Series: a panel a value, all on one axis of days, with the number of reports beneath."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import date, timedelta
+from itertools import pairwise
+
+from dither_aggregator.analysis.series import Point
+from dither_aggregator.analysis.windows import Window
+from dither_aggregator.web.charts.scale import Tick, nice_step, percent, shorten, ticks
+
+PANEL_HEIGHT, PANEL_TOP, PANEL_BOTTOM = 128, 26, 8
+REPORTS_HEIGHT, REPORTS_TOP = 84, 30
+DATES = 4
+TICKS = 3
+DOTS_MAX = 92
+"""On longer windows the dots of single days would touch: only lines and bands are drawn."""
+
+
+@dataclass(frozen=True)
+class Dot:
+    """One day's estimate, with its interval where no band shows it."""
+
+    x: float
+    y: float
+    y_low: float
+    y_high: float
+    point: Point
+    alone: bool
+    """Whether neither the day before nor the day after is in its run: then its interval is a line of its own."""
+
+
+@dataclass(frozen=True)
+class Run:
+    """Days that follow each other under one plan: points of a line and of a band, across from 0 to 100."""
+
+    line: str
+    band: str
+
+
+@dataclass(frozen=True)
+class Panel:
+    """One value's days."""
+
+    value: str
+    label: str
+    runs: Sequence[Run]
+    dots: Sequence[Dot]
+    ticks: Sequence[Tick]
+    """Of the shares: `x` is the place down, in pixels."""
+
+
+@dataclass(frozen=True)
+class Bar:
+    """How many reports a day has."""
+
+    x: float
+    width: float
+    y: float
+    height: float
+    says: str
+    provisional: bool
+
+
+@dataclass(frozen=True)
+class SeriesChart:
+    """All that the template draws. Lengths across are percent, lengths down are pixels."""
+
+    panels: Sequence[Panel]
+    bars: Sequence[Bar]
+    most: int
+    dates: Sequence[Tick]
+    marks: Sequence[Tick]
+    """Where a plan begins."""
+    panel_height: int = PANEL_HEIGHT
+    reports_height: int = REPORTS_HEIGHT
+
+
+def draw_series(points: Sequence[Point], window: Window) -> SeriesChart:
+    """Lay out a panel for each value, in the order of the points."""
+    values = list(dict.fromkeys(point.value for point in points))
+    panels = [_panel([point for point in points if point.value == value], window) for value in values]
+    reports = {(point.epoch, point.plan): point for point in points}
+    most = max(point.n for point in points)
+    bars = [_bar(point, most, window) for point in reports.values()]
+    step = max(1, -(-window.days // DATES))
+    days = [window.first + timedelta(days=place) for place in range(0, window.days, step)]
+    dates = [Tick(_x(day, window), f"{day:%m-%d}", zero=False) for day in days]
+    return SeriesChart(panels, bars, most, dates, list(_marks(points, window)))
+
+
+def _x(day: date, window: Window) -> float:
+    return round(100 * ((day - window.first).days + 0.5) / window.days, 3)
+
+
+def _panel(points: Sequence[Point], window: Window) -> Panel:
+    low = min(0.0, *(point.lower for point in points))
+    high = max(point.upper for point in points)
+    step = nice_step((high - low) / TICKS)
+
+    def y(share: float) -> float:
+        return round(PANEL_TOP + (PANEL_HEIGHT - PANEL_TOP - PANEL_BOTTOM) * (high - share) / (high - low), 2)
+
+    runs = list(_runs(points))
+    crowded = window.days > DOTS_MAX
+    dots = [
+        Dot(_x(point.epoch, window), y(point.estimate), y(point.lower), y(point.upper), point, len(run) == 1)
+        for run in runs
+        for point in run
+        if len(run) == 1 or not crowded
+    ]
+    drawn = [
+        Run(
+            " ".join(f"{_x(point.epoch, window)},{y(point.estimate)}" for point in run),
+            " ".join(
+                f"{_x(point.epoch, window)},{y(end)}"
+                for point, end in [(p, p.upper) for p in run] + [(p, p.lower) for p in reversed(run)]
+            ),
+        )
+        for run in runs
+        if len(run) > 1
+    ]
+    return Panel(points[0].value, shorten(points[0].value), drawn, dots, ticks(low, high, step, y, percent))
+
+
+def _runs(points: Sequence[Point]) -> Iterator[list[Point]]:
+    """Yield the points that join: of one plan, of days that follow each other, none of them provisional."""
+    run: list[Point] = []
+    for point in sorted(points, key=lambda each: (each.plan, each.epoch)):
+        joins = run and point.plan == run[-1].plan and (point.epoch - run[-1].epoch).days == 1
+        if not joins or point.provisional:
+            if run:
+                yield run
+            run = []
+        run.append(point)
+    if run:
+        yield run
+
+
+def _bar(point: Point, most: int, window: Window) -> Bar:
+    width = 100 / window.days
+    height = (REPORTS_HEIGHT - REPORTS_TOP) * point.n / most
+    return Bar(
+        round(_x(point.epoch, window) - 0.4 * width, 3),
+        round(0.8 * width, 3),
+        round(REPORTS_HEIGHT - height, 2),
+        round(height, 2),
+        f"{point.epoch}: {point.n:,} reports{' so far' if point.provisional else ''}",
+        point.provisional,
+    )
+
+
+def _marks(points: Sequence[Point], window: Window) -> Iterator[Tick]:
+    """Yield where a plan follows another one."""
+    first: dict[str, Point] = {}
+    for point in sorted(points, key=lambda each: each.epoch):
+        first.setdefault(point.plan, point)
+    for _, new in pairwise(first.values()):
+        yield Tick(_x(new.epoch, window), f"rev {new.rev}", zero=False)
