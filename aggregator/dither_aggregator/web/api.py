@@ -134,9 +134,14 @@ def requested(store: Store, metric: str, candidates: tuple[str, ...] | None = No
 
 def refuse_long(stored: StoredPlan, candidates: tuple[str, ...] | None = None) -> None:
     """Raise LongList where so many candidates are not looked for here."""
-    longest = current_app.config["CANDIDATES_MAX"]
-    if longest is not None and len(stored.candidates if candidates is None else candidates) > longest:
+    if too_long(stored, candidates):
         raise LongList
+
+
+def too_long(stored: StoredPlan, candidates: tuple[str, ...] | None = None) -> bool:
+    """Return whether so many candidates, the registry's or these, are not looked for here."""
+    longest = current_app.config["CANDIDATES_MAX"]
+    return longest is not None and len(stored.candidates if candidates is None else candidates) > longest
 
 
 def _read_candidates(body: bytes) -> tuple[str, ...]:

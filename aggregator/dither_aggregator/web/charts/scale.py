@@ -39,7 +39,8 @@ def percent(share: float, decimals: int) -> str:
 
 def in_points(share: float, decimals: int) -> str:
     """Return a difference of shares in percentage points, with its sign."""
-    return f"{round(100 * share, decimals) + 0.0:+.{decimals}f}".replace("-", "\N{MINUS SIGN}")
+    number = round(100 * share, decimals) + 0.0
+    return f"{number:+.{decimals}f}".replace("-", "\N{MINUS SIGN}") if number else "0"
 
 
 def precise(share: float, std_error: float) -> str:

@@ -101,6 +101,7 @@ def _panel(points: Sequence[Point], window: Window) -> Panel:
     def y(share: float) -> float:
         return round(PANEL_TOP + (PANEL_HEIGHT - PANEL_TOP - PANEL_BOTTOM) * (high - share) / (high - low), 2)
 
+    lines = ticks(low, high, step, y, percent)
     runs = list(_runs(points))
     crowded = window.days > DOTS_MAX
     dots = [
@@ -120,7 +121,9 @@ def _panel(points: Sequence[Point], window: Window) -> Panel:
         for run in runs
         if len(run) > 1
     ]
-    return Panel(points[0].value, shorten(points[0].value), drawn, dots, ticks(low, high, step, y, percent))
+    return Panel(
+        points[0].value, shorten(points[0].value), drawn, dots, [tick for tick in lines if tick.x > PANEL_TOP + 4]
+    )
 
 
 def _runs(points: Sequence[Point]) -> Iterator[list[Point]]:

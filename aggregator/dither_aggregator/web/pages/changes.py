@@ -9,6 +9,7 @@ from flask import current_app, render_template
 from dither_aggregator.analysis.changes import Changes, changes, default_windows
 from dither_aggregator.analysis.differences import Comparison, Difference
 from dither_aggregator.store import Store, StoredPlan
+from dither_aggregator.web.api import too_long
 from dither_aggregator.web.asking import Asked, given
 from dither_aggregator.web.pages.words import count
 
@@ -39,9 +40,8 @@ def show(store: Store) -> str:
 
 def changed(store: Store) -> tuple[Changes, Sequence[StoredPlan]]:
     """Return what moved in the metrics of the registry, and those whose lists of candidates are too long for here."""
-    longest = current_app.config["CANDIDATES_MAX"]
     plans = [stored for stored in store.plans() if stored.current]
-    long = [stored for stored in plans if longest is not None and len(stored.candidates) > longest]
+    long = [stored for stored in plans if too_long(stored)]
     key = default_windows(store), tuple(stored.plan.digest for stored in plans), store.tallies_from()
     kept: LRUCache[object, Changes] = current_app.extensions.setdefault("changes", LRUCache(1))
     told = kept.get(key)

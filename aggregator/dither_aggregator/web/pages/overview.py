@@ -1,14 +1,176 @@
-"""The first page: every metric, a row each."""
+"""The first page: every metric, a row each, with what can be told of it."""
 
-from flask import render_template
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import date
 
-from dither_aggregator.store import Store
-from dither_aggregator.web.asking import Asked, given
+import numpy as np
+from cachetools import LRUCache
+from flask import current_app, render_template
+from marshmallow import fields
+
+from dither_aggregator.analysis.estimands import TallyGone, read
+from dither_aggregator.analysis.inference import CONFIDENCE
+from dither_aggregator.analysis.multiplicity import benjamini_hochberg
+from dither_aggregator.analysis.reading import View
+from dither_aggregator.analysis.windows import Window
+from dither_aggregator.counting.folding import BadTally
+from dither_aggregator.store import Store, StoredPlan
+from dither_aggregator.web.api import too_long
+from dither_aggregator.web.asking import Asked, Whole, default_window, given, one_of
+from dither_aggregator.web.charts.scale import precise
+from dither_aggregator.web.pages.words import count, plan_state
+from dither_shared.wire.problems import Problem
+
+ROWS_A_PAGE = 100
+SUMMARIES_MAX = 10_000
+SORTS = ("name", "reports", "latest", "detectable")
+
+
+class OverviewAsked(Asked):
+    """What the list of metrics is asked."""
+
+    search = fields.String(load_default="", metadata={"description": "a part of a metric's name or question"})
+    sort = one_of(SORTS, "by what the rows are sorted")
+    page = Whole(1, 9_999, load_default=1)
+
+
+@dataclass(frozen=True)
+class Summary:
+    """What can be told of a metric's default window."""
+
+    n: int
+    detectable: float | None
+    p_value: float | None
+    """How often noise alone makes something stand out so far; None where nothing is asked so, or none can."""
+    says: str
+    """What it says if something stands out in it, or where that is not asked."""
+
+
+@dataclass(frozen=True)
+class Line:
+    """A row of the list."""
+
+    stored: StoredPlan
+    latest: date | None
+    """The latest day with reports."""
+    summary: Summary
+    stands_out: bool
+    status: str
+
+    @property
+    def says(self) -> str:
+        """What can be told, in a few words."""
+        asked = self.summary.p_value is not None
+        return "nothing stands out" if asked and not self.stands_out else self.summary.says
+
+
+@dataclass(frozen=True)
+class OverviewPage:
+    """All that the template shows of the list."""
+
+    lines: Sequence[Line]
+    total: int
+    matching: int
+    headline: str
+    search: str
+    sort: str
+    page: int
+    pages: int
+    sorts: Sequence[str] = SORTS
 
 
 def show(store: Store) -> str:
     """Return the page that a request asks for."""
-    given(Asked)
+    asked = given(OverviewAsked)
+    search, sort, page = asked["search"].strip(), asked["sort"], asked["page"]
+    lines = all_lines(store)
+    wanted = search.casefold()
+    found = [
+        line
+        for line in lines
+        if wanted in line.stored.plan.metric.casefold() or wanted in line.stored.question.casefold()
+    ]
+    found.sort(key=_ORDERS[sort])
+    pages = max(-(-len(found) // ROWS_A_PAGE), 1)
+    if page > pages:
+        raise Problem("malformed", f"page must be a number from 1 to {pages}, got {page}")
+    shown = found[(page - 1) * ROWS_A_PAGE : page * ROWS_A_PAGE]
+    made = OverviewPage(shown, len(lines), len(found), headline(lines), search, sort, page, pages)
+    return render_template("overview.html", page=made)
+
+
+def all_lines(store: Store) -> list[Line]:
+    """Return a row for each metric, of its newest plan; what stands out by a false discovery rate over all of them."""
+    newest: dict[str, StoredPlan] = {}
+    for stored in store.plans():
+        newest.setdefault(stored.plan.metric, stored)
     epochs = store.all_epochs()
-    metrics = [(stored, epochs.get(stored.id, [])) for stored in store.plans()]
-    return render_template("overview.html", metrics=metrics)
+    summaries = {name: _summary(store, stored) for name, stored in newest.items()}
+    tested = [name for name, summary in summaries.items() if summary.p_value is not None]
+    told = benjamini_hochberg(np.array([summaries[name].p_value for name in tested], dtype=float), 1 - CONFIDENCE)
+    out = {name for name, one in zip(tested, told, strict=True) if one}
+    return [
+        Line(
+            stored,
+            max(epochs.get(stored.id, []), default=None),
+            summaries[name],
+            name in out,
+            " ".join([*([] if stored.current else ["Not in the registry any more."]), *plan_state(store, stored)[-1:]]),
+        )
+        for name, stored in newest.items()
+    ]
+
+
+def headline(lines: Sequence[Line]) -> str:
+    """Return in a sentence in how many metrics something stands out."""
+    if not lines:
+        return "There are no metrics yet: load a registry with `dither load`."
+    tested = [line for line in lines if line.summary.p_value is not None]
+    out = sum(line.stands_out for line in tested)
+    if not tested:
+        return f"{count(len(lines), 'metric')}."
+    return f"In {out:,} of {count(len(tested), 'metric')} something stands out from the noise."
+
+
+def _summary(store: Store, stored: StoredPlan) -> Summary:
+    """Summarise a metric's default window once: sealed days do not change."""
+    window = default_window(store, stored)
+    kept: LRUCache[object, Summary] = current_app.extensions.setdefault("summaries", LRUCache(SUMMARIES_MAX))
+    key = stored.plan.metric, stored.plan.digest, stored.candidates, window
+    summary = kept.get(key)
+    if summary is None:
+        summary = kept[key] = _summarise(store, stored, window)
+    return summary
+
+
+def _summarise(store: Store, stored: StoredPlan, window: Window) -> Summary:
+    kind = stored.plan.kind
+    if too_long(stored):
+        return Summary(0, None, None, "too many candidates to be looked for here")
+    try:
+        reading = read(store, stored, window.last, View(simultaneous=not kind.asked_alone, days=window.days))
+    except TallyGone:
+        return Summary(0, None, None, "its counts are no longer kept")
+    except BadTally:
+        return Summary(0, None, None, "its counts are damaged: run `dither fsck`")
+    standing = reading.standing() if reading.rows else None
+    if reading.n == 0 or standing is None:
+        return Summary(reading.n, None, None, "no reports in these days" if reading.n == 0 else "no text is looked for")
+    if kind.asked_alone:
+        row = standing.apart[0]
+        estimate, lower, upper = (precise(share, row.std_error) for share in (row.estimate, row.lower, row.upper))
+        return Summary(reading.n, None, None, f"{estimate} say {kind.asked_alone}, {lower} to {upper}")
+    if not standing.scores and standing.detectable_share is None:
+        return Summary(reading.n, None, None, "too few reports to tell")
+    says = f"{len(standing.head):,} of {len(standing.head) + len(standing.crowd):,} stand out"
+    return Summary(reading.n, standing.detectable_share, standing.p_value, says)
+
+
+_LEAST = date.min
+_ORDERS: dict[str, Callable[[Line], tuple[object, ...]]] = {
+    "name": lambda line: (line.stored.plan.metric,),
+    "reports": lambda line: (-line.summary.n, line.stored.plan.metric),
+    "latest": lambda line: (-(line.latest or _LEAST).toordinal(), line.stored.plan.metric),
+    "detectable": lambda line: (line.summary.detectable or 2.0, line.stored.plan.metric),
+}

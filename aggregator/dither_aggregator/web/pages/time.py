@@ -72,7 +72,7 @@ def asked_series(store: Store, name: str, asked: Given) -> tuple[StoredPlan, Win
     """Return the plan, the days, the values and the points that a request asks for."""
     stored = asked_plan(store, name, asked)
     refuse_long(stored)
-    window = asked_window(store, asked) or _days_to(store.today())
+    window = asked_window(store, asked) or _last_days(store, name)
     values = tuple(dict.fromkeys(asked.get("values") or _standing_out(store, stored)))
     plans = store.plans(name)
     known = {value for each in plans for value in each.plan.values or each.candidates}
@@ -101,8 +101,11 @@ def time_page(store: Store, name: str, asked: Given) -> TimePage:
     return TimePage(stored, window, asked["level"], values, listed, state, headline, chart, table)
 
 
-def _days_to(today: date) -> Window:
-    return Window.ending(today, DAYS + 1)
+def _last_days(store: Store, name: str) -> Window:
+    """Return the last days to today, from the first of them that has reports."""
+    window = Window.ending(store.today(), DAYS + 1)
+    there = [day for stored in store.plans(name) for day in store.epochs(stored.plan) if day in window]
+    return Window(min(there, default=window.first), window.last)
 
 
 def _standing_out(store: Store, stored: StoredPlan) -> Sequence[str]:
