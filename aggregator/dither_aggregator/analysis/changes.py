@@ -54,8 +54,17 @@ def changes(store: Store, plans: Sequence[StoredPlan], alpha: float = 1 - CONFID
             untold.append(stored)
         else:
             compared.append(one)
-    told = benjamini_hochberg(np.array([one.p_value for one in compared]), alpha)
-    within = alpha * told.sum() / max(len(compared), 1)
-    moved = [one.at(float(within)) for one, chosen in zip(compared, told, strict=True) if chosen]
+    told, within = tell([one.p_value for one in compared], alpha)
+    moved = [
+        compare(store, one.after.stored, before, after, within)
+        for one, chosen in zip(compared, told, strict=True)
+        if chosen
+    ]
     still = [one.after.stored for one, chosen in zip(compared, told, strict=True) if not chosen]
     return Changes(before, after, sorted(moved, key=lambda one: one.p_value), still, untold)
+
+
+def tell(p_values: Sequence[float], alpha: float = 1 - CONFIDENCE) -> tuple[Sequence[bool], float]:
+    """Return in which metrics something moved, and the alpha at which their values are then told."""
+    told = benjamini_hochberg(np.array(p_values), alpha)
+    return told.tolist(), alpha * float(told.sum()) / max(len(p_values), 1)

@@ -7,16 +7,15 @@ that other devices reported is no news of what people do. Intervals hold all tog
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import hypot
 from statistics import NormalDist
 from typing import Literal
-
-import numpy as np
-from scipy.special import ndtr
 
 from dither_aggregator.analysis.estimands import read
 from dither_aggregator.analysis.inference import CONFIDENCE
 from dither_aggregator.analysis.multiplicity import holm
 from dither_aggregator.analysis.reading import BadView, Reading, View
+from dither_aggregator.analysis.rows import Row
 from dither_aggregator.analysis.windows import Window
 from dither_aggregator.store import Store, StoredPlan
 from dither_shared.precision import POWER
@@ -70,11 +69,7 @@ class Comparison:
             return None
         normal = NormalDist()
         z = normal.inv_cdf(POWER) - normal.inv_cdf(self.alpha / len(self.rows) / 2)
-        return float(z * np.hypot(before, after))
-
-    def at(self, alpha: float) -> "Comparison":
-        """Return the same with verdicts and intervals at another alpha."""
-        return Comparison(self.before, self.after, differences(self.before, self.after, alpha), alpha)
+        return z * hypot(before, after)
 
 
 def compare(
@@ -83,34 +78,40 @@ def compare(
     """Compare two windows of a plan. Raises TallyGone, and BadView where they share days."""
     if before.first <= after.last and after.first <= before.last:
         raise BadView("the two windows share days: what is the same in both tells nothing of a change")
-    old, new = (
-        read(store, stored, window.last, View(error_of="population", days=window.days)) for window in (before, after)
-    )
-    return Comparison(old, new, differences(old, new, alpha), alpha)
+    old, new = (read(store, stored, window.last, view_of(window.days, alpha)) for window in (before, after))
+    return Comparison(old, new, differences(old, new), alpha)
 
 
-def differences(before: Reading, after: Reading, alpha: float = 1 - CONFIDENCE) -> tuple[Difference, ...]:
-    """Return the differences of all values that both readings tell apart, in the plan's order, with verdicts at alpha.
+def view_of(days: int, alpha: float) -> View:
+    """Return how the windows are read whose differences are told at alpha."""
+    return View(error_of="population", simultaneous=True, days=days, confidence=1 - alpha)
 
-    Nothing where one of them has no report.
+
+def differences(before: Reading, after: Reading) -> tuple[Difference, ...]:
+    """Return the differences of all values that both readings tell apart, in the plan's order, with verdicts.
+
+    Nothing where one of them has no report, or is not over. Both are read by `view_of`. Where intervals are no Wald's,
+    that of the difference has the distances of both ends, squared and added (Donner and Zou 2012).
     """
     then = {row.value: row for row in before.distinct}
     pairs = [(then[row.value], row) for row in after.distinct if row.value in then]
     if not pairs or before.provisional or after.provisional:
         return ()
-    moved = np.array([new.estimate - old.estimate for old, new in pairs])
-    errors = np.array([np.hypot(old.std_error, new.std_error) for old, new in pairs])
-    p_values = 2 * ndtr(-np.abs(moved) / errors)
-    sure = holm(p_values, alpha)
-    reach = -NormalDist().inv_cdf(alpha / len(pairs) / 2) * errors
+    p_values = after.change_chances(before, [row.value for _, row in pairs])
+    sure = holm(p_values, 1 - after.view.confidence)
     return tuple(
-        Difference(
-            new.value, old.estimate, new.estimate, move, error, move - far, move + far, p_value, _verdict(move, told)
-        )
-        for (old, new), move, error, far, p_value, told in zip(
-            pairs, moved.tolist(), errors.tolist(), reach.tolist(), p_values.tolist(), sure.tolist(), strict=True
-        )
+        _difference(old, new, p_value, told)
+        for (old, new), p_value, told in zip(pairs, p_values.tolist(), sure.tolist(), strict=True)
     )
+
+
+def _difference(old: Row, new: Row, p_value: float, told: bool) -> Difference:
+    moved = new.estimate - old.estimate
+    lower = moved - hypot(new.estimate - new.lower, old.upper - old.estimate)
+    upper = moved + hypot(new.upper - new.estimate, old.estimate - old.lower)
+    error = hypot(old.std_error, new.std_error)
+    verdict = _verdict(moved, told)
+    return Difference(new.value, old.estimate, new.estimate, moved, error, lower, upper, p_value, verdict)
 
 
 def _verdict(move: float, told: bool) -> Verdict | None:

@@ -9,7 +9,8 @@ The formulas are those of a pure protocol, `dither_shared.mechanisms.pure`. Whic
 
 A device may report r times in a window. Then the population's part is r f (1 - f) / n. A memo repeats its noise, so
 the variance is at most [ (r - 1) V_permanent + V ] / n, with V n times the former and V_permanent that of one shot
-of the permanent part. Counts are then no binomial ones, and the intervals Wald's.
+of the permanent part. Counts are then no binomial ones: intervals are Wald's or, where counts are small, exact ones
+whose ends are moved away from the estimate by as much as the standard error has grown.
 
 The share f in them is the estimate, cut to [0, 1]. Intervals of rates r become those of shares by (r - q) / (p - q).
 Clopper and Pearson's are exact for the population, and wider than need be for the reports, whose count varies less than
@@ -22,7 +23,7 @@ from dataclasses import dataclass
 from statistics import NormalDist
 
 import numpy as np
-from scipy.special import bdtr, bdtrc, bdtri, bdtrik, betaincinv, ndtr
+from scipy.special import bdtr, bdtrc, bdtri, bdtrik, betainc, betaincinv, ndtr
 
 from dither_aggregator.analysis.inference import (
     CONFIDENCE,
@@ -37,6 +38,11 @@ from dither_aggregator.counting.folding import Counts
 from dither_shared.mechanisms import PureMechanism
 from dither_shared.mechanisms.memoized import MemoizedPure
 from dither_shared.precision import ALPHA, POWER
+
+Counted = tuple[Counts, int, int]
+"""Support counts, of how many reports, of which a device may have sent so many."""
+STEPS = 32
+"""Counts that are tried at a time where the least one is looked for that stands out."""
 
 
 @dataclass(frozen=True)
@@ -78,13 +84,14 @@ def estimate_shares(
     floor = float(np.sqrt(variance(mechanism, np.zeros(1), n, "reports", repeats))[0])
     alpha = (1 - confidence) / (mechanism.d * together if simultaneous else 1)
     z = -NormalDist().inv_cdf(alpha / 2)
-    binomial = repeats == 1 or not (mechanism.memoized or error_of == "population")
-    normal = n * min(q, 1 - p) >= COUNT_MIN * (z / Z) ** 4
-    method = method or ("wald" if normal or not binomial else "clopper-pearson")
+    spread = dispersion(mechanism, np.clip(estimate, 0.0, 1.0), error_of, repeats)
+    normal = n * min(q, 1 - p) >= COUNT_MIN * (z / Z) ** 4 * float(spread.min())
+    method = method or ("wald" if normal else "clopper-pearson")
     if method == "wald":
         lower, upper = estimate - z * std_error, estimate + z * std_error
     else:
-        lower, upper = ((rate - q) / (p - q) for rate in clopper_pearson(support, n, alpha))
+        exact = [(rate - q) / (p - q) for rate in clopper_pearson(support, n, alpha)]
+        lower, upper = (estimate + (end - estimate) * np.sqrt(spread) for end in exact)
     return Estimates(n, estimate, std_error, lower, upper, method, floor)
 
 
@@ -94,6 +101,32 @@ def variance(mechanism: PureMechanism, share: Floats, n: int, error_of: ErrorOf,
     if isinstance(mechanism, MemoizedPure):
         of_reports = of_reports + (repeats - 1) * _of_reports(mechanism.permanent, share, n)
     return of_reports if error_of == "reports" else of_reports + repeats * share * (1 - share) / n
+
+
+def dispersion(mechanism: PureMechanism, share: Floats, error_of: ErrorOf, repeats: int) -> Floats:
+    """Return by how much the variance is larger than if every report were another device's: 1 at least."""
+    return variance(mechanism, share, 1, error_of, repeats) / variance(mechanism, share, 1, error_of)
+
+
+def change_chance(mechanism: PureMechanism, before: Counted, after: Counted) -> Floats:
+    """Return two-sided p-values of a change of each value's share in the population between two windows.
+
+    Where nothing changed the counts of both have one rate, and given their sum the later one is binomial where rates
+    are small (Przyborowski and Wilenski 1940), whatever the rate. Of larger rates and of repeated reports it is
+    binomial in variance once both counts are divided by their dispersion, (1 - rate) times that of repeats.
+    """
+    (old, n_old, r_old), (new, n_new, r_new) = before, after
+    p, q = float(mechanism.p), float(mechanism.q)
+    rate = (old + new) / (n_old + n_new)
+    share = np.clip((rate - q) / (p - q), 0.0, 1.0)
+    spreads = [dispersion(mechanism, share, "population", repeats) for repeats in (r_old, r_new)]
+    spread = (n_new * spreads[0] + n_old * spreads[1]) / (n_old + n_new)  # each weighs as its variance, 1 / n
+    scale = 1 / (spread * np.clip(1 - rate, 0.5, 1.0))
+    odds = n_new / (n_old + n_new)
+    fell = betainc(old * scale, new * scale + 1, 1 - odds)
+    rose = betainc(new * scale, old * scale + 1, odds)
+    chances: Floats = np.minimum(1.0, 2 * np.minimum(np.where(old > 0, fell, 1.0), np.where(new > 0, rose, 1.0)))
+    return chances
 
 
 def _of_reports(mechanism: PureMechanism, share: Floats, n: int) -> Floats:
@@ -112,17 +145,17 @@ def standing_shares(
     """
     p, q = float(mechanism.p), float(mechanism.q)
 
-    def estimated(count: int) -> Estimates:
-        counts = np.array([count])
+    def estimated(counts: Counts) -> Estimates:
         return estimate_shares(mechanism, counts, n, simultaneous=True, confidence=confidence, repeats=repeats)
 
     low, high = int(n * q), n  # the expected count of noise, which does not stand out, and the largest
-    if estimated(high).lower[0] <= 0:
+    if estimated(np.array([high])).lower[0] <= 0:
         return None, None
     while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (low, middle) if estimated(middle).lower[0] > 0 else (middle, high)
-    least = estimated(high)
+        between = np.unique(np.linspace(low, high, STEPS + 1).astype(np.int64))
+        first = int(np.argmax(estimated(between[1:]).lower > 0)) + 1
+        low, high = int(between[first - 1]), int(between[first])
+    least = estimated(np.array([high]))
     critical = float(least.estimate[0])
     if repeats > 1 and mechanism.memoized:
         detectable = critical + NormalDist().inv_cdf(POWER) * float(least.std_error[0])

@@ -5,7 +5,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import date
 
-from dither_aggregator.analysis.inference import CONFIDENCE, ErrorOf, Method
+import numpy as np
+from scipy.special import ndtr
+
+from dither_aggregator.analysis.inference import CONFIDENCE, ErrorOf, Floats, Method
 from dither_aggregator.analysis.rows import Row
 from dither_aggregator.analysis.standing import Standing
 from dither_aggregator.analysis.windows import Window
@@ -74,6 +77,14 @@ class Reading(ABC):
     def distinct(self) -> Sequence[Row]:
         """The rows that say different things, of which windows are compared."""
         return self.rows
+
+    def change_chances(self, before: "Reading", values: Sequence[str]) -> Floats:
+        """Return two-sided p-values of some values: how often noise and sampling alone make such a difference."""
+        old, new = ({row.value: row for row in reading.distinct} for reading in (before, self))
+        moved = np.array([new[value].estimate - old[value].estimate for value in values])
+        errors = np.array([np.hypot(new[value].std_error, old[value].std_error) for value in values])
+        chances: Floats = 2 * ndtr(-np.abs(moved) / errors)
+        return chances
 
     def standing(self) -> Standing | None:
         """Return which rows stand out from the noise; None where nobody asks that of this estimand."""

@@ -11,7 +11,9 @@ import numpy as np
 from dither_aggregator.analysis.inference import Floats
 from dither_aggregator.analysis.normalise import METHODS, Normalised
 from dither_aggregator.analysis.pure import (
+    Counted,
     Estimates,
+    change_chance,
     estimate_shares,
     exact_shares,
     noise_below,
@@ -60,6 +62,18 @@ class SharesReading(Reading):
         """All rows; of a flag the one that it asks for, which says what the other one does."""
         asked = self.stored.plan.kind.asked_alone
         return [row for row in self.rows if row.value == asked] if asked else self.rows
+
+    def change_chances(self, before: Reading, values: Sequence[str]) -> Floats:
+        """Return the p-values by the law of the counts."""
+        assert isinstance(before, SharesReading)
+        return change_chance(_pure(self.stored.plan), before._counted(values), self._counted(values))
+
+    def _counted(self, values: Sequence[str]) -> Counted:
+        mechanism = _pure(self.stored.plan)
+        p, q = float(mechanism.p), float(mechanism.q)
+        shares = {row.value: row.estimate for row in self.rows}
+        counts = np.rint([self.n * (q + shares[value] * (p - q)) for value in values]).astype(np.int64)
+        return counts, self.n, reports_max(self.stored, self.view.days)
 
     def standing(self) -> Standing | None:
         """Return the values whose interval lies above zero, and those that are no listed ones apart.

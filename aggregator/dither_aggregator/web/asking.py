@@ -1,6 +1,6 @@
 """What a request asks for: its parameters, each declared once, for pages, API and the API's own description."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from datetime import date
 from typing import Any, NoReturn
 
@@ -176,8 +176,12 @@ def between(asked: Given, first: str, last: str) -> Window | None:
 
 def default_window(store: Store, stored: StoredPlan) -> Window:
     """Return the last sealed days: as many as the default has or, where fewer are there and kept, these."""
-    window = Window.ending(store.sealed(), WINDOWS[0])
-    epochs = store.epochs(stored.plan)
+    return default_of(store.epochs(stored.plan), store.sealed(), store.tallies_from())
+
+
+def default_of(epochs: Collection[date], sealed: date, kept_from: date) -> Window:
+    """Return the same of a plan with reports on some days."""
+    window = Window.ending(sealed, WINDOWS[0])
     there = min((epoch for epoch in epochs if epoch in window), default=window.first)
     first = window.first if any(epoch < window.first for epoch in epochs) else there
-    return Window(min(max(first, store.tallies_from()), window.last), window.last)
+    return Window(min(max(first, kept_from), window.last), window.last)

@@ -17,7 +17,7 @@ from dither_aggregator.analysis.windows import Window
 from dither_aggregator.counting.folding import BadTally
 from dither_aggregator.store import Store, StoredPlan
 from dither_aggregator.web.api import too_long
-from dither_aggregator.web.asking import Asked, Whole, default_window, given, one_of
+from dither_aggregator.web.asking import Asked, Whole, default_of, given, one_of
 from dither_aggregator.web.charts.scale import precise
 from dither_aggregator.web.pages.words import count, plan_state
 from dither_shared.wire.problems import Problem
@@ -106,7 +106,9 @@ def all_lines(store: Store) -> list[Line]:
     for stored in store.plans():
         newest.setdefault(stored.plan.metric, stored)
     epochs = store.all_epochs()
-    summaries = {name: _summary(store, stored) for name, stored in newest.items()}
+    sealed, kept_from = store.sealed(), store.tallies_from()
+    windows = {name: default_of(epochs.get(stored.id, []), sealed, kept_from) for name, stored in newest.items()}
+    summaries = {name: _summary(store, stored, windows[name]) for name, stored in newest.items()}
     tested = [name for name, summary in summaries.items() if summary.p_value is not None]
     told = benjamini_hochberg(np.array([summaries[name].p_value for name in tested], dtype=float), 1 - CONFIDENCE)
     out = {name for name, one in zip(tested, told, strict=True) if one}
@@ -133,9 +135,8 @@ def headline(lines: Sequence[Line]) -> str:
     return f"In {out:,} of {count(len(tested), 'metric')} something stands out from the noise."
 
 
-def _summary(store: Store, stored: StoredPlan) -> Summary:
+def _summary(store: Store, stored: StoredPlan, window: Window) -> Summary:
     """Summarise a metric's default window once: sealed days do not change."""
-    window = default_window(store, stored)
     kept: LRUCache[object, Summary] = current_app.extensions.setdefault("summaries", LRUCache(SUMMARIES_MAX))
     key = stored.plan.metric, stored.plan.digest, stored.candidates, window
     summary = kept.get(key)
