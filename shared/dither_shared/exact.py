@@ -24,6 +24,11 @@ def exp_below(epsilon: Decimal) -> Fraction:
     return Fraction(epsilon.exp(_CONTEXT).next_minus(_CONTEXT))
 
 
+def exp_of_micro(micro: int) -> Fraction:
+    """Return a rational above e^epsilon, for an epsilon of so many micro-epsilon, and within 1e-78 of it relatively."""
+    return Fraction(divided(Decimal(micro), MICRO).exp(_CONTEXT).next_plus(_CONTEXT))
+
+
 def divided(epsilon: Decimal, parts: int) -> Decimal:
     """Return a part of an epsilon to 80 digits, whatever precision the host has set for decimals."""
     return _CONTEXT.divide(epsilon, parts)

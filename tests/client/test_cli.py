@@ -11,6 +11,7 @@ import sys
 import time
 import tomllib
 from contextlib import closing
+from math import exp
 from pathlib import Path
 
 import pytest
@@ -99,6 +100,27 @@ expires = 2027-01-01
     }.items()
 )
 
+TWO_MEMOS = "".join(
+    f"""
+[metric.{name}]
+rev = 1
+question = "What?"
+presence = "public"
+period = "1d"
+owners = ["team@example.org"]
+sensitivity = "low"
+expires = 2027-01-01
+epsilon = 1
+memoize = true
+answers = 1
+{keys}
+"""
+    for name, keys in {
+        "city": f'kind = "choice"\nvalues = {json.dumps([f"v{i}" for i in range(38)])}\nepsilon_permanent = 2',
+        "home": 'kind = "text"\nepsilon_permanent = 4',
+    }.items()
+)
+
 
 def test_privacy_shows_what_each_metric_promises_and_can_show(tmp_path: Path) -> None:
     path = tmp_path / "metrics.toml"
@@ -126,6 +148,10 @@ def test_privacy_shows_what_each_metric_promises_and_can_show(tmp_path: Path) ->
             "cells",
             "epsilon_report",
             "epsilon_lifetime",
+            "sure_report",
+            "sure_permanent",
+            "sure_lifetime",
+            "linked_of_200",
             "bits_per_report",
             "std_error_at_1e6",
             "detectable_at_1e6",
@@ -140,6 +166,30 @@ def test_privacy_shows_what_each_metric_promises_and_can_show(tmp_path: Path) ->
     life = {row["metric"]: row["epsilon_lifetime"] for row in document}
     assert life == {"dark": 3, "browser": 2, "theme": 6, "tools": 8, "named": 2.5}
     assert [row["bits_per_report"] for row in document] == [1, 11, 2, 8, 4]
+
+
+def test_privacy_tells_odds_and_how_far_a_device_can_be_linked(tmp_path: Path) -> None:
+    path = tmp_path / "metrics.toml"
+    path.write_text(f"{PRIVACY}\n{TWO_MEMOS}", encoding="utf-8")
+    table = dither("privacy", path).stdout.partition("sure: report")[2].splitlines()[1:9]
+    assert [line.split() for line in table] == [
+        ["dark", "73.2%", "-", "95.3%", "-"],
+        ["browser", "88.1%", "-", "88.1%", "-"],
+        ["theme", "73.2%", "95.3%", "above", "99%", "0.02"],
+        ["tools", "98.3%", "-", "above", "99%", "-"],
+        ["named", "77.8%", "-", "92.5%", "-"],
+        ["city", "73.2%", "88.1%", "88.1%", "0.18"],
+        ["home", "73.2%", "98.3%", "98.3%", "1.00"],
+        ["(all)", "-", "-", "-", "1.00"],
+    ]
+    rows = {row["metric"]: row for row in json.loads(dither("privacy", path, "--json").stdout)}
+    assert rows["theme"]["sure_report"] == 0.731059
+    assert (rows["theme"]["sure_permanent"], rows["dark"]["sure_permanent"]) == (0.952575, None)
+    assert rows["city"]["linked_of_200"] == pytest.approx(0.1736, abs=5e-5)
+    assert [name for name, row in rows.items() if row["linked_of_200"] is None] == ["dark", "browser", "tools", "named"]
+    for row in rows.values():
+        for stage, epsilon in (("report", row["epsilon_report"]), ("lifetime", row["epsilon_lifetime"])):
+            assert 0 <= row[f"sure_{stage}"] - 1 / (1 + exp(-epsilon)) <= 1.3e-6
 
 
 def test_a_bad_registry_is_refused_by_every_command(registry_path: Path, tmp_path: Path) -> None:

@@ -4,7 +4,7 @@ from fractions import Fraction
 
 import pytest
 
-from dither_shared.exact import exp_below, micro_epsilon
+from dither_shared.exact import exp_below, exp_of_micro, micro_epsilon
 
 
 @pytest.mark.parametrize("text", ["0.01", "1", "2.5", "20"])
@@ -22,3 +22,9 @@ def test_a_charge_is_rounded_up() -> None:
     assert micro_epsilon(Fraction(2)) == 693_148  # 1e6 ln 2 = 693147.18...
     assert micro_epsilon(exp_below(Decimal(2)) * (1 - Fraction(1, 10**30))) == 2_000_000
     assert micro_epsilon(exp_below(Decimal(2)) * (1 + Fraction(1, 10**30))) == 2_000_001
+
+
+@pytest.mark.parametrize("text", ["0.01", "1", "2.5", "20", "1000"])
+def test_what_a_charge_can_tell_is_above_and_close(text: str) -> None:
+    above = exp_of_micro(int(Decimal(text) * 1_000_000))
+    assert exp_below(Decimal(text)) < above < exp_below(Decimal(text)) * (1 + Fraction(1, 10**77))

@@ -59,7 +59,7 @@ def one_of(choices: Sequence[str], says: str, **how: Any) -> fields.String:
     return fields.String(load_default=choices[0], validate=check, metadata={"description": says}, **how)
 
 
-class Asked(Schema):
+class Parameters(Schema):
     """The parameters of an address. What a form left empty was not given; what nobody declared is refused."""
 
     class Meta:
@@ -79,7 +79,7 @@ class Asked(Schema):
         return given
 
 
-class WindowAsked(Asked):
+class WindowAsked(Parameters):
     """Which days. The first of these counts: a form sends the days that it showed beside those that were chosen."""
 
     epoch = Day(metadata={"description": "one day"})
@@ -91,13 +91,13 @@ class WindowAsked(Asked):
     last = Day(data_key="to", metadata={"description": f"the last day; a window has at most {DAYS_MAX}"})
 
 
-class PlanAsked(Asked):
+class PlanAsked(Parameters):
     """Under which plan."""
 
     plan = fields.String(metadata={"description": "the digest of a plan; by default the registry's"})
 
 
-class LevelAsked(Asked):
+class LevelAsked(Parameters):
     """How sure intervals are."""
 
     level = one_of(LEVELS, "how sure the intervals are, in percent")
@@ -129,7 +129,7 @@ class _Parser(FlaskParser):
 PARSER = _Parser()
 
 
-def given(schema: type[Asked]) -> Given:
+def given(schema: type[Parameters]) -> Given:
     """Return the parameters of the request; raise Problem."""
     parsed: Given = PARSER.parse(schema(), request, location="query", unknown=RAISE)
     return parsed

@@ -2,9 +2,13 @@
 
 import argparse
 import json
+from fractions import Fraction
+from math import ceil
 from pathlib import Path
 
-from dither_shared.exact import from_micro
+from dither_shared.accounting.linking import DEVICES, linked_share
+from dither_shared.accounting.odds import percent_above, sure
+from dither_shared.exact import exp_of_micro, from_micro
 from dither_shared.precision import critical_share, detectable_share, noise_floor
 from dither_shared.registry import Metric, Registry
 
@@ -16,6 +20,11 @@ epsilon   the privacy loss of one report, and of everything that a device ever s
 std error of a value that nobody has, at {REPORTS:,} reports; it falls with the root of their number
 critical  the least estimate that {REPORTS:,} reports tell from noise; a value with the detectable share exceeds it
           in four of five cases. Of texts all three are least values: a list that is long beside k x m raises them"""
+_ODDS = f"""\
+sure      what a guess of 1 : 1 about a device's answer can become at most: from one report; from all reports of one
+          memoized answer, however many; from everything that a device ever says about the metric
+R({DEVICES})    of {DEVICES} devices with the same answer, the share whose reports whoever keeps them all can join over
+          time, by the noise that memos repeat and by the cohort; (all) is of a device's metrics together"""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -30,7 +39,9 @@ def run(args: argparse.Namespace) -> int:
     if args.json:
         print(json.dumps([describe(metric) for metric in metrics]))
     else:
-        _print_tables(metrics)
+        _print_precision(metrics)
+        _print_odds(metrics)
+        _print_integers(metrics)
     return 0
 
 
@@ -44,14 +55,23 @@ def describe(metric: Metric) -> dict[str, object]:
         "cells": cells.count,
         "epsilon_report": from_micro(cells.charge),
         "epsilon_lifetime": from_micro(metric.reservation),
+        "sure_report": _rounded_up(sure(cells.exp_epsilon)),
+        "sure_permanent": _rounded_up(sure(exp_of_micro(metric.charge))) if metric.memoized else None,
+        "sure_lifetime": _rounded_up(sure(exp_of_micro(metric.reservation))),
+        f"linked_of_{DEVICES}": linked_share((cells,)),
         "bits_per_report": cells.report_bits,
         "std_error_at_1e6": noise_floor(metric, REPORTS),
         "detectable_at_1e6": detectable_share(metric, metric.d, REPORTS),
     }
 
 
-def _print_tables(metrics: list[Metric]) -> None:
-    width = max(6, *(len(metric.name) for metric in metrics))
+def _rounded_up(probability: Fraction) -> float:
+    """Return a probability to six digits, never below it: JSON's 1.0 is above .999999."""
+    return ceil(probability * 10**6) / 10**6
+
+
+def _print_precision(metrics: list[Metric]) -> None:
+    width = _width(metrics)
     print(
         f"{'metric':{width}}  {'mechanism':14}  {'values':>6}  {'bits':>5}  {'epsilon: report':>15}  {'life':>10}  "
         f"{'std error':>9}  {'critical':>8}  {'detectable':>10}"
@@ -65,10 +85,39 @@ def _print_tables(metrics: list[Metric]) -> None:
             f"{noise_floor(metric, REPORTS):9.4%}  {critical_share(metric, metric.d, REPORTS):8.3%}  "
             f"{detectable_share(metric, metric.d, REPORTS):10.3%}"
         )
-    print(f"\n{_LEGEND}\n\nthe integers of each mechanism; a threshold is a probability out of 2^64:")
+    print(f"\n{_LEGEND}\n")
+
+
+def _print_odds(metrics: list[Metric]) -> None:
+    width = _width(metrics)
+    together = tuple(metric.cells for metric in metrics)
+    print(f"{'metric':{width}}  {'sure: report':>12}  {'answer':>9}  {'life':>9}  {f'R({DEVICES})':>6}")
+    for metric in metrics:
+        report, life = sure(metric.cells.exp_epsilon), sure(exp_of_micro(metric.reservation))
+        answer = f"{percent_above(sure(exp_of_micro(metric.charge)))}%" if metric.memoized else "-"
+        print(
+            f"{metric.name:{width}}  {percent_above(report) + '%':>12}  {answer:>9}  {percent_above(life) + '%':>9}  "
+            f"{_share(linked_share((metric.cells,))):>6}"
+        )
+    if sum(linked_share((each,)) is not None for each in together) > 1:
+        print(f"{'(all)':{width}}  {'-':>12}  {'-':>9}  {'-':>9}  {_share(linked_share(together)):>6}")
+    print(f"\n{_ODDS}\n")
+
+
+def _share(linked: float | None) -> str:
+    return "-" if linked is None else f"{ceil(100 * linked) / 100:.2f}"
+
+
+def _print_integers(metrics: list[Metric]) -> None:
+    width = _width(metrics)
+    print("the integers of each mechanism; a threshold is a probability out of 2^64:")
     for metric in metrics:
         integers = "  ".join(f"{name} {value}" for name, value in _integers(metric).items())
         print(f"{metric.name:{width}}  {integers}")
+
+
+def _width(metrics: list[Metric]) -> int:
+    return max(6, *(len(metric.name) for metric in metrics))
 
 
 def _integers(metric: Metric) -> dict[str, int]:

@@ -7,6 +7,7 @@ from functools import cached_property
 
 from dither_shared.errors import InvalidParameter
 from dither_shared.exact import micro_epsilon
+from dither_shared.mechanisms.equiprobable import SymbolLaw
 from dither_shared.rng import Rng
 from dither_shared.shapes import ReportShape
 
@@ -53,6 +54,18 @@ class Mechanism(ABC):
     def memo_parameters(self) -> dict[str, int]:
         """Return the integers that a memo depends on; none where nothing is memoized."""
         return {}
+
+    def memo_law(self) -> SymbolLaw:
+        """Return the law of the permanent symbol of one answer; nothing where nothing is memoized.
+
+        Where answers have different laws, that of an answer whose memo tells a device most from others.
+        """
+        return ()
+
+    @property
+    def made_up_weight(self) -> Fraction | None:
+        """The most by which one chosen report moves an estimated share, times n; None where no such bound is known."""
+        return None
 
     @property
     @abstractmethod

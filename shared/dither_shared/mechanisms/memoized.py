@@ -25,6 +25,7 @@ Erlingsson, Pihur, Korolova 2014; Arcolezi et al. 2022 and 2023 for the two stag
 from abc import abstractmethod
 
 from dither_shared.frozen import derived, frozen
+from dither_shared.mechanisms.equiprobable import SymbolLaw
 from dither_shared.mechanisms.mechanism import Mechanism
 from dither_shared.mechanisms.pure import PureMechanism
 from dither_shared.rng import SCALE, Rng
@@ -44,6 +45,10 @@ class Memoized(Mechanism):
     @abstractmethod
     def repeat(self, memo: int, rng: Rng) -> int:
         """Return a report of a memo."""
+
+    @abstractmethod
+    def memo_law(self) -> SymbolLaw:
+        """Return the law of the permanent symbol of one answer."""
 
     def memo_parameters(self) -> dict[str, int]:
         """Return the integers that a memo depends on: those of the permanent part, and of what it sees."""

@@ -81,6 +81,23 @@ class PureMechanism(Mechanism):
         spread = self.ticks * a * (unit - a) + (self.d - self.ticks) * b * (unit - b)
         return Fraction(spread, self.d * (a - b) ** 2)
 
+    @cached_property
+    def made_up_weight(self) -> Fraction:
+        """max(1 - q, p) / (p - q): in honest reports, the most that one chosen report is worth.
+
+        Proof. Let m of n reports be chosen by somebody, and f be the share of the n - m honest answers that hold v. A
+        chosen report supports v or does not, so with k of them supporting it
+
+            E[f^_v] = [ (n - m) f + k (1 - q)/(p - q) - (m - k) q/(p - q) ] / n
+
+        The move E[f^_v] - f is largest upward with k = m, (m/n) [ (1 - q)/(p - q) - f ], and downward with k = 0,
+        (m/n) [ q/(p - q) + f ]. For f in [0, 1] these are at most m/n times (1 - q)/(p - q) and p/(p - q), and are
+        that where nobody holds v, and where everybody does. Cheu, Smith, Ullman 2021 show that no mechanism prevents
+        this.
+        """
+        p, q = self.p, self.q
+        return max(1 - q, p) / (p - q)
+
 
 def as_bits(values: Sequence[int], ticks: int) -> int:
     """Return values as the bits of a class. Of more than `ticks` values the first count, in the metric's order."""

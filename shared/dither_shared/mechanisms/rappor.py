@@ -29,6 +29,7 @@ from dither_shared.bloom import BITS_MAX, HASHES_MAX, bloom_bits
 from dither_shared.errors import InvalidParameter
 from dither_shared.exact import divided, exp_below
 from dither_shared.frozen import as_dict, frozen
+from dither_shared.mechanisms.equiprobable import SymbolLaw, law_of_coins
 from dither_shared.mechanisms.memoized import Memoized, sent_as_one
 from dither_shared.mechanisms.unary import SUE, least_private, multi_hot_ratio, send_bits
 from dither_shared.rng import SCALE, Rng
@@ -117,6 +118,10 @@ class RAPPOR(Memoized):
     def permanent(self) -> SUE:  # type: ignore[override]  # read-only, like every field
         """The first stage: every bit is flipped with probability F, and at most h of k are set."""
         return SUE(self.k, self.h, SCALE - self.threshold_prr, self.threshold_prr)
+
+    def memo_law(self) -> SymbolLaw:
+        """Return the law of k bits that are each flipped with probability F: by their number, whatever the pattern."""
+        return law_of_coins(self.k, self.threshold_prr)
 
     def memo_parameters(self) -> dict[str, int]:
         """Return all but the instantaneous part."""

@@ -23,11 +23,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from decimal import Decimal
 from fractions import Fraction
 from functools import cached_property
+from math import log
 from typing import Self
 
 from dither_shared.errors import InvalidParameter
 from dither_shared.exact import exp_below
 from dither_shared.frozen import frozen, replaced
+from dither_shared.mechanisms.equiprobable import Equiprobable, SymbolLaw
 from dither_shared.mechanisms.mechanism import Mechanism
 from dither_shared.mechanisms.memoized import MemoizedPure
 from dither_shared.mechanisms.need import MEMO_OUTPUTS_MAX, Need
@@ -136,6 +138,15 @@ class OneShot(TwoLevel):
     def uniform_report(self, rng: Rng) -> int:
         """Return each of the possible reports with the same probability."""
 
+    def symbol_law(self) -> SymbolLaw:
+        """Return the law of one report: the answer's set and all other reports, uniform within each."""
+        inside, share = self.law.inside, self.law.share
+        return [
+            Equiprobable(float(mass), log(each.numerator) - log(each.denominator))
+            for mass, part in ((inside, share), (1 - inside, 1 - share))
+            for each in [mass / (part * self.outputs)]
+        ]
+
     @classmethod
     def of_integers(cls, parameters: Mapping[str, int], memo: Mapping[str, int] | None) -> Mechanism:
         """Make the mechanism of a document's integers, in two stages where there is a memo."""
@@ -193,6 +204,10 @@ class MemoizedTwoLevel(MemoizedPure, TwoLevel):
         """That of the permanent part, but a report lies in the answer's set less often."""
         permanent, keep = self.permanent.law, Fraction(self.threshold_keep, SCALE)
         return replaced(permanent, inside=keep * permanent.inside + (1 - keep) * permanent.share)
+
+    def memo_law(self) -> SymbolLaw:
+        """Return that of the permanent part, which is the same for every answer."""
+        return self.permanent.symbol_law()
 
     def class_of(self, values: Sequence[int]) -> int:
         """Return the class that the permanent part sees."""

@@ -25,6 +25,7 @@ from typing import Self
 from dither_shared.errors import InvalidParameter
 from dither_shared.exact import exp_below
 from dither_shared.frozen import as_dict, frozen
+from dither_shared.mechanisms.equiprobable import SymbolLaw, law_of_coins
 from dither_shared.mechanisms.mechanism import Mechanism
 from dither_shared.mechanisms.memoized import MemoizedPure, sent_as_one
 from dither_shared.mechanisms.need import Need
@@ -119,6 +120,15 @@ class Unary(UnaryCode):
         """P[another bit is sent as 1]."""
         return Fraction(self.threshold_q, SCALE)
 
+    def symbol_law(self) -> SymbolLaw:
+        """Return the law of one report of an answer that holds `ticks` values.
+
+        With p of OUE (1/2) or SUE (1 - q) a held bit is at least as random as another one. So no other answer's law is
+        spread more: fewer held bits make a law that majorizes this one.
+        """
+        held, others = law_of_coins(self.ticks, self.threshold_p), law_of_coins(self.d - self.ticks, self.threshold_q)
+        return [one * other for one in held for other in others]
+
     def randomize(self, answer: int, rng: Rng) -> int:
         """Return a coin for every bit."""
         return send_bits(answer, self.d, self.threshold_q, self.threshold_p, rng)
@@ -201,6 +211,10 @@ class MemoizedUnary(MemoizedPure, UnaryCode):
     def _sent_as_one(self, threshold: int) -> Fraction:
         flip = self.threshold_flip
         return Fraction(sent_as_one(threshold, flip, SCALE - flip), SCALE**2)
+
+    def memo_law(self) -> SymbolLaw:
+        """Return that of the permanent part, for an answer that holds `ticks` values."""
+        return self.permanent.symbol_law()
 
     def repeat(self, memo: int, rng: Rng) -> int:
         """Return the memo with a coin's flip for every bit."""

@@ -37,6 +37,11 @@ def percent(share: float, decimals: int) -> str:
     return f"{number}\N{NO-BREAK SPACE}%".replace("-", "\N{MINUS SIGN}")
 
 
+def rough(share: float) -> str:
+    """Return a share above 0 that has no error of its own as percent, with two digits that count."""
+    return percent(share, max(0, 1 - floor(log10(100 * share) + 1e-9)))
+
+
 def in_points(share: float, decimals: int) -> str:
     """Return a difference of shares in percentage points, with its sign."""
     number = round(100 * share, decimals) + 0.0

@@ -51,7 +51,7 @@ class Panel:
 
 
 @dataclass(frozen=True)
-class Bar:
+class DayBar:
     """How many reports a day has."""
 
     x: float
@@ -67,7 +67,7 @@ class SeriesChart:
     """All that the template draws. Lengths across are percent, lengths down are pixels."""
 
     panels: Sequence[Panel]
-    bars: Sequence[Bar]
+    bars: Sequence[DayBar]
     most: int
     dates: Sequence[Tick]
     marks: Sequence[Tick]
@@ -140,10 +140,10 @@ def _runs(points: Sequence[Point]) -> Iterator[list[Point]]:
         yield run
 
 
-def _bar(point: Point, most: int, window: Window) -> Bar:
+def _bar(point: Point, most: int, window: Window) -> DayBar:
     width = 100 / window.days
     height = (REPORTS_HEIGHT - REPORTS_TOP) * point.n / most
-    return Bar(
+    return DayBar(
         round(_x(point.epoch, window) - 0.4 * width, 3),
         round(0.8 * width, 3),
         round(REPORTS_HEIGHT - height, 2),

@@ -5,9 +5,9 @@ from collections.abc import Callable
 from flask import Flask, Response
 
 from dither_aggregator.store import Store
-from dither_aggregator.web.charts.scale import points, precise, visible
-from dither_aggregator.web.pages import changes, compare, metric, overview, time
-from dither_aggregator.web.pages.words import in_words, rank_in_words, rough
+from dither_aggregator.web.charts.scale import points, precise, rough, visible
+from dither_aggregator.web.pages import changes, compare, metric, overview, planning, reading_help, time
+from dither_aggregator.web.pages.words import in_words, rank_in_words
 
 _POLICY = (
     "default-src 'none'; style-src 'self'; img-src 'self'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'"
@@ -20,9 +20,11 @@ ADDRESSES: dict[str, Page] = {
     "/metrics/<name>/time": time.show,
     "/changes": changes.show,
     "/compare": compare.show,
+    "/plan": planning.show,
+    "/help/reading": reading_help.show,
 }
 """What shows each page, called with the store and with what its address names."""
-MENU = (("overview", "Metrics"), ("changes", "Changes"))
+MENU = (("overview", "Metrics"), ("changes", "Changes"), ("planning", "Plan"), ("reading_help", "How to read"))
 """What every page leads to."""
 
 

@@ -10,7 +10,7 @@ from dither_aggregator.analysis.changes import Changes, changes, default_windows
 from dither_aggregator.analysis.differences import Comparison, Difference
 from dither_aggregator.store import Store, StoredPlan
 from dither_aggregator.web.api import too_long
-from dither_aggregator.web.asking import Asked, given
+from dither_aggregator.web.asking import Parameters, given
 from dither_aggregator.web.pages.words import count
 
 VALUES_SHOWN = 5
@@ -29,7 +29,7 @@ class Moved:
 
 def show(store: Store) -> str:
     """Return the page that a request asks for."""
-    given(Asked)
+    given(Parameters)
     told, left_out = changed(store)
     moved = [
         Moved(one, one.moved[:VALUES_SHOWN], max(0, len(one.moved) - VALUES_SHOWN))

@@ -29,9 +29,10 @@ from dither_aggregator.web.asking import (
     given,
 )
 from dither_aggregator.web.charts.crowd import Histogram, draw_crowd
-from dither_aggregator.web.charts.scale import percent, precise
+from dither_aggregator.web.charts.scale import precise, rough
 from dither_aggregator.web.charts.shares import Plot, draw
-from dither_aggregator.web.pages.words import digits, in_words, plan_state
+from dither_aggregator.web.pages.words import in_words, plan_state
+from dither_aggregator.web.privacy import privacy_of
 from dither_shared.wire.problems import Problem
 
 ROWS_A_PAGE = 50
@@ -91,7 +92,8 @@ class MetricPage:
 def show(store: Store, name: str) -> tuple[str, int]:
     """Return the page that a request asks for, and its status."""
     page = metric_page(store, name, given(MetricAsked))
-    html = render_template("metric.html", page=page, elsewhere=elsewhere(store, page))
+    privacy = privacy_of(page.stored, store.plans(), page.reading.n if page.reading else 0)
+    html = render_template("metric.html", page=page, elsewhere=elsewhere(store, page), privacy=privacy)
     return html, 200 if page.reading else 410
 
 
@@ -174,7 +176,7 @@ def _headline(standing: Standing, reading: Reading) -> str:
     values = len(standing.head) + len(standing.crowd)
     reach = ""
     if standing.detectable_share is not None and not kind.asked_alone:
-        reach = f" A value that {percent(standing.detectable_share, digits(standing.detectable_share))} have is "
+        reach = f" A value that {rough(standing.detectable_share)} have is "
         reach += "found from so many reports four times in five."
     if reading.provisional:
         return f"More reports may come: of {reading.n:,} so far nothing is called found, and nothing ranked."

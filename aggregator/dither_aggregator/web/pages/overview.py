@@ -17,7 +17,7 @@ from dither_aggregator.analysis.windows import Window
 from dither_aggregator.counting.folding import BadTally
 from dither_aggregator.store import Store, StoredPlan
 from dither_aggregator.web.api import too_long
-from dither_aggregator.web.asking import Asked, Whole, default_of, given, one_of
+from dither_aggregator.web.asking import Parameters, Whole, default_of, given, one_of
 from dither_aggregator.web.charts.scale import precise
 from dither_aggregator.web.pages.words import count, plan_state
 from dither_shared.wire.problems import Problem
@@ -27,7 +27,7 @@ SUMMARIES_MAX = 10_000
 SORTS = ("name", "reports", "latest", "detectable")
 
 
-class OverviewAsked(Asked):
+class OverviewAsked(Parameters):
     """What the list of metrics is asked."""
 
     search = fields.String(load_default="", metadata={"description": "a part of a metric's name or question"})

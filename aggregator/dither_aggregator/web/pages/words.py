@@ -3,7 +3,6 @@
 from dither_aggregator.analysis.standing import Ranked
 from dither_aggregator.analysis.windows import Window
 from dither_aggregator.store import Store, StoredPlan
-from dither_aggregator.web.charts.scale import percent
 
 EXPIRES_SOON_DAYS = 14
 
@@ -27,11 +26,6 @@ def _ordinal(number: int) -> str:
     return f"{number}{ending}"
 
 
-def digits(share: float) -> int:
-    """Return the decimals with which a share is shown that has no error of its own."""
-    return 0 if share >= 0.1 else 1 if share >= 0.01 else 2 if share >= 0.001 else 3
-
-
 def plan_state(store: Store, stored: StoredPlan) -> list[str]:
     """Return sentences on a plan that is not simply the registry's."""
     left = (stored.expires - store.today()).days
@@ -45,11 +39,6 @@ def plan_state(store: Store, stored: StoredPlan) -> list[str]:
     elif left <= EXPIRES_SOON_DAYS:
         said.append(f"It expires in {left} day{'s' * (left != 1)}.")
     return said
-
-
-def rough(share: float) -> str:
-    """Return a share that has no error of its own as percent."""
-    return percent(share, digits(share))
 
 
 def count(number: int, noun: str) -> str:

@@ -1,0 +1,97 @@
+"""How to read the pages: the noise drawn again on the reader's own n, d and epsilon, and what the words mean."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+
+from flask import render_template
+
+from dither_aggregator.analysis.rerolling import LARGEST, ROLLS, Curse, Rolled, average, holds, roll
+from dither_aggregator.analysis.standing import Ranked, Standing
+from dither_aggregator.store import Store
+from dither_aggregator.web.asking import WINDOWS, Given, Parameters, Whole, given
+from dither_aggregator.web.charts.beside import Beside, draw_beside
+from dither_aggregator.web.charts.crowd import Histogram, draw_crowd
+from dither_aggregator.web.charts.shares import Mark
+from dither_aggregator.web.planned import Exact
+from dither_shared.exact import EPSILON_MAX, EPSILON_MIN
+
+N_MAX, D_MAX, SEED_MAX = 10**9, 5_000, 999_999
+
+
+class ReadingHelpAsked(Parameters):
+    """What noise is drawn, on what."""
+
+    n = Whole(1, N_MAX, load_default=8_000)
+    d = Whole(2, D_MAX, load_default=300)
+    epsilon = Exact(EPSILON_MIN, EPSILON_MAX, 6, load_default=Decimal(4))
+    seed = Whole(0, SEED_MAX, load_default=1)
+
+
+@dataclass(frozen=True)
+class ReadingHelpPage:
+    """All that the template shows."""
+
+    asked: Given
+    rolled: Rolled
+    average: Curse
+    alone: Beside
+    """The largest estimates, each with an interval of its own."""
+    standing: Standing
+    head: Sequence[Ranked]
+    """Those that stand out and are shown."""
+    misses: int
+    """Intervals of values that stand out, shown or not, that do not hold the truth."""
+    together: Beside
+    crowd: Histogram | None
+    next_seed: int
+    rolls: int = ROLLS
+    windows: Sequence[int] = WINDOWS
+
+    @property
+    def alone_rows(self) -> Sequence[tuple[Mark, float, bool]]:
+        """The marks of the largest estimates, each with its truth and whether its interval holds that."""
+        return _with_truths(self.alone.plot.marks, self.rolled.truths)
+
+    @property
+    def together_rows(self) -> Sequence[tuple[Mark, float, bool]]:
+        """The marks of what stands out, and of "other"."""
+        return _with_truths(self.together.plot.marks, self.rolled.truths)
+
+
+def show(store: Store) -> str:
+    """Return the page that a request asks for. The store has no part in it: its data are made up."""
+    return render_template("reading_help.html", page=reading_help(given(ReadingHelpAsked)))
+
+
+def reading_help(asked: Given) -> ReadingHelpPage:
+    """Return what the page shows of one roll."""
+    n, d, epsilon, seed = asked["n"], asked["d"], asked["epsilon"], asked["seed"]
+    rolled = roll(n, d, epsilon, seed)
+    standing = rolled.together.standing()
+    assert standing  # n is at least 1
+    truth = rolled.truths
+    head = standing.head[:LARGEST]
+    rows = [*(ranked.row for ranked in head), *standing.apart]
+    out = [ranked.row for ranked in standing.head]
+    return ReadingHelpPage(
+        asked,
+        rolled,
+        average(n, d, epsilon),
+        draw_beside(
+            [known.row for known in rolled.largest],
+            [known.truth for known in rolled.largest],
+            rolled.noise_floor,
+            None,
+        ),
+        standing,
+        head,
+        sum(not holds(row, truth[row.value]) for row in out),
+        draw_beside(rows, [truth[row.value] for row in rows], rolled.noise_floor, standing.critical_share),
+        draw_crowd(standing.bins, standing.scores) if standing.bins else None,
+        (seed + 1) % (SEED_MAX + 1),
+    )
+
+
+def _with_truths(marks: Sequence[Mark], truths: Mapping[str, float]) -> Sequence[tuple[Mark, float, bool]]:
+    return [(mark, truths[mark.row.value], holds(mark.row, truths[mark.row.value])) for mark in marks]

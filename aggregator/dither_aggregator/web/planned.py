@@ -1,0 +1,69 @@
+"""What a request for a plan asks: for the page and the API alike."""
+
+import re
+from collections.abc import Mapping
+from decimal import Decimal
+from typing import Any
+
+from marshmallow import ValidationError, fields
+
+from dither_aggregator.analysis.planning import D_MAX, KINDS, N_MAX, Planned, Question, plan
+from dither_aggregator.web.asking import WINDOWS, Given, Parameters, Whole, one_of
+from dither_shared.exact import EPSILON_MAX, EPSILON_MIN
+from dither_shared.kinds.choices import TICKS_MAX
+
+SHARE_PERCENT_MIN = Decimal("0.00000001")
+
+
+class Exact(fields.Decimal):
+    """A number of so many decimals at most, written with digits and a point, in [least, most]."""
+
+    def __init__(self, least: Decimal, most: Decimal, decimals: int, **how: Any) -> None:
+        super().__init__(**how)
+        self._least, self._most = least, most
+        self._written = re.compile(rf"[0-9]{{1,3}}(\.[0-9]{{1,{decimals}}})?")
+        self._says = f"must be a number from {least:f} to {most:f} with at most {decimals} decimals"
+
+    def _deserialize(self, value: object, attr: str | None, data: Mapping[str, Any] | None, **how: object) -> Decimal:
+        text = str(value)
+        if not (self._written.fullmatch(text) and self._least <= Decimal(text) <= self._most):
+            raise ValidationError(f"{self._says}, got {text!r}")
+        return Decimal(text)
+
+
+class PlanningAsked(Parameters):
+    """A metric that is planned, and two of n, epsilon and share_percent."""
+
+    kind = one_of(KINDS, "the metric's kind")
+    d = Whole(2, D_MAX, load_default=30, metadata={"description": "all values, other included; 2 of a flag"})
+    ticks = Whole(2, TICKS_MAX, load_default=3, metadata={"description": "of choices: the most values of one answer"})
+    epsilon_permanent = Exact(
+        EPSILON_MIN, EPSILON_MAX, 6, metadata={"description": "of memoized answers; fresh noise without it"}
+    )
+    days = one_of(tuple(map(str, WINDOWS)), "of the window that is read; matters where answers are memoized")
+    n = Whole(1, N_MAX, metadata={"description": "reports in the window"})
+    epsilon = Exact(EPSILON_MIN, EPSILON_MAX, 6, metadata={"description": "the privacy loss of one report"})
+    share_percent = Exact(
+        SHARE_PERCENT_MIN, Decimal(100), 8, metadata={"description": "a true share to be told from noise"}
+    )
+
+
+GIVEN = ("n", "epsilon", "share_percent")
+"""Of these two are given."""
+
+
+def planned(asked: Given) -> Planned:
+    """Return what a request asks to plan; raise Unplannable.
+
+    d and ticks that a form holds for other kinds do not count.
+    """
+    kind = asked["kind"]
+    question = Question(
+        kind,
+        2 if kind == "flag" else asked["d"],
+        asked["ticks"] if kind == "choices" else None,
+        asked.get("epsilon_permanent"),
+        int(asked["days"]),
+    )
+    share = asked.get("share_percent")
+    return plan(question, asked.get("n"), asked.get("epsilon"), None if share is None else float(share / 100))

@@ -1,0 +1,68 @@
+"""R(n): how well the noise that memos repeat tells a device from others with the same answers.
+
+A memo is sent again and again under fresh noise, so whoever keeps all reports learns it, and each device is known by
+its permanent symbol u together with every public part that it sends for good: its cohort, one of m equally likely ones.
+With P_u the probability of u, n devices with the same answer occupy on average
+
+    m sum_u [1 - (1 - P_u / m)^n]
+
+of these states. Two sets of reports of the same devices, of before and of after, can then be joined by pairing at
+random within each state; of k devices in one state exactly one is paired rightly on average, and nothing in their noise
+tells a better pairing. So the share of the devices that is joined rightly is
+
+    R(n) = (m / n) sum_u [1 - (1 - P_u / m)^n] = sum over groups of mass x g(P / m),    g(x) = (1 - (1 - x)^n) / (n x)
+
+where a group holds equally likely symbols. It is what many reports come to; a few tell less. A device's several memos
+are drawn independently, and u is their tuple: masses and probabilities multiply.
+"""
+
+from collections import defaultdict
+from collections.abc import Sequence
+from functools import lru_cache
+from itertools import product
+from math import exp, floor, inf, log
+
+from dither_shared.cells import Cells
+from dither_shared.mechanisms.equiprobable import Equiprobable, SymbolLaw
+
+DEVICES = 200
+"""The n of the figure that pages and commands show."""
+RARE = 1e-8
+"""A state that each of n devices has with less than RARE / n is taken as one that no two share: R is as much higher."""
+STEP = 2.0**-10
+"""Tuples of several memos are grouped by their probability, rounded down by a factor of at most e^STEP."""
+
+
+@lru_cache(maxsize=256)
+def linked_share(metrics: tuple[Cells, ...], n: int = DEVICES) -> float | None:
+    """Return R(n) of all lasting parts that a device sends for these metrics; None where it sends none.
+
+    Within 1e-7 for one memo. Rounding is upward, by less than STEP for each further memo: since -dg/d ln x is between
+    0 and g, no more is lost than the logarithm of a probability is moved.
+    """
+    lasting = max((1, *(cells.lasting for cells in metrics)))
+    laws = [cells.mechanism.memo_law() for cells in metrics if cells.memoized]
+    if not laws and lasting == 1:
+        return None
+    groups = _tuples(laws, log(RARE * lasting / n))
+    return min(sum(group.mass * _alone(exp(group.log_probability) / lasting, n) for group in groups), 1.0)
+
+
+def _tuples(laws: Sequence[SymbolLaw], log_rare: float) -> SymbolLaw:
+    """Return the law of a tuple of independent symbols. Those that are rarer than `log_rare` are one group."""
+    joint, *further = laws or [(Equiprobable(1.0, 0.0),)]
+    for law in further:
+        masses: defaultdict[float, float] = defaultdict(float)
+        for one, other in product(joint, law):
+            both = one * other
+            rare = both.log_probability < log_rare
+            masses[-inf if rare else floor(both.log_probability / STEP) * STEP] += both.mass
+        joint = [Equiprobable(mass, place) for place, mass in masses.items()]
+        if masses[-inf] > 1 - RARE:
+            break  # everybody is alone already: further memos change nothing
+    return joint
+
+
+def _alone(x: float, n: int) -> float:
+    """Return g(x): of devices in states that each have probability x, the share that is paired rightly."""
+    return 1.0 if n * x < RARE else (1 - (1 - x) ** n) / (n * x)

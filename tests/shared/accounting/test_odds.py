@@ -1,0 +1,72 @@
+"""How sure somebody can become: never below what the mechanisms' own code lets them, in figures and in words."""
+
+from decimal import Decimal
+from fractions import Fraction
+
+import pytest
+
+from dither_shared.accounting.odds import percent_above, sure
+from dither_shared.mechanisms import GRR, OUE, PGR, SUE, MemoizedTwoLevel, PrivSet, PureMechanism, SubsetSelection
+from tests.support.laws import answers, law
+
+E2 = Decimal(2)
+SMALL: list[PureMechanism] = [
+    *(GRR.for_epsilon(d, E2) for d in (2, 3, 5)),
+    SubsetSelection.for_weight(4, 2, E2),
+    PGR.for_design(7, 2, 3, E2),
+    PrivSet.for_weight(3, 2, 1, E2),
+    OUE.for_epsilon(3, E2),
+    SUE.for_epsilon(3, E2, 2),
+    MemoizedTwoLevel.for_epsilon(GRR.for_epsilon(3, Decimal(3)), E2),
+]
+PRIORS = [Fraction(1, 1000), Fraction(1, 10), Fraction(1, 2), Fraction(99, 100)]
+
+
+def surest(mechanism: PureMechanism, prior: Fraction) -> Fraction:
+    """Return the largest posterior probability of an answer, over all reports, answers and ways to share the rest.
+
+    The rest lies on one other answer: a mixture of others is no better for whoever guesses.
+    """
+    laws = [law(mechanism, answer) for answer in answers(mechanism)]
+    return max(
+        prior * one[y] / (prior * one[y] + (1 - prior) * other[y])
+        for one in laws
+        for other in laws
+        if other is not one
+        for y in one
+    )
+
+
+@pytest.mark.parametrize("prior", PRIORS, ids=str)
+@pytest.mark.parametrize("mechanism", SMALL, ids=str)
+def test_nobody_becomes_surer_than_is_said_and_somebody_as_sure(mechanism: PureMechanism, prior: Fraction) -> None:
+    assert surest(mechanism, prior) == sure(mechanism.exp_epsilon, prior)
+
+
+def test_odds_of_a_smaller_epsilon_would_be_caught() -> None:
+    mechanism = SMALL[0]
+    assert surest(mechanism, Fraction(1, 2)) > sure(mechanism.exp_epsilon * (1 - Fraction(1, 10**15)))
+
+
+@pytest.mark.parametrize(
+    ("probability", "words"),
+    [
+        (Fraction("0.8807970"), "88.1"),
+        (Fraction("0.881"), "88.1"),
+        (Fraction("0.8810000000000000000001"), "88.2"),
+        (Fraction(1, 2), "50.0"),
+        (Fraction(1, 10**9), "0.1"),
+        (Fraction("0.98991"), "99.0"),
+        (Fraction(99, 100), "99.0"),
+        (Fraction("0.9900000000000000000001"), "above 99"),
+        (1 - Fraction(1, 10**40), "above 99"),
+    ],
+)
+def test_a_probability_is_shown_upward_and_never_as_certain(probability: Fraction, words: str) -> None:
+    assert percent_above(probability) == words
+
+
+def test_rounding_to_the_nearest_would_be_caught() -> None:
+    shown = [Fraction(percent_above(Fraction(place, 7919))) / 100 for place in range(1, 7840)]
+    assert all(one >= Fraction(place, 7919) for place, one in enumerate(shown, 1))
+    assert any(Fraction(f"{100 * place / 7919:.1f}") / 100 < Fraction(place, 7919) for place in range(1, 7840))
