@@ -72,9 +72,9 @@ def test_estimates_of_every_kind_hold_the_truth(tmp_path: Path) -> None:
             time.sleep(0.05)
         assert all(row.balanced for row in service.store.ledger())
         for name, metric in registry.metrics.items():
-            reading = requests.get(f"{url}/v1/metrics/{name}/estimates", timeout=30).json()
+            reading = requests.get(f"{url}/v1/metrics/{name}/estimates?window=today", timeout=30).json()
             truth = Counter(value for answer in answers[name] for value in metric.names(answer))
-            assert reading["n"] == DEVICES
+            assert reading["meta"]["n"] == DEVICES
             for row in reading["rows"]:
                 off = row["estimate"] - truth[row["value"]] / DEVICES
                 assert abs(off) < 6 * row["std_error"], (name, row)

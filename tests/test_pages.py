@@ -156,7 +156,7 @@ def test_the_crowd_is_drawn_against_the_curve_of_noise(browser: Browser, url: st
 def test_dots_and_noise_band_are_where_the_numbers_are(browser: Browser, url: str) -> None:
     """The axis, read back from two ticks in pixels, gives each dot's estimate."""
     page, _ = opened(browser, f"{url}/metrics/color", 1280, "light")
-    rows = requests.get(f"{url}/v1/metrics/color/estimates?window=7", timeout=10).json()
+    reading = requests.get(f"{url}/v1/metrics/color/estimates?window=7", timeout=10).json()
     x = "element => { const box = element.getBoundingClientRect(); return box.x + box.width / 2 }"
     plot = page.locator("figure").first
     lines = plot.locator("line.tick, line.zero").evaluate_all(f"lines => lines.map({x})")
@@ -166,12 +166,12 @@ def test_dots_and_noise_band_are_where_the_numbers_are(browser: Browser, url: st
     ]
     scale = (lines[-1] - lines[0]) / (labels[-1] - labels[0])
     dots = page.locator("circle.dot").evaluate_all(f"dots => dots.map({x})")
-    by_name = {row["value"]: row["estimate"] for row in rows["rows"]}
+    by_name = {row["value"]: row["estimate"] for row in reading["rows"]}
     estimates = [by_name[label] for label in page.locator("text.label").all_text_contents()]
     assert [labels[0] + (dot - lines[0]) / scale for dot in dots] == pytest.approx(estimates, abs=0.003)
     band = page.locator("rect.noise").bounding_box()
     assert band
-    assert band["width"] / scale == pytest.approx(2 * 1.96 * rows["noise_floor"], rel=0.02)
+    assert band["width"] / scale == pytest.approx(2 * 1.96 * reading["meta"]["noise_floor"], rel=0.02)
     page.context.close()
 
 

@@ -27,7 +27,7 @@ from dither.sending.transport import HttpTransport
 from dither.settings import Settings
 from dither.telemetry import Telemetry
 from dither_aggregator.analysis.estimands import ESTIMANDS
-from dither_aggregator.analysis.reading import Estimand, Reading, View
+from dither_aggregator.analysis.reading import COLUMNS, Estimand, Reading, View
 from dither_aggregator.counting.folding import tables
 from dither_aggregator.counting.supports import support_counts
 from dither_aggregator.service import WholeService
@@ -199,8 +199,8 @@ class MeanReading(Reading):
     rows: tuple[MeanRow, ...] = ()
 
     @property
-    def columns(self) -> tuple[str, ...]:
-        return "value", "estimate", "std_error", "lower", "upper", "cells"
+    def own_columns(self) -> tuple[str, ...]:
+        return ("cells",)
 
     def own_document(self) -> dict[str, object]:
         return {"mean_of": len(self.rows)}
@@ -312,9 +312,9 @@ Shown = tuple[dict[str, Any], list[dict[str, str]], str]
 
 def fetched(url: str, metric: str) -> Shown:
     """Return what the API, its CSV and the page show of a metric."""
-    address = f"{url}/v1/metrics/{metric}/estimates"
+    address = f"{url}/v1/metrics/{metric}/estimates?window=today"
     reading = requests.get(address, timeout=30).json()
-    table = list(csv.DictReader(io.StringIO(requests.get(f"{address}?format=csv", timeout=30).text)))
+    table = list(csv.DictReader(io.StringIO(requests.get(f"{address}&format=csv", timeout=30).text)))
     return reading, table, requests.get(f"{url}/metrics/{metric}?window=today", timeout=30).text
 
 
@@ -341,7 +341,7 @@ def check_days(asked: Registry, tally: Tally, truth: dict[str, float], shown: Sh
     reading, table, page = shown
     mechanism = pure(asked.metrics["day"].plan)
     p, q = float(mechanism.p), float(mechanism.q)
-    assert (reading["n"], tally.n, int(tally.counts[0])) == (DEVICES, DEVICES, DEVICES)
+    assert (reading["meta"]["n"], tally.n, int(tally.counts[0])) == (DEVICES, DEVICES, DEVICES)
     assert [row["value"] for row in reading["rows"]] == [row["value"] for row in table] == [*DAYS, OTHER]
     for row, count in zip(reading["rows"], tally.counts[1:].tolist(), strict=True):
         assert row["estimate"] == pytest.approx((count / DEVICES - q) / (p - q))
@@ -355,14 +355,14 @@ def check_level(asked: Registry, tally: Tally, truth: dict[str, float], shown: S
     reading, table, page = shown
     cells = asked.metrics["level"].plan.cells
     numbers = [int(row[0]) for _, rows, _ in tables(cells, tally.counts) for row in rows]
-    assert sum(numbers) == tally.n == reading["n"] == DEVICES
+    assert sum(numbers) == tally.n == reading["meta"]["n"] == DEVICES
     # Cells of 3/5, 1/5 and 1/5 of the reports, each at 6 standard deviations.
     for number, share in zip(numbers, (0.6, 0.2, 0.2), strict=True):
         assert abs(number - share * DEVICES) < 6 * sqrt(share * (1 - share) * DEVICES)
     (row,) = reading["rows"]
-    assert (row["value"], row["cells"], reading["mean_of"]) == ("mean", 3, 1)
+    assert (row["value"], row["cells"], reading["meta"]["mean_of"]) == ("mean", 3, 1)
     assert abs(row["estimate"] - truth["level"]) < 6 * row["std_error"]
-    assert [list(line) for line in table] == [["value", "estimate", "std_error", "lower", "upper", "cells"]]
+    assert [list(line) for line in table] == [[*COLUMNS, "cells"]]
     assert "How high is the level?" in page
     assert "half and oue" in page
 

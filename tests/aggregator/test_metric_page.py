@@ -198,9 +198,10 @@ def test_the_form_keeps_the_days_that_are_shown(tmp_path: Path) -> None:
             answer = one.client.get(unescape(address))
             assert answer.status_code == 200
             if "format" not in address:
-                shown = answer.get_json()
+                shown = answer.get_json()["meta"]
                 assert (shown["from"], shown["to"], shown["n"]) == (str(first), str(last), 1_200)
-                assert shown["interval"] == {"method": "clopper-pearson", "confidence": 0.8, "simultaneous": True}
+                assert (shown["level"], shown["intervals"]) == (80, "simultaneous")
+                assert shown["interval_method"] == "clopper-pearson"
 
 
 def test_the_default_window_begins_where_counts_are_kept(tmp_path: Path) -> None:

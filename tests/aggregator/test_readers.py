@@ -31,7 +31,7 @@ TEXT = registry_text(kind="text", epsilon="4", epsilon_permanent="8", color="can
 COLOR = Registry.parse(TEXT).metrics["color"]
 MANY = [f"word {number}" for number in range(60_000)]
 """What takes a reader minutes."""
-LOOK = "/v1/metrics/color/estimates"
+LOOK = "/v1/metrics/color/estimates?window=today"
 
 
 def reports(number: int) -> list[WireGroup]:
@@ -74,7 +74,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     (home / "metrics.toml").write_text(TEXT, encoding="utf-8")
     with serve(home / "metrics.toml", home / "data") as made:
         assert upload(made.url, made.key, reports(50)) == 202
-        wait_until(lambda: requests.get(made.url + LOOK, timeout=60).json().get("n") == 50)
+        wait_until(lambda: requests.get(made.url + LOOK, timeout=60).json()["meta"]["n"] == 50)
         yield made
 
 
@@ -191,7 +191,7 @@ def check_a_long_list(url: str) -> None:
     many = look(url, ["alpha", "beta", *MANY[:CANDIDATES_MAX]])
     assert many.status_code == 200, many.text
     assert [row["value"] for row in many.json()["rows"][:2]] == ["alpha", "beta"]
-    assert many.json()["n"] == few["n"]
+    assert many.json()["meta"]["n"] == few["meta"]["n"]
 
 
 @contextmanager
@@ -232,7 +232,7 @@ def test_readers_end_with_the_server(how: signal.Signals, tmp_path: Path) -> Non
     (tmp_path / "metrics.toml").write_text(TEXT, encoding="utf-8")
     with serve(tmp_path / "metrics.toml", tmp_path / "data") as made:
         assert upload(made.url, made.key, reports(50)) == 202
-        wait_until(lambda: requests.get(made.url + LOOK, timeout=60).json().get("n") == 50)
+        wait_until(lambda: requests.get(made.url + LOOK, timeout=60).json()["meta"]["n"] == 50)
         with waiting_for_many(made.url):
             wait_until(lambda: len(readers(made.process.pid)) > 1)
             found = readers(made.process.pid)
@@ -255,7 +255,7 @@ def asked(site: Site) -> Iterator[tuple[Any, Machine]]:
     """Run an API and a worker, with some reports counted."""
     with site.api() as api, site.worker() as worker:
         assert upload(api.said["url"], api.said["key"], reports(50)) == 202
-        wait_until(lambda: requests.get(api.said["url"] + LOOK, timeout=60).json().get("n") == 50)
+        wait_until(lambda: requests.get(api.said["url"] + LOOK, timeout=60).json()["meta"]["n"] == 50)
         yield api, worker
 
 

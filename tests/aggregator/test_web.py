@@ -1,9 +1,7 @@
 """The HTTP addresses, over a real server on loopback."""
 
-import csv
 import gzip
 import hashlib
-import io
 import json
 import random
 import socket
@@ -29,13 +27,11 @@ from dither_aggregator.web import in_words
 from dither_aggregator.web.answers import Receive, Scope, Send
 from dither_aggregator.web.health import answer_health
 from dither_aggregator.web.problems import CONTENT_TYPE
-from dither_shared.rng import Rng
 from dither_shared.wire import PATH
 from dither_shared.wire.problems import PROBLEMS
 from dither_shared.wire.writing import encode_upload, new_upload_id
 from tests.support.aggregators import aggregator, http_server
 from tests.support.clocks import Clock
-from tests.support.laws import pure
 from tests.support.registries import registry
 
 EXPIRES = date(2026, 11, 20) + timedelta(days=100)
@@ -236,74 +232,6 @@ def test_a_failure_of_ours_is_no_fault_of_the_uploads() -> None:
     assert (answer.outcome, answer.detail) == (Outcome.KEPT, "503 unavailable")
 
 
-def test_estimates_come_as_json_and_csv_with_the_same_numbers(client: Client) -> None:
-    client.clock.travel(1)
-    day = client.service.store.today().isoformat()
-    client.post(upload([1] * 700 + [0] * 300))
-    client.folded()
-    reading = client.get("/v1/metrics/dark/estimates").json()
-    assert reading == client.get(f"/v1/metrics/dark/estimates?epoch={day}&plan={DARK.digest}").json()
-    rows = reading.pop("rows")
-    assert reading == {
-        "metric": "dark",
-        "plan": DARK.digest,
-        "rev": 1,
-        "mechanism": "grr",
-        "epoch": day,
-        "n": 1000,
-        "provisional": True,
-        "snapshot": None,
-        "epsilon": 2.0,
-        "epsilon_lifetime": 6.0,
-        "noise_floor": pytest.approx(0.01345, rel=1e-3),
-        "critical_share": pytest.approx(0.01345 * 1.95996, rel=0.08),  # a whole count
-        "detectable_share": pytest.approx(0.01345 * (1.95996 + 0.84162), rel=0.08),
-        "error_of": "reports",
-        "interval": {"method": "wald", "confidence": 0.95, "simultaneous": False},
-    }
-    p, q = float(pure(DARK).p), float(pure(DARK).q)
-    assert [row["value"] for row in rows] == ["no", "yes"]
-    assert rows[1]["estimate"] == pytest.approx((0.7 - q) / (p - q))
-    assert rows[1]["upper"] - rows[1]["estimate"] == pytest.approx(1.959964 * rows[1]["std_error"])
-    table = list(csv.DictReader(io.StringIO(client.get("/v1/metrics/dark/estimates?format=csv").text)))
-    assert [{k: v if k == "value" else float(v) for k, v in row.items()} for row in table] == rows
-    client.clock.travel(1)
-    assert client.get(f"/v1/metrics/dark/estimates?epoch={day}").json()["provisional"] is True  # until it is sealed
-    client.service.store.seal(0)
-    assert client.get(f"/v1/metrics/dark/estimates?epoch={day}").json()["provisional"] is False
-
-
-def test_other_errors_intervals_and_a_normalised_column_are_there_for_the_asking(client: Client) -> None:
-    address = "/v1/metrics/dark/estimates"
-    client.post(upload([1] * 200 + [0] * 800))
-    client.folded()
-    plain = client.get(address).json()
-    population = client.get(f"{address}?error_of=population").json()
-    together = client.get(f"{address}?intervals=simultaneous").json()
-    assert (population["error_of"], together["interval"]["simultaneous"]) == ("population", True)
-    for row, wider, widest in zip(plain["rows"], population["rows"], together["rows"], strict=True):
-        assert row["estimate"] == wider["estimate"] == widest["estimate"]
-        assert row["std_error"] < wider["std_error"]
-        assert row["upper"] < widest["upper"]
-        assert "normalised" not in row
-    for method in ("norm_sub", "mle"):
-        shown = client.get(f"{address}?normalised={method}").json()
-        assert shown["normalised"]["method"] == method
-        assert shown["normalised"]["converged"] is True
-        assert sum(row["normalised"] for row in shown["rows"]) == pytest.approx(1)
-        table = client.get(f"{address}?normalised={method}&format=csv").text
-        assert table.splitlines()[0] == "value,estimate,std_error,lower,upper,normalised"
-    for wrong, message in (
-        ("error_of=both", "error_of must be reports or population, got 'both'"),
-        ("intervals=all", "intervals must be each or simultaneous"),
-        ("normalised=yes", "normalised must be no or norm_sub or mle"),
-        ("format=xml", "format must be json or csv"),
-    ):
-        answer = client.get(f"{address}?{wrong}")
-        assert answer.status_code == 400
-        assert message in answer.json()["detail"]
-
-
 def test_a_memoized_metric_says_what_is_not_hidden(client: Client, tmp_path: Path) -> None:
     asked, clock = registry(expires=EXPIRES, epsilon="1", epsilon_permanent="3.5"), Clock()
     with aggregator(asked, tmp_path, clock) as (url, service):
@@ -311,114 +239,11 @@ def test_a_memoized_metric_says_what_is_not_hidden(client: Client, tmp_path: Pat
         page = memoized.get("/metrics/dark").text
         assert "When an answer changed is not hidden." in page
         assert "<td>1</td><td>3.5</td><td>7</td>" in page
-        dark = memoized.get("/v1/metrics").json()["metrics"][1]
+        dark = memoized.get("/v1/metrics").json()["rows"][1]
         assert (dark["epsilon"], dark["epsilon_permanent"], dark["epsilon_lifetime"]) == (1.0, 3.5, 7.0)
         memoized.session.close()
     assert "is not hidden" not in client.get("/metrics/dark").text
-    assert client.get("/v1/metrics").json()["metrics"][1]["epsilon_permanent"] is None
-
-
-def test_shares_of_several_ticks_are_not_normalised(tmp_path: Path) -> None:
-    asked = registry(expires=EXPIRES, kind="choices", color="ticks_max = 2")
-    clock = Clock()
-    with aggregator(asked, tmp_path, clock) as (url, service):
-        client = Client(url, service, clock)
-        answer = client.get("/v1/metrics/color/estimates?normalised=mle")
-        assert answer.status_code == 400
-        assert "several values" in answer.json()["detail"]
-        client.session.close()
-
-
-WORDS = ("alpha", "beta", "gamma", "delta", "unheard of")
-TEXT: dict[str, Any] = {"kind": "text", "epsilon": "4", "epsilon_permanent": "8", "color": "candidates_expected = 9"}
-
-
-@pytest.fixture(scope="module")
-def texts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
-    """An aggregator with 4,000 reports of alpha, beta and gamma, as 4 : 3 : 1, and its registry's candidates."""
-    asked, clock, rng = registry(expires=EXPIRES, **TEXT, candidates=WORDS), Clock(), random.Random(4)
-    color = asked.metrics["color"]
-    shape = color.mechanism.shape
-    by_cohort: dict[int, list[int | str]] = {}
-    coins = Rng(rng.getrandbits)
-    for place in range(4_000):
-        cohort = rng.randrange(color.cells.count)
-        word = WORDS[min(place % 8 // 4 + place % 8 // 7, 2)]
-        report = color.mechanism.randomize(color.class_of(word, cohort, coins), coins)
-        by_cohort.setdefault(cohort, []).append(shape.to_wire(report))
-    with aggregator(asked, tmp_path_factory.mktemp("texts"), clock) as (url, service):
-        client = Client(url, service, clock)
-        for cohort, reports in by_cohort.items():
-            body = encode_upload(new_upload_id(rng.getrandbits), [("color", color.plan.digest, reports, cohort)])
-            assert client.post(body).status_code == 202
-        client.folded()
-        yield client
-        client.session.close()
-
-
-def test_a_day_of_texts_that_is_not_over_has_no_verdicts(texts: Client) -> None:
-    reading = texts.get("/v1/metrics/color/estimates").json()
-    assert reading["provisional"] is True
-    assert reading["error_of"] == "population"
-    assert not any("significant" in row or "significant_holm" in row for row in reading["rows"])
-    texts.clock.travel(1)
-    texts.service.store.seal(0)
-
-
-def test_texts_are_looked_for_in_the_registrys_list(texts: Client) -> None:
-    reading = texts.get("/v1/metrics/color/estimates").json()
-    assert (reading["n"], reading["mechanism"], reading["interval"]["method"]) == (4_000, "rappor", "wald")
-    rows = {row["value"]: row for row in reading["rows"]}
-    assert tuple(rows) == WORDS
-    for word, share in zip(WORDS, (0.5, 0.375, 0.125, 0, 0), strict=True):
-        assert abs(rows[word]["estimate"] - share) < 6 * rows[word]["std_error"]
-        assert rows[word]["significant_holm"] is (share > 0)
-    assert abs(reading["fit"]["unexplained"]) < 0.1
-    assert reading["noise_floor"] == sorted(row["std_error"] for row in reading["rows"])[1]
-    page = texts.get("/metrics/color").text
-    assert "3 of 5 candidates stand out from the noise." in page
-    assert "over 0 values" not in page
-    assert "unheard of" not in page
-    assert "cannot be told from zero" in texts.get("/metrics/color?search=UNHEARD").text
-    assert "5 candidates" in texts.get("/").text
-
-
-def test_other_candidates_are_looked_for_without_touching_a_device(texts: Client) -> None:
-    def ask(body: object, path: str = "/v1/metrics/color/estimates") -> requests.Response:
-        return texts.session.post(texts.url + path, data=json.dumps(body).encode(), timeout=30)
-
-    reading = ask({"candidates": ["beta", "epsilon"]}).json()
-    assert [row["value"] for row in reading["rows"]] == ["beta", "epsilon"]
-    assert reading["rows"][0]["significant"] is True
-    assert reading["fit"]["unexplained"] > 0.4
-    for body, message in [
-        ({}, "the body must be"),
-        ({"candidates": []}, "with 1 to 100000 texts"),
-        ({"candidates": ["a"], "more": 1}, "the body must be"),
-        ({"candidates": ["a", "a"]}, "candidates must be different"),
-        ({"candidates": [7]}, "must be a text of at most 200 characters"),
-        ({"candidates": ["x" * 201]}, "must be a text of at most 200 characters"),
-        ({"candidates": ["\ud800"]}, "UTF-8"),
-        (["a"], "the body must be"),
-    ]:
-        answer = ask(body)
-        assert answer.status_code == 400, body
-        assert message in answer.json()["detail"]
-    assert "candidates are for texts" in ask({"candidates": ["a"]}, "/v1/metrics/dark/estimates").json()["detail"]
-    assert "values are listed" in texts.get("/v1/metrics/color/estimates?normalised=mle").json()["detail"]
-
-
-def test_a_text_with_no_candidates_says_what_to_do(tmp_path: Path) -> None:
-    asked, clock = registry(expires=EXPIRES, **TEXT), Clock()
-    color = asked.metrics["color"]
-    with aggregator(asked, tmp_path, clock) as (url, service):
-        client = Client(url, service, clock)
-        report = color.mechanism.shape.to_wire(color.mechanism.randomize(1, Rng(random.Random(1).getrandbits)))
-        client.post(encode_upload(new_upload_id(random.getrandbits), [("color", color.plan.digest, [report], 3)]))
-        client.folded()
-        assert client.get("/v1/metrics/color/estimates").json()["rows"] == []
-        assert "list candidates in the registry" in client.get("/metrics/color?window=today").text
-        client.session.close()
+    assert client.get("/v1/metrics").json()["rows"][1]["epsilon_permanent"] is None
 
 
 def packed(data: bytes, form: int = 0, width: int = 8, size: int = 2) -> bytes:
@@ -452,7 +277,7 @@ def test_counts_that_are_damaged_are_refused_in_words(damage: str, tmp_path: Pat
         with sqlite3.connect(tmp_path / "store.sqlite3") as db:
             db.execute(f"UPDATE segment SET {damage}")
         db.close()
-        answer = client.get("/v1/metrics/dark/estimates")
+        answer = client.get("/v1/metrics/dark/estimates?window=today")
         assert (answer.status_code, answer.json()["type"]) == (500, "urn:dither:problem:bad-tally")
         assert client.get("/metrics/dark?window=today").status_code == 500
         assert client.health("/livez")[0] == 200
@@ -461,22 +286,9 @@ def test_counts_that_are_damaged_are_refused_in_words(damage: str, tmp_path: Pat
 
 def test_a_day_without_reports_has_no_rows(client: Client) -> None:
     reading = client.get("/v1/metrics/dark/estimates?epoch=2020-01-01").json()
-    assert (reading["n"], reading["rows"], reading["noise_floor"]) == (0, [], None)
+    assert (reading["meta"]["n"], reading["rows"], reading["meta"]["noise_floor"]) == (0, [], None)
     assert "No reports of these days" in client.get("/metrics/dark?epoch=2020-01-01").text
     assert "No reports of these days" in client.get("/metrics/color").text
-
-
-def test_the_metrics_are_listed(client: Client) -> None:
-    listing = client.get("/v1/metrics").json()
-    assert listing["app"] == "example"
-    assert [metric["metric"] for metric in listing["metrics"]] == ["color", "dark"]
-    dark = listing["metrics"][1]
-    assert (dark["plan"], dark["epsilon"], dark["epsilon_lifetime"], dark["values"]) == (
-        DARK.digest,
-        2.0,
-        6.0,
-        ["no", "yes"],
-    )
 
 
 def test_pages_load_nothing_from_elsewhere(client: Client) -> None:
@@ -495,22 +307,25 @@ def test_a_final_day_has_a_snapshot_whose_id_is_its_digest(tmp_path: Path) -> No
         client.post(upload([1] * 20 + [0] * 30))
         client.folded()
         day = service.store.today().isoformat()
-        assert client.get("/v1/metrics/dark/snapshots").json()["snapshots"] == []
+        assert client.get("/v1/metrics/dark/snapshots").json()["rows"] == []
         clock.travel(1)
         service.store.seal(0)
         service.store.merge(0)
         assert upkeep.unfinalized(service.store) == ["dark"]
         assert upkeep.finalize(service.store, "dark") == 1
         assert upkeep.finalize(service.store, "dark") == 0
-        reading = client.get(f"/v1/metrics/dark/estimates?epoch={day}").json()
-        (listed,) = client.get("/v1/metrics/dark/snapshots").json()["snapshots"]
+        answered = client.get(f"/v1/metrics/dark/estimates?epoch={day}").json()
+        reading, rows = answered["meta"], answered["rows"]
+        (listed,) = client.get("/v1/metrics/dark/snapshots").json()["rows"]
         assert (listed["epoch"], listed["plan"], listed["rev"]) == (day, DARK.digest, 1)
         assert listed["snapshot"] == reading["snapshot"]
         answer = client.get(f"/v1/snapshots/{reading['snapshot']}")
         assert hashlib.sha256(answer.content).hexdigest() == reading["snapshot"]
         document = answer.json()
-        assert document["estimates"]["rows"] == reading["rows"]
-        assert document["tally"]["n"] == 50
+        kept = document["estimates"]["rows"]
+        assert kept == [{name: row[name] for name in kept[0]} for row in rows]
+        assert (document["tally"]["n"], document["tally"]["digest"]) == (50, reading["tally"])
+        assert {row["snapshot"] for row in rows} == {reading["snapshot"]}
         assert reading["snapshot"][:12] in client.get(f"/metrics/dark?epoch={day}").text
         clock.travel(40)
         service.store.set_retention(Retention(tallies_days=30))
@@ -550,7 +365,7 @@ def test_a_lossy_store_says_so_on_every_page(client: Client, monkeypatch: pytest
     monkeypatch.setattr(client.service.store, "lossy", "appendfsync is everysec")
     for path in ("/", "/metrics/dark"):
         assert "may lose reports that it acknowledged: appendfsync is everysec" in client.get(path).text
-    assert client.get("/v1/metrics").json()["lossy"] == "appendfsync is everysec"
+    assert client.get("/v1/metrics").json()["meta"]["lossy"] == "appendfsync is everysec"
 
 
 def test_it_says_that_it_is_alive_and_ready(client: Client) -> None:

@@ -19,7 +19,7 @@ NICE = 10
 """Good uploads share a core with the attackers, and must not wait for those."""
 SPARE_FILES = 64
 WIDE, TEXT = "choice_1", "text_2"
-PAGE, ESTIMATES = f"/metrics/{WIDE}?window=today", f"/v1/metrics/{WIDE}/estimates"
+PAGE, ESTIMATES = f"/metrics/{WIDE}?window=today", f"/v1/metrics/{WIDE}/estimates?window=today"
 
 
 class Idle(Attacker):
@@ -87,7 +87,7 @@ class NeverReading(Attacker):
     buffer_bytes = 4_096
 
     def begin(self) -> bytes:
-        return self.get(("/v1/metrics", ESTIMATES, f"{ESTIMATES}?format=csv", PAGE)[self.place % 4])
+        return self.get((f"/v1/metrics/{WIDE}/values", ESTIMATES, f"{ESTIMATES}&format=csv", PAGE)[self.place % 4])
 
 
 class Reader(Attacker):
@@ -112,7 +112,9 @@ class Candidates(Attacker):
         super().__init__(place, url, key, plan)
         listed = [f"c{number:06d}" for number in range(CANDIDATES_MAX - 1)]
         body = json.dumps({"candidates": ["?" * 16, *listed]}, separators=(",", ":")).encode("ascii")
-        self._before, _, self._after = post(url, f"/v1/metrics/{TEXT}/estimates", body).partition(b"?" * 16)
+        self._before, _, self._after = post(url, f"/v1/metrics/{TEXT}/estimates?window=today", body).partition(
+            b"?" * 16
+        )
 
     def begin(self) -> bytes:
         return self._before + secrets.token_hex(8).encode("ascii") + self._after

@@ -93,7 +93,7 @@ def estimate(
         raise BadTally(f"the tally is not one of {tally.n} reports: {fault}")
     candidates = stored.candidates if view.candidates is None else view.candidates
     reading = _read_once(stored, epoch, tally, replace(view, candidates=candidates), provisional)
-    return replace(reading, stored=stored, epoch=epoch, snapshot=snapshot)
+    return replace(reading, stored=stored, epoch=epoch, snapshot=snapshot, tally=tally.digest)
 
 
 def _key(stored: StoredPlan, epoch: date, tally: Tally, view: View, provisional: bool) -> tuple[object, ...]:

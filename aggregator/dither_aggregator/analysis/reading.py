@@ -1,8 +1,8 @@
 """A reading: the estimates of one metric in one window of days, as the API and the pages show them."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
 from datetime import date
 
 import numpy as np
@@ -10,11 +10,17 @@ from scipy.special import ndtr
 
 from dither_aggregator.analysis.inference import CONFIDENCE, ErrorOf, Floats, Method
 from dither_aggregator.analysis.rows import Row
-from dither_aggregator.analysis.standing import Standing
+from dither_aggregator.analysis.standing import Standing, Told
 from dither_aggregator.analysis.windows import Window
 from dither_aggregator.store import StoredPlan, Tally
 from dither_shared.errors import DitherError
 from dither_shared.plan import Plan
+
+COLUMNS = (
+    *("metric", "rev", "from", "to", "value", "n", "estimate", "std_error", "lower", "upper"),
+    *("verdict", "rank_lower", "rank_upper", "provisional", "snapshot"),
+)
+"""What a row of every estimand has in a table; an estimand's own columns follow."""
 
 
 @dataclass(frozen=True)
@@ -57,11 +63,18 @@ class Reading(ABC):
     noise_floor: float | None
     """The usual standard error of what nobody has; None while there is no report."""
     method: Method | None
+    tally: str = field(default="", kw_only=True)
+    """The digest of the counts that were read."""
 
     @property
-    @abstractmethod
+    def own_columns(self) -> tuple[str, ...]:
+        """The columns that only this estimand has, each an attribute of its rows."""
+        return ()
+
+    @property
     def columns(self) -> tuple[str, ...]:
         """The columns of a table of its rows."""
+        return (*COLUMNS, *self.own_columns)
 
     @property
     @abstractmethod
@@ -102,14 +115,19 @@ class Reading(ABC):
 
     @abstractmethod
     def own_document(self) -> dict[str, object]:
-        """Return what the API's answer has of this estimand alone."""
+        """Return what documents have of this estimand alone."""
 
-    def table(self) -> list[list[object]]:
-        """Return the columns' names, and a row of them for each of the rows."""
-        return [[*self.columns], *([getattr(row, column) for column in self.columns] for row in self.rows)]
+    def table(self, rows: Iterable[Told]) -> Iterator[list[object]]:
+        """Yield the columns of some rows."""
+        plan, window, own = self.stored.plan, self.window, self.own_columns
+        before = [plan.metric, plan.rev, window.first.isoformat(), window.last.isoformat()]
+        after = [self.provisional, self.snapshot]
+        for row, *told in rows:
+            numbers = [row.value, self.n, row.estimate, row.std_error, row.lower, row.upper]
+            yield [*before, *numbers, *told, *after, *(getattr(row, column) for column in own)]
 
     def to_document(self) -> dict[str, object]:
-        """Return the API's answer."""
+        """Return what a snapshot keeps of it."""
         plan = self.stored.plan
         return {
             "metric": plan.metric,

@@ -99,9 +99,9 @@ class SharesReading(Reading):
         return Standing(rank(head, crowd), apart, crowd, bins if crowd else (), critical, detectable, chance)
 
     @property
-    def columns(self) -> tuple[str, ...]:
-        """The columns, the normalised one where it is asked for."""
-        return (*_COLUMNS, "normalised") if self.normalised else _COLUMNS
+    def own_columns(self) -> tuple[str, ...]:
+        """The normalised share, where it is asked for."""
+        return ("normalised",) if self.view.normalised else ()
 
     def own_document(self) -> dict[str, object]:
         """Return the shares that can be told from noise, and how shares were normalised."""
@@ -110,9 +110,6 @@ class SharesReading(Reading):
             "detectable_share": self.detectable_share,
         }
         return {**document, "normalised": self.normalised.to_document()} if self.normalised else document
-
-
-_COLUMNS = ("value", "estimate", "std_error", "lower", "upper")
 
 
 class Shares(Estimand):

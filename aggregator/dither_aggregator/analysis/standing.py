@@ -7,6 +7,7 @@ above its own, before every one whose interval lies below. All others are a crow
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Literal, NamedTuple, get_args
 
 import numpy as np
 
@@ -14,6 +15,18 @@ from dither_aggregator.analysis.inference import Floats
 from dither_aggregator.analysis.rows import Row
 
 BINS = 40
+
+Verdict = Literal["stands out", "cannot be told from zero", "cannot be told from another one"]
+VERDICTS: tuple[Verdict, ...] = get_args(Verdict)
+
+
+class Told(NamedTuple):
+    """A row with what can be told of it: a verdict, and the ends of its rank where it stands out."""
+
+    row: Row
+    verdict: Verdict | None = None
+    rank_lower: int | None = None
+    rank_upper: int | None = None
 
 
 @dataclass(frozen=True)
@@ -57,6 +70,26 @@ class Standing:
     """Candidates with the same bits as one that is in the head or in the crowd."""
     scores: bool = False
     """Whether the bins are in standard errors: where each estimate has its own, and intervals hold on average."""
+
+    @property
+    def too_few(self) -> bool:
+        """Whether the reports are too few to tell anything: not even what everybody has is found four times in five."""
+        return not self.scores and self.detectable_share is None
+
+    def tell(self, *, provisional: bool) -> list[Told]:
+        """Return every row with its verdict, those that stand out first, the largest of them first.
+
+        Rows apart have no verdict; no row has one while more reports may come, or where the reports are too few.
+        """
+        if provisional or self.too_few:
+            ranked = (each.row for each in self.head)
+            return [Told(row) for row in (*ranked, *self.crowd, *self.apart, *self.twins)]
+        return [
+            *(Told(each.row, "stands out", each.rank_lower, each.rank_upper) for each in self.head),
+            *(Told(row, "cannot be told from zero") for row in self.crowd),
+            *(Told(row) for row in self.apart),
+            *(Told(row, "cannot be told from another one") for row in self.twins),
+        ]
 
 
 def rank(head: Sequence[Row], others: Sequence[Row]) -> tuple[Ranked, ...]:

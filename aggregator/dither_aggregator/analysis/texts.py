@@ -23,7 +23,7 @@ from dither_shared.domains import NONE
 from dither_shared.mechanisms import RAPPOR
 from dither_shared.plan import Plan
 
-_OF_VALUES = frozenset({"error_of", "intervals", "normalised"})
+_OF_VALUES = frozenset({"error_of", "normalised"})
 
 
 @dataclass(frozen=True)
@@ -84,10 +84,9 @@ class TextsReading(Reading):
         return Standing(rank(head, crowd), apart, crowd, bins, p_value=simes(chances), twins=twins, scores=True)
 
     @property
-    def columns(self) -> tuple[str, ...]:
-        """The columns, with verdicts where candidates were looked for."""
-        own = ("proportion", "significant", "significant_holm", "group") if self.fit is not None else ()
-        return ("value", "estimate", "std_error", "lower", "upper", *own)
+    def own_columns(self) -> tuple[str, ...]:
+        """The share of the constrained fit, and the candidate that has the same bits."""
+        return "proportion", "group"
 
     @property
     def sentences(self) -> Sequence[str]:
@@ -113,7 +112,7 @@ class Texts(Estimand):
     def check(self, plan: Plan, view: View, asked: frozenset[str]) -> None:
         """Refuse what is for listed values."""
         if asked & _OF_VALUES:
-            raise BadView("error_of, intervals and normalised are for metrics whose values are listed")
+            raise BadView("error_of and normalised are for metrics whose values are listed")
 
     def read(
         self, stored: StoredPlan, epoch: date, tally: Tally, view: View, *, provisional: bool, snapshot: str | None

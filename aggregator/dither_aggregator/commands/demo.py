@@ -40,6 +40,7 @@ COVERAGE_MIN = 0.85
 """Of 266 intervals of 95 % fewer hold in one run of a hundred million (binomial): then something is wrong."""
 FOLD_WITHIN_S = 60.0
 DAYS = 7
+NUMBERS = ("estimate", "std_error", "lower", "upper")
 """Of the store's clock: what pages show by default is a week."""
 
 
@@ -152,14 +153,18 @@ def _compare(metric: Metric, url: str, answers: Sequence[object]) -> dict[str, A
     """Return what the API says of a metric, beside the truth."""
     with requests.Session() as session:
         session.trust_env = False  # no proxy stands between us and ourselves
-        reading = session.get(f"{url}/v1/metrics/{metric.name}/estimates?window={DAYS}", timeout=30).json()
+        address = f"{url}/v1/metrics/{metric.name}/estimates?window={DAYS}&intervals=each"
+        reading = session.get(address, timeout=30).json()
     counts = Counter(name for answer in answers for name in metric.names(answer))
-    rows = [{"value": row["value"], "truth": counts[row["value"]] / len(answers), **row} for row in reading["rows"]]
+    meta, rows = reading["meta"], []
+    for row in reading["rows"]:
+        truth = counts[row["value"]] / len(answers)
+        rows.append({"value": row["value"], "truth": truth, **{name: row[name] for name in NUMBERS}})
     return {
         "metric": metric.name,
-        "mechanism": reading["mechanism"],
-        "epsilon": reading["epsilon"],
-        "n": reading["n"],
+        "mechanism": meta["mechanism"],
+        "epsilon": meta["epsilon"],
+        "n": meta["n"],
         "coverage": sum(map(_inside, rows)) / len(rows),
         "rows": rows,
     }

@@ -15,7 +15,7 @@ from dither_shared.wire.problems import Problem
 CONTENT_TYPE = "application/problem+json"
 NOSNIFF = ("X-Content-Type-Options", "nosniff")
 RETRY_AFTER_S = 60
-API = "/v1/"
+API, DOCUMENT = "/v1/", "/openapi.json"
 
 _SLUGS = {404: "not-found", 405: "method-not-allowed", 413: "too-large"}
 
@@ -39,7 +39,7 @@ def headers_of(problem: Problem) -> list[tuple[str, str]]:
 
 def respond(problem: Problem) -> Response:
     """Answer a refused request as a Flask view does: a page's refusal is a page."""
-    if not has_request_context() or request.path.startswith(API):
+    if not has_request_context() or request.path.startswith((API, DOCUMENT)):
         return Response(render(problem), problem.status, headers_of(problem))
     headers = [(name, value) for name, value in headers_of(problem) if name != "Content-Type"]
     return Response(render_template("problem.html", problem=problem), problem.status, headers)

@@ -17,6 +17,7 @@ from dither_aggregator.web import api, bounds, pages, problems
 from dither_aggregator.web.answers import Receive, Scope, Send
 from dither_aggregator.web.bounds import Bound, peer_of
 from dither_aggregator.web.exchange import LONG, ReadAnswer, ReadRequest
+from dither_aggregator.web.long_lists import LongList
 from dither_shared.wire import PATH
 from dither_shared.wire.problems import Problem
 
@@ -94,8 +95,8 @@ def reading_app(store: Store, candidates_max: int | None = None) -> Flask:
     app.json.sort_keys = False  # type: ignore[attr-defined]  # of the default provider; keys read best as written
     app.url_map.strict_slashes = app.url_map.merge_slashes = False  # no address is another one's: nothing redirects
     app.add_url_rule(PATH, "reports", methods=["POST"])  # never comes here; other methods are told so
-    problems.register(app)
     api.register(app, store, candidates_max)
+    problems.register(app)  # after the API: flask-smorest has words of its own for errors
     pages.register(app, store)
     app.after_request(pages.guard)
     return app
@@ -114,7 +115,7 @@ def respond(app: Flask, asked: ReadRequest) -> ReadAnswer:
     try:
         environ = build_environ(scope, cast("Any", BytesIO(asked.body)))
         return pack(Response.from_app(app, cast("Any", environ), buffered=True))
-    except api.LongList:
+    except LongList:
         return LONG
     except Exception as error:
         return pack(problems.respond(problems.failure(error)))

@@ -28,7 +28,7 @@ def snapshots(cluster: Cluster) -> dict[tuple[str, str, str], tuple[str, str]]:
     found = {}
     for metric in REGISTRY.metrics:
         answer: Any = requests.get(f"{cluster.urls[0]}/v1/metrics/{metric}/snapshots", timeout=30)
-        for one in answer.json()["snapshots"]:
+        for one in answer.json()["rows"]:
             found[metric, one["plan"], one["epoch"]] = one["tally"], one["snapshot"]
     return found
 

@@ -3,14 +3,13 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from cachetools import LRUCache
-from flask import current_app, render_template
+from flask import render_template
 
-from dither_aggregator.analysis.changes import Changes, changes, default_windows
+from dither_aggregator.analysis.changes import Changes
 from dither_aggregator.analysis.differences import Comparison, Difference
-from dither_aggregator.store import Store, StoredPlan
-from dither_aggregator.web.api import too_long
+from dither_aggregator.store import Store
 from dither_aggregator.web.asking import Parameters, given
+from dither_aggregator.web.computed import changed
 from dither_aggregator.web.pages.words import count
 
 VALUES_SHOWN = 5
@@ -36,18 +35,6 @@ def show(store: Store) -> str:
         for one in told.moved[:METRICS_SHOWN]
     ]
     return render_template("changes.html", told=told, moved=moved, headline=headline(told), left_out=left_out)
-
-
-def changed(store: Store) -> tuple[Changes, Sequence[StoredPlan]]:
-    """Return what moved in the metrics of the registry, and those whose lists of candidates are too long for here."""
-    plans = [stored for stored in store.plans() if stored.current]
-    long = [stored for stored in plans if too_long(stored)]
-    key = default_windows(store), tuple(stored.plan.digest for stored in plans), store.tallies_from()
-    kept: LRUCache[object, Changes] = current_app.extensions.setdefault("changes", LRUCache(1))
-    told = kept.get(key)
-    if told is None:  # sealed days do not change: the page of a day is made once
-        told = kept[key] = changes(store, [stored for stored in plans if stored not in long])
-    return told, long
 
 
 def headline(told: Changes) -> str:

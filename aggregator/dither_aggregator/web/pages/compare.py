@@ -2,51 +2,38 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from datetime import date, timedelta
 
 import numpy as np
 from flask import render_template
 from marshmallow import fields
 from scipy.special import ndtr
 
-from dither_aggregator.analysis.differences import Comparison, Difference, compare
+from dither_aggregator.analysis.differences import Comparison, Difference
 from dither_aggregator.analysis.estimands import TallyGone
-from dither_aggregator.analysis.reading import BadView
 from dither_aggregator.analysis.standing import BINS, bin_estimates
 from dither_aggregator.analysis.windows import Window
 from dither_aggregator.store import Store, StoredPlan
-from dither_aggregator.web.api import refuse_long
 from dither_aggregator.web.asking import (
     LEVELS,
-    Day,
     Given,
-    LevelAsked,
-    PlanAsked,
     Whole,
-    WindowAsked,
-    asked_plan,
-    asked_window,
-    between,
     given,
 )
 from dither_aggregator.web.charts.crowd import Histogram, draw_crowd
 from dither_aggregator.web.charts.shares import Plot, draw
+from dither_aggregator.web.computed import CompareAsked, asked_comparison, compared
 from dither_aggregator.web.pages.words import count, plan_state
 from dither_shared.wire.problems import Problem
 
-DAYS = 7
 ROWS_A_PAGE = 50
 FOUND_MAX = 20
 SCORES_SHOWN = 4.0
 """Standard errors that the histogram shows on either side of zero, whatever the differences are."""
 
 
-class CompareAsked(WindowAsked, PlanAsked, LevelAsked):
-    """What two windows are asked for; the one before has by default as many days and ends where the other begins."""
+class ComparePageAsked(CompareAsked):
+    """What the page of a comparison is asked."""
 
-    metric = fields.String(metadata={"description": "the metric's name"})
-    base_first = Day(data_key="base_from", metadata={"description": "the first day of the window before"})
-    base_last = Day(data_key="base_to", metadata={"description": "its last day"})
     search = fields.String(load_default="", metadata={"description": "a part of a value"})
     page = Whole(1, 99_999, load_default=1)
 
@@ -76,21 +63,12 @@ class ComparePage:
 
 def show(store: Store) -> str | tuple[str, int]:
     """Return the page that a request asks for; without a metric, the question for one."""
-    asked = given(CompareAsked)
+    asked = given(ComparePageAsked)
     if "metric" not in asked:
         names = sorted({stored.plan.metric for stored in store.plans()})
         return render_template("compare.html", page=None, names=names)
     page = compare_page(store, asked)
     return render_template("compare.html", page=page), 200 if page.comparison else 410
-
-
-def asked_comparison(store: Store, asked: Given) -> tuple[StoredPlan, Window, Window]:
-    """Return the plan that a request names, and its windows: before, and after."""
-    stored = asked_plan(store, asked["metric"], asked)
-    after = asked_window(store, asked) or Window.ending(store.sealed(), DAYS)
-    before = between(asked, "base_first", "base_last") or Window.ending(_day_before(after.first), after.days)
-    refuse_long(stored)
-    return stored, before, after
 
 
 def compare_page(store: Store, asked: Given) -> ComparePage:
@@ -101,11 +79,9 @@ def compare_page(store: Store, asked: Given) -> ComparePage:
     plans, level, search = store.plans(stored.plan.metric), asked["level"], asked["search"].strip()
     page = ComparePage(stored, plans, before, after, level, search, state, "")
     try:
-        comparison = compare(store, stored, before, after, 1 - int(level) / 100)
+        comparison = compared(store, asked)
     except TallyGone as gone:
         return replace(page, headline=f"{gone}".capitalize())
-    except BadView as error:
-        raise Problem("malformed", str(error)) from None
     return _shown(page, comparison, asked["page"])
 
 
@@ -179,7 +155,3 @@ def _window_state(chosen: bool, provisional: bool) -> list[str]:
             "who looks at many windows finds something in nothing."
         )
     return said
-
-
-def _day_before(day: date) -> date:
-    return day - timedelta(days=1) if day > date.min else day

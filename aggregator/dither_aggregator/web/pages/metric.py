@@ -13,7 +13,6 @@ from dither_aggregator.analysis.rows import Row
 from dither_aggregator.analysis.standing import Ranked, Standing
 from dither_aggregator.analysis.windows import Window
 from dither_aggregator.store import Store, StoredPlan
-from dither_aggregator.web.api import refuse_long
 from dither_aggregator.web.asking import (
     LEVELS,
     TODAY,
@@ -31,6 +30,7 @@ from dither_aggregator.web.asking import (
 from dither_aggregator.web.charts.crowd import Histogram, draw_crowd
 from dither_aggregator.web.charts.scale import precise, rough
 from dither_aggregator.web.charts.shares import Plot, draw
+from dither_aggregator.web.long_lists import refuse_long
 from dither_aggregator.web.pages.words import in_words, plan_state
 from dither_aggregator.web.privacy import privacy_of
 from dither_shared.wire.problems import Problem
@@ -124,7 +124,7 @@ def _shown(store: Store, reading: Reading, controls: Controls, page: int) -> Met
     if standing is None:
         return replace(bare, plot=draw(reading.rows, reading.noise_floor or 0.0))
     told = not (reading.provisional or _too_few(standing))
-    found = _found(standing, controls.search, told=told)
+    found = _found(standing, controls.search, provisional=reading.provisional)
     if _too_few(standing):
         return replace(bare, headline=_headline(standing, reading), found=found)
     pages = max(-(-len(standing.head) // ROWS_A_PAGE), 1)
@@ -164,7 +164,7 @@ def _controls(store: Store, stored: StoredPlan, window: Window, asked: Given) ->
 
 
 def _too_few(standing: Standing) -> bool:
-    return not standing.scores and standing.detectable_share is None
+    return standing.too_few
 
 
 def _headline(standing: Standing, reading: Reading) -> str:
@@ -220,16 +220,9 @@ def elsewhere(store: Store, page: MetricPage) -> list[tuple[StoredPlan, date]]:
     ]
 
 
-def _found(standing: Standing, search: str, *, told: bool) -> list[tuple[Row, str]]:
+def _found(standing: Standing, search: str, *, provisional: bool) -> Sequence[tuple[Row, str]]:
     """Return the rows that have a text in their value, each with a verdict where there may be one."""
     if not search:
         return []
-    verdicts: list[tuple[Sequence[Row], str]] = [
-        ([ranked.row for ranked in standing.head], "stands out"),
-        (standing.crowd, "cannot be told from zero"),
-        (standing.apart, ""),
-        (standing.twins, "cannot be told from another one"),
-    ]
-    wanted = search.casefold()
-    found = [(row, verdict if told else "") for rows, verdict in verdicts for row in rows]
-    return [each for each in found if wanted in each[0].value.casefold()][:FOUND_MAX]
+    wanted, told = search.casefold(), standing.tell(provisional=provisional)
+    return [(each.row, each.verdict or "") for each in told if wanted in each.row.value.casefold()][:FOUND_MAX]

@@ -16,9 +16,9 @@ from dither_aggregator.analysis.reading import View
 from dither_aggregator.analysis.windows import Window
 from dither_aggregator.counting.folding import BadTally
 from dither_aggregator.store import Store, StoredPlan
-from dither_aggregator.web.api import too_long
 from dither_aggregator.web.asking import Parameters, Whole, default_of, given, one_of
 from dither_aggregator.web.charts.scale import precise
+from dither_aggregator.web.long_lists import too_long
 from dither_aggregator.web.pages.words import count, plan_state
 from dither_shared.wire.problems import Problem
 

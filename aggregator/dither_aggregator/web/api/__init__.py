@@ -1,0 +1,65 @@
+"""The reading API: every answer is {meta, rows}, or the rows alone as CSV.
+
+An operation is a function of the store, of what was asked and of what its address names, and returns a RowSet. Its
+line here has the schemas of its parameters and of its answer: they check requests, and they make /openapi.json.
+"""
+
+from flask import Flask
+
+from dither_aggregator.store import Store
+from dither_aggregator.web.api import description, documents
+from dither_aggregator.web.api.description import Operation
+from dither_aggregator.web.api.estimates import EstimatesAsked, estimates, estimates_of
+from dither_aggregator.web.api.listings import ValuesAsked, metric_snapshots, metrics, snapshot, values
+from dither_aggregator.web.api.rowsets import RowsAsked
+from dither_aggregator.web.asking import Parameters
+
+__all__ = ["OPERATIONS", "register"]
+
+OPERATIONS = (
+    Operation("/metrics", metrics, "every plan of every metric", RowsAsked, documents.MetricsMeta, documents.MetricRow),
+    Operation(
+        "/metrics/<metric>/values",
+        values,
+        "the values that there are estimates of",
+        ValuesAsked,
+        documents.ValuesMeta,
+        documents.ValueRow,
+    ),
+    Operation(
+        "/metrics/<metric>/estimates",
+        estimates,
+        "the estimated share of each value in a window of days, by default the last sealed ones",
+        EstimatesAsked,
+        documents.EstimatesMeta,
+        documents.EstimateRow,
+    ),
+    Operation(
+        "/metrics/<metric>/estimates",
+        estimates_of,
+        "the same of the texts that the body names, in place of the registry's",
+        EstimatesAsked,
+        documents.EstimatesMeta,
+        documents.EstimateRow,
+        method="POST",
+        body=documents.CandidatesBody,
+    ),
+    Operation(
+        "/metrics/<metric>/snapshots",
+        metric_snapshots,
+        "what was kept of each final day",
+        RowsAsked,
+        documents.MetricMeta,
+        documents.SnapshotRow,
+    ),
+    Operation(
+        "/snapshots/<id_>", snapshot, "the content of a snapshot: its id is the SHA-256 of these bytes", Parameters
+    ),
+)
+"""Every address under /v1 that is read."""
+
+
+def register(app: Flask, store: Store, candidates_max: int | None) -> None:
+    """Add the addresses that analysts read."""
+    app.config["CANDIDATES_MAX"] = candidates_max
+    description.register(app, store, OPERATIONS)

@@ -1,0 +1,105 @@
+"""Operations of the API as Flask routes and as an OpenAPI document, out of the same declarations.
+
+flask-smorest checks the parameters by the schemas that describe them. It has no types: what of it is used is here.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib.metadata import version
+from typing import Any
+
+import flask_smorest
+import msgspec
+from flask import Flask, Response
+from marshmallow import RAISE, Schema, fields
+
+from dither_aggregator.store import Store
+from dither_aggregator.web.api.documents import Described, ProblemDocument
+from dither_aggregator.web.api.rowsets import CSV, JSON, RowSet, respond
+from dither_aggregator.web.api.uploads import SECURITY, UPLOADS
+from dither_aggregator.web.asking import PARSER, Parameters, given
+from dither_aggregator.web.problems import API, CONTENT_TYPE, DOCUMENT
+from dither_shared.wire import PATH
+
+NAME = "api"
+"""Endpoints are called after it: `api.estimates`."""
+OPENAPI = "3.1.0"
+
+
+@dataclass(frozen=True)
+class Operation:
+    """A method of an address. Its endpoint has the name of the function that answers it."""
+
+    address: str
+    answer: Callable[..., RowSet | Response]
+    """Called with the store, what was asked, and what the address names."""
+    says: str
+    """What it returns, in a few words."""
+    asked: type[Parameters]
+    meta: type[Schema] | None = None
+    """Of the rows that it returns; None where it returns something else."""
+    row: type[Schema] | None = None
+    method: str = "GET"
+    body: type[Schema] | None = None
+
+    @property
+    def name(self) -> str:
+        """The function's name."""
+        return self.answer.__name__
+
+
+def register(app: Flask, store: Store, operations: tuple[Operation, ...]) -> None:
+    """Add operations to an application, with the document that describes them."""
+    api, blueprint = flask_smorest.Api(), flask_smorest.Blueprint(NAME, __name__, url_prefix=API.rstrip("/"))
+    blueprint.ARGUMENTS_PARSER = PARSER
+    api.DEFAULT_ERROR_RESPONSE_NAME = None  # ours are problem documents
+    api.init_app(app, spec_kwargs={"title": "dither", "version": version("dither"), "openapi_version": OPENAPI})
+    for operation in operations:
+        blueprint.route(operation.address, methods=[operation.method], endpoint=operation.name)(
+            _described(blueprint, operation, _view(operation, store))
+        )
+    api.register_blueprint(blueprint)
+    described = api.spec.to_dict()
+    described["paths"][PATH] = UPLOADS
+    described["components"]["securitySchemes"] = SECURITY
+    for unused in ("Error", "PaginationMetadata"):  # flask-smorest's own, to which nothing refers
+        described["components"]["schemas"].pop(unused)
+    document = msgspec.json.encode(described)
+
+    @app.get(DOCUMENT)
+    def openapi() -> Response:
+        given(Parameters)
+        return Response(document, content_type=JSON)
+
+
+def _view(operation: Operation, store: Store) -> Callable[..., Response]:
+    def view(asked: dict[str, Any], **named: str) -> Response:
+        answer = operation.answer(store, asked, **named)
+        return respond(answer, asked["format"]) if isinstance(answer, RowSet) else answer
+
+    return view
+
+
+def _described(blueprint: Any, operation: Operation, view: Callable[..., Response]) -> Any:
+    """Return a view that is given its parameters, and that is described."""
+    if operation.meta and operation.row:
+        answers: Any = _envelope(operation, operation.meta, operation.row)
+        view = blueprint.alt_response(
+            200, schema={"type": "string"}, content_type=CSV.partition(";")[0], description=operation.says, success=True
+        )(view)
+    else:
+        answers = {"type": "object"}
+    view = blueprint.response(200, answers, description=operation.says)(view)
+    for status, says in ((400, "a parameter is wrong, unknown or given twice"), ("default", "a refusal")):
+        view = blueprint.alt_response(status, schema=ProblemDocument, content_type=CONTENT_TYPE, description=says)(view)
+    if operation.body:
+        body = {"content": {JSON: {"schema": operation.body}}, "required": True}
+        view = blueprint.doc(requestBody=body)(view)
+    view = blueprint.doc(summary=operation.says, operationId=operation.name)(view)
+    return blueprint.arguments(operation.asked, location="query", error_status_code=400, unknown=RAISE)(view)
+
+
+def _envelope(operation: Operation, meta: type[Schema], row: type[Schema]) -> type[Schema]:
+    """Return the schema of {"meta": ..., "rows": [...]}."""
+    members = {"meta": fields.Nested(meta, required=True), "rows": fields.List(fields.Nested(row), required=True)}
+    return type(operation.name.title().replace("_", "") + "Answer", (Described,), members)

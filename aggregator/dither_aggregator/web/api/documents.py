@@ -1,0 +1,228 @@
+"""The answers of the API as marshmallow schemas, for its description. Nothing is dumped by them: rows are too many.
+
+A test holds every answer against what is described here.
+"""
+
+from typing import Any
+
+from marshmallow import INCLUDE, Schema, fields, validate
+
+from dither_aggregator.analysis.standing import VERDICTS
+from dither_aggregator.web.asking import Parameters
+
+ROLES = ("listed", "candidate", "other", "none")
+
+
+class Described(Schema):
+    """Exactly these members, all of them there unless they say otherwise."""
+
+    Meta = Parameters.Meta  # type: ignore[assignment]  # marshmallow takes any class
+
+
+class _Others:
+    unknown = INCLUDE
+
+
+class Open(Schema):
+    """These members, and others."""
+
+    Meta = _Others  # type: ignore[assignment]  # marshmallow takes any class
+
+
+def _text(says: str = "", **how: Any) -> fields.String:
+    return fields.String(**_how(says, how))
+
+
+def _whole(says: str = "", **how: Any) -> fields.Integer:
+    return fields.Integer(**_how(says, how))
+
+
+def _number(says: str = "", **how: Any) -> fields.Float:
+    return fields.Float(**_how(says, how))
+
+
+def _truth(says: str = "", **how: Any) -> fields.Boolean:
+    return fields.Boolean(**_how(says, how))
+
+
+def _day(says: str = "", **how: Any) -> fields.Date:
+    return fields.Date(**_how(says, how))
+
+
+def _how(says: str, how: dict[str, Any]) -> dict[str, Any]:
+    return {"required": True, **({"metadata": {"description": says}} if says else {}), **how}
+
+
+# What several have in common.
+
+PLAN = "the digest of the plan"
+SNAPSHOT = "the id of what was kept of the day once it was finalized; null of a day that is not, and of several days"
+PROVISIONAL = "more reports may still come"
+
+
+class WindowDocument(Described):
+    """The days that were read as one."""
+
+    first = _day("the first day (UTC)", data_key="from")
+    last = _day("the last day (UTC)", data_key="to")
+
+
+class PagedMeta(Described):
+    """Which part of the rows this is."""
+
+    rows_total = _whole("rows that there are, before `offset` and `top`")
+    next = _text("the address of the next rows; null where these are the last", allow_none=True)
+
+
+class PrivacyDocument(Described):
+    """What reports cost a device."""
+
+    mechanism = _text("what randomized the answers on the devices")
+    epsilon = _number("of one report")
+    epsilon_permanent = _number("of all reports of one memoized answer; null of fresh noise", allow_none=True)
+    epsilon_lifetime = _number("of all reports of a device's life")
+
+
+# Estimates.
+
+
+class FitDocument(Open):
+    """How well candidates explain the reports of a text."""
+
+
+class NormalisedDocument(Described):
+    """How shares that sum to one were found."""
+
+    method = _text()
+    converged = _truth()
+    iterations = _whole()
+    residual = _number("how far the shares are from summing to one")
+
+
+class EstimatesMeta(WindowDocument, PrivacyDocument, PagedMeta):
+    """What holds of all rows."""
+
+    app = _text()
+    metric = _text()
+    question = _text()
+    kind = _text()
+    plan = _text(PLAN)
+    rev = _whole()
+    n = _whole("reports, which are not people")
+    provisional = _truth(PROVISIONAL)
+    snapshot = _text(SNAPSHOT, allow_none=True)
+    tally = _text("SHA-256 of n and the counts that were read")
+    noise_floor = _number("the usual standard error of what nobody has; null without reports", allow_none=True)
+    critical_share = _number("an estimate above it stands out; null where there is no such line", allow_none=True)
+    detectable_share = _number("a true share of this stands out four times in five; null where none", allow_none=True)
+    level = _whole("how sure the intervals are, in percent")
+    intervals = _text("hold all together, or each on its own", validate=validate.OneOf(("simultaneous", "each")))
+    interval_method = _text(allow_none=True, validate=validate.OneOf(("wald", "clopper-pearson")))
+    error_of = _text("what errors and intervals are of", validate=validate.OneOf(("reports", "population")))
+    fit = fields.Nested(FitDocument, metadata={"description": "of texts"})
+    normalised = fields.Nested(NormalisedDocument, metadata={"description": "where it was asked for"})
+
+
+class EstimateRow(WindowDocument):
+    """One value's estimate. Shares are of the n reports, raw and unbiased: they may be negative."""
+
+    metric = _text()
+    rev = _whole()
+    value = _text()
+    n = _whole("reports")
+    estimate = _number("a share")
+    std_error = _number()
+    lower = _number("the interval's lower end")
+    upper = _number("its upper end")
+    verdict = _text(
+        "by simultaneous intervals, whichever are shown; null where nothing is told",
+        allow_none=True,
+        validate=validate.OneOf(VERDICTS),
+    )
+    rank_lower = _whole("the least that its rank may be; null for what does not stand out", allow_none=True)
+    rank_upper = _whole("the most", allow_none=True)
+    provisional = _truth(PROVISIONAL)
+    snapshot = _text(SNAPSHOT, allow_none=True)
+    normalised = _number("the share that is possible, where it was asked for; biased", required=False)
+    proportion = _number("of a text: the share of a constrained fit; biased", required=False)
+    group = _text('of a text: the candidate with the same bits, "" where there is none', required=False)
+
+
+class CandidatesBody(Described):
+    """The texts to look for."""
+
+    candidates = fields.List(fields.String(), required=True)
+
+
+# What there is to read.
+
+
+class MetricsMeta(Described):
+    """The aggregator."""
+
+    app = _text()
+    lossy = _text('why it may lose what it acknowledged; "" where it does not')
+    today = _day("by the store's clock (UTC)")
+    sealed = _day("the last day that nothing can enter any more")
+
+
+class MetricRow(PrivacyDocument):
+    """A plan of a metric: the registry's, or an older one."""
+
+    metric = _text()
+    kind = _text()
+    question = _text()
+    plan = _text(PLAN)
+    rev = _whole()
+    current = _truth("whether it is what the registry says now")
+    retired = _truth("whether its reports are refused")
+    expires = _day()
+    values = _whole("how many listed values it has")
+    candidates = _whole("how many texts are looked for by default")
+    days = _whole("how many days have reports")
+    first = _day("the first of them", data_key="from", allow_none=True)
+    last = _day("the last of them", data_key="to", allow_none=True)
+
+
+class MetricMeta(Described):
+    """The metric."""
+
+    app = _text()
+    metric = _text()
+    question = _text()
+
+
+class ValuesMeta(MetricMeta, PagedMeta):
+    """The metric, and which part of the rows this is."""
+
+    plan = _text(PLAN)
+    rev = _whole()
+
+
+class ValueRow(Described):
+    """A value that there are estimates of."""
+
+    metric = _text()
+    rev = _whole()
+    value = _text()
+    kind = _text("other is what is not listed, none says that there was nothing to say", validate=validate.OneOf(ROLES))
+
+
+class SnapshotRow(Described):
+    """What was kept of one final day."""
+
+    metric = _text()
+    rev = _whole()
+    plan = _text(PLAN)
+    epoch = _day()
+    tally = _text("SHA-256 of n and the counts")
+    snapshot = _text("its id, which is the SHA-256 of its content")
+
+
+class ProblemDocument(Open):
+    """Why a request was refused (RFC 9457)."""
+
+    type = _text("a stable name of the reason")
+    title = _text()
+    status = _whole()
+    detail = _text("a sentence for people")

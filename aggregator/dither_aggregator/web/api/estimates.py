@@ -1,0 +1,178 @@
+"""The estimates of one metric in one window, with what can be told of each."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import cast, get_args
+
+from flask import request
+from marshmallow import fields, validate
+
+from dither_aggregator.analysis.estimands import estimand_of, read
+from dither_aggregator.analysis.inference import ErrorOf
+from dither_aggregator.analysis.normalise import METHODS
+from dither_aggregator.analysis.reading import BadView, Reading, View
+from dither_aggregator.analysis.standing import Standing, Told
+from dither_aggregator.store import Store, StoredPlan
+from dither_aggregator.web.api.paging import PagedAsked, page_of, top, with_part
+from dither_aggregator.web.api.rowsets import RowsAsked, RowSet
+from dither_aggregator.web.asking import (
+    Given,
+    LevelAsked,
+    PlanAsked,
+    WindowAsked,
+    asked_plan,
+    asked_window,
+    default_window,
+    one_of,
+)
+from dither_aggregator.web.long_lists import refuse_long
+from dither_shared.domains import VALUE_CHARACTERS_MAX
+from dither_shared.kinds.kind import CANDIDATES_MAX
+from dither_shared.plan import Plan
+from dither_shared.wire.problems import Problem
+from dither_shared.wire.reading import parse_json
+
+INTERVALS = ("simultaneous", "each")
+VALUES_MAX = 1_000
+
+
+class EstimatesAsked(WindowAsked, PlanAsked, LevelAsked, PagedAsked, RowsAsked):
+    """What the estimates of a metric are asked for."""
+
+    top = top("so many at most of the values that stand out, the largest first; needs simultaneous intervals")
+    intervals = fields.String(
+        validate=validate.OneOf(INTERVALS, error=f"must be {' or '.join(INTERVALS)}, got {{input!r}}"),
+        metadata={
+            "description": "hold all together, or each on its own; by default simultaneous, and each of a flag, whose "
+            "two shares say the same"
+        },
+    )
+    error_of = one_of(get_args(ErrorOf), "of these reports, or of the population that they are a sample of")
+    normalised = one_of(("no", *METHODS), "adds a column of shares that sum to one")
+    values = fields.List(
+        fields.String(),
+        validate=validate.Length(max=VALUES_MAX, error=f"is given at most {VALUES_MAX} times"),
+        metadata={"description": "a value to return; may be given several times"},
+    )
+
+
+def estimates(store: Store, asked: Given, metric: str) -> RowSet:
+    """Return the estimates of the listed values, or of the registry's candidates."""
+    return _estimates(store, asked, asked_plan(store, metric, asked))
+
+
+def estimates_of(store: Store, asked: Given, metric: str) -> RowSet:
+    """Return the estimates of the candidates that the body names, in place of the registry's."""
+    candidates = _read_candidates(request.get_data())
+    return _estimates(store, asked, asked_plan(store, metric, asked), candidates)
+
+
+def _estimates(store: Store, asked: Given, stored: StoredPlan, candidates: tuple[str, ...] | None = None) -> RowSet:
+    window = asked_window(store, asked) or default_window(store, stored)
+    view = replace(_read_view(stored.plan, candidates, asked), days=window.days)
+    refuse_long(stored, candidates)
+    reading = read(store, stored, window.last, view)
+    standing = reading.standing()
+    if standing and not (view.simultaneous or standing.scores):  # tests of texts tell the same in either view
+        standing = read(store, stored, window.last, replace(view, simultaneous=True)).standing()
+    chosen = _choose(reading, standing, asked)
+    rows, paged = page_of(chosen, asked)
+    meta = {**_meta(store, reading, standing, asked), **paged}
+    name = f"{stored.plan.metric}-{window.first}-{window.last}"
+    return RowSet(meta, reading.columns, reading.table(rows), name)
+
+
+def _choose(reading: Reading, standing: Standing | None, asked: Given) -> Sequence[Told]:
+    """Return the rows that are asked for: in the plan's order or, of the largest, the largest first."""
+    told: Sequence[Told] = _tell(reading, standing)
+    if "values" in asked:
+        told = _named(reading, told, asked["values"])
+    told = with_part(told, asked["search"], lambda each: each.row.value)
+    if "top" not in asked:
+        return told
+    if reading.stored.plan.kind.asked_alone or (reading.rows and standing is None):
+        raise Problem("malformed", "top is for metrics with many values, and this one asks for one share")
+    if not reading.view.simultaneous:
+        raise Problem(
+            "malformed", "top needs intervals=simultaneous: intervals that hold each on its own miss the largest"
+        )
+    return sorted((each for each in told if each.rank_lower), key=lambda each: -each.row.estimate)
+
+
+def _tell(reading: Reading, standing: Standing | None) -> list[Told]:
+    """Return each row of a reading with what is told of it."""
+    if standing is None:
+        return [Told(row) for row in reading.rows]
+    told = {each.row.value: each for each in standing.tell(provisional=reading.provisional)}
+    if reading.view.simultaneous:  # and the intervals that standing out was told by
+        return [told.get(row.value) or Told(row) for row in reading.rows]
+    return [told.get(row.value, Told(row))._replace(row=row) for row in reading.rows]
+
+
+def _named(reading: Reading, told: Sequence[Told], values: Sequence[str]) -> list[Told]:
+    """Return the rows of some values; raise Problem for one that is never among the rows."""
+    known = {*reading.stored.plan.values, *(reading.view.candidates or ()), *(each.row.value for each in told)}
+    unknown = next((value for value in values if value not in known), None)
+    if unknown is not None:
+        raise Problem("malformed", f"values: there is no value {unknown!r} here")
+    return [each for each in told if each.row.value in values]
+
+
+def _meta(store: Store, reading: Reading, standing: Standing | None, asked: Given) -> dict[str, object]:
+    """Return what holds of all rows of a reading."""
+    stored, plan, view = reading.stored, reading.stored.plan, reading.view
+    return {
+        "app": store.app,
+        "metric": plan.metric,
+        "question": stored.question,
+        "kind": plan.kind.name,
+        "plan": plan.digest,
+        "rev": plan.rev,
+        "mechanism": plan.cells.name,
+        "from": reading.window.first.isoformat(),
+        "to": reading.window.last.isoformat(),
+        "n": reading.n,
+        "provisional": reading.provisional,
+        "snapshot": reading.snapshot,
+        "tally": reading.tally,
+        "epsilon": stored.epsilon,
+        "epsilon_permanent": stored.epsilon_permanent,
+        "epsilon_lifetime": stored.epsilon_lifetime,
+        "noise_floor": reading.noise_floor,
+        "level": int(asked["level"]),
+        "intervals": INTERVALS[not view.simultaneous],
+        "interval_method": reading.method,
+        "error_of": view.error_of,
+        **reading.own_document(),
+        "critical_share": standing.critical_share if standing else None,
+        "detectable_share": standing.detectable_share if standing else None,
+    }
+
+
+def _read_view(plan: Plan, candidates: tuple[str, ...] | None, asked: Given) -> View:
+    normalised = None if asked["normalised"] == "no" else asked["normalised"]
+    error_of = cast("ErrorOf", asked["error_of"])
+    intervals = asked.get("intervals", INTERVALS[bool(plan.kind.asked_alone)])
+    level = int(asked["level"]) / 100
+    view = View(error_of, intervals == INTERVALS[0], normalised, candidates, confidence=level)
+    try:
+        estimand_of(plan).check(plan, view, frozenset(request.args))
+    except BadView as error:
+        raise Problem("malformed", str(error)) from None
+    return view
+
+
+def _read_candidates(body: bytes) -> tuple[str, ...]:
+    document = parse_json(body)
+    listed = document.get("candidates") if isinstance(document, dict) and len(document) == 1 else None
+    if not isinstance(listed, list) or not 1 <= len(listed) <= CANDIDATES_MAX:
+        raise Problem("malformed", f'the body must be {{"candidates": [...]}} with 1 to {CANDIDATES_MAX} texts')
+    if not all(isinstance(text, str) and len(text) <= VALUE_CHARACTERS_MAX for text in listed):
+        raise Problem("malformed", f"a candidate must be a text of at most {VALUE_CHARACTERS_MAX} characters")
+    if len(set(listed)) < len(listed):
+        raise Problem("malformed", "candidates must be different")
+    try:
+        "".join(listed).encode("utf-8")
+    except UnicodeEncodeError:
+        raise Problem("malformed", "a candidate must be text that UTF-8 can hold") from None
+    return tuple(listed)

@@ -1,0 +1,85 @@
+"""What there is to read: metrics, the values of each, and what was kept of finalized days."""
+
+from collections.abc import Sequence
+from datetime import date
+
+from flask import Response
+
+from dither_aggregator.analysis import snapshots
+from dither_aggregator.store import Store, StoredPlan
+from dither_aggregator.web.api.paging import PagedAsked, page_of, top, with_part
+from dither_aggregator.web.api.rowsets import JSON, RowsAsked, RowSet
+from dither_aggregator.web.asking import Given, PlanAsked, asked_plan, no_metric
+from dither_shared.domains import NONE, OTHER
+from dither_shared.wire.problems import Problem
+
+UNLISTED = (OTHER, NONE)
+METRICS = (
+    *("metric", "kind", "question", "plan", "rev", "current", "retired", "expires", "mechanism"),
+    *("epsilon", "epsilon_permanent", "epsilon_lifetime", "values", "candidates", "days", "from", "to"),
+)
+VALUES = ("metric", "rev", "value", "kind")
+SNAPSHOTS = ("metric", "rev", "plan", "epoch", "tally", "snapshot")
+
+
+class ValuesAsked(PlanAsked, PagedAsked, RowsAsked):
+    """Which values of a metric."""
+
+    top = top("so many at most, in the plan's order")
+
+
+def metrics(store: Store, asked: Given) -> RowSet:
+    """Return what is public of every plan, with the days of its reports."""
+    epochs = store.all_epochs()
+    rows = [_described(stored, epochs.get(stored.id, [])) for stored in store.plans()]
+    meta = {
+        "app": store.app,
+        "lossy": store.lossy,
+        "today": store.today().isoformat(),
+        "sealed": store.sealed().isoformat(),
+    }
+    return RowSet(meta, METRICS, rows, "metrics")
+
+
+def _described(stored: StoredPlan, epochs: Sequence[date]) -> Sequence[object]:
+    plan = stored.plan
+    first, last = (min(epochs).isoformat(), max(epochs).isoformat()) if epochs else (None, None)
+    epsilons = (stored.epsilon, stored.epsilon_permanent, stored.epsilon_lifetime)
+    asks = (plan.metric, plan.kind.name, stored.question, plan.digest, plan.rev)
+    state = (stored.current, stored.retired, stored.expires.isoformat(), plan.cells.name)
+    return (*asks, *state, *epsilons, len(plan.values), len(stored.candidates), len(epochs), first, last)
+
+
+def values(store: Store, asked: Given, metric: str) -> RowSet:
+    """Return what estimates there can be of: the listed values of a plan, or the registry's candidates."""
+    stored = asked_plan(store, metric, asked)
+    kinds = {value: value if value in UNLISTED else "listed" for value in stored.plan.values}
+    kinds |= {text: text if text in UNLISTED else "candidate" for text in stored.candidates}
+    found = with_part(list(kinds), asked["search"], str)
+    chosen, paged = page_of(found, asked)
+    plan = stored.plan
+    rows = [(metric, plan.rev, value, kinds[value]) for value in chosen]
+    meta = {"app": store.app, "metric": metric, "question": stored.question, "plan": plan.digest, "rev": plan.rev}
+    return RowSet({**meta, **paged}, VALUES, rows, f"{metric}-values")
+
+
+def metric_snapshots(store: Store, asked: Given, metric: str) -> RowSet:
+    """Return what is kept of a metric's finalized days, the latest first within each plan."""
+    plans = store.plans(metric)
+    if not plans:
+        raise no_metric(metric)
+    rows = [
+        (metric, stored.plan.rev, stored.plan.digest, epoch.isoformat(), final.digest, final.snapshot)
+        for stored in plans
+        for epoch, final in sorted(store.finals(stored.plan).items(), reverse=True)
+    ]
+    meta = {"app": store.app, "metric": metric, "question": plans[0].question}
+    return RowSet(meta, SNAPSHOTS, rows, f"{metric}-snapshots")
+
+
+def snapshot(store: Store, asked: Given, id_: str) -> Response:
+    """Return the very bytes whose SHA-256 is the id."""
+    content = snapshots.content(store, id_)
+    if content is None:
+        raise Problem("not-found", f"there is no snapshot {id_!r}; a metric's snapshots list its own")
+    return Response(content, content_type=JSON)

@@ -1,0 +1,38 @@
+"""A part of many rows: those with a text in them, the first of these, and those behind."""
+
+from collections.abc import Callable, Sequence
+from typing import TypeVar
+
+from marshmallow import fields
+
+from dither_aggregator.web.api.rowsets import next_address
+from dither_aggregator.web.asking import Given, Parameters, Whole
+
+ROWS_MAX = 1_000_000
+
+R = TypeVar("R")
+
+
+def top(says: str) -> Whole:
+    """Return the parameter that says how many rows are wanted at most."""
+    return Whole(1, ROWS_MAX, metadata={"description": says})
+
+
+class PagedAsked(Parameters):
+    """Which of many rows."""
+
+    search = fields.String(load_default="", metadata={"description": "a part of a value, in whatever case"})
+    offset = Whole(0, ROWS_MAX, load_default=0, metadata={"description": "so many rows are left out before them"})
+
+
+def with_part(rows: Sequence[R], part: str, text: Callable[[R], str]) -> Sequence[R]:
+    """Return the rows whose text has a part in it, whatever the case; all of them where there is no part."""
+    wanted = part.casefold()
+    return [row for row in rows if wanted in text(row).casefold()] if wanted else rows
+
+
+def page_of(rows: Sequence[R], asked: Given) -> tuple[Sequence[R], dict[str, object]]:
+    """Return the rows from the offset on, `top` at most, with how many there are and where the next ones are."""
+    end = asked["offset"] + asked.get("top", len(rows))
+    following = next_address(end) if end < len(rows) else None
+    return rows[asked["offset"] : end], {"rows_total": len(rows), "next": following}

@@ -1,0 +1,58 @@
+"""How `POST /v1/reports` is described beside what is read. `web/ingest.py` answers it; shared/wire.md says it all."""
+
+from typing import Any
+
+from dither_aggregator.web.api.rowsets import JSON
+from dither_aggregator.web.problems import CONTENT_TYPE
+from dither_shared.wire.problems import PROBLEMS
+
+SECURITY = {"key": {"type": "http", "scheme": "bearer"}}
+"""The key that `dither serve` prints."""
+
+
+def _members(*optional: str, **members: Any) -> dict[str, Any]:
+    """Return the schema of an object with these members and no others."""
+    required = [name for name in members if name not in optional]
+    return {"type": "object", "properties": members, "required": required, "additionalProperties": False}
+
+
+def _refusals(*slugs: str) -> dict[str, Any]:
+    """Return problem documents, by their statuses."""
+    content = {CONTENT_TYPE: {"schema": {"$ref": "#/components/schemas/ProblemDocument"}}}
+    return {str(PROBLEMS[slug][0]): {"description": PROBLEMS[slug][1], "content": content} for slug in slugs}
+
+
+_TEXT, _COUNT = {"type": "string"}, {"type": "integer", "minimum": 0}
+_GROUP = _members(
+    "cell",
+    metric=_TEXT,
+    plan=_TEXT | {"description": "the digest of the plan"},
+    cell=_COUNT | {"description": "of a plan that has several"},
+    reports={"type": "array", "items": {"type": ["integer", "string"]}},
+)
+_UPLOAD = _members(
+    v={"const": 1},
+    upload=_TEXT | {"description": "128 random bits, as base64url without padding; the same when it is sent again"},
+    groups={"type": "array", "items": _GROUP, "minItems": 1, "maxItems": 50},
+)
+_RECEIPT = _members(
+    upload=_TEXT,
+    accepted=_COUNT,
+    duplicate={"type": "boolean"},
+    rejected={"type": "array", "items": _members(group=_COUNT, reason=_TEXT, count=_COUNT)},
+)
+UPLOADS = {
+    "post": {
+        "operationId": "reports",
+        "summary": "the receipt of an upload, which is on the disk",
+        "tags": ["uploads"],
+        "security": [{"key": []}],
+        "requestBody": {"required": True, "content": {JSON: {"schema": _UPLOAD}}},
+        "responses": {
+            "202": {"description": "it was stored, now or before", "content": {JSON: {"schema": _RECEIPT}}},
+            **_refusals("malformed", "key-missing", "key-wrong", "upload-conflict", "expired", "length-required"),
+            **_refusals("too-large", "unsupported-media-type", "refused", "headers-too-large", "unavailable"),
+        },
+    }
+}
+"""A path item of OpenAPI 3.1."""

@@ -1,0 +1,117 @@
+"""What pages and API compute alike out of a request: days of a few values, two windows, what moved."""
+
+from collections.abc import Sequence
+from datetime import date, timedelta
+
+from cachetools import LRUCache
+from flask import current_app
+from marshmallow import fields, validate
+
+from dither_aggregator.analysis.changes import Changes, changes, default_windows
+from dither_aggregator.analysis.differences import Comparison, compare
+from dither_aggregator.analysis.estimands import TallyGone, read
+from dither_aggregator.analysis.reading import BadView, View
+from dither_aggregator.analysis.series import VALUES_MAX, Point, series
+from dither_aggregator.analysis.windows import Window
+from dither_aggregator.store import Store, StoredPlan
+from dither_aggregator.web.asking import (
+    Day,
+    Given,
+    LevelAsked,
+    PlanAsked,
+    WindowAsked,
+    asked_plan,
+    asked_window,
+    between,
+    default_window,
+)
+from dither_aggregator.web.long_lists import refuse_long, too_long
+from dither_shared.wire.problems import Problem
+
+SERIES_DAYS = 28
+COMPARED_DAYS = 7
+
+
+class SeriesAsked(WindowAsked, LevelAsked):
+    """What a metric's days are asked for."""
+
+    values = fields.List(
+        fields.String(),
+        validate=validate.Length(max=VALUES_MAX, error=f"may be given {VALUES_MAX} times at most"),
+        metadata={"description": f"up to {VALUES_MAX} values; by default those that stand out of the last window"},
+    )
+
+
+def asked_series(store: Store, name: str, asked: Given) -> tuple[StoredPlan, Window, Sequence[str], list[Point]]:
+    """Return the plan, the days, the values and the points that a request asks for."""
+    stored = asked_plan(store, name, asked)
+    refuse_long(stored)
+    window = asked_window(store, asked) or _last_days(store, name)
+    values = tuple(dict.fromkeys(asked.get("values") or _standing_out(store, stored)))
+    plans = store.plans(name)
+    known = {value for each in plans for value in each.plan.values or each.candidates}
+    for value in values:
+        if value not in known:
+            raise Problem("malformed", f"the metric {name!r} has no value {value!r}")
+    return stored, window, values, series(store, plans, window, values, int(asked["level"]) / 100)
+
+
+def _last_days(store: Store, name: str) -> Window:
+    """Return the last days to today, from the first of them that has reports."""
+    window = Window.ending(store.today(), SERIES_DAYS + 1)
+    there = [day for stored in store.plans(name) for day in store.epochs(stored.plan) if day in window]
+    return Window(min(there, default=window.first), window.last)
+
+
+def _standing_out(store: Store, stored: StoredPlan) -> Sequence[str]:
+    """Return the values that lead the metric's page."""
+    if stored.plan.kind.asked_alone:
+        return (stored.plan.kind.asked_alone,)
+    window = default_window(store, stored)
+    try:
+        standing = read(store, stored, window.last, View(simultaneous=True, days=window.days)).standing()
+    except TallyGone:
+        return ()
+    return [ranked.row.value for ranked in standing.head[:VALUES_MAX]] if standing else ()
+
+
+class CompareAsked(WindowAsked, PlanAsked, LevelAsked):
+    """What two windows are asked for; the one before has by default as many days and ends where the other begins."""
+
+    metric = fields.String(metadata={"description": "the metric's name"})
+    base_first = Day(data_key="base_from", metadata={"description": "the first day of the window before"})
+    base_last = Day(data_key="base_to", metadata={"description": "its last day"})
+
+
+def asked_comparison(store: Store, asked: Given) -> tuple[StoredPlan, Window, Window]:
+    """Return the plan that a request names, and its windows: before, and after."""
+    stored = asked_plan(store, asked["metric"], asked)
+    after = asked_window(store, asked) or Window.ending(store.sealed(), COMPARED_DAYS)
+    before = between(asked, "base_first", "base_last") or Window.ending(_day_before(after.first), after.days)
+    refuse_long(stored)
+    return stored, before, after
+
+
+def compared(store: Store, asked: Given) -> Comparison:
+    """Return the comparison that a request asks for; raise Problem where windows share days, and TallyGone."""
+    stored, before, after = asked_comparison(store, asked)
+    try:
+        return compare(store, stored, before, after, 1 - int(asked["level"]) / 100)
+    except BadView as error:
+        raise Problem("malformed", str(error)) from None
+
+
+def _day_before(day: date) -> date:
+    return day - timedelta(days=1) if day > date.min else day
+
+
+def changed(store: Store) -> tuple[Changes, Sequence[StoredPlan]]:
+    """Return what moved in the metrics of the registry, and those whose lists of candidates are too long for here."""
+    plans = [stored for stored in store.plans() if stored.current]
+    long = [stored for stored in plans if too_long(stored)]
+    key = default_windows(store), tuple(stored.plan.digest for stored in plans), store.tallies_from()
+    kept: LRUCache[object, Changes] = current_app.extensions.setdefault("changes", LRUCache(1))
+    told = kept.get(key)
+    if told is None:  # sealed days do not change: the page of a day is made once
+        told = kept[key] = changes(store, [stored for stored in plans if stored not in long])
+    return told, long

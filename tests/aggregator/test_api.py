@@ -1,0 +1,573 @@
+"""The reading API: every answer {meta, rows}, the same rows as CSV, and a description that holds."""
+
+import csv
+import io
+import json
+import random
+import re
+from collections.abc import Iterator
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+import numpy as np
+import openapi_spec_validator
+import pandas
+import pytest
+import requests
+import schemathesis
+from hypothesis import HealthCheck, Phase, given, settings
+from openapi_schema_validator import OAS31Validator
+from schemathesis import checks
+from schemathesis.specs.openapi import checks as openapi_checks
+
+from dither_aggregator.analysis import shares as shares_module
+from dither_aggregator.analysis.pure import estimate_shares
+from dither_aggregator.analysis.reading import COLUMNS
+from dither_aggregator.web.api import OPERATIONS
+from dither_aggregator.web.api.rowsets import RowSet, respond
+from dither_aggregator.web.csv_cells import to_csv
+from dither_aggregator.web.problems import CONTENT_TYPE
+from dither_shared.rng import Rng
+from dither_shared.wire.writing import encode_upload, new_upload_id
+from tests.aggregator.test_web import Client
+from tests.support.aggregators import aggregator
+from tests.support.clocks import Clock
+from tests.support.laws import pure
+from tests.support.registries import registry
+from tests.support.sites import EXPIRES, Seen, Site, site, zipf
+
+ROOT = Path(__file__).parents[2]
+D, N = 30, 20_000
+ADDRESS = "/v1/metrics/color/estimates"
+
+
+@pytest.fixture(scope="module")
+def one(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+    """A list of 30 values, Zipf, and a flag: yesterday's reports, and some of today's."""
+    rng = np.random.default_rng(1)
+    with site(tmp_path_factory.mktemp("store"), D, 'mechanism = "oue"') as made:
+        for days_ago, n in ((1, N), (0, 500)):
+            made.put(rng.multinomial(n, zipf(D)).astype(np.int64), rng, days_ago=days_ago)
+            made.put(np.array([7 * n // 10, 3 * n // 10]), rng, days_ago, plan=made.store.plans("dark")[0].plan)
+        yield made
+
+
+def ask(one: Site, query: str = "", address: str = ADDRESS) -> dict[str, Any]:
+    answer = one.client.get(f"{address}?{query}")
+    assert answer.status_code == 200, answer.text
+    document: dict[str, Any] = answer.get_json()
+    assert list(document) == ["meta", "rows"]
+    return document
+
+
+def refused(one: Site, query: str, address: str = ADDRESS) -> str:
+    answer = one.client.get(f"{address}?{query}")
+    assert (answer.status_code, answer.content_type) == (400, CONTENT_TYPE), answer.text
+    detail: str = answer.get_json()["detail"]
+    return detail
+
+
+# Estimates.
+
+
+def test_the_answer_says_what_its_rows_are_of(one: Site) -> None:
+    """Critical and detectable share are those of 30 values together, which fall on whole counts."""
+    yesterday = (one.store.today() - timedelta(days=1)).isoformat()
+    meta = ask(one)["meta"]
+    assert re.fullmatch("[0-9a-f]{64}", meta.pop("tally"))
+    floor = meta["noise_floor"]
+    assert meta == {
+        "app": "example",
+        "metric": "color",
+        "question": "Which colour do people choose?",
+        "kind": "choice",
+        "plan": one.plan.digest,
+        "rev": 1,
+        "mechanism": "oue",
+        "from": yesterday,
+        "to": yesterday,
+        "n": N,
+        "provisional": False,
+        "snapshot": None,
+        "epsilon": 4.0,
+        "epsilon_permanent": None,
+        "epsilon_lifetime": 4.0,
+        "noise_floor": floor,
+        "level": 95,
+        "intervals": "simultaneous",
+        "interval_method": "wald",
+        "error_of": "reports",
+        "critical_share": pytest.approx(3.144 * floor, rel=0.08),  # whole counts
+        "detectable_share": pytest.approx((3.144 + 0.842) * floor, rel=0.08),
+        "rows_total": D,
+        "next": None,
+    }
+
+
+def test_rows_are_flat_and_the_same_in_json_and_csv(one: Site) -> None:
+    rows = ask(one)["rows"]
+    assert [row["value"] for row in rows] == list(one.plan.values)
+    assert {tuple(row) for row in rows} == {COLUMNS}
+    assert (
+        *("metric", "rev", "from", "to", "value", "n", "estimate", "std_error", "lower", "upper"),
+        *("verdict", "rank_lower", "rank_upper", "provisional", "snapshot"),
+    ) == COLUMNS
+    p, q = float(pure(one.plan).p), float(pure(one.plan).q)
+    yesterday = one.tallies[one.plan.digest, one.store.today() - timedelta(days=1)]
+    for row, count in zip(rows, yesterday.counts[1:].tolist(), strict=True):
+        assert row["estimate"] == pytest.approx((count / N - q) / (p - q))
+    answer = one.client.get(f"{ADDRESS}?format=csv")
+    assert answer.content_type == "text/csv; charset=utf-8"
+    table = list(csv.DictReader(io.StringIO(answer.text)))
+    assert tuple(table[0]) == COLUMNS
+    for line, row in zip(table, rows, strict=True):
+        assert line == {name: _in_csv(value) for name, value in row.items()}
+    (name,) = re.findall(r'attachment; filename="(.*)"', answer.headers["Content-Disposition"])
+    assert name == f"color-{rows[0]['from']}-{rows[0]['to']}.csv"
+
+
+def _in_csv(value: object) -> str:
+    return "" if value is None else json.dumps(value) if isinstance(value, bool) else str(value)
+
+
+def test_verdicts_and_intervals_are_the_pages(one: Site) -> None:
+    for row in ask(one)["rows"]:
+        html = one.page(f"search={row['value']}").html
+        found = re.search(rf"<bdi>{row['value']}</bdi>( <span class=.verdict.>(.*?)</span>)?", html)
+        assert found
+        assert found[2] == row["verdict"]
+        assert (row["rank_lower"] is not None) == (row["verdict"] == "stands out") == (row["lower"] > 0)
+    shown = Seen(one.page().html).rows
+    rows = {row["value"]: row for row in ask(one)["rows"]}
+    for value, (_, estimate, lower, upper) in shown.items():
+        row = rows[value]
+        assert (row["estimate"], row["lower"], row["upper"]) == pytest.approx((estimate, lower, upper), abs=0.0006)
+    assert rows["other"]["verdict"] is None
+
+
+def test_verdicts_are_of_simultaneous_intervals_whichever_are_shown(one: Site) -> None:
+    each, together = ask(one, "intervals=each"), ask(one)
+    assert each["meta"]["intervals"] == "each"
+    told = ("estimate", "std_error", "verdict", "rank_lower", "rank_upper")
+    for row, wide in zip(each["rows"], together["rows"], strict=True):
+        assert [row[name] for name in told] == [wide[name] for name in told]
+        assert row["upper"] - row["lower"] < 0.7 * (wide["upper"] - wide["lower"])
+        assert row["upper"] - row["estimate"] == pytest.approx(1.959964 * row["std_error"])
+    assert any(row["lower"] > 0 and row["verdict"] == "cannot be told from zero" for row in each["rows"])
+
+
+def test_today_has_no_verdicts(one: Site) -> None:
+    answer = ask(one, "window=today")
+    assert answer["meta"]["provisional"] is True
+    assert {(row["provisional"], row["verdict"], row["rank_lower"]) for row in answer["rows"]} == {(True, None, None)}
+    assert ask(one, "window=today&top=5")["rows"] == []
+
+
+def test_a_flags_intervals_hold_each_on_its_own_unless_told_otherwise(one: Site) -> None:
+    address = "/v1/metrics/dark/estimates"
+    each, together = ask(one, address=address), ask(one, "intervals=simultaneous", address)
+    assert (each["meta"]["intervals"], together["meta"]["intervals"]) == ("each", "simultaneous")
+    assert {row["verdict"] for row in each["rows"]} == {None}
+    for row, wide in zip(each["rows"], together["rows"], strict=True):
+        assert row["upper"] < wide["upper"]
+    assert "asks for one share" in refused(one, "top=1", address)
+
+
+def test_other_errors_and_levels_and_a_normalised_column(one: Site) -> None:
+    plain, population, sure = ask(one), ask(one, "error_of=population"), ask(one, "level=99")
+    assert (population["meta"]["error_of"], sure["meta"]["level"]) == ("population", 99)
+    for row, wider, surer in zip(plain["rows"], population["rows"], sure["rows"], strict=True):
+        assert row["estimate"] == wider["estimate"] == surer["estimate"]
+        assert row["std_error"] <= wider["std_error"]
+        assert row["upper"] < surer["upper"]
+    for method in ("norm_sub", "mle"):
+        shown = ask(one, f"normalised={method}")
+        assert (shown["meta"]["normalised"]["method"], shown["meta"]["normalised"]["converged"]) == (method, True)
+        assert sum(row["normalised"] for row in shown["rows"]) == pytest.approx(1)
+        header = one.client.get(f"{ADDRESS}?normalised={method}&format=csv").text.splitlines()[0]
+        assert header == ",".join([*COLUMNS, "normalised"])
+
+
+# Which rows.
+
+
+def test_the_largest_are_those_that_stand_out_in_the_order_of_their_ranks(one: Site) -> None:
+    out = [row for row in ask(one)["rows"] if row["verdict"] == "stands out"]
+    assert 5 < len(out) < D - 1
+    answer, found = ask(one, "top=4"), []
+    assert answer["meta"]["rows_total"] == len(out)
+    found += answer["rows"]
+    while following := answer["meta"]["next"]:
+        answer = one.client.get(following).get_json()
+        assert len(answer["rows"]) <= 4
+        found += answer["rows"]
+    assert found == sorted(out, key=lambda row: -row["estimate"])
+    assert ask(one, "top=1000")["rows"] == found
+    assert ask(one, f"top=4&offset={len(out)}")["rows"] == []
+    assert "intervals=simultaneous" in refused(one, "top=4&intervals=each")
+
+
+def test_noise_is_never_among_the_largest(tmp_path: Path) -> None:
+    """200 readings of 300 values that nobody has: fewer than 27 with a largest value (5 % each: 1e-6). With intervals
+    that hold each on its own, which is the bug that is planted, most of 20 readings have one."""
+    rng = np.random.default_rng(3)
+    counts = np.zeros(300, dtype=np.int64)
+    counts[-1] = 3_000
+
+    def each_alone(*args: object, **how: object) -> object:
+        return estimate_shares(*args, **{**how, "simultaneous": False})  # type: ignore[arg-type]
+
+    def found(one: Site, number: int) -> int:
+        out = 0
+        for _ in range(number):
+            one.put(counts, rng)
+            out += bool(ask(one, "top=25")["rows"])
+        return out
+
+    with site(tmp_path, 300, 'mechanism = "oue"') as one:
+        assert found(one, 200) < 27
+        with patch.object(shares_module, "estimate_shares", each_alone):
+            assert found(one, 20) > 15
+
+
+def test_rows_are_chosen_by_value_by_a_part_of_it_and_by_place(one: Site) -> None:
+    rows = ask(one)["rows"]
+    named = ask(one, "values=model 7&values=other&values=model 2")
+    assert named["rows"] == [rows[2], rows[7], rows[-1]]
+    assert ask(one, "search=MODEL 1")["rows"] == [row for row in rows if "model 1" in row["value"]]
+    assert ask(one, "offset=28")["rows"] == rows[28:]
+    assert ask(one, "offset=28")["meta"]["rows_total"] == D
+    assert ask(one, "epoch=2020-01-01&values=model 7")["rows"] == []
+    assert "there is no value 'model 99' here" in refused(one, "values=model 7&values=model 99")
+    assert "at most 1000 times" in refused(one, "&".join(["values=other"] * 1_001))
+
+
+@pytest.mark.parametrize("operation", OPERATIONS, ids=lambda operation: operation.name)
+def test_an_unknown_parameter_is_refused_by_name(one: Site, operation: Any) -> None:
+    address = "/v1" + operation.address.replace("<metric>", "color").replace("<id_>", "0" * 64)
+    answer = one.client.open(f"{address}?colour=red", method=operation.method, data=b"{}")
+    assert (answer.status_code, answer.content_type) == (400, CONTENT_TYPE)
+    assert "there is no parameter 'colour' here, only: " in answer.get_json()["detail"]
+
+
+@pytest.mark.parametrize(
+    ("query", "says"),
+    [
+        ("error_of=both", "error_of must be reports or population, got 'both'"),
+        ("intervals=all", "intervals must be simultaneous or each"),
+        ("normalised=yes", "normalised must be no or norm_sub or mle"),
+        ("format=xml", "format must be json or csv"),
+        ("level=90", "level must be"),
+        ("top=0", "top must be a number from 1 to"),
+        ("offset=-1", "offset must be a number from 0 to"),
+        ("top=1&top=2", "top was given 2 times"),
+        ("from=2026-11-01", "from and to go together"),
+    ],
+)
+def test_what_a_parameter_must_be_is_said(one: Site, query: str, says: str) -> None:
+    assert says in refused(one, query)
+
+
+# Texts, and several values.
+
+
+def test_shares_of_several_ticks_are_not_normalised(tmp_path: Path) -> None:
+    asked = registry(expires=EXPIRES, kind="choices", color="ticks_max = 2")
+    clock = Clock()
+    with aggregator(asked, tmp_path, clock) as (url, service):
+        client = Client(url, service, clock)
+        answer = client.get(f"{ADDRESS}?normalised=mle")
+        assert answer.status_code == 400
+        assert "several values" in answer.json()["detail"]
+        client.session.close()
+
+
+WORDS = ("alpha", "beta", "gamma", "delta", "unheard of")
+TEXT: dict[str, Any] = {"kind": "text", "epsilon": "4", "epsilon_permanent": "8", "color": "candidates_expected = 9"}
+
+
+@pytest.fixture(scope="module")
+def texts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
+    """An aggregator with 4,000 reports of alpha, beta and gamma, as 4 : 3 : 1, and its registry's candidates."""
+    asked, clock, rng = registry(expires=EXPIRES, **TEXT, candidates=WORDS), Clock(), random.Random(4)
+    color = asked.metrics["color"]
+    shape = color.mechanism.shape
+    by_cohort: dict[int, list[int | str]] = {}
+    coins = Rng(rng.getrandbits)
+    for place in range(4_000):
+        cohort = rng.randrange(color.cells.count)
+        word = WORDS[min(place % 8 // 4 + place % 8 // 7, 2)]
+        report = color.mechanism.randomize(color.class_of(word, cohort, coins), coins)
+        by_cohort.setdefault(cohort, []).append(shape.to_wire(report))
+    with aggregator(asked, tmp_path_factory.mktemp("texts"), clock) as (url, service):
+        client = Client(url, service, clock)
+        for cohort, reports in by_cohort.items():
+            body = encode_upload(new_upload_id(rng.getrandbits), [("color", color.plan.digest, reports, cohort)])
+            assert client.post(body).status_code == 202
+        client.folded()
+        yield client
+        client.session.close()
+
+
+def test_a_day_of_texts_that_is_not_over_has_no_verdicts(texts: Client) -> None:
+    answer = texts.get(f"{ADDRESS}?window=today").json()
+    assert (answer["meta"]["provisional"], answer["meta"]["error_of"]) == (True, "population")
+    assert {row["verdict"] for row in answer["rows"]} == {None}
+    texts.clock.travel(1)
+    texts.service.store.seal(0)
+
+
+def test_texts_are_looked_for_in_the_registrys_list(texts: Client) -> None:
+    """Of 5 estimates none is 6 standard errors off the truth: a false alarm of 1e-8, and the seed is fixed."""
+    answer = texts.get(ADDRESS).json()
+    meta, rows = answer["meta"], {row["value"]: row for row in answer["rows"]}
+    assert (meta["n"], meta["mechanism"], meta["interval_method"]) == (4_000, "rappor", "wald")
+    assert tuple(rows) == WORDS
+    assert {tuple(row) for row in answer["rows"]} == {(*COLUMNS, "proportion", "group")}
+    for word, share in zip(WORDS, (0.5, 0.375, 0.125, 0, 0), strict=True):
+        assert abs(rows[word]["estimate"] - share) < 6 * rows[word]["std_error"]
+        assert (rows[word]["verdict"] == "stands out") is (rows[word]["lower"] > 0) is (share > 0)
+    assert [(rows[word]["rank_lower"], rows[word]["rank_upper"]) for word in WORDS[:3]] == [(1, 1), (2, 2), (3, 3)]
+    assert abs(meta["fit"]["unexplained"]) < 0.1
+    assert meta["noise_floor"] == sorted(row["std_error"] for row in answer["rows"])[1]
+    page = texts.get("/metrics/color").text
+    assert "3 of 5 candidates stand out from the noise." in page
+    assert "over 0 values" not in page
+    assert "unheard of" not in page
+    assert "cannot be told from zero" in texts.get("/metrics/color?search=UNHEARD").text
+    assert "5 candidates" in texts.get("/").text
+
+
+def test_intervals_of_texts_are_wider_for_having_been_found(texts: Client) -> None:
+    together, each = texts.get(ADDRESS).json(), texts.get(f"{ADDRESS}?intervals=each").json()
+    for row, own in zip(together["rows"], each["rows"], strict=True):
+        assert (row["estimate"], row["verdict"]) == (own["estimate"], own["verdict"])
+        assert row["upper"] > own["upper"]
+        assert own["upper"] - own["estimate"] == pytest.approx(1.959964 * own["std_error"])
+
+
+def test_the_registrys_candidates_are_the_values(texts: Client) -> None:
+    rows = texts.get("/v1/metrics/color/values").json()["rows"]
+    assert [(row["value"], row["kind"]) for row in rows] == [(word, "candidate") for word in WORDS]
+
+
+def test_other_candidates_are_looked_for_without_touching_a_device(texts: Client) -> None:
+    def ask_for(body: object, path: str = ADDRESS) -> requests.Response:
+        return texts.session.post(texts.url + path, data=json.dumps(body).encode(), timeout=30)
+
+    answer = ask_for({"candidates": ["beta", "epsilon"]}).json()
+    assert [row["value"] for row in answer["rows"]] == ["beta", "epsilon"]
+    assert answer["rows"][0]["verdict"] == "stands out"
+    assert answer["meta"]["fit"]["unexplained"] > 0.4
+    assert ask_for({"candidates": ["beta", "epsilon"]}, f"{ADDRESS}?top=3").json()["rows"] == answer["rows"][:1]
+    for body, message in [
+        ({}, "the body must be"),
+        ({"candidates": []}, "with 1 to 100000 texts"),
+        ({"candidates": ["a"], "more": 1}, "the body must be"),
+        ({"candidates": ["a", "a"]}, "candidates must be different"),
+        ({"candidates": [7]}, "must be a text of at most 200 characters"),
+        ({"candidates": ["x" * 201]}, "must be a text of at most 200 characters"),
+        ({"candidates": ["\ud800"]}, "UTF-8"),
+        (["a"], "the body must be"),
+    ]:
+        answer = ask_for(body)
+        assert answer.status_code == 400, body
+        assert message in answer.json()["detail"]
+    assert "candidates are for texts" in ask_for({"candidates": ["a"]}, "/v1/metrics/dark/estimates").json()["detail"]
+    assert "values are listed" in texts.get(f"{ADDRESS}?normalised=mle").json()["detail"]
+
+
+def test_a_text_with_no_candidates_says_what_to_do(tmp_path: Path) -> None:
+    asked, clock = registry(expires=EXPIRES, **TEXT), Clock()
+    color = asked.metrics["color"]
+    with aggregator(asked, tmp_path, clock) as (url, service):
+        client = Client(url, service, clock)
+        report = color.mechanism.shape.to_wire(color.mechanism.randomize(1, Rng(random.Random(1).getrandbits)))
+        client.post(encode_upload(new_upload_id(random.getrandbits), [("color", color.plan.digest, [report], 3)]))
+        client.folded()
+        assert client.get(f"{ADDRESS}?window=today").json()["rows"] == []
+        assert "list candidates in the registry" in client.get("/metrics/color?window=today").text
+        client.session.close()
+
+
+# What there is to read.
+
+
+def test_the_metrics_are_listed(one: Site) -> None:
+    listed = ask(one, address="/v1/metrics")
+    assert (listed["meta"]["app"], listed["meta"]["lossy"]) == ("example", "")
+    color, dark = listed["rows"]
+    assert (color["metric"], color["kind"], color["values"], color["candidates"]) == ("color", "choice", D, 0)
+    assert (dark["metric"], dark["kind"], dark["epsilon"], dark["values"]) == ("dark", "flag", 4.0, 2)
+    table = list(csv.DictReader(io.StringIO(one.client.get("/v1/metrics?format=csv").text)))
+    assert [line["metric"] for line in table] == ["color", "dark"]
+
+
+def test_the_values_of_a_metric_are_listed(one: Site) -> None:
+    address = "/v1/metrics/color/values"
+    rows = ask(one, address=address)["rows"]
+    assert [row["value"] for row in rows] == list(one.plan.values)
+    assert [row["kind"] for row in rows] == ["listed"] * (D - 1) + ["other"]
+    some = ask(one, "search=MODEL&top=2&offset=3", address)
+    assert [row["value"] for row in some["rows"]] == ["model 3", "model 4"]
+    assert (some["meta"]["rows_total"], some["meta"]["next"]) == (D - 1, f"{address}?search=MODEL&top=2&offset=5")
+    assert one.client.get("/v1/metrics/none/values").status_code == 404
+
+
+# CSV.
+
+
+def test_no_spreadsheet_runs_a_cell() -> None:
+    texts = ["=1+1", "+1", "-1", "@A1", "\tx", "\rx", "'=1", "a=b", "", 'say "x", y\nz']
+    made = to_csv(["a", "b"], [(text, -1.5) for text in texts])
+    header, *rows = csv.reader(io.StringIO(made, newline=""))
+    assert header == ["a", "b"]
+    assert [row[0] for row in rows] == ["'=1+1", "'+1", "'-1", "'@A1", "'\tx", "'\rx", *texts[6:]]
+    assert {row[1] for row in rows} == {"-1.5"}
+    assert to_csv(["a"], [(None,), (True,), (7,), (-0.25,)]) == 'a\r\n""\r\ntrue\r\n7\r\n-0.25\r\n'
+
+
+def test_values_that_a_spreadsheet_would_run_come_as_texts(tmp_path: Path) -> None:
+    values = ("=cmd|' /C calc'!A0", "@SUM(A1)", "plain")
+    asked = registry(values=values, expires=EXPIRES, reports=1)
+    with aggregator(asked, tmp_path, Clock()) as (url, service):
+        client = Client(url, service, Clock())
+        answer = client.get("/v1/metrics/color/values?format=csv")
+        client.session.close()
+    lines = [line["value"] for line in csv.DictReader(io.StringIO(answer.text))]
+    assert lines == [f"'{values[0]}", f"'{values[1]}", "plain", "other"]
+
+
+def test_three_lines_of_pandas_draw_a_window(one: Site, tmp_path: Path) -> None:
+    """api.md's lines, with this address in place of its own. matplotlib is not there: the numbers that it gets are."""
+    (shown,) = re.findall(r"```python\n(.*?)```", (ROOT / "aggregator/api.md").read_text(encoding="utf-8"), re.DOTALL)
+    assert len([line for line in shown.splitlines() if line]) == 3
+    address = re.findall(r'"http://127.0.0.1:8080(.*?)"', shown)[0].replace("/theme/", "/color/")
+    (tmp_path / "rows.csv").write_bytes(one.client.get(address).data)
+    drawn: list[Any] = []
+    code = re.sub(r'"http://.*?"', repr(str(tmp_path / "rows.csv")), shown)
+    with patch.object(pandas.DataFrame, "plot", lambda frame, **how: drawn.append((frame, how))):
+        exec(compile(code, "api.md", "exec"), {})
+    ((frame, how),) = drawn
+    expected = ask(one, address.partition("?")[2].replace("&format=csv", ""))["rows"]
+    assert list(frame.index) == [row["value"] for row in expected]
+    assert list(frame["estimate"]) == [row["estimate"] for row in expected]
+    assert list(how["xerr"]) == pytest.approx([row["upper"] - row["estimate"] for row in expected])
+
+
+def test_numbers_of_numpy_are_numbers(one: Site) -> None:
+    made = RowSet({"n": np.int64(3), "share": np.float64("nan")}, ("a", "b"), [(np.float64(0.25), None)], "file")
+    with one.client.application.test_request_context():
+        assert respond(made, "json").data == b'{"meta":{"n":3,"share":null},"rows":[{"a":0.25,"b":null}]}'
+        assert respond(made, "csv").data == b"a,b\r\n0.25,\r\n"
+        with pytest.raises(TypeError, match="object is nothing that JSON has"):
+            respond(RowSet({}, ("a",), [(object(),)], "file"), "json")
+
+
+# The description.
+
+
+@pytest.fixture(scope="module")
+def described(one: Site) -> dict[str, Any]:
+    document: dict[str, Any] = one.client.get("/openapi.json").get_json()
+    return document
+
+
+def test_the_description_is_openapi_and_names_every_address(one: Site, described: dict[str, Any]) -> None:
+    openapi_spec_validator.validate(described)
+    rules = {
+        (re.sub("<(.*?)>", r"{\1}", rule.rule), method.lower())
+        for rule in one.client.application.url_map.iter_rules()
+        for method in (rule.methods or set()) - {"HEAD", "OPTIONS"}
+        if rule.rule.startswith("/v1/")
+    }
+    operations = {(path, name) for path, item in described["paths"].items() for name in item if name != "parameters"}
+    assert operations == rules
+    asked = {each["name"] for each in described["paths"][ADDRESS.replace("color", "{metric}")]["get"]["parameters"]}
+    assert {"from", "to", "window", "level", "intervals", "values", "search", "top", "offset"} < asked
+    assert refused(one, "x=1", "/openapi.json").startswith("there is no parameter 'x'")
+
+
+def faults(described: dict[str, Any], path: str, method: str, answer: Any) -> list[str]:
+    """Return where a JSON answer is not as described."""
+    content = described["paths"][path][method]["responses"]["200"]["content"]
+    validator = OAS31Validator({**content["application/json"]["schema"], "components": described["components"]})
+    return [error.message for error in validator.iter_errors(answer)]
+
+
+QUERIES = (
+    *("", "intervals=each", "window=today", "epoch=2020-01-01", "top=2", "values=other", "level=80"),
+    *("normalised=mle", "error_of=population", "offset=100"),
+)
+
+
+def test_every_kind_of_answer_is_as_described(one: Site, texts: Client, described: dict[str, Any]) -> None:
+    path = "/v1/metrics/{metric}/estimates"
+    for query in QUERIES:
+        assert faults(described, path, "get", ask(one, query)) == []
+    assert faults(described, path, "get", ask(one, address="/v1/metrics/dark/estimates")) == []
+    for query in ("", "intervals=each", "epoch=2020-01-01"):
+        assert faults(described, path, "get", texts.get(f"{ADDRESS}?{query}").json()) == []
+    body = json.dumps({"candidates": ["alpha", "epsilon"]})
+    posted = texts.session.post(texts.url + ADDRESS, data=body, timeout=30).json()
+    assert faults(described, path, "post", posted) == []
+    for each in ("metrics", "metrics/{metric}/values", "metrics/{metric}/snapshots"):
+        answer = texts.get("/v1/" + each.replace("{metric}", "color")).json()
+        assert faults(described, f"/v1/{each}", "get", answer) == []
+    posted["rows"][0]["colour"] = 1
+    del posted["meta"]["n"]
+    assert len(faults(described, path, "post", posted)) == 2
+
+
+CHECKS = [
+    checks.not_a_server_error,
+    openapi_checks.status_code_conformance,
+    openapi_checks.content_type_conformance,
+    openapi_checks.response_schema_conformance,
+]
+BOUNDED = settings(
+    max_examples=25,
+    derandomize=True,
+    database=None,
+    deadline=None,
+    phases=[Phase.explicit, Phase.generate],
+    suppress_health_check=list(HealthCheck),
+)
+
+
+def check_answers(one: Site, described: dict[str, Any], operation: Any) -> list[int]:
+    """Ask what the description allows, 25 times from a fixed seed; return the statuses of the answers that held."""
+    statuses: list[int] = []
+    path = "/v1" + re.sub("<(.*?)>", r"{\1}", operation.address)
+    known = schemathesis.openapi.from_dict(described)[path][operation.method]
+
+    @BOUNDED
+    @given(known.as_strategy())
+    def ask_it(case: Any) -> None:
+        if "metric" in case.path_parameters:
+            case.path_parameters["metric"] = "color"
+        for rarely_right in ("plan", "values"):
+            case.query.pop(rarely_right, None)
+        response = case.call(base_url="http://localhost", app=one.client.application)
+        case.validate_response(response, checks=CHECKS)
+        statuses.append(response.status_code)
+
+    ask_it()
+    return statuses
+
+
+@pytest.mark.parametrize("operation", OPERATIONS, ids=lambda operation: operation.name)
+def test_answers_are_as_described(one: Site, described: dict[str, Any], operation: Any) -> None:
+    statuses = check_answers(one, described, operation)
+    assert statuses
+    assert set(statuses) <= {200, 400, 404}
+
+
+def test_an_answer_that_is_not_as_described_is_seen(one: Site, described: dict[str, Any]) -> None:
+    spoiled = json.loads(json.dumps(described))
+    spoiled["components"]["schemas"]["EstimateRow"]["properties"]["value"] = {"type": "integer"}
+    estimates = next(operation for operation in OPERATIONS if operation.name == "estimates")
+    with pytest.raises(BaseExceptionGroup, match="integer"):
+        check_answers(one, spoiled, estimates)
