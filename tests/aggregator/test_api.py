@@ -426,7 +426,7 @@ def test_no_spreadsheet_runs_a_cell() -> None:
     assert header == ["a", "b"]
     assert [row[0] for row in rows] == ["'=1+1", "'+1", "'-1", "'@A1", "'\tx", "'\rx", *texts[6:]]
     assert {row[1] for row in rows} == {"-1.5"}
-    assert to_csv(["a"], [(None,), (True,), (7,), (-0.25,)]) == 'a\r\n""\r\ntrue\r\n7\r\n-0.25\r\n'
+    assert to_csv(["a"], [(True,), (7,), (-0.25,)]) == "a\r\ntrue\r\n7\r\n-0.25\r\n"
 
 
 def test_values_that_a_spreadsheet_would_run_come_as_texts(tmp_path: Path) -> None:

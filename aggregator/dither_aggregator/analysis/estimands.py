@@ -30,7 +30,7 @@ class TallyGone(DitherError):
 
     def __init__(self, epoch: date, snapshot: str) -> None:
         super().__init__(f"the counts of {epoch} are no longer kept; what was made of them is snapshot {snapshot}")
-        self.snapshot = snapshot
+        self.epoch, self.snapshot = epoch, snapshot
 
 
 def estimand_of(plan: Plan) -> Estimand:

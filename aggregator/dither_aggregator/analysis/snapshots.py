@@ -7,18 +7,52 @@ libraries may give other last digits.
 
 import base64
 import hashlib
+import json
 import zlib
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from datetime import date
-from functools import cache
+from functools import cache, cached_property
 from importlib.metadata import version
+from typing import Any
 
 from dither_aggregator.analysis.estimands import estimate
 from dither_aggregator.store import Store, StoredPlan, StoreError, Tally
-from dither_aggregator.store.packing import plain_counts
+from dither_aggregator.store.packing import HEAD_BYTES, plain_counts, read_counts
 from dither_aggregator.store.records import Final
 from dither_shared.documents import canonical_json
+from dither_shared.plan import Plan
 
 FORMAT = 1
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """A snapshot as it was taken."""
+
+    id: str
+    document: Mapping[str, Any]
+    stored: StoredPlan
+    """Its plan, with the candidates that were looked for then."""
+    epoch: date
+    tally: Tally
+    """Read back from its counts: the digest is computed anew."""
+
+    @property
+    def estimates(self) -> Mapping[str, Any]:
+        """What was estimated then, as `Reading.to_document` gave it."""
+        estimates: Mapping[str, Any] = self.document["estimates"]
+        return estimates
+
+    @cached_property
+    def rows(self) -> Mapping[str, Mapping[str, Any]]:
+        """The rows of what was estimated then, by value."""
+        return {row["value"]: row for row in self.estimates["rows"]}
+
+    @property
+    def is_of_its_tally(self) -> bool:
+        """Whether the counts have the digest that stands beside them."""
+        return bool(self.tally.digest == self.document["tally"]["digest"])
 
 
 def take(store: Store, stored: StoredPlan, epoch: date) -> Final:
@@ -53,6 +87,24 @@ def content(store: Store, id_: str) -> bytes | None:
     if hashlib.sha256(unpacked).hexdigest() != id_:
         raise StoreError(f"the snapshot {id_} is damaged: run `dither fsck`")
     return unpacked
+
+
+def read_snapshot(store: Store, id_: str) -> Snapshot | None:
+    """Return a snapshot, or None where there is none; raise StoreError and BadTally where it cannot be read."""
+    made = content(store, id_)
+    if made is None:
+        return None
+    document = json.loads(made)
+    if document["v"] != FORMAT:
+        raise StoreError(f"the snapshot {id_} has format {document['v']}; this dither reads {FORMAT}")
+    plan = Plan.from_document(document["plan"])
+    try:
+        stored = replace(store.stored(plan), candidates=tuple(document["candidates"]))
+    except KeyError:
+        raise StoreError(f"the snapshot {id_} is of a plan that the store does not have: run `dither fsck`") from None
+    plain = base64.b64decode(document["tally"]["counts"])
+    counts = read_counts(plain[:HEAD_BYTES], plain[HEAD_BYTES:], plan.cells.tally_size)
+    return Snapshot(id_, document, stored, date.fromisoformat(document["epoch"]), Tally(document["tally"]["n"], counts))
 
 
 def _document(app: str, stored: StoredPlan, epoch: date, tally: Tally) -> dict[str, object]:

@@ -19,12 +19,12 @@ import requests
 
 from dither_aggregator import upkeep
 from dither_aggregator.arguments.listening import port_number
-from dither_aggregator.commands.ledger import COLUMNS, describe
 from dither_aggregator.service import WholeService
 from dither_aggregator.simulate.fleet import Answers, Fleet
 from dither_aggregator.simulate.population import browsers
 from dither_aggregator.store import SQLiteStore, Store
 from dither_aggregator.store.packing import DAY_S
+from dither_aggregator.store.records import Counted, total_of
 from dither_aggregator.web import create_app
 from dither_aggregator.web.listener import Listener
 from dither_aggregator.web.reading import in_threads
@@ -121,7 +121,7 @@ def _simulate(path: Path, url: str, store: Store, answers: Answers, clock: _Cloc
             upkeep.maintain(store, shard)
     bar.end()
     metrics = [_compare(metric, url, answers[metric.name]) for metric in Registry.load(path).metrics.values()]
-    ledger = {column: sum(getattr(row, column) for row in store.ledger()) for column in COLUMNS}
+    ledger = total_of(store.ledger()).to_document()
     seconds = round(time.time() - clock.started, 1)
     return {"devices": devices, "seconds": seconds, "ledger": ledger, "metrics": metrics}
 
@@ -208,7 +208,7 @@ def _tables(document: dict[str, Any], url: str, everything: bool) -> str:
         lines.append(f"  {held} of {len(rows)} intervals hold the truth ({metric['coverage']:.1%})")
     lines += [
         "",
-        f"ledger: {describe(document['ledger'])}",
+        f"ledger: {Counted(**document['ledger']).equation}",
         f"{document['devices']:,} devices in {document['seconds']:.1f} s",
         "pages: " + "  ".join(f"{url}/metrics/{metric['metric']}" for metric in document["metrics"]),
     ]

@@ -5,6 +5,7 @@ import json
 
 from dither_aggregator.arguments.data import add_data_argument, opened
 from dither_aggregator.store import LedgerRow
+from dither_aggregator.store.records import total_of
 
 EXAMPLE = "dither ledger --data /var/lib/dither"
 COLUMNS = ("accepted", "folded", "pending", "quarantined")
@@ -20,21 +21,14 @@ def run(args: argparse.Namespace) -> int:
     """Print the ledger; return 1 when it does not balance."""
     with opened(args, read_only=True) as store:
         rows = store.ledger()
-    total = {column: sum(getattr(row, column) for row in rows) for column in COLUMNS}
+    total = total_of(rows)
     balanced = all(row.balanced for row in rows)
     if args.json:
-        print(json.dumps({"balanced": balanced, **total, "rows": [vars(row) for row in rows]}))
+        print(json.dumps({"balanced": balanced, **total.to_document(), "rows": [vars(row) for row in rows]}))
     else:
         _print_table(rows)
-        print(f"total: {describe(total)}{'' if balanced else '  NOT BALANCED: `dither fsck` says where'}")
+        print(f"total: {total.equation}{'' if balanced else '  NOT BALANCED: `dither fsck` says where'}")
     return 0 if balanced else 1
-
-
-def describe(total: dict[str, int]) -> str:
-    """Return the ledger's equation with its numbers."""
-    return "{accepted:,} accepted = {folded:,} folded + {pending:,} pending + {quarantined:,} quarantined".format(
-        **total
-    )
 
 
 def _print_table(rows: list[LedgerRow]) -> None:

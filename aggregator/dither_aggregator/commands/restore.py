@@ -5,9 +5,9 @@ import json
 from pathlib import Path
 
 from dither_aggregator.arguments.data import add_data_argument, add_lossy_argument
-from dither_aggregator.commands.ledger import COLUMNS, describe
 from dither_aggregator.store import archive, create_store
 from dither_aggregator.store.opening import SHARDS
+from dither_aggregator.store.records import total_of
 from dither_aggregator.store.restoring import restore
 
 EXAMPLE = "dither restore dither-2027-01-31.gz --data /var/lib/dither-again"
@@ -28,13 +28,12 @@ def run(args: argparse.Namespace) -> int:
     store = create_store(args.data, app, args.shards, allow_lossy_store=args.allow_lossy_store, unfinished=True)
     try:
         restore(store, archive.read(args.file))
-        rows = store.ledger()
+        total = total_of(store.ledger())
     finally:
         store.close()
-    total = {column: sum(getattr(row, column) for row in rows) for column in COLUMNS}
     if args.json:
-        print(json.dumps({"app": store.app, "generation": store.generation, **total}))
+        print(json.dumps({"app": store.app, "generation": store.generation, **total.to_document()}))
     else:
-        print(f"the store of {store.app} is as it was when the backup was made: {describe(total)}")
+        print(f"the store of {store.app} is as it was when the backup was made: {total.equation}")
         print("what was acknowledged after that is not in it")
     return 0

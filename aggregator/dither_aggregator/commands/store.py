@@ -6,11 +6,10 @@ import sys
 from pathlib import Path
 
 from dither_aggregator.arguments.data import add_data_argument, add_lossy_argument, opened, store_name
-from dither_aggregator.commands.ledger import COLUMNS, describe
 from dither_aggregator.store import Store, StoreError
 from dither_aggregator.store.copying import copy
 from dither_aggregator.store.opening import SHARDS, is_redis
-from dither_aggregator.store.records import Retention
+from dither_aggregator.store.records import Retention, total_of
 
 EXAMPLE = "dither store show --data /var/lib/dither"
 FOR_EVER = "forever"
@@ -117,10 +116,10 @@ def _copy(args: argparse.Namespace) -> int:
     if is_redis(args.data) or not is_redis(args.to):
         raise StoreError("a store is copied from a directory to Redis; `dither backup` and `restore` do the rest")
     rows, generation = copy(Path(args.data), args.to, args.shards, allow_lossy_store=args.allow_lossy_store)
-    total = {column: sum(getattr(row, column) for row in rows) for column in COLUMNS}
+    total = total_of(rows)
     if args.json:
-        print(json.dumps({"generation": generation, **total}))
+        print(json.dumps({"generation": generation, **total.to_document()}))
     else:
-        print(f"copied: {describe(total)}")
+        print(f"copied: {total.equation}")
         print("start `dither api`, `worker` and `beat` on it, then let devices reach it", file=sys.stderr)
     return 0

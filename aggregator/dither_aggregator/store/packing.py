@@ -25,6 +25,7 @@ _DAY = struct.Struct("<I")
 _GROUP = struct.Struct("<IIII")
 _ANSWER = struct.Struct("<16sI")
 _COUNTS = struct.Struct("<BBI")
+HEAD_BYTES = _COUNTS.size
 _DENSE, _SPARSE = 0, 1
 _new = tuple.__new__
 """Makes a named tuple in half the time that its own class takes."""
@@ -146,18 +147,26 @@ def plain_counts(counts: Counts) -> tuple[bytes, bytes]:
 
 def unpack_counts(packed: bytes, size: int) -> Counts:
     """Return the count vector, int64[size]; raise BadTally for anything else."""
-    if len(packed) >= _COUNTS.size and _COUNTS.unpack_from(packed)[2] != size:  # before so many are made room for
-        raise BadTally(f"a stored tally has {_COUNTS.unpack_from(packed)[2]} counts in place of {size}")
     try:
-        form, width, length = _COUNTS.unpack_from(packed)
         data = zlib.decompress(packed[_COUNTS.size :])
+    except (zlib.error, TypeError) as error:
+        raise BadTally(f"a stored tally cannot be read: {error}") from None
+    return read_counts(packed[: _COUNTS.size], data, size)
+
+
+def read_counts(head: bytes, data: bytes, size: int) -> Counts:
+    """Return the count vector, int64[size], of what `plain_counts` returns; raise BadTally for anything else."""
+    if len(head) == _COUNTS.size and _COUNTS.unpack(head)[2] != size:  # before so many are made room for
+        raise BadTally(f"a stored tally has {_COUNTS.unpack(head)[2]} counts in place of {size}")
+    try:
+        form, width, length = _COUNTS.unpack(head)
         if form == _DENSE:
             counts = np.frombuffer(data, f"<u{width}").astype(np.int64)
         else:
             number = len(data) // (4 + width)
             counts = np.zeros(length, dtype=np.int64)
             counts[np.frombuffer(data, "<u4", number)] = np.frombuffer(data, f"<u{width}", offset=4 * number)
-    except (struct.error, zlib.error, TypeError, ValueError, IndexError) as error:
+    except (struct.error, TypeError, ValueError, IndexError) as error:
         raise BadTally(f"a stored tally cannot be read: {error}") from None
     if len(counts) != size:
         raise BadTally(f"a stored tally has {len(counts)} counts in place of {size}")

@@ -1,8 +1,8 @@
 """What a store takes and hands out: receipts, log groups, segments, tallies, the rows of the ledger."""
 
 import hashlib
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, fields
 from datetime import date
 from typing import NamedTuple
 
@@ -161,6 +161,23 @@ class Counted:
         return cls(accepted, folded, 0, quarantined, dropped)
 
     @property
+    def equation(self) -> str:
+        """The ledger's equation with its numbers; of a sum it may hold where a row's does not."""
+        return (
+            f"{self.accepted:,} accepted = {self.folded:,} folded + {self.pending:,} pending "
+            f"+ {self.quarantined:,} quarantined"
+        )
+
+    @property
+    def balanced(self) -> bool:
+        """Whether every accepted report is somewhere, and nowhere twice."""
+        return self.accepted == self.folded + self.pending + self.quarantined
+
+    def to_document(self) -> dict[str, int]:
+        """Return the terms of the equation by name."""
+        return {name: getattr(self, name) for name in ("accepted", "folded", "pending", "quarantined")}
+
+    @property
     def kept(self) -> tuple[int, int, int, int]:
         """What a store keeps, in the order of `from_kept`."""
         return self.accepted, self.folded, self.quarantined, self.dropped
@@ -193,6 +210,11 @@ class LedgerRow:
     def balanced(self) -> bool:
         """Whether every accepted report is somewhere, and nowhere twice."""
         return self.accepted == self.folded + self.pending + self.quarantined
+
+
+def total_of(rows: Collection[LedgerRow | Counted]) -> Counted:
+    """Return where the reports of all these are, together."""
+    return Counted(**{column.name: sum(getattr(row, column.name) for row in rows) for column in fields(Counted)})
 
 
 @dataclass(frozen=True)

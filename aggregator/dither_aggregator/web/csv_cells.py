@@ -1,28 +1,26 @@
-"""CSV that a spreadsheet shows and does not run."""
+"""Tables as CSV that a spreadsheet opens and does not run.
 
-import csv
-import io
+A spreadsheet takes a cell that begins with one of = + - @ for a formula, also behind a tab or a carriage return. Texts
+are strangers': such a one gets an apostrophe before it, which a spreadsheet reads as "this is text". Numbers stay
+numbers. A text with a separator of any locale is in quotes, so that no part of it becomes a cell of its own.
+"""
+
 from collections.abc import Iterable, Sequence
 
-RUNS = ("=", "+", "-", "@", "\t", "\r")
-"""A spreadsheet may take a text that begins with one of these for a formula."""
-_TRUTH = {True: "true", False: "false"}
+_RUN = ("=", "+", "-", "@", "\t", "\r")
+_SEPARATORS = frozenset(',;\t\r\n"')
+_WORDS = {None: "", True: "true", False: "false"}
 
 
 def to_csv(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
-    """Return a header and rows as CSV (RFC 4180).
-
-    Texts that a spreadsheet might run get a leading apostrophe. Numbers are written as they are, negative ones too;
-    None is an empty cell.
-    """
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\r\n")
-    writer.writerow(columns)
-    writer.writerows([_cell(value) for value in row] for row in rows)
-    return text.getvalue()
+    """Return a table as CSV with a header (RFC 4180). None is an empty cell."""
+    return "".join(",".join(map(_cell, row)) + "\r\n" for row in (columns, *rows))
 
 
-def _cell(value: object) -> object:
-    if isinstance(value, str):
-        return "'" + value if value.startswith(RUNS) else value
-    return _TRUTH[value] if isinstance(value, bool) else value
+def _cell(content: object) -> str:
+    if not isinstance(content, str):
+        return _WORDS[content] if content is None or isinstance(content, bool) else str(content)
+    text = f"'{content}" if content.startswith(_RUN) else content
+    if _SEPARATORS.isdisjoint(text):
+        return text
+    return '"' + text.replace('"', '""') + '"'

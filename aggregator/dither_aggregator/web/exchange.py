@@ -6,6 +6,8 @@ from typing import Any
 import msgspec
 
 LENGTH = struct.Struct("<Q")
+KEPT_HEADERS = (b"content-type", b"if-none-match")
+"""Of a request: all others are dropped, so that no reader learns more of who asks."""
 _encoder = msgspec.msgpack.Encoder()
 
 
@@ -29,7 +31,7 @@ class ReadRequest(msgspec.Struct, frozen=True):
     @classmethod
     def of(cls, scope: Any, body: bytes) -> "ReadRequest":
         """Return the request of an ASGI scope."""
-        kept = [(name, value) for name, value in scope["headers"] if name == b"content-type"]
+        kept = [(name, value) for name, value in scope["headers"] if name in KEPT_HEADERS]
         length = [(b"content-length", b"%d" % len(body))] if body else []
         method = "GET" if scope["method"] == "HEAD" else scope["method"]  # the server leaves the content out
         return cls(method, scope["path"], scope["query_string"], kept + length, body)

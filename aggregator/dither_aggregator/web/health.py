@@ -1,6 +1,7 @@
 """`/livez` and `/readyz`, for monitors: how the process is, in words that name no path and no address."""
 
 import json
+from collections.abc import Mapping
 
 from dither_aggregator.service import Service
 from dither_aggregator.web.answers import JSON, HttpAnswer, Scope, refusal
@@ -27,12 +28,17 @@ def answer_health(service: Service, scope: Scope) -> HttpAnswer:
         return _answer(200, {"status": "alive"})
     if scope["path"] != "/readyz":
         return refusal(Problem("not-found", "there is /livez, and there is /readyz"))
-    trouble = {
-        kind: said if kind in _SAID else f"{_HINTS.get(kind, 'it failed')}; the log says why"
-        for kind, said in service.trouble().items()
-    }
+    trouble = without_addresses(service.trouble())
     status = "ready" if not trouble else "not ready"
     return _answer(503 if trouble else 200, {"status": status, "trouble": trouble, "backlog": service.backlog})
+
+
+def without_addresses(trouble: Mapping[str, str]) -> dict[str, str]:
+    """Return what is wrong, by kind, in words that anybody may read."""
+    return {
+        kind: said if kind in _SAID else f"{_HINTS.get(kind, 'it failed')}; the log says why"
+        for kind, said in trouble.items()
+    }
 
 
 def _answer(status: int, document: dict[str, object]) -> HttpAnswer:

@@ -55,10 +55,12 @@ class ReadingApp:
                 raise Problem("unavailable", "too much is being read at a time")
             headers = [(name.lower().encode("latin-1"), value.encode("latin-1")) for name, value in answered.headers]
             length = len(answered.content) if packed or answered.length is None else answered.length
-            headers.append((b"content-length", b"%d" % length))
+            if answered.status != 304:  # whose length would be that of what the reader of it has already
+                headers.append((b"content-length", b"%d" % length))
             if answered.length is not None:
-                headers.append((b"vary", b"accept-encoding"))
                 headers += [(b"content-encoding", b"gzip")] if packed else []
+            if answered.length is not None or answered.status == 304:
+                headers.append((b"vary", b"accept-encoding"))
             await send({"type": "http.response.start", "status": answered.status, "headers": headers})
             for chunk in _chunks(answered, packed):
                 await send({"type": "http.response.body", "body": chunk, "more_body": True})
@@ -126,7 +128,7 @@ def pack(response: Response) -> ReadAnswer:
     content = response.get_data()
     if len(content) > ANSWER_BYTES_MAX:
         return pack(problems.respond(Problem("unavailable", "the answer is too long")))
-    headers = [(name, value) for name, value in response.headers if name.lower() != "content-length"]
+    headers = [(name, value) for name, value in response.headers if name.lower() not in ("content-length", "date")]
     if len(content) < PACKED_FROM:
         return ReadAnswer(response.status_code, headers, content)
     return ReadAnswer(response.status_code, headers, gzip.compress(content, PACKED_LEVEL, mtime=0), len(content))

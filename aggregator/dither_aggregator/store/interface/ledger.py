@@ -15,14 +15,23 @@ class Ledger(Opened):
 
     def ledger(self) -> list[LedgerRow]:
         """Return where the reports of each metric, plan and epoch are, by metric, epoch and plan."""
+        return self.named(self.counted())
+
+    def counted(self) -> dict[TallyKey, Counted]:
+        """Return the same by plan and epoch, without names: of many plans and days a third of the work."""
         totals: dict[TallyKey, Counted] = {}
         for shard in range(self.shards):
             for key, counted in self.shard_ledger(shard).items():
-                totals[key] = totals.get(key, Counted()) + counted
+                totals[key] = totals[key] + counted if key in totals else counted
+        return totals
+
+    def named(self, totals: Mapping[TallyKey, Counted]) -> list[LedgerRow]:
+        """Return rows by metric, epoch and plan; of a plan and epoch without any report there is none."""
+        nothing = Counted()
         rows = [
             LedgerRow(*self._names_of(id_), epoch.isoformat(), **vars(total))
             for (id_, epoch), total in sorted(totals.items(), key=lambda item: item[0])
-            if total != Counted()
+            if total != nothing
         ]
         return sorted(rows, key=lambda row: (row.metric, row.epoch))
 
@@ -49,4 +58,4 @@ class Ledger(Opened):
 
 def with_pending(kept: Mapping[TallyKey, Counted], pending: Mapping[TallyKey, int]) -> dict[TallyKey, Counted]:
     """Return a ledger as it is kept with what was counted in the log at the same instant."""
-    return {key: replace(kept.get(key, Counted()), pending=pending.get(key, 0)) for key in kept.keys() | pending.keys()}
+    return {**kept, **{key: replace(kept.get(key, Counted()), pending=n) for key, n in pending.items()}}

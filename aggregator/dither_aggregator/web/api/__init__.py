@@ -50,7 +50,7 @@ OPERATIONS = (
         "what was kept of each final day",
         RowsAsked,
         documents.MetricMeta,
-        documents.SnapshotRow,
+        documents.KeptRow,
     ),
     Operation(
         "/snapshots/<id_>", snapshot, "the content of a snapshot: its id is the SHA-256 of these bytes", Parameters

@@ -208,7 +208,7 @@ class ValueRow(Described):
     kind = _text("other is what is not listed, none says that there was nothing to say", validate=validate.OneOf(ROLES))
 
 
-class SnapshotRow(Described):
+class KeptRow(Described):
     """What was kept of one final day."""
 
     metric = _text()

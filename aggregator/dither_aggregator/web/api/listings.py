@@ -81,5 +81,17 @@ def snapshot(store: Store, asked: Given, id_: str) -> Response:
     """Return the very bytes whose SHA-256 is the id."""
     content = snapshots.content(store, id_)
     if content is None:
-        raise Problem("not-found", f"there is no snapshot {id_!r}; a metric's snapshots list its own")
-    return Response(content, content_type=JSON)
+        raise no_snapshot(id_)
+    return immutable(Response(content, content_type=JSON), id_)
+
+
+def no_snapshot(id_: str) -> Problem:
+    """Return the answer to an id that is no snapshot's, or no longer."""
+    return Problem("not-found", f"there is no snapshot {id_!r}, or no longer; a metric's snapshots list its own")
+
+
+def immutable(response: Response, id_: str) -> Response:
+    """Let an answer that is made of a snapshot alone be kept for ever."""
+    response.set_etag(id_, weak=True)
+    response.headers["Cache-Control"] = "public, max-age=31536000, immutable"
+    return response

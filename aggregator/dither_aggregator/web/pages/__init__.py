@@ -2,18 +2,28 @@
 
 from collections.abc import Callable
 
-from flask import Flask, Response
+from flask import Flask, Response, request
 
 from dither_aggregator.store import Store
 from dither_aggregator.web.charts.scale import points, precise, rough, visible
-from dither_aggregator.web.pages import changes, compare, metric, overview, planning, reading_help, time
+from dither_aggregator.web.pages import (
+    changes,
+    compare,
+    metric,
+    overview,
+    pipeline,
+    planning,
+    reading_help,
+    snapshot,
+    time,
+)
 from dither_aggregator.web.pages.words import in_words, rank_in_words
 
 _POLICY = (
     "default-src 'none'; style-src 'self'; img-src 'self'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'"
 )
 
-Page = Callable[..., "str | tuple[str, int]"]
+Page = Callable[..., "str | tuple[str, int] | Response"]
 ADDRESSES: dict[str, Page] = {
     "/": overview.show,
     "/metrics/<name>": metric.show,
@@ -21,10 +31,20 @@ ADDRESSES: dict[str, Page] = {
     "/changes": changes.show,
     "/compare": compare.show,
     "/plan": planning.show,
+    "/pipeline": pipeline.show,
     "/help/reading": reading_help.show,
+    "/s/<id_>": snapshot.show,
+    "/s/<id_>.csv": snapshot.csv,
+    "/s/<id_>.svg": snapshot.svg,
 }
 """What shows each page, called with the store and with what its address names."""
-MENU = (("overview", "Metrics"), ("changes", "Changes"), ("planning", "Plan"), ("reading_help", "How to read"))
+MENU = (
+    ("overview", "Metrics"),
+    ("changes", "Changes"),
+    ("planning", "Plan"),
+    ("pipeline", "Pipeline"),
+    ("reading_help", "How to read"),
+)
 """What every page leads to."""
 
 
@@ -36,7 +56,13 @@ def register(app: Flask, store: Store) -> None:
     app.jinja_env.trim_blocks = app.jinja_env.lstrip_blocks = True
     app.context_processor(lambda: {"app_name": store.app, "lossy": store.lossy, "pages": MENU})
     for address, show in ADDRESSES.items():
-        app.add_url_rule(address, show.__module__.rpartition(".")[2], _bound(show, store))
+        app.add_url_rule(address, _endpoint(show), _bound(show, store))
+
+
+def _endpoint(show: Page) -> str:
+    """Return what `url_for` calls a page: its module, and after it what the module shows beside the page."""
+    module = show.__module__.rpartition(".")[2]
+    return module if show.__name__ == "show" else f"{module}_{show.__name__}"
 
 
 def _bound(show: Page, store: Store) -> Page:
@@ -49,4 +75,13 @@ def guard(response: Response) -> Response:
         response.headers["Content-Security-Policy"] = _POLICY
         response.headers["Referrer-Policy"] = "no-referrer"
     response.headers["X-Content-Type-Options"] = "nosniff"
+    return _tagged(response)
+
+
+def _tagged(response: Response) -> Response:
+    """Let a browser that has these bytes be told so. The tag is weak: what is sent may be compressed, or not."""
+    if response.status_code == 200 and response.mimetype == "text/html":
+        response.add_etag(weak=True)
+    if "ETag" in response.headers:
+        response.make_conditional(request)
     return response

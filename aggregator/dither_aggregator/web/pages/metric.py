@@ -87,6 +87,8 @@ class MetricPage:
     levels: Sequence[str] = LEVELS
     plot: Plot | None = None
     crowd: Histogram | None = None
+    gone: str | None = None
+    """The snapshot that was made of a day whose counts are no longer kept."""
 
 
 def show(store: Store, name: str) -> tuple[str, int]:
@@ -108,7 +110,8 @@ def metric_page(store: Store, name: str, asked: Given) -> MetricPage:
     try:
         reading = read(store, stored, window.last, view)
     except TallyGone as gone:
-        return MetricPage(stored, window, controls, in_words(window), plan_state(store, stored), f"{gone}".capitalize())
+        headline, state = f"The counts of {gone.epoch} are no longer kept.", plan_state(store, stored)
+        return MetricPage(stored, window, controls, in_words(window), state, headline, gone=gone.snapshot)
     return _shown(store, reading, controls, asked["page"])
 
 
@@ -123,10 +126,10 @@ def _shown(store: Store, reading: Reading, controls: Controls, page: int) -> Met
         return replace(bare, headline=reading.nothing_to_show)
     if standing is None:
         return replace(bare, plot=draw(reading.rows, reading.noise_floor or 0.0))
-    told = not (reading.provisional or _too_few(standing))
+    told = not (reading.provisional or standing.too_few)
     found = _found(standing, controls.search, provisional=reading.provisional)
-    if _too_few(standing):
-        return replace(bare, headline=_headline(standing, reading), found=found)
+    if standing.too_few:
+        return replace(bare, headline=headline_of(standing, reading), found=found)
     pages = max(-(-len(standing.head) // ROWS_A_PAGE), 1)
     if page > pages:
         raise Problem("malformed", f"page must be a number from 1 to {pages}, got {page}")
@@ -137,7 +140,7 @@ def _shown(store: Store, reading: Reading, controls: Controls, page: int) -> Met
     alone = stored.plan.kind.asked_alone
     return replace(
         bare,
-        headline=_headline(standing, reading),
+        headline=headline_of(standing, reading),
         rows=rows,
         page=page,
         pages=pages,
@@ -163,13 +166,10 @@ def _controls(store: Store, stored: StoredPlan, window: Window, asked: Given) ->
 # Sentences.
 
 
-def _too_few(standing: Standing) -> bool:
-    return standing.too_few
-
-
-def _headline(standing: Standing, reading: Reading) -> str:
+def headline_of(standing: Standing, reading: Reading) -> str:
+    """Return what can be told of a reading's rows, in one or two sentences."""
     kind = reading.stored.plan.kind
-    if _too_few(standing):
+    if standing.too_few:
         few = f"{reading.n:,} reports are" if reading.n > 1 else "One report is"
         return f"{few} too few to tell: even a value that everybody has would be found less than four times in five."
     what = "candidates" if standing.scores else "values"

@@ -1,0 +1,338 @@
+"""The pipeline's page: where every accepted report is, what waits, what was kept apart, and what somebody should mend.
+
+All of it is read from the store. No key, address, path or upload's id is on it.
+"""
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import date, timedelta
+from typing import Generic, Self, TypeVar
+
+from flask import render_template
+
+from dither_aggregator import upkeep
+from dither_aggregator.service import LAG_MAX_S
+from dither_aggregator.store import LedgerRow, Store
+from dither_aggregator.store.plans import GRACE
+from dither_aggregator.store.records import Counted, Quarantined, ShardStatus, TallyKey, total_of
+from dither_aggregator.web.asking import Parameters, given
+from dither_aggregator.web.health import without_addresses
+from dither_aggregator.web.pages.words import EXPIRES_SOON_DAYS
+
+ROWS_MAX = 100
+SHARDS_MAX = 16
+"""Of more shards a row has the sum, and those that lag have rows of their own."""
+REASONS_MAX = 20
+REASON_CHARACTERS = 200
+
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Capped(Generic[T]):
+    """The first of a list, and how many more there are."""
+
+    shown: Sequence[T]
+    left: int
+
+    @classmethod
+    def of(cls, rows: Sequence[T], most: int) -> Self:
+        """Return at most so many of them."""
+        return cls(rows[:most], max(len(rows) - most, 0))
+
+
+@dataclass(frozen=True)
+class Sign:
+    """A sign of health: what it is now, what it must be, and what to do where it is not; commands are in backticks."""
+
+    what: str
+    value: str
+    limit: str
+    well: bool
+    hint: str
+
+
+@dataclass(frozen=True)
+class ShardShown:
+    """How far a shard is, or all of them together."""
+
+    name: str
+    written: int
+    folded: int
+    waiting: int
+    waiting_for: str
+    sealed: str
+    merged: str
+
+
+@dataclass(frozen=True)
+class Reason:
+    """Why reports wait in quarantine, and how many do."""
+
+    text: str
+    groups: int
+    reports: int
+
+
+@dataclass(frozen=True)
+class Expiry:
+    """A metric that expires soon, or did lately."""
+
+    metric: str
+    words: str
+
+
+@dataclass(frozen=True)
+class PipelinePage:
+    """All that the template shows."""
+
+    day: date
+    headline: str
+    total: Counted
+    today: Counted
+    unbalanced: int
+    """Rows of the ledger."""
+    rows: Capped[LedgerRow]
+    """Those that do not balance, or of which something is pending or in quarantine."""
+    signs: Sequence[Sign]
+    waits: str
+    """How much waits to be folded, in a sentence."""
+    shards: Capped[ShardShown]
+    reasons: Capped[Reason]
+    kept: Sequence[str]
+    expiring: Capped[Expiry]
+    soon_days: int = EXPIRES_SOON_DAYS
+
+
+def show(store: Store) -> str:
+    """Return the page that a request asks for."""
+    given(Parameters)
+    return render_template("pipeline.html", page=pipeline_page(store))
+
+
+def pipeline_page(store: Store) -> PipelinePage:
+    """Return what the page shows."""
+    status, counted, day = store.status(), store.counted(), store.today()
+    total = total_of(counted.values())
+    rows = _telling(store, counted)
+    unbalanced = sum(not row.balanced for row in rows)
+    signs = [*_signs(store, status, day), _quarantine(total.quarantined - total.dropped)]
+    return PipelinePage(
+        day,
+        f"{total.equation}: {_verdict(unbalanced, sum(not sign.well for sign in signs))}",
+        total,
+        total_of([each for (_, epoch), each in counted.items() if epoch == day]),
+        unbalanced,
+        Capped.of(rows, ROWS_MAX),
+        signs,
+        _waits(status),
+        Capped.of(_shards(status), ROWS_MAX),
+        Capped.of(_reasons(store.quarantined()), REASONS_MAX),
+        _kept(store),
+        Capped.of(_expiring(store, day), ROWS_MAX),
+    )
+
+
+def _verdict(unbalanced: int, ill: int) -> str:
+    if unbalanced:
+        return "it does not balance."
+    return f"it balances, and {ill} sign{'s' * (ill != 1)} of health below need a look." if ill else "all is well."
+
+
+def _telling(store: Store, counted: Mapping[TallyKey, Counted]) -> list[LedgerRow]:
+    """Return the rows that somebody may have to do something about, the worst first."""
+    telling = {
+        key: each
+        for key, each in counted.items()
+        if not each.balanced or each.pending or each.quarantined > each.dropped
+    }
+    return sorted(store.named(telling), key=lambda row: (row.balanced, row.quarantined == row.dropped))
+
+
+# Shards and what waits.
+
+
+def _waits(status: Sequence[ShardStatus]) -> str:
+    backlog = sum(shard.backlog for shard in status)
+    if not backlog:
+        return "No upload waits to be folded."
+    waiting = max(shard.waiting_s for shard in status)
+    uploads = "One upload waits" if backlog == 1 else f"{backlog:,} uploads wait"
+    shard = "of the shard that has waited longest " * (len(status) > 1)
+    return f"{uploads} to be folded; {shard}nothing was folded for {_duration(waiting)}."
+
+
+def _duration(seconds: float) -> str:
+    if seconds < 120:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 7_200 else f"{seconds / 3_600:,.0f} h"
+
+
+def _shards(status: Sequence[ShardStatus]) -> list[ShardShown]:
+    """Return all shards or, where they are many, their sum and those that lag behind the others."""
+    if len(status) <= SHARDS_MAX:
+        return [_shard(f"{one.shard}", [one]) for one in status]
+    sealed, merged = max(shard.sealed for shard in status), max(shard.merged for shard in status)
+    late = [one for one in status if one.waiting_s > LAG_MAX_S or one.sealed < sealed or one.merged < merged]
+    return [_shard(f"all {len(status)}", status), *(_shard(f"{one.shard}", [one]) for one in late)]
+
+
+def _shard(name: str, shards: Sequence[ShardStatus]) -> ShardShown:
+    backlog = sum(shard.backlog for shard in shards)
+    return ShardShown(
+        name,
+        sum(shard.written for shard in shards),
+        sum(shard.cursor for shard in shards),
+        backlog,
+        _duration(max(shard.waiting_s for shard in shards)) if backlog else "",
+        _day(min(shard.sealed for shard in shards)),
+        _day(min(shard.merged for shard in shards)),
+    )
+
+
+def _day(day: date) -> str:
+    return "no day yet" if day == date.min else day.isoformat()
+
+
+# Signs of health.
+
+
+def _signs(store: Store, status: Sequence[ShardStatus], day: date) -> list[Sign]:
+    """Return what the store can tell of its health."""
+    trouble = without_addresses(store.trouble())
+    if store.lossy:
+        trouble["settings"] = "the store may lose what it acknowledges, as whoever started it chose"
+    used = max(shard.day for shard in status)
+    clock = Sign("clock", f"{store.clock_day()}", f"{used} or later", "clock" not in trouble, _SET_CLOCK)
+    of_days = [_folding(status), *_of_days(store, status, day), clock]
+    trouble.pop("clock", None)
+    said = [
+        Sign(what, trouble.get(kind, now), must, kind not in trouble, hint)
+        for kind, (what, now, must, hint) in _OF_STORE.items()
+    ]
+    others = [
+        Sign(kind, trouble[kind], "as it must be", False, "Read the log of the server.")
+        for kind in sorted(trouble.keys() - _OF_STORE.keys())
+    ]
+    return [*of_days, *said, *others]
+
+
+_SET_CLOCK = (
+    "Set the clock of the store's machine. Until it is there again, reports count on the latest day that was used."
+)
+_OF_STORE = {
+    "store": (
+        "store",
+        "the one that was opened",
+        "the one that was opened",
+        "Put the store back that was there, or restart the server with the one that is. The log says which.",
+    ),
+    "settings": (
+        "durability",
+        "what is acknowledged is on the disk",
+        "what is acknowledged is on the disk",
+        "Give the store the settings that deploy/README.md lists; the log of the server names those that differ.",
+    ),
+    "lost": (
+        "losses",
+        "none seen",
+        "none",
+        "Acknowledged uploads are gone from the store: see deploy/README.md on the settings of Redis and on restoring.",
+    ),
+}
+"""By the kind of trouble: the sign, its value where all is well, its limit, and the hint."""
+
+
+def _folding(status: Sequence[ShardStatus]) -> Sign:
+    waiting = max(shard.waiting_s for shard in status)
+    return Sign(
+        "folding",
+        f"nothing folded for {_duration(waiting)}" if any(shard.backlog for shard in status) else "nothing waits",
+        f"within {_duration(LAG_MAX_S)}",
+        waiting <= LAG_MAX_S,
+        "Does `dither serve`, or `dither worker`, run? Its log says what it cannot fold; `dither fsck` names damaged "
+        "entries, and `dither quarantine aside` sets them apart.",
+    )
+
+
+def _of_days(store: Store, status: Sequence[ShardStatus], day: date) -> list[Sign]:
+    sealed, merged = min(shard.sealed for shard in status), min(shard.merged for shard in status)
+    yesterday = day - timedelta(days=1)
+    unfinalized = len(upkeep.unfinalized(store))
+    usual = "Some minutes after midnight (UTC) this is usual; later: "
+    return [
+        Sign(
+            "sealing",
+            f"{sealed} is sealed",
+            f"{yesterday} or later",
+            sealed >= yesterday,
+            f"{usual}a day is sealed once nothing of it waits. Does `dither serve`, or `dither beat` with a "
+            "`dither worker`, run?",
+        ),
+        Sign(
+            "merging",
+            f"{_day(merged)} is merged" if merged > date.min else "no day yet",
+            "all sealed days",
+            merged >= sealed,
+            f"{usual}does `dither serve`, or `dither beat` with a `dither worker`, run?",
+        ),
+        Sign(
+            "finalizing",
+            f"missing for {unfinalized:,} metric{'s' * (unfinalized != 1)}" if unfinalized else "all merged days",
+            "all merged days",
+            not unfinalized,
+            f"{usual}the log says which tally cannot be read, and `dither fsck` why.",
+        ),
+    ]
+
+
+def _quarantine(waiting: int) -> Sign:
+    return Sign(
+        "quarantine",
+        f"{waiting:,} report{'s wait' if waiting != 1 else ' waits'}" if waiting else "nothing waits",
+        "nothing waits",
+        not waiting,
+        "`dither quarantine list` says why; replay what can be counted now, and drop what never can be.",
+    )
+
+
+# What was kept apart, what is kept, and what ends.
+
+
+def _reasons(waiting: Sequence[Quarantined]) -> list[Reason]:
+    """Return why reports wait in quarantine, with the most reports first."""
+    held: defaultdict[str, list[int]] = defaultdict(list)
+    for group in waiting:
+        held[group.reason[:REASON_CHARACTERS]].append(group.n)
+    reasons = [Reason(text, len(numbers), sum(numbers)) for text, numbers in held.items()]
+    return sorted(reasons, key=lambda reason: (-reason.reports, reason.text))
+
+
+def _kept(store: Store) -> list[str]:
+    retention, first, erased = store.retention(), store.tallies_from(), store.erased()
+    said = [
+        f"{what} are kept {'for ever' if days is None else f'for {days:,} days after their day'}."
+        for what, days in (("Tallies", retention.tallies_days), ("Snapshots", retention.snapshots_days))
+    ]
+    if first > date.min:
+        said.append(f"Tallies of days before {first} were given up; what was made of them is in snapshots.")
+    if erased > date.min:
+        said.append(f"Up to {erased} the store's files hold merged tallies, and no upload.")
+    return said
+
+
+def _expiring(store: Store, day: date) -> list[Expiry]:
+    """Return the registry's metrics that expire soon, or whose late reports are still taken, the first one first."""
+    first, last = day - GRACE, day + timedelta(days=EXPIRES_SOON_DAYS)
+    soon = [stored for stored in store.plans() if stored.current and not stored.retired]
+    ending = sorted((stored.expires, stored.plan.metric) for stored in soon if first < stored.expires <= last)
+    return [Expiry(metric, _expiry(expires, day)) for expires, metric in ending]
+
+
+def _expiry(expires: date, day: date) -> str:
+    if expires < day:
+        return f"expired on {expires}; reports that were on their way are taken before {expires + GRACE}"
+    left = (expires - day).days
+    return f"expires in {left} day{'s' * (left != 1)}, on {expires}" if left else "expires today"

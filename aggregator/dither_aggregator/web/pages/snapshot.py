@@ -1,0 +1,155 @@
+"""A snapshot's pages, to cite: what can be told, what it was made of, and the same as CSV and SVG.
+
+All numbers are the snapshot's own, but for those that a reader who picks the largest needs: intervals that hold all at
+once, and the ranks that follow. These are computed anew from its counts, and the page says so.
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from math import isclose
+from typing import Any
+
+from flask import Response, render_template
+
+from dither_aggregator.analysis.estimands import estimate
+from dither_aggregator.analysis.reading import Reading, View
+from dither_aggregator.analysis.rows import Row
+from dither_aggregator.analysis.snapshots import Snapshot, read_snapshot
+from dither_aggregator.analysis.standing import Standing
+from dither_aggregator.store import Store
+from dither_aggregator.web.api.listings import immutable, no_snapshot
+from dither_aggregator.web.asking import Parameters, given
+from dither_aggregator.web.charts.crowd import Histogram, draw_crowd
+from dither_aggregator.web.charts.shares import Plot, draw
+from dither_aggregator.web.csv_cells import to_csv
+from dither_aggregator.web.long_lists import refuse_long
+from dither_aggregator.web.pages.metric import headline_of
+from dither_aggregator.web.pages.words import rank_in_words
+
+ROWS_SHOWN = 50
+AGREES = 1e-9
+"""Shares this near are the same: other versions of the libraries may give other last digits."""
+_FIRST_COLUMNS = ("value", "estimate", "std_error", "lower", "upper")
+_NOT_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+
+
+@dataclass(frozen=True)
+class CitedRow:
+    """A value's row. `lower` to `upper` holds together with those of all other values, and is computed anew."""
+
+    value: str
+    estimate: float
+    std_error: float
+    lower: float
+    upper: float
+    own_lower: float
+    own_upper: float
+    rank: str
+
+
+@dataclass(frozen=True)
+class SnapshotPage:
+    """All that the templates show of a snapshot."""
+
+    snapshot: Snapshot
+    reading: Reading
+    """Computed anew from the snapshot's counts."""
+    headline: str
+    agrees: bool
+    """Whether estimates and errors that are computed anew are the snapshot's."""
+    standing: Standing | None = None
+    rows: Sequence[CitedRow] = ()
+    unlisted: int = 0
+    """How many more stand out than are listed."""
+    plot: Plot | None = None
+    crowd: Histogram | None = None
+
+
+def show(store: Store, id_: str) -> str:
+    """Return a snapshot's page."""
+    return render_template("snapshot.html", page=snapshot_page(_asked(store, id_)))
+
+
+def csv(store: Store, id_: str) -> Response:
+    """Return the rows of a snapshot, all of them, as they are in it."""
+    snapshot = _asked(store, id_)
+    rows: Sequence[Mapping[str, Any]] = snapshot.estimates["rows"]
+    further = sorted({name for row in rows for name in row}.difference(_FIRST_COLUMNS))
+    columns = (*_FIRST_COLUMNS, *further)
+    table = to_csv(columns, ([row.get(name) for name in columns] for row in rows))
+    response = Response(table, content_type="text/csv; charset=utf-8")
+    response.headers["Content-Disposition"] = f'attachment; filename="{_file_name(snapshot)}.csv"'
+    return immutable(response, id_)
+
+
+def svg(store: Store, id_: str) -> Response:
+    """Return a snapshot's plot as a file of its own."""
+    snapshot = _asked(store, id_)
+    drawn = _NOT_XML.sub("\N{REPLACEMENT CHARACTER}", render_template("snapshot.svg", page=snapshot_page(snapshot)))
+    response = Response(drawn, content_type="image/svg+xml")
+    response.headers["Content-Disposition"] = f'inline; filename="{_file_name(snapshot)}.svg"'
+    return immutable(response, id_)
+
+
+def _asked(store: Store, id_: str) -> Snapshot:
+    given(Parameters)
+    snapshot = read_snapshot(store, id_)
+    if snapshot is None:
+        raise no_snapshot(id_)
+    return snapshot
+
+
+def _file_name(snapshot: Snapshot) -> str:
+    return f"{snapshot.stored.plan.metric}-{snapshot.epoch}-{snapshot.id[:12]}"
+
+
+def snapshot_page(snapshot: Snapshot) -> SnapshotPage:
+    """Return what is shown of a snapshot."""
+    stored = snapshot.stored
+    refuse_long(stored)
+    several = not stored.plan.kind.asked_alone
+    reading = estimate(stored, snapshot.epoch, snapshot.tally, View(simultaneous=several), snapshot=snapshot.id)
+    bare = SnapshotPage(snapshot, reading, "", _agrees(reading, snapshot), reading.standing())
+    standing = bare.standing
+    if not reading.rows:
+        return replace(bare, headline=reading.nothing_to_show if reading.n else "No reports of this day are counted.")
+    if standing is None:
+        rows = [_row(snapshot, row, "") for row in reading.rows[:ROWS_SHOWN]]
+        return replace(bare, rows=rows, plot=draw(rows, reading.noise_floor or 0.0))
+    if standing.too_few:
+        return replace(bare, headline=headline_of(standing, reading))
+    ranked = [(each.row, rank_in_words(each, len(standing.head))) for each in standing.head[:ROWS_SHOWN]]
+    rows = [_row(snapshot, row, rank) for row, rank in [*ranked, *((row, "") for row in standing.apart)]]
+    return replace(
+        bare,
+        headline=headline_of(standing, reading),
+        rows=rows,
+        unlisted=max(len(standing.head) - ROWS_SHOWN, 0),
+        plot=_plot(reading, standing, rows) if rows else None,
+        crowd=draw_crowd(standing.bins, standing.scores) if standing.bins else None,
+    )
+
+
+def _row(snapshot: Snapshot, row: Row, rank: str) -> CitedRow:
+    """Return a row of the page, given as it is computed anew."""
+    own = snapshot.rows[row.value]
+    numbers = (own["estimate"], own["std_error"], row.lower, row.upper, own["lower"], own["upper"])
+    return CitedRow(row.value, *numbers, rank)
+
+
+def _plot(reading: Reading, standing: Standing, rows: Sequence[CitedRow]) -> Plot:
+    floor = reading.noise_floor or 0.0
+    if reading.stored.plan.kind.asked_alone:
+        return draw(rows, floor, ends=(0.0, 1.0))
+    return draw(rows, floor, standing.critical_share)
+
+
+def _agrees(reading: Reading, snapshot: Snapshot) -> bool:
+    """Return whether the same counts still give what the snapshot says."""
+    own = snapshot.rows
+    return own.keys() == {row.value for row in reading.rows} and all(
+        isclose(getattr(row, name), own[row.value][name], abs_tol=AGREES)
+        for row in reading.rows
+        for name in ("estimate", "std_error")
+    )

@@ -1,0 +1,343 @@
+"""A snapshot's pages: the numbers are those of its JSON, byte for byte the same for ever, and safe to open."""
+
+import csv
+import hashlib
+import io
+import json
+import re
+import sqlite3
+import zlib
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from datetime import date
+from html import unescape
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+import numpy as np
+import pytest
+import requests
+from flask.testing import FlaskClient
+
+from dither_aggregator import upkeep
+from dither_aggregator.analysis import snapshots
+from dither_aggregator.analysis.estimands import estimate
+from dither_aggregator.analysis.reading import View
+from dither_aggregator.store import SQLiteStore, StoredPlan, Tally
+from dither_aggregator.store.records import Final, Retention
+from dither_aggregator.store.sqlite import FILE_NAME
+from dither_aggregator.web.long_lists import LongList
+from dither_aggregator.web.charts.scale import precise
+from dither_aggregator.web.reading import reading_app
+from dither_shared.documents import canonical_json
+from tests.support.aggregators import aggregator, sqlite_store
+from tests.support.clocks import Clock
+from tests.support.laws import pure
+from tests.support.registries import registry
+from tests.support.stores import append, body_of, fold_all
+from tests.support.tallies import Counts, draw_tally
+
+EXPIRES = date(2027, 3, 1)
+ODD = ("=1+1", "<b>&amp;</b>", "\ufffe odd", "-5 to 5", "plain", "a long value, " * 10 + "indeed")
+ASKED = registry(values=ODD, epsilon="4.0", reports=1, device_epsilon="400.0", expires=EXPIRES)
+DAY = date(2026, 11, 19)
+SVG = "{http://www.w3.org/2000/svg}"
+Change = Callable[[dict[str, Any]], object]
+
+
+def keep(store: SQLiteStore, stored: StoredPlan, tally: Tally, change: Change = lambda document: None) -> str:
+    """Keep the snapshot of a tally, perhaps changed; return its id."""
+    document = snapshots._document("example", stored, DAY, tally)
+    change(document)
+    made = canonical_json(document)
+    id_ = hashlib.sha256(made).hexdigest()
+    store.finalize(stored.plan, DAY, Final(tally.digest, id_), zlib.compress(made))
+    return id_
+
+
+class Shelf:
+    """A store with snapshots of tallies that a test draws."""
+
+    def __init__(self, store: SQLiteStore) -> None:
+        self.store = store
+        self.client: FlaskClient = reading_app(store).test_client()
+
+    def put(self, counts: Counts, metric: str = "color", change: Change = lambda document: None) -> str:
+        """Keep the snapshot of so many devices that report each value, perhaps changed; return its id."""
+        stored = self.store.plans(metric)[0]
+        drawn = draw_tally(pure(stored.plan), counts, np.random.default_rng(1))
+        return keep(self.store, stored, Tally(int(counts.sum()), np.concatenate([[counts.sum()], drawn])), change)
+
+    def document(self, id_: str) -> dict[str, Any]:
+        found: dict[str, Any] = json.loads(snapshots.content(self.store, id_) or b"")
+        return found
+
+    def page(self, id_: str) -> str:
+        answer = self.client.get(f"/s/{id_}")
+        assert answer.status_code == 200, answer.text
+        return answer.text
+
+
+@contextmanager
+def shelf(tmp_path: Path, **asked: Any) -> Iterator[Shelf]:
+    made = registry(**asked) if asked else ASKED
+    with sqlite_store(made, tmp_path, Clock()) as store:
+        yield Shelf(store)
+
+
+def table(html: str) -> list[list[str]]:
+    found = re.search(r'<table class="shown">.*?<tbody>(.*?)</tbody>', html, re.DOTALL)
+    rows = re.findall("<tr>(.*?)</tr>", found[1] if found else "")
+    return [
+        [unescape(re.sub("<.*?>", "", cell)) for cell in re.findall("<t[hd].*?>(.*?)</t[hd]>", row)] for row in rows
+    ]
+
+
+COUNTS = np.array([3_000, 4_000, 2_000, 50, 0, 1_000, 30])
+
+
+def test_the_numbers_are_those_of_the_json(tmp_path: Path) -> None:
+    with shelf(tmp_path) as one:
+        id_ = one.put(COUNTS)
+        html, own = one.page(id_), {row["value"]: row for row in one.document(id_)["estimates"]["rows"]}
+        plan = one.store.plans("color")[0]
+        tally = snapshots.read_snapshot(one.store, id_)
+        assert tally
+        together = estimate(plan, DAY, tally.tally, View(simultaneous=True))
+        anew = {row.value: row for row in together.rows}
+        shown = table(html)
+        assert {row[0] for row in shown} >= {ODD[0], ODD[1], ODD[2], ODD[5], "other"}
+        for value, estimated, both, _, error, alone in shown:
+            then, now = own[value], anew[value]
+            assert estimated == precise(then["estimate"], then["std_error"])
+            assert error == precise(then["std_error"], then["std_error"] / 20)
+            assert alone == " to ".join(precise(then[end], then["std_error"]) for end in ("lower", "upper"))
+            assert both == " to ".join(precise(end, now.std_error) for end in (now.lower, now.upper))
+        assert "computed anew from its counts" in html
+        for fact in (id_, plan.plan.digest, "n = 10,080", "those of this digest", "numpy", "/v1/snapshots/" + id_):
+            assert fact in html
+
+
+def test_a_flag_has_one_interval(tmp_path: Path) -> None:
+    with shelf(tmp_path) as one:
+        html = one.page(one.put(np.array([700, 300]), "dark"))
+        (row,) = table(html)
+        assert row[0] == "yes"
+        assert len(row) == 4
+        assert "each alone" not in html
+
+
+@pytest.mark.parametrize(
+    ("counts", "words"),
+    [([0] * 7, "No reports of this day are counted."), ([1, 1, 0, 0, 0, 0, 0], "2 reports are too few to tell")],
+)
+def test_nothing_is_drawn_of_too_few(counts: list[int], words: str, tmp_path: Path) -> None:
+    with shelf(tmp_path, values=ODD, epsilon="1.0", expires=EXPIRES) as one:
+        id_ = one.put(np.array(counts))
+        html = one.page(id_)
+        assert words in html
+        assert "<circle" not in html
+        assert words in one.client.get(f"/s/{id_}.svg").text
+
+
+def test_counts_of_another_digest_are_told(tmp_path: Path) -> None:
+    """Planted: a snapshot whose maker wrote the digest of other counts."""
+    with shelf(tmp_path) as one:
+        html = one.page(one.put(COUNTS, change=lambda document: document["tally"].update(digest="0" * 64)))
+        assert "are not those of the digest" in html
+        assert "those of this digest" not in html
+
+
+def test_numbers_that_this_version_would_not_give_are_told(tmp_path: Path) -> None:
+    def other(document: dict[str, Any]) -> None:
+        document["estimates"]["rows"][0]["estimate"] += 1e-6
+
+    with shelf(tmp_path) as one:
+        assert "estimates other numbers" in one.page(one.put(COUNTS, change=other))
+    with shelf(tmp_path / "same") as one:
+        assert "estimates other numbers" not in one.page(one.put(COUNTS))
+
+
+def test_the_csv_has_every_row_exactly_and_runs_nothing(tmp_path: Path) -> None:
+    with shelf(tmp_path) as one:
+        id_ = one.put(COUNTS)
+        answer = one.client.get(f"/s/{id_}.csv")
+        assert answer.content_type == "text/csv; charset=utf-8"
+        assert answer.headers["Content-Disposition"] == f'attachment; filename="color-{DAY}-{id_[:12]}.csv"'
+        rows = list(csv.DictReader(io.StringIO(answer.text, newline="")))
+        wanted = one.document(id_)["estimates"]["rows"]
+        assert [row["value"] for row in rows] == ["'=1+1", *ODD[1:3], "'-5 to 5", *ODD[4:], "other"]
+        for row, then in zip(rows, wanted, strict=True):
+            assert {name: float(row[name]) for name in ("estimate", "std_error", "lower", "upper")} == {
+                name: number for name, number in then.items() if name != "value"
+            }
+
+
+def test_the_svg_stands_alone_and_says_what_the_page_says(tmp_path: Path) -> None:
+    with shelf(tmp_path) as one:
+        id_ = one.put(COUNTS)
+        answer = one.client.get(f"/s/{id_}.svg")
+        assert answer.content_type == "image/svg+xml"
+        assert "default-src 'none'" in answer.headers["Content-Security-Policy"]
+        root = ElementTree.fromstring(answer.text)
+        assert root.tag == f"{SVG}svg"
+        assert root.get("viewBox") == f"0 0 {root.get('width')} {root.get('height')}"
+        title, description = root.findtext(f"{SVG}title") or "", root.findtext(f"{SVG}desc") or ""
+        assert ("color" in title, str(DAY) in title, id_ in description) == (True, True, True)
+        assert {each.tag for each in root.iter()} <= {
+            SVG + tag for tag in ("svg", "title", "desc", "rect", "text", "line", "g", "circle")
+        }
+        assert not any(
+            name in ("style", "href") or name.startswith("on") for each in root.iter() for name in each.attrib
+        )
+        marks = root.findall(f".//{SVG}g")
+        said = [[text.text for text in mark.findall(f"{SVG}text")][1] for mark in marks]
+        assert said == [f"{row[1]} ({row[2]})" for row in table(one.page(id_))]
+        assert ODD[1] in [mark.findtext(f"{SVG}title") for mark in marks]
+
+
+@pytest.mark.parametrize("address", ["/s/{}.csv", "/s/{}.svg", "/v1/snapshots/{}"])
+def test_what_never_changes_is_kept_for_ever(address: str, tmp_path: Path) -> None:
+    with shelf(tmp_path) as one:
+        id_ = one.put(COUNTS)
+        answer = one.client.get(address.format(id_))
+        assert answer.headers["Cache-Control"] == "public, max-age=31536000, immutable"
+        assert answer.headers["ETag"] == f'W/"{id_}"'
+        again = one.client.get(address.format(id_), headers={"If-None-Match": f'"{id_}"'})
+        assert (again.status_code, again.data) == (304, b"")
+        other = one.client.get(address.format(id_), headers={"If-None-Match": '"other"'})
+        assert (other.status_code, other.data) == (200, answer.data)
+
+
+def test_a_snapshot_that_is_not_there_is_a_page_that_says_so(tmp_path: Path) -> None:
+    with shelf(tmp_path) as one:
+        for address in ("/s/" + "0" * 64, "/s/x", "/s/x.csv", "/s/x.svg"):
+            answer = one.client.get(address)
+            assert (answer.status_code, answer.mimetype) == (404, "text/html")
+            assert "there is no snapshot" in answer.text
+        refused = one.client.get(f"/s/{one.put(COUNTS)}?level=80")
+        assert refused.status_code == 400
+        assert "there is no parameter" in refused.text
+
+
+def test_a_damaged_snapshot_is_told_in_the_stores_words(tmp_path: Path) -> None:
+    with shelf(tmp_path) as one:
+        id_ = one.put(COUNTS)
+        with closing(sqlite3.connect(tmp_path / FILE_NAME)) as db, db:
+            db.execute("UPDATE snapshot SET content = ?", (zlib.compress(b"{}"),))
+        for address in (f"/s/{id_}", f"/s/{id_}.csv", f"/s/{id_}.svg"):
+            answer = one.client.get(address)
+            assert answer.status_code == 503
+            assert f"the snapshot {id_} is damaged: run `dither fsck`" in answer.text
+
+
+def test_a_snapshot_of_another_format_is_not_guessed_at(tmp_path: Path) -> None:
+    with shelf(tmp_path) as one:
+        answer = one.client.get(f"/s/{one.put(COUNTS, change=lambda document: document.update(v=2))}")
+        assert answer.status_code == 503
+        assert "has format 2; this dither reads 1" in answer.text
+
+
+def test_a_page_of_very_many_values_is_short(tmp_path: Path) -> None:
+    values = tuple(f"{number:05d} {'<&' * 40}" for number in range(20_000))
+    asked = {"values": values, "epsilon": "6.0", "reports": 1, "device_epsilon": "400.0", "expires": EXPIRES}
+    with shelf(tmp_path, **asked) as one:
+        counts = np.zeros(20_001, dtype=np.int64)
+        counts[:200] = 20_000
+        id_ = one.put(counts)
+        html = one.page(id_)
+        assert len(html.encode()) < 300_000
+        assert len(table(html)) == 51
+        assert "150 more stand out: the CSV has every value." in html
+        assert "19,800 more listed values, not ranked" in html
+        assert len(one.client.get(f"/s/{id_}.csv").text.splitlines()) == 20_002
+        assert len(one.client.get(f"/s/{id_}.svg").data) < 300_000
+
+
+def test_a_text_keeps_the_candidates_of_its_day(tmp_path: Path) -> None:
+    """The registry looks for others by now: the snapshot's are shown."""
+    asked: dict[str, Any] = {"kind": "text", "epsilon": "4", "epsilon_permanent": "8", "expires": EXPIRES}
+    first = registry(**asked, candidates=("alpha", "beta"))
+    with sqlite_store(first, tmp_path, Clock()) as store:
+        stored = store.plans("color")[0]
+        id_ = keep(store, stored, Tally(0, np.zeros(stored.plan.cells.tally_size, dtype=np.int64)))
+        store.load(registry(**asked, candidates=("gamma",)))
+        snapshot = snapshots.read_snapshot(store, id_)
+        assert snapshot
+        assert snapshot.stored.candidates == ("alpha", "beta")
+        assert "2 candidates" in reading_app(store).test_client().get(f"/s/{id_}").text
+
+
+@pytest.fixture
+def served(tmp_path: Path) -> Iterator[tuple[str, SQLiteStore, Clock]]:
+    """A real server, with the snapshots of one day."""
+    clock = Clock()
+    asked = registry(expires=EXPIRES)
+    with sqlite_store(asked, tmp_path, clock) as store:
+        append(store, body_of(asked, {"dark": [1] * 60 + [0] * 40, "color": [1] * 50}))
+        fold_all(store)
+        clock.travel(1)
+        upkeep.maintain(store, 0)
+        assert upkeep.finalize(store, "dark") == 1
+    with aggregator(asked, tmp_path, clock) as (url, service):
+        assert isinstance(service.store, SQLiteStore)
+        yield url, service.store, clock
+
+
+def get(url: str, **headers: str) -> requests.Response:
+    with requests.Session() as session:
+        session.trust_env = False
+        return session.get(url, headers=headers, timeout=30)
+
+
+def test_a_browser_that_has_a_page_is_told_so(served: tuple[str, SQLiteStore, Clock]) -> None:
+    url, store, _ = served
+    (final,) = store.finals(store.plans("dark")[0].plan).values()
+    for path in (
+        "/",
+        "/metrics/dark",
+        "/pipeline",
+        f"/s/{final.snapshot}",
+        f"/s/{final.snapshot}.csv",
+        "/static/dither.css",
+    ):
+        first = get(url + path)
+        assert first.status_code == 200
+        assert first.headers["Date"].count("GMT") == 1
+        again = get(url + path, **{"If-None-Match": first.headers["ETag"], "Accept-Encoding": "identity"})
+        assert (again.status_code, again.content) == (304, b""), path
+        assert "Content-Length" not in again.headers
+        assert again.headers["ETag"] == first.headers["ETag"]
+        assert again.headers["Vary"] == "accept-encoding"
+
+
+def test_a_metrics_page_leads_to_the_snapshot(served: tuple[str, SQLiteStore, Clock]) -> None:
+    url, store, clock = served
+    (final,) = store.finals(store.plans("dark")[0].plan).values()
+    day = store.sealed()
+    link = f'<a href="/s/{final.snapshot}">'
+    assert link in get(f"{url}/metrics/dark?epoch={day}").text
+    clock.travel(40)
+    store.set_retention(Retention(tallies_days=30))
+    upkeep.maintain(store, 0)
+    gone = get(f"{url}/metrics/dark?epoch={day}")
+    assert gone.status_code == 410
+    assert f"The counts of {day} are no longer kept. What was made of them is {link}" in gone.text
+    assert "60.0" not in gone.text
+    shown = get(f"{url}/s/{final.snapshot}")
+    assert shown.status_code == 200
+    assert "100 reports" in shown.text
+
+
+def test_long_lists_are_not_looked_for_in_a_reader(tmp_path: Path) -> None:
+    """LongList is what makes a process of its own do it; the CSV looks for nothing."""
+    asked: dict[str, Any] = {"kind": "text", "epsilon": "4", "epsilon_permanent": "8", "expires": EXPIRES}
+    with sqlite_store(registry(**asked, candidates=("alpha", "beta")), tmp_path, Clock()) as store:
+        stored = store.plans("color")[0]
+        id_ = keep(store, stored, Tally(0, np.zeros(stored.plan.cells.tally_size, dtype=np.int64)))
+        client = reading_app(store, candidates_max=1).test_client()
+        for address in (f"/s/{id_}", f"/s/{id_}.svg"):
+            with pytest.raises(LongList):
+                client.get(address)
+        assert client.get(f"/s/{id_}.csv").status_code == 200
