@@ -397,7 +397,7 @@ def test_a_text_with_no_candidates_says_what_to_do(tmp_path: Path) -> None:
 
 def test_the_metrics_are_listed(one: Site) -> None:
     listed = ask(one, address="/v1/metrics")
-    assert (listed["meta"]["app"], listed["meta"]["lossy"]) == ("example", "")
+    assert (listed["meta"]["app"], listed["meta"]["lossy"]) == ("example", False)
     color, dark = listed["rows"]
     assert (color["metric"], color["kind"], color["values"], color["candidates"]) == ("color", "choice", D, 0)
     assert (dark["metric"], dark["kind"], dark["epsilon"], dark["values"]) == ("dark", "flag", 4.0, 2)

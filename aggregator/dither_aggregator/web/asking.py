@@ -123,6 +123,7 @@ class _Parser(FlaskParser):
             known = ", ".join(field.data_key or each for each, field in schema.fields.items()) or "none"
             raise Problem("malformed", f"there is no parameter {name!r} here, only: {known}")
         first = said[0] if isinstance(said, list) else next(iter(said.values()))[0]
+        first = "is needed" if first == fields.Field.default_error_messages["required"] else first
         raise Problem("malformed", f"{name} {first}")
 
 

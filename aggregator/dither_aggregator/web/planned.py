@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Mapping
+from datetime import timedelta
 from decimal import Decimal
 from typing import Any
 
@@ -12,6 +13,8 @@ from dither_aggregator.web.asking import WINDOWS, Given, Parameters, Whole, one_
 from dither_shared.exact import EPSILON_MAX, EPSILON_MIN
 from dither_shared.kinds.choices import TICKS_MAX
 
+EXPIRES_AFTER = timedelta(days=180)
+"""Of the registry's lines that are printed: within its limit of a year."""
 SHARE_PERCENT_MIN = Decimal("0.00000001")
 
 

@@ -7,7 +7,7 @@ line here has the schemas of its parameters and of its answer: they check reques
 from flask import Flask
 
 from dither_aggregator.store import Store
-from dither_aggregator.web.api import description, documents
+from dither_aggregator.web.api import description, documents, tables
 from dither_aggregator.web.api.description import Operation
 from dither_aggregator.web.api.estimates import EstimatesAsked, estimates, estimates_of
 from dither_aggregator.web.api.listings import ValuesAsked, metric_snapshots, metrics, snapshot, values
@@ -51,6 +51,38 @@ OPERATIONS = (
         RowsAsked,
         documents.MetricMeta,
         documents.KeptRow,
+    ),
+    Operation(
+        "/metrics/<metric>/series",
+        tables.series,
+        "a few values day by day, with intervals that hold all at once",
+        tables.SeriesRowsAsked,
+        documents.SeriesMeta,
+        documents.ValueDocument,
+    ),
+    Operation(
+        "/compare",
+        tables.compare,
+        "the difference of each value between two windows of a metric",
+        tables.CompareRowsAsked,
+        documents.CompareMeta,
+        documents.DifferenceRow,
+    ),
+    Operation(
+        "/changes",
+        tables.changes,
+        "what moved between the last sealed week and the one before, of all metrics",
+        RowsAsked,
+        documents.ChangesMeta,
+        documents.DifferenceRow,
+    ),
+    Operation(
+        "/plan",
+        tables.plan,
+        "of reports, epsilon and detectable share the third, given two",
+        tables.PlanRowsAsked,
+        documents.PlanMeta,
+        documents.PlanRow,
     ),
     Operation(
         "/snapshots/<id_>", snapshot, "the content of a snapshot: its id is the SHA-256 of these bytes", Parameters

@@ -123,8 +123,8 @@ class EstimatesMeta(WindowDocument, PrivacyDocument, PagedMeta):
     normalised = fields.Nested(NormalisedDocument, metadata={"description": "where it was asked for"})
 
 
-class EstimateRow(WindowDocument):
-    """One value's estimate. Shares are of the n reports, raw and unbiased: they may be negative."""
+class ValueDocument(WindowDocument):
+    """One value's number with its error. Shares are raw and unbiased: they may be negative."""
 
     metric = _text()
     rev = _whole()
@@ -143,9 +143,94 @@ class EstimateRow(WindowDocument):
     rank_upper = _whole("the most", allow_none=True)
     provisional = _truth(PROVISIONAL)
     snapshot = _text(SNAPSHOT, allow_none=True)
+
+
+class EstimateRow(ValueDocument):
+    """One value's estimate, a share of the n reports."""
+
     normalised = _number("the share that is possible, where it was asked for; biased", required=False)
     proportion = _number("of a text: the share of a constrained fit; biased", required=False)
     group = _text('of a text: the candidate with the same bits, "" where there is none', required=False)
+
+
+class SeriesMeta(WindowDocument):
+    """Which days of which values."""
+
+    app = _text()
+    metric = _text()
+    question = _text()
+    values = fields.List(fields.String(), required=True)
+    level = _whole("how sure the intervals are, in percent: all at once, of all days and values")
+    error_of = _text()
+
+
+class BaseDocument(Described):
+    """The days before, with which others are compared."""
+
+    base_first = _day("the first day of the window before (UTC)", data_key="base_from")
+    base_last = _day("its last day (UTC)", data_key="base_to")
+
+
+class CompareMeta(WindowDocument, BaseDocument):
+    """Which windows of what."""
+
+    app = _text()
+    metric = _text()
+    question = _text()
+    plan = _text(PLAN)
+    rev = _whole()
+    n = _whole("reports of the later window")
+    base_n = _whole("reports of the one before")
+    provisional = _truth(PROVISIONAL)
+    level = _whole("how sure the intervals are, in percent, all at once")
+    error_of = _text()
+    detectable_difference = _number("a rare value that moves by this is found four times in five", allow_none=True)
+
+
+class DifferenceRow(ValueDocument, BaseDocument):
+    """One value's difference: after less before, of shares of the population."""
+
+    verdict = _text(validate=validate.OneOf(("rose", "fell", "cannot be told to have moved")))
+    base_n = _whole("reports of the window before")
+    before = _number("the estimate of the window before")
+    after = _number("the estimate of the later one")
+    p_value = _number("how often noise and sampling alone make such a difference of this value")
+
+
+class ChangesMeta(WindowDocument, BaseDocument):
+    """Which weeks of how many metrics."""
+
+    app = _text()
+    metrics_moved = _whole()
+    metrics_compared = _whole()
+    metrics_without_reports = _whole("in one of the two weeks, or whose counts are no longer kept")
+    metrics_left_out = _whole("whose candidates are too many to be looked for here")
+    error_of = _text()
+
+
+class PlanMeta(Described):
+    """What was computed."""
+
+    computed = _text(validate=validate.OneOf(("n", "epsilon", "share")))
+    share = _number("the share that was asked for, or the detectable one", allow_none=True)
+    registry = _text("the lines of a registry, as TOML")
+
+
+class PlanRow(Described):
+    """A metric as the registry would compile it: first what was asked for, then with more and less."""
+
+    kind = _text()
+    d = _whole("values, other included")
+    ticks = _whole("the most values of one answer", allow_none=True)
+    n = _whole("reports")
+    epsilon = _number("of one report")
+    epsilon_permanent = _number("of one memoized answer", allow_none=True)
+    days = _whole("of the window")
+    mechanism = _text()
+    bits = _whole("of a report")
+    noise_floor = _number()
+    critical_share = _number(allow_none=True)
+    detectable_share = _number(allow_none=True)
 
 
 class CandidatesBody(Described):
@@ -161,7 +246,7 @@ class MetricsMeta(Described):
     """The aggregator."""
 
     app = _text()
-    lossy = _text('why it may lose what it acknowledged; "" where it does not')
+    lossy = _truth("whether it may lose what it acknowledged, as its operator allowed")
     today = _day("by the store's clock (UTC)")
     sealed = _day("the last day that nothing can enter any more")
 

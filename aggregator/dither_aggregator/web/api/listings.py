@@ -34,7 +34,7 @@ def metrics(store: Store, asked: Given) -> RowSet:
     rows = [_described(stored, epochs.get(stored.id, [])) for stored in store.plans()]
     meta = {
         "app": store.app,
-        "lossy": store.lossy,
+        "lossy": bool(store.lossy),
         "today": store.today().isoformat(),
         "sealed": store.sealed().isoformat(),
     }

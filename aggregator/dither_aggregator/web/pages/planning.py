@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import timedelta
 
 from flask import render_template
 
@@ -10,12 +9,10 @@ from dither_aggregator.analysis.planning import KINDS, Planned, Unplannable, nei
 from dither_aggregator.store import Store
 from dither_aggregator.web.asking import WINDOWS, Given, given
 from dither_aggregator.web.charts.scale import rough
-from dither_aggregator.web.planned import GIVEN, PlanningAsked, planned
+from dither_aggregator.web.planned import EXPIRES_AFTER, GIVEN, PlanningAsked, planned
 
 EXAMPLE = {"n": "12000", "epsilon": "1.0"}
 """What the form holds before anything is asked."""
-EXPIRES_AFTER = timedelta(days=180)
-"""Of the lines that are printed: within the registry's limit of a year."""
 
 
 @dataclass(frozen=True)

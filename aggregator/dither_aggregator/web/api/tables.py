@@ -1,0 +1,133 @@
+"""What pages compute, as rows: days of a few values, two windows side by side, what moved, a plan of a metric."""
+
+from collections.abc import Iterator
+
+from marshmallow import fields
+
+from dither_aggregator.analysis.differences import Comparison
+from dither_aggregator.analysis.planning import Planned, Unplannable, neighbours, registry_lines
+from dither_aggregator.analysis.reading import COLUMNS
+from dither_aggregator.analysis.windows import Window
+from dither_aggregator.store import Store
+from dither_aggregator.web.api.rowsets import RowsAsked, RowSet
+from dither_aggregator.web.asking import Given
+from dither_aggregator.web.computed import CompareAsked, SeriesAsked, asked_series, changed, compared
+from dither_aggregator.web.planned import EXPIRES_AFTER, PlanningAsked, planned
+from dither_shared.wire.problems import Problem
+
+STILL = "cannot be told to have moved"
+DIFFERENCES = (*COLUMNS, "base_from", "base_to", "base_n", "before", "after", "p_value")
+PLAN = (
+    *("kind", "d", "ticks", "n", "epsilon", "epsilon_permanent", "days", "mechanism", "bits"),
+    *("noise_floor", "critical_share", "detectable_share"),
+)
+
+
+class SeriesRowsAsked(SeriesAsked, RowsAsked):
+    """What the days of a metric are asked for."""
+
+
+class CompareRowsAsked(CompareAsked, RowsAsked):
+    """What two windows are asked for."""
+
+    metric = fields.String(required=True, metadata={"description": "the metric's name"})
+
+
+class PlanRowsAsked(PlanningAsked, RowsAsked):
+    """What is planned."""
+
+
+def series(store: Store, asked: Given, metric: str) -> RowSet:
+    """Return a row for each value, day and plan: no verdicts and no ranks, which are of windows."""
+    stored, window, values, points = asked_series(store, metric, asked)
+    rows = [
+        [
+            *(metric, point.rev, point.epoch.isoformat(), point.epoch.isoformat(), point.value, point.n),
+            *(point.estimate, point.std_error, point.lower, point.upper, None, None, None, point.provisional, None),
+        ]
+        for point in points
+    ]
+    meta = {
+        "app": store.app,
+        "metric": metric,
+        "question": stored.question,
+        **_days(window),
+        "values": list(values),
+        "level": int(asked["level"]),
+        "error_of": "population",
+    }
+    return RowSet(meta, COLUMNS, rows, f"{metric}-days-{window.first}-{window.last}")
+
+
+def compare(store: Store, asked: Given) -> RowSet:
+    """Return the difference of each value between two windows."""
+    comparison = compared(store, asked)
+    before, after = comparison.before, comparison.after
+    meta = {
+        "app": store.app,
+        "metric": after.stored.plan.metric,
+        "question": after.stored.question,
+        "plan": after.stored.plan.digest,
+        "rev": after.stored.plan.rev,
+        **_days(after.window),
+        **_days(before.window, "base_"),
+        "n": after.n,
+        "base_n": before.n,
+        "provisional": before.provisional or after.provisional,
+        "level": int(asked["level"]),
+        "error_of": "population",
+        "detectable_difference": comparison.detectable,
+    }
+    name = f"{after.stored.plan.metric}-{before.window.first}-{after.window.last}-compared"
+    return RowSet(meta, DIFFERENCES, _differences(comparison, moved=False), name)
+
+
+def changes(store: Store, asked: Given) -> RowSet:
+    """Return what moved between the last two weeks, of all metrics, the surest metric first."""
+    told, left_out = changed(store)
+    rows = [row for one in told.moved for row in _differences(one, moved=True)]
+    meta = {
+        "app": store.app,
+        **_days(told.after),
+        **_days(told.before, "base_"),
+        "metrics_moved": len(told.moved),
+        "metrics_compared": len(told.moved) + len(told.still),
+        "metrics_without_reports": len(told.untold),
+        "metrics_left_out": len(left_out),
+        "error_of": "population",
+    }
+    return RowSet(meta, DIFFERENCES, rows, f"changes-{told.after.first}-{told.after.last}")
+
+
+def plan(store: Store, asked: Given) -> RowSet:
+    """Return the third of reports, epsilon and share, given two; and what would be with more and with less."""
+    try:
+        answer = planned(asked)
+        rows = [_planned(each) for each in (answer, *neighbours(answer))]
+    except Unplannable as error:
+        raise Problem("malformed", str(error)) from None
+    lines = registry_lines(answer, store.app, store.today() + EXPIRES_AFTER)
+    return RowSet({"computed": answer.computed, "share": answer.share, "registry": lines}, PLAN, rows, "plan")
+
+
+def _days(window: Window, before: str = "") -> dict[str, object]:
+    return {f"{before}from": window.first.isoformat(), f"{before}to": window.last.isoformat()}
+
+
+def _differences(comparison: Comparison, *, moved: bool) -> Iterator[list[object]]:
+    before, after = comparison.before, comparison.after
+    plan, days, base = after.stored.plan, _days(after.window).values(), _days(before.window).values()
+    for row in comparison.moved if moved else comparison.rows:
+        numbers = (row.estimate, row.std_error, row.lower, row.upper)
+        told = (row.verdict or STILL, None, None, False, None)
+        own = (*base, before.n, row.before, row.after, row.p_value)
+        yield [plan.metric, plan.rev, *days, row.value, after.n, *numbers, *told, *own]
+
+
+def _planned(each: Planned) -> list[object]:
+    question, permanent = each.question, each.question.epsilon_permanent
+    return [
+        *(question.kind, question.d, question.ticks, each.n, float(each.epsilon)),
+        *(None if permanent is None else float(permanent), question.days, each.mechanism.name),
+        *(each.mechanism.shape.bits, each.noise_floor, each.critical_share, each.detectable_share),
+    ]
