@@ -118,12 +118,14 @@ class _Parser(FlaskParser):
     def handle_error(self, error: ValidationError, req: Request, schema: Schema, **how: Any) -> NoReturn:
         """Say which parameter is wrong."""
         messages = error.messages_dict.get("query", error.messages_dict)
+        known = [field.data_key or each for each, field in schema.fields.items()]
+        for name in messages:
+            if name not in known:
+                raise Problem("malformed", f"there is no parameter {name!r} here, only: {', '.join(known) or 'none'}")
         name, said = next(iter(messages.items()))
-        if name not in {field.data_key or each for each, field in schema.fields.items()}:
-            known = ", ".join(field.data_key or each for each, field in schema.fields.items()) or "none"
-            raise Problem("malformed", f"there is no parameter {name!r} here, only: {known}")
         first = said[0] if isinstance(said, list) else next(iter(said.values()))[0]
-        first = "is needed" if first == fields.Field.default_error_messages["required"] else first
+        if first == fields.Field.default_error_messages["required"]:
+            first = "is needed"
         raise Problem("malformed", f"{name} {first}")
 
 

@@ -1,0 +1,189 @@
+"""Days of a few values, two windows, what moved, a plan: page and API say the same, and each state has its words."""
+
+import re
+from collections.abc import Iterator
+from datetime import timedelta
+from html import unescape
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from dither_aggregator.web.charts.scale import points, precise
+from tests.support.sites import Site, site
+
+D, N = 30, 3_000
+
+
+@pytest.fixture(scope="module")
+def one(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+    """Two weeks and today: the first value rose from 30 to 50 %, the second fell as much; the flag stayed."""
+    with site(tmp_path_factory.mktemp("computed"), D) as made:
+        rng, dark = np.random.default_rng(2), made.store.plans("dark")[0].plan
+        for back in range(15):
+            counts = np.zeros(D, dtype=np.int64)
+            counts[:3] = (1_500, 600, 900) if back <= 7 else (900, 1_200, 900)
+            made.put(counts if back else counts // 5, rng, back)
+            made.put(np.array([700, 300]), rng, back, dark)
+        yield made
+
+
+def table(html: str) -> list[list[str]]:
+    """Return the texts of the rows of the page's own table."""
+    found = re.findall(r'<table class="shown">.*?</table>', html, re.DOTALL)
+    rows = [row for each in found for row in re.findall("<tr>(.*?)</tr>", each.partition("<tbody>")[2], re.DOTALL)]
+    return [
+        [unescape(re.sub("<.*?>", "", cell)).strip() for cell in re.findall("<t[hd].*?>(.*?)</t[hd]>", row)]
+        for row in rows
+    ]
+
+
+def ask(one: Site, address: str) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    answer = one.client.get(address)
+    assert answer.status_code == 200, answer.text
+    document = answer.get_json()
+    return document["meta"], document["rows"]
+
+
+def headline(html: str) -> str:
+    (said,) = re.findall(r'<p class="headline">(.*?)</p>', html)
+    return unescape(re.sub("<.*?>", "", said)).replace("\N{NO-BREAK SPACE}", " ")
+
+
+def test_what_moved_is_told_on_page_and_in_the_api(one: Site) -> None:
+    html = one.client.get("/compare?metric=color").text
+    meta, rows = ask(one, "/v1/compare?metric=color")
+    moved = {row["value"]: row for row in rows if row["verdict"] != "cannot be told to have moved"}
+    assert {value: row["verdict"] for value, row in moved.items()} == {"model 0": "rose", "model 1": "fell"}
+    assert headline(html).startswith(f"2 of {D} values moved.")
+    assert (meta["n"], meta["base_n"]) == (7 * N, 7 * N)
+    for name, before, after, change, interval in table(html):
+        row = moved[name.split(" ro")[0].split(" fe")[0]]
+        error = row["std_error"]
+        assert (before, after) == (precise(row["before"], error), precise(row["after"], error))
+        assert change == points(row["estimate"], error)
+        assert interval == f"{points(row['lower'], error)} to {points(row['upper'], error)}"
+        assert row["lower"] <= (0.2 if row["verdict"] == "rose" else -0.2) <= row["upper"]
+    assert len(table(html)) == 2
+
+
+def test_the_changes_are_those_of_the_metrics_that_moved(one: Site) -> None:
+    html = one.client.get("/changes").text
+    meta, rows = ask(one, "/v1/changes")
+    assert headline(html) == "Something moved in 1 of 2 metrics."
+    assert (meta["metrics_moved"], meta["metrics_compared"]) == (1, 2)
+    assert [(row["metric"], row["value"], row["verdict"]) for row in rows] == [
+        ("color", row[0].rpartition(" ")[0], row[0].rpartition(" ")[2]) for row in table(html)
+    ]
+    assert {row["value"] for row in rows} == {"model 0", "model 1"}
+
+
+@pytest.mark.parametrize("values", [("model 0", "model 2"), ("other",)])
+def test_days_are_the_same_on_page_and_in_the_api(one: Site, values: tuple[str, ...]) -> None:
+    query = "&".join(f"values={value}" for value in values)
+    html = one.client.get(f"/metrics/color/time?{query}").text
+    meta, rows = ask(one, f"/v1/metrics/color/series?{query}")
+    assert tuple(meta["values"]) == values
+    assert len(rows) == 15 * len(values)
+    assert sum(row["provisional"] for row in rows) == len(values)
+    shown = table(html)
+    assert len(shown) == 15
+    for day, rev, n, *cells in shown:
+        for value, cell in zip(values, cells, strict=True):
+            (row,) = [each for each in rows if each["value"] == value and day.startswith(each["from"])]
+            numbers = [precise(row[name], row["std_error"]) for name in ("estimate", "lower", "upper")]
+            assert cell == "{} ({} to {})".format(*numbers)
+            assert (rev, n) == (str(row["rev"]), f"{row['n']:,}")
+            assert day.endswith("so far") is row["provisional"]
+
+
+def test_a_few_values_are_read_as_all_are(one: Site) -> None:
+    """Days of single values are read without their neighbours: the same numbers come out."""
+    yesterday = one.store.today() - timedelta(days=1)
+    _, rows = ask(one, f"/v1/metrics/color/series?values=model 1&from={yesterday}&to={yesterday}")
+    _, all_ = ask(one, f"/v1/metrics/color/estimates?epoch={yesterday}&error_of=population")
+    (same,) = [row for row in all_ if row["value"] == "model 1"]
+    assert {name: rows[0][name] for name in ("estimate", "std_error", "lower", "upper", "n")} == {
+        name: same[name] for name in ("estimate", "std_error", "lower", "upper", "n")
+    }
+
+
+def test_by_default_the_days_are_of_what_stands_out(one: Site) -> None:
+    meta, _ = ask(one, "/v1/metrics/color/series")
+    assert set(meta["values"]) == {"model 0", "model 1", "model 2"}
+    assert ask(one, "/v1/metrics/dark/series")[0]["values"] == ["yes"]
+
+
+def test_intervals_of_more_days_are_wider(one: Site) -> None:
+    """All hold at once: each of 15 days has a smaller share of what may be missed than that of one day."""
+    yesterday = one.store.today() - timedelta(days=1)
+    (alone,) = ask(one, f"/v1/metrics/color/series?values=model 0&from={yesterday}&to={yesterday}")[1]
+    together = ask(one, "/v1/metrics/color/series?values=model 0")[1]
+    (same,) = [row for row in together if row["from"] == f"{yesterday}"]
+    assert same["estimate"] == alone["estimate"]
+    assert same["upper"] - same["lower"] > 1.1 * (alone["upper"] - alone["lower"])
+
+
+@pytest.mark.parametrize(
+    ("path", "says"),
+    [
+        ("/compare?metric=color&base_from=2020-01-01&base_to=2020-01-07", "no reports of the window before"),
+        ("/compare?metric=color&from=2020-01-01&to=2020-01-07", "no reports of either window"),
+        ("/compare?metric=color&window=today", "nothing is told of a window that is not over"),
+        ("/compare?metric=dark", "It cannot be told to have moved."),
+        ("/metrics/color/time?from=2020-01-01&to=2020-01-07", "No reports of these days are counted"),
+    ],
+)
+def test_every_state_has_its_words(one: Site, path: str, says: str) -> None:
+    assert says in headline(one.client.get(path).text)
+
+
+def test_chosen_days_are_said_to_be_too_sure(one: Site) -> None:
+    today = one.store.today()
+    chosen = f"from={today - timedelta(days=2)}&to={today - timedelta(days=1)}"
+    assert "make every verdict here too sure" in one.client.get(f"/compare?metric=color&{chosen}").text
+    assert "too sure" not in one.client.get("/compare?metric=color").text
+
+
+@pytest.mark.parametrize(
+    ("path", "says"),
+    [
+        ("compare?metric=none", "no metric"),
+        ("compare?metric=color&window=7&base_from=2020-01-01", "go together"),
+        ("metrics/color/{}?values=nothing", "has no value"),
+        ("metrics/color/{}?" + "&".join(f"values=model {place}" for place in range(6)), "5 times at most"),
+    ],
+)
+@pytest.mark.parametrize("api", [True, False])
+def test_what_cannot_be_is_refused_in_words(one: Site, path: str, says: str, api: bool) -> None:
+    answer = one.client.get(("/v1/" if api else "/") + path.format("series" if api else "time"))
+    assert answer.status_code in (400, 404)
+    assert says in answer.text
+
+
+def test_windows_that_share_days_are_refused(one: Site) -> None:
+    day = one.store.sealed()
+    answer = one.client.get(f"/compare?metric=color&base_from={day}&base_to={day}")
+    assert answer.status_code == 400
+    assert "share days" in answer.text
+
+
+def test_of_noise_nothing_moved_and_no_day_is_led_by_it(tmp_path: Path) -> None:
+    with site(tmp_path, D) as nothing:
+        rng, counts = np.random.default_rng(7), np.zeros(D, dtype=np.int64)
+        counts[-1] = 500
+        for back in range(1, 15):
+            nothing.put(counts, rng, back)
+        assert headline(nothing.client.get("/changes").text).startswith("Nothing can be told to have moved")
+        assert headline(nothing.client.get("/metrics/color/time").text).startswith("Nothing stands out")
+        assert headline(nothing.client.get("/").text) == "In 0 of 1 metric something stands out from the noise."
+
+
+def test_a_plan_is_the_same_on_page_and_in_the_api(one: Site) -> None:
+    html = one.client.get("/plan?n=12000&epsilon=1").text
+    meta, rows = ask(one, "/v1/plan?n=12000&epsilon=1")
+    assert meta["computed"] == "share"
+    assert rows[0]["detectable_share"] == meta["share"]
+    assert unescape(re.findall(r"<pre.*?>(.*?)</pre>", html, re.DOTALL)[0]).strip() == meta["registry"].strip()
+    assert one.client.get("/v1/plan?n=12000").status_code == 400
