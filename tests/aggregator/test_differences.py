@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from dither_aggregator.analysis import differences as differences_module
-from dither_aggregator.analysis.changes import default_windows, tell
+from dither_aggregator.analysis.changes import side_by_side, tell
 from dither_aggregator.analysis.differences import Comparison, compare, differences, view_of
 from dither_aggregator.analysis.estimands import estimate
 from dither_aggregator.analysis.reading import BadView, Reading
@@ -156,11 +156,11 @@ def test_windows_that_share_days_are_not_compared(tmp_path: object) -> None:
         compare(None, fresh(4, "1.0", "grr"), week, Window.ending(DAY - timedelta(days=6), 7))  # type: ignore[arg-type]
 
 
-def test_the_usual_windows_are_two_weeks_side_by_side() -> None:
-    class Sealed:
-        def sealed(self) -> date:
-            return DAY
-
-    before, after = default_windows(Sealed())  # type: ignore[arg-type]
-    assert (before.days, after.days, after.last) == (7, 7, DAY)
+@pytest.mark.parametrize(("age", "days"), [(400, 7), (14, 7), (13, 6), (7, 3), (2, 1), (1, 1)])
+def test_the_usual_windows_are_a_week_each_or_half_of_what_there_is(age: int, days: int) -> None:
+    epochs = [DAY - timedelta(days=age - 1), DAY, DAY + timedelta(days=1)]
+    before, after = side_by_side(epochs, DAY, date.min)
+    assert (before.days, after.days, after.last) == (days, days, DAY)
     assert after.first - before.last == timedelta(days=1)
+    assert side_by_side(epochs, DAY, DAY)[1].days == 1  # the others are no longer kept
+    assert side_by_side([], DAY, date.min)[1].days == 1

@@ -4,9 +4,9 @@ A metric is one test: so many values times the smallest of their p-values. R of 
 Hochberg, and within each of them values are called moved by Holm at alpha R / M (`multiplicity`).
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import date, timedelta
 
 import numpy as np
 
@@ -34,15 +34,19 @@ class Changes:
     """Of the metrics that have no reports, or no counts any more, in one of the windows."""
 
 
-def default_windows(store: Store, days: int = DAYS) -> tuple[Window, Window]:
-    """Return the last sealed days, and as many before them."""
-    after = Window.ending(store.sealed(), days)
+def side_by_side(epochs: Collection[date], sealed: date, kept_from: date) -> tuple[Window, Window]:
+    """Return the last sealed days, and as many before them: a week each or, of a younger store, half of its days."""
+    there = [epoch for epoch in epochs if kept_from <= epoch <= sealed]
+    age = (sealed - min(there, default=sealed)).days + 1
+    days = min(DAYS, max(age // 2, 1))
+    after = Window.ending(sealed, days)
     return Window.ending(after.first - timedelta(days=1), days), after
 
 
-def changes(store: Store, plans: Sequence[StoredPlan], alpha: float = 1 - CONFIDENCE) -> Changes:
-    """Compare the last windows of some plans, and tell in which metrics something moved."""
-    before, after = default_windows(store)
+def changes(
+    store: Store, plans: Sequence[StoredPlan], before: Window, after: Window, alpha: float = 1 - CONFIDENCE
+) -> Changes:
+    """Compare two windows of some plans, and tell in which metrics something moved."""
     compared: list[Comparison] = []
     untold: list[StoredPlan] = []
     for stored in plans:

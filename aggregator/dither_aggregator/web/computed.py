@@ -7,7 +7,7 @@ from cachetools import LRUCache
 from flask import current_app
 from marshmallow import fields, validate
 
-from dither_aggregator.analysis.changes import Changes, changes, default_windows
+from dither_aggregator.analysis.changes import Changes, changes, side_by_side
 from dither_aggregator.analysis.differences import Comparison, compare
 from dither_aggregator.analysis.estimands import TallyGone, read
 from dither_aggregator.analysis.reading import BadView, View
@@ -29,7 +29,6 @@ from dither_aggregator.web.long_lists import refuse_long, too_long
 from dither_shared.wire.problems import Problem
 
 SERIES_DAYS = 28
-COMPARED_DAYS = 7
 
 
 class SeriesAsked(WindowAsked, LevelAsked):
@@ -86,7 +85,8 @@ class CompareAsked(WindowAsked, PlanAsked, LevelAsked):
 def asked_comparison(store: Store, asked: Given) -> tuple[StoredPlan, Window, Window]:
     """Return the plan that a request names, and its windows: before, and after."""
     stored = asked_plan(store, asked["metric"], asked)
-    after = asked_window(store, asked) or Window.ending(store.sealed(), COMPARED_DAYS)
+    usual = side_by_side(store.epochs(stored.plan), store.sealed(), store.tallies_from())
+    after = asked_window(store, asked) or usual[1]
     before = between(asked, "base_first", "base_last") or Window.ending(_day_before(after.first), after.days)
     refuse_long(stored)
     return stored, before, after
@@ -109,9 +109,12 @@ def changed(store: Store) -> tuple[Changes, Sequence[StoredPlan]]:
     """Return what moved in the metrics of the registry, and those whose lists of candidates are too long for here."""
     plans = [stored for stored in store.plans() if stored.current]
     long = [stored for stored in plans if too_long(stored)]
-    key = default_windows(store), tuple(stored.plan.digest for stored in plans), store.tallies_from()
+    epochs = store.all_epochs()
+    days = {day for stored in plans for day in epochs.get(stored.id, [])}
+    windows = side_by_side(days, store.sealed(), store.tallies_from())
+    key = windows, tuple(stored.plan.digest for stored in plans), store.tallies_from()
     kept: LRUCache[object, Changes] = current_app.extensions.setdefault("changes", LRUCache(1))
     told = kept.get(key)
     if told is None:  # sealed days do not change: the page of a day is made once
-        told = kept[key] = changes(store, [stored for stored in plans if stored not in long])
+        told = kept[key] = changes(store, [stored for stored in plans if stored not in long], *windows)
     return told, long

@@ -71,7 +71,7 @@ OPERATIONS = (
     Operation(
         "/changes",
         tables.changes,
-        "what moved between the last sealed week and the one before, of all metrics",
+        "what moved between the last sealed days and as many before, of all metrics: a week each",
         RowsAsked,
         documents.ChangesMeta,
         documents.DifferenceRow,

@@ -198,12 +198,12 @@ class DifferenceRow(ValueDocument, BaseDocument):
 
 
 class ChangesMeta(WindowDocument, BaseDocument):
-    """Which weeks of how many metrics."""
+    """Which windows of how many metrics."""
 
     app = _text()
     metrics_moved = _whole()
     metrics_compared = _whole()
-    metrics_without_reports = _whole("in one of the two weeks, or whose counts are no longer kept")
+    metrics_without_reports = _whole("in one of the two windows, or whose counts are no longer kept")
     metrics_left_out = _whole("whose candidates are too many to be looked for here")
     error_of = _text()
 

@@ -83,7 +83,7 @@ def compare(store: Store, asked: Given) -> RowSet:
 
 
 def changes(store: Store, asked: Given) -> RowSet:
-    """Return what moved between the last two weeks, of all metrics, the surest metric first."""
+    """Return what moved between the last two windows, of all metrics, the surest metric first."""
     told, left_out = changed(store)
     rows = [row for one in told.moved for row in _differences(one, moved=True)]
     meta = {

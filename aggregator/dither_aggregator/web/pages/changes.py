@@ -1,4 +1,4 @@
-"""What moved: the last sealed week beside the week before, over all metrics."""
+"""What moved: the last sealed days beside as many before, over all metrics."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -41,7 +41,7 @@ def headline(told: Changes) -> str:
     """Return in a sentence what moved."""
     compared = len(told.moved) + len(told.still)
     if not compared:
-        return "Nothing can be compared yet: no metric has reports in both weeks."
+        return "Nothing can be compared yet: no metric has reports of both windows."
     if not told.moved:
         return f"Nothing can be told to have moved, in any of {count(compared, 'metric')}."
     return f"Something moved in {len(told.moved):,} of {count(compared, 'metric')}."

@@ -37,6 +37,10 @@ from dither_shared.wire.problems import Problem
 
 ROWS_A_PAGE = 50
 FOUND_MAX = 20
+CHOSEN = (
+    "These days were chosen. What stands out is told with the stated care for the days that a page opens with: "
+    "who looks at many windows finds something in nothing."
+)
 LISTED_MAX = 25
 """While a day is not over, so many values at most are listed, in their own order."""
 
@@ -196,6 +200,8 @@ def _window_state(store: Store, reading: Reading) -> list[str]:
     said = []
     if reading.provisional:
         said.append("Provisional: more reports may come.")
+    elif reading.window != default_window(store, reading.stored):
+        said.append(CHOSEN)
     plan = reading.stored.plan
     around = Window.ending(reading.epoch, max(reading.window.days, WINDOWS[0]))
     older = [each.plan for each in store.plans(plan.metric) if each.plan.digest != plan.digest]
