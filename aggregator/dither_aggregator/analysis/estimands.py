@@ -98,7 +98,7 @@ def estimate(
 
 def _key(stored: StoredPlan, epoch: date, tally: Tally, view: View, provisional: bool) -> tuple[object, ...]:
     """Return what a reading depends on, but for the names that are put on it."""
-    return stored.plan.metric, stored.plan.digest, tally.digest, view, provisional
+    return stored.plan.metric, stored.plan.digest, stored.reservation, tally.digest, view, provisional
 
 
 def _size(reading: Reading) -> int:

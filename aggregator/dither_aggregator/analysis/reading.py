@@ -65,6 +65,8 @@ class Reading(ABC):
     method: Method | None
     tally: str = field(default="", kw_only=True)
     """The digest of the counts that were read."""
+    _told: dict[str, Standing | None] = field(default_factory=dict, kw_only=True, repr=False, compare=False)
+    """What stands out, once somebody asked; copies of a reading under other names share it."""
 
     @property
     def own_columns(self) -> tuple[str, ...]:
@@ -101,6 +103,12 @@ class Reading(ABC):
 
     def standing(self) -> Standing | None:
         """Return which rows stand out from the noise; None where nobody asks that of this estimand."""
+        if "standing" not in self._told:
+            self._told["standing"] = self._stand()
+        return self._told["standing"]
+
+    def _stand(self) -> Standing | None:
+        """Find them."""
         return None
 
     @property

@@ -75,7 +75,7 @@ class SharesReading(Reading):
         counts = np.rint([self.n * (q + shares[value] * (p - q)) for value in values]).astype(np.int64)
         return counts, self.n, reports_max(self.stored, self.view.days)
 
-    def standing(self) -> Standing | None:
+    def _stand(self) -> Standing | None:
         """Return the values whose interval lies above zero, and those that are no listed ones apart.
 
         For readings whose intervals hold all together. While more reports may come there is no verdict.

@@ -56,7 +56,7 @@ class TextsReading(Reading):
         """The candidates without those whose bits are another one's."""
         return [row for row in self.rows if row.group in ("", row.value)]
 
-    def standing(self) -> Standing | None:
+    def _stand(self) -> Standing | None:
         """Return the candidates that are there, with intervals that hold although they were found.
 
         With R of S candidates found at false discovery rate alpha (Benjamini and Hochberg, by two-sided p-values of

@@ -4,6 +4,7 @@ import hashlib
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, fields
 from datetime import date
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
@@ -224,7 +225,7 @@ class Tally:
     n: int
     counts: Counts
 
-    @property
+    @cached_property
     def digest(self) -> str:
         """SHA-256 in hex of n and the counts, 64-bit little-endian: the same however they came together."""
         digest = hashlib.sha256(self.n.to_bytes(8, "little"))
