@@ -2,7 +2,7 @@
 
 import argparse
 
-from tests.benchmarks import accuracy, attacks, growth, ingest, rappor, sdk, servers, speed
+from tests.benchmarks import accuracy, attacks, growth, ingest, pages, rappor, sdk, servers, speed
 
 SECTIONS = {
     "accuracy": accuracy.run,
@@ -12,6 +12,7 @@ SECTIONS = {
     "servers": servers.run,
     "ingest": ingest.run,
     "growth": growth.run,
+    "pages": pages.run,
     "attacks": attacks.run,
 }
 

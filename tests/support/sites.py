@@ -13,6 +13,7 @@ from unittest.mock import patch
 import numpy as np
 from flask.testing import FlaskClient
 
+from dither_aggregator.analysis import estimands
 from dither_aggregator.store import SQLiteStore, Tally
 from dither_aggregator.web.reading import reading_app
 from dither_shared.plan import Plan
@@ -39,6 +40,9 @@ class Site:
         epoch = self.store.today() - timedelta(days=days_ago)
         drawn = np.concatenate([[counts.sum()], draw_tally(pure(plan), counts, rng)])
         self.tallies[plan.digest, epoch] = Tally(int(counts.sum()), drawn)
+        cache = estimands._pool_once.cache
+        assert cache is not None
+        cache.clear()  # of windows that cannot change in a store
 
     def epochs(self, plan: Plan) -> list[date]:
         return sorted((day for digest, day in self.tallies if digest == plan.digest), reverse=True)

@@ -25,6 +25,10 @@ ROWS_MAX = 250_000
 """Rows and candidates of all the readings that are kept. Those that were asked for least lately go first."""
 
 
+POOLED_BYTES_MAX = 32 * 1024 * 1024
+"""Of the counts of whole windows that are kept."""
+
+
 class TallyGone(DitherError):
     """The counts of an epoch are no longer kept: `snapshot` is the id of what was made of them."""
 
@@ -49,12 +53,33 @@ def read(store: Store, stored: StoredPlan, epoch: date, view: View = DEFAULT) ->
         tally, final = _tally(store, stored, epoch, finals), finals.get(epoch)
         return estimate(stored, epoch, tally, view, provisional=provisional, snapshot=final.snapshot if final else None)
     window = Window.ending(epoch, view.days)
+    whole = not provisional and store.tallies_from() <= window.first
+    pooled = _pool_once(store, stored, window, finals) if whole else _pool(store, stored, window, finals)
+    return estimate(stored, epoch, pooled, view, provisional=provisional)
+
+
+def _pool(store: Store, stored: StoredPlan, window: Window, finals: Mapping[date, Final]) -> Tally:
+    """Add up the tallies of a window."""
     pooled = Tally(0, np.zeros(stored.plan.cells.tally_size, dtype=np.int64))
     for day in store.epochs(stored.plan):
         if day in window:
             tally = _tally(store, stored, day, finals)
             pooled = Tally(pooled.n + tally.n, pooled.counts + tally.counts)
-    return estimate(stored, epoch, pooled, view, provisional=provisional)
+    return pooled
+
+
+def _window_key(store: Store, stored: StoredPlan, window: Window, finals: Mapping[date, Final]) -> tuple[object, ...]:
+    return store.generation, stored.plan.metric, stored.plan.digest, window
+
+
+def _bytes(tally: Tally) -> int:
+    return tally.counts.nbytes
+
+
+@cached(LRUCache(POOLED_BYTES_MAX, getsizeof=_bytes), key=_window_key, condition=Condition())
+def _pool_once(store: Store, stored: StoredPlan, window: Window, finals: Mapping[date, Final]) -> Tally:
+    """Add up the tallies of a window that is sealed and kept: they do not change any more."""
+    return _pool(store, stored, window, finals)
 
 
 def read_days(store: Store, stored: StoredPlan, window: Window, view: View) -> Iterator[Reading]:

@@ -4,9 +4,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import date
 from math import ceil, floor, sqrt
+from operator import attrgetter
 from typing import cast
 
 import numpy as np
+import numpy.typing as npt
 
 from dither_aggregator.analysis.inference import Floats
 from dither_aggregator.analysis.normalise import METHODS, Normalised
@@ -21,7 +23,7 @@ from dither_aggregator.analysis.pure import (
     standing_shares,
 )
 from dither_aggregator.analysis.reading import BadView, Estimand, Reading, View
-from dither_aggregator.analysis.standing import BINS, Standing, bin_estimates, rank
+from dither_aggregator.analysis.standing import BINS, Standing, bin_estimates, rank_among
 from dither_aggregator.analysis.windows import reports_max
 from dither_aggregator.counting.folding import Counts, tables
 from dither_aggregator.counting.supports import support_counts, support_of
@@ -30,6 +32,7 @@ from dither_shared.domains import NONE, OTHER
 from dither_shared.mechanisms import PureMechanism
 from dither_shared.plan import Plan
 
+UNLISTED = (OTHER, NONE)
 NOISE_SHOWN = 3.5
 """Standard errors of noise that a histogram shows on either side of zero, whatever the estimates are."""
 
@@ -85,18 +88,30 @@ class SharesReading(Reading):
         plan = self.stored.plan
         mechanism, repeats = _pure(plan), reports_max(self.stored, self.view.days)
         critical, detectable = standing_shares(mechanism, self.n, self.view.confidence, repeats)
-        asked = plan.kind.asked_alone
-        apart = [row for row in self.rows if row.value in ((asked, NONE) if asked else (OTHER, NONE))]
-        if asked:
+        if asked := plan.kind.asked_alone:
+            apart = [row for row in self.rows if row.value in (asked, NONE)]
             return Standing((), apart, critical_share=critical, detectable_share=detectable)
-        listed = [row for row in self.rows if row.value not in (OTHER, NONE)]
-        head = [] if self.provisional else [row for row in listed if row.lower > 0]
-        chosen = {row.value for row in head}
-        crowd = [row for row in listed if row.value not in chosen]
-        estimates = np.array([row.estimate for row in crowd])
-        bins = bin_estimates(estimates, _edges(mechanism, self.n, estimates), noise_below(mechanism, self.n, repeats))
-        chance = noise_chance(mechanism, self.n, max((row.estimate for row in listed), default=0.0), repeats)
-        return Standing(rank(head, crowd), apart, crowd, bins if crowd else (), critical, detectable, chance)
+        estimate, lower, upper = (self._column(name) for name in ("estimate", "lower", "upper"))
+        listed = np.array([row.value not in UNLISTED for row in self.rows])
+        out = np.zeros_like(listed) if self.provisional else listed & (lower > 0)
+        head, crowd, apart = (self._rows_at(where) for where in (out, listed & ~out, ~listed))
+        others = estimate[listed & ~out]
+        edges, law = _edges(mechanism, self.n, others), noise_below(mechanism, self.n, repeats)
+        return Standing(
+            rank_among(head, lower[listed], upper[listed]),
+            apart,
+            crowd,
+            bin_estimates(others, edges, law) if crowd else (),
+            critical,
+            detectable,
+            noise_chance(mechanism, self.n, float(estimate[listed].max(initial=0.0)), repeats),
+        )
+
+    def _rows_at(self, where: npt.NDArray[np.bool_]) -> list[ShareRow]:
+        return [self.rows[at] for at in np.flatnonzero(where).tolist()]
+
+    def _column(self, name: str) -> Floats:
+        return np.fromiter(map(attrgetter(name), self.rows), np.float64, len(self.rows))
 
     @property
     def own_columns(self) -> tuple[str, ...]:

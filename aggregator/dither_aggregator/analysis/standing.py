@@ -97,8 +97,13 @@ def rank(head: Sequence[Row], others: Sequence[Row]) -> tuple[Ranked, ...]:
 
     With intervals that hold all together, all ranks hold together, too.
     """
-    lower = np.sort([row.lower for row in (*head, *others)])
-    upper = np.sort([row.upper for row in (*head, *others)])
+    rows = (*head, *others)
+    return rank_among(head, np.array([row.lower for row in rows]), np.array([row.upper for row in rows]))
+
+
+def rank_among(head: Sequence[Row], lower: Floats, upper: Floats) -> tuple[Ranked, ...]:
+    """Return the same, given the ends of the intervals of all rows, in whatever order."""
+    lower, upper = np.sort(lower), np.sort(upper)
     ordered = sorted(head, key=lambda row: -row.estimate)
     above = len(lower) - np.searchsorted(lower, [row.upper for row in ordered], side="right")
     below = np.searchsorted(upper, [row.lower for row in ordered], side="left")

@@ -1,0 +1,166 @@
+"""What pages cost a processor, beside one estimate of the same counts: with 50,001 values, and with 1,000 metrics.
+
+The store is a real one, with reports on each of 366 days.
+"""
+
+import gzip
+import random
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+from flask.testing import FlaskClient
+
+from dither_aggregator import upkeep
+from dither_aggregator.analysis import estimands
+from dither_aggregator.analysis.estimands import read
+from dither_aggregator.analysis.reading import View
+from dither_aggregator.store import SQLiteStore
+from dither_aggregator.web.reading import reading_app
+from dither_shared.registry import Registry, utc_today
+from dither_shared.rng import Rng
+from dither_shared.wire.reading import parse_upload
+from dither_shared.wire.writing import encode_upload, new_upload_id
+from tests.support.aggregators import sqlite_store
+from tests.support.clocks import Clock
+from tests.support.laws import pure
+from tests.support.registries import registry
+from tests.support.stores import fold_all, seal_all
+
+VALUES = 50_000
+DAYS = 366
+REPORTS_A_DAY = 900
+METRICS = 1_000
+BEYOND_MAX_S = 0.2
+"""What the first page of a window may take beyond one estimate of it."""
+KNOWN_MAX_S = 0.02
+"""What the answer may take that nothing has changed."""
+SERIES_MAX_S = 1.5
+BYTES_MAX, PACKED_MAX = 300_000, 60_000
+
+
+def run() -> None:
+    """Print the tables; raise AssertionError where a page is larger than it may be. Times are printed beside aims."""
+    print("  seconds of processor time; bytes as they are and in gzip\n")
+    with tempfile.TemporaryDirectory() as place:
+        _wide(Path(place))
+    with tempfile.TemporaryDirectory() as place:
+        _many(Path(place))
+
+
+@contextmanager
+def _filled(asked: Registry, place: Path, days: int, reports: int) -> Iterator[tuple[SQLiteStore, FlaskClient]]:
+    """Give a store with the same reports of each metric on each of some sealed days, and its pages."""
+    clock, rng = Clock(), Rng(random.Random(1).getrandbits)
+    clock.travel(-days)  # it ends when the metrics have not expired
+    groups = [(name, plan.digest, _reports(plan, reports, rng)) for name, plan in _plans(asked)]
+    with sqlite_store(asked, place, clock) as store:
+        for _ in range(days):
+            for first in range(0, len(groups), 16):
+                body = encode_upload(new_upload_id(random.getrandbits), groups[first : first + 16])
+                store.append([(parse_upload(body, store.find_plan), body)])
+            fold_all(store)
+            clock.travel(1)
+            seal_all(store)
+        upkeep.maintain(store, 0)
+        client = reading_app(store).test_client()
+        client.get("/metrics/dark")  # templates are compiled
+        yield store, client
+
+
+def _plans(asked: Registry) -> list[tuple[str, Any]]:
+    return [(name, metric.plan) for name, metric in asked.metrics.items()]
+
+
+def _reports(plan: Any, number: int, rng: Rng) -> list[Any]:
+    mechanism = pure(plan)
+    answers = (mechanism.class_of([place % 5 % len(plan.values)]) for place in range(number))
+    return [mechanism.shape.to_wire(mechanism.randomize(answer, rng)) for answer in answers]
+
+
+def _wide(place: Path) -> None:
+    values = tuple(f"model {number}" for number in range(VALUES))
+    asked = registry(values=values, epsilon="4.0", reports=1, device_epsilon="400.0")
+    with _filled(asked, place, DAYS, REPORTS_A_DAY) as (store, client):
+        (stored,) = store.plans("color")
+        window = View(simultaneous=True, days=7)
+        _forget()
+        one = _processor(lambda: read(store, stored, store.sealed(), window))[0]
+        _forget()
+        print(f"  {VALUES + 1:,} values: one estimate of a week    {one:7.3f}")
+        cold, answer = _processor(lambda: client.get("/metrics/color"))
+        _line("its page, first", cold, answer.data, one + BEYOND_MAX_S)
+        _line("its page, again", *_again(client, "/metrics/color"), None)
+        tag = {"If-None-Match": answer.headers["ETag"]}
+        known, same = _processor(lambda: client.get("/metrics/color", headers=tag))
+        assert same.status_code == 304
+        _line("its page, unchanged", known, b"", KNOWN_MAX_S)
+        last = store.sealed()
+        named = "&".join(f"values=model {number}" for number in range(5))
+        days = f"/metrics/color/time?{named}&from={last - timedelta(days=DAYS - 1)}&to={last}"
+        _forget()
+        took, answer = _processor(lambda: client.get(days))
+        _line(f"five values of {DAYS} days", took, answer.data, SERIES_MAX_S)
+        for path in ("/compare?metric=color", "/changes", "/"):
+            _forget()
+            _line(path, *_again(client, path), None)
+
+
+def _many(place: Path) -> None:
+    text = "".join(_metric(number) for number in range(METRICS))
+    head = '[registry]\napp = "example"\ndevice_epsilon = 1000.0\nquiet_days = 0\n'
+    with _filled(Registry.parse(head + text), place, 14, 40) as (_, client):
+        print(f"\n  {METRICS:,} metrics of 20 values")
+        for path in ("/", "/changes", "/pipeline"):
+            _line(f"{path} first", *_again(client, path), None)
+            _line(f"{path} again", *_again(client, path), None)
+
+
+def _metric(number: int) -> str:
+    values = ", ".join(f'"v{place}"' for place in range(20))
+    return f"""
+[metric.m{number:04}]
+kind = "choice"
+question = "Which of these do people use most, asked for the {number}th time?"
+values = [{values}]
+rev = 1
+epsilon = 0.9
+reports = 1
+schedule = "early"
+presence = "public"
+period = "1d"
+owners = ["team@example.org"]
+sensitivity = "low"
+expires = {utc_today() + timedelta(days=180)}
+"""
+
+
+def _again(client: FlaskClient, path: str) -> tuple[float, bytes]:
+    took, answer = _processor(lambda: client.get(path))
+    assert answer.status_code == 200, answer.text
+    return took, answer.data
+
+
+def _processor(work: Any) -> tuple[float, Any]:
+    started = time.process_time()
+    done = work()
+    return time.process_time() - started, done
+
+
+def _forget() -> None:
+    """Let what was read before be read anew."""
+    for once in (estimands._read_once, estimands._pool_once):
+        assert once.cache is not None
+        once.cache.clear()
+
+
+def _line(what: str, took: float, content: bytes, aim: float | None) -> None:
+    packed = gzip.compress(content)
+    assert len(content) <= BYTES_MAX, what
+    assert len(packed) <= PACKED_MAX, what
+    beside = "" if aim is None else f"   aim {aim:.3f}{'' if took <= aim else ', MISSED'}"
+    print(f"    {what:38}{took:9.3f}{len(content):10,}{len(packed):9,}{beside}", flush=True)
