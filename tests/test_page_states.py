@@ -92,6 +92,11 @@ STATES = {
     "/compare?metric=color&search=W": "values moved",
     "/compare?metric=dark": "cannot be told to have moved",
     "/compare?metric=color&window=today": "nothing is told of a window that is not over",
+    "/plan": "Give two of reports, epsilon and share",
+    "/plan?n=12000&epsilon=1": "stands out from the noise four times in five",
+    "/plan?kind=flag&n=100&share_percent=1": "epsilon",
+    "/pipeline": "accepted",
+    "/help/reading": "How to read these pages",
     "/metrics/none": "There is nothing at this address",
     "/metrics/color?level=7": "The request is not what this address takes",
 }
