@@ -157,6 +157,18 @@ def test_labels_overlap_nothing(browser: Browser, address: str, path: str, width
         assert page.evaluate("document.documentElement.scrollWidth") <= width
 
 
+@pytest.mark.parametrize("width", [320, 2560])
+def test_no_page_is_wider_than_its_screen(browser: Browser, address: str, width: int) -> None:
+    page, _ = opened(browser, address, width)
+    with closing(page.context):
+        wide = []
+        for path in STATES:
+            page.goto(address + path)
+            if page.evaluate("document.documentElement.scrollWidth") > width:
+                wide.append(path)
+        assert wide == []
+
+
 def test_a_turning_character_is_shown_as_an_escape(browser: Browser, address: str) -> None:
     page, _ = opened(browser, f"{address}/metrics/color?search=turned", 390)
     with closing(page.context):

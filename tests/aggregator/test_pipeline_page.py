@@ -166,7 +166,7 @@ def test_what_is_not_folded_is_pending_and_told_when_it_waits_too_long(tmp_path:
         assert "2 uploads wait to be folded; nothing was folded for 3 min." in html
         assert signs(html)["folding"][0] == "nothing folded for 3 min"
         assert "dither fsck names damaged entries" in words(html)
-        assert headline(html).endswith("it balances, and 1 sign of health below need a look.")
+        assert headline(html).endswith("it balances, and one sign of health below needs a look.")
         assert table(html, "shards")[0][:5] == ["0", "3", "1", "2", "3 min"]
         fold_all(one.store)
         assert ill(one.html()) == set()

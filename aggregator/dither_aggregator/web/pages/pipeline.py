@@ -138,7 +138,9 @@ def pipeline_page(store: Store) -> PipelinePage:
 def _verdict(unbalanced: int, ill: int) -> str:
     if unbalanced:
         return "it does not balance."
-    return f"it balances, and {ill} sign{'s' * (ill != 1)} of health below need a look." if ill else "all is well."
+    if ill == 1:
+        return "it balances, and one sign of health below needs a look."
+    return f"it balances, and {ill} signs of health below need a look." if ill else "all is well."
 
 
 def _telling(store: Store, counted: Mapping[TallyKey, Counted]) -> list[LedgerRow]:
