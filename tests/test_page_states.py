@@ -16,6 +16,7 @@ from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, Page, sync_playwright
 from werkzeug.serving import WSGIRequestHandler, make_server
 
+from dither_aggregator.store.records import DayMark
 from tests.support.sites import Site, site, zipf
 
 pytestmark = pytest.mark.slow
@@ -72,6 +73,8 @@ def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
             shares = after if back <= 7 else before
             one.put(rng.multinomial(900 if back == 0 else 3_000, shares / shares.sum()), rng, back)
             one.put(np.array([700, 300]), rng, back, dark)
+        for back, text in ((0, WIDE[:80]), (1, TURNED), (6, "version 158"), (6, "a fair"), (7, "outage"), (14, "v")):
+            one.store.add_mark(DayMark(one.store.today() - timedelta(days=back), text))
         with served(one) as url:
             yield url
 

@@ -31,6 +31,7 @@ COMMANDS = {
     "ledger": ("dither_aggregator.commands.ledger", "show that every accepted report is counted once"),
     "fsck": ("dither_aggregator.commands.fsck", "try every invariant of a store"),
     "store": ("dither_aggregator.commands.store", "show a store, say how long it keeps what, move it to Redis"),
+    "mark": ("dither_aggregator.commands.mark", "name releases and other events, shown beside a metric's days"),
     "backup": ("dither_aggregator.commands.backup", "write everything that a store holds into a file"),
     "restore": ("dither_aggregator.commands.restore", "make a store of a backup"),
     "rappor": ("dither_aggregator.commands.rappor", "decode RAPPOR counts, and take over google/rappor's files"),

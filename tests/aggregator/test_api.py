@@ -25,6 +25,7 @@ from schemathesis.specs.openapi import checks as openapi_checks
 from dither_aggregator.analysis import shares as shares_module
 from dither_aggregator.analysis.pure import estimate_shares
 from dither_aggregator.analysis.reading import COLUMNS
+from dither_aggregator.store.records import DayMark
 from dither_aggregator.web.api import OPERATIONS
 from dither_aggregator.web.api.rowsets import RowSet, respond
 from dither_aggregator.web.csv_cells import to_csv
@@ -515,7 +516,8 @@ def test_every_kind_of_answer_is_as_described(one: Site, texts: Client, describe
     for each in ("metrics", "metrics/{metric}/values", "metrics/{metric}/snapshots"):
         answer = texts.get("/v1/" + each.replace("{metric}", "color")).json()
         assert faults(described, f"/v1/{each}", "get", answer) == []
-    for each in ("metrics/{metric}/series", "compare", "changes", "plan"):
+    one.store.add_mark(DayMark(one.store.today(), "version 158"))
+    for each in ("metrics/{metric}/series", "compare", "changes", "plan", "marks"):
         query = {"compare": "?metric=color", "plan": "?n=9000&epsilon=1.5"}.get(each, "")
         answer = ask(one, query[1:], "/v1/" + each.replace("{metric}", "color"))
         assert faults(described, f"/v1/{each}", "get", answer) == []

@@ -289,6 +289,46 @@ def test_tallies_and_snapshots_are_kept_as_long_as_is_said(tmp_path: Path) -> No
     assert "must be a number of days" in dither("store", "keep", "--tallies", "0", "--data", tmp_path).stderr
 
 
+def test_days_are_marked_listed_and_unmarked(tmp_path: Path) -> None:
+    filled(tmp_path / "a")
+    data = "--data", tmp_path / "a"
+    assert dither("mark", "list", *data).stdout == "no day is marked\n"
+    assert dither("mark", "add", "2026-12-01", "a fair", *data).stdout == "marked: 2026-12-01 a fair\n"
+    for added in (True, False):
+        done = dither("mark", "add", "2026-11-20", "version 158", *data, "--json")
+        assert (done.returncode, json.loads(done.stdout)["added"]) == (0, added)
+    assert "marked before" in dither("mark", "add", "2026-11-20", "version 158", *data).stdout
+    assert dither("mark", "list", *data).stdout == "2026-11-20  version 158\n2026-12-01  a fair\n"
+    backup = tmp_path / "backup.gz"
+    assert dither("backup", backup, *data).returncode == 0
+    assert dither("restore", backup, "--data", tmp_path / "b").returncode == 0
+    listed = json.loads(dither("mark", "list", "--data", tmp_path / "b", "--json").stdout)["marks"]
+    assert listed == [{"day": "2026-11-20", "text": "version 158"}, {"day": "2026-12-01", "text": "a fair"}]
+    done = dither("mark", "remove", "2026-11-20", "version 159", *data)
+    assert (done.returncode, "has no such mark" in done.stdout) == (1, True)
+    assert dither("mark", "remove", "2026-11-20", *data).stdout == "removed: 2026-11-20 version 158\n"
+    assert json.loads(dither("mark", "remove", "2026-12-01", "a fair", *data, "--json").stdout)["removed"] == listed[1:]
+    assert dither("mark", "remove", "2026-12-01", *data).returncode == 1
+    assert dither("fsck", *data).returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("day", "text", "says"),
+    [
+        ("20261120", "version 158", "must be a day such as 2026-11-20, got '20261120'"),
+        ("2026-02-30", "version 158", "must be a day"),
+        ("2026-11-20", "", "must have 1 to 80 characters, not spaces alone, got 0"),
+        ("2026-11-20", "a" * 81, "must have 1 to 80 characters, not spaces alone, got 81"),
+        ("2026-11-20", "a\x1b[2Jb", "must be one line without control characters"),
+    ],
+)
+def test_what_cannot_be_a_mark_is_refused_in_words(tmp_path: Path, day: str, text: str, says: str) -> None:
+    filled(tmp_path)
+    done = dither("mark", "add", day, text, "--data", tmp_path)
+    assert (done.returncode, done.stdout, "\x1b" in done.stderr) == (2, "", False)
+    assert says in done.stderr
+
+
 def test_the_store_is_shown(tmp_path: Path) -> None:
     filled(tmp_path)
     shown = json.loads(dither("store", "show", "--data", tmp_path, "--json").stdout)

@@ -1,7 +1,8 @@
 """A backup's file: the records of a dump, a JSON line each, in gzip. A file that is cut off or altered is refused.
 
     {"format": "dither backup", "version": 2, "app": "example", "generation": "..."}
-    {"identity": {...}}  {"plan": {...}}  {"shard": {...}}  {"seen": {...}}  {"tally": {...}}  {"final": {...}}
+    {"identity": {...}}  {"plan": {...}}  {"marks": {...}}  {"shard": {...}}  {"seen": {...}}  {"tally": {...}}
+    {"final": {...}}
     {"end": {"records": 1234, "sha256": "of all the lines before"}}
 
 Bytes are base64, days are ISO 8601. The file holds the key of the devices and the key of the digests: keep it as safe
@@ -21,6 +22,7 @@ from typing import Any
 from dither_aggregator.store.dump import (
     FinalRecord,
     Identity,
+    MarksRecord,
     PlanRecord,
     Record,
     SeenRecord,
@@ -33,6 +35,7 @@ FORMAT, VERSION = "dither backup", 2
 _KINDS: dict[str, type[Record]] = {
     "identity": Identity,
     "plan": PlanRecord,
+    "marks": MarksRecord,
     "shard": ShardRecord,
     "seen": SeenRecord,
     "tally": TallyRecord,

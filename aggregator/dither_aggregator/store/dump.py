@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from datetime import date
 from typing import Any
 
-from dither_aggregator.store.records import Counted, Final, LogGroup, Poison, Retention, TallyKey
+from dither_aggregator.store.records import Counted, DayMark, Final, LogGroup, Poison, Retention, TallyKey
 
 
 @dataclass(frozen=True)
@@ -60,6 +60,22 @@ class PlanRecord:
     def from_document(cls, fields: dict[str, object]) -> "PlanRecord":
         """Make the record of a document, which is not read here."""
         return cls(fields)
+
+
+@dataclass(frozen=True)
+class MarksRecord:
+    """The operator's marks. A store without any has no such record, so that older releases read its backup."""
+
+    marks: tuple[DayMark, ...]
+
+    def to_document(self) -> dict[str, object]:
+        """Return what `from_document` needs to make this again."""
+        return {"marks": [mark.to_document() for mark in self.marks]}
+
+    @classmethod
+    def from_document(cls, fields: Mapping[str, Any]) -> "MarksRecord":
+        """Make the record of a document. `archive.read` turns the errors of a wrong one into a StoreError."""
+        return cls(tuple(DayMark(date.fromisoformat(mark["day"]), mark["text"]) for mark in fields["marks"]))
 
 
 @dataclass(frozen=True)
@@ -182,7 +198,7 @@ class FinalRecord:
         )
 
 
-Record = Identity | PlanRecord | ShardRecord | SeenRecord | TallyRecord | FinalRecord
+Record = Identity | PlanRecord | MarksRecord | ShardRecord | SeenRecord | TallyRecord | FinalRecord
 
 
 def _text(data: bytes) -> str:

@@ -8,6 +8,7 @@
                  shard all tallies of its day are one segment, of one range
     snapshots    each has the content that its id is the digest of, and the tally that was recorded
     plans        no rev and no digest twice
+    marks        texts that can be shown, and not too many
 
 A store may be checked while it is in use: what is compared is of one instant in each shard.
 """
@@ -26,6 +27,7 @@ from dither_aggregator.counting.folding import BadTally
 from dither_aggregator.store.dump import FinalRecord, Identity, ShardRecord, TallyRecord
 from dither_aggregator.store.folding import fold_read
 from dither_aggregator.store.interface import Store
+from dither_aggregator.store.interface.marks import MARKS_MAX
 from dither_aggregator.store.packing import entry_day, unpack_counts, unpack_entry
 from dither_aggregator.store.records import Counted, Final, LogGroup, LogRead, StoreError, TallyKey
 
@@ -34,6 +36,7 @@ def check(store: Store) -> Iterator[str]:
     """Yield a sentence for everything that is not as it must be."""
     yield from store.integrity()
     yield from _check_plans(store)
+    yield from _check_marks(store)
     checked = _Checked(store)
     try:
         for record in store.dump():
@@ -57,6 +60,13 @@ def _check_plans(store: Store) -> Iterator[str]:
     for (metric, what), number in (revs + digests).items():
         if number > 1:
             yield f"plans: {metric} has {number} plans that are {what}"
+
+
+def _check_marks(store: Store) -> Iterator[str]:
+    marks = store.marks()
+    if len(marks) > MARKS_MAX:
+        yield f"marks: there are {len(marks):,}, and {MARKS_MAX:,} are the most"
+    yield from (f"marks: {mark.day}: {mark.fault}" for mark in marks if mark.fault)
 
 
 @dataclass

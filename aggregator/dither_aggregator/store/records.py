@@ -1,6 +1,7 @@
 """What a store takes and hands out: receipts, log groups, segments, tallies, the rows of the ledger."""
 
 import hashlib
+import unicodedata
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, fields
 from datetime import date
@@ -14,6 +15,11 @@ from dither_shared.errors import DitherError
 
 TallyKey = tuple[int, date]
 """A plan's id and an epoch: what a tally, and a row of a shard's ledger, is known by."""
+
+
+MARK_CHARACTERS_MAX = 80
+UNSHOWABLE = ("Cc", "Cs", "Zl", "Zp")
+"""Unicode's categories of what a line of text cannot hold: controls, halves of characters, ends of lines."""
 
 
 class StoreError(DitherError):
@@ -272,3 +278,26 @@ class Retention:
 
     tallies_days: int | None = None
     snapshots_days: int | None = None
+
+
+@dataclass(frozen=True, order=True)
+class DayMark:
+    """A release or another event that the operator named."""
+
+    day: date
+    """The epoch (UTC) on which it happened, or will."""
+    text: str
+
+    @property
+    def fault(self) -> str:
+        """Why the text cannot be a mark's, as a sentence; "" for 1 to MARK_CHARACTERS_MAX characters of one line."""
+        number = len(self.text)
+        if not self.text.strip() or number > MARK_CHARACTERS_MAX:
+            return f"a mark's text must have 1 to {MARK_CHARACTERS_MAX} characters, not spaces alone, got {number}"
+        if any(unicodedata.category(character) in UNSHOWABLE for character in self.text):
+            return f"a mark's text must be one line without control characters, got {self.text!r}"
+        return ""
+
+    def to_document(self) -> dict[str, str]:
+        """Return day and text by name."""
+        return {"day": self.day.isoformat(), "text": self.text}

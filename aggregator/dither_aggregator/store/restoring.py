@@ -15,6 +15,7 @@ from operator import itemgetter
 from dither_aggregator.store.dump import (
     FinalRecord,
     Identity,
+    MarksRecord,
     PlanRecord,
     Record,
     SeenRecord,
@@ -48,6 +49,9 @@ def fill(store: Store, records: Iterable[Record]) -> None:
         match record:
             case Identity():
                 store.fill_identity(record)
+            case MarksRecord():
+                for mark in record.marks:
+                    store.add_mark(mark)
             case ShardRecord():
                 place = record.shard % store.shards
                 before = shards.get(place)

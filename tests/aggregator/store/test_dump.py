@@ -13,7 +13,7 @@ from dither_aggregator.counting import folding as fold_module
 from dither_aggregator.counting.folding import Counts
 from dither_aggregator.store import Store, StoreError
 from dither_aggregator.store.dump import Identity, SeenRecord, ShardRecord, TallyRecord
-from dither_aggregator.store.records import Final, Retention
+from dither_aggregator.store.records import DayMark, Final, Retention
 from dither_aggregator.store.restoring import fill, restore
 from dither_shared.registry import Registry
 from dither_shared.shapes import ReportShape
@@ -70,6 +70,8 @@ def lived(place: Place, store: Store, asked: Registry, bodies: list[bytes], monk
     store.finalize(color, place.day(), Final("digest", "a" * 64), b"snapshot")
     store.finalize(asked.metrics["dark"].plan, place.day(), Final("digest-2", "b" * 64), b"")
     store.set_retention(Retention(400, 500))
+    store.add_mark(DayMark(place.day(1), "version 158"))
+    store.add_mark(DayMark(place.day(), "a day that was \N{SNOWMAN}"))
     store.retire("dark", 1)
     held = store.quarantined()
     store.drop(held[0].id)
@@ -90,6 +92,14 @@ def test_a_copy_is_the_same(lived: Store, place: Place, target: Place, asked: Re
     assert copy.generation != lived.generation
     assert (copy.retention(), copy.tallies_from()) == (lived.retention(), lived.tallies_from())
     assert copy.plans() == lived.plans()
+    assert (
+        copy.marks()
+        == lived.marks()
+        == [
+            DayMark(place.day(), "a day that was \N{SNOWMAN}"),
+            DayMark(place.day(1), "version 158"),
+        ]
+    )
     assert copy.ledger() == lived.ledger()
     assert copy.sealed() == lived.sealed() == place.day(1)
     assert copy.today() == lived.today() == place.day(2)

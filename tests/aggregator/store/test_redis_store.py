@@ -15,7 +15,7 @@ from redis.crc import key_slot
 from dither_aggregator.service import Service, Submitted
 from dither_aggregator.store import Receipt, Store, StoreError, StoreUnavailable, create_store, open_store
 from dither_aggregator.store.dump import ShardRecord
-from dither_aggregator.store.records import Final, LogEntry, Retention, sum_segments
+from dither_aggregator.store.records import DayMark, Final, LogEntry, Retention, sum_segments
 from dither_aggregator.store.redis import RedisStore, scripts
 from dither_aggregator.store.redis.client import Client
 from dither_aggregator.web.served import ServedStore
@@ -295,6 +295,9 @@ USES: dict[str, Callable[[Store, Registry], object]] = {
     "snapshot": lambda store, asked: store.snapshot("a" * 64),
     "retention": lambda store, asked: store.retention(),
     "set_retention": lambda store, asked: store.set_retention(Retention(1, 1)),
+    "marks": lambda store, asked: store.marks(),
+    "add_mark": lambda store, asked: store.add_mark(DayMark(store.clock_day(), "version 158")),
+    "remove_mark": lambda store, asked: store.remove_mark(DayMark(store.clock_day(), "version 158")),
     "tallies_from": lambda store, asked: store.tallies_from(),
     "forget": lambda store, asked: store.forget(0),
     "forget_snapshots": lambda store, asked: store.forget_snapshots(),
@@ -303,6 +306,8 @@ USES: dict[str, Callable[[Store, Registry], object]] = {
     "epochs": lambda store, asked: store.epochs(asked.metrics["dark"].plan),
     "all_epochs": lambda store, asked: store.all_epochs(),
     "ledger": lambda store, asked: store.ledger(),
+    "counted": lambda store, asked: store.counted(),
+    "named": lambda store, asked: store.named(store.counted()),
     "status": lambda store, asked: store.status(),
     "trouble": lambda store, asked: store.trouble(),
     "integrity": lambda store, asked: store.integrity(),
@@ -421,6 +426,7 @@ def _aged(place: RedisPlace, store: Store, asked: Registry) -> Store:
     assert store.merged() == place.day()
     assert store.erase() == ""
     store.set_retention(Retention(100, 0))
+    store.add_mark(DayMark(place.day(), "version 158"))
     for shard in range(store.shards):
         store.forget(shard)
     store.forget_snapshots()

@@ -7,6 +7,7 @@
     epochs       days are sealed, finalized, and given up
     erasing      the bytes of merged days leave the store's files
     quarantine   reports that could not be counted
+    marks        releases and other events that the operator named
     moving       dump and restore
 
 A store is a number of shards. A shard has a log of accepted uploads, a cursor up to which they are folded, the
@@ -37,6 +38,7 @@ from dither_aggregator.store.interface.epochs import Epochs
 from dither_aggregator.store.interface.erasing import Erasing
 from dither_aggregator.store.interface.ledger import Ledger
 from dither_aggregator.store.interface.log import Log
+from dither_aggregator.store.interface.marks import Marks
 from dither_aggregator.store.interface.moving import Moving
 from dither_aggregator.store.interface.opened import SHARDS
 from dither_aggregator.store.interface.quarantine import Quarantine
@@ -45,7 +47,7 @@ from dither_aggregator.store.interface.tallies import Tallies
 __all__ = ["SHARDS", "Store"]
 
 
-class Store(Ledger, Log, Tallies, Epochs, Erasing, Quarantine, Moving):
+class Store(Ledger, Log, Tallies, Epochs, Erasing, Quarantine, Marks, Moving):
     """The state of one aggregator. Open one with `dither_aggregator.store.open_store`; close it when done.
 
     Every method raises StoreUnavailable while the store cannot be reached or written, and StoreError when it is not,

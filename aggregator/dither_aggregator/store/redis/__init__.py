@@ -12,6 +12,7 @@ from dither_aggregator.store.redis.epochs import RedisEpochs
 from dither_aggregator.store.redis.erasing import RedisErasing
 from dither_aggregator.store.redis.ledger import RedisLedger
 from dither_aggregator.store.redis.log import RedisLog
+from dither_aggregator.store.redis.marks import RedisMarks
 from dither_aggregator.store.redis.moving import RedisMoving
 from dither_aggregator.store.redis.quarantine import RedisQuarantine
 from dither_aggregator.store.redis.tallies import RedisTallies
@@ -19,5 +20,7 @@ from dither_aggregator.store.redis.tallies import RedisTallies
 __all__ = ["RedisStore"]
 
 
-class RedisStore(RedisLog, RedisQuarantine, RedisMoving, RedisErasing, RedisLedger, RedisTallies, RedisEpochs, Store):
+class RedisStore(
+    RedisLog, RedisQuarantine, RedisMoving, RedisErasing, RedisLedger, RedisTallies, RedisEpochs, RedisMarks, Store
+):
     """A store in a Redis. Every effect of a shard is one script, and none of them is sent twice by itself."""

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 from dither_aggregator.store.dump import (
     FinalRecord,
     Identity,
+    MarksRecord,
     PlanRecord,
     Record,
     SeenRecord,
@@ -28,6 +29,7 @@ from dither_aggregator.store.redis.client import Command
 from dither_aggregator.store.redis.epochs import RedisEpochs
 from dither_aggregator.store.redis.ledger import RedisLedger, Settled
 from dither_aggregator.store.redis.log import READ_REDIS_BYTES_MAX
+from dither_aggregator.store.redis.marks import RedisMarks
 from dither_aggregator.store.redis.packing import (
     MARK_BYTES,
     ledger_fields,
@@ -57,7 +59,7 @@ class _Instant(NamedTuple):
     """The segments of those whose day is not sealed."""
 
 
-class RedisMoving(RedisLedger, RedisTallies, RedisEpochs, Moving):
+class RedisMoving(RedisLedger, RedisTallies, RedisEpochs, RedisMarks, Moving):
     """Dumps without holding the store up; fills one that nobody else can open."""
 
     def dump(self) -> Iterator[Record]:
@@ -68,6 +70,8 @@ class RedisMoving(RedisLedger, RedisTallies, RedisEpochs, Moving):
         yield Identity(app.decode(), key.decode(), digest_key, self.generation, self.retention(), first)
         told: set[int] = set()
         yield from self._dump_plans(told)
+        if marks := self.marks():
+            yield MarksRecord(tuple(marks))
         # What is final by now is sealed in every shard, so it is whole in what follows.
         finals = [(plan, epoch, final) for plan in sorted(told) for epoch, final in self._finals(plan).items()]
         for shard in range(self.shards):

@@ -3,6 +3,7 @@
     log          8 bytes mark | the entry as store/packing.py has it
     segment      8 bytes mark, u64 low, high, n | the packed counts
     quarantined  u32 plan, cell, day, n, length of the reason | the reason | the reports
+    day mark     the day, a space, the text in UTF-8
     ledger       a hash a plan: DAY:a accepted, DAY:f folded, DAY:q quarantined, DAY:d dropped of them
 
 All little-endian. A mark is 8 random bytes, new with each step that writes entries or segments. By it a step knows the
@@ -16,7 +17,7 @@ from typing import Any
 
 from dither_aggregator.counting.folding import BadTally
 from dither_aggregator.store.packing import count_pending, day_number, day_of, pack_counts, unpack_counts
-from dither_aggregator.store.records import Counted, Final, LogGroup, Poison, Segment, StoreError, TallyKey
+from dither_aggregator.store.records import Counted, DayMark, Final, LogGroup, Poison, Segment, StoreError, TallyKey
 
 MARK_BYTES = 8
 SEGMENT = struct.Struct("<8sQQQ")
@@ -83,6 +84,17 @@ def unpack_final(record: bytes) -> Final:
     """Return what a record of a final epoch says."""
     digest, snapshot = record.decode().split(" ")
     return Final(digest, snapshot)
+
+
+def pack_day_mark(mark: DayMark) -> str:
+    """Return what is kept of an operator's mark."""
+    return f"{day_number(mark.day)} {mark.text}"
+
+
+def unpack_day_mark(packed: bytes) -> DayMark:
+    """Return the mark of which this is kept."""
+    day, _, text = packed.decode(errors="replace").partition(" ")
+    return DayMark(day_of(int(day)), text)
 
 
 def pairs(reply: Sequence[Any]) -> dict[Any, Any]:

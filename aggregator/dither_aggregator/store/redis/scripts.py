@@ -6,6 +6,7 @@
     dither:{g}:finals:PLAN          hash: day -> digest and the snapshot's id, with a space between
     dither:{g}:snapshot:ID          string
     dither:{g}:snapshots            sorted set: ids by day
+    dither:{g}:marks                set: an operator's mark each
 
     dither:{3}                      hash: token, day, sealed, merged, cursor, written, waiting_since,
                                     quarantine_last, clock_offset_s
@@ -195,6 +196,20 @@ end
     flags="allow-oom",
 )
 """Set fields of the hash; an empty value takes one away."""
+
+MARKS = _read("return redis.call('SMEMBERS', at .. ':marks')")
+ADD_MARK = _script(
+    _CHECK,
+    """
+local key = at .. ':marks'
+if redis.call('SISMEMBER', key, ARGV[2]) == 1 then return 0 end
+if redis.call('SCARD', key) >= tonumber(ARGV[3]) then return false end
+return redis.call('SADD', key, ARGV[2])
+""",
+)
+"""Keep a mark; return 1 if it is new, 0 if it is not, and nothing where a new one would be one too many."""
+
+REMOVE_MARK = _script(_CHECK, "return redis.call('SREM', at .. ':marks', ARGV[2])", flags="allow-oom")
 
 FINALS = _read("return redis.call('HGETALL', at .. ':finals:' .. ARGV[2])")
 

@@ -9,6 +9,7 @@ from dither_aggregator.store.sqlite.erasing import SQLiteErasing
 from dither_aggregator.store.sqlite.file import FILE_NAME
 from dither_aggregator.store.sqlite.lock import LOCK_NAME, exclusive
 from dither_aggregator.store.sqlite.log import SQLiteLog
+from dither_aggregator.store.sqlite.marks import SQLiteMarks
 from dither_aggregator.store.sqlite.moving import SQLiteMoving
 from dither_aggregator.store.sqlite.quarantine import SQLiteQuarantine
 from dither_aggregator.store.sqlite.tallies import SQLiteTallies
@@ -16,5 +17,7 @@ from dither_aggregator.store.sqlite.tallies import SQLiteTallies
 __all__ = ["FILE_NAME", "LOCK_NAME", "SQLiteStore", "exclusive"]
 
 
-class SQLiteStore(SQLiteLog, SQLiteTallies, SQLiteQuarantine, SQLiteMoving, SQLiteErasing, SQLiteEpochs, Store):
+class SQLiteStore(
+    SQLiteLog, SQLiteTallies, SQLiteQuarantine, SQLiteMoving, SQLiteErasing, SQLiteEpochs, SQLiteMarks, Store
+):
     """A store in a directory. Each thread has its own connection, until `close`."""

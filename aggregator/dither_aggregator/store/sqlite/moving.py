@@ -15,6 +15,7 @@ from dither_aggregator.counting.folding import Counts
 from dither_aggregator.store.dump import (
     FinalRecord,
     Identity,
+    MarksRecord,
     PlanRecord,
     Record,
     SeenRecord,
@@ -26,6 +27,7 @@ from dither_aggregator.store.packing import pack_counts, unpack_counts
 from dither_aggregator.store.records import Final, Segment
 from dither_aggregator.store.sqlite import rows
 from dither_aggregator.store.sqlite.epochs import SQLiteEpochs
+from dither_aggregator.store.sqlite.marks import marks_in
 
 DUMP_ROWS = 10_000
 
@@ -41,6 +43,8 @@ class SQLiteMoving(SQLiteEpochs, Moving):
             yield _identity(state)
             for (document,) in db.execute("SELECT document FROM plan ORDER BY id"):
                 yield PlanRecord(json.loads(document))
+            if marks := marks_in(db):
+                yield MarksRecord(tuple(marks))
             yield _shard(db, state)
             yield from _seen(db)
             of_tallies = db.execute(rows.SELECT_SEGMENTS)

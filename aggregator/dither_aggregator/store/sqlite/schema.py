@@ -46,6 +46,12 @@ INSERT INTO cursor VALUES (0);
 """
 
 
+MARKS = """
+CREATE TABLE IF NOT EXISTS mark (day TEXT NOT NULL, text TEXT NOT NULL, PRIMARY KEY (day, text)) WITHOUT ROWID
+"""
+"""Made by the first mark: a store without the table has none, so the version of the others stays."""
+
+
 def create(db: sqlite3.Connection, state: dict[str, object]) -> None:
     """Make the tables in an empty file, within a transaction."""
     for statement in _TABLES.split(";\n"):

@@ -10,7 +10,7 @@ from dither_aggregator.store import Store
 from dither_aggregator.web.api import description, documents, tables
 from dither_aggregator.web.api.description import Operation
 from dither_aggregator.web.api.estimates import EstimatesAsked, estimates, estimates_of
-from dither_aggregator.web.api.listings import ValuesAsked, metric_snapshots, metrics, snapshot, values
+from dither_aggregator.web.api.listings import ValuesAsked, marks, metric_snapshots, metrics, snapshot, values
 from dither_aggregator.web.api.rowsets import RowsAsked
 from dither_aggregator.web.asking import Parameters
 
@@ -83,6 +83,14 @@ OPERATIONS = (
         tables.PlanRowsAsked,
         documents.PlanMeta,
         documents.PlanRow,
+    ),
+    Operation(
+        "/marks",
+        marks,
+        "releases and other events that the operator named, by day",
+        RowsAsked,
+        documents.MarksMeta,
+        documents.MarkRow,
     ),
     Operation(
         "/snapshots/<id_>", snapshot, "the content of a snapshot: its id is the SHA-256 of these bytes", Parameters

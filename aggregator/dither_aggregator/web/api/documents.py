@@ -304,6 +304,19 @@ class KeptRow(Described):
     snapshot = _text("its id, which is the SHA-256 of its content")
 
 
+class MarksMeta(Described):
+    """Whose marks these are: they are of all metrics."""
+
+    app = _text()
+
+
+class MarkRow(Described):
+    """A release or another event."""
+
+    day = _day("the day (UTC) on which it happened, or will")
+    text = _text("the operator's words: 1 to 80 characters")
+
+
 class ProblemDocument(Open):
     """Why a request was refused (RFC 9457)."""
 

@@ -1,4 +1,4 @@
-"""What there is to read: metrics, the values of each, and what was kept of finalized days."""
+"""What there is to read: metrics, the values of each, what was kept of finalized days, and the marks."""
 
 from collections.abc import Sequence
 from datetime import date
@@ -19,6 +19,7 @@ METRICS = (
     *("epsilon", "epsilon_permanent", "epsilon_lifetime", "values", "candidates", "days", "from", "to"),
 )
 VALUES = ("metric", "rev", "value", "kind")
+MARKS = ("day", "text")
 SNAPSHOTS = ("metric", "rev", "plan", "epoch", "tally", "snapshot")
 
 
@@ -75,6 +76,11 @@ def metric_snapshots(store: Store, asked: Given, metric: str) -> RowSet:
     ]
     meta = {"app": store.app, "metric": metric, "question": plans[0].question}
     return RowSet(meta, SNAPSHOTS, rows, f"{metric}-snapshots")
+
+
+def marks(store: Store, asked: Given) -> RowSet:
+    """Return what the operator marked, by day."""
+    return RowSet({"app": store.app}, MARKS, [(mark.day.isoformat(), mark.text) for mark in store.marks()], "marks")
 
 
 def snapshot(store: Store, asked: Given, id_: str) -> Response:

@@ -83,19 +83,24 @@ def _harmless(character: str) -> bool:
     return character in JOINERS or unicodedata.category(character) not in ("Cc", "Cf", "Cs", "Zl", "Zp")
 
 
-def shorten(text: str) -> str:
-    """Return a label that a phone's width holds."""
+def shorten(text: str, width_em: float = LABEL_EM) -> str:
+    """Return a label that a phone's width holds, or so many em."""
     shown = visible(text)
     width = 0.0
     for place, character in enumerate(shown):
         width += _width(character)
-        if width > LABEL_EM and place < len(shown) - 1:
+        if width > width_em and place < len(shown) - 1:
             return shown[:place] + "…"
     return shown
 
 
+def label_width(label: str) -> float:
+    """Return about how wide a label is, in em: never less than in the usual sans-serif fonts."""
+    return sum(map(_width, label))
+
+
 def _width(character: str) -> float:
-    """Return about how wide a character is, in em: never less than in the usual sans-serif fonts."""
+    """Return about how wide a character is, in em."""
     if unicodedata.combining(character):
         return 0.0
     if unicodedata.east_asian_width(character) in "WF":

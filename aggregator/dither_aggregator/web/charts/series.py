@@ -3,11 +3,12 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import date, timedelta
-from itertools import pairwise
+from itertools import product
 
 from dither_aggregator.analysis.series import Point
 from dither_aggregator.analysis.windows import Window
-from dither_aggregator.web.charts.scale import Tick, nice_step, percent, shorten, ticks
+from dither_aggregator.store.records import DayMark
+from dither_aggregator.web.charts.scale import Tick, label_width, nice_step, percent, shorten, ticks
 
 PANEL_HEIGHT, PANEL_TOP, PANEL_BOTTOM = 128, 26, 8
 REPORTS_HEIGHT, REPORTS_TOP = 84, 30
@@ -15,6 +16,14 @@ DATES = 4
 TICKS = 3
 DOTS_MAX = 92
 """On longer windows the dots of single days would touch: only lines and bands are drawn."""
+MARK_LINES, MARK_TOP, MARK_HEIGHT = 3, 30, 15
+"""How many lines of labels marks have at most; pixels down to the first of them, and to each further one."""
+MARK_FOOT = 4
+"""Pixels between the last of them and the highest bar."""
+MARK_EM = 9.0
+"""How wide such a label is at most: on a phone less than half of a plot."""
+MARK_PERCENT = 4.5
+"""How much of a plot one em of a label is: 12 pixels of the 270 that a screen of 320 leaves."""
 
 
 @dataclass(frozen=True)
@@ -63,6 +72,17 @@ class DayBar:
 
 
 @dataclass(frozen=True)
+class MarkLabel:
+    """What a mark says."""
+
+    x: float
+    y: int
+    ends: bool
+    """Whether the text ends at `x`; else it begins there."""
+    text: str
+
+
+@dataclass(frozen=True)
 class SeriesChart:
     """All that the template draws. Lengths across are percent, lengths down are pixels."""
 
@@ -70,23 +90,29 @@ class SeriesChart:
     bars: Sequence[DayBar]
     most: int
     dates: Sequence[Tick]
-    marks: Sequence[Tick]
-    """Where a plan begins."""
+    marks: Sequence[float]
+    """Where a plan begins, or the operator marked a day: places across."""
+    labels: Sequence[MarkLabel]
+    """Of the marks, as far as they overlap nothing."""
+    reports_height: int
     panel_height: int = PANEL_HEIGHT
-    reports_height: int = REPORTS_HEIGHT
 
 
-def draw_series(points: Sequence[Point], window: Window) -> SeriesChart:
-    """Lay out a panel for each value, in the order of the points."""
+def draw_series(points: Sequence[Point], window: Window, marks: Sequence[DayMark] = ()) -> SeriesChart:
+    """Lay out a panel for each value, in the order of the points, with marks of days in the window."""
     values = list(dict.fromkeys(point.value for point in points))
     panels = [_panel([point for point in points if point.value == value], window) for value in values]
     reports = {(point.epoch, point.plan): point for point in points}
     most = max(point.n for point in points)
-    bars = [_bar(point, most, window) for point in reports.values()]
     step = max(1, -(-window.days // DATES))
     days = [window.first + timedelta(days=place) for place in range(0, window.days, step)]
     dates = [Tick(_x(day, window), f"{day:%m-%d}", zero=False) for day in days]
-    return SeriesChart(panels, bars, most, dates, list(_marks(points, window)))
+    begun = [DayMark(new.epoch, f"rev {new.rev}") for new in begins(points)]
+    labels = _labels([*begun, *reversed(marks)], window)
+    across = sorted({_x(mark.day, window) for mark in (*begun, *marks)})
+    foot = REPORTS_HEIGHT + max((label.y + MARK_FOOT - REPORTS_TOP for label in labels), default=0)
+    bars = [_bar(point, most, window, foot) for point in reports.values()]
+    return SeriesChart(panels, bars, most, dates, across, labels, foot)
 
 
 def _x(day: date, window: Window) -> float:
@@ -140,23 +166,38 @@ def _runs(points: Sequence[Point]) -> Iterator[list[Point]]:
         yield run
 
 
-def _bar(point: Point, most: int, window: Window) -> DayBar:
+def _bar(point: Point, most: int, window: Window, foot: int) -> DayBar:
     width = 100 / window.days
     height = (REPORTS_HEIGHT - REPORTS_TOP) * point.n / most
     return DayBar(
         round(_x(point.epoch, window) - 0.4 * width, 3),
         round(0.8 * width, 3),
-        round(REPORTS_HEIGHT - height, 2),
+        round(foot - height, 2),
         round(height, 2),
         f"{point.epoch}: {point.n:,} reports{' so far' if point.provisional else ''}",
         point.provisional,
     )
 
 
-def _marks(points: Sequence[Point], window: Window) -> Iterator[Tick]:
-    """Yield where a plan follows another one."""
+def begins(points: Sequence[Point]) -> list[Point]:
+    """Return the first point of each plan that follows another one, by day."""
     first: dict[str, Point] = {}
     for point in sorted(points, key=lambda each: each.epoch):
         first.setdefault(point.plan, point)
-    for _, new in pairwise(first.values()):
-        yield Tick(_x(new.epoch, window), f"rev {new.rev}", zero=False)
+    return list(first.values())[1:]
+
+
+def _labels(marks: Sequence[DayMark], window: Window) -> list[MarkLabel]:
+    """Return the labels of the marks that find room, those that come first before others."""
+    taken: list[list[tuple[float, float]]] = [[] for _ in range(MARK_LINES)]
+    labels = []
+    for mark in marks:
+        x, text = _x(mark.day, window), shorten(mark.text, MARK_EM)
+        width = MARK_PERCENT * (label_width(text) + 1)
+        for (line, others), ends in product(enumerate(taken), (x > 50, x <= 50)):
+            low, high = (x - width, x) if ends else (x, x + width)
+            if low >= 0 and high <= 100 and all(high <= left or right <= low for left, right in others):
+                others.append((low, high))
+                labels.append(MarkLabel(x, MARK_TOP + MARK_HEIGHT * line, ends, text))
+                break
+    return labels

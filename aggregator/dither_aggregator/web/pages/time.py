@@ -1,6 +1,6 @@
 """A few values of a metric day by day."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import date
 
@@ -9,12 +9,13 @@ from flask import render_template
 from dither_aggregator.analysis.series import VALUES_MAX, Point
 from dither_aggregator.analysis.windows import Window
 from dither_aggregator.store import Store, StoredPlan
+from dither_aggregator.store.records import DayMark
 from dither_aggregator.web.asking import (
     LEVELS,
     Given,
     given,
 )
-from dither_aggregator.web.charts.series import SeriesChart, draw_series
+from dither_aggregator.web.charts.series import SeriesChart, begins, draw_series
 from dither_aggregator.web.computed import SeriesAsked, asked_series
 from dither_aggregator.web.pages.words import plan_state
 
@@ -34,12 +35,18 @@ class TimePage:
     chart: SeriesChart | None = None
     table: Sequence[tuple[date, Sequence[Point]]] = ()
     """The points of each day and plan."""
+    marks: Sequence[tuple[date, str, bool]] = ()
+    """What happened on which day, and whether the operator named it; by day."""
+    left_out: int = 0
+    """Marks of these days that are too many to show."""
     levels: Sequence[str] = LEVELS
     slots: int = VALUES_MAX
 
 
 LISTED_MAX = 1_000
 """So many values are offered in the form's list; others are typed."""
+MARKS_SHOWN_MAX = 100
+"""Of more marks in a window the latest are shown."""
 
 
 def show(store: Store, name: str) -> str:
@@ -62,5 +69,14 @@ def time_page(store: Store, name: str, asked: Given) -> TimePage:
         headline = "No reports of these days are counted, or their counts are no longer kept."
     else:
         headline = f"{len({epoch for epoch, _ in table}):,} days with reports."
-    chart = draw_series(points, window) if points else None
-    return TimePage(stored, window, asked["level"], values, listed, state, headline, chart, table)
+    marks = [mark for mark in store.marks() if mark.day in window]
+    shown = marks[-MARKS_SHOWN_MAX:]
+    chart = draw_series(points, window, shown) if points else None
+    told, left_out = _told(points, shown), len(marks) - len(shown)
+    return TimePage(stored, window, asked["level"], values, listed, state, headline, chart, table, told, left_out)
+
+
+def _told(points: Sequence[Point], marks: Iterable[DayMark]) -> list[tuple[date, str, bool]]:
+    """Return where plans begin and what the operator marked, by day."""
+    begun = [(point.epoch, f"rev {point.rev} begins", False) for point in begins(points)]
+    return sorted([*begun, *((mark.day, mark.text, True) for mark in marks)])

@@ -1,0 +1,227 @@
+"""Marks: days that the operator gave a few words, on both stores; a store that has none is as it was."""
+
+import sqlite3
+from collections.abc import Callable
+from contextlib import closing
+from datetime import date
+from pathlib import Path
+from threading import Thread
+
+import pytest
+
+from dither_aggregator.store import SQLiteStore, Store, StoreError, StoreUnavailable, archive
+from dither_aggregator.store.dump import MarksRecord
+from dither_aggregator.store.fsck import check
+from dither_aggregator.store.interface import marks as marks_module
+from dither_aggregator.store.records import DayMark
+from dither_aggregator.store.redis import RedisStore, scripts
+from dither_aggregator.store.redis.packing import pack_day_mark
+from dither_aggregator.store.restoring import restore
+from dither_aggregator.store.sqlite import FILE_NAME, schema
+from dither_shared.registry import Registry
+from tests.aggregator.store.conftest import place_of
+from tests.support.stores import Place, RedisPlace, SQLitePlace, append, balance, body_of, fold_all
+
+RELEASE = DayMark(date(2026, 11, 20), "version 158")
+LATER = DayMark(date(2026, 12, 1), "\N{SNOWMAN} a fair, in Köln")
+SAME_DAY = DayMark(date(2026, 11, 20), "a fair")
+HOSTILE = DayMark(date(1, 1, 1), "<script>alert('1 2')</script>\N{RIGHT-TO-LEFT OVERRIDE}; DROP TABLE mark")
+
+
+def test_marks_are_kept_by_day_and_seen_by_every_process(place: Place, store: Store) -> None:
+    assert store.marks() == []
+    for mark in (LATER, RELEASE, HOSTILE, SAME_DAY):
+        assert store.add_mark(mark)
+    assert place.open().marks() == store.marks() == [HOSTILE, SAME_DAY, RELEASE, LATER]
+
+
+def test_the_same_mark_again_adds_nothing(store: Store) -> None:
+    assert store.add_mark(RELEASE)
+    assert not store.add_mark(DayMark(RELEASE.day, RELEASE.text))
+    assert store.marks() == [RELEASE]
+
+
+def test_a_mark_is_removed_alone_and_once(store: Store) -> None:
+    assert not store.remove_mark(RELEASE)
+    for mark in (RELEASE, SAME_DAY, LATER):
+        store.add_mark(mark)
+    assert store.remove_mark(RELEASE)
+    assert not store.remove_mark(RELEASE)
+    assert store.marks() == [SAME_DAY, LATER]
+    assert store.add_mark(RELEASE)
+
+
+@pytest.mark.parametrize("text", ["", "   ", "a" * 81, "two\nlines", "a\x1b[2J", "\x00", "\x85", "\udcff", "a\u2028b"])
+def test_a_text_that_cannot_be_shown_is_refused(store: Store, text: str) -> None:
+    with pytest.raises(StoreError, match="a mark's text must") as caught:
+        store.add_mark(DayMark(RELEASE.day, text))
+    assert not isinstance(caught.value, StoreUnavailable)
+    assert store.marks() == []
+
+
+def test_eighty_characters_of_any_script_are_a_text(store: Store) -> None:
+    mark = DayMark(date.max, "\N{GRINNING FACE}" * 80)
+    assert store.add_mark(mark)
+    assert store.marks() == [mark]
+
+
+def test_a_mark_too_many_is_refused_and_one_that_is_there_is_not(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in ("sqlite", "redis"):
+        monkeypatch.setattr(f"dither_aggregator.store.{module}.marks.MARKS_MAX", 3)
+    for mark in (RELEASE, SAME_DAY, LATER):
+        store.add_mark(mark)
+    with pytest.raises(StoreError, match="keeps at most 1,000 marks; `dither mark remove DAY` makes room"):
+        store.add_mark(HOSTILE)
+    assert not store.add_mark(LATER)
+    assert store.remove_mark(LATER)
+    assert store.add_mark(HOSTILE)
+    assert store.marks() == [HOSTILE, SAME_DAY, RELEASE]
+
+
+def test_a_thousand_marks_have_room(store: Store) -> None:
+    for number in range(marks_module.MARKS_MAX):
+        store.add_mark(DayMark(RELEASE.day, f"version {number}"))
+    with pytest.raises(StoreError, match="at most"):
+        store.add_mark(SAME_DAY)
+    assert len(store.marks()) == 1_000
+    assert list(check(store)) == []
+
+
+def test_processes_that_mark_at_once_lose_nothing(place: Place, store: Store) -> None:
+    """Four of them, each a mark of its own and one that all name: it is new to one of them."""
+    new: list[bool] = []
+
+    def add(mine: Store, number: int) -> None:
+        for each in range(10):
+            mine.add_mark(DayMark(RELEASE.day, f"{number}-{each}"))
+            new.append(mine.add_mark(DayMark(LATER.day, f"all-{each}")))
+
+    threads = [Thread(target=add, args=(place.open(), number)) for number in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sum(new) == 10
+    assert len(store.marks()) == 50
+
+
+def test_reports_are_counted_as_if_there_were_no_marks(store: Store, asked: Registry) -> None:
+    append(store, body_of(asked, {"color": [1, 0]}))
+    store.add_mark(RELEASE)
+    fold_all(store)
+    store.remove_mark(RELEASE)
+    append(store, body_of(asked, {"dark": [1]}))
+    assert balance(store) == (3, 2, 1, 0)
+    assert list(check(store)) == []
+
+
+# Dumps, backups, damage.
+
+
+def test_a_store_without_marks_has_the_records_it_always_had(store: Store) -> None:
+    store.add_mark(RELEASE)
+    store.remove_mark(RELEASE)
+    assert [record for record in store.dump() if isinstance(record, MarksRecord)] == []
+
+
+@pytest.mark.parametrize("other", ["sqlite", "redis"])
+def test_a_backup_brings_them_back(store: Store, other: str, tmp_path: Path, request: pytest.FixtureRequest) -> None:
+    for mark in (RELEASE, HOSTILE):
+        store.add_mark(mark)
+    archive.write(tmp_path / "backup.gz", store.dump())
+    with closing(place_of(other, tmp_path / "other", request, 1)) as target:
+        made = target.begin()
+        restore(made, archive.read(tmp_path / "backup.gz"))
+        assert target.open().marks() == [HOSTILE, RELEASE]
+
+
+def test_a_backup_with_a_text_that_cannot_be_shown_is_refused(store: Store, tmp_path: Path) -> None:
+    bad = MarksRecord((DayMark(RELEASE.day, "a\x1b[2J"),))
+    with closing(SQLitePlace(tmp_path / "other")) as target:
+        with pytest.raises(StoreError, match="without control characters"):
+            restore(target.begin(), [*store.dump(), bad])
+        with pytest.raises(StoreError, match="not filled to its end"):
+            target.open()
+
+
+def write_mark(place: Place, mark: DayMark) -> None:
+    """Write a mark past every check."""
+    if isinstance(place, RedisPlace):
+        place.redis.sadd(f"{scripts.GLOBAL}:marks", pack_day_mark(mark))
+    elif isinstance(place, SQLitePlace):
+        with closing(sqlite3.connect(place.directory / FILE_NAME)) as db, db:
+            db.execute(schema.MARKS)
+            db.execute("INSERT INTO mark VALUES (?, ?)", (mark.day.isoformat(), mark.text))
+
+
+def test_a_damaged_mark_is_found_and_can_be_removed(place: Place, store: Store) -> None:
+    bad = DayMark(RELEASE.day, "a\x1b[2J")
+    write_mark(place, bad)
+    (said,) = check(store)
+    assert said == "marks: 2026-11-20: a mark's text must be one line without control characters, got 'a\\x1b[2J'"
+    assert store.marks() == [bad]
+    assert store.remove_mark(bad)
+    assert list(check(store)) == []
+
+
+def test_marks_beyond_the_most_are_found(place: Place, store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_mark(place, RELEASE)
+    write_mark(place, LATER)
+    monkeypatch.setattr("dither_aggregator.store.fsck.MARKS_MAX", 1)
+    assert list(check(store)) == ["marks: there are 2, and 1 are the most"]
+
+
+# Older stores.
+
+
+def tables(directory: Path) -> set[str]:
+    with closing(sqlite3.connect(directory / FILE_NAME)) as db:
+        return {name for (name,) in db.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
+
+
+def test_a_file_without_the_table_has_no_marks_until_the_first(tmp_path: Path) -> None:
+    """Such a file is what a release before marks wrote, byte for byte: it gets its table with its first mark."""
+    with closing(SQLiteStore.create(tmp_path, "example")) as store:
+        assert "mark" not in tables(tmp_path)
+        with closing(SQLiteStore(tmp_path, read_only=True)) as reader:
+            assert reader.marks() == []
+            assert not store.remove_mark(RELEASE)
+            assert "mark" not in tables(tmp_path)
+            assert store.add_mark(RELEASE)
+            assert reader.marks() == [RELEASE]
+            with pytest.raises(StoreUnavailable, match="cannot be written"):
+                reader.add_mark(LATER)
+    assert "mark" in tables(tmp_path)
+
+
+# Bugs that these tests catch.
+
+
+def _keep_nothing(store: Store, mark: DayMark) -> bool:
+    return store.marks() == [] or mark not in store.marks()
+
+
+@pytest.mark.parametrize(
+    ("method", "spoiled", "caught_by"),
+    [
+        ("_add_mark", _keep_nothing, test_marks_are_kept_by_day_and_seen_by_every_process),
+        ("marks", lambda store: [], test_the_same_mark_again_adds_nothing),
+        ("remove_mark", lambda store, mark: True, test_a_mark_is_removed_alone_and_once),
+    ],
+    ids=["adds nothing", "reads nothing", "removes nothing"],
+)
+def test_a_planted_bug_is_caught(
+    method: str,
+    spoiled: Callable[..., object],
+    caught_by: Callable[..., None],
+    place: Place,
+    asked: Registry,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for kind in (SQLiteStore, RedisStore):
+        monkeypatch.setattr(kind, method, spoiled)
+    store = place.make(asked)
+    arguments = {"place": place, "store": store}
+    names = caught_by.__code__.co_varnames[: caught_by.__code__.co_argcount]
+    with pytest.raises(AssertionError):
+        caught_by(**{name: arguments[name] for name in names})
