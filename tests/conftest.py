@@ -1,11 +1,16 @@
 """For all tests: this is a developer's machine, but not a person's."""
 
 import os
+import shutil
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 import pytest
 
 from tests.support.devices import close_all
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser
 
 # Telemetry is silent in tests; these are its own.
 os.environ["DITHER_TELEMETRY"] = "1"
@@ -25,6 +30,22 @@ for variable in (
 def _close_devices() -> Iterator[None]:
     yield
     close_all()
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator["Browser"]:
+    """Give a real Chromium."""
+    from playwright.sync_api import sync_playwright
+
+    path = os.environ.get("CHROMIUM") or shutil.which("chromium")
+    assert path, "the tests drive a real Chromium: apt-get install chromium, or set CHROMIUM to the path of one"
+    with sync_playwright() as playwright:
+        launched = playwright.chromium.launch(
+            executable_path=path,
+            args=["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--no-first-run"],
+        )
+        yield launched
+        launched.close()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

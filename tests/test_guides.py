@@ -8,7 +8,7 @@ from tests.test_pages import opened
 
 pytestmark = pytest.mark.slow
 
-browser, url = test_pages.browser, test_pages.url
+url = test_pages.url
 
 PATHS = [
     "/plan",

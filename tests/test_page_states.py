@@ -1,8 +1,6 @@
 """Every page and state in a real Chromium: what axe finds, what overflows, how large it is, what the console says."""
 
 import gzip
-import os
-import shutil
 import threading
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
@@ -13,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from axe_playwright_python.sync_playwright import Axe
-from playwright.sync_api import Browser, Page, sync_playwright
+from playwright.sync_api import Browser, Page
 from werkzeug.serving import WSGIRequestHandler, make_server
 
 from dither_aggregator.store.records import DayMark
@@ -32,19 +30,6 @@ BYTES_MAX, PACKED_MAX, NODES_MAX, HEIGHT_MAX = 300_000, 60_000, 5_000, 6_000
 class Quiet(WSGIRequestHandler):
     def log(self, *said: object) -> None:
         pass
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    path = os.environ.get("CHROMIUM") or shutil.which("chromium")
-    assert path, "the tests drive a real Chromium: apt-get install chromium, or set CHROMIUM to the path of one"
-    with sync_playwright() as playwright:
-        launched = playwright.chromium.launch(
-            executable_path=path,
-            args=["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--no-first-run"],
-        )
-        yield launched
-        launched.close()
 
 
 @contextmanager

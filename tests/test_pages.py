@@ -1,15 +1,13 @@
 """The pages in a real Chromium, at phone and desktop width, light and dark."""
 
-import os
 import random
-import shutil
 import time
 from collections.abc import Iterator
 from itertools import product
 
 import pytest
 import requests
-from playwright.sync_api import Browser, Page, sync_playwright
+from playwright.sync_api import Browser, Page
 
 from dither_aggregator import upkeep
 from dither_shared.registry import Registry
@@ -25,19 +23,6 @@ pytestmark = pytest.mark.slow
 VALUES = (*(f"Browser {number}" for number in range(60)), "A value with quite a long name, <b>&amp;</b> all")
 ASKED = registry(values=VALUES)
 LOOKS = list(product((390, 1280), ("light", "dark")))
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    path = os.environ.get("CHROMIUM") or shutil.which("chromium")
-    assert path, "the tests drive a real Chromium: apt-get install chromium, or set CHROMIUM to the path of one"
-    with sync_playwright() as playwright:
-        launched = playwright.chromium.launch(
-            executable_path=path,
-            args=["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--no-first-run"],
-        )
-        yield launched
-        launched.close()
 
 
 @pytest.fixture(scope="module")

@@ -18,9 +18,7 @@ from dither_shared.wire.writing import encode_upload, new_upload_id
 from tests.support.aggregators import http_server, sqlite_store, web_app
 from tests.support.clocks import Clock
 from tests.support.stores import append, body_of, fold_all
-from tests.test_pages import ASKED, BRIGHTNESS, browser, opened, reports
-
-__all__ = ["browser"]
+from tests.test_pages import ASKED, BRIGHTNESS, opened, reports
 
 pytestmark = pytest.mark.slow
 

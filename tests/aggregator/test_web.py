@@ -4,6 +4,7 @@ import gzip
 import hashlib
 import json
 import random
+import re
 import socket
 import sqlite3
 import struct
@@ -292,12 +293,18 @@ def test_a_day_without_reports_has_no_rows(client: Client) -> None:
 
 
 def test_pages_load_nothing_from_elsewhere(client: Client) -> None:
-    for path in ("/", "/metrics/dark", "/static/dither.css"):
+    for path in ("/", "/metrics/dark", "/static/dither.css", "/static/dither.js"):
         answer = client.get(path)
         assert answer.status_code == 200
-        assert "default-src 'none'" in answer.headers["Content-Security-Policy"]
-        assert "http" not in answer.text.replace("http://www.w3.org/2000/svg", "")
-        assert "<script" not in answer.text
+        policy = dict(each.split(" ", 1) for each in answer.headers["Content-Security-Policy"].split("; "))
+        assert (policy["default-src"], policy["script-src"], "connect-src" in policy) == ("'none'", "'self'", False)
+        assert "unsafe" not in answer.headers["Content-Security-Policy"]
+        assert "http:" not in answer.text.replace("http://www.w3.org/2000/svg", "")
+        assert "https:" not in answer.text
+        assert answer.headers["Content-Encoding"] == "gzip"
+        scripts = [] if path.startswith("/static") else ['<script src="/static/dither.js" defer></script>']
+        assert re.findall("<script.*", answer.text) == scripts
+        assert answer.headers["X-Content-Type-Options"] == "nosniff"
 
 
 def test_a_final_day_has_a_snapshot_whose_id_is_its_digest(tmp_path: Path) -> None:

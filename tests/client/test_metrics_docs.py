@@ -1,17 +1,15 @@
 """The page for an app's users: what it says, that nothing a registry holds breaks it, that it fits and can be read."""
 
 import math
-import os
 import re
-import shutil
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from html.parser import HTMLParser
 from itertools import pairwise
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Browser, sync_playwright
+from playwright.sync_api import Browser
 
 from dither.cli import main
 from dither.commands.metrics.docs import VALUES_MAX, page
@@ -256,19 +254,6 @@ BRIGHTNESS = """element => {
     const rgb = getComputedStyle(element).getPropertyValue(element.tagName == 'BODY' ? 'background-color' : 'color')
     return rgb.match(/\\d+/g).slice(0, 3).reduce((sum, part) => sum + Number(part), 0) / 765
 }"""
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    path = os.environ.get("CHROMIUM") or shutil.which("chromium")
-    assert path, "the tests drive a real Chromium: apt-get install chromium, or set CHROMIUM to the path of one"
-    with sync_playwright() as playwright:
-        launched = playwright.chromium.launch(
-            executable_path=path,
-            args=["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--no-first-run"],
-        )
-        yield launched
-        launched.close()
 
 
 @pytest.mark.slow

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from dither_aggregator.analysis.standing import Bin
-from dither_aggregator.web.charts.scale import TICKS, Tick, nice_step, percent, ticks
+from dither_aggregator.web.charts.scale import TICKS, Tick, nice_step, percent, precise, ticks
 
 CROWD_HEIGHT, CROWD_TOP = 120, 12
 
@@ -50,7 +50,7 @@ def draw_crowd(bins: Sequence[Bin], scores: bool) -> Histogram:
             y(each.number),
             round(CROWD_HEIGHT - y(each.number), 2),
             y(each.expected),
-            f"{each.number} of them, where noise alone would put {each.expected:.1f}",
+            f"{_ends(each, scores)}: {each.number} of them, where noise alone would put {each.expected:.1f}",
         )
         for each in bins
     )
@@ -61,3 +61,10 @@ def draw_crowd(bins: Sequence[Bin], scores: bool) -> Histogram:
 
 def _plain(number: float, decimals: int) -> str:
     return f"{number:g}".replace("-", "\N{MINUS SIGN}")
+
+
+def _ends(each: Bin, scores: bool) -> str:
+    """Return from where to where a bin reaches."""
+    width = each.upper - each.lower
+    low, high = ((f"{end:.1f}" if scores else precise(end, width)) for end in (each.lower, each.upper))
+    return f"{low} to {high}".replace("-", "\N{MINUS SIGN}")

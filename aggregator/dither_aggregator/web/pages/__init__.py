@@ -1,4 +1,4 @@
-"""The pages: what can be told, each at an address of its own. No script, no outside request."""
+"""The pages: what can be told, each at an address of its own. One optional script, no outside request."""
 
 from collections.abc import Callable
 
@@ -20,7 +20,8 @@ from dither_aggregator.web.pages import (
 from dither_aggregator.web.pages.words import in_words, rank_in_words
 
 _POLICY = (
-    "default-src 'none'; style-src 'self'; img-src 'self'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'"
+    "default-src 'none'; style-src 'self'; img-src 'self'; script-src 'self'; base-uri 'none'; form-action 'self'; "
+    "frame-ancestors 'none'"
 )
 
 Page = Callable[..., "str | tuple[str, int] | Response"]
@@ -70,7 +71,7 @@ def _bound(show: Page, store: Store) -> Page:
 
 
 def guard(response: Response) -> Response:
-    """Let a page load its own style sheet and nothing else, from nowhere else."""
+    """Let a page load its own style sheet and script and nothing else, from nowhere else."""
     if (response.mimetype or "").startswith(("text/", "image/")):
         response.headers["Content-Security-Policy"] = _POLICY
         response.headers["Referrer-Policy"] = "no-referrer"

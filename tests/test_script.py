@@ -1,0 +1,333 @@
+"""The pages' one script in a real Chromium: what it adds by pointer and by keyboard, and that nothing needs it."""
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from axe_playwright_python.sync_playwright import Axe
+from playwright.sync_api import Browser, BrowserContext, Locator, Page, Route
+
+import dither_aggregator.web
+from tests.support.sites import site
+from tests.test_page_states import served
+from tests.test_record_pages import CONTRAST, Record, record
+
+__all__ = ["record"]
+
+pytestmark = pytest.mark.slow
+
+SCRIPT = Path(dither_aggregator.web.__file__).parent / "static" / "dither.js"
+BYTES_MAX = 8_000
+HOSTILE = "<img src=x onerror=alert(1)>"
+TURNED = "a value \N{RIGHT-TO-LEFT OVERRIDE}turned round"
+WIDE = "W" * 200
+VALUES = (HOSTILE, TURNED, WIDE, *(f"model {number}" for number in range(60)))
+D = len(VALUES) + 1
+CHARTS = {
+    "/metrics/color": 2,
+    "/metrics/dark": 1,
+    "/metrics/color/time": 2,
+    "/compare?metric=color": 2,
+    "/help/reading": 1,
+}
+"""Pages with charts, and how many of them at least have marks to read."""
+PATHS = (*CHARTS, "/", "/changes", "/plan", "/pipeline", "/metrics/none")
+SHAPES = "circle, rect.bar"
+BOX = ".words-of-mark"
+
+
+@pytest.fixture(scope="module")
+def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """Two weeks of a metric with hostile, long and turned values, one of which moved."""
+    with site(tmp_path_factory.mktemp("script"), D, 'mechanism = "oue"', values=VALUES) as one:
+        rng, before = np.random.default_rng(5), np.full(D, 0.005)
+        before[:6] = 0.15, 0.12, 0.1, 0.08, 0.06, 0.04
+        after = before.copy()
+        after[0] += 0.2
+        dark = one.store.plans("dark")[0].plan
+        for back in range(15):
+            shares = after if back <= 7 else before
+            one.put(rng.multinomial(3_000, shares / shares.sum()), rng, back)
+            one.put(np.array([700, 300]), rng, back, dark)
+        with served(one) as url:
+            yield url
+
+
+@dataclass
+class Opened:
+    """A page, and what the browser had to complain of until now."""
+
+    page: Page
+    complaints: list[str] = field(default_factory=list)
+
+    @property
+    def heard(self) -> str:
+        return self.page.locator("p.heard").text_content() or ""
+
+    @property
+    def box(self) -> str:
+        return self.page.locator(BOX).text_content() or ""
+
+
+@contextmanager
+def opened(browser: Browser, url: str, width: int = 1280, **how: object) -> Iterator[Opened]:
+    """Open a page; on the way out, nothing may have been logged, refused by the policy, or asked for elsewhere."""
+    context: BrowserContext = browser.new_context(viewport={"width": width, "height": 900}, **how)  # type: ignore[arg-type]
+    page = context.new_page()
+    one = Opened(page)
+    page.on("console", lambda message: one.complaints.append(message.text))
+    page.on("pageerror", lambda error: one.complaints.append(str(error)))
+    page.on("dialog", lambda dialog: one.complaints.append(dialog.message))
+    origin = url.split("/")[2]
+    page.on("request", lambda asked: None if asked.url.split("/")[2] == origin else one.complaints.append(asked.url))
+    page.goto(url)
+    try:
+        yield one
+        page.wait_for_timeout(20)  # a console message is told after the call that caused it
+        assert [each for each in one.complaints if "Failed to load resource" not in each] == []  # a 404 page is one
+    finally:
+        context.close()
+
+
+def titles(page: Page, plot: int) -> list[str]:
+    """Return the words of a chart's marks in the order in which they are seen: by rows, or from left to right."""
+    found: list[str] = (
+        page.locator("[data-marks]")
+        .nth(plot)
+        .evaluate(
+            """plot => [...plot.querySelectorAll('title')].map(title => {
+                const mark = title.parentNode
+                const box = (mark.querySelector('circle') || mark).getBoundingClientRect()
+                return [plot.dataset.marks == 'rows' ? box.y : box.x + box.width / 2, title.textContent]
+            }).sort((a, b) => a[0] - b[0]).map(pair => pair[1])"""
+        )
+    )
+    return found
+
+
+def middle(mark: Locator) -> tuple[float, float]:
+    """Return where a line crosses a mark, in pixels of the window: the middle of a dot, or of a bar's upper edge."""
+    box = mark.bounding_box()
+    assert box
+    down = 0 if mark.evaluate("mark => mark.tagName == 'rect'") else box["height"] / 2
+    return box["x"] + box["width"] / 2, box["y"] + down
+
+
+def test_the_script_is_small_and_has_nothing_that_the_policy_refuses() -> None:
+    text = SCRIPT.read_text()
+    assert len(text.encode()) <= BYTES_MAX
+    assert not re.search(
+        r"innerHTML|outerHTML|insertAdjacent|document\.write|\beval\b|\bFunction\(|\.style\b|fetch\(", text
+    )
+    assert max(len(line) for line in text.splitlines()) <= 120
+
+
+@pytest.mark.parametrize("path", PATHS)
+def test_a_page_says_the_same_without_scripts(browser: Browser, address: str, path: str) -> None:
+    with opened(browser, address + path, java_script_enabled=False) as bare:
+        said = bare.page.locator("main").inner_text()
+        drawn = bare.page.locator("svg title").all_text_contents()
+        assert bare.page.locator(".copying, .heard, [data-marks][tabindex]").count() == 0
+    with opened(browser, address + path) as full:
+        full.page.evaluate("document.querySelectorAll('.copying, .heard').forEach(added => added.remove())")
+        assert full.page.locator("main").inner_text() == said
+        assert full.page.locator("svg title").all_text_contents() == drawn
+
+
+@pytest.mark.parametrize("path", CHARTS)
+def test_arrow_keys_read_every_mark_in_its_order(browser: Browser, address: str, path: str) -> None:
+    with opened(browser, address + path) as one:
+        plots = one.page.locator("[data-marks][tabindex]")
+        assert plots.count() >= CHARTS[path]
+        for place in range(plots.count()):
+            marks = titles(one.page, place)
+            plots.nth(place).focus()
+            assert one.heard == ""
+            read = []
+            for _ in marks:
+                one.page.keyboard.press("ArrowRight")
+                assert one.box == one.heard
+                read.append(one.heard)
+            assert read == marks
+            for key, expected in (("ArrowRight", -1), ("Home", 0), ("ArrowUp", 0), ("End", -1), ("ArrowLeft", -2)):
+                one.page.keyboard.press(key)
+                assert one.heard == marks[max(expected, -len(marks))]
+
+
+def test_a_chart_is_reached_and_left_by_keyboard_alone(browser: Browser, address: str) -> None:
+    with opened(browser, f"{address}/metrics/color") as one:
+        chart = one.page.locator("[data-marks]").first
+        for _ in range(40):
+            one.page.keyboard.press("Tab")
+            if chart.evaluate("chart => chart == document.activeElement"):
+                break
+        assert chart.evaluate("chart => chart.matches(':focus-visible')")
+        assert chart.evaluate("chart => getComputedStyle(chart).outlineStyle") == "solid"
+        one.page.keyboard.press("End")
+        assert one.page.locator(".crosshair").count() == 1
+        one.page.keyboard.press("Escape")
+        assert (one.page.locator(".crosshair").count(), one.heard) == (0, "")
+        one.page.keyboard.press("ArrowDown")
+        assert one.heard == titles(one.page, 0)[0]
+        one.page.keyboard.press("Tab")
+        assert one.page.locator(".crosshair").count() == 0
+        assert not chart.evaluate("chart => chart == document.activeElement")
+
+
+def test_keys_that_are_the_browsers_stay_the_browsers(browser: Browser, address: str) -> None:
+    with opened(browser, f"{address}/metrics/color") as one:
+        one.page.locator("[data-marks]").first.focus()
+        for key in ("Alt+ArrowDown", "Control+End", "Meta+Home", "PageUp", "a"):
+            one.page.keyboard.press(key)
+        assert one.page.locator(".crosshair").count() == 0
+
+
+@pytest.mark.parametrize("path", CHARTS)
+@pytest.mark.parametrize("width", [320, 1280, 2560])
+def test_the_crosshair_goes_to_the_nearest_mark(browser: Browser, address: str, path: str, width: int) -> None:
+    """The pointer is put on each mark; the lines cross there, and the box says that mark's words within the page."""
+    with opened(browser, address + path, width) as one:
+        plot = one.page.locator("[data-marks]").first
+        vertical, horizontal = (one.page.locator(".crosshair line").nth(place) for place in (0, 1))
+        for mark, words in list(zip(plot.locator(SHAPES).all(), titles(one.page, 0), strict=True))[:12]:
+            mark.scroll_into_view_if_needed()
+            x, y = middle(mark)
+            one.page.mouse.move(x, y - 3)  # above: a bar of nothing lies on the chart's lower edge
+            assert one.box == words
+            assert one.heard == ""
+            assert middle(vertical)[0] == pytest.approx(x, abs=1)
+            assert middle(horizontal)[1] == pytest.approx(y, abs=1)
+            box = one.page.locator(BOX).bounding_box()
+            assert box
+            assert 0 <= box["x"] <= box["x"] + box["width"] <= width
+            assert one.page.evaluate("document.documentElement.scrollWidth") <= width
+        one.page.mouse.move(1, 1)
+        assert one.page.locator(".crosshair").count() == 0
+
+
+def test_the_pointer_anywhere_in_a_row_reads_that_row(browser: Browser, address: str) -> None:
+    with opened(browser, f"{address}/metrics/color") as one:
+        for place, words in enumerate(titles(one.page, 0)[:4]):
+            _, y = middle(one.page.locator("circle.dot").nth(place))
+            for end in ("text.label", "text.value"):
+                one.page.mouse.move(middle(one.page.locator(end).nth(place))[0], y)
+                assert one.box == words
+        one.page.keyboard.press("Escape")
+        assert one.page.locator(".crosshair").count() == 0
+
+
+def test_a_finger_that_was_lifted_still_reads(browser: Browser, address: str) -> None:
+    with opened(browser, f"{address}/metrics/color", 390, has_touch=True) as one:
+        mark = one.page.locator("circle.dot").nth(2)
+        mark.scroll_into_view_if_needed()
+        one.page.touchscreen.tap(*middle(mark))
+        assert one.box == titles(one.page, 0)[2]
+
+
+def test_the_crosshair_stays_on_its_mark_when_the_width_changes(browser: Browser, address: str) -> None:
+    with opened(browser, f"{address}/metrics/color") as one:
+        one.page.locator("[data-marks]").first.focus()
+        one.page.keyboard.press("Home")
+        one.page.set_viewport_size({"width": 360, "height": 800})
+        one.page.wait_for_timeout(100)
+        dot, line = one.page.locator("circle.dot").first, one.page.locator(".crosshair line").first
+        assert middle(line)[0] == pytest.approx(middle(dot)[0], abs=1)
+        assert one.page.evaluate("document.documentElement.scrollWidth") <= 360
+
+
+def test_a_hostile_value_is_text(browser: Browser, address: str) -> None:
+    for path in ("/metrics/color", "/compare?metric=color", "/metrics/color/time"):
+        with opened(browser, address + path) as one:
+            read = []
+            plot = one.page.locator("[data-marks]").first
+            plot.focus()
+            for _ in titles(one.page, 0):
+                one.page.keyboard.press("ArrowDown")
+                read.append(one.page.locator(BOX).inner_text() + (plot.get_attribute("aria-label") or ""))
+                assert one.page.locator("img").count() == 0
+                assert one.page.locator(f"{BOX} *, .heard *").count() == 0
+            assert HOSTILE in "".join(read)
+            assert "\N{RIGHT-TO-LEFT OVERRIDE}" not in "".join(read)
+    with opened(browser, f"{address}/metrics/color") as one:
+        assert any(r"\u{202e}turned" in words for words in titles(one.page, 0))
+
+
+def test_the_address_of_a_view_is_copied(browser: Browser, address: str) -> None:
+    url = f"{address}/compare?metric=color&level=80"
+    with opened(browser, url, permissions=["clipboard-read", "clipboard-write"]) as one:
+        one.page.get_by_role("button", name="Copy a link to this view").press("Enter")
+        one.page.get_by_text("Copied.").wait_for()
+        assert one.page.evaluate("navigator.clipboard.readText()") == url
+        assert one.page.url == url
+
+
+def test_where_there_is_no_clipboard_the_address_is_selected(browser: Browser, address: str) -> None:
+    """On http under a name other than localhost a page has no clipboard."""
+    context = browser.new_context()
+    page = context.new_page()
+
+    def from_here(route: Route) -> None:
+        route.fulfill(response=route.fetch(url=route.request.url.replace("http://pages.test", address)))
+
+    page.route("http://pages.test/**", from_here)
+    page.goto("http://pages.test/metrics/color?level=80")
+    assert not page.evaluate("isSecureContext")
+    page.get_by_role("button", name="Copy a link to this view").click()
+    page.get_by_text("The address is selected").wait_for()
+    assert page.evaluate("getSelection().toString()") == "http://pages.test/metrics/color?level=80"
+    assert page.evaluate("document.activeElement.readOnly")
+    assert Axe().run(page).violations_count == 0
+    context.close()
+
+
+@pytest.mark.parametrize("path", CHARTS)
+@pytest.mark.parametrize(("width", "scheme"), [(390, "light"), (390, "dark"), (1280, "light"), (1280, "dark")])
+def test_what_is_added_is_accessible(browser: Browser, address: str, path: str, width: int, scheme: str) -> None:
+    with opened(browser, address + path, width, color_scheme=scheme) as one:
+        one.page.locator("[data-marks]").first.focus()
+        one.page.keyboard.press("Home")
+        found = Axe().run(one.page)
+        assert found.violations_count == 0, found.generate_report()
+        assert one.page.locator(BOX).evaluate_all(CONTRAST)[0] >= 4.5
+        names = [each.get_attribute("aria-label") for each in one.page.locator("[data-marks][tabindex]").all()]
+        assert len(set(names)) == len(names)
+
+
+@pytest.mark.parametrize("how", [{"forced_colors": "active"}, {"reduced_motion": "reduce"}, {"color_scheme": "dark"}])
+def test_the_crosshair_is_seen_and_does_not_move_by_itself(browser: Browser, address: str, how: dict[str, Any]) -> None:
+    with opened(browser, f"{address}/metrics/color", **how) as one:
+        one.page.locator("[data-marks]").first.focus()
+        one.page.keyboard.press("Home")
+        stroke = one.page.locator(".crosshair line").first.evaluate("line => getComputedStyle(line).stroke")
+        behind = one.page.locator("body").evaluate("body => getComputedStyle(body).backgroundColor")
+        edge = one.page.locator(BOX).evaluate("box => getComputedStyle(box).borderTopColor")
+        assert behind not in (stroke, edge)
+        assert one.page.evaluate("document.getAnimations().length") == 0
+        one.page.emulate_media(media="print", forced_colors="none")
+        assert not one.page.locator(".crosshair").is_visible()
+        assert not one.page.locator(".copying").is_visible()
+
+
+def test_a_snapshots_page_has_a_crosshair_too(browser: Browser, record: Record) -> None:
+    """Of a real server, behind its own headers."""
+    with opened(browser, record.address("/s/{color}")) as one:
+        one.page.locator("[data-marks]").first.focus()
+        one.page.keyboard.press("End")
+        assert one.heard == titles(one.page, 0)[-1]
+
+
+def test_a_script_within_the_page_is_refused_and_noticed(browser: Browser, address: str) -> None:
+    """Planted: were the policy laxer, or were refusals not seen here, the tests above would hold nothing."""
+    planted = (
+        "document.body.append(Object.assign(document.createElement('script'), {textContent: 'document.title = 1'}))"
+    )
+    with opened(browser, address) as one:
+        one.page.evaluate(planted)
+        one.page.wait_for_timeout(100)
+        assert "Content Security Policy" in one.complaints.pop()
+        assert one.page.title() != "1"
