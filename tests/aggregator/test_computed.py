@@ -6,11 +6,14 @@ from datetime import timedelta
 from html import unescape
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 import pytest
 
+from dither_aggregator.store import Tally
 from dither_aggregator.web.charts.scale import points, precise
+from dither_aggregator.web.reading import reading_app
 from tests.support.sites import Site, site
 
 D, N = 30, 3_000
@@ -131,7 +134,7 @@ def test_intervals_of_more_days_are_wider(one: Site) -> None:
         ("/compare?metric=color&base_from=2020-01-01&base_to=2020-01-07", "no reports of the window before"),
         ("/compare?metric=color&from=2020-01-01&to=2020-01-07", "no reports of either window"),
         ("/compare?metric=color&window=today", "nothing is told of a window that is not over"),
-        ("/compare?metric=dark", "It cannot be told to have moved."),
+        ("/compare?metric=dark", "The share of yes cannot be told to have moved: "),
         ("/metrics/color/time?from=2020-01-01&to=2020-01-07", "No reports of these days are counted"),
     ],
 )
@@ -177,7 +180,37 @@ def test_of_noise_nothing_moved_and_no_day_is_led_by_it(tmp_path: Path) -> None:
             nothing.put(counts, rng, back)
         assert headline(nothing.client.get("/changes").text).startswith("Nothing can be told to have moved")
         assert headline(nothing.client.get("/metrics/color/time").text).startswith("Nothing stands out")
-        assert headline(nothing.client.get("/").text) == "In 0 of 1 metric something stands out from the noise."
+        assert headline(nothing.client.get("/").text).startswith(
+            "In 0 of 1 metric something stands out from the noise."
+        )
+
+
+def test_damaged_counts_are_said_and_the_others_compared(one: Site) -> None:
+    """And once they are mended nothing remembers them."""
+    dark = one.store.plans("dark")[0].plan
+    key = dark.digest, one.store.sealed()
+    whole = one.tallies[key]
+    client = reading_app(one.store).test_client()
+    try:
+        one.tallies[key] = Tally(whole.n, whole.counts + 10**6)
+        one.forget()
+        html = client.get("/changes").text
+        assert headline(html) == "Something moved in 1 of 1 metric."
+        assert "The counts of 1 metric are damaged, the first: <code>dark</code>" in html
+        assert "its counts are damaged" in client.get("/").text
+        assert client.get("/v1/changes").get_json()["meta"]["metrics_damaged"] == 1
+    finally:
+        one.tallies[key] = whole
+        one.forget()
+    assert headline(client.get("/changes").text) == "Something moved in 1 of 2 metrics."
+    assert "damaged" not in client.get("/").text
+
+
+def test_days_that_are_not_closed_are_said(one: Site) -> None:
+    late = one.store.today() - timedelta(days=6)
+    with patch.object(one.store, "sealed", lambda: late):
+        for path in ("/", "/changes", "/metrics/color", "/compare?metric=color", "/metrics/color/time"):
+            assert f"The last closed day is {late}" in one.client.get(path).text, path
 
 
 def test_a_plan_is_the_same_on_page_and_in_the_api(one: Site) -> None:

@@ -1,6 +1,7 @@
 """Differences of windows: how often a verdict is wrong, and what moved over many metrics."""
 
 from datetime import date, timedelta
+from decimal import Decimal
 
 import numpy as np
 import pytest
@@ -9,9 +10,11 @@ from dither_aggregator.analysis import differences as differences_module
 from dither_aggregator.analysis.changes import side_by_side, tell
 from dither_aggregator.analysis.differences import Comparison, compare, differences, view_of
 from dither_aggregator.analysis.estimands import estimate
+from dither_aggregator.analysis.pure import change_chance
 from dither_aggregator.analysis.reading import BadView, Reading
 from dither_aggregator.analysis.windows import Window
 from dither_aggregator.store import StoredPlan, Tally
+from dither_shared.mechanisms import GRR
 from dither_shared.mechanisms.memoized import MemoizedPure
 from tests.aggregator.test_standing import stored, weeks_of
 from tests.support.laws import pure
@@ -148,6 +151,37 @@ def test_over_many_metrics_few_are_told_to_have_moved_wrongly() -> None:
         naive += any(one.moved for one in compared[3:])
     assert np.mean(rates) < 0.15
     assert naive > 60
+
+
+def test_a_share_near_one_moves_as_visibly_as_one_near_none() -> None:
+    """Of a flag each report supports one of two values: what is told of one is told of the other."""
+    mechanism = GRR.for_epsilon(2, Decimal(6))
+    for old, new, n_old, n_new in ((1_455, 1_425, 1_500, 1_500), (700, 900, 1_000, 1_200), (3, 40, 50, 60)):
+        both = [(np.array([count, n - count]), n, 1) for count, n in ((old, n_old), (new, n_new))]
+        yes, no = change_chance(mechanism, both[0], both[1])
+        assert yes == pytest.approx(no, rel=1e-9)
+    assert change_chance(mechanism, (np.array([1_455]), 1_500, 1), (np.array([1_410]), 1_500, 1))[0] < 0.01
+
+
+@pytest.mark.parametrize("devices", [30, 300])
+def test_a_memoized_week_of_nothing_hardly_ever_stands_out(devices: int) -> None:
+    """1,000 weeks in which all say "other": p-values are at most 5 % on 5 % of them, and 8.6 % would be 1e-6."""
+    kept = stored(
+        values=tuple(f"v{place}" for place in range(5)),
+        epsilon="1.0",
+        epsilon_permanent="2.0",
+        color='mechanism = "grr"',
+    )
+    mechanism = pure(kept.plan)
+    assert isinstance(mechanism, MemoizedPure)
+    rng, counts = np.random.default_rng(6), np.array([0, 0, 0, 0, 0, devices])
+    rare = 0
+    for _ in range(1_000):
+        reading = read(kept, 7 * devices, weeks_of(mechanism, counts, 7, rng), 7)
+        standing = reading.standing()
+        assert standing
+        rare += standing.p_value <= 0.05
+    assert rare < 86
 
 
 def test_windows_that_share_days_are_not_compared(tmp_path: object) -> None:

@@ -98,3 +98,11 @@ def test_candidates_count_though_there_is_no_row() -> None:
     estimate(stored, DAY, empty, View(candidates=tuple(map(str, range(1_000)))))
     assert kept().currsize == 1_001
     kept().clear()
+
+
+def test_a_device_that_may_report_more_often_is_read_anew() -> None:
+    """The registry may raise `reports` under the same plan: what was read before is of fewer reports a device."""
+    tally, view = Tally(900, np.array([900, 300, 300, 300, 0])), View("population", days=7)
+    few = estimate(STORED, DAY, tally, view)
+    often = estimate(replace(STORED, reservation=9 * STORED.reservation), DAY, tally, view)
+    assert often.rows[0].std_error > few.rows[0].std_error

@@ -89,7 +89,7 @@ def test_the_default_is_the_last_sealed_week_whatever_today_brings(tmp_path: Pat
         assert one.page().headline == "No reports of these days are counted."
         one.put(np.full(12, 50), rng, days_ago=0)
         assert one.page().headline == "No reports of these days are counted."
-        assert one.page().states == [f"There are reports of {one.store.today()}."]
+        assert one.page().states == [f"There are reports of {one.store.today()} under rev 1."]
         for day in (1, 3, 6):
             one.put(np.full(12, 100), rng, days_ago=day)
         one.put(np.full(12, 100), rng, days_ago=8)

@@ -55,6 +55,15 @@ def test_a_device_reports_at_most_so_often_in_a_window() -> None:
     assert [reports_max(memoized, days) for days in (1, 7, 28)] == [1, 9, 30]
 
 
+def test_a_device_that_is_asked_by_the_week_reports_less_often() -> None:
+    weekly = replace(stored(epsilon="1.0", epsilon_permanent="2.0"), period_days=7)
+    assert [reports_max(weekly, days) for days in (1, 7, 8, 28)] == [1, 4, 4, 7]
+    for days in range(2, 40):
+        for begins in range(7):
+            touched = {(begins + day) // 7 for day in range(days)}
+            assert len(touched) + 2 <= reports_max(weekly, days)
+
+
 # What stands out.
 
 

@@ -40,9 +40,13 @@ class Site:
         epoch = self.store.today() - timedelta(days=days_ago)
         drawn = np.concatenate([[counts.sum()], draw_tally(pure(plan), counts, rng)])
         self.tallies[plan.digest, epoch] = Tally(int(counts.sum()), drawn)
+        self.forget()
+
+    def forget(self) -> None:
+        """Let sealed windows be added up anew: in a store they cannot change."""
         cache = estimands._pool_once.cache
         assert cache is not None
-        cache.clear()  # of windows that cannot change in a store
+        cache.clear()
 
     def epochs(self, plan: Plan) -> list[date]:
         return sorted((day for digest, day in self.tallies if digest == plan.digest), reverse=True)

@@ -15,6 +15,7 @@ from dither_aggregator.analysis.estimands import TallyGone
 from dither_aggregator.analysis.inference import CONFIDENCE
 from dither_aggregator.analysis.multiplicity import benjamini_hochberg
 from dither_aggregator.analysis.windows import Window
+from dither_aggregator.counting.folding import BadTally
 from dither_aggregator.store import Store, StoredPlan
 
 DAYS = 7
@@ -32,6 +33,8 @@ class Changes:
     """Of the metrics in which nothing can be told to have moved."""
     untold: Sequence[StoredPlan]
     """Of the metrics that have no reports, or no counts any more, in one of the windows."""
+    damaged: Sequence[StoredPlan]
+    """Of the metrics whose counts cannot be those of any reports."""
 
 
 def side_by_side(epochs: Collection[date], sealed: date, kept_from: date) -> tuple[Window, Window]:
@@ -49,15 +52,16 @@ def changes(
     """Compare two windows of some plans, and tell in which metrics something moved."""
     compared: list[Comparison] = []
     untold: list[StoredPlan] = []
+    damaged: list[StoredPlan] = []
     for stored in plans:
         try:
             one = compare(store, stored, before, after)
         except TallyGone:
-            one = None
-        if one is None or not one.rows:
             untold.append(stored)
+        except BadTally:
+            damaged.append(stored)
         else:
-            compared.append(one)
+            (compared.append(one) if one.rows else untold.append(stored))
     told, within = tell([one.p_value for one in compared], alpha)
     moved = [
         compare(store, one.after.stored, before, after, within)
@@ -65,7 +69,7 @@ def changes(
         if chosen
     ]
     still = [one.after.stored for one, chosen in zip(compared, told, strict=True) if not chosen]
-    return Changes(before, after, sorted(moved, key=lambda one: one.p_value), still, untold)
+    return Changes(before, after, sorted(moved, key=lambda one: one.p_value), still, untold, damaged)
 
 
 def tell(p_values: Sequence[float], alpha: float = 1 - CONFIDENCE) -> tuple[Sequence[bool], float]:

@@ -78,8 +78,10 @@ def _bytes(tally: Tally) -> int:
 
 @cached(LRUCache(POOLED_BYTES_MAX, getsizeof=_bytes), key=_window_key, condition=Condition())
 def _pool_once(store: Store, stored: StoredPlan, window: Window, finals: Mapping[date, Final]) -> Tally:
-    """Add up the tallies of a window that is sealed and kept: they do not change any more."""
-    return _pool(store, stored, window, finals)
+    """Add up the tallies of a window that is sealed and kept: they do not change any more. Raises BadTally."""
+    pooled = _pool(store, stored, window, finals)
+    _refuse_impossible(stored, pooled)
+    return pooled
 
 
 def read_days(store: Store, stored: StoredPlan, window: Window, view: View) -> Iterator[Reading]:
@@ -114,11 +116,15 @@ def estimate(
     snapshot: str | None = None,
 ) -> Reading:
     """Read a tally, or take what was read of the same one before. Raises BadTally where it is none of n reports."""
-    for fault in impossible(stored.plan.cells, tally.counts, tally.n):
-        raise BadTally(f"the tally is not one of {tally.n} reports: {fault}")
+    _refuse_impossible(stored, tally)
     candidates = stored.candidates if view.candidates is None else view.candidates
     reading = _read_once(stored, epoch, tally, replace(view, candidates=candidates), provisional)
     return replace(reading, stored=stored, epoch=epoch, snapshot=snapshot, tally=tally.digest)
+
+
+def _refuse_impossible(stored: StoredPlan, tally: Tally) -> None:
+    for fault in impossible(stored.plan.cells, tally.counts, tally.n):
+        raise BadTally(f"the tally is not one of {tally.n} reports: {fault}")
 
 
 def _key(stored: StoredPlan, epoch: date, tally: Tally, view: View, provisional: bool) -> tuple[object, ...]:

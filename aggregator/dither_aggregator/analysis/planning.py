@@ -19,7 +19,7 @@ from typing import Literal
 import numpy as np
 
 from dither_aggregator.analysis.pure import standing_shares, variance
-from dither_aggregator.analysis.windows import OVER_THE_EDGES
+from dither_aggregator.analysis.windows import OVER_THE_EDGES, periods_touched
 from dither_shared.errors import DitherError, InvalidParameter
 from dither_shared.exact import EPSILON_MAX, EPSILON_MIN
 from dither_shared.kinds.choices import TICKS_MAX
@@ -40,6 +40,10 @@ VALUES_SHOWN_MAX = 12
 """Longer lists of values are in a file."""
 
 _STEP = 2 ** (1 / LASTING_STEPS)
+
+
+PERIOD_DAYS = 7
+"""How often a device is asked, in the lines that are printed."""
 
 
 class Unplannable(DitherError):
@@ -77,7 +81,9 @@ class Question:
     @property
     def repeats(self) -> int:
         """How often a device's noise may come again in the window, as a reading counts it (`windows.reports_max`)."""
-        return 1 if self.epsilon_permanent is None or self.days == 1 else self.days + OVER_THE_EDGES
+        if self.epsilon_permanent is None or self.days == 1:
+            return 1
+        return periods_touched(self.days, PERIOD_DAYS) + OVER_THE_EDGES
 
     def mechanism(self, epsilon: Decimal) -> PureMechanism:
         """Return the registry's choice for reports of this epsilon; raise Unplannable."""
@@ -254,7 +260,7 @@ def registry_lines(planned: Planned, app: str, expires: date) -> str:
         f"epsilon = {planned.epsilon:f}",
         *_life(question),
         'presence = "public"',
-        'period = "7d"',
+        f'period = "{PERIOD_DAYS}d"',
         'owners = ["team@example.org"]',
         'sensitivity = "low"',
         f"expires = {expires}",

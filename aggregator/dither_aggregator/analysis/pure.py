@@ -113,7 +113,8 @@ def change_chance(mechanism: PureMechanism, before: Counted, after: Counted) -> 
 
     Where nothing changed the counts of both have one rate, and given their sum the later one is binomial where rates
     are small (Przyborowski and Wilenski 1940), whatever the rate. Of larger rates and of repeated reports it is
-    binomial in variance once both counts are divided by their dispersion, (1 - rate) times that of repeats.
+    binomial in variance once both counts are divided by their dispersion, (1 - rate) times that of repeats. Where more
+    than half of the reports support a value those that do not are counted.
     """
     (old, n_old, r_old), (new, n_new, r_new) = before, after
     p, q = float(mechanism.p), float(mechanism.q)
@@ -121,7 +122,9 @@ def change_chance(mechanism: PureMechanism, before: Counted, after: Counted) -> 
     share = np.clip((rate - q) / (p - q), 0.0, 1.0)
     spreads = [dispersion(mechanism, share, "population", repeats) for repeats in (r_old, r_new)]
     spread = (n_new * spreads[0] + n_old * spreads[1]) / (n_old + n_new)  # each weighs as its variance, 1 / n
-    scale = 1 / (spread * np.clip(1 - rate, 0.5, 1.0))
+    many = rate > 0.5
+    old, new = np.where(many, n_old - old, old), np.where(many, n_new - new, new)
+    scale = 1 / (spread * np.maximum(rate, 1 - rate))
     odds = n_new / (n_old + n_new)
     fell = betainc(old * scale, new * scale + 1, 1 - odds)
     rose = betainc(new * scale, old * scale + 1, odds)
@@ -180,12 +183,15 @@ def noise_below(mechanism: PureMechanism, n: int, repeats: int = 1) -> Callable[
 
 
 def noise_chance(mechanism: PureMechanism, n: int, largest: float, repeats: int = 1) -> float:
-    """Return a p-value: how often noise alone makes the largest of d estimates that large, at most and two-sided."""
+    """Return a p-value: how often noise alone makes the largest of d estimates that large, at most and two-sided.
+
+    It is the least alpha at which the exact interval of the estimate lies above zero. Where reports repeat noise its
+    lower end is moved away from the estimate, so that it passes zero where the unmoved one passes `bound`.
+    """
     p, q = float(mechanism.p), float(mechanism.q)
-    if repeats > 1 and mechanism.memoized:
-        passing = float(1 - noise_below(mechanism, n, repeats)(np.array([largest]))[0])
-    else:
-        passing = float(bdtrc(max(round(n * (q + largest * (p - q))) - 1, 0), n, q))
+    spread = dispersion(mechanism, np.clip([largest], 0.0, 1.0), "reports", repeats)[0]
+    bound = q + largest * (1 - 1 / np.sqrt(spread)) * (p - q)
+    passing = float(bdtrc(max(round(n * (q + largest * (p - q))) - 1, 0), n, bound))
     return min(1.0, 2 * mechanism.d * passing)
 
 

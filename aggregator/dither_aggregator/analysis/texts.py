@@ -26,6 +26,9 @@ from dither_shared.plan import Plan
 _OF_VALUES = frozenset({"error_of", "normalised"})
 
 
+UNLISTED = "Strings that are not in the list"
+
+
 @dataclass(frozen=True)
 class TextRow:
     """One candidate: shares of the n reports, not percent."""
@@ -90,8 +93,14 @@ class TextsReading(Reading):
 
     @property
     def sentences(self) -> Sequence[str]:
-        """The fit's sentences about the list as a whole."""
-        return cast("Sequence[str]", (self.fit or {}).get("sentences", ()))
+        """What the list leaves unexplained, and the fit's sentences about it as a whole."""
+        if self.fit is None:
+            return ()
+        said = cast("Sequence[str]", self.fit["sentences"])
+        if any(sentence.startswith(UNLISTED) for sentence in said):
+            return said
+        share, low, high = (self.fit[name] for name in ("unexplained", "unexplained_lower", "unexplained_upper"))
+        return (f"{UNLISTED} hold about {share:.1%} of the reports (95 % interval: {low:.1%} to {high:.1%}).", *said)
 
     @property
     def nothing_to_show(self) -> str:

@@ -7,7 +7,7 @@ from typing import Self
 from dither_aggregator.store import StoredPlan
 
 OVER_THE_EDGES = 2
-"""A device that reports once a day is counted on at most so many days more than a window has: one waits at each end."""
+"""A device is counted in a window for at most so many periods more than the window touches: one waits at each end."""
 
 
 @dataclass(frozen=True)
@@ -41,6 +41,11 @@ def reports_max(stored: StoredPlan, days: int) -> int:
     """Return how many reports of one device a window of so many days has at most; 1 for a single day."""
     if days == 1:
         return 1
-    most = days + OVER_THE_EDGES
+    most = periods_touched(days, stored.period_days) + OVER_THE_EDGES
     cells = stored.plan.cells
     return most if cells.memoized else min(most, max(stored.reservation // cells.charge, 1))
+
+
+def periods_touched(days: int, period_days: int) -> int:
+    """Return how many periods a window of so many days touches at most, wherever they begin."""
+    return (days + period_days - 2) // period_days + 1

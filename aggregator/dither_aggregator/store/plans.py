@@ -34,6 +34,8 @@ class StoredPlan:
     """Whether it is what the registry says now."""
     retired: bool = False
     """Whether its reports are refused from now on."""
+    period_days: int = 1
+    """How often a device is asked."""
 
     @cached_property
     def accepted_before_s(self) -> float:
@@ -67,6 +69,7 @@ class StoredPlan:
             "expires": self.expires.isoformat(),
             "current": self.current,
             "retired": self.retired,
+            "period_days": self.period_days,
         }
 
     @classmethod
@@ -91,6 +94,7 @@ class StoredPlan:
                 date.fromisoformat(document["expires"]),
                 document["current"],
                 document["retired"],
+                document.get("period_days", 1),  # plans of older stores were read as if asked every day
             )
         except (ValueError, KeyError, TypeError, AttributeError, ArithmeticError) as error:
             raise StoreError(f"a plan of the store is damaged, or of a later dither: {error!r}") from None
@@ -172,4 +176,5 @@ def _stored(metric: Metric, id_: int) -> StoredPlan:
         metric.reservation,
         metric.expires,
         current=True,
+        period_days=metric.period_days,
     )

@@ -112,9 +112,12 @@ def changed(store: Store) -> tuple[Changes, Sequence[StoredPlan]]:
     epochs = store.all_epochs()
     days = {day for stored in plans for day in epochs.get(stored.id, [])}
     windows = side_by_side(days, store.sealed(), store.tallies_from())
-    key = windows, tuple(stored.plan.digest for stored in plans), store.tallies_from()
+    asked = tuple((stored.id, stored.question, stored.candidates, stored.reservation) for stored in plans)
+    key = store.generation, windows, asked, store.tallies_from()
     kept: LRUCache[object, Changes] = current_app.extensions.setdefault("changes", LRUCache(1))
     told = kept.get(key)
     if told is None:  # sealed days do not change: the page of a day is made once
-        told = kept[key] = changes(store, [stored for stored in plans if stored not in long], *windows)
+        told = changes(store, [stored for stored in plans if stored not in long], *windows)
+        if not told.damaged:
+            kept[key] = told
     return told, long

@@ -7,7 +7,8 @@ numbers. A text with a separator of any locale is in quotes, so that no part of 
 
 from collections.abc import Iterable, Sequence
 
-_RUN = ("=", "+", "-", "@", "\t", "\r")
+_RUN = ("=", "+", "-", "@", "\t", "\r", *"\uff1d\uff0b\uff0d\uff20")
+"""The last four are the wide forms of the first, which some spreadsheets take for them."""
 _SEPARATORS = frozenset(',;\t\r\n"')
 _WORDS = {None: "", True: "true", False: "false"}
 

@@ -205,6 +205,7 @@ class ChangesMeta(WindowDocument, BaseDocument):
     metrics_compared = _whole()
     metrics_without_reports = _whole("in one of the two windows, or whose counts are no longer kept")
     metrics_left_out = _whole("whose candidates are too many to be looked for here")
+    metrics_damaged = _whole("whose counts cannot be those of any reports")
     error_of = _text()
 
 

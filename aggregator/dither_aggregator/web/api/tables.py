@@ -94,6 +94,7 @@ def changes(store: Store, asked: Given) -> RowSet:
         "metrics_compared": len(told.moved) + len(told.still),
         "metrics_without_reports": len(told.untold),
         "metrics_left_out": len(left_out),
+        "metrics_damaged": len(told.damaged),
         "error_of": "population",
     }
     return RowSet(meta, DIFFERENCES, rows, f"changes-{told.after.first}-{told.after.last}")

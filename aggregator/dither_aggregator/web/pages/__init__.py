@@ -49,6 +49,10 @@ MENU = (
 """What every page leads to."""
 
 
+TAGGED_BYTES_MAX = 1024 * 1024
+"""Of answers that get a tag: larger ones cost more to compare than they save."""
+
+
 def register(app: Flask, store: Store) -> None:
     """Add the pages."""
     app.jinja_env.filters.update(
@@ -81,7 +85,8 @@ def guard(response: Response) -> Response:
 
 def _tagged(response: Response) -> Response:
     """Let a browser that has these bytes be told so. The tag is weak: what is sent may be compressed, or not."""
-    if response.status_code == 200 and response.mimetype == "text/html":
+    made = response.status_code == 200 and request.method == "GET" and not response.direct_passthrough
+    if made and len(response.get_data()) <= TAGGED_BYTES_MAX:
         response.add_etag(weak=True)
     if "ETag" in response.headers:
         response.make_conditional(request)

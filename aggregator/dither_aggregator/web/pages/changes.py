@@ -10,7 +10,7 @@ from dither_aggregator.analysis.differences import Comparison, Difference
 from dither_aggregator.store import Store
 from dither_aggregator.web.asking import Parameters, given
 from dither_aggregator.web.computed import changed
-from dither_aggregator.web.pages.words import count
+from dither_aggregator.web.pages.words import count, lagging
 
 VALUES_SHOWN = 5
 METRICS_SHOWN = 100
@@ -34,7 +34,9 @@ def show(store: Store) -> str:
         Moved(one, one.moved[:VALUES_SHOWN], max(0, len(one.moved) - VALUES_SHOWN))
         for one in told.moved[:METRICS_SHOWN]
     ]
-    return render_template("changes.html", told=told, moved=moved, headline=headline(told), left_out=left_out)
+    return render_template(
+        "changes.html", told=told, moved=moved, headline=headline(told), left_out=left_out, state=lagging(store)
+    )
 
 
 def headline(told: Changes) -> str:

@@ -20,9 +20,10 @@ from dither_aggregator.web.asking import (
     given,
 )
 from dither_aggregator.web.charts.crowd import Histogram, draw_crowd
+from dither_aggregator.web.charts.scale import precise
 from dither_aggregator.web.charts.shares import Plot, draw
 from dither_aggregator.web.computed import CompareAsked, asked_comparison, compared
-from dither_aggregator.web.pages.words import count, plan_state
+from dither_aggregator.web.pages.words import count, lagging, other_revs, plan_state
 from dither_shared.wire.problems import Problem
 
 ROWS_A_PAGE = 50
@@ -56,6 +57,8 @@ class ComparePage:
     page: int = 1
     pages: int = 1
     found: Sequence[Difference] = ()
+    matching: int = 0
+    """How many values match; the first of them are shown."""
     plot: Plot | None = None
     crowd: Histogram | None = None
     levels: Sequence[str] = LEVELS
@@ -74,8 +77,9 @@ def show(store: Store) -> str | tuple[str, int]:
 def compare_page(store: Store, asked: Given) -> ComparePage:
     """Return what the page of a comparison shows."""
     stored, before, after = asked_comparison(store, asked)
-    chosen = any(name in asked for name in ("first", "epoch", "base_first"))
-    state = [*plan_state(store, stored), *_window_state(chosen, after.last > store.sealed())]
+    chosen = any(name in asked for name in ("first", "epoch", "window", "base_first"))
+    state = [*plan_state(store, stored), *lagging(store), *_window_state(chosen, after.last > store.sealed())]
+    state += other_revs(store, stored)
     plans, level, search = store.plans(stored.plan.metric), asked["level"], asked["search"].strip()
     page = ComparePage(stored, plans, before, after, level, search, state, "")
     try:
@@ -91,8 +95,10 @@ def _shown(page: ComparePage, comparison: Comparison, number: int) -> ComparePag
     if number > pages:
         raise Problem("malformed", f"page must be a number from 1 to {pages}, got {number}")
     rows = moved[(number - 1) * ROWS_A_PAGE : number * ROWS_A_PAGE]
+    if page.stored.plan.kind.asked_alone:
+        rows = list(comparison.rows)  # the one that there is, moved or not
     wanted = page.search.casefold()
-    found = [row for row in comparison.rows if wanted and wanted in row.value.casefold()][:FOUND_MAX]
+    found = [row for row in comparison.rows if wanted and wanted in row.value.casefold()]
     still = [row for row in comparison.rows if not row.verdict]
     return replace(
         page,
@@ -101,7 +107,8 @@ def _shown(page: ComparePage, comparison: Comparison, number: int) -> ComparePag
         rows=rows,
         page=number,
         pages=pages,
-        found=found,
+        found=found[:FOUND_MAX],
+        matching=len(found),
         plot=draw(rows, 0.0, signed=True) if rows else None,
         crowd=_crowd(still) if len(still) > 1 else None,
     )
@@ -129,7 +136,10 @@ def headline(comparison: Comparison) -> str:
 def _moved(comparison: Comparison) -> str:
     moved, kind = comparison.moved, comparison.after.stored.plan.kind
     if kind.asked_alone:
-        return f"The share of {kind.asked_alone} {moved[0].verdict}." if moved else "It cannot be told to have moved."
+        said = moved[0].verdict if moved else "cannot be told to have moved"
+        (row,) = comparison.rows
+        before, after = (precise(share, row.std_error) for share in (row.before, row.after))
+        return f"The share of {kind.asked_alone} {said}: {before}, then {after}."
     if not moved:
         return f"None of {count(len(comparison.rows), 'value')} can be told to have moved."
     return f"{len(moved):,} of {count(len(comparison.rows), 'value')} moved."

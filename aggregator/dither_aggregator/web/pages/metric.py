@@ -31,7 +31,7 @@ from dither_aggregator.web.charts.crowd import Histogram, draw_crowd
 from dither_aggregator.web.charts.scale import precise, rough
 from dither_aggregator.web.charts.shares import Plot, draw
 from dither_aggregator.web.long_lists import refuse_long
-from dither_aggregator.web.pages.words import in_words, plan_state
+from dither_aggregator.web.pages.words import in_words, lagging, plan_state
 from dither_aggregator.web.privacy import privacy_of
 from dither_shared.wire.problems import Problem
 
@@ -88,6 +88,8 @@ class MetricPage:
     pages: int = 1
     found: Sequence[tuple[Row, str]] = ()
     """What was searched for, each with a verdict."""
+    matching: int = 0
+    """How many values match; the first of them are shown."""
     levels: Sequence[str] = LEVELS
     plot: Plot | None = None
     crowd: Histogram | None = None
@@ -121,7 +123,7 @@ def metric_page(store: Store, name: str, asked: Given) -> MetricPage:
 
 def _shown(store: Store, reading: Reading, controls: Controls, page: int) -> MetricPage:
     stored, window = reading.stored, reading.window
-    state = [*plan_state(store, stored), *_window_state(store, reading), *reading.sentences]
+    state = [*plan_state(store, stored), *_window_state(store, reading, controls.level), *reading.sentences]
     standing = reading.standing() if reading.rows else None
     bare = MetricPage(stored, window, controls, in_words(window), state, "", reading, standing)
     if reading.n == 0:
@@ -133,7 +135,7 @@ def _shown(store: Store, reading: Reading, controls: Controls, page: int) -> Met
     told = not (reading.provisional or standing.too_few)
     found = _found(standing, controls.search, provisional=reading.provisional)
     if standing.too_few:
-        return replace(bare, headline=headline_of(standing, reading), found=found)
+        return replace(bare, headline=headline_of(standing, reading), found=found[:FOUND_MAX], matching=len(found))
     pages = max(-(-len(standing.head) // ROWS_A_PAGE), 1)
     if page > pages:
         raise Problem("malformed", f"page must be a number from 1 to {pages}, got {page}")
@@ -148,7 +150,8 @@ def _shown(store: Store, reading: Reading, controls: Controls, page: int) -> Met
         rows=rows,
         page=page,
         pages=pages,
-        found=found,
+        found=found[:FOUND_MAX],
+        matching=len(found),
         plot=draw(drawn, floor, standing.critical_share if told and not alone else None, (0.0, 1.0) if alone else None)
         if drawn
         else None,
@@ -180,8 +183,8 @@ def headline_of(standing: Standing, reading: Reading) -> str:
     values = len(standing.head) + len(standing.crowd)
     reach = ""
     if standing.detectable_share is not None and not kind.asked_alone:
-        reach = f" A value that {rough(standing.detectable_share)} have is "
-        reach += "found from so many reports four times in five."
+        reach = f" With this many reports, a value that {rough(standing.detectable_share)} have is found "
+        reach += "four times in five."
     if reading.provisional:
         return f"More reports may come: of {reading.n:,} so far nothing is called found, and nothing ranked."
     if kind.asked_alone:
@@ -196,8 +199,8 @@ def headline_of(standing: Standing, reading: Reading) -> str:
     )
 
 
-def _window_state(store: Store, reading: Reading) -> list[str]:
-    said = []
+def _window_state(store: Store, reading: Reading, level: str) -> list[str]:
+    said = lagging(store)
     if reading.provisional:
         said.append("Provisional: more reports may come.")
     elif reading.window != default_window(store, reading.stored):
@@ -206,6 +209,8 @@ def _window_state(store: Store, reading: Reading) -> list[str]:
     around = Window.ending(reading.epoch, max(reading.window.days, WINDOWS[0]))
     older = [each.plan for each in store.plans(plan.metric) if each.plan.digest != plan.digest]
     others = {epoch for each in older for epoch in store.epochs(each) if epoch in around}
+    if level == "80":
+        said.append("At 80\N{NO-BREAK SPACE}%, up to one such page in five shows a value that nobody has.")
     if others:
         said.append(f"Another rev has reports on {len(others)} of the {around.days} days to here: they do not join.")
     if backlog := store.backlog():
@@ -231,4 +236,4 @@ def _found(standing: Standing, search: str, *, provisional: bool) -> Sequence[tu
     if not search:
         return []
     wanted, told = search.casefold(), standing.tell(provisional=provisional)
-    return [(each.row, each.verdict or "") for each in told if wanted in each.row.value.casefold()][:FOUND_MAX]
+    return [(each.row, each.verdict or "") for each in told if wanted in each.row.value.casefold()]

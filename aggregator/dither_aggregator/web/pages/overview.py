@@ -19,7 +19,7 @@ from dither_aggregator.store import Store, StoredPlan
 from dither_aggregator.web.asking import Parameters, Whole, default_of, given, one_of
 from dither_aggregator.web.charts.scale import precise
 from dither_aggregator.web.long_lists import too_long
-from dither_aggregator.web.pages.words import count, plan_state
+from dither_aggregator.web.pages.words import count, lagging, other_revs, plan_state
 from dither_shared.wire.problems import Problem
 
 ROWS_A_PAGE = 100
@@ -43,6 +43,8 @@ class Summary:
     detectable: float | None
     p_value: float | None
     """How often noise alone makes something stand out so far; None where nothing is asked so, or none can."""
+    out: int
+    """How many values stand out on the metric's own page."""
     says: str
     """What it says if something stands out in it, or where that is not asked."""
 
@@ -61,8 +63,9 @@ class Line:
     @property
     def says(self) -> str:
         """What can be told, in a few words."""
-        asked = self.summary.p_value is not None
-        return "nothing stands out" if asked and not self.stands_out else self.summary.says
+        if self.summary.p_value is None or self.stands_out:
+            return self.summary.says
+        return f"{self.summary.says}, but not among all metrics" if self.summary.out else "nothing stands out"
 
 
 @dataclass(frozen=True)
@@ -73,6 +76,7 @@ class OverviewPage:
     total: int
     matching: int
     headline: str
+    state: Sequence[str]
     search: str
     sort: str
     page: int
@@ -96,7 +100,7 @@ def show(store: Store) -> str:
     if page > pages:
         raise Problem("malformed", f"page must be a number from 1 to {pages}, got {page}")
     shown = found[(page - 1) * ROWS_A_PAGE : page * ROWS_A_PAGE]
-    made = OverviewPage(shown, len(lines), len(found), headline(lines), search, sort, page, pages)
+    made = OverviewPage(shown, len(lines), len(found), headline(lines), lagging(store), search, sort, page, pages)
     return render_template("overview.html", page=made)
 
 
@@ -118,10 +122,16 @@ def all_lines(store: Store) -> list[Line]:
             max(epochs.get(stored.id, []), default=None),
             summaries[name],
             name in out,
-            " ".join([*([] if stored.current else ["Not in the registry any more."]), *plan_state(store, stored)[-1:]]),
+            _status(store, stored, bool(summaries[name].n)),
         )
         for name, stored in newest.items()
     ]
+
+
+def _status(store: Store, stored: StoredPlan, has_reports: bool) -> str:
+    said = [] if stored.current else ["Not in the registry any more."]
+    said += plan_state(store, stored)[-1:] if stored.current else []
+    return " ".join([*said, *([] if has_reports else other_revs(store, stored)[:1])])
 
 
 def headline(lines: Sequence[Line]) -> str:
@@ -132,40 +142,46 @@ def headline(lines: Sequence[Line]) -> str:
     out = sum(line.stands_out for line in tested)
     if not tested:
         return f"{count(len(lines), 'metric')}."
-    return f"In {out:,} of {count(len(tested), 'metric')} something stands out from the noise."
+    others = len(lines) - len(tested)
+    rest = f" Of {others:,} more there are too few reports, or they ask for one share." if others else ""
+    return f"In {out:,} of {count(len(tested), 'metric')} something stands out from the noise.{rest}"
 
 
 def _summary(store: Store, stored: StoredPlan, window: Window) -> Summary:
     """Summarise a metric's default window once: sealed days do not change."""
     kept: LRUCache[object, Summary] = current_app.extensions.setdefault("summaries", LRUCache(SUMMARIES_MAX))
-    key = stored.plan.metric, stored.plan.digest, stored.candidates, window
+    key = store.generation, stored.id, stored.candidates, stored.reservation, window
     summary = kept.get(key)
     if summary is None:
-        summary = kept[key] = _summarise(store, stored, window)
+        summary = _summarise(store, stored, window)
+        if summary.n:  # what could not be read may be mended
+            kept[key] = summary
     return summary
 
 
 def _summarise(store: Store, stored: StoredPlan, window: Window) -> Summary:
     kind = stored.plan.kind
     if too_long(stored):
-        return Summary(0, None, None, "too many candidates to be looked for here")
+        return Summary(0, None, None, 0, "too many candidates to be looked for here")
     try:
         reading = read(store, stored, window.last, View(simultaneous=not kind.asked_alone, days=window.days))
     except TallyGone:
-        return Summary(0, None, None, "its counts are no longer kept")
+        return Summary(0, None, None, 0, "its counts are no longer kept")
     except BadTally:
-        return Summary(0, None, None, "its counts are damaged: run `dither fsck`")
+        return Summary(0, None, None, 0, "its counts are damaged: run `dither fsck`")
     standing = reading.standing() if reading.rows else None
     if reading.n == 0 or standing is None:
-        return Summary(reading.n, None, None, "no reports in these days" if reading.n == 0 else "no text is looked for")
+        return Summary(
+            reading.n, None, None, 0, "no reports in these days" if reading.n == 0 else "no text is looked for"
+        )
     if kind.asked_alone:
         row = standing.apart[0]
         estimate, lower, upper = (precise(share, row.std_error) for share in (row.estimate, row.lower, row.upper))
-        return Summary(reading.n, None, None, f"{estimate} say {kind.asked_alone}, {lower} to {upper}")
+        return Summary(reading.n, None, None, 0, f"{estimate} say {kind.asked_alone}, {lower} to {upper}")
     if not standing.scores and standing.detectable_share is None:
-        return Summary(reading.n, None, None, "too few reports to tell")
+        return Summary(reading.n, None, None, 0, "too few reports to tell")
     says = f"{len(standing.head):,} of {len(standing.head) + len(standing.crowd):,} stand out"
-    return Summary(reading.n, standing.detectable_share, standing.p_value, says)
+    return Summary(reading.n, standing.detectable_share, standing.p_value, len(standing.head), says)
 
 
 _LEAST = date.min

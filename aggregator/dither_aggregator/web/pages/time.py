@@ -17,7 +17,7 @@ from dither_aggregator.web.asking import (
 )
 from dither_aggregator.web.charts.series import SeriesChart, begins, draw_series
 from dither_aggregator.web.computed import SeriesAsked, asked_series
-from dither_aggregator.web.pages.words import plan_state
+from dither_aggregator.web.pages.words import count, lagging, other_revs, plan_state
 
 
 @dataclass(frozen=True)
@@ -58,17 +58,18 @@ def time_page(store: Store, name: str, asked: Given) -> TimePage:
     """Return what the page of a metric's days shows."""
     stored, window, values, points = asked_series(store, name, asked)
     listed = [value for value in stored.plan.values or stored.candidates if value not in values][:LISTED_MAX]
-    state = plan_state(store, stored)
+    state = [*plan_state(store, stored), *lagging(store), *other_revs(store, stored)]
     days: dict[tuple[date, str], list[Point]] = {}
     for point in points:
         days.setdefault((point.epoch, point.plan), []).append(point)
     table = [(epoch, found) for (epoch, _), found in sorted(days.items(), key=lambda item: item[0][0])]
     if not values:
-        headline = "Nothing stands out of the last window: name a value to see its days."
+        headline = "Nothing stands out of the last window under this rev: name a value to see its days."
     elif not points:
         headline = "No reports of these days are counted, or their counts are no longer kept."
     else:
-        headline = f"{len({epoch for epoch, _ in table}):,} days with reports."
+        days_there = count(len({epoch for epoch, _ in table}), "day")
+        headline = f"{days_there} with reports. Where bands of two days do not meet, the share was not the same."
     marks = [mark for mark in store.marks() if mark.day in window]
     shown = marks[-MARKS_SHOWN_MAX:]
     chart = draw_series(points, window, shown) if points else None

@@ -17,7 +17,7 @@ def rank_in_words(ranked: Ranked, standing_out: int) -> str:
     if ranked.rank_lower == ranked.rank_upper:
         return _ordinal(ranked.rank_lower)
     if ranked.rank_upper > standing_out:
-        return f"{_ordinal(ranked.rank_lower)} or behind" if ranked.rank_lower > 1 else "not known"
+        return f"{_ordinal(ranked.rank_lower)} or behind"
     return f"{ranked.rank_lower} to {ranked.rank_upper}"
 
 
@@ -38,6 +38,24 @@ def plan_state(store: Store, stored: StoredPlan) -> list[str]:
         said.append(f"It expired on {stored.expires}.")
     elif left <= EXPIRES_SOON_DAYS:
         said.append(f"It expires in {left} day{'s' * (left != 1)}.")
+    return said
+
+
+def lagging(store: Store) -> list[str]:
+    """Return a sentence where days are over that are not closed yet."""
+    today, sealed = store.today(), store.sealed()
+    if (today - sealed).days <= 1:
+        return []
+    return [f"The last closed day is {sealed}: nothing later is told yet, because those days are not closed."]
+
+
+def other_revs(store: Store, shown: StoredPlan) -> list[str]:
+    """Return a sentence for each other plan of a metric that has reports, the newest first."""
+    said = []
+    for other in store.plans(shown.plan.metric):
+        days = store.epochs(other.plan)
+        if days and other.plan.digest != shown.plan.digest:
+            said.append(f"Rev {other.plan.rev} has reports up to {max(days)}; revs do not join.")
     return said
 
 
