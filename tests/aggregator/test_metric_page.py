@@ -62,7 +62,7 @@ def test_nothing_stands_out_of_noise(tmp_path: Path) -> None:
         for _ in range(200):
             one.put(counts, rng)
             seen = one.page()
-            alone = seen.headline.startswith("None of 299 values stands out from the noise. A value that ")
+            alone = seen.headline.startswith("None of 299 values stands out from the noise. With this many")
             assert alone == (list(seen.rows) == ["other"])
             out += not alone
     assert out < 27
