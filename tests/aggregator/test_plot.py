@@ -1,7 +1,7 @@
 import pytest
 
 from dither_aggregator.analysis.shares import ShareRow as Row
-from dither_aggregator.web.charts.scale import percent, precise
+from dither_aggregator.web.charts.scale import end, end_in_points, percent, precise
 from dither_aggregator.web.charts.shares import draw
 
 ROWS = [Row("a" * 50, 0.4, 0.02, 0.36, 0.44), Row("b", 0.1, 0.02, 0.06, 0.14), Row("c", -0.01, 0.02, -0.05, 0.03)]
@@ -39,3 +39,15 @@ def test_numbers_have_the_digits_that_their_error_leaves() -> None:
     ]
     assert percent(-0.0001, 1) == "0.0\xa0%"
     assert percent(-0.05, 1) == "\N{MINUS SIGN}5.0\xa0%"
+
+
+def test_an_end_that_is_not_zero_is_not_shown_as_zero() -> None:
+    nbsp, minus = "\N{NO-BREAK SPACE}", "\N{MINUS SIGN}"
+    assert [end(share, 0.06) for share in (0.0004, -0.0004, 0.3, 0.0)] == [
+        f"0.04{nbsp}%",
+        f"{minus}0.04{nbsp}%",
+        f"30{nbsp}%",
+        f"0{nbsp}%",
+    ]
+    assert end(1e-9, 0.06) == f"0.0000{nbsp}%"
+    assert [end_in_points(share, 0.06) for share in (0.0004, -0.1)] == ["+0.04", f"{minus}10"]

@@ -7,6 +7,7 @@ from math import ceil, floor, log10
 
 LABEL_EM = 14.0
 """How wide a label is at most, in em of its font."""
+END_DIGITS_MAX = 4
 JOINERS = "\N{ZERO WIDTH JOINER}\N{ZERO WIDTH NON-JOINER}"
 """Unseen, but part of what they join: emoji, and words of many languages."""
 TICKS = 4
@@ -56,6 +57,23 @@ def precise(share: float, std_error: float) -> str:
 def points(share: float, std_error: float) -> str:
     """Return a difference of shares in percentage points, with its sign and the digits that its error leaves it."""
     return in_points(share, _digits(std_error))
+
+
+def end(share: float, std_error: float) -> str:
+    """Return an interval's end as percent: one that is not zero is not shown as zero, which it would seem to hold."""
+    return percent(share, _digits_of_end(share, std_error))
+
+
+def end_in_points(share: float, std_error: float) -> str:
+    """Return the same of a difference, in percentage points."""
+    return in_points(share, _digits_of_end(share, std_error))
+
+
+def _digits_of_end(share: float, std_error: float) -> int:
+    digits = _digits(std_error)
+    while digits < END_DIGITS_MAX and share and round(100 * share, digits) == 0:
+        digits += 1
+    return digits
 
 
 def _digits(std_error: float) -> int:
