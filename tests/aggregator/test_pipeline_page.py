@@ -208,7 +208,9 @@ def test_quarantine_is_told_by_reason(tmp_path: Path) -> None:
                 with poisonous(why):
                     one.send({"color": [2, 2, 2], "dark": [1]})
         html = one.html()
-        assert headline(html).startswith("12 accepted = 3 folded + 0 pending + 9 quarantined: it balances, and one sign")
+        assert headline(html).startswith(
+            "12 accepted = 3 folded + 0 pending + 9 quarantined: it balances, and one sign"
+        )
         assert ill(html) == {"quarantine"}
         (other, odd) = table(html, "reasons")
         assert other == ["ValueError: other", "2", "6"]
