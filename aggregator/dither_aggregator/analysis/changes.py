@@ -1,4 +1,4 @@
-"""What moved: every metric's last days beside the days before, with a false discovery rate over the metrics.
+"""Changes: every metric's last days beside the days before, with a false discovery rate over the metrics.
 
 A metric is one test: so many values times the smallest of their p-values. R of M metrics are chosen by Benjamini and
 Hochberg, and within each of them values are called moved by Holm at alpha R / M (`multiplicity`).
@@ -23,18 +23,18 @@ DAYS = 7
 
 @dataclass(frozen=True)
 class Changes:
-    """What moved between two windows."""
+    """The changes between two windows, metric by metric."""
 
     before: Window
     after: Window
     moved: Sequence[Comparison]
-    """Of the metrics in which something did, the surest first, each with its verdicts."""
+    """Metrics in which something moved, the surest first, each with its verdicts."""
     still: Sequence[StoredPlan]
-    """Of the metrics in which nothing can be told to have moved."""
+    """Metrics in which nothing can be told to have moved."""
     untold: Sequence[StoredPlan]
-    """Of the metrics that have no reports, or no counts any more, in one of the windows."""
+    """Metrics that have no reports, or no counts any more, in one of the windows."""
     damaged: Sequence[StoredPlan]
-    """Of the metrics whose counts cannot be those of any reports."""
+    """Metrics whose counts cannot be those of any reports."""
 
 
 def side_by_side(epochs: Collection[date], sealed: date, kept_from: date) -> tuple[Window, Window]:

@@ -90,8 +90,8 @@ def view_of(days: int, alpha: float) -> View:
 def differences(before: Reading, after: Reading) -> tuple[Difference, ...]:
     """Return the differences of all values that both readings tell apart, in the plan's order, with verdicts.
 
-    Nothing where one of them has no report, or is not over. Both are read by `view_of`. Where intervals are no Wald's,
-    that of the difference has the distances of both ends, squared and added (Donner and Zou 2012).
+    There is none if one of them has no report, or is not over. Both are read by `view_of`. An interval's end lies as
+    far from the difference as both readings' ends lie from their estimates, squared and added (Donner and Zou 2012).
     """
     then = {row.value: row for row in before.distinct}
     pairs = [(then[row.value], row) for row in after.distinct if row.value in then]

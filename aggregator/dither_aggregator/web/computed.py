@@ -92,11 +92,10 @@ def asked_comparison(store: Store, asked: Given) -> tuple[StoredPlan, Window, Wi
     return stored, before, after
 
 
-def compared(store: Store, asked: Given) -> Comparison:
-    """Return the comparison that a request asks for; raise Problem where windows share days, and TallyGone."""
-    stored, before, after = asked_comparison(store, asked)
+def compared(store: Store, stored: StoredPlan, before: Window, after: Window, level: str) -> Comparison:
+    """Compare two windows at a level in percent; raise Problem where they share days, and TallyGone."""
     try:
-        return compare(store, stored, before, after, 1 - int(asked["level"]) / 100)
+        return compare(store, stored, before, after, 1 - int(level) / 100)
     except BadView as error:
         raise Problem("malformed", str(error)) from None
 

@@ -11,7 +11,7 @@ from dither_aggregator.analysis.windows import Window
 from dither_aggregator.store import Store
 from dither_aggregator.web.api.rowsets import RowsAsked, RowSet
 from dither_aggregator.web.asking import Given
-from dither_aggregator.web.computed import CompareAsked, SeriesAsked, asked_series, changed, compared
+from dither_aggregator.web.computed import CompareAsked, SeriesAsked, asked_comparison, asked_series, changed, compared
 from dither_aggregator.web.planned import EXPIRES_AFTER, PlanningAsked, planned
 from dither_shared.wire.problems import Problem
 
@@ -61,7 +61,7 @@ def series(store: Store, asked: Given, metric: str) -> RowSet:
 
 def compare(store: Store, asked: Given) -> RowSet:
     """Return the difference of each value between two windows."""
-    comparison = compared(store, asked)
+    comparison = compared(store, *asked_comparison(store, asked), asked["level"])
     before, after = comparison.before, comparison.after
     meta = {
         "app": store.app,

@@ -83,7 +83,7 @@ def compare_page(store: Store, asked: Given) -> ComparePage:
     plans, level, search = store.plans(stored.plan.metric), asked["level"], asked["search"].strip()
     page = ComparePage(stored, plans, before, after, level, search, state, "")
     try:
-        comparison = compared(store, asked)
+        comparison = compared(store, stored, before, after, level)
     except TallyGone as gone:
         return replace(page, headline=f"{gone}".capitalize())
     return _shown(page, comparison, asked["page"])
