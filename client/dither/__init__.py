@@ -5,7 +5,7 @@ explains what a device keeps, sends and never says.
 """
 
 from dither.device import Sending
-from dither.handles import Choice, Choices, Flag, Text
+from dither.handles import Choice, Choices, Flag, Number, Text
 from dither.sending.uploader import FlushResult
 from dither.starting import start
 from dither.status import MetricStatus, Preview, Status
@@ -23,6 +23,7 @@ __all__ = [
     "InvalidAnswer",
     "InvalidParameter",
     "MetricStatus",
+    "Number",
     "Preview",
     "Registry",
     "RegistryError",

@@ -1,8 +1,17 @@
 """A handle for each metric: what a host app records with."""
 
 from collections.abc import Callable, Collection
+from decimal import Decimal
+from fractions import Fraction
+from functools import wraps
+from time import perf_counter_ns
+from typing import ParamSpec, TypeVar, cast
 
+from dither_shared.errors import ConfigurationError
 from dither_shared.registry import Metric
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 
 class Handle:
@@ -67,5 +76,80 @@ class Text(Handle):
         self._record(self.metric, answer)
 
 
-HANDLES: dict[str, type[Handle]] = {handle.__name__.lower(): handle for handle in (Flag, Choice, Choices, Text)}
+class Number(Handle):
+    """A number in the metric's unit: how long, how large, how many. What is no number is "other", or the lowest.
+
+    Use for times, sizes and counts. Do not use for numbers that stand for something: a number that says who is a name.
+
+        telemetry.load_time.record(0.25)
+    """
+
+    def record(self, answer: float | Decimal | Fraction) -> None:
+        """Randomize the number and keep the report to send. Returns quickly and never raises."""
+        self._record(self.metric, answer)
+
+    def timing(self) -> "Timing":
+        """Return a context manager, which also decorates functions, `async` ones too: it records how long they take.
+
+        By a clock that only goes forward, also when they raise. Raises ConfigurationError where the unit is no time.
+        """
+        unit = self.metric.unit
+        if unit not in NANOSECONDS:
+            raise ConfigurationError(
+                f"timing() is for metrics in one of {', '.join(NANOSECONDS)}: {self.metric.name} is in {unit!r}"
+            )
+        return Timing(self, NANOSECONDS[unit])
+
+
+NANOSECONDS = {
+    "ns": 1, "us": 10**3, "µs": 10**3, "ms": 10**6, "s": 10**9, "min": 60 * 10**9, "h": 3600 * 10**9
+}  # fmt: skip
+"""Of each unit of time, by its name in a registry."""
+
+
+class Timing:
+    """Records how long a `with` block, or a call of a decorated function, takes. One may be used several times."""
+
+    def __init__(self, number: Number, nanoseconds: int) -> None:
+        self._number = number
+        self._nanoseconds = nanoseconds
+        self._begun: list[int] = []
+
+    def __enter__(self) -> None:
+        self._begun.append(perf_counter_ns())
+
+    def __exit__(self, *raised: object) -> None:
+        self._record_since(self._begun.pop())
+
+    def _record_since(self, begun: int) -> None:
+        self._number.record(Fraction(perf_counter_ns() - begun, self._nanoseconds))
+
+    def __call__(self, function: Callable[P, T]) -> Callable[P, T]:
+        """Return a function that does the same and is timed, from the first of its calls to when it is done."""
+        import inspect  # only where something is decorated
+
+        if inspect.iscoroutinefunction(function):
+
+            @wraps(function)
+            async def timed_until_awaited(*args: P.args, **kwargs: P.kwargs) -> object:
+                begun = perf_counter_ns()
+                try:
+                    return await function(*args, **kwargs)
+                finally:
+                    self._record_since(begun)
+
+            return cast("Callable[P, T]", timed_until_awaited)
+
+        @wraps(function)
+        def timed(*args: P.args, **kwargs: P.kwargs) -> T:
+            begun = perf_counter_ns()
+            try:
+                return function(*args, **kwargs)
+            finally:
+                self._record_since(begun)
+
+        return timed
+
+
+HANDLES: dict[str, type[Handle]] = {handle.__name__.lower(): handle for handle in (Flag, Choice, Choices, Number, Text)}
 """The handle of each kind of metric."""

@@ -99,9 +99,9 @@ class Telemetry(Session):
         if metric.takes(answer):
             return
         self._failures["unlisted"] += 1
-        if metric.kind.misread and metric.name not in self._warned:
+        if (misread := metric.kind.misread(metric.asked.domain)) and metric.name not in self._warned:
             self._warned.add(metric.name)
-            say(logging.WARNING, "%s %s", metric.name, metric.kind.misread)
+            say(logging.WARNING, "%s %s", metric.name, misread)
 
     def flush(self, timeout: float = 10.0) -> FlushResult:
         """Send what waits now instead of at its random moment; wait for at most `timeout` seconds.

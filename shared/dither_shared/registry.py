@@ -86,10 +86,19 @@ class Metric:
         """The variance of an estimated share of zero, times n."""
         return self.kind.noise_variance(self.cells)
 
+    def std_errors(self, n: int) -> Mapping[str, float]:
+        """Return those of what n reports tell besides shares, in the unit of a number: about, and for planning."""
+        return self.kind.std_errors(self.asked, n)
+
+    @property
+    def unit(self) -> str:
+        """What a number is measured in; "" of everything else."""
+        return self.asked.domain.unit
+
     @property
     def d(self) -> int:
-        """How many values are told apart: the listed ones, or of a text the candidates."""
-        return len(self.values) or max(len(self.asked.candidates), self.asked.candidates_expected)
+        """How many answers are told apart: listed values, ranges of numbers, or of a text the candidates."""
+        return self.asked.domain.size or max(len(self.asked.candidates), self.asked.candidates_expected)
 
     @property
     def memoized(self) -> bool:
@@ -244,7 +253,7 @@ def _read_metric(name: str, table: Table, directory: Path | None) -> Metric:
         question=table.text("question", 300),
         asked=asked,
         epsilon=read_epsilon(table),
-        charges=table.integer("answers" if memoize else "reports", 1, 10_000),
+        charges=asked.answers or table.integer("answers" if memoize else "reports", 1, 10_000),
         presence=presence,
         period_days=table.days("period"),
         schedule=table.one_of("schedule", ("spread", "early"), default="early" if memoize else "spread"),

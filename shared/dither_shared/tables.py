@@ -32,6 +32,10 @@ _MISSING = {
     "owners": "who answers for the question: a list of addresses",
     "sensitivity": '"low", "medium" or "high": how much the true answer would tell about a person',
     "expires": "the day, at most a year away, on which devices fall silent: 2027-06-30, without quotes",
+    "unit": 'what the number counts or is measured in: "s", "MB", "tabs"',
+    "low": "the least number that is told apart from smaller ones, in the unit; or edges, a list",
+    "high": "the largest number that is told apart from larger ones, in the unit",
+    "buckets": "how many ranges there are from low to high: 32 to 128 suit most numbers; or edges, a list",
     "app": "the app's name: a device's file belongs to it",
     "device_epsilon": "the most that all metrics together may ever charge one device",
 }
@@ -111,6 +115,31 @@ class Table:
         if type(value) is not int or not least <= value <= most:
             raise self._needs(key, f"an integer from {least} to {most}", value)
         return value
+
+    def integers(self, key: str, fewest: int, most: int, size_max: int) -> tuple[int, ...]:
+        """Return a list of so many integers, from -size_max to size_max."""
+        value = self._get(key)
+        needed = f"a list of {fewest} to {most} integers of at most {len(str(size_max)) - 1} digits"
+        if not isinstance(value, list) or not fewest <= len(value) <= most:
+            raise self._needs(key, needed, value)
+        for each in value:
+            if type(each) is not int or abs(each) > size_max:
+                raise self._needs(key, needed, each)
+        return tuple(value)
+
+    def decimal(self, key: str, size_max: int, decimals_max: int) -> Decimal:
+        """Return a number from -size_max to size_max with at most so many decimals."""
+        value = self._get(key)
+        needed = f"a number with at most {decimals_max} decimals"
+        if type(value) not in (int, Decimal):
+            raise self._needs(key, needed, value)
+        number = Decimal(value)
+        # The exponent first: a fraction of some would take all memory.
+        if not (number.is_finite() and (not number or -19 <= number.adjusted() <= 19) and abs(number) <= size_max):
+            raise self._needs(key, needed, value)
+        if (Fraction(number) * 10**decimals_max).denominator != 1:
+            raise self._needs(key, needed, value)
+        return number
 
     def boolean(self, key: str, default: bool) -> bool:
         """Return true or false."""

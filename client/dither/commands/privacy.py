@@ -19,7 +19,10 @@ _LEGEND = f"""\
 epsilon   the privacy loss of one report, and of everything that a device ever says about the metric
 std error of a value that nobody has, at {REPORTS:,} reports; it falls with the root of their number
 critical  the least estimate that {REPORTS:,} reports tell from noise; a value with the detectable share exceeds it
-          in four of five cases. Of texts all three are least values: a list that is long beside k x m raises them"""
+          in four of five cases. Of texts all three are least values: a list that is long beside k x m raises them;
+          of a number that is asked for its mean alone they are parts of its range"""
+_NUMBERS = f"""\
+std error of what is read from {REPORTS:,} reports of a number, if numbers are spread evenly over its edges"""
 _ODDS = f"""\
 sure      what a guess of 1 : 1 about a device's answer can become at most: from one report; from all reports of one
           memoized answer, however many; from everything that a device ever says about the metric
@@ -40,6 +43,7 @@ def run(args: argparse.Namespace) -> int:
         print(json.dumps([describe(metric) for metric in metrics]))
     else:
         _print_precision(metrics)
+        _print_numbers(metrics)
         _print_odds(metrics)
         _print_integers(metrics)
     return 0
@@ -62,6 +66,8 @@ def describe(metric: Metric) -> dict[str, object]:
         "bits_per_report": cells.report_bits,
         "std_error_at_1e6": noise_floor(metric, REPORTS),
         "detectable_at_1e6": detectable_share(metric, metric.d, REPORTS),
+        "unit": metric.unit or None,
+        **{f"std_error_{name}_at_1e6": error for name, error in metric.std_errors(REPORTS).items()},
     }
 
 
@@ -86,6 +92,17 @@ def _print_precision(metrics: list[Metric]) -> None:
             f"{detectable_share(metric, metric.d, REPORTS):10.3%}"
         )
     print(f"\n{_LEGEND}\n")
+
+
+def _print_numbers(metrics: list[Metric]) -> None:
+    width = _width(metrics)
+    errors = {metric.name: (metric.std_errors(REPORTS), metric.unit) for metric in metrics}
+    for name, (of_one, unit) in errors.items():
+        if of_one:
+            told = "  ".join(f"{what} {error:.3g} {unit}" for what, error in of_one.items())
+            print(f"{name:{width}}  std error: {told}")
+    if any(of_one for of_one, _ in errors.values()):
+        print(f"\n{_NUMBERS}\n")
 
 
 def _print_odds(metrics: list[Metric]) -> None:

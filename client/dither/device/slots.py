@@ -161,7 +161,7 @@ class Slots:
         cells = metric.cells
         cell = cells.of_device(self._cohort()) if cells.lasting else cells.draw(self._rng)
         mechanism = cells.mechanism_of(cell)
-        answer_class = metric.class_of(answer, cell, self._rng)
+        answer_class = metric.class_of(answer, cell, self._rng_of_class(metric))
         charge, key, rng = metric.charge, None, self._rng
         if metric.memoized:
             # In hex: decimals of so many digits may be refused, by a setting of the host's.
@@ -177,6 +177,12 @@ class Slots:
         )  # fmt: skip
         self._file.execute("UPDATE metric SET next_day = ? WHERE name = ?", ends, metric.name)
         self._file.keep_today()
+
+    def _rng_of_class(self, metric: Metric) -> Rng:
+        """Return the coins that a class may need: of a memoized answer they always fall alike."""
+        if not metric.memoized:
+            return self._rng
+        return keyed_rng(self._secret(), f"{metric.plan.memo_key} class".encode("ascii"))
 
     def _cohort(self) -> int:
         """Return the one number below 128 that puts this device into a cell of every metric whose cells last."""

@@ -6,8 +6,22 @@ from dither_shared.kinds.choice import ChoiceKind
 from dither_shared.kinds.choices import ChoicesKind
 from dither_shared.kinds.flag import FlagKind
 from dither_shared.kinds.kind import Answer, Asked, Kind, Offer
+from dither_shared.kinds.number import NumberKind
 from dither_shared.kinds.text import TextKind
 
-__all__ = ["KINDS", "Answer", "Asked", "ChoiceKind", "ChoicesKind", "FlagKind", "Kind", "Offer", "TextKind"]
+__all__ = [
+    "KINDS",
+    "Answer",
+    "Asked",
+    "ChoiceKind",
+    "ChoicesKind",
+    "FlagKind",
+    "Kind",
+    "NumberKind",
+    "Offer",
+    "TextKind",
+]
 
-KINDS: dict[str, Kind[Any]] = {kind.name: kind for kind in (FlagKind(), ChoiceKind(), ChoicesKind(), TextKind())}
+KINDS: dict[str, Kind[Any]] = {
+    kind.name: kind for kind in (FlagKind(), ChoiceKind(), ChoicesKind(), NumberKind(), TextKind())
+}

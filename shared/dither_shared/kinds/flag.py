@@ -16,7 +16,6 @@ class FlagKind(Listed):
     name = "flag"
     meaning = "for yes or no"
     asked_alone = "yes"
-    misread = "takes True and False: anything else is sent as False"
 
     def _values(self, table: Table, directory: Path | None, unlisted: tuple[str, ...]) -> tuple[str, ...]:
         return ("no", "yes", *unlisted)
@@ -29,6 +28,10 @@ class FlagKind(Listed):
     def read(self, answer: object, domain: Values) -> tuple[int, ...]:
         """Return yes for True, else no."""
         return (YES if self.takes(answer, domain) and bool(answer) else NO,)
+
+    def misread(self, domain: Values) -> str:
+        """Say that it is sent as False."""
+        return "takes True and False: anything else is sent as False"
 
     def unreadable(self, domain: Values) -> tuple[int, ...]:
         """Return no."""

@@ -1,6 +1,7 @@
 """A kind of metric: the keys of its table, how an answer is read, and the words that people are told of both."""
 
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from fractions import Fraction
 from pathlib import Path
 from typing import Generic, TypeVar
@@ -14,7 +15,7 @@ from dither_shared.tables import Table
 D = TypeVar("D", bound=Domain)
 
 Answer = tuple[int, ...] | str
-"""An answer as it was read: the listed values that it holds, or its text."""
+"""An answer as it was read: the listed values that it holds, its text, or where a number lies."""
 CANDIDATES_MAX = 100_000
 """The most texts that are looked for at once."""
 
@@ -29,6 +30,8 @@ class Asked:
     """The texts to look for by default. They are no part of the plan: any list can be looked for."""
     candidates_expected: int = 1
     """How long such a list may become."""
+    answers: int | None = None
+    """How many different answers a memoized metric charges at most; None where its table says it."""
 
 
 @frozen
@@ -48,15 +51,13 @@ class Kind(ABC, Generic[D]):
     meaning: str
     """Its purpose, in a phrase that follows its name."""
     estimand: str
-    """The quantity to read out of its tallies: "shares" of listed values, "texts" among candidates."""
+    """What to read out of its tallies: "shares" of listed values, "texts" among candidates, "numbers"."""
     types_values = False
     """Whether a program's type checker should know the listed values."""
     several = False
     """Whether one answer may hold several values."""
     asked_alone = ""
     """The one value whose share is all that is asked for; "" where each value's is."""
-    misread = ""
-    """How an answer that is not taken is sent, in a phrase to warn with; "" if it is only counted."""
 
     @abstractmethod
     def read_table(self, table: Table, directory: Path | None, *, hidden: bool) -> Asked:
@@ -77,6 +78,10 @@ class Kind(ABC, Generic[D]):
     def unreadable(self, domain: D) -> Answer:
         """Return what an answer is read as whose own methods raise: silence would be an answer."""
 
+    def misread(self, domain: D) -> str:
+        """Return how an answer that is not taken is sent, in a phrase to warn with; "" if it is only counted."""
+        return ""
+
     @abstractmethod
     def nothing(self, domain: D) -> Answer:
         """Return what a device says that has nothing to say, where presence is hidden."""
@@ -88,9 +93,13 @@ class Kind(ABC, Generic[D]):
         A class may need coins of its own, to be rounded. Of a memoized answer it is always the same.
         """
 
+    @abstractmethod
     def noise_variance(self, cells: Cells) -> Fraction:
         """Return the variance of an estimated share of zero, times n, of all cells' reports together."""
-        return cells.mechanism.noise_variance
+
+    def std_errors(self, asked: Asked, n: int) -> Mapping[str, float]:
+        """Return the standard errors of what n reports tell besides shares, by its name: about, and for planning."""
+        return {}
 
     @abstractmethod
     def names(self, read: Answer, domain: D) -> tuple[str, ...]:

@@ -1,6 +1,7 @@
 """Listed values: reading lists, and choosing a mechanism for them."""
 
 from abc import abstractmethod
+from fractions import Fraction
 from pathlib import Path
 from typing import cast
 
@@ -75,6 +76,10 @@ class Listed(Kind[Values]):
     def class_of(self, read: Answer, cells: Cells, cell: int, rng: Rng) -> int:
         """Return the class that the mechanism makes of the values."""
         return cast("PureMechanism", cells.mechanism_of(cell)).class_of(cast("tuple[int, ...]", read))
+
+    def noise_variance(self, cells: Cells) -> Fraction:
+        """Return that of a value which nobody has."""
+        return cast("PureMechanism", cells.mechanism).noise_variance
 
 
 def read_list(

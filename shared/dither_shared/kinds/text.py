@@ -59,6 +59,10 @@ class TextKind(Kind[Words]):
         """Return the text's Bloom bits in a cohort."""
         return cast("RAPPOR", cells.mechanism_of(cell)).class_of(cast("str", read), cell)
 
+    def noise_variance(self, cells: Cells) -> Fraction:
+        """Return that of a text which nobody has."""
+        return cast("RAPPOR", cells.mechanism).noise_variance
+
     def offer(self, asked: Asked) -> Offer:
         """Return any text, and what the totals are searched for."""
         start = f"A text of at most {VALUE_CHARACTERS_MAX} characters."

@@ -16,6 +16,7 @@ from dither_shared.mechanisms.rappor import RAPPOR
 from dither_shared.mechanisms.subset import SubsetSelection
 from dither_shared.mechanisms.two_level import MemoizedTwoLevel, OneShot
 from dither_shared.mechanisms.unary import OUE, SUE, MemoizedUnary, Unary
+from dither_shared.mechanisms.window import Window
 
 __all__ = [
     "GRR",
@@ -34,6 +35,7 @@ __all__ = [
     "PureMechanism",
     "SubsetSelection",
     "Unary",
+    "Window",
     "choose",
     "from_document",
     "serving",

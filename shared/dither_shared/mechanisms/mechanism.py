@@ -42,11 +42,6 @@ class Mechanism(ABC):
         """e^epsilon: the largest ratio of the probabilities of one report under two answers, exactly."""
 
     @property
-    @abstractmethod
-    def noise_variance(self) -> Fraction:
-        """The variance of an estimated share of zero, times n."""
-
-    @property
     def first_stage(self) -> "Mechanism":
         """What sees the answer, and decides what a report says of it: all, or of a memoized one the permanent part."""
         return self

@@ -73,6 +73,18 @@ class TwoLevelLaw:
         """The ratio of the two levels."""
         return self.inside * (1 - self.share) / ((1 - self.inside) * self.share)
 
+    @property
+    def information(self) -> tuple[float, float]:
+        """K times the sums over all K reports of P[y | v]^2, and of P[y | v] P[y | w] for two values v and w.
+
+        With equally likely reports they are the entries of the Fisher information of the shares.
+        """
+        inside, share, overlap = float(self.inside), float(self.share), float(self.overlap)
+        outside = (1 - inside) / (1 - share)
+        same = inside**2 / share + (1 - inside) * outside
+        both = overlap * inside**2 / share + 2 * (1 - overlap) * inside * outside
+        return same, both + (1 - 2 * share + overlap * share) * outside**2
+
 
 class TwoLevel(PureMechanism):
     """A pure mechanism whose reports have one of two probabilities. What it says of values holds for answers of one."""

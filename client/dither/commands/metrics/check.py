@@ -34,9 +34,8 @@ def run(args: argparse.Namespace) -> int:
         return 0
     for metric in metrics:
         facts = _describe(metric)
-        asked = f"{len(metric.values)} values" if metric.values else "texts"
         print(
-            f"{metric.name}: {asked} by {facts['mechanism']}, epsilon {facts['epsilon_report']:g} "
+            f"{metric.name}: {metric.asked.domain.summary} by {facts['mechanism']}, epsilon {facts['epsilon_report']:g} "
             f"a report and {facts['epsilon_lifetime']:g} for life, plan {facts['plan']}"
         )
     today = utc_today()
@@ -52,7 +51,7 @@ def _describe(metric: Metric) -> dict[str, object]:
     return {
         "metric": metric.name,
         "plan": metric.plan.digest,
-        "values": len(metric.values),
+        "values": metric.asked.domain.size,
         "mechanism": cells.name,
         "epsilon_report": from_micro(cells.charge),
         "epsilon_lifetime": from_micro(metric.reservation),

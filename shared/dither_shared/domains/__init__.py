@@ -1,0 +1,41 @@
+"""Domains: the answers that a plan tells apart. Whatever is not told apart is "other"."""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from dither_shared.domains.domain import NONE, OTHER, Domain
+from dither_shared.domains.numbers import Buckets, Numbers, Range, Thresholds
+from dither_shared.domains.values import VALUE_CHARACTERS_MAX, Values, Words
+from dither_shared.errors import InvalidParameter
+
+__all__ = [
+    "DOMAINS",
+    "NONE",
+    "OTHER",
+    "VALUE_CHARACTERS_MAX",
+    "Buckets",
+    "Domain",
+    "Numbers",
+    "Range",
+    "Thresholds",
+    "Values",
+    "Words",
+    "from_document",
+]
+
+DOMAINS: dict[str, Callable[..., Domain]] = {
+    domain.name: domain for domain in (Values, Words, Buckets, Range, Thresholds)
+}
+"""What makes a domain of its document's other fields, by name."""
+
+
+def from_document(document: Mapping[str, Any]) -> Domain:
+    """Return the domain of a stored document; raise InvalidParameter when it is not one of ours."""
+    fields = {name: tuple(value) if isinstance(value, list) else value for name, value in document.items()}
+    name = fields.pop("domain")
+    if name not in DOMAINS:
+        raise InvalidParameter(f"the domain must be one of {', '.join(DOMAINS)}, got {name!r}")
+    try:
+        return DOMAINS[name](**fields)
+    except TypeError:
+        raise InvalidParameter(f"{name} does not have the fields {', '.join(fields)}") from None

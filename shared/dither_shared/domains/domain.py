@@ -1,0 +1,46 @@
+"""What a domain is, and the two answers that any may have besides those that it tells apart."""
+
+from abc import ABC, abstractmethod
+
+from dither_shared.documents import sha256
+
+OTHER = "other"
+NONE = "none"
+"""The answer of a device with nothing to report, when `presence` is hidden. Always the last value."""
+
+
+class Domain(ABC):
+    """The answers that a plan tells apart. Subclasses are frozen and in DOMAINS, under their names."""
+
+    name = ""
+    values: tuple[str, ...] = ()
+    """Listed values, in order; none where nobody lists them."""
+
+    unit = ""
+    """What numbers are measured in."""
+
+    @property
+    def size(self) -> int:
+        """How many answers are told apart; 0 where there is no end of them."""
+        return len(self.values)
+
+    @property
+    def summary(self) -> str:
+        """What is told apart, in words."""
+        return f"{self.size} values"
+
+    @abstractmethod
+    def to_document(self) -> dict[str, object]:
+        """Return what tells this domain from every other, for `from_document` and for the plan's digest."""
+
+    @property
+    def digest(self) -> str:
+        """SHA-256, in hex, of the document."""
+        return sha256(self.to_document())
+
+    @abstractmethod
+    def agreed(self, *, hidden: bool) -> object:
+        """Return the part that a person agrees to, as a document; None where there is nothing to see.
+
+        Presence has its own place in what people agree to: the "none" that it adds is left out.
+        """

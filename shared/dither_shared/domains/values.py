@@ -1,0 +1,66 @@
+"""Listed values, and words that nobody lists."""
+
+from functools import cached_property, lru_cache
+
+from dither_shared.documents import sha256
+from dither_shared.domains.domain import OTHER, Domain
+from dither_shared.frozen import frozen
+
+VALUE_CHARACTERS_MAX = 200
+
+
+@frozen
+class Values(Domain):
+    """Listed values, in order."""
+
+    name = "values"
+
+    values: tuple[str, ...]
+
+    def to_document(self) -> dict[str, object]:
+        """Return the values."""
+        return {"domain": self.name, "values": list(self.values)}
+
+    @property
+    def digest(self) -> str:
+        """SHA-256, in hex, of the document: of many metrics the same, yes and no."""
+        return _digest_of(self)
+
+    def agreed(self, *, hidden: bool) -> list[str]:
+        """Return the listed values, whatever their order."""
+        return sorted(self.values[:-1] if hidden else self.values)
+
+    @cached_property
+    def _indices(self) -> dict[str, int]:
+        return {value: index for index, value in enumerate(self.values)}
+
+    def holds(self, value: object) -> bool:
+        """Tell whether a value is listed."""
+        return isinstance(value, str) and value in self._indices
+
+    def index(self, value: object) -> int:
+        """Return which value it is: "other" if it is not listed, wrong types included."""
+        other = self._indices[OTHER]
+        return self._indices.get(value, other) if isinstance(value, str) else other
+
+
+@lru_cache(maxsize=64)
+def _digest_of(values: Values) -> str:
+    return sha256(values.to_document())
+
+
+@frozen
+class Words(Domain):
+    """Texts of at most `characters_max` characters, which nobody lists."""
+
+    name = "words"
+
+    characters_max: int = VALUE_CHARACTERS_MAX
+    summary = "texts"
+
+    def to_document(self) -> dict[str, object]:
+        """Return the length."""
+        return {"domain": self.name, "characters_max": self.characters_max}
+
+    def agreed(self, *, hidden: bool) -> None:
+        """Return nothing: whoever is asked for a text sees that it may be any."""

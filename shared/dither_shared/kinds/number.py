@@ -1,0 +1,212 @@
+"""A number: how long, how large, how many; of one report a device come mean, quantiles and the shape of all.
+
+Which cells a plan has depends on what is asked:
+
+    mean, quantiles, shape    two cells that each report draws: a window over the buckets, and points of the same
+                              buckets (PGR or GRR), both at the full epsilon. The window tells most of sums of
+                              neighbours, and so of the mean; the points of single buckets, such as a peak at zero.
+                              Together their error is near the least of either (mechanisms.md)
+    mean                      one window, wider, over a grid to which coins round the number
+    memoized                  a cohort for each step between edges: the device says whether its number is above a
+                              threshold within that step, as a flag in two stages
+"""
+
+from collections.abc import Mapping
+from decimal import Decimal
+from fractions import Fraction
+from pathlib import Path
+from typing import Any, cast
+
+from dither_shared.cells import DEVICE, Cells, Part, one_cell
+from dither_shared.domains.numbers import Buckets, Numbers, Range, Thresholds
+from dither_shared.kinds.edges import read_edges, read_ends
+from dither_shared.kinds.kind import Answer, Asked, Kind, Offer
+from dither_shared.kinds.noise import FRESH_ONLY, MEMOIZED_ONLY, read_epsilon, read_memoize, read_permanent
+from dither_shared.mechanisms import GRR, MemoizedTwoLevel, PureMechanism, Window, choose
+from dither_shared.rng import Rng
+from dither_shared.tables import Table
+
+MEAN, ALL = ("mean",), ("mean", "quantiles", "shape")
+WINDOW_WEIGHT, POINTS_WEIGHT = 2, 1
+"""Of three reports two are windows: against halves that lowers the error of the shape by 3 to 8 %, and raises that of
+a single bucket by 10 to 25 %, which is still a fifth of that of windows alone (`make bench ARGS=numbers`)."""
+COHORTS_MAX = 16
+"""Cohorts are lasting, and sent in the clear: with more of them devices could be told apart (mechanisms.md)."""
+MEMO_ANSWERS = 2
+"""Above its threshold or below: whatever happens to the number, a device has no third answer."""
+GRID = 65
+"""The points that a number is rounded to where only the mean is asked."""
+_REACHES = tuple(
+    (Decimal(most), reach)
+    for most, reach in (
+        ("1.9", 32),
+        ("3.3", 16),
+        ("4.7", 10),
+        ("5.7", 7),
+        ("6.6", 5),
+        ("7.9", 3),
+        ("9.1", 2),
+        ("11.4", 1),
+    )
+)
+"""Up to each epsilon, the reach with the least variance of the mean on that grid, to within 6 %."""
+
+
+class NumberKind(Kind[Numbers]):
+    """A number in a unit. It takes what is equal to a fraction, or infinite; no truth, no text, no NaN."""
+
+    name = "number"
+    meaning = "for how long, how large or how many"
+    estimand = "numbers"
+
+    def read_table(self, table: Table, directory: Path | None, *, hidden: bool) -> Asked:
+        """Read the unit, the edges or what makes them, and what is asked."""
+        unit = table.text("unit", 20)
+        epsilon, memoize = read_epsilon(table), read_memoize(table)
+        for key, why in (FRESH_ONLY if memoize else MEMOIZED_ONLY).items():
+            if table.has(key) and not (memoize and key == "answers"):
+                raise table.error(key, why)
+        mean_alone = _asks_mean_alone(table)
+        if hidden and (memoize or mean_alone):
+            what = "memoized" if memoize else "asked for its mean alone"
+            raise table.error("presence", f'must be "public" for a number that is {what}: it has no room for "none"')
+        if memoize:
+            return self._memoized(table, unit, epsilon, mean_alone=mean_alone)
+        if mean_alone:
+            return Asked(Range(*read_ends(table), unit), one_cell(mean_window(epsilon)))
+        domain = Buckets(*read_edges(table), unit)
+        window = Window.for_epsilon(domain.size, epsilon)
+        points = choose_points(domain.size + 1 + hidden, epsilon)
+        return Asked(domain, Cells((Part(window, weight=WINDOW_WEIGHT), Part(points, weight=POINTS_WEIGHT))))
+
+    def _memoized(self, table: Table, unit: str, epsilon: Decimal, *, mean_alone: bool) -> Asked:
+        if mean_alone:
+            raise table.error("asks", "must be left out where a number is memoized: its one bit shows all there is")
+        permanent = read_permanent(table, epsilon)
+        answers = table.integer("answers", MEMO_ANSWERS, MEMO_ANSWERS, default=MEMO_ANSWERS)
+        domain = Thresholds(*read_edges(table, buckets=COHORTS_MAX), unit)
+        if domain.size > COHORTS_MAX or domain.size.bit_count() > 1:
+            key = "edges" if table.has("edges") else "buckets"
+            raise table.error(key, f"must make 2, 4, 8 or {COHORTS_MAX} ranges, a cohort each, got {domain.size}")
+        bit = MemoizedTwoLevel.for_epsilon(GRR.for_epsilon(2, permanent), epsilon)
+        return Asked(domain, Cells((Part(bit, domain.size),), DEVICE), answers=answers)
+
+    def takes(self, answer: object, domain: Numbers) -> bool:
+        """Tell whether it is a number."""
+        return ratio_of(answer) is not None
+
+    def read(self, answer: object, domain: Numbers) -> Answer:
+        """Return where the number lies, or the place of what is none."""
+        ratio = ratio_of(answer)
+        return domain.unread() if ratio is None else domain.place(*ratio)
+
+    def misread(self, domain: Numbers) -> str:
+        """Say where it has no place of its own."""
+        if isinstance(domain, Buckets):
+            return ""
+        return f"takes a number: anything else is sent as {domain.with_unit(domain.in_unit(domain.edges[0]))}"
+
+    def unreadable(self, domain: Numbers) -> Answer:
+        """Return the place of what is no number."""
+        return domain.unread()
+
+    def nothing(self, domain: Numbers) -> Answer:
+        """Return the place of "none"."""
+        return domain.nothing()
+
+    def names(self, read: Answer, domain: Numbers) -> tuple[str, ...]:
+        """Return the bucket, or the number as it was cut."""
+        return (domain.told(cast("tuple[int, ...]", read)),)
+
+    def class_of(self, read: Answer, cells: Cells, cell: int, rng: Rng) -> int:
+        """Return the bucket, the point of the grid that coins choose, or whether it is above the cohort's threshold."""
+        placed, mechanism = cast("tuple[int, ...]", read), cast("PureMechanism", cells.mechanism_of(cell))
+        if cells.lasting:
+            return mechanism.class_of([Thresholds.passes(placed, cell, rng)])
+        if not cells.several:
+            return mechanism.class_of([Range.round(placed, mechanism.d, rng)])
+        return mechanism.class_of(placed)
+
+    def noise_variance(self, cells: Cells) -> Fraction:
+        """Return that of a bucket by the points alone, or of a step by its cohort: at most so much."""
+        from dither_shared.kinds.number_precision import mean_variance  # only for planning
+
+        *_, last = cells.parts
+        if isinstance(last.mechanism, Window):
+            return Fraction(mean_variance(cells))
+        weights = sum(part.cells * part.weight for part in cells.parts)
+        return cast("PureMechanism", last.mechanism).noise_variance * weights / last.weight
+
+    def std_errors(self, asked: Asked, n: int) -> Mapping[str, float]:
+        """Return those of mean and median of n reports, in the unit, of numbers that are spread evenly."""
+        from dither_shared.kinds.number_precision import std_errors
+
+        return std_errors(cast("Numbers", asked.domain), asked.cells, n)
+
+    def offer(self, asked: Asked) -> Offer:
+        """Return how finely the number is told."""
+        domain = cast("Numbers", asked.domain)
+        ends = [domain.with_unit(domain.in_unit(edge)) for edge in (domain.edges[0], domain.edges[-1])]
+        if isinstance(domain, Buckets):
+            ranges = f"sent as one of {domain.size} ranges, from below {ends[0]} to {ends[1]} or more"
+            return Offer(f"A number: it is {ranges}.", end="Anything else is sent as “other”.")
+        cut = f"A number, cut to {ends[0]} at least and {ends[1]} at most"
+        if isinstance(domain, Range):
+            return Offer(f"{cut}. Coins round it to one of {GRID} steps.")
+        return Offer(f"{cut}. All that is sent is whether it is above a threshold that your device drew.")
+
+
+def mean_window(epsilon: Decimal) -> Window:
+    """Return the window for the mean alone."""
+    reach = next((reach for most, reach in _REACHES if epsilon < most), 0)
+    return Window.for_reach(GRID, reach, epsilon)
+
+
+def choose_points(d: int, epsilon: Decimal) -> PureMechanism:
+    """Return the better one of two mechanisms whose reports are symbols: a tally keeps all that these tell."""
+    return min((choose(d, epsilon, name=name) for name in ("pgr", "grr")), key=lambda design: design.average_variance)
+
+
+def ratio_of(answer: object) -> tuple[int, int] | None:
+    """Return a number as a numerator and a denominator, 0 for an infinity; None for what is no number.
+
+    Never as large as what a decimal's exponent may say: a number beyond 10^60 is cut to that.
+    """
+    if isinstance(answer, bool) or type(answer).__name__ in ("bool_", "bool"):
+        return None
+    if isinstance(answer, Decimal):
+        return _ratio_of_decimal(answer)
+    try:
+        if hasattr(type(answer), "as_integer_ratio"):
+            numerator, denominator = cast("Any", answer).as_integer_ratio()
+            return int(numerator), int(denominator)
+        if hasattr(type(answer), "__index__"):
+            return cast("Any", answer).__index__(), 1
+    except OverflowError:
+        return (1, 0) if cast("Any", answer) > 0 else (-1, 0)
+    except ValueError:
+        return None
+    return None
+
+
+_DIGITS_MAX = 60
+
+
+def _ratio_of_decimal(answer: Decimal) -> tuple[int, int] | None:
+    if answer.is_nan():
+        return None
+    sign = -1 if answer.is_signed() else 1
+    if answer.is_infinite() or answer.adjusted() > _DIGITS_MAX:
+        return sign, 0
+    if answer.is_zero() or answer.adjusted() < -_DIGITS_MAX:
+        return (0 if sign > 0 or answer.is_zero() else -1), 10**_DIGITS_MAX
+    return answer.as_integer_ratio()
+
+
+def _asks_mean_alone(table: Table) -> bool:
+    if not table.has("asks"):
+        return False
+    asks = table.texts("asks", len(ALL), max(map(len, ALL)))
+    if sorted(asks) not in (sorted(MEAN), sorted(ALL)):
+        raise table.error("asks", f"must be {list(ALL)}, which is the default, or {list(MEAN)}, got {list(asks)}")
+    return len(asks) == len(MEAN)
