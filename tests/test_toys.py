@@ -169,7 +169,7 @@ class Level(Kind[Steps]):
         return cast("PureMechanism", cells.mechanism_of(cell)).class_of([step + rng.coin(rest)])
 
     def noise_variance(self, cells: Cells) -> Fraction:
-        return max(part.mechanism.noise_variance for part in cells.parts)
+        return max(cast("PureMechanism", part.mechanism).noise_variance for part in cells.parts)
 
     def names(self, read: Answer, domain: Steps) -> tuple[str, ...]:
         step, rest = cast("tuple[int, int]", read)
@@ -213,6 +213,9 @@ class Mean(Estimand):
 
     def check(self, plan: Plan, view: View, asked: frozenset[str]) -> None:
         """Every view fits."""
+
+    def names(self, stored: StoredPlan) -> tuple[str, ...]:
+        return ("mean",)
 
     def read(
         self, stored: StoredPlan, epoch: date, tally: Tally, view: View, *, provisional: bool, snapshot: str | None

@@ -90,8 +90,7 @@ def view_of(days: int, alpha: float) -> View:
 def differences(before: Reading, after: Reading) -> tuple[Difference, ...]:
     """Return the differences of all values that both readings tell apart, in the plan's order, with verdicts.
 
-    There is none if one of them has no report, or is not over. Both are read by `view_of`. An interval's end lies as
-    far from the difference as both readings' ends lie from their estimates, squared and added (Donner and Zou 2012).
+    There is none if one of them has no report, or is not over. Both are read by `view_of`.
     """
     then = {row.value: row for row in before.distinct}
     pairs = [(then[row.value], row) for row in after.distinct if row.value in then]
@@ -100,15 +99,14 @@ def differences(before: Reading, after: Reading) -> tuple[Difference, ...]:
     p_values = after.change_chances(before, [row.value for _, row in pairs])
     sure = holm(p_values, 1 - after.view.confidence)
     return tuple(
-        _difference(old, new, p_value, told)
+        _difference(after, old, new, p_value, told)
         for (old, new), p_value, told in zip(pairs, p_values.tolist(), sure.tolist(), strict=True)
     )
 
 
-def _difference(old: Row, new: Row, p_value: float, told: bool) -> Difference:
+def _difference(after: Reading, old: Row, new: Row, p_value: float, told: bool) -> Difference:
     moved = new.estimate - old.estimate
-    lower = moved - hypot(new.estimate - new.lower, old.upper - old.estimate)
-    upper = moved + hypot(new.upper - new.estimate, old.estimate - old.lower)
+    lower, upper = after.move_ends(old, new)
     error = hypot(old.std_error, new.std_error)
     verdict = _verdict(moved, told)
     return Difference(new.value, old.estimate, new.estimate, moved, error, lower, upper, p_value, verdict)

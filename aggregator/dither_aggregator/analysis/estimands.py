@@ -8,6 +8,7 @@ from threading import Condition
 import numpy as np
 from cachetools import LRUCache, cached
 
+from dither_aggregator.analysis.numbers import Numbers
 from dither_aggregator.analysis.reading import Estimand, Reading, View
 from dither_aggregator.analysis.shares import Shares
 from dither_aggregator.analysis.texts import Texts
@@ -19,7 +20,7 @@ from dither_aggregator.store.records import Final
 from dither_shared.errors import DitherError
 from dither_shared.plan import Plan
 
-ESTIMANDS: dict[str, Estimand] = {estimand.name: estimand for estimand in (Shares(), Texts())}
+ESTIMANDS: dict[str, Estimand] = {estimand.name: estimand for estimand in (Shares(), Numbers(), Texts())}
 DEFAULT = View()
 ROWS_MAX = 250_000
 """Rows and candidates of all the readings that are kept. Those that were asked for least lately go first."""

@@ -4,6 +4,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import date
+from math import hypot
 
 import numpy as np
 from scipy.special import ndtr
@@ -101,6 +102,16 @@ class Reading(ABC):
         chances: Floats = 2 * ndtr(-np.abs(moved) / errors)
         return chances
 
+    def move_ends(self, before: Row, after: Row) -> tuple[float, float]:
+        """Return the ends of the interval of a row's difference from the one before.
+
+        They lie as far from the difference as both rows' ends lie from their estimates, squared and added (Donner and
+        Zou 2012).
+        """
+        moved = after.estimate - before.estimate
+        lower = moved - hypot(after.estimate - after.lower, before.upper - before.estimate)
+        return lower, moved + hypot(after.upper - after.estimate, before.estimate - before.lower)
+
     def standing(self) -> Standing | None:
         """Return which rows stand out from the noise; None where nobody asks that of this estimand."""
         if "standing" not in self._told:
@@ -168,6 +179,14 @@ class Estimand(ABC):
     @abstractmethod
     def check(self, plan: Plan, view: View, asked: frozenset[str]) -> None:
         """Raise BadView where a view does not fit a plan; `asked` are the options that the reader named."""
+
+    @abstractmethod
+    def names(self, stored: StoredPlan) -> Sequence[str]:
+        """Return what can be asked for by name: listed values, candidates, statistics."""
+
+    def leading(self, stored: StoredPlan) -> Sequence[str]:
+        """Return the names to show day by day where nothing is told to stand out: by default none."""
+        return ()
 
     @abstractmethod
     def read(

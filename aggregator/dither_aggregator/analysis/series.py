@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import date
 
-from dither_aggregator.analysis.estimands import read_days
+from dither_aggregator.analysis.estimands import estimand_of, read_days
 from dither_aggregator.analysis.inference import CONFIDENCE
 from dither_aggregator.analysis.reading import View
 from dither_aggregator.analysis.windows import Window
@@ -41,7 +41,8 @@ def series(
     days = sum(day in window for stored in plans for day in store.epochs(stored.plan))
     points = []
     for stored in plans:
-        known = tuple(value for value in values if value in (stored.plan.values or stored.candidates))
+        names = frozenset(estimand_of(stored.plan).names(stored))
+        known = tuple(value for value in values if value in names)
         view = View("population", simultaneous=True, confidence=confidence, values=known, together=max(days, 1))
         for reading in read_days(store, stored, window, view) if known else ():
             points += [

@@ -141,6 +141,15 @@ class Shares(Estimand):
         if view.normalised and _pure(plan).ticks > 1:
             raise BadView("answers of this metric may hold several values: their shares need not sum to one")
 
+    def names(self, stored: StoredPlan) -> Sequence[str]:
+        """Return the values."""
+        return stored.plan.values
+
+    def leading(self, stored: StoredPlan) -> Sequence[str]:
+        """Return the one value whose share is all that is asked for."""
+        asked = stored.plan.kind.asked_alone
+        return (asked,) if asked else ()
+
     def read(
         self, stored: StoredPlan, epoch: date, tally: Tally, view: View, *, provisional: bool, snapshot: str | None
     ) -> SharesReading:

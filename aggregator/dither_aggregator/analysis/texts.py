@@ -123,6 +123,10 @@ class Texts(Estimand):
         if asked & _OF_VALUES:
             raise BadView("error_of and normalised are for metrics whose values are listed")
 
+    def names(self, stored: StoredPlan) -> Sequence[str]:
+        """Return the registry's candidates."""
+        return stored.candidates
+
     def read(
         self, stored: StoredPlan, epoch: date, tally: Tally, view: View, *, provisional: bool, snapshot: str | None
     ) -> TextsReading:

@@ -42,7 +42,7 @@ def support_of(mechanism: PureMechanism, tally: Counts, n: int, values: Sequence
     if mechanism.geometry is None:
         return tally[list(values)]
     order, dimension = mechanism.geometry
-    return np.array([int(tally[_hyperplane(order, dimension, value)].sum()) for value in values], dtype=np.int64)
+    return np.array([int(tally[hyperplane(order, dimension, value)].sum()) for value in values], dtype=np.int64)
 
 
 def _check(mechanism: PureMechanism, tally: Counts, n: int) -> None:
@@ -56,7 +56,7 @@ def _check(mechanism: PureMechanism, tally: Counts, n: int) -> None:
 
 
 @lru_cache(maxsize=16)
-def _hyperplane(order: int, dimension: int, value: int) -> npt.NDArray[np.bool_]:
+def hyperplane(order: int, dimension: int, value: int) -> npt.NDArray[np.bool_]:
     """Return which points u have <u, value> = 0."""
     coordinates = _coordinates(order, dimension)
     inner = np.zeros(len(coordinates[0]), dtype=np.int64)

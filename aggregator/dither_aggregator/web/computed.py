@@ -9,7 +9,7 @@ from marshmallow import fields, validate
 
 from dither_aggregator.analysis.changes import Changes, changes, side_by_side
 from dither_aggregator.analysis.differences import Comparison, compare
-from dither_aggregator.analysis.estimands import TallyGone, read
+from dither_aggregator.analysis.estimands import TallyGone, estimand_of, read
 from dither_aggregator.analysis.reading import BadView, View
 from dither_aggregator.analysis.series import VALUES_MAX, Point, series
 from dither_aggregator.analysis.windows import Window
@@ -48,7 +48,7 @@ def asked_series(store: Store, name: str, asked: Given) -> tuple[StoredPlan, Win
     window = asked_window(store, asked) or _last_days(store, name)
     values = tuple(dict.fromkeys(asked.get("values") or _standing_out(store, stored)))
     plans = store.plans(name)
-    known = {value for each in plans for value in each.plan.values or each.candidates}
+    known = {name for each in plans for name in estimand_of(each.plan).names(each)}
     for value in values:
         if value not in known:
             raise Problem("malformed", f"the metric {name!r} has no value {value!r}")
@@ -64,8 +64,8 @@ def _last_days(store: Store, name: str) -> Window:
 
 def _standing_out(store: Store, stored: StoredPlan) -> Sequence[str]:
     """Return the values that lead the metric's page."""
-    if stored.plan.kind.asked_alone:
-        return (stored.plan.kind.asked_alone,)
+    if leading := estimand_of(stored.plan).leading(stored):
+        return leading
     window = default_window(store, stored)
     try:
         standing = read(store, stored, window.last, View(simultaneous=True, days=window.days)).standing()

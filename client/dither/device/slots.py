@@ -180,7 +180,7 @@ class Slots:
 
     def _rng_of_class(self, metric: Metric) -> Rng:
         """Return the coins that a class may need: of a memoized answer they always fall alike."""
-        if not metric.memoized:
+        if not (metric.memoized and metric.kind.rounds):
             return self._rng
         return keyed_rng(self._secret(), f"{metric.plan.memo_key} class".encode("ascii"))
 

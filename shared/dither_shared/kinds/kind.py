@@ -56,6 +56,8 @@ class Kind(ABC, Generic[D]):
     """Whether a program's type checker should know the listed values."""
     several = False
     """Whether one answer may hold several values."""
+    rounds = False
+    """Whether a class needs coins of its own."""
     asked_alone = ""
     """The one value whose share is all that is asked for; "" where each value's is."""
 

@@ -58,6 +58,7 @@ class NumberKind(Kind[Numbers]):
     name = "number"
     meaning = "for how long, how large or how many"
     estimand = "numbers"
+    rounds = True
 
     def read_table(self, table: Table, directory: Path | None, *, hidden: bool) -> Asked:
         """Read the unit, the edges or what makes them, and what is asked."""

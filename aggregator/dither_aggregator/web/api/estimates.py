@@ -111,7 +111,11 @@ def _tell(reading: Reading, standing: Standing | None) -> list[Told]:
 
 def _named(reading: Reading, told: Sequence[Told], values: Sequence[str]) -> list[Told]:
     """Return the rows of some values; raise Problem for one that is never among the rows."""
-    known = {*reading.stored.plan.values, *(reading.view.candidates or ()), *(each.row.value for each in told)}
+    known = {
+        *estimand_of(reading.stored.plan).names(reading.stored),
+        *(reading.view.candidates or ()),
+        *(each.row.value for each in told),
+    }
     unknown = next((value for value in values if value not in known), None)
     if unknown is not None:
         raise Problem("malformed", f"values: there is no value {unknown!r} here")

@@ -1,0 +1,292 @@
+"""Numbers: the mean, quantiles, shares above each edge and the share of each range, of those who gave a number.
+
+Shares are raw and unbiased, by least squares, with Wald's intervals. The mean and quantiles have intervals by strict
+bounds; a quantile is a range between edges, never a point inside of one. All errors are those of the population.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import date
+from statistics import NormalDist, median
+
+import numpy as np
+from scipy.special import ndtr
+
+from dither_aggregator.analysis.inference import Floats
+from dither_aggregator.analysis.numeric.bounds import Bounds, quantile_bounds, ratio_bounds
+from dither_aggregator.analysis.numeric.channel import Channel, Places, channel_of
+from dither_aggregator.analysis.numeric.fit import Fit, fit, fit_evenly
+from dither_aggregator.analysis.numeric.ranges import share_functionals
+from dither_aggregator.analysis.numeric.repeats import repeated
+from dither_aggregator.analysis.reading import BadView, Estimand, Reading, View
+from dither_aggregator.analysis.rows import Row
+from dither_aggregator.analysis.windows import reports_max
+from dither_aggregator.store import StoredPlan, Tally
+from dither_shared.domains import Range
+from dither_shared.plan import Plan
+
+QUANTILES = {f"q{percent}": percent / 100 for percent in (5, 10, 25, 50, 75, 90, 95, 99)}
+MEAN = "mean"
+LEADING = ("q50", "q90")
+"""What is drawn day by day unless something else is asked."""
+REPORTS_MIN = 3_000
+"""Of fewer the bounds of a shape do not hold as often as they say."""
+MEAN_REPORTS_MIN = 300
+"""Of a mean alone: a sum of so many bounded terms is nearly normal."""
+WIDEST = 1 / 3
+"""A quantile that may lie anywhere in more of the axis than this is not said."""
+SURE_OF_NUMBERS = 5
+"""Standard errors above zero that the share of those who gave a number must be, for anything to be said of them."""
+
+
+@dataclass(frozen=True)
+class NumberRow:
+    """One statistic: of the mean and quantiles in the metric's unit, of all others a share of those with a number."""
+
+    value: str
+    estimate: float
+    """Of a quantile the lower end of the range in which it seems to lie."""
+    std_error: float
+    """Of a quantile half the width of its interval, in standard errors of that level."""
+    lower: float
+    upper: float
+    statistic: str
+    """"mean", "quantile", "share_above", "share" or "share_of_reports"."""
+    low: float | None = None
+    """The ends of the range that it is of, in the unit; None where it is open. Of a mean what ranges leave open."""
+    high: float | None = None
+    fitted: float | None = None
+    """The share of a range by maximum likelihood: to look at, biased."""
+
+
+@dataclass(frozen=True)
+class NumbersReading(Reading):
+    """The statistics of a metric's numbers: mean, quantiles, shares above edges, shares of ranges."""
+
+    rows: Sequence[NumberRow] = ()
+    untold: Sequence[str] = ()
+    """Quantiles that may lie anywhere in more than a third of the axis."""
+    scores: Mapping[str, Floats] = field(default_factory=dict, repr=False, compare=False)
+    """By quantile: in how many standard errors the share up to each place is above it."""
+
+    @property
+    def own_columns(self) -> tuple[str, ...]:
+        """Which statistic it is, the range that it is of, and the fitted share."""
+        return "statistic", "low", "high", "fitted"
+
+    @property
+    def distinct(self) -> Sequence[NumberRow]:
+        """The mean and quantiles."""
+        return [row for row in self.rows if row.statistic in ("mean", "quantile")]
+
+    def of(self, statistic: str) -> Sequence[NumberRow]:
+        """Return the rows of one statistic."""
+        return [row for row in self.rows if row.statistic == statistic]
+
+    def change_chances(self, before: Reading, values: Sequence[str]) -> Floats:
+        """Return those of means by the normal law, and those of quantiles by the shares up to every place.
+
+        A quantile rose if it certainly was at most at some place before, and certainly is above that place after.
+        Where it is at the same place in both, one of the two is false for each place; so each of four tails (below and
+        above, before and after) may take the same part of the risk.
+        """
+        assert isinstance(before, NumbersReading)
+        chances = dict(zip(values, super().change_chances(before, values).tolist(), strict=True))
+        for value in set(values) & set(self.scores):
+            sure = max(_sure(before.scores[value], self.scores[value]), _sure(self.scores[value], before.scores[value]))
+            chances[value] = min(1.0, 4 * float(ndtr(-sure)))
+        return np.array([chances[value] for value in values])
+
+    def move_ends(self, before: Row, after: Row) -> tuple[float, float]:
+        """Return the ends of a difference: of quantiles, which lie anywhere in their ranges, the sums of both."""
+        if before.value in QUANTILES:
+            return after.lower - before.upper, after.upper - before.lower
+        return super().move_ends(before, after)
+
+    @property
+    def nothing_to_show(self) -> str:
+        """Say how many reports are needed."""
+        least = _least(self.stored.plan)
+        if self.n >= least:
+            return "Too few of these reports are of numbers: nothing can be told of them."
+        return f"{self.n:,} reports are too few to tell: numbers need {least:,}."
+
+    def own_document(self) -> dict[str, object]:
+        """Return the unit, and what is not said."""
+        nothing: dict[str, object] = {"critical_share": None, "detectable_share": None}
+        return {**nothing, "unit": self.stored.plan.domain.unit, "untold": list(self.untold)}
+
+
+class Numbers(Estimand):
+    """Statistics of numbers."""
+
+    name = "numbers"
+
+    def check(self, plan: Plan, view: View, asked: frozenset[str]) -> None:
+        """Refuse what is for listed values."""
+        if asked & {"error_of", "normalised"}:
+            raise BadView("error_of and normalised are for metrics whose values are listed")
+        if view.candidates is not None:
+            raise BadView(f"{plan.metric} is of numbers: candidates are for texts")
+
+    def names(self, stored: StoredPlan) -> Sequence[str]:
+        """Return the mean and, unless it is all that is asked, the quantiles."""
+        return (MEAN,) if isinstance(stored.plan.domain, Range) else (MEAN, *QUANTILES)
+
+    def leading(self, stored: StoredPlan) -> Sequence[str]:
+        """Return the median and the 90 % quantile, or the mean where it is all that is asked."""
+        return [name for name in LEADING if name in self.names(stored)] or (MEAN,)
+
+    def read(
+        self, stored: StoredPlan, epoch: date, tally: Tally, view: View, *, provisional: bool, snapshot: str | None
+    ) -> NumbersReading:
+        """Estimate all statistics, or those that the view names."""
+        view = replace(view, error_of="population")
+        bare = NumbersReading(stored, epoch, provisional, tally.n, view, snapshot, None, None)
+        if tally.n < _least(stored.plan):
+            return bare
+        fitted = _fit(stored, tally, view)
+        is_number = fitted.channel.places.is_number
+        if fitted.raw @ is_number <= SURE_OF_NUMBERS * fitted.std_error(is_number):
+            return bare
+        statistics = _Statistics(stored.plan, fitted, view, self.names(stored))
+        rows = tuple(statistics.rows())
+        floor = median([row.std_error for row in rows if row.statistic.startswith("share")] or [0.0]) or None
+        return replace(
+            bare,
+            rows=rows,
+            untold=statistics.untold(rows),
+            scores=statistics.scores(),
+            noise_floor=floor,
+            method="wald",
+        )
+
+
+def _least(plan: Plan) -> int:
+    return MEAN_REPORTS_MIN if isinstance(plan.domain, Range) else REPORTS_MIN
+
+
+def _fit(stored: StoredPlan, tally: Tally, view: View) -> Fit:
+    channel = channel_of(stored.plan, tally.counts, tally.n)
+    once = fit_evenly(channel) if isinstance(stored.plan.domain, Range) else fit(channel)
+    return once.adding(repeated(stored.plan, once, reports_max(stored, view.days)))
+
+
+def _sure(before: Floats, after: Floats) -> float:
+    """Return how sure it is, in standard errors, that a quantile rose: at the place where both sides are surest."""
+    was_there = np.minimum.accumulate(before[::-1])[::-1]
+    is_above = np.minimum.accumulate(-after)
+    return float(np.minimum(was_there, is_above)[:-1].max())
+
+
+@dataclass(frozen=True)
+class _Statistics:
+    """The rows of one fit."""
+
+    plan: Plan
+    fit: Fit
+    view: View
+    names: Sequence[str]
+
+    @property
+    def channel(self) -> Channel:
+        """What was fitted."""
+        return self.fit.channel
+
+    @property
+    def places(self) -> Places:
+        """Where numbers lie."""
+        return self.channel.places
+
+    def rows(self) -> Iterator[NumberRow]:
+        """Yield the rows that the view asks for: a share only if none is named."""
+        wanted = self.view.values
+        for name in self.names if wanted is None else [name for name in wanted if name in self.names]:
+            row = self._mean() if name == MEAN else self._quantile(name)
+            if row is not None:
+                yield row
+        if wanted is None and len(self.names) > 1:
+            yield from self._shares()
+
+    def untold(self, rows: Sequence[NumberRow]) -> list[str]:
+        """Return the quantiles that are asked for and not said."""
+        told = {row.value for row in rows}
+        return [name for name in self.names if name not in told and name in (self.view.values or self.names)]
+
+    def scores(self) -> dict[str, Floats]:
+        """Return, by quantile, in how many standard errors the share up to each place is above it."""
+        return {name: self._scores(QUANTILES[name]) for name in self.names if name in QUANTILES}
+
+    def _scores(self, probability: float) -> Floats:
+        above = self._up_to() - probability * self.places.is_number
+        return np.asarray((above @ self.fit.raw) / np.maximum(self.fit.std_error(above), 1e-12))
+
+    def _up_to(self) -> Floats:
+        """Return, for each place of numbers, the functional of the share up to there."""
+        places = self.places
+        return np.tril(np.ones((places.numbers, places.numbers + len(places.others))))
+
+    def _z(self, together: int) -> float:
+        alpha = (1 - self.view.confidence) / (together * self.view.together if self.view.simultaneous else 1)
+        return -NormalDist().inv_cdf(alpha / 2)
+
+    # The mean and quantiles.
+
+    def _values(self, ends: Floats) -> Floats:
+        return np.concatenate([ends, np.zeros(len(self.places.others))])
+
+    def _mean(self) -> NumberRow:
+        """Return the mean: between the means of lower and of upper ends of ranges, by strict bounds."""
+        places, z = self.places, self._z(len(self.names))
+        lower, middle, upper = (
+            self._values(ends)
+            for ends in (places.mean_lower, (places.mean_lower + places.mean_upper) / 2, places.mean_upper)
+        )
+        estimate, error = self._ratios(middle[np.newaxis])
+        low, high = (float(self._ratios(ends[np.newaxis])[0][0]) for ends in (lower, upper))
+        if len(self.names) == 1:  # nothing is rounded to ranges, and the estimate is linear: its own law is the normal
+            ends = float(estimate[0] - z * error[0]), float(estimate[0] + z * error[0])
+        else:
+            ends = ratio_bounds(Bounds(self.fit, z), lower, upper, places.is_number)
+        open_ = (None, None) if low == high else (low, high)
+        return NumberRow(MEAN, float(estimate[0]), float(error[0]), *ends, "mean", *open_)
+
+    def _quantile(self, name: str) -> NumberRow | None:
+        """Return a quantile, or None where it may lie anywhere in a large part of the axis."""
+        places, z, probability = self.places, self._z(len(self.names)), QUANTILES[name]
+        first, last = quantile_bounds(Bounds(self.fit, z), probability)
+        if last - first + 1 > WIDEST * places.numbers:
+            return None
+        fitted = np.cumsum(self.fit.shares[: places.numbers])
+        at = min(max(int(np.searchsorted(fitted, probability * fitted[-1])), first), last)
+        inner = [float(edge) for edge in places.cut(places.lower[first], places.upper[last], places.lower[at])]
+        lower, upper, estimate = inner
+        low, high = (None if np.isinf(edge) else float(edge) for edge in (places.lower[at], places.upper[at]))
+        return NumberRow(name, estimate, (upper - lower) / 2 / z, lower, upper, "quantile", low, high)
+
+    # Shares.
+
+    def _shares(self) -> Iterator[NumberRow]:
+        """Yield shares of ranges, shares above edges, and the share of reports that are of numbers."""
+        for each in share_functionals(self.plan, self.places):
+            estimates, errors = self._ratios(each.functionals)
+            fitted = each.functionals @ self.fit.shares / (self.places.is_number @ self.fit.shares)
+            z = self._z(len(estimates))
+            for place, (name, low, high) in enumerate(each.ranges):
+                estimate, error = float(estimates[place]), float(errors[place])
+                ends = estimate - z * error, estimate + z * error
+                yield NumberRow(name, estimate, error, *ends, each.statistic, low, high, float(fitted[place]))
+        if self.places.others:
+            share, error = float(self.fit.raw @ self.places.is_number), float(self.fit.std_error(self.places.is_number))
+            z = self._z(1)
+            yield NumberRow("a number", share, error, share - z * error, share + z * error, "share_of_reports")
+
+    def _ratios(self, functionals: Floats) -> tuple[Floats, Floats]:
+        """Return functionals, float64[count, places], over the share of those with a number, and standard errors.
+
+        The error of a ratio N / D is that of N - (N / D) D over D (the delta method): D is many errors above zero.
+        """
+        numbers = float(self.fit.raw @ self.places.is_number)
+        ratios = functionals @ self.fit.raw / numbers
+        errors = self.fit.std_error(functionals - ratios[:, np.newaxis] * self.places.is_number) / numbers
+        return ratios, errors

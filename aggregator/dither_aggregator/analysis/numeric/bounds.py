@@ -1,0 +1,126 @@
+"""Intervals by strict bounds: all that shares can be which fit the counts, are not negative, and sum to one.
+
+With D(f) = |U (f - raw)|^2 the set { f >= 0, sum f = 1, D(f) <= min D + z^2 } holds the truth of any one functional
+about as often as an interval of z standard errors, and is narrower wherever noise would make shares negative
+(Stark 1992; Rust, Burrus 1972). That the cut of one degree of freedom is enough is no theorem (Batlle et al. 2023 have
+counterexamples), so a test measures the coverage for numbers of all forms.
+
+A functional may be a ratio: "the mean of those who gave a number is at least t" is the linear "sum of (x - t) f >= 0".
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from math import sqrt
+
+import numpy as np
+from scipy.optimize import nnls
+
+from dither_aggregator.analysis.inference import Floats
+from dither_aggregator.analysis.numeric.fit import Fit
+
+HEAVY = 1e3
+"""Weight of an equation that must hold, beside equations whose residuals are standard errors."""
+STEPS_MAX = 40
+CLOSE = 1e-3
+"""A bound is found when its distance from the counts is that close to z, in standard errors."""
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """The shares within z of a fit."""
+
+    fit: Fit
+    z: float
+
+    @cached_property
+    def nearest(self) -> Floats:
+        """The shares that fit best."""
+        return self._nearest()[0]
+
+    @cached_property
+    def _least(self) -> float:
+        return self._nearest()[1]
+
+    def excess(self, zero: Floats) -> float:
+        """Return sqrt(D - min D) of the best shares at which a functional, float64[places], is zero."""
+        _, distance = self._nearest(zero)
+        return sqrt(max(distance**2 - self._least**2, 0.0))
+
+    def may_reach(self, functional: Floats) -> bool:
+        """Tell whether some of the shares make a functional zero or more."""
+        return bool(functional @ self.nearest >= 0) or self.excess(functional) <= self.z
+
+    def _nearest(self, zero: Floats | None = None) -> tuple[Floats, float]:
+        """Return the shares with the least distance from the counts, and that distance."""
+        root, raw = self.fit.root, self.fit.raw
+        scale = HEAVY * float(np.abs(root).max())
+        rows, wanted = [*root, np.full(len(raw), scale)], [*(root @ raw), scale]
+        if zero is not None:
+            rows.append(zero * (scale / float(np.abs(zero).max())))
+            wanted.append(0.0)
+        shares, distance = nnls(np.array(rows), np.array(wanted))
+        return shares, float(distance)
+
+
+def ratio_bounds(bounds: Bounds, lower: Floats, upper: Floats, is_number: Floats) -> tuple[float, float]:
+    """Return the bounds of a mean: values between `lower` and `upper` at each place, over the places of numbers."""
+    low = -_largest(bounds, -lower, is_number)
+    return low, _largest(bounds, upper, is_number)
+
+
+def _largest(bounds: Bounds, values: Floats, is_number: Floats) -> float:
+    """Return the largest mean of values that some of the shares have: where `excess`, convex in it, reaches z."""
+
+    def at(mean: float) -> Floats:
+        return np.where(is_number > 0, values - mean, 0.0)
+
+    top, nearest = float(values[is_number > 0].max()), bounds.nearest
+    inside = float(values[is_number > 0] @ nearest[is_number > 0] / max(nearest @ is_number, 1e-12))
+    if inside >= top or bounds.may_reach(at(top)):
+        return top
+    outside, beyond = top, bounds.excess(at(top))
+    within, so_far = inside, 0.0
+    for _ in range(STEPS_MAX):
+        # A secant, kept away from the ends: the distance is nearly a line.
+        part = (bounds.z - so_far) / (beyond - so_far)
+        tried = within + min(max(part, 0.02), 0.98) * (outside - within)
+        excess = bounds.excess(at(tried))
+        if abs(excess - bounds.z) <= CLOSE * bounds.z:
+            return tried
+        if excess <= bounds.z:
+            within, so_far = tried, excess
+        else:
+            outside, beyond = tried, excess
+    return outside
+
+
+def quantile_bounds(bounds: Bounds, probability: float) -> tuple[int, int]:
+    """Return the lowest and the highest place at which a quantile of numbers may lie.
+
+    It may lie at a place where some of the shares have at least `probability` up to there, and others at most that
+    below it. Both get the easier to reach, or the harder, the higher the place.
+    """
+    is_number = bounds.fit.channel.places.is_number
+    places = bounds.fit.channel.places.numbers
+
+    def up_to(place: int) -> Floats:
+        below = np.zeros_like(is_number)
+        below[: place + 1] = 1.0
+        return np.asarray(below - probability * is_number)
+
+    lowest = _first(places - 1, lambda place: bounds.may_reach(up_to(place)))
+    highest = _first(places - 1, lambda place: not bounds.may_reach(-up_to(place)))
+    return lowest, highest
+
+
+def _first(last: int, holds: Callable[[int], bool]) -> int:
+    """Return the first place at which something holds that holds from there on; the last one if it is not before."""
+    low, high = 0, last
+    while low < high:
+        middle = (low + high) // 2
+        if holds(middle):
+            high = middle
+        else:
+            low = middle + 1
+    return low
