@@ -17,7 +17,7 @@ from dither_shared.shapes import ReportShape
 from dither_shared.wire.writing import encode_upload, new_upload_id
 from tests.support.aggregators import http_server, sqlite_store, web_app
 from tests.support.clocks import Clock
-from tests.support.stores import append, body_of, fold_all
+from tests.support.stores import answer, append, body_of, fold_all
 from tests.test_pages import ASKED, BRIGHTNESS, opened, reports
 
 pytestmark = pytest.mark.slow
@@ -69,6 +69,8 @@ def record(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Record]:
         fold_all(store)
         patched.setattr(folding, "fold", fold)
         append(store, body_of(ASKED, {"dark": [1]}))
+        refused = [("dark", "0" * 16, [1, 0]), ("nothing", "0" * 16, [1])]
+        answer(store, encode_upload(new_upload_id(random.getrandbits), refused))
         clock.now += 1_000
         finals = {stored.plan.metric: store.finals(stored.plan) for stored in store.plans()}
         with Service(store) as service:
@@ -102,6 +104,11 @@ def test_what_to_look_at_is_said_beside_its_hint(browser: Browser, record: Recor
     marked = [row.split("\t")[0] for row in rows if "look here" in row]
     assert marked == ["folding", "quarantine"]
     assert [text.partition(":")[0] for text in page.locator("p.warning").all_inner_texts()] == marked
+    refused = [row.split("\t")[:4] for row in page.locator("table.refused tbody tr").all_inner_texts()]
+    assert refused == [
+        ["unknown plan of the metric", "dark", "1", "2"],
+        ["unknown metric", "none of this store", "1", "1"],
+    ]
     page.context.close()
 
 

@@ -23,16 +23,18 @@ from dither_aggregator.service import LAG_MAX_S
 from dither_aggregator.store import SQLiteStore
 from dither_aggregator.store.records import Retention
 from dither_aggregator.store.sqlite import FILE_NAME
+from dither_aggregator.web.pages.refused import REASONS_IN_WORDS
 from dither_aggregator.web.reading import reading_app
 from dither_shared.registry import Registry
 from dither_shared.shapes import ReportShape
 from dither_shared.wire import PATH
+from dither_shared.wire.reading import REASONS
 from dither_shared.wire.writing import new_upload_id
 from tests.support.aggregators import aggregator, sqlite_store
 from tests.support.clocks import Clock
 from tests.support.redis_servers import running_redis
 from tests.support.registries import registry, registry_text
-from tests.support.stores import append, body_of, fold_all, store_on
+from tests.support.stores import answer, append, body_of, fold_all, store_on
 
 EXPIRES = date(2027, 3, 1)
 ASKED = registry(expires=EXPIRES)
@@ -121,7 +123,7 @@ def test_a_store_without_reports_is_well(tmp_path: Path) -> None:
 
 
 def test_the_page_agrees_with_the_ledger_and_tells_no_secret(tmp_path: Path) -> None:
-    """Over a real server, which also refuses a group: that one is in no number."""
+    """Over a real server, which also refuses a group: that one is in no number of the ledger."""
     with aggregator(ASKED, tmp_path, Clock()) as (url, service), requests.Session() as session:
         session.trust_env = False
         ids = [new_upload_id(random.getrandbits) for _ in range(3)]
@@ -142,7 +144,9 @@ def test_the_page_agrees_with_the_ledger_and_tells_no_secret(tmp_path: Path) -> 
         assert [row[0] for row in table(html, "ledger")] == ["all time", "today"]
         for _, accepted, folded, pending, quarantined in table(html, "ledger"):
             assert int(accepted) == 9 == int(folded) + int(pending) + int(quarantined)
-        assert "is told to the device that sent it" in html
+        day = service.store.today().isoformat()
+        assert table(html, "refused") == [["unknown metric", "none of this store", "3", "21", day]]
+        assert "In the last 7 days, 3 groups of reports were refused, with 21 reports." in words(html)
         assert "nothing" not in {row[0] for row in table(html, "rows")}
         address = url.removeprefix("http://")
         for secret in (service.store.key, service.store.generation, str(tmp_path), address, FILE_NAME, *ids):
@@ -224,6 +228,35 @@ def test_quarantine_is_told_by_reason(tmp_path: Path) -> None:
         assert ill(html) == set()
         assert "9 reports were given up: they stay counted as quarantined." in html
         assert table(html, "rows") == []
+
+
+def test_refused_groups_are_told_by_reason_and_metric_with_what_to_do(tmp_path: Path) -> None:
+    with pipeline(tmp_path) as one:
+        assert "No group of reports was refused in the last 7 days." in one.look()
+        old = registry(rev=9, expires=EXPIRES)
+        answer(one.store, body_of(old, {"dark": [1]}))
+        one.clock.travel(1)
+        answer(one.store, body_of(old, {"dark": [1, 0], "color": [1]}))
+        one.clock.travel(6)
+        one.store.retire("color", 1)
+        answer(one.store, body_of(ASKED, {"color": [1] * 1_000}))
+        html = one.html()
+        assert table(html, "refused") == [
+            ["plan retired", "color", "1", "1,000", "2026-11-27"],
+            ["unknown plan of the metric", "dark", "1", "2", "2026-11-21"],
+            ["unknown plan of the metric", "color", "1", "1", "2026-11-21"],
+        ]
+        assert "In the last 7 days, 3 groups of reports were refused, with 1,003 reports." in words(html)
+        assert "plan retired: An operator retired the plan. dither metrics retire NAME --rev N --undo takes" in words(
+            html
+        )
+        assert "<code>dither metrics load metrics.toml</code>" in html
+        assert "metric expired:" not in html
+        assert headline(html).startswith("0 accepted = ")
+
+
+def test_every_reason_has_words_and_a_hint() -> None:
+    assert tuple(REASONS_IN_WORDS) == REASONS
 
 
 def test_days_that_are_not_closed_are_told(tmp_path: Path) -> None:

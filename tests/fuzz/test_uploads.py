@@ -422,8 +422,8 @@ PLANTED_IN_WIRE = {
     "depth": ("except (ValueError, RecursionError):", "except ValueError:"),
     "a field too many": ('len(item) != 3 + ("cell" in item)', "False"),
     "names that are not looked at": ("not METRIC_NAME.fullmatch(metric) or not _PLAN.fullmatch(digest)", "False"),
-    "a refused group is forgotten": ("refused.append(Refusal(place, reason, _count(item)))", "pass"),
-    "a refused group's count": ("Refusal(place, reason, _count(item))", "Refusal(place, reason, 1)"),
+    "a refused group is forgotten": ("refused.append(Refusal(place, reason, _count(item), _metric(item)))", "pass"),
+    "a refused group's count": ("Refusal(place, reason, _count(item), ", "Refusal(place, reason, 1, "),
     "a neighbour is lost": ("except (GroupRefused, BadReport) as error:", "except GroupRefused as error:"),
     "no reports are a group": ("is not list or not reports", "is not list"),
 }

@@ -101,6 +101,23 @@ def test_a_spoiled_group_is_refused_and_its_neighbour_kept(vector: dict[str, obj
     assert [(group.plan.metric, group.reports) for group in upload.groups] == [("dark", b"\x01")]
 
 
+@pytest.mark.parametrize(
+    ("item", "metric"),
+    [
+        ({"metric": "dark", "plan": "0" * 16, "reports": [1]}, "dark"),
+        ({"metric": "nothing", "plan": 3}, "nothing"),
+        ({"metric": "d" * 64, "plan": "0" * 16, "reports": [1]}, ""),
+        ({"metric": "Dark", "plan": "0" * 16, "reports": [1]}, ""),
+        ({"metric": ["dark"], "plan": "0" * 16, "reports": [1]}, ""),
+        ({"plan": "0" * 16, "reports": [1]}, ""),
+        (["dark"], ""),
+    ],
+)
+def test_a_refusal_has_the_name_that_the_group_gives_if_it_is_one(item: object, metric: str) -> None:
+    body = json.dumps({"v": 1, "upload": ID, "groups": [item]}).encode()
+    assert [refusal.metric for refusal in parse_upload(body, find_plan).refused] == [metric]
+
+
 def test_what_the_device_writes_the_aggregator_reads() -> None:
     bits = (1 << 40) | 1
     groups = [

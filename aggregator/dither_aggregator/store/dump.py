@@ -9,7 +9,17 @@ from dataclasses import dataclass, field
 from datetime import date
 from typing import Any
 
-from dither_aggregator.store.records import Counted, DayMark, Final, LogGroup, Poison, Retention, TallyKey
+from dither_aggregator.store.records import (
+    Counted,
+    DayMark,
+    Final,
+    LogGroup,
+    Poison,
+    RefusedCount,
+    RefusedKey,
+    Retention,
+    TallyKey,
+)
 
 
 @dataclass(frozen=True)
@@ -80,7 +90,7 @@ class MarksRecord:
 
 @dataclass(frozen=True)
 class ShardRecord:
-    """A shard: the days it has used and sealed, its pending entries, ledger and quarantine, at one instant.
+    """A shard at one instant: the days it has used and sealed, pending entries, ledger, quarantine, refused groups.
 
     Its seen ids and its segments follow.
     """
@@ -94,6 +104,8 @@ class ShardRecord:
     ledger: dict[TallyKey, Counted] = field(default_factory=dict)
     """As it is kept: what is pending is in the entries."""
     quarantine: tuple[Poison, ...] = ()
+    refused: dict[RefusedKey, RefusedCount] = field(default_factory=dict)
+    """Older releases read a backup without them, and their backups have none."""
 
     def to_document(self) -> dict[str, object]:
         """Return what `from_document` needs to make this again."""
@@ -106,6 +118,10 @@ class ShardRecord:
             "quarantine": [
                 [group.plan, group.cell, group.epoch.isoformat(), group.n, reason, _text(group.reports)]
                 for group, reason in self.quarantine
+            ],
+            "refused": [
+                [key.day.isoformat(), key.metric, key.reason, one.groups, one.reports]
+                for key, one in self.refused.items()
             ],
         }
 
@@ -126,6 +142,10 @@ class ShardRecord:
                 Poison(LogGroup(plan, cell, date.fromisoformat(day), n, _bytes(reports)), reason)
                 for plan, cell, day, n, reason, reports in fields["quarantine"]
             ),
+            {
+                RefusedKey(date.fromisoformat(day), metric, reason): RefusedCount(groups, reports)
+                for day, metric, reason, groups, reports in fields.get("refused", ())
+            },
         )
 
 

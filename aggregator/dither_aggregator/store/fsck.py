@@ -9,6 +9,7 @@
     snapshots    each has the content that its id is the digest of, and the tally that was recorded
     plans        no rev and no digest twice
     marks        texts that can be shown, and not too many
+    refused      no number is negative, reasons are the wire's, metrics the store's, and no day is to come
 
 A store may be checked while it is in use: what is compared is of one instant in each shard.
 """
@@ -30,6 +31,7 @@ from dither_aggregator.store.interface import Store
 from dither_aggregator.store.interface.marks import MARKS_MAX
 from dither_aggregator.store.packing import entry_day, unpack_counts, unpack_entry
 from dither_aggregator.store.records import Counted, Final, LogGroup, LogRead, StoreError, TallyKey
+from dither_shared.wire.reading import REASONS
 
 
 def check(store: Store) -> Iterator[str]:
@@ -99,6 +101,21 @@ class _Checked:
             yield from self._row(where, key, row, waiting[key])
             if row.folded and key[1] >= self.tallies_from:
                 self.folded[record.shard, key] = row.folded
+        yield from self._refused(where, record)
+
+    def _refused(self, where: str, record: ShardRecord) -> Iterator[str]:
+        """Check the counts of refused groups."""
+        metrics = {"", *(stored.plan.metric for stored in self.store.plans())}
+        for (day, metric, reason), one in record.refused.items():
+            what = f"{where}, refused on {day}"
+            if one.groups < 1 or one.reports < 0:
+                yield f"{what}: {one.groups} groups with {one.reports} reports cannot be"
+            if reason not in REASONS:
+                yield f"{what}: nothing is refused because of {reason!r}"
+            if metric not in metrics:
+                yield f"{what}: the store has no plan of {metric!r}"
+            if day > record.day:
+                yield f"{what}: reports count on {record.day}"
 
     def _log(self, where: str, record: ShardRecord, pending: Counter[TallyKey]) -> Iterator[str]:
         """Check what waits to be folded, and count it."""

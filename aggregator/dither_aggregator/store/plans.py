@@ -120,6 +120,10 @@ class Plans:
         """Return what is stored of a plan; KeyError where it is not of this store."""
         return self._by_digest[plan.metric, plan.digest]
 
+    def known(self, metric: str) -> str:
+        """Return a metric's name; "" for one that no plan is of, so that strangers add no names to what is kept."""
+        return metric if metric in self._metrics else ""
+
     def accepting(self, metric: str, digest: str, now_s: float) -> Plan:
         """Return the plan under which a group may be accepted; raise GroupRefused with the reason."""
         stored = self._by_digest.get((metric, digest))

@@ -2,11 +2,11 @@
 
 import hashlib
 import unicodedata
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from datetime import date
 from functools import cached_property
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 
@@ -16,6 +16,7 @@ from dither_shared.errors import DitherError
 TallyKey = tuple[int, date]
 """A plan's id and an epoch: what a tally, and a row of a shard's ledger, is known by."""
 
+_Key = TypeVar("_Key")
 
 MARK_CHARACTERS_MAX = 80
 UNSHOWABLE = ("Cc", "Cs", "Zl", "Zp")
@@ -222,6 +223,37 @@ class LedgerRow:
 def total_of(rows: Collection[LedgerRow | Counted]) -> Counted:
     """Return where the reports of all these are, together."""
     return Counted(**{column.name: sum(getattr(row, column.name) for row in rows) for column in fields(Counted)})
+
+
+class RefusedKey(NamedTuple):
+    """What refused groups are counted by."""
+
+    day: date
+    """The epoch (UTC) on which they came."""
+    metric: str
+    """The one that they name; "" where the store has no plan of it."""
+    reason: str
+    """One of `wire.reading.REASONS`."""
+
+
+@dataclass(frozen=True)
+class RefusedCount:
+    """How many groups were refused, and how many reports they held as far as that could be told. `a + b` adds."""
+
+    groups: int = 0
+    reports: int = 0
+
+    def __add__(self, other: "RefusedCount") -> "RefusedCount":
+        return RefusedCount(self.groups + other.groups, self.reports + other.reports)
+
+
+def sum_refused(parts: Iterable[Mapping[_Key, RefusedCount]]) -> dict[_Key, RefusedCount]:
+    """Return the sum of several counts."""
+    total: dict[_Key, RefusedCount] = {}
+    for part in parts:
+        for key, refused in part.items():
+            total[key] = total.get(key, RefusedCount()) + refused
+    return total
 
 
 @dataclass(frozen=True)

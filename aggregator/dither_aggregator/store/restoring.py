@@ -25,7 +25,7 @@ from dither_aggregator.store.dump import (
 from dither_aggregator.store.interface import Store
 from dither_aggregator.store.packing import entry_day, unpack_counts
 from dither_aggregator.store.plans import StoredPlan
-from dither_aggregator.store.records import Counted, Segment, StoreError
+from dither_aggregator.store.records import Counted, Segment, StoreError, sum_refused
 
 
 def restore(store: Store, records: Iterable[Record]) -> None:
@@ -98,6 +98,7 @@ def _merged(place: int, before: ShardRecord | None, more: ShardRecord) -> ShardR
         tuple(entries),
         ledger,
         before.quarantine + more.quarantine,
+        sum_refused((before.refused, more.refused)),
     )
 
 

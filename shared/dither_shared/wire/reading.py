@@ -28,9 +28,12 @@ _every_group_has = itemgetter("metric", "plan", "reports")
 
 FindPlan = Callable[[str, str], Plan]
 
+REASONS = ("malformed", "unknown-metric", "unknown-plan", "expired", "retired", "bad-report")
+"""Why a group is refused: there is no other reason."""
+
 
 class GroupRefused(DitherError):
-    """Why a group's metric or plan is not taken: unknown-metric, unknown-plan, expired, retired."""
+    """Why a group is not taken before its reports are looked at: one of REASONS but bad-report."""
 
 
 class Group(NamedTuple):
@@ -49,6 +52,8 @@ class Refusal:
     group: int
     reason: str
     count: int
+    metric: str = ""
+    """The name that the group gives, which may be of no metric; "" for anything that is no name."""
 
     def to_document(self) -> dict[str, object]:
         """Return the entry of a receipt's `rejected`."""
@@ -132,7 +137,7 @@ def parse_upload(body: bytes, find_plan: FindPlan, decode: Callable[[bytes], obj
             groups.append(_parse_group(item, find_plan))
         except (GroupRefused, BadReport) as error:
             reason = "bad-report" if isinstance(error, BadReport) else str(error)
-            refused.append(Refusal(place, reason, _count(item)))
+            refused.append(Refusal(place, reason, _count(item), _metric(item)))
     return Upload(upload_id, tuple(groups), tuple(refused))
 
 
@@ -171,6 +176,12 @@ def _count(item: object) -> int:
     """Return how many reports a group holds, as far as anybody can tell."""
     reports = item.get("reports") if isinstance(item, dict) else None
     return len(reports) if isinstance(reports, list) else 0
+
+
+def _metric(item: object) -> str:
+    """Return the metric's name that a group gives; "" where that is no name, so that nobody keeps a long text."""
+    metric = item.get("metric") if isinstance(item, dict) else None
+    return metric if isinstance(metric, str) and METRIC_NAME.fullmatch(metric) else ""
 
 
 def _object(value: object, keys: set[str], what: str) -> dict[str, Any]:

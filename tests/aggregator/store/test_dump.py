@@ -13,7 +13,7 @@ from dither_aggregator.counting import folding as fold_module
 from dither_aggregator.counting.folding import Counts
 from dither_aggregator.store import Store, StoreError
 from dither_aggregator.store.dump import Identity, SeenRecord, ShardRecord, TallyRecord
-from dither_aggregator.store.records import DayMark, Final, Retention
+from dither_aggregator.store.records import DayMark, Final, RefusedCount, RefusedKey, Retention
 from dither_aggregator.store.restoring import fill, restore
 from dither_shared.registry import Registry
 from dither_shared.shapes import ReportShape
@@ -73,6 +73,7 @@ def lived(place: Place, store: Store, asked: Registry, bodies: list[bytes], monk
     store.add_mark(DayMark(place.day(1), "version 158"))
     store.add_mark(DayMark(place.day(), "a day that was \N{SNOWMAN}"))
     store.retire("dark", 1)
+    answer(store, body_of(asked, {"dark": [1, 0]}))  # refused
     held = store.quarantined()
     store.drop(held[0].id)
     store.replay(held[1].id)
@@ -101,6 +102,8 @@ def test_a_copy_is_the_same(lived: Store, place: Place, target: Place, asked: Re
         ]
     )
     assert copy.ledger() == lived.ledger()
+    refused = {RefusedKey(place.day(2), "dark", "retired"): RefusedCount(1, 2)}
+    assert copy.refused(place.day(), place.day(2)) == lived.refused(place.day(), place.day(2)) == refused
     assert copy.sealed() == lived.sealed() == place.day(1)
     assert copy.today() == lived.today() == place.day(2)
     _same_tallies(copy, lived)
@@ -223,7 +226,9 @@ def test_a_dump_of_a_busy_store_balances(place: Place, store: Store, asked: Regi
             failed.append(error)
 
     def send(mine: Store) -> None:
-        body = body_of(asked, {"color": [rng.randrange(4)]})
+        document = json.loads(body_of(asked, {"color": [rng.randrange(4)]}))
+        document["groups"].append({"metric": "nothing", "plan": "0" * 16, "reports": [1]})
+        body = json.dumps(document).encode()
         append(mine, body)
         later.append(body)
 
@@ -259,6 +264,8 @@ def test_a_dump_of_a_busy_store_balances(place: Place, store: Store, asked: Regi
     assert all(append(copy, body).duplicate for body in before)
     new = [body for body in later if not append(copy, body).duplicate]
     assert accepted == 90 + len(later) - len(new)
+    refused = sum(copy.refused(place.day(), place.day()).values(), RefusedCount())
+    assert refused == RefusedCount(len(later), len(later))  # the copies that were new counted just now
 
 
 def _same_tallies(one: Store, other: Store) -> None:

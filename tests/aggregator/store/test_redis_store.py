@@ -298,6 +298,7 @@ USES: dict[str, Callable[[Store, Registry], object]] = {
     "marks": lambda store, asked: store.marks(),
     "add_mark": lambda store, asked: store.add_mark(DayMark(store.clock_day(), "version 158")),
     "remove_mark": lambda store, asked: store.remove_mark(DayMark(store.clock_day(), "version 158")),
+    "refused": lambda store, asked: store.refused(store.clock_day(), store.clock_day()),
     "tallies_from": lambda store, asked: store.tallies_from(),
     "forget": lambda store, asked: store.forget(0),
     "forget_snapshots": lambda store, asked: store.forget_snapshots(),

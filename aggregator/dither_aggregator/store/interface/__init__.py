@@ -8,13 +8,15 @@
     erasing      the bytes of merged days leave the store's files
     quarantine   reports that could not be counted
     marks        releases and other events that the operator named
+    refused      how many groups were not taken, and why
     moving       dump and restore
 
 A store is a number of shards. A shard has a log of accepted uploads, a cursor up to which they are folded, the
 segments that came of it, the ids of the uploads of the last seven days, a ledger and a quarantine. Every effect is
 atomic within its shard:
 
-    append   ids, log and `accepted` move together: an acknowledged upload is in the log, and a copy of it is known
+    append   ids, log, `accepted` and the counts of refused groups move together: an acknowledged upload is in the log,
+             and a copy of it is known
     commit   *if the cursor is still where it was read*: segments, ledger, quarantine, cursor and the trimmed log move
              together, else nothing does
     aside    *if they are still those that were read*, and so is the cursor: damaged entries move from the log into the
@@ -42,12 +44,13 @@ from dither_aggregator.store.interface.marks import Marks
 from dither_aggregator.store.interface.moving import Moving
 from dither_aggregator.store.interface.opened import SHARDS
 from dither_aggregator.store.interface.quarantine import Quarantine
+from dither_aggregator.store.interface.refused import Refusing
 from dither_aggregator.store.interface.tallies import Tallies
 
 __all__ = ["SHARDS", "Store"]
 
 
-class Store(Ledger, Log, Tallies, Epochs, Erasing, Quarantine, Marks, Moving):
+class Store(Ledger, Log, Tallies, Epochs, Erasing, Quarantine, Marks, Refusing, Moving):
     """The state of one aggregator. Open one with `dither_aggregator.store.open_store`; close it when done.
 
     Every method raises StoreUnavailable while the store cannot be reached or written, and StoreError when it is not,

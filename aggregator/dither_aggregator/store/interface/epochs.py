@@ -60,7 +60,7 @@ class Epochs(Opened):
 
     @abstractmethod
     def forget(self, shard: int) -> None:
-        """Forget the upload ids that no device sends any more, and a shard's tallies that need not be kept.
+        """Forget the upload ids that no device sends any more, and old counts of refused groups and tallies of a shard.
 
         A tally is given up only when it is finalized.
         """

@@ -2,16 +2,16 @@
 
 import hmac
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from typing import NamedTuple
 
 from dither_aggregator.store.folding import fold_read
 from dither_aggregator.store.interface.opened import Opened
 from dither_aggregator.store.packing import pack_answer, pack_head, unpack_answer
-from dither_aggregator.store.records import LogRead, Poison, Receipt, Segment
+from dither_aggregator.store.records import LogRead, Poison, Receipt, RefusedCount, Segment, sum_refused
 from dither_shared.wire.problems import Problem
-from dither_shared.wire.reading import Upload, all_refused
+from dither_shared.wire.reading import Refusal, Upload, all_refused
 
 DEDUPE = timedelta(days=7)
 """How long an upload's id is remembered. A device gives an upload up a day earlier."""
@@ -34,6 +34,8 @@ class Prepared(NamedTuple):
     """(plan, n) of each group."""
     result: Receipt | Problem
     """What is answered when it is new."""
+    refused: Mapping[tuple[str, str], RefusedCount]
+    """What is counted when it is new, by metric and reason."""
 
 
 class Log(Opened):
@@ -44,8 +46,8 @@ class Log(Opened):
         """Store uploads, given with the body each was read from, and return the answer to each, in order.
 
         When this returns they are durable. A Problem is the answer to an upload that is not taken: its id came before
-        with another body, or no group of it was accepted (then it is not remembered). Where it raises, nothing is
-        known to be stored.
+        with another body, or no group of it was accepted (then it is not remembered). Groups that are refused are
+        counted (`refused`), unless the id came before. Where it raises, nothing is known to be stored.
         """
 
     def _prepare(self, upload: Upload, body: bytes) -> Prepared:
@@ -65,7 +67,12 @@ class Log(Opened):
             b"".join(packed),
             counts,
             Receipt(upload.id, accepted, False, rejected) if counts else all_refused(upload.refused),
+            self._count_refused(upload.refused),
         )
+
+    def _count_refused(self, refused: Sequence[Refusal]) -> dict[tuple[str, str], RefusedCount]:
+        plans = self._plans
+        return sum_refused({(plans.known(one.metric), one.reason): RefusedCount(1, one.count)} for one in refused)
 
     def _repeated(self, upload: Upload, prepared: Prepared, answer: bytes) -> Receipt | Problem:
         """Return the answer to an upload whose id was answered before."""

@@ -42,7 +42,7 @@ class Moving(Opened):
 
     @abstractmethod
     def fill_shard(self, record: ShardRecord) -> None:
-        """Set a shard's days, cursor, log, ledger and quarantine."""
+        """Set a shard's days, cursor, log, ledger, quarantine and counts of refused groups."""
 
     @abstractmethod
     def fill_final(self, record: FinalRecord) -> None:

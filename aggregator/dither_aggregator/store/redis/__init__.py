@@ -15,12 +15,22 @@ from dither_aggregator.store.redis.log import RedisLog
 from dither_aggregator.store.redis.marks import RedisMarks
 from dither_aggregator.store.redis.moving import RedisMoving
 from dither_aggregator.store.redis.quarantine import RedisQuarantine
+from dither_aggregator.store.redis.refused import RedisRefusing
 from dither_aggregator.store.redis.tallies import RedisTallies
 
 __all__ = ["RedisStore"]
 
 
 class RedisStore(
-    RedisLog, RedisQuarantine, RedisMoving, RedisErasing, RedisLedger, RedisTallies, RedisEpochs, RedisMarks, Store
+    RedisLog,
+    RedisQuarantine,
+    RedisMoving,
+    RedisErasing,
+    RedisLedger,
+    RedisTallies,
+    RedisEpochs,
+    RedisMarks,
+    RedisRefusing,
+    Store,
 ):
     """A store in a Redis. Every effect of a shard is one script, and none of them is sent twice by itself."""

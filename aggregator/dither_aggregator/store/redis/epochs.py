@@ -4,6 +4,7 @@ from datetime import date, timedelta
 
 from dither_aggregator.store.interface.epochs import Epochs
 from dither_aggregator.store.interface.log import DEDUPE, DEDUPE_DAYS_MIN
+from dither_aggregator.store.interface.refused import REFUSED_DAYS
 from dither_aggregator.store.packing import day_number, day_of
 from dither_aggregator.store.records import Final, Retention, TallyKey
 from dither_aggregator.store.redis import scripts
@@ -69,8 +70,8 @@ class RedisEpochs(RedisOpened, Epochs):
         return day_of(int(day))
 
     def forget(self, shard: int) -> None:
-        """Forget old ids, and old tallies that are finalized: that they go is known before they do."""
-        today = self._run(scripts.FORGET_SEEN, shard, DEDUPE.days, DEDUPE_DAYS_MIN)
+        """Forget old ids and counts, and old tallies that are finalized: that they go is known before they do."""
+        today = self._run(scripts.FORGET_DAYS, shard, DEDUPE.days, DEDUPE_DAYS_MIN, REFUSED_DAYS)
         first = self._run_global(scripts.TALLIES_FROM, today)
         if first is None:
             return

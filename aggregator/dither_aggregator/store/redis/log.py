@@ -10,7 +10,7 @@ from dither_aggregator.store.redis import scripts
 from dither_aggregator.store.redis.calls import chunks
 from dither_aggregator.store.redis.client import Command
 from dither_aggregator.store.redis.opened import RedisOpened
-from dither_aggregator.store.redis.packing import MARK_BYTES, pack_segment, poison_arguments
+from dither_aggregator.store.redis.packing import MARK_BYTES, pack_refused, pack_segment, poison_arguments
 from dither_shared.wire.problems import Problem
 from dither_shared.wire.reading import Upload
 
@@ -30,7 +30,7 @@ class RedisLog(RedisOpened, Log):
         places: list[tuple[int, Sequence[int]]] = []
         for shard, of_shard in self._by_shard(prepared).items():
             for chunk in chunks(of_shard, APPEND_UPLOADS_MAX):
-                taken = [part for place in chunk for part in prepared[place][:3]]
+                taken = [part for place in chunk for part in _arguments(prepared[place])]
                 calls.append(self._call(scripts.APPEND, shard, secrets.token_bytes(MARK_BYTES), *taken))
                 places.append((shard, chunk))
         floors = self._seen_written()
@@ -71,3 +71,8 @@ class RedisLog(RedisOpened, Log):
         for poison in poisons:
             stored += poison_arguments(poison)
         return bool(self._run(scripts.COMMIT, shard, read.low, read.high, read.mark, len(segments), *stored))
+
+
+def _arguments(item: Prepared) -> tuple[object, ...]:
+    """Return an upload as the script takes it."""
+    return item.digest, item.answer, item.groups, pack_refused(item.refused)

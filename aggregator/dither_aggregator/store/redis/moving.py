@@ -1,8 +1,8 @@
 """A Redis store as records: read while it is in use, each shard as it is at one instant; written in pieces.
 
 What can still change of a shard is read in one transaction. What cannot is read in pieces: the ledger of the days that
-are sealed, the names of the tallies and nearly all of the log before it, sealed tallies and the ids of past days after
-it.
+are sealed, what was refused on past days, the names of the tallies and nearly all of the log before it, sealed tallies
+and the ids of past days after it.
 """
 
 import secrets
@@ -21,8 +21,18 @@ from dither_aggregator.store.dump import (
 )
 from dither_aggregator.store.interface.log import READ_UPLOADS_MAX
 from dither_aggregator.store.interface.moving import Moving
+from dither_aggregator.store.interface.refused import REFUSED_DAYS
 from dither_aggregator.store.packing import day_number, day_of, pack_counts
-from dither_aggregator.store.records import Counted, Segment, StoreUnavailable, TallyKey, sum_segments
+from dither_aggregator.store.records import (
+    Counted,
+    RefusedCount,
+    RefusedKey,
+    Segment,
+    StoreUnavailable,
+    TallyKey,
+    sum_refused,
+    sum_segments,
+)
 from dither_aggregator.store.redis import scripts
 from dither_aggregator.store.redis.calls import INSTANT_ATTEMPTS, chunks
 from dither_aggregator.store.redis.client import Command
@@ -36,6 +46,8 @@ from dither_aggregator.store.redis.packing import (
     pack_poison,
     pack_segment,
     pairs,
+    refused_fields,
+    refused_of,
     tally_name,
     tally_of,
     unpack_poison,
@@ -106,12 +118,14 @@ class RedisMoving(RedisLedger, RedisTallies, RedisEpochs, RedisMarks, Moving):
             names = sorted({name for names in self._scan(scripts.NAMES, shard) for name in names})
             still_open = [name for name in names if day_number(tally_of(name)[1]) > settled.sealed]
             low, ahead = self._read_ahead(shard)
-            now, outline, log, quarantine, seen, *tallies = self._client.read_at_once(
+            refused = self._refused_before(shard, settled.day)
+            now, outline, log, quarantine, refused_now, seen, *tallies = self._client.read_at_once(
                 [
                     self._ledger_now(shard, settled),
                     self._call(scripts.OUTLINE, shard),
                     self._call(scripts.READ, shard, low + len(ahead), 1 << 52, 1 << 52),
                     self._call(scripts.QUARANTINE, shard),
+                    self._call(scripts.REFUSED, shard, settled.day),
                     ("HGETALL", scripts.seen_key(shard, settled.day)),
                     *(("LRANGE", scripts.tally_key(shard, name.decode()), 0, -1) for name in still_open),
                 ],
@@ -119,10 +133,17 @@ class RedisMoving(RedisLedger, RedisTallies, RedisEpochs, RedisMarks, Moving):
             ledger = self._rows_of(settled, now)
             entries = _log_at(now, low, ahead, log)
             if ledger is not None and entries is not None and _are_all(names, ledger, settled, outline):
-                record = _shard_record(shard, outline, now, ledger, entries, quarantine)
+                refused |= refused_of(day_of(settled.day), pairs(refused_now))
+                record = _shard_record(shard, outline, now, ledger, entries, quarantine, refused)
                 past_days = [past for past in settled.seen_days if past != settled.day]
                 return _Instant(record, seen, past_days, names, dict(zip(still_open, tallies, strict=True)))
         raise self._too_fast(shard)
+
+    def _refused_before(self, shard: int, day: int) -> dict[RefusedKey, RefusedCount]:
+        """Return what a shard refused on the days before one that are kept: nothing changes them any more."""
+        days = range(day - REFUSED_DAYS + 1, day)
+        replies = self._client.run_each([self._call(scripts.REFUSED, shard, past) for past in days])
+        return sum_refused(refused_of(day_of(past), pairs(of_day)) for past, of_day in zip(days, replies, strict=True))
 
     def _read_ahead(self, shard: int) -> tuple[int, list[bytes]]:
         """Return the log in pieces, up to its end or nearly: from where on, and its entries."""
@@ -182,7 +203,7 @@ class RedisMoving(RedisLedger, RedisTallies, RedisEpochs, RedisMarks, Moving):
         self._client.run_each(commands)
 
     def fill_shard(self, record: ShardRecord) -> None:
-        """Set a shard's days, cursor, log, ledger and quarantine."""
+        """Set a shard's days, cursor, log, ledger, quarantine and counts of refused groups."""
         shard, mark = record.shard, secrets.token_bytes(MARK_BYTES)
         for entries in chunks(record.entries, FILL_ITEMS):
             self._client.run("RPUSH", scripts.log_key(shard), *(mark + entry for entry in entries))
@@ -192,6 +213,10 @@ class RedisMoving(RedisLedger, RedisTallies, RedisEpochs, RedisMarks, Moving):
             commands.append(("SADD", scripts.ledger_key(shard), plan))
         for number, poison in enumerate(record.quarantine, 1):
             commands.append(("HSET", scripts.quarantine_key(shard), number, pack_poison(poison)))
+        for key, refused in record.refused.items():
+            day = day_number(key.day)
+            commands.append(("HSET", scripts.refused_key(shard, day), *refused_fields(key, refused)))
+            commands.append(("ZADD", scripts.refused_key(shard), day, day))
         for chunk in chunks(commands, FILL_ITEMS):
             self._client.run_each(chunk)
         days = day_number(record.day), day_number(record.sealed)
@@ -217,7 +242,13 @@ def _are_all(names: Sequence[bytes], ledger: Mapping[TallyKey, Counted], settled
 
 
 def _shard_record(
-    shard: int, outline: Any, now: Any, ledger: dict[TallyKey, Counted], log: Sequence[bytes], quarantine: Any
+    shard: int,
+    outline: Any,
+    now: Any,
+    ledger: dict[TallyKey, Counted],
+    log: Sequence[bytes],
+    quarantine: Any,
+    refused: dict[RefusedKey, RefusedCount],
 ) -> ShardRecord:
     day, sealed, *_ = outline
     held = sorted((int(number), packed) for number, packed in pairs(quarantine).items())
@@ -229,4 +260,5 @@ def _shard_record(
         entries=tuple(entry[MARK_BYTES:] for entry in log),
         ledger=ledger,
         quarantine=tuple(unpack_poison("", packed) for _, packed in held),
+        refused=refused,
     )

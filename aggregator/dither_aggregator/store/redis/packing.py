@@ -5,19 +5,31 @@
     quarantined  u32 plan, cell, day, n, length of the reason | the reason | the reports
     day mark     the day, a space, the text in UTF-8
     ledger       a hash a plan: DAY:a accepted, DAY:f folded, DAY:q quarantined, DAY:d dropped of them
+    refused      a hash a day: g:REASON:METRIC groups, n:REASON:METRIC reports in them
 
 All little-endian. A mark is 8 random bytes, new with each step that writes entries or segments. By it a step knows the
 last thing that was read before it: in a Redis that came back from a cut file there may be another in the same place.
 """
 
 import struct
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import date
 from typing import Any
 
 from dither_aggregator.counting.folding import BadTally
 from dither_aggregator.store.packing import count_pending, day_number, day_of, pack_counts, unpack_counts
-from dither_aggregator.store.records import Counted, DayMark, Final, LogGroup, Poison, Segment, StoreError, TallyKey
+from dither_aggregator.store.records import (
+    Counted,
+    DayMark,
+    Final,
+    LogGroup,
+    Poison,
+    RefusedCount,
+    RefusedKey,
+    Segment,
+    StoreError,
+    TallyKey,
+)
 
 MARK_BYTES = 8
 SEGMENT = struct.Struct("<8sQQQ")
@@ -119,6 +131,27 @@ def ledger_of(fields: Iterable[tuple[bytes, Sequence[bytes]]]) -> dict[TallyKey,
         (int(plan), day_of(int(day))): Counted.from_kept(*(row.get(name, 0) for name in (b"a", b"f", b"q", b"d")))
         for (plan, day), row in rows.items()
     }
+
+
+def pack_refused(refused: Mapping[tuple[str, str], RefusedCount]) -> str:
+    """Return what a script takes of what was refused of an upload: REASON:METRIC, groups, reports, and so on."""
+    return " ".join(f"{reason}:{metric} {one.groups} {one.reports}" for (metric, reason), one in refused.items())
+
+
+def refused_fields(key: RefusedKey, refused: RefusedCount) -> list[object]:
+    """Return the fields and values of a count, in its day's hash."""
+    why = f"{key.reason}:{key.metric}"
+    return [f"g:{why}", refused.groups, f"n:{why}", refused.reports]
+
+
+def refused_of(day: date, fields: Mapping[bytes, bytes]) -> dict[RefusedKey, RefusedCount]:
+    """Return what a shard refused on a day."""
+    rows: dict[RefusedKey, dict[str, int]] = {}
+    for field, n in fields.items():
+        column, _, why = field.decode(errors="replace").partition(":")
+        reason, _, metric = why.partition(":")
+        rows.setdefault(RefusedKey(day, metric, reason), {})[column] = int(n)
+    return {key: RefusedCount(row.get("g", 0), row.get("n", 0)) for key, row in rows.items()}
 
 
 def count_marked(entries: Iterable[bytes]) -> dict[TallyKey, int]:

@@ -18,6 +18,8 @@
     dither:{3}:tallies              sorted set: PLAN:DAY by the number of its segments
     dither:{3}:tally:PLAN:DAY       list: segments, oldest first
     dither:{3}:quarantine           hash: number -> group
+    dither:{3}:refused              sorted set: the days on which groups were refused
+    dither:{3}:refused:DAY          hash: g:REASON:METRIC groups, n:REASON:METRIC reports in them
 
 `packing.py` beside it has the bytes of all these; a day is the number of days since 1970.
 
@@ -71,6 +73,11 @@ def quarantine_key(shard: int) -> str:
 def seen_key(shard: int, day: int) -> str:
     """Return the key of the uploads that a shard answered on one day."""
     return f"{shard_key(shard)}:seen:{day}"
+
+
+def refused_key(shard: int, day: int | None = None) -> str:
+    """Return the key of what a shard refused on one day, or of the set of the days that have one."""
+    return f"{shard_key(shard)}:refused" + ("" if day is None else f":{day}")
 
 
 def tally_key(shard: int, name: str) -> str:
@@ -291,17 +298,21 @@ APPEND = _script(
     """
 local mark = ARGV[2]
 local digests, known = {}, {}
-for i = 3, #ARGV, 3 do digests[#digests + 1] = ARGV[i] end
+for i = 3, #ARGV, 4 do digests[#digests + 1] = ARGV[i] end
 for _, before in ipairs(redis.call('ZRANGE', at .. ':seen', 0, -1)) do
     for i, answer in ipairs(redis.call('HMGET', at .. ':seen:' .. before, unpack(digests))) do
         if answer then known[digests[i]] = answer end
     end
 end
 local head = mark .. struct.pack('<I4', day)
-local answers, seen, entries, counts = {0}, {}, {}, {}
-for i = 3, #ARGV, 3 do
-    local digest, answer, groups = ARGV[i], ARGV[i + 1], ARGV[i + 2]
+local answers, seen, entries, counts, refused = {0}, {}, {}, {}, {}
+for i = 3, #ARGV, 4 do
+    local digest, answer, groups, refusals = unpack(ARGV, i, i + 3)
     answers[#answers + 1] = known[digest] or false
+    for why, number, n in string.gmatch(known[digest] and '' or refusals, '(%S+) (%d+) (%d+)') do
+        refused['g:' .. why] = (refused['g:' .. why] or 0) + number
+        refused['n:' .. why] = (refused['n:' .. why] or 0) + n
+    end
     if not known[digest] and #groups > 0 then
         known[digest] = answer
         seen[#seen + 1] = digest
@@ -316,17 +327,22 @@ for i = 3, #ARGV, 3 do
     end
 end
 answers[1] = tonumber(state[5])
+if #entries > 0 or next(refused) then advance() end
 if #entries > 0 then
-    advance()
     answers[1] = log(entries)
     redis.call('HSET', at .. ':seen:' .. day, unpack(seen))
     redis.call('ZADD', at .. ':seen', day, day)
     for plan, n in pairs(counts) do move(plan, day, 'a', n) end
 end
+if next(refused) then
+    for field, n in pairs(refused) do redis.call('HINCRBY', at .. ':refused:' .. day, field, n) end
+    redis.call('ZADD', at .. ':refused', day, day)
+end
 return answers
 """,
 )
-"""Take uploads (digest, answer, groups); return how many were ever written, and each one's answer from before."""
+"""Take uploads (digest, answer, groups, counts of refused groups); return how many were ever written, and each one's
+answer from before."""
 
 READ = _read(
     """
@@ -481,7 +497,7 @@ return unmerged
 )
 """Note that what is sealed is merged, if it is; else return the tallies that are not, with the ranges of their days."""
 
-FORGET_SEEN = _script(
+FORGET_DAYS = _script(
     _CHECK,
     _ADVANCE,
     """
@@ -492,6 +508,10 @@ for i = 1, #days - ARGV[3] do
         redis.call('UNLINK', at .. ':seen:' .. days[i])
         redis.call('ZREM', at .. ':seen', days[i])
     end
+end
+for _, before in ipairs(redis.call('ZRANGEBYSCORE', at .. ':refused', '-inf', day - ARGV[4])) do
+    redis.call('UNLINK', at .. ':refused:' .. before)
+    redis.call('ZREM', at .. ':refused', before)
 end
 return day
 """,
@@ -613,6 +633,10 @@ return {cursor, names}
 )
 """Return, of some tallies, the names of those that do not have as many segments as is written of them, and where to go
 on."""
+
+# What a shard refused.
+
+REFUSED = _read("return redis.call('HGETALL', at .. ':refused:' .. ARGV[2])")
 
 # A shard's quarantine.
 

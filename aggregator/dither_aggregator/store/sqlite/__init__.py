@@ -12,12 +12,21 @@ from dither_aggregator.store.sqlite.log import SQLiteLog
 from dither_aggregator.store.sqlite.marks import SQLiteMarks
 from dither_aggregator.store.sqlite.moving import SQLiteMoving
 from dither_aggregator.store.sqlite.quarantine import SQLiteQuarantine
+from dither_aggregator.store.sqlite.refused import SQLiteRefusing
 from dither_aggregator.store.sqlite.tallies import SQLiteTallies
 
 __all__ = ["FILE_NAME", "LOCK_NAME", "SQLiteStore", "exclusive"]
 
 
 class SQLiteStore(
-    SQLiteLog, SQLiteTallies, SQLiteQuarantine, SQLiteMoving, SQLiteErasing, SQLiteEpochs, SQLiteMarks, Store
+    SQLiteLog,
+    SQLiteTallies,
+    SQLiteQuarantine,
+    SQLiteMoving,
+    SQLiteErasing,
+    SQLiteEpochs,
+    SQLiteMarks,
+    SQLiteRefusing,
+    Store,
 ):
     """A store in a directory. Each thread has its own connection, until `close`."""

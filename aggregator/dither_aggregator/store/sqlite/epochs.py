@@ -4,9 +4,11 @@ from datetime import date, timedelta
 
 from dither_aggregator.store.interface.epochs import Epochs
 from dither_aggregator.store.interface.log import DEDUPE, DEDUPE_DAYS_MIN
+from dither_aggregator.store.interface.refused import REFUSED_DAYS
 from dither_aggregator.store.packing import entry_day
 from dither_aggregator.store.records import Final, Retention, TallyKey
 from dither_aggregator.store.sqlite.opened import SQLiteOpened
+from dither_aggregator.store.sqlite.refused import forget_refused
 from dither_aggregator.store.sqlite.rows import INSERT_FINAL, INSERT_SNAPSHOT, final_row, retention_of
 from dither_shared.plan import Plan
 
@@ -70,11 +72,12 @@ class SQLiteEpochs(SQLiteOpened, Epochs):
         return self._day_of("tallies_from")
 
     def forget(self, shard: int) -> None:
-        """Forget old ids, and old tallies that are finalized."""
+        """Forget old ids and counts, and old tallies that are finalized."""
         days = self.retention().tallies_days
         with self._transaction() as db:
             today = self._advance_day()
             db.execute("DELETE FROM seen WHERE day < ?", (min(self._seen_from(), (today - DEDUPE).isoformat()),))
+            forget_refused(db, today - timedelta(days=REFUSED_DAYS))
             if days is not None:
                 first = max(self._day_of("tallies_from"), today - timedelta(days=days))
                 for table in ("segment", "tally"):

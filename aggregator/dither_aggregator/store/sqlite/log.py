@@ -1,12 +1,23 @@
 """The log of the SQLite store: a row an upload."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from datetime import date
 
 from dither_aggregator.store.interface.log import READ_BYTES_MAX, READ_UPLOADS_MAX, Log, Prepared
 from dither_aggregator.store.packing import day_number, pack_entry, unpack_entry
-from dither_aggregator.store.records import LogGroup, LogRead, Poison, Receipt, Segment, StoreError
+from dither_aggregator.store.records import (
+    LogGroup,
+    LogRead,
+    Poison,
+    Receipt,
+    RefusedCount,
+    RefusedKey,
+    Segment,
+    StoreError,
+    sum_refused,
+)
 from dither_aggregator.store.sqlite.ledger import SQLiteLedger
+from dither_aggregator.store.sqlite.refused import count_refused
 from dither_aggregator.store.sqlite.rows import (
     INSERT_LOG,
     INSERT_POISON,
@@ -34,6 +45,7 @@ class SQLiteLog(SQLiteLedger, Log):
             known = self._known([item.digest for item in prepared])
             fresh: dict[bytes, Prepared] = {}
             answers: list[Receipt | Problem] = []
+            refused: list[Mapping[tuple[str, str], RefusedCount]] = []
             for (upload, _), item in zip(uploads, prepared, strict=True):
                 before = known.get(item.digest)
                 if before is not None:
@@ -42,7 +54,9 @@ class SQLiteLog(SQLiteLedger, Log):
                 if item.groups:
                     fresh[item.digest], known[item.digest] = item, item.answer
                 answers.append(item.result)
+                refused.append(item.refused)
             self._write_log(today, fresh.values())
+            count_refused(db, {RefusedKey(today, *why): one for why, one in sum_refused(refused).items()})
         return answers
 
     def _known(self, digests: Sequence[bytes]) -> dict[bytes, bytes]:

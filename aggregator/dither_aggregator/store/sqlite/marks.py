@@ -32,19 +32,16 @@ class SQLiteMarks(SQLiteOpened, Marks):
     def remove_mark(self, mark: DayMark) -> bool:
         """Remove a mark."""
         with self._transaction() as db:
-            return _is_kept(db) and db.execute("DELETE FROM mark WHERE day = ? AND text = ?", _row(mark)).rowcount == 1
+            kept = schema.has_table(db, "mark")
+            return kept and db.execute("DELETE FROM mark WHERE day = ? AND text = ?", _row(mark)).rowcount == 1
 
 
 def marks_in(db: sqlite3.Connection) -> list[DayMark]:
     """Within a transaction: return all marks; none where no mark was ever added."""
-    if not _is_kept(db):
+    if not schema.has_table(db, "mark"):
         return []
     rows = db.execute("SELECT day, text FROM mark ORDER BY day, text")
     return [DayMark(date.fromisoformat(day), text) for day, text in rows]
-
-
-def _is_kept(db: sqlite3.Connection) -> bool:
-    return bool(db.execute("SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = 'mark'").fetchone())
 
 
 def _row(mark: DayMark) -> tuple[str, str]:

@@ -28,6 +28,7 @@ from dither_aggregator.store.records import Final, Segment
 from dither_aggregator.store.sqlite import rows
 from dither_aggregator.store.sqlite.epochs import SQLiteEpochs
 from dither_aggregator.store.sqlite.marks import marks_in
+from dither_aggregator.store.sqlite.refused import count_refused, refused_in
 
 DUMP_ROWS = 10_000
 
@@ -86,7 +87,7 @@ class SQLiteMoving(SQLiteEpochs, Moving):
             db.executemany(rows.INSERT_SEGMENT, packed)
 
     def fill_shard(self, record: ShardRecord) -> None:
-        """Set days, cursor, log, ledger and quarantine."""
+        """Set days, cursor, log, ledger, quarantine and counts of refused groups."""
         with self._transaction() as db:
             self._set_state("day", record.day.isoformat())
             self._set_state("sealed", record.sealed.isoformat())
@@ -97,6 +98,7 @@ class SQLiteMoving(SQLiteEpochs, Moving):
             db.executemany("INSERT INTO log (seq, entry) VALUES (?, ?)", entries)
             db.executemany(rows.INSERT_LEDGER, [rows.ledger_row(key, row) for key, row in record.ledger.items()])
             db.executemany(rows.INSERT_POISON, [rows.poison_row(poison) for poison in record.quarantine])
+            count_refused(db, record.refused)
 
     def fill_final(self, record: FinalRecord) -> None:
         """Add what is kept of a finalized epoch."""
@@ -134,6 +136,7 @@ def _shard(db: sqlite3.Connection, state: Mapping[str, Any]) -> ShardRecord:
         entries=tuple(entry for (entry,) in db.execute("SELECT entry FROM log ORDER BY seq")),
         ledger=dict(rows.ledger_of(*row) for row in db.execute(rows.SELECT_LEDGER)),
         quarantine=tuple(rows.poison_of(*row) for row in quarantine),
+        refused=refused_in(db),
     )
 
 

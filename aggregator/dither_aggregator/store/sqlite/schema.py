@@ -51,6 +51,19 @@ CREATE TABLE IF NOT EXISTS mark (day TEXT NOT NULL, text TEXT NOT NULL, PRIMARY 
 """
 """Made by the first mark: a store without the table has none, so the version of the others stays."""
 
+REFUSED = """
+CREATE TABLE IF NOT EXISTS refused (
+    day TEXT NOT NULL, metric TEXT NOT NULL, reason TEXT NOT NULL, groups INTEGER NOT NULL, reports INTEGER NOT NULL,
+    PRIMARY KEY (day, metric, reason)
+) WITHOUT ROWID
+"""
+"""Made by the first group that is refused, as MARKS is by the first mark."""
+
+
+def has_table(db: sqlite3.Connection, name: str) -> bool:
+    """Whether a table that is made when it is needed is there."""
+    return bool(db.execute("SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = ?", (name,)).fetchone())
+
 
 def create(db: sqlite3.Connection, state: dict[str, object]) -> None:
     """Make the tables in an empty file, within a transaction."""

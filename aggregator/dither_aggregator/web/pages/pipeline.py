@@ -7,7 +7,6 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, timedelta
-from typing import Generic, Self, TypeVar
 
 from flask import render_template
 
@@ -18,6 +17,8 @@ from dither_aggregator.store.plans import GRACE
 from dither_aggregator.store.records import Counted, Quarantined, ShardStatus, TallyKey, total_of
 from dither_aggregator.web.asking import Parameters, given
 from dither_aggregator.web.health import without_addresses
+from dither_aggregator.web.pages.capped import Capped
+from dither_aggregator.web.pages.refused import RefusedShown, refused_before
 from dither_aggregator.web.pages.words import EXPIRES_SOON_DAYS
 
 ROWS_MAX = 100
@@ -25,22 +26,6 @@ SHARDS_MAX = 16
 """Of more shards a row has the sum, and those that lag have rows of their own."""
 REASONS_MAX = 20
 REASON_CHARACTERS = 200
-
-
-T = TypeVar("T")
-
-
-@dataclass(frozen=True)
-class Capped(Generic[T]):
-    """The first of a list, and how many more there are."""
-
-    shown: Sequence[T]
-    left: int
-
-    @classmethod
-    def of(cls, rows: Sequence[T], most: int) -> Self:
-        """Return at most so many of them."""
-        return cls(rows[:most], max(len(rows) - most, 0))
 
 
 @dataclass(frozen=True)
@@ -101,6 +86,7 @@ class PipelinePage:
     """How much waits to be folded, in a sentence."""
     shards: Capped[ShardShown]
     reasons: Capped[Reason]
+    refused: RefusedShown
     kept: Sequence[str]
     expiring: Capped[Expiry]
     soon_days: int = EXPIRES_SOON_DAYS
@@ -130,6 +116,7 @@ def pipeline_page(store: Store) -> PipelinePage:
         _waits(status),
         Capped.of(_shards(status), ROWS_MAX),
         Capped.of(_reasons(store.quarantined()), REASONS_MAX),
+        refused_before(store, day),
         _kept(store),
         Capped.of(_expiring(store, day), ROWS_MAX),
     )
