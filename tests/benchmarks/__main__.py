@@ -1,10 +1,13 @@
 """Run the sections that are named, or all."""
 
 import argparse
+from collections.abc import Callable
+from functools import partial
 
 from tests.benchmarks import accuracy, attacks, growth, ingest, pages, rappor, sdk, servers, speed
+from tests.benchmarks.numbers import comparing as numbers
 
-SECTIONS = {
+SECTIONS: dict[str, Callable[..., None]] = {
     "accuracy": accuracy.run,
     "speed": speed.run,
     "rappor": rappor.run,
@@ -14,6 +17,7 @@ SECTIONS = {
     "growth": growth.run,
     "pages": pages.run,
     "attacks": attacks.run,
+    "numbers": numbers.run,
 }
 
 
@@ -21,9 +25,12 @@ def main() -> None:
     """Print each section's tables."""
     parser = argparse.ArgumentParser(prog="make bench", description=__doc__)
     parser.add_argument("sections", nargs="*", choices=[*SECTIONS, []], help=f"of {', '.join(SECTIONS)}; default: all")
-    for name in parser.parse_args().sections or SECTIONS:
+    numbers.add_options(parser)
+    asked = parser.parse_args()
+    sections = SECTIONS | {"numbers": partial(numbers.run, asked.n, asked.seeds, asked.json)}
+    for name in asked.sections or sections:
         print(f"\n{name}")
-        SECTIONS[name]()
+        sections[name]()
 
 
 if __name__ == "__main__":
