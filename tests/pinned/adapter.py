@@ -90,9 +90,9 @@ def refusal(text: str, directory: Path) -> str:
 def _errors(metric: Metric, n: int) -> dict[str, float]:
     mechanism = metric.mechanism
     errors = {
-        "noise_floor": noise_floor(mechanism, n),
-        "critical_share": critical_share(mechanism, metric.d, n),
-        "detectable_share": detectable_share(mechanism, metric.d, n),
+        "noise_floor": noise_floor(metric, n),
+        "critical_share": critical_share(metric, metric.d, n),
+        "detectable_share": detectable_share(metric, metric.d, n),
     }
     if isinstance(mechanism, PureMechanism):
         share: Any = SHARE
