@@ -65,7 +65,7 @@ def describe(text: str, directory: Path, answers: Sequence[Any]) -> Document:
         "parameters": {**mechanism.parameters(), **({"m": metric.cells.count} if mechanism.name == "rappor" else {})},
         "report_bits": mechanism.shape.bits,
         "cells": metric.cells.count,
-        "noise_variance": _digits(mechanism.noise_variance),
+        "noise_variance": _digits(metric.noise_variance),
         "errors": {str(n): _errors(metric, n) for n in REPORTS},
         "reads": [[answer, _read(metric, answer)] for answer in answers],
     }

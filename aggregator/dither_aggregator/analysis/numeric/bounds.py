@@ -75,16 +75,17 @@ def _largest(bounds: Bounds, values: Floats, is_number: Floats) -> float:
     def at(mean: float) -> Floats:
         return np.where(is_number > 0, values - mean, 0.0)
 
-    top, nearest = float(values[is_number > 0].max()), bounds.nearest
-    inside = float(values[is_number > 0] @ nearest[is_number > 0] / max(nearest @ is_number, 1e-12))
+    top: float = values[is_number > 0].max()
+    nearest = bounds.nearest
+    inside = float(values[is_number > 0] @ nearest[is_number > 0] / max(float(nearest @ is_number), 1e-12))
     if inside >= top or bounds.may_reach(at(top)):
         return top
     outside, beyond = top, bounds.excess(at(top))
     within, so_far = inside, 0.0
     for _ in range(STEPS_MAX):
         # A secant, kept away from the ends: the distance is nearly a line.
-        part = (bounds.z - so_far) / (beyond - so_far)
-        tried = within + min(max(part, 0.02), 0.98) * (outside - within)
+        part: float = (bounds.z - so_far) / (beyond - so_far)
+        tried = within + float(np.clip(part, 0.02, 0.98)) * (outside - within)
         excess = bounds.excess(at(tried))
         if abs(excess - bounds.z) <= CLOSE * bounds.z:
             return tried

@@ -5,8 +5,8 @@ Maximum likelihood, f >= 0 and sum f = 1, by expectation maximisation from a uni
     f <- f * A' (c / (A f)) / n
 
 It is stopped once a step gains less than .005 of log-likelihood, which is what keeps it smooth: iterated to the end it
-would show noise as peaks. That figure is the best one for every epsilon (`make bench ARGS=numbers`); Li et al. 2020 have
-one that grows with epsilon.
+would show noise as peaks. That figure is the best one for every epsilon (`make bench ARGS=numbers`); that of Li et al.
+2020 grows with epsilon.
 Generalised least squares, with R = diag(A f) of that fit, has the least variance among unbiased linear estimates if
 the fit is right, and is unbiased whatever it is:
 

@@ -35,8 +35,8 @@ def run(args: argparse.Namespace) -> int:
     for metric in metrics:
         facts = _describe(metric)
         print(
-            f"{metric.name}: {metric.asked.domain.summary} by {facts['mechanism']}, "
-            f"epsilon {facts['epsilon_report']:g} a report and {facts['epsilon_lifetime']:g} for life, plan {facts['plan']}"
+            f"{metric.name}: {metric.asked.domain.summary} by {facts['mechanism']}, epsilon "
+            f"{facts['epsilon_report']:g} a report and {facts['epsilon_lifetime']:g} for life, plan {facts['plan']}"
         )
     today = utc_today()
     for metric in metrics:
