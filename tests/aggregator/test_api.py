@@ -102,6 +102,7 @@ def test_the_answer_says_what_its_rows_are_of(one: Site) -> None:
         "error_of": "reports",
         "critical_share": pytest.approx(3.144 * floor, rel=0.08),  # whole counts
         "detectable_share": pytest.approx((3.144 + 0.842) * floor, rel=0.08),
+        "tail": None,
         "rows_total": D,
         "next": None,
     }

@@ -153,7 +153,7 @@ def _processor(work: Any) -> tuple[float, Any]:
 
 def _forget() -> None:
     """Let what was read before be read anew."""
-    for once in (estimands._read_once, estimands._pool_once):
+    for once in (estimands._read_once, estimands._pool_once, estimands._tail_once):
         assert once.cache is not None
         once.cache.clear()
 

@@ -44,9 +44,9 @@ class Site:
 
     def forget(self) -> None:
         """Let sealed windows be added up anew: in a store they cannot change."""
-        cache = estimands._pool_once.cache
-        assert cache is not None
-        cache.clear()
+        for cache in (estimands._pool_once.cache, estimands._tail_once.cache):
+            assert cache is not None
+            cache.clear()
 
     def epochs(self, plan: Plan) -> list[date]:
         return sorted((day for digest, day in self.tallies if digest == plan.digest), reverse=True)

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from datetime import date
+from datetime import date, timedelta
 from threading import Condition
 
 import numpy as np
@@ -11,6 +11,7 @@ from cachetools import LRUCache, cached
 from dither_aggregator.analysis.numbers import Numbers
 from dither_aggregator.analysis.reading import Estimand, Reading, View
 from dither_aggregator.analysis.shares import Shares
+from dither_aggregator.analysis.tail import Tail
 from dither_aggregator.analysis.texts import Texts
 from dither_aggregator.analysis.windows import Window
 from dither_aggregator.counting.damage import impossible
@@ -26,6 +27,8 @@ ROWS_MAX = 250_000
 """Rows and candidates of all the readings that are kept. Those that were asked for least lately go first."""
 
 
+TAILS_MAX = 1_000
+"""Tails that are kept, a few numbers each."""
 POOLED_BYTES_MAX = 32 * 1024 * 1024
 """Of the counts of whole windows that are kept."""
 
@@ -83,6 +86,37 @@ def _pool_once(store: Store, stored: StoredPlan, window: Window, finals: Mapping
     pooled = _pool(store, stored, window, finals)
     _refuse_impossible(stored, pooled)
     return pooled
+
+
+def tail(store: Store, reading: Reading) -> Tail | None:
+    """Return what all that does not stand out in a reading has together in as many days before it.
+
+    None where that cannot be told, where no counts of these days are kept, and while the reading is provisional. Raises
+    TallyGone and BadTally.
+    """
+    if reading.provisional or not reading.has_tail or reading.window.first == date.min:
+        return None
+    return _tail_once(store, reading, store.tallies_from())
+
+
+def _tail_key(store: Store, reading: Reading, kept_from: date) -> tuple[object, ...]:
+    plan = reading.stored.plan
+    return store.generation, plan.metric, plan.digest, reading.tally, reading.window, reading.view, kept_from
+
+
+@cached(LRUCache(TAILS_MAX), key=_tail_key, condition=Condition())
+def _tail_once(store: Store, reading: Reading, kept_from: date) -> Tail | None:
+    """Return the tail of days that are sealed and kept: their counts do not change any more."""
+    stored = reading.stored
+    usual = Window.ending(reading.window.first - timedelta(days=1), reading.window.days)
+    days = [day for day in store.epochs(stored.plan) if day in usual and day >= kept_from]
+    if not days:
+        return None
+    before = Window(min(days), max(days))
+    pooled = _pool_once(store, stored, before, store.finals(stored.plan))
+    total = reading.sum_of_crowd(pooled)
+    standing = reading.standing()
+    return Tail(total, len(standing.crowd), before, pooled.n) if total and standing else None
 
 
 def read_days(store: Store, stored: StoredPlan, window: Window, view: View) -> Iterator[Reading]:

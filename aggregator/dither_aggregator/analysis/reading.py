@@ -12,6 +12,7 @@ from scipy.special import ndtr
 from dither_aggregator.analysis.inference import CONFIDENCE, ErrorOf, Floats, Method
 from dither_aggregator.analysis.rows import Row
 from dither_aggregator.analysis.standing import Standing, Told
+from dither_aggregator.analysis.tail import Sum
 from dither_aggregator.analysis.windows import Window
 from dither_aggregator.store import StoredPlan, Tally
 from dither_shared.errors import DitherError
@@ -120,6 +121,15 @@ class Reading(ABC):
 
     def _stand(self) -> Standing | None:
         """Find them."""
+        return None
+
+    @property
+    def has_tail(self) -> bool:
+        """Whether other days may tell what all that does not stand out here has together."""
+        return False
+
+    def sum_of_crowd(self, before: Tally) -> Sum | None:
+        """Return what the tail has in the counts of other days; None where these are too few."""
         return None
 
     @property

@@ -24,6 +24,7 @@ from dither_aggregator.analysis.pure import (
 )
 from dither_aggregator.analysis.reading import BadView, Estimand, Reading, View
 from dither_aggregator.analysis.standing import BINS, Standing, bin_estimates, rank_among
+from dither_aggregator.analysis.tail import Sum, sum_shares
 from dither_aggregator.analysis.windows import reports_max
 from dither_aggregator.counting.folding import Counts, tables
 from dither_aggregator.counting.supports import support_counts, support_of
@@ -106,6 +107,20 @@ class SharesReading(Reading):
             detectable,
             noise_chance(mechanism, self.n, float(estimate[listed].max(initial=0.0)), repeats),
         )
+
+    @property
+    def has_tail(self) -> bool:
+        """Where noise is fresh: a memo's is the same on other days. Without a head the tail would be everything."""
+        standing = self.standing()
+        told = standing is not None and not standing.too_few and standing.head and standing.crowd
+        return bool(told) and not self.stored.plan.cells.memoized
+
+    def sum_of_crowd(self, before: Tally) -> Sum | None:
+        """Return the sum of the shares of values that do not stand out, without those apart."""
+        standing, plan = self.standing(), self.stored.plan
+        crowd = {row.value for row in standing.crowd} if standing else set()
+        among = np.array([value in crowd for value in plan.values])
+        return sum_shares(_pure(plan), _together(plan, before), before.n, among, self.view.confidence)
 
     def _rows_at(self, where: npt.NDArray[np.bool_]) -> list[ShareRow]:
         return [self.rows[at] for at in np.flatnonzero(where).tolist()]

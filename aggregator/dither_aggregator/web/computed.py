@@ -1,4 +1,4 @@
-"""What pages and API compute alike out of a request: days of a few values, two windows, what moved."""
+"""What pages and API compute alike out of a request: days of a few values, two windows, what moved, the tail."""
 
 from collections.abc import Sequence
 from datetime import date, timedelta
@@ -9,10 +9,12 @@ from marshmallow import fields, validate
 
 from dither_aggregator.analysis.changes import Changes, changes, side_by_side
 from dither_aggregator.analysis.differences import Comparison, compare
-from dither_aggregator.analysis.estimands import TallyGone, estimand_of, read
-from dither_aggregator.analysis.reading import BadView, View
+from dither_aggregator.analysis.estimands import TallyGone, estimand_of, read, tail
+from dither_aggregator.analysis.reading import BadView, Reading, View
 from dither_aggregator.analysis.series import VALUES_MAX, Point, series
+from dither_aggregator.analysis.tail import Tail
 from dither_aggregator.analysis.windows import Window
+from dither_aggregator.counting.folding import BadTally
 from dither_aggregator.store import Store, StoredPlan
 from dither_aggregator.web.asking import (
     Day,
@@ -72,6 +74,17 @@ def _standing_out(store: Store, stored: StoredPlan) -> Sequence[str]:
     except TallyGone:
         return ()
     return [ranked.row.value for ranked in standing.head[:VALUES_MAX]] if standing else ()
+
+
+def told_tail(store: Store, reading: Reading) -> Tail | None:
+    """Return the tail of a reading whose intervals hold together; None also where the days before cannot be read.
+
+    That these are damaged or gone says nothing of the days that were asked for, which are shown without it.
+    """
+    try:
+        return tail(store, reading)
+    except (TallyGone, BadTally):
+        return None
 
 
 class CompareAsked(WindowAsked, PlanAsked, LevelAsked):

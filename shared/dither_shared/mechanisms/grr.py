@@ -18,6 +18,7 @@ from typing import Self
 from dither_shared.errors import InvalidParameter
 from dither_shared.frozen import as_dict, frozen
 from dither_shared.mechanisms.need import MEMO_OUTPUTS_MAX, Need
+from dither_shared.mechanisms.pure import PairLaw
 from dither_shared.mechanisms.two_level import OneShot, TwoLevelLaw, threshold_for
 from dither_shared.rng import Rng
 from dither_shared.shapes import Symbols
@@ -67,6 +68,11 @@ class GRR(OneShot):
     def law(self) -> TwoLevelLaw:
         """One of the d reports is in a value's set, and none in two of them."""
         return TwoLevelLaw.of_one_value(self.inside, share=Fraction(1, self.d), overlap=Fraction(0))
+
+    @property
+    def pairs(self) -> PairLaw:
+        """No report supports two values."""
+        return PairLaw(Fraction(0), Fraction(0), Fraction(0))
 
     @property
     def outputs(self) -> int:

@@ -32,7 +32,7 @@ from dither_shared.errors import InvalidParameter
 from dither_shared.exact import exp_below
 from dither_shared.frozen import as_dict, frozen
 from dither_shared.mechanisms.need import MEMO_OUTPUTS_MAX, REPORT_BITS_MAX, Need
-from dither_shared.mechanisms.pure import as_bits
+from dither_shared.mechanisms.pure import PairLaw, as_bits
 from dither_shared.mechanisms.two_level import OneShot, TwoLevelLaw, threshold_for
 from dither_shared.rng import Rng
 from dither_shared.shapes import Subsets, Symbols
@@ -130,6 +130,19 @@ class PrivSet(OneShot):
             overlap_outside=Fraction(holding_outside, outside),
             held=Fraction(holding, inside),
         )
+
+    @property
+    def pairs(self) -> PairLaw:
+        """C(D - 2, w - 2) reports hold two given values, of which C(D - t - 2, w - 2) do not meet an answer of others.
+
+        All of them meet an answer that holds one of the two.
+        """
+        w, outside, inside = self.weight, self._outside, self.outputs - self._outside
+        holding = self.outputs * Fraction(w * (w - 1), self.padded * (self.padded - 1))
+        holding_outside = outside * Fraction(w * (w - 1), self.d * (self.d - 1))
+        met = self.inside * holding / inside
+        missed = self.inside * (holding - holding_outside) / inside + (1 - self.inside) * holding_outside / outside
+        return PairLaw(both=met, one=met, neither=missed)
 
     @cached_property
     def shape(self) -> Subsets:

@@ -20,9 +20,22 @@ from abc import abstractmethod
 from collections.abc import Iterable, Sequence
 from fractions import Fraction
 from functools import cached_property
+from typing import NamedTuple
 
 from dither_shared.mechanisms.mechanism import Mechanism
 from dither_shared.mechanisms.need import Need
+
+
+class PairLaw(NamedTuple):
+    """P[a report supports both of two given values], by how many of the two the answer holds.
+
+    The variance of a sum of estimates needs it, since one report's supports are not independent.
+    """
+
+    both: Fraction
+    """Zero where no answer holds two values."""
+    one: Fraction
+    neither: Fraction
 
 
 class PureMechanism(Mechanism):
@@ -61,6 +74,11 @@ class PureMechanism(Mechanism):
     @abstractmethod
     def q(self) -> Fraction:
         """P[report supports v | answer does not hold v]."""
+
+    @property
+    def pairs(self) -> PairLaw | None:
+        """The law of two values; None where it depends on which values they are, or is not known."""
+        return None
 
     @abstractmethod
     def class_of(self, values: Sequence[int]) -> int:

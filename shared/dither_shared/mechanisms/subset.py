@@ -22,6 +22,7 @@ from dither_shared.errors import InvalidParameter
 from dither_shared.exact import exp_below
 from dither_shared.frozen import as_dict, frozen
 from dither_shared.mechanisms.need import MEMO_OUTPUTS_MAX, Need
+from dither_shared.mechanisms.pure import PairLaw
 from dither_shared.mechanisms.two_level import OneShot, TwoLevelLaw, threshold_for
 from dither_shared.rng import Rng
 from dither_shared.shapes import Subsets
@@ -80,6 +81,14 @@ class SubsetSelection(OneShot):
     def parameters(self) -> dict[str, int]:
         """Return d, weight and threshold."""
         return as_dict(self)
+
+    @property
+    def pairs(self) -> PairLaw:
+        """The other w - 1 or w members of a subset are any of the d - 1 values that are not the answer."""
+        p, w, others = self.p, self.weight, self.d - 1
+        two_of = others * max(others - 1, 1)  # of d = 2 there is one other value, and the numerators below are 0
+        neither = (p * (w - 1) * (w - 2) + (1 - p) * w * (w - 1)) / two_of
+        return PairLaw(both=Fraction(0), one=p * (w - 1) / others, neither=neither)
 
     @property
     def outputs(self) -> int:

@@ -29,7 +29,7 @@ from dither_shared.mechanisms.equiprobable import SymbolLaw, law_of_coins
 from dither_shared.mechanisms.mechanism import Mechanism
 from dither_shared.mechanisms.memoized import MemoizedPure, sent_as_one
 from dither_shared.mechanisms.need import Need
-from dither_shared.mechanisms.pure import PureMechanism, as_bits
+from dither_shared.mechanisms.pure import PairLaw, PureMechanism, as_bits
 from dither_shared.rng import SCALE, Rng
 from dither_shared.shapes import Bits
 
@@ -45,6 +45,11 @@ class UnaryCode(PureMechanism):
         return Fraction(
             *multi_hot_ratio(self.d, self.ticks, p.numerator * q.denominator, q.numerator * p.denominator, unit)
         )
+
+    @property
+    def pairs(self) -> PairLaw:
+        """Bits are independent."""
+        return PairLaw(self.p * self.p, self.p * self.q, self.q * self.q)
 
     @cached_property
     def shape(self) -> Bits:

@@ -99,6 +99,20 @@ class NormalisedDocument(Described):
     residual = _number("how far the shares are from summing to one")
 
 
+class TailDocument(WindowDocument):
+    """What the values that do not stand out have together, in days before, whose noise did not choose them.
+
+    Of answers that may hold several values it is the number of them a report. Values apart are not in it.
+    """
+
+    values = _whole("how many values")
+    n = _whole("reports of these days")
+    estimate = _number("their share of these reports: raw, so it may be negative")
+    std_error = _number("how far it may be from these reports, whatever error_of says of rows")
+    lower = _number("the interval's lower end, which holds by itself at the level")
+    upper = _number("its upper end")
+
+
 class EstimatesMeta(WindowDocument, PrivacyDocument, PagedMeta):
     """What holds of all rows."""
 
@@ -115,6 +129,9 @@ class EstimatesMeta(WindowDocument, PrivacyDocument, PagedMeta):
     noise_floor = _number("the usual standard error of what nobody has; null without reports", allow_none=True)
     critical_share = _number("an estimate above it stands out; null where there is no such line", allow_none=True)
     detectable_share = _number("a true share of this stands out four times in five; null where none", allow_none=True)
+    tail = fields.Nested(
+        TailDocument, required=True, allow_none=True, metadata={"description": "null where it cannot be told"}
+    )
     level = _whole("how sure the intervals are, in percent")
     intervals = _text("hold all together, or each on its own", validate=validate.OneOf(("simultaneous", "each")))
     interval_method = _text(allow_none=True, validate=validate.OneOf(("wald", "clopper-pearson")))

@@ -25,6 +25,7 @@ from dither_aggregator.web.asking import (
     default_window,
     one_of,
 )
+from dither_aggregator.web.computed import told_tail
 from dither_aggregator.web.long_lists import refuse_long
 from dither_shared.domains import VALUE_CHARACTERS_MAX
 from dither_shared.kinds.kind import CANDIDATES_MAX
@@ -72,12 +73,14 @@ def _estimates(store: Store, asked: Given, stored: StoredPlan, candidates: tuple
     view = replace(_read_view(stored.plan, candidates, asked), days=window.days)
     refuse_long(stored, candidates)
     reading = read(store, stored, window.last, view)
-    standing = reading.standing()
-    if standing and not (view.simultaneous or standing.scores):  # tests of texts tell the same in either view
-        standing = read(store, stored, window.last, replace(view, simultaneous=True)).standing()
+    telling = reading
+    if (standing := reading.standing()) and not (view.simultaneous or standing.scores):  # texts' tests tell the same
+        telling = read(store, stored, window.last, replace(view, simultaneous=True))
+        standing = telling.standing()
+    tail = told_tail(store, telling)
     chosen = _choose(reading, standing, asked)
     rows, paged = page_of(chosen, asked)
-    meta = {**_meta(store, reading, standing, asked), **paged}
+    meta = {**_meta(store, reading, standing, asked), "tail": tail.to_document() if tail else None, **paged}
     name = f"{stored.plan.metric}-{window.first}-{window.last}"
     return RowSet(meta, reading.columns, reading.table(rows), name)
 

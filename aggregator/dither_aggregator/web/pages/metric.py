@@ -11,6 +11,7 @@ from dither_aggregator.analysis.estimands import TallyGone, read
 from dither_aggregator.analysis.reading import Reading, View
 from dither_aggregator.analysis.rows import Row
 from dither_aggregator.analysis.standing import Ranked, Standing
+from dither_aggregator.analysis.tail import Tail
 from dither_aggregator.analysis.windows import Window
 from dither_aggregator.store import Store, StoredPlan
 from dither_aggregator.web.asking import (
@@ -28,8 +29,9 @@ from dither_aggregator.web.asking import (
     given,
 )
 from dither_aggregator.web.charts.crowd import Histogram, draw_crowd
-from dither_aggregator.web.charts.scale import precise, rough
+from dither_aggregator.web.charts.scale import end, precise, rough
 from dither_aggregator.web.charts.shares import Plot, draw
+from dither_aggregator.web.computed import told_tail
 from dither_aggregator.web.long_lists import refuse_long
 from dither_aggregator.web.pages.words import in_words, lagging, plan_state
 from dither_aggregator.web.privacy import privacy_of
@@ -93,6 +95,8 @@ class MetricPage:
     levels: Sequence[str] = LEVELS
     plot: Plot | None = None
     crowd: Histogram | None = None
+    tail: str = ""
+    """What the crowd has together, in sentences; "" where that cannot be told."""
     gone: str | None = None
     """The snapshot that was made of a day whose counts are no longer kept."""
 
@@ -144,6 +148,7 @@ def _shown(store: Store, reading: Reading, controls: Controls, page: int) -> Met
     drawn = [*(ranked.row for ranked in rows), *listed, *standing.apart]
     floor = reading.noise_floor or 0.0
     alone = stored.plan.kind.asked_alone
+    tail = told_tail(store, reading)
     return replace(
         bare,
         headline=headline_of(standing, reading),
@@ -156,6 +161,7 @@ def _shown(store: Store, reading: Reading, controls: Controls, page: int) -> Met
         if drawn
         else None,
         crowd=draw_crowd(standing.bins, standing.scores) if standing.bins and not listed else None,
+        tail=_tail_in_words(tail, reading, standing) if tail else "",
     )
 
 
@@ -196,6 +202,25 @@ def headline_of(standing: Standing, reading: Reading) -> str:
         return f"None of {values:,} {what} stands out from the noise.{reach}"
     return (
         f"{len(standing.head):,} of {values:,} {what} stand{'s' * (len(standing.head) == 1)} out from the noise.{reach}"
+    )
+
+
+def _tail_in_words(tail: Tail, reading: Reading, standing: Standing) -> str:
+    """Return what the crowd has together, of which days, and why not of those shown."""
+    total, several = tail.total, reading.stored.plan.kind.several
+    estimate = precise(total.estimate, total.std_error)
+    lower, upper = (end(share, total.std_error) for share in (total.lower, total.upper))
+    level = f"the {100 * reading.view.confidence:.0f}\N{NO-BREAK SPACE}% interval is"
+    if several:
+        estimate, lower, upper = (each.removesuffix("\N{NO-BREAK SPACE}%") for each in (estimate, lower, upper))
+        had = f"every hundred of {tail.n:,} reports named {estimate} of them on average"
+    else:
+        had = f"they had {estimate} of {tail.n:,} reports together"
+    apart = " and ".join(f"“{row.value}”" for row in standing.apart)
+    without = f" That leaves out {apart}." if apart else ""
+    return (
+        f"Before these days ({in_words(tail.window)}) {had}: {level} from {lower} to {upper}.{without} "
+        "The days shown cannot tell it: low noise kept some of these values from standing out, so their sum is too low."
     )
 
 
