@@ -25,9 +25,9 @@ from dither_aggregator.store import StoredPlan, Tally
 from dither_shared.domains import Range
 from dither_shared.plan import Plan
 
-QUANTILES = {f"q{percent}": percent / 100 for percent in (5, 10, 25, 50, 75, 90, 95, 99)}
-MEAN = "mean"
-LEADING = ("q50", "q90")
+MEAN, MEDIAN = "mean", "median"
+QUANTILES = {MEDIAN if percent == 50 else f"q{percent}": percent / 100 for percent in (5, 10, 25, 50, 75, 90, 95, 99)}
+LEADING = (MEDIAN, "q90")
 """What is drawn day by day unless something else is asked."""
 REPORTS_MIN = 3_000
 """Of fewer the bounds of a shape do not hold as often as they say."""
@@ -102,6 +102,15 @@ class NumbersReading(Reading):
         if before.value in QUANTILES:
             return after.lower - before.upper, after.upper - before.lower
         return super().move_ends(before, after)
+
+    @property
+    def summary(self) -> str:
+        """The median, or the mean where it is all that can be told."""
+        told = {row.value: row for row in self.distinct}
+        row = told.get(MEDIAN) or told.get(MEAN)
+        if row is None:
+            return "too few reports to tell"
+        return f"{row.value} from {row.lower:.4g} to {row.upper:.4g} {self.stored.plan.domain.unit}"
 
     @property
     def nothing_to_show(self) -> str:

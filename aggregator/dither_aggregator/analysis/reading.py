@@ -138,6 +138,11 @@ class Reading(ABC):
         return ()
 
     @property
+    def summary(self) -> str:
+        """What it says in a few words, where nothing is told to stand out."""
+        return ""
+
+    @property
     def nothing_to_show(self) -> str:
         """Why there is no row though there are reports, in a sentence; "" where that cannot be."""
         return ""

@@ -103,6 +103,11 @@ class TextsReading(Reading):
         return (f"{UNLISTED} hold about {share:.1%} of the reports (95 % interval: {low:.1%} to {high:.1%}).", *said)
 
     @property
+    def summary(self) -> str:
+        """Say that there are no candidates."""
+        return "no text is looked for"
+
+    @property
     def nothing_to_show(self) -> str:
         """Say how texts are looked for."""
         return "No text is looked for: list candidates in the registry, or POST them to the estimates of this metric."

@@ -5,12 +5,15 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from math import ceil, floor, log10
 
+from dither_shared.plan import Plan
+
 LABEL_EM = 14.0
 """How wide a label is at most, in em of its font."""
 END_DIGITS_MAX = 4
 JOINERS = "\N{ZERO WIDTH JOINER}\N{ZERO WIDTH NON-JOINER}"
 """Unseen, but part of what they join: emoji, and words of many languages."""
 TICKS = 4
+DECIMALS_MAX = 9
 
 
 @dataclass(frozen=True)
@@ -79,6 +82,65 @@ def _digits_of_end(share: float, std_error: float) -> int:
 def _digits(std_error: float) -> int:
     points_ = 100 * std_error
     return 0 if points_ >= 5 else 1 if points_ >= 0.5 else 2 if points_ >= 0.05 else 3
+
+
+@dataclass(frozen=True)
+class Measure:
+    """How numbers of a metric are written: shares as percent, or numbers in the metric's unit."""
+
+    unit: str = ""
+    """"" of shares."""
+
+    def precise(self, number: float, std_error: float) -> str:
+        """Return a number with the digits that its standard error leaves it."""
+        return self._in_unit(number, std_error) if self.unit else precise(number, std_error)
+
+    def end(self, number: float, std_error: float) -> str:
+        """Return an interval's end."""
+        return self._in_unit(number, std_error) if self.unit else end(number, std_error)
+
+    def points(self, number: float, std_error: float) -> str:
+        """Return a difference, with its sign."""
+        return self._in_unit(number, std_error, "+") if self.unit else points(number, std_error)
+
+    def end_in_points(self, number: float, std_error: float) -> str:
+        """Return the end of a difference's interval, with its sign."""
+        return self._in_unit(number, std_error, "+") if self.unit else end_in_points(number, std_error)
+
+    def edge(self, number: float) -> str:
+        """Return an edge, which has no error, with all its digits."""
+        text = f"{number:,.12g}".replace("-", "\N{MINUS SIGN}")
+        return f"{text}\N{NO-BREAK SPACE}{visible(self.unit)}"
+
+    def _in_unit(self, number: float, std_error: float, sign: str = "") -> str:
+        decimals = 1 - floor(log10(std_error)) if std_error > 0 else DECIMALS_MAX
+        return in_unit(number, decimals, self.unit, sign)
+
+    def ticks(
+        self, low: float, high: float, step: float, x: Callable[[float], float], *, signed: bool = False
+    ) -> tuple[Tick, ...]:
+        """Return a tick at each multiple of a step."""
+        if not self.unit:
+            return ticks(low, high, step, x, in_points if signed else percent)
+        decimals = -floor(log10(step) + 1e-9)
+        sign = "+" if signed else ""
+        return ticks(low, high, step, x, lambda number, _: in_unit(number, decimals, self.unit, sign))
+
+
+SHARES = Measure()
+
+
+def measure_of(plan: Plan) -> Measure:
+    """Return how what is read of a plan's tallies is written."""
+    return Measure(plan.domain.unit)
+
+
+def in_unit(number: float, decimals: int, unit: str, sign: str = "") -> str:
+    """Return a number in a unit, with a real minus sign, no minus zero, and a space that does not break."""
+    decimals = min(max(decimals, 0), DECIMALS_MAX)
+    rounded = round(number, decimals) + 0.0
+    text = f"{rounded:{sign if rounded else ''},.{decimals}f}".replace("-", "\N{MINUS SIGN}")
+    return f"{text}\N{NO-BREAK SPACE}{visible(unit)}"
 
 
 def nice_step(step: float) -> float:

@@ -8,7 +8,7 @@ from itertools import product
 from dither_aggregator.analysis.series import Point
 from dither_aggregator.analysis.windows import Window
 from dither_aggregator.store.records import DayMark
-from dither_aggregator.web.charts.scale import Tick, label_width, nice_step, percent, shorten, ticks
+from dither_aggregator.web.charts.scale import SHARES, Measure, Tick, label_width, nice_step, shorten
 
 PANEL_HEIGHT, PANEL_TOP, PANEL_BOTTOM = 128, 26, 8
 REPORTS_HEIGHT, REPORTS_TOP = 84, 30
@@ -56,7 +56,7 @@ class Panel:
     runs: Sequence[Run]
     dots: Sequence[Dot]
     ticks: Sequence[Tick]
-    """Of the shares: `x` is the place down, in pixels."""
+    """Of the shares, or numbers: `x` is the place down, in pixels."""
 
 
 @dataclass(frozen=True)
@@ -98,10 +98,12 @@ class SeriesChart:
     panel_height: int = PANEL_HEIGHT
 
 
-def draw_series(points: Sequence[Point], window: Window, marks: Sequence[DayMark] = ()) -> SeriesChart:
+def draw_series(
+    points: Sequence[Point], window: Window, marks: Sequence[DayMark] = (), measure: Measure = SHARES
+) -> SeriesChart:
     """Lay out a panel for each value, in the order of the points, with marks of days in the window."""
     values = list(dict.fromkeys(point.value for point in points))
-    panels = [_panel([point for point in points if point.value == value], window) for value in values]
+    panels = [_panel([point for point in points if point.value == value], window, measure) for value in values]
     reports = {(point.epoch, point.plan): point for point in points}
     most = max(point.n for point in points)
     step = max(1, -(-window.days // DATES))
@@ -119,15 +121,16 @@ def _x(day: date, window: Window) -> float:
     return round(100 * ((day - window.first).days + 0.5) / window.days, 3)
 
 
-def _panel(points: Sequence[Point], window: Window) -> Panel:
-    low = min(0.0, *(point.lower for point in points))
-    high = max(point.upper for point in points)
+def _panel(points: Sequence[Point], window: Window, measure: Measure) -> Panel:
+    ends = [end for point in points for end in (point.lower, point.upper)]
+    low, high = min(ends if measure.unit else [0.0, *ends]), max(ends)
+    high = high if high > low else low + 1.0
     step = nice_step((high - low) / TICKS)
 
     def y(share: float) -> float:
         return round(PANEL_TOP + (PANEL_HEIGHT - PANEL_TOP - PANEL_BOTTOM) * (high - share) / (high - low), 2)
 
-    lines = ticks(low, high, step, y, percent)
+    lines = measure.ticks(low, high, step, y)
     runs = list(_runs(points))
     crowded = window.days > DOTS_MAX
     dots = [

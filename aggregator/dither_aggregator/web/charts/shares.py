@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from dither_aggregator.analysis.inference import Z
 from dither_aggregator.analysis.rows import Row
-from dither_aggregator.web.charts.scale import TICKS, Tick, in_points, nice_step, percent, shorten, ticks
+from dither_aggregator.web.charts.scale import SHARES, TICKS, Measure, Tick, nice_step, shorten
 
 ROW_HEIGHT = 44
 AXIS_HEIGHT = 24
@@ -42,15 +42,18 @@ def draw(
     critical: float | None = None,
     ends: tuple[float, float] | None = None,
     signed: bool = False,
+    measure: Measure = SHARES,
 ) -> Plot:
     """Lay out the rows in their order. The noise band is where 95 % of the estimates of absent values fall.
 
-    The axis holds every interval, the critical share and, where they are given, its least ends. Numbers are shares, or
-    `signed` differences of shares in points.
+    The axis holds every interval, the critical share and, where they are given, its least ends; of shares and of
+    differences zero, too. Numbers are of the measure, or `signed` differences of such.
     """
     noise = Z * noise_floor
-    low: float = min([-noise, *(row.lower for row in rows), *(ends or ())])
-    high: float = max([noise, *(row.upper for row in rows), *(ends or ()), critical or 0.0])
+    at_least = [-noise, noise, critical or 0.0, *(ends or ())] if signed or not measure.unit else []
+    low: float = min([*at_least, *(row.lower for row in rows)])
+    high: float = max([*at_least, *(row.upper for row in rows)])
+    high = high if high > low else low + 1.0
     step = nice_step((high - low) / TICKS)
 
     def x(share: float) -> float:
@@ -62,7 +65,7 @@ def draw(
     )
     return Plot(
         marks,
-        ticks(low, high, step, x, in_points if signed else percent),
+        measure.ticks(low, high, step, x, signed=signed),
         x(-noise),
         round(x(noise) - x(-noise), 3),
         AXIS_HEIGHT + len(rows) * ROW_HEIGHT,

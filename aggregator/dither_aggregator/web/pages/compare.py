@@ -20,7 +20,7 @@ from dither_aggregator.web.asking import (
     given,
 )
 from dither_aggregator.web.charts.crowd import Histogram, draw_crowd
-from dither_aggregator.web.charts.scale import precise
+from dither_aggregator.web.charts.scale import measure_of, precise
 from dither_aggregator.web.charts.shares import Plot, draw
 from dither_aggregator.web.computed import CompareAsked, asked_comparison, compared
 from dither_aggregator.web.pages.words import count, lagging, other_revs, plan_state
@@ -95,8 +95,9 @@ def _shown(page: ComparePage, comparison: Comparison, number: int) -> ComparePag
     if number > pages:
         raise Problem("malformed", f"page must be a number from 1 to {pages}, got {number}")
     rows = moved[(number - 1) * ROWS_A_PAGE : number * ROWS_A_PAGE]
-    if page.stored.plan.kind.asked_alone:
-        rows = list(comparison.rows)  # the one that there is, moved or not
+    few = page.stored.plan.kind.asked_alone or page.stored.plan.domain.unit
+    if few:
+        rows = list(comparison.rows)  # the one share that there is, or mean and quantiles, moved or not
     wanted = page.search.casefold()
     found = [row for row in comparison.rows if wanted and wanted in row.value.casefold()]
     still = [row for row in comparison.rows if not row.verdict]
@@ -109,8 +110,8 @@ def _shown(page: ComparePage, comparison: Comparison, number: int) -> ComparePag
         pages=pages,
         found=found[:FOUND_MAX],
         matching=len(found),
-        plot=draw(rows, 0.0, signed=True) if rows else None,
-        crowd=_crowd(still) if len(still) > 1 else None,
+        plot=draw(rows, 0.0, signed=True, measure=measure_of(page.stored.plan)) if rows else None,
+        crowd=_crowd(still) if len(still) > 1 and not few else None,
     )
 
 
@@ -140,14 +141,15 @@ def _moved(comparison: Comparison) -> str:
         (row,) = comparison.rows
         before, after = (precise(share, row.std_error) for share in (row.before, row.after))
         return f"The share of {kind.asked_alone} {said}: {before}, then {after}."
+    noun = "statistic" if comparison.after.stored.plan.domain.unit else "value"
     if not moved:
-        return f"None of {count(len(comparison.rows), 'value')} can be told to have moved."
-    return f"{len(moved):,} of {count(len(comparison.rows), 'value')} moved."
+        return f"None of {count(len(comparison.rows), noun)} can be told to have moved."
+    return f"{len(moved):,} of {count(len(comparison.rows), noun)} moved."
 
 
 def _reach(comparison: Comparison) -> str:
-    reach = comparison.detectable
-    if reach is None or comparison.after.stored.plan.kind.asked_alone:
+    reach, plan = comparison.detectable, comparison.after.stored.plan
+    if reach is None or plan.kind.asked_alone or plan.domain.unit:
         return ""
     if reach > 1:
         return " So few reports could tell of no change at all."

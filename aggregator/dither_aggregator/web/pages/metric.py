@@ -1,13 +1,14 @@
 """What a metric's page says, in words and plots: what can be told first, then the rest as one crowd."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import date
+from typing import Protocol
 
 from flask import render_template
 from marshmallow import fields
 
-from dither_aggregator.analysis.estimands import TallyGone, read
+from dither_aggregator.analysis.estimands import TallyGone, estimand_of, read
 from dither_aggregator.analysis.reading import Reading, View
 from dither_aggregator.analysis.rows import Row
 from dither_aggregator.analysis.standing import Ranked, Standing
@@ -33,6 +34,7 @@ from dither_aggregator.web.charts.scale import end, precise, rough
 from dither_aggregator.web.charts.shares import Plot, draw
 from dither_aggregator.web.computed import told_tail
 from dither_aggregator.web.long_lists import refuse_long
+from dither_aggregator.web.pages.numbers import numbers_part
 from dither_aggregator.web.pages.words import in_words, lagging, plan_state
 from dither_aggregator.web.privacy import privacy_of
 from dither_shared.wire.problems import Problem
@@ -68,6 +70,18 @@ class Controls:
     search: str
 
 
+class Part(Protocol):
+    """What a template of its own draws of a reading."""
+
+    @property
+    def headline(self) -> str:
+        """What can be told, in a sentence."""
+
+    @property
+    def template(self) -> str:
+        """Its file."""
+
+
 @dataclass(frozen=True)
 class MetricPage:
     """All that the template shows of a metric."""
@@ -97,8 +111,14 @@ class MetricPage:
     crowd: Histogram | None = None
     tail: str = ""
     """What the crowd has together, in sentences; "" where that cannot be told."""
+    part: Part | None = None
+    """What is shown of an estimand with a part of its own."""
     gone: str | None = None
     """The snapshot that was made of a day whose counts are no longer kept."""
+
+
+PARTS: Mapping[str, Callable[[Reading], Part]] = {"numbers": numbers_part}
+"""What draws the readings of an estimand, where it is not shares that stand out or do not."""
 
 
 def show(store: Store, name: str) -> tuple[str, int]:
@@ -134,6 +154,9 @@ def _shown(store: Store, reading: Reading, controls: Controls, page: int) -> Met
         return replace(bare, headline="No reports of these days are counted.")
     if not reading.rows:
         return replace(bare, headline=reading.nothing_to_show)
+    if part_of := PARTS.get(estimand_of(stored.plan).name):
+        part = part_of(reading)
+        return replace(bare, part=part, headline=part.headline)
     if standing is None:
         return replace(bare, plot=draw(reading.rows, reading.noise_floor or 0.0))
     told = not (reading.provisional or standing.too_few)

@@ -171,9 +171,7 @@ def _summarise(store: Store, stored: StoredPlan, window: Window) -> Summary:
         return Summary(0, None, None, 0, "its counts are damaged: run `dither fsck`")
     standing = reading.standing() if reading.rows else None
     if reading.n == 0 or standing is None:
-        return Summary(
-            reading.n, None, None, 0, "no reports in these days" if reading.n == 0 else "no text is looked for"
-        )
+        return Summary(reading.n, None, None, 0, reading.summary if reading.n else "no reports in these days")
     if kind.asked_alone:
         row = standing.apart[0]
         estimate, lower, upper = (precise(share, row.std_error) for share in (row.estimate, row.lower, row.upper))

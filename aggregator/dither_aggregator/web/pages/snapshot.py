@@ -21,6 +21,7 @@ from dither_aggregator.store import Store
 from dither_aggregator.web.api.listings import immutable, no_snapshot
 from dither_aggregator.web.asking import Parameters, given
 from dither_aggregator.web.charts.crowd import Histogram, draw_crowd
+from dither_aggregator.web.charts.scale import measure_of
 from dither_aggregator.web.charts.shares import Plot, draw
 from dither_aggregator.web.csv_cells import to_csv
 from dither_aggregator.web.long_lists import refuse_long
@@ -115,8 +116,8 @@ def snapshot_page(snapshot: Snapshot) -> SnapshotPage:
     if not reading.rows:
         return replace(bare, headline=reading.nothing_to_show if reading.n else "No reports of this day are counted.")
     if standing is None:
-        rows = [_row(snapshot, row, "") for row in reading.rows[:ROWS_SHOWN]]
-        return replace(bare, rows=rows, plot=draw(rows, reading.noise_floor or 0.0))
+        rows = [_row(snapshot, row, "") for row in reading.distinct[:ROWS_SHOWN]]
+        return replace(bare, rows=rows, plot=draw(rows, reading.noise_floor or 0.0, measure=measure_of(stored.plan)))
     if standing.too_few:
         return replace(bare, headline=headline_of(standing, reading))
     ranked = [(each.row, rank_in_words(each, len(standing.head))) for each in standing.head[:ROWS_SHOWN]]

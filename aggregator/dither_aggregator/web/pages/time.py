@@ -6,6 +6,7 @@ from datetime import date
 
 from flask import render_template
 
+from dither_aggregator.analysis.estimands import estimand_of
 from dither_aggregator.analysis.series import VALUES_MAX, Point
 from dither_aggregator.analysis.windows import Window
 from dither_aggregator.store import Store, StoredPlan
@@ -15,6 +16,7 @@ from dither_aggregator.web.asking import (
     Given,
     given,
 )
+from dither_aggregator.web.charts.scale import measure_of
 from dither_aggregator.web.charts.series import SeriesChart, begins, draw_series
 from dither_aggregator.web.computed import SeriesAsked, asked_series
 from dither_aggregator.web.pages.words import count, lagging, other_revs, plan_state
@@ -57,7 +59,7 @@ def show(store: Store, name: str) -> str:
 def time_page(store: Store, name: str, asked: Given) -> TimePage:
     """Return what the page of a metric's days shows."""
     stored, window, values, points = asked_series(store, name, asked)
-    listed = [value for value in stored.plan.values or stored.candidates if value not in values][:LISTED_MAX]
+    listed = [name for name in estimand_of(stored.plan).names(stored) if name not in values][:LISTED_MAX]
     state = [*plan_state(store, stored), *lagging(store), *other_revs(store, stored)]
     days: dict[tuple[date, str], list[Point]] = {}
     for point in points:
@@ -68,11 +70,12 @@ def time_page(store: Store, name: str, asked: Given) -> TimePage:
     elif not points:
         headline = "No reports of these days are counted, or their counts are no longer kept."
     else:
+        what = "it" if stored.plan.domain.unit else "the share"
         days_there = count(len({epoch for epoch, _ in table}), "day")
-        headline = f"{days_there} with reports. Where bands of two days do not meet, the share was not the same."
+        headline = f"{days_there} with reports. Where bands of two days do not meet, {what} was not the same."
     marks = [mark for mark in store.marks() if mark.day in window]
     shown = marks[-MARKS_SHOWN_MAX:]
-    chart = draw_series(points, window, shown) if points else None
+    chart = draw_series(points, window, shown, measure_of(stored.plan)) if points else None
     told, left_out = _told(points, shown), len(marks) - len(shown)
     return TimePage(stored, window, asked["level"], values, listed, state, headline, chart, table, told, left_out)
 
