@@ -101,9 +101,18 @@ def test_the_population_variance_is_that_of_a_binomial_count() -> None:
 def test_exact_intervals_are_taken_where_counts_are_small() -> None:
     large, small = OUE.for_epsilon(16, Decimal(1)), GRR.for_epsilon(1000, Decimal(4))
     assert estimate_shares(large, np.full(16, 300), 1_000).method == "wald"
-    assert estimate_shares(large, np.full(16, 3), 10).method == "clopper-pearson"
-    assert estimate_shares(small, np.full(1000, 10), 10_000).method == "clopper-pearson"
-    assert estimate_shares(GRR.for_epsilon(2, Decimal(6)), np.array([1, 999]), 1_000).method == "clopper-pearson"
+    assert estimate_shares(large, np.full(16, 3), 10).method == "exact"
+    assert estimate_shares(small, np.full(1000, 10), 10_000).method == "exact"
+    assert estimate_shares(GRR.for_epsilon(2, Decimal(6)), np.array([1, 999]), 1_000).method == "exact"
+
+
+def test_clopper_and_pearson_s_intervals_are_taken_where_the_count_is_not_of_two_binomials() -> None:
+    small, counts = GRR.for_epsilon(1000, Decimal(4)), np.full(1000, 10)
+    assert estimate_shares(small, counts, 10_000, error_of="population").method == "clopper-pearson"
+    assert estimate_shares(small, counts, 10_000, repeats=7).method == "exact"  # each report has noise of its own
+    memoized = choose(1000, Decimal(4), permanent=Decimal(6))
+    assert estimate_shares(memoized, counts, 1_000).method == "exact"
+    assert estimate_shares(memoized, counts, 1_000, repeats=7).method == "clopper-pearson"
 
 
 def test_clopper_pearson_is_the_inversion_of_the_binomial_tails() -> None:
@@ -127,7 +136,7 @@ def test_exact_intervals_hold_at_least_as_often_as_they_say(n: int) -> None:
     held = np.zeros(20)
     for _ in range(20_000):
         estimates = estimate_shares(mechanism, draw_tally(mechanism, counts, rng), n)
-        assert estimates.method == "clopper-pearson"
+        assert estimates.method == "exact"
         held += (estimates.lower <= counts / n) & (counts / n <= estimates.upper)
     assert (held / 20_000).min() > 0.94
 

@@ -87,7 +87,7 @@ def _print_ours() -> list[str]:
 def measure(
     mechanism: PureMechanism, epsilon: float, counts: Counts, repetitions: int
 ) -> tuple[float, float, float, float]:
-    """Return measured MSE by formula, formula by bound, and the coverage of Wald and of Clopper-Pearson intervals."""
+    """Return measured MSE by formula, formula by bound, and the coverage of Wald and of exact intervals."""
     rng = np.random.default_rng([mechanism.charge, mechanism.d, int(counts.max())])
     n, e = int(counts.sum()), exp(epsilon)
     truth = counts / n
@@ -95,7 +95,7 @@ def measure(
     for _ in range(repetitions):
         support = support_counts(mechanism, draw_tally(mechanism, counts, rng), n)
         wald = estimate_shares(mechanism, support, n, method="wald")
-        exact = estimate_shares(mechanism, support, n, method="clopper-pearson")
+        exact = estimate_shares(mechanism, support, n, method="exact")
         squares += float(((wald.estimate - truth) ** 2).mean())
         held += float(((wald.lower <= truth) & (truth <= wald.upper)).mean())
         held_exactly += float(((exact.lower <= truth) & (truth <= exact.upper)).mean())

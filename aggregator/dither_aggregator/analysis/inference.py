@@ -1,7 +1,8 @@
 """Intervals that every estimand uses: how sure they are, and where a normal law is not good enough.
 
 Intervals are Wald's, estimate +- z standard errors; where a bit or symbol is expected fewer than 30 times they are
-Clopper and Pearson's for the rate behind a binomial count, exact however small it is.
+exact, however small a count is: Clopper and Pearson's of the rate behind a binomial count for a population, and those
+of the sum of two binomials (`two_binomials`) for the share among these reports.
 """
 
 from statistics import NormalDist
@@ -15,7 +16,7 @@ from dither_aggregator.counting.folding import Counts
 
 Floats = npt.NDArray[np.float64]
 ErrorOf = Literal["reports", "population"]
-Method = Literal["wald", "clopper-pearson"]
+Method = Literal["wald", "clopper-pearson", "exact"]
 
 CONFIDENCE = 0.95
 Z = NormalDist().inv_cdf((1 + CONFIDENCE) / 2)

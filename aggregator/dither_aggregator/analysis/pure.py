@@ -12,9 +12,10 @@ the variance is at most [ (r - 1) V_permanent + V ] / n, with V n times the form
 of the permanent part. Counts are then no binomial ones: intervals are Wald's or, where counts are small, exact ones
 whose ends are moved away from the estimate by as much as the standard error has grown.
 
-The share f in them is the estimate, cut to [0, 1]. Intervals of rates r become those of shares by (r - q) / (p - q).
-Clopper and Pearson's are exact for the population, and wider than need be for the reports, whose count varies less than
-a binomial one (Hoeffding 1956). Simultaneous intervals hold all the truths of a metric with the stated confidence
+The share f in them is the estimate, cut to [0, 1]. Exact intervals for the population are Clopper and Pearson's of the
+rate r, whose ends become those of shares by (r - q) / (p - q). For the reports they would be wider than need be: the
+count of a fixed number of holders varies less than a binomial one (Hoeffding 1956). Its law is that of two binomials
+(`two_binomials`). Simultaneous intervals hold all the truths of a metric with the stated confidence
 (Bonferroni).
 """
 
@@ -34,6 +35,7 @@ from dither_aggregator.analysis.inference import (
     Z,
     clopper_pearson,
 )
+from dither_aggregator.analysis.two_binomials import exact_ends
 from dither_aggregator.counting.folding import Counts
 from dither_shared.mechanisms import PureMechanism
 from dither_shared.mechanisms.memoized import MemoizedPure
@@ -76,7 +78,7 @@ def estimate_shares(
     A device may have sent `repeats` of these. Intervals are of this confidence, each on its own or, `simultaneous`, all
     of them together with those of `together` readings in all. They are of the raw estimate, so they may reach below 0
     and above 1, as the estimate itself may: cutting it there would bias every sum that is made of it. `method` forces
-    one of the two kinds of interval.
+    one of the kinds of interval.
     """
     p, q = float(mechanism.p), float(mechanism.q)
     estimate = (support / n - q) / (p - q)
@@ -85,14 +87,23 @@ def estimate_shares(
     alpha = (1 - confidence) / (mechanism.d * together if simultaneous else 1)
     z = -NormalDist().inv_cdf(alpha / 2)
     spread = dispersion(mechanism, np.clip(estimate, 0.0, 1.0), error_of, repeats)
-    normal = n * min(q, 1 - p) >= COUNT_MIN * (z / Z) ** 4 * float(spread.min())
-    method = method or ("wald" if normal else "clopper-pearson")
+    method = method or _method_of(mechanism, n, z, spread, error_of)
     if method == "wald":
         lower, upper = estimate - z * std_error, estimate + z * std_error
+    elif method == "exact":
+        lower, upper = exact_ends(support, n, p, q, alpha)
     else:
         exact = [(rate - q) / (p - q) for rate in clopper_pearson(support, n, alpha)]
         lower, upper = (estimate + (end - estimate) * np.sqrt(spread) for end in exact)
     return Estimates(n, estimate, std_error, lower, upper, method, floor)
+
+
+def _method_of(mechanism: PureMechanism, n: int, z: float, spread: Floats, error_of: ErrorOf) -> Method:
+    """Return the kind of interval that holds as often as it says and is the narrowest that does."""
+    p, q = float(mechanism.p), float(mechanism.q)
+    if n * min(q, 1 - p) >= COUNT_MIN * (z / Z) ** 4 * float(spread.min()):
+        return "wald"
+    return "exact" if error_of == "reports" and bool((spread == 1).all()) else "clopper-pearson"
 
 
 def variance(mechanism: PureMechanism, share: Floats, n: int, error_of: ErrorOf, repeats: int = 1) -> Floats:
@@ -148,17 +159,21 @@ def standing_shares(
     """
     p, q = float(mechanism.p), float(mechanism.q)
 
-    def estimated(counts: Counts) -> Estimates:
-        return estimate_shares(mechanism, counts, n, simultaneous=True, confidence=confidence, repeats=repeats)
+    def estimated(counts: Counts, method: Method | None = None) -> Estimates:
+        return estimate_shares(
+            mechanism, counts, n, simultaneous=True, method=method, confidence=confidence, repeats=repeats
+        )
 
     low, high = int(n * q), n  # the expected count of noise, which does not stand out, and the largest
-    if estimated(np.array([high])).lower[0] <= 0:
+    largest = estimated(np.array([high]))
+    if largest.lower[0] <= 0:
         return None, None
+    method: Method = "clopper-pearson" if largest.method == "exact" else largest.method  # quicker, and of the same sign
     while high - low > 1:
         between = np.unique(np.linspace(low, high, STEPS + 1).astype(np.int64))
-        first = int(np.argmax(estimated(between[1:]).lower > 0)) + 1
+        first = int(np.argmax(estimated(between[1:], method).lower > 0)) + 1
         low, high = int(between[first - 1]), int(between[first])
-    least = estimated(np.array([high]))
+    least = estimated(np.array([high]), method)
     critical = float(least.estimate[0])
     if repeats > 1 and mechanism.memoized:
         detectable = critical + NormalDist().inv_cdf(POWER) * float(least.std_error[0])

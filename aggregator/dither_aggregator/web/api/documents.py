@@ -134,7 +134,11 @@ class EstimatesMeta(WindowDocument, PrivacyDocument, PagedMeta):
     )
     level = _whole("how sure the intervals are, in percent")
     intervals = _text("hold all together, or each on its own", validate=validate.OneOf(("simultaneous", "each")))
-    interval_method = _text(allow_none=True, validate=validate.OneOf(("wald", "clopper-pearson")))
+    interval_method = _text(
+        "exact is of the share among these reports, clopper-pearson of the population or of repeated reports",
+        allow_none=True,
+        validate=validate.OneOf(("wald", "clopper-pearson", "exact")),
+    )
     error_of = _text("what errors and intervals are of", validate=validate.OneOf(("reports", "population")))
     fit = fields.Nested(FitDocument, metadata={"description": "of texts"})
     normalised = fields.Nested(NormalisedDocument, metadata={"description": "where it was asked for"})
