@@ -94,7 +94,7 @@ def _choose(reading: Reading, standing: Standing | None, asked: Given) -> Sequen
     if "top" not in asked:
         return told
     if reading.stored.plan.kind.asked_alone or (reading.rows and standing is None):
-        raise Problem("malformed", "top is for metrics with many values, and this one asks for one share")
+        raise Problem("malformed", "top is for metrics with many values: this one asks for one share, or for numbers")
     if not reading.view.simultaneous:
         raise Problem(
             "malformed", "top needs intervals=simultaneous: intervals that hold each on its own miss the largest"

@@ -109,8 +109,7 @@ class Measure:
 
     def edge(self, number: float) -> str:
         """Return an edge, which has no error, with all its digits."""
-        text = f"{number:,.12g}".replace("-", "\N{MINUS SIGN}")
-        return f"{text}\N{NO-BREAK SPACE}{visible(self.unit)}"
+        return in_unit(number, DECIMALS_MAX, self.unit)
 
     def _in_unit(self, number: float, std_error: float, sign: str = "") -> str:
         decimals = 1 - floor(log10(std_error)) if std_error > 0 else DECIMALS_MAX
@@ -137,10 +136,15 @@ def measure_of(plan: Plan) -> Measure:
 
 def in_unit(number: float, decimals: int, unit: str, sign: str = "") -> str:
     """Return a number in a unit, with a real minus sign, no minus zero, and a space that does not break."""
-    decimals = min(max(decimals, 0), DECIMALS_MAX)
+    decimals = min(max(decimals, 0), _decimals_of(number))
     rounded = round(number, decimals) + 0.0
     text = f"{rounded:{sign if rounded else ''},.{decimals}f}".replace("-", "\N{MINUS SIGN}")
     return f"{text}\N{NO-BREAK SPACE}{visible(unit)}"
+
+
+def _decimals_of(number: float) -> int:
+    """Return how many decimals a number has, an edge few of them; at most DECIMALS_MAX."""
+    return len(f"{number:.{DECIMALS_MAX}f}".rstrip("0").partition(".")[2])
 
 
 def nice_step(step: float) -> float:
