@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 from flask.testing import FlaskClient
@@ -39,6 +40,8 @@ BEYOND_MAX_S = 0.2
 """What the first page of a window may take beyond one estimate of it."""
 KNOWN_MAX_S = 0.02
 """What the answer may take that nothing has changed."""
+TIMES = 9
+"""How often that is asked: the median is shown."""
 SERIES_MAX_S = 1.5
 BYTES_MAX, PACKED_MAX = 300_000, 60_000
 
@@ -96,9 +99,9 @@ def _wide(place: Path) -> None:
         _line("its page, first", cold, answer.data, one + BEYOND_MAX_S)
         _line("its page, again", *_again(client, "/metrics/color"), None)
         tag = {"If-None-Match": answer.headers["ETag"]}
-        known, same = _processor(lambda: client.get("/metrics/color", headers=tag))
-        assert same.status_code == 304
-        _line("its page, unchanged", known, b"", KNOWN_MAX_S)
+        known = [_processor(lambda: client.get("/metrics/color", headers=tag)) for _ in range(TIMES)]
+        assert {same.status_code for _, same in known} == {304}
+        _line("its page, unchanged", median(took for took, _ in known), b"", KNOWN_MAX_S)
         last = store.sealed()
         named = "&".join(f"values=model {number}" for number in range(5))
         days = f"/metrics/color/time?{named}&from={last - timedelta(days=DAYS - 1)}&to={last}"
