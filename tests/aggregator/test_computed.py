@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from dither_aggregator.store import Tally
-from dither_aggregator.web.charts.scale import points, precise
+from dither_aggregator.web.charts.scale import points, precise, rough
 from dither_aggregator.web.reading import reading_app
 from tests.support.sites import Site, site
 
@@ -220,3 +220,13 @@ def test_a_plan_is_the_same_on_page_and_in_the_api(one: Site) -> None:
     assert rows[0]["detectable_share"] == meta["share"]
     assert unescape(re.findall(r"<pre.*?>(.*?)</pre>", html, re.DOTALL)[0]).strip() == meta["registry"].strip()
     assert one.client.get("/v1/plan?n=12000").status_code == 400
+
+
+def test_a_plan_of_a_number_is_the_same_on_page_and_in_the_api(one: Site) -> None:
+    html = one.client.get("/plan?kind=number&n=12000&epsilon=1").text
+    meta, (row, *_) = ask(one, "/v1/plan?kind=number&n=12000&epsilon=1")
+    assert meta["computed"] == "width"
+    assert row["median_width_percent"] == meta["width_percent"]
+    for width in (row["mean_width_percent"], row["median_width_percent"]):
+        assert f"<dd>{rough(width / 100)}</dd>" in html
+    assert unescape(re.findall(r"<pre.*?>(.*?)</pre>", html, re.DOTALL)[0]).strip() == meta["registry"].strip()

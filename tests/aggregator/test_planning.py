@@ -13,8 +13,9 @@ import numpy as np
 import pytest
 from flask.testing import FlaskClient
 
-from dither_aggregator.analysis import planning
-from dither_aggregator.analysis.planning import Planned, Question, Unplannable, neighbours, plan, registry_lines
+from dither_aggregator.analysis import planning_shares
+from dither_aggregator.analysis.planning import Unplannable, neighbours, plan, registry_lines
+from dither_aggregator.analysis.planning_shares import PlannedShares, ShareQuestion
 from dither_aggregator.analysis.pure import estimate_shares, standing_shares
 from dither_aggregator.web.reading import reading_app
 from dither_shared.kinds import KINDS
@@ -28,16 +29,16 @@ TALLIES = 200_000
 SIGMAS_5 = 5 * (POWER * (1 - POWER) / TALLIES) ** 0.5
 
 QUESTIONS = {
-    "flag": (Question("flag", 2), 3_000, "1"),
-    "few values": (Question("choice", 30), 12_000, "1"),
-    "few counts": (Question("choice", 300), 2_000, "10"),
-    "many values": (Question("choice", 50_001), 200_000, "2"),
-    "choices": (Question("choices", 40, ticks=3), 20_000, "2"),
-    "memoized, one day": (Question("choice", 40, epsilon_permanent=Decimal(3)), 20_000, "1.5"),
+    "flag": (ShareQuestion("flag", 2), 3_000, "1"),
+    "few values": (ShareQuestion("choice", 30), 12_000, "1"),
+    "few counts": (ShareQuestion("choice", 300), 2_000, "10"),
+    "many values": (ShareQuestion("choice", 50_001), 200_000, "2"),
+    "choices": (ShareQuestion("choices", 40, ticks=3), 20_000, "2"),
+    "memoized, one day": (ShareQuestion("choice", 40, epsilon_permanent=Decimal(3)), 20_000, "1.5"),
 }
 
 
-def seen(planned: Planned, share: float) -> float:
+def seen(planned: PlannedShares, share: float) -> float:
     """Return how often a value with a true share stands out, by the intervals that pages show."""
     p, q = float(planned.mechanism.p), float(planned.mechanism.q)
     counts = np.random.default_rng(7).binomial(planned.n, q + share * (p - q), TALLIES)
@@ -103,14 +104,15 @@ def test_the_epsilon_that_is_computed_shows_the_share_and_the_step_before_does_n
 
 def test_memoized_noise_that_comes_again_takes_more_reports() -> None:
     one, week = (
-        plan(Question("choice", 40, epsilon_permanent=Decimal(2), days=days), None, Decimal(1), 0.05) for days in (1, 7)
+        plan(ShareQuestion("choice", 40, epsilon_permanent=Decimal(2), days=days), None, Decimal(1), 0.05)
+        for days in (1, 7)
     )
     assert week.n > 1.5 * one.n
     assert (one.question.repeats, week.question.repeats) == (1, 4)
 
 
 def test_neighbours_have_half_and_twice_as_much() -> None:
-    planned = plan(Question("choice", 30), 12_000, Decimal("15.5"), None)
+    planned = plan(ShareQuestion("choice", 30), 12_000, Decimal("15.5"), None)
     around = [(each.n, each.epsilon, each.detectable_share) for each in neighbours(planned)]
     assert [(n, epsilon) for n, epsilon, _ in around] == [
         (6_000, Decimal("15.5")),
@@ -119,7 +121,7 @@ def test_neighbours_have_half_and_twice_as_much() -> None:
         (12_000, Decimal("7.75")),
     ]
     assert around[1][2] == planned.detectable_share
-    memoized = plan(Question("choice", 30, epsilon_permanent=Decimal(2)), 12_000, Decimal("1.2"), None)
+    memoized = plan(ShareQuestion("choice", 30, epsilon_permanent=Decimal(2)), 12_000, Decimal("1.2"), None)
     assert [each.epsilon for each in neighbours(memoized)][-1] == Decimal("0.60")
 
 
@@ -150,7 +152,7 @@ def test_the_lines_compile_to_the_mechanism_that_is_shown(name: str, tmp_path: P
 )
 def test_what_is_no_metric_is_refused(asked: dict[str, object], detail: str) -> None:
     with pytest.raises(Unplannable, match=detail):
-        Question(**asked)  # type: ignore[arg-type]
+        ShareQuestion(**asked)  # type: ignore[arg-type]
 
 
 # The page.
@@ -193,7 +195,7 @@ def test_two_given_give_the_third(query: str, says: str, client: FlaskClient) ->
 
 def test_nothing_given_is_a_form_with_an_example_that_can_be_sent(client: FlaskClient) -> None:
     html = client.get("/plan").text
-    assert headline(html) == "Give two of reports, epsilon and share: the third is computed."
+    assert headline(html) == "Give two of reports, epsilon and share, or width of a number: the third is computed."
     inputs = dict(findall(r'<input name="(\w+)" value="(.*?)"', html))
     chosen = dict(findall(r'<select name="(\w+)">\s*<option selected>(.*?)</option>', html))
     sent = client.get("/plan", query_string={**inputs, **chosen})
@@ -260,11 +262,11 @@ def test_the_lines_on_the_page_are_those_that_parse(client: FlaskClient, tmp_pat
 )
 def test_a_plan_is_cheap(query: str, client: FlaskClient) -> None:
     """About 3 ms each: at most 100 detectable shares, whatever is asked."""
-    with patch.object(planning, "standing_shares", wraps=standing_shares) as counted:
+    with patch.object(planning_shares, "standing_shares", wraps=standing_shares) as counted:
         assert client.get(f"/plan?{query}").status_code == 200
     assert counted.call_count <= 100
 
 
 def test_lines_for_a_day_are_those_of_the_day() -> None:
-    planned = plan(Question("flag", 2), 100, Decimal(1), None)
+    planned = plan(ShareQuestion("flag", 2), 100, Decimal(1), None)
     assert "expires = 2027-03-01" in registry_lines(planned, "example", date(2027, 3, 1))

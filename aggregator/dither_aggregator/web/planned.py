@@ -8,14 +8,18 @@ from typing import Any
 
 from marshmallow import ValidationError, fields
 
-from dither_aggregator.analysis.planning import D_MAX, KINDS, N_MAX, Planned, Question, plan
+from dither_aggregator.analysis.planning import N_MAX, Planned, Question, plan
+from dither_aggregator.analysis.planning_numbers import ASKS, KIND, NumberQuestion
+from dither_aggregator.analysis.planning_shares import D_MAX, ShareQuestion
+from dither_aggregator.analysis.planning_shares import KINDS as LISTED
 from dither_aggregator.web.asking import WINDOWS, Given, Parameters, Whole, one_of
 from dither_shared.exact import EPSILON_MAX, EPSILON_MIN
 from dither_shared.kinds.choices import TICKS_MAX
 
+KINDS = (*LISTED, KIND)
 EXPIRES_AFTER = timedelta(days=180)
 """Of the registry's lines that are printed: within its limit of a year."""
-SHARE_PERCENT_MIN = Decimal("0.00000001")
+PERCENT_MIN = Decimal("0.00000001")
 
 
 class Exact(fields.Decimal):
@@ -34,39 +38,58 @@ class Exact(fields.Decimal):
         return Decimal(text)
 
 
+def _percent(says: str) -> Exact:
+    return Exact(PERCENT_MIN, Decimal(100), 8, metadata={"description": says})
+
+
 class PlanningAsked(Parameters):
-    """A metric that is planned, and two of n, epsilon and share_percent."""
+    """A metric that is planned, and two of n, epsilon and share_percent; of a number, width_percent in its place."""
 
     kind = one_of(KINDS, "the metric's kind")
-    d = Whole(2, D_MAX, load_default=30, metadata={"description": "all values, other included; 2 of a flag"})
+    d = Whole(
+        2,
+        D_MAX,
+        load_default=30,
+        metadata={"description": "all values, other included; 2 of a flag; of a number the ranges from low to high"},
+    )
     ticks = Whole(2, TICKS_MAX, load_default=3, metadata={"description": "of choices: the most values of one answer"})
+    asks = one_of(ASKS, "of a number: mean, quantiles and shape, or the mean alone")
     epsilon_permanent = Exact(
         EPSILON_MIN, EPSILON_MAX, 6, metadata={"description": "of memoized answers; fresh noise without it"}
     )
     days = one_of(tuple(map(str, WINDOWS)), "of the window that is read; matters where answers are memoized")
     n = Whole(1, N_MAX, metadata={"description": "reports in the window"})
     epsilon = Exact(EPSILON_MIN, EPSILON_MAX, 6, metadata={"description": "the privacy loss of one report"})
-    share_percent = Exact(
-        SHARE_PERCENT_MIN, Decimal(100), 8, metadata={"description": "a true share to be told from noise"}
-    )
+    share_percent = _percent("of listed values: a true share to be told from noise")
+    width_percent = _percent("of a number: the width of the 95 % interval of its median, in percent of low to high")
 
 
-GIVEN = ("n", "epsilon", "share_percent")
-"""Of these two are given."""
+GIVEN = ("n", "epsilon", "share_percent", "width_percent")
+"""Of the first two and the one that is for the kind two are given."""
 
 
 def planned(asked: Given) -> Planned:
     """Return what a request asks to plan; raise Unplannable.
 
-    d and ticks that a form holds for other kinds do not count.
+    What a form holds for other kinds does not count.
     """
+    question: Question[Any] = _numbers(asked) if asked["kind"] == KIND else _listed(asked)
+    percent = asked.get(f"{question.third_name}_percent")
+    made: Planned = plan(question, asked.get("n"), asked.get("epsilon"), percent and float(percent / 100))
+    return made
+
+
+def _listed(asked: Given) -> ShareQuestion:
     kind = asked["kind"]
-    question = Question(
+    return ShareQuestion(
         kind,
         2 if kind == "flag" else asked["d"],
-        asked["ticks"] if kind == "choices" else None,
         asked.get("epsilon_permanent"),
         int(asked["days"]),
+        asked["ticks"] if kind == "choices" else None,
     )
-    share = asked.get("share_percent")
-    return plan(question, asked.get("n"), asked.get("epsilon"), None if share is None else float(share / 100))
+
+
+def _numbers(asked: Given) -> NumberQuestion:
+    mean_alone = asked["asks"] == ASKS[1]
+    return NumberQuestion(KIND, asked["d"], asked.get("epsilon_permanent"), int(asked["days"]), mean_alone)

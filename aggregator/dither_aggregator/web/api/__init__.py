@@ -79,7 +79,7 @@ OPERATIONS = (
     Operation(
         "/plan",
         tables.plan,
-        "of reports, epsilon and detectable share the third, given two",
+        "of reports, epsilon and detectable share, or width of a number's interval, the third, given two",
         tables.PlanRowsAsked,
         documents.PlanMeta,
         documents.PlanRow,

@@ -233,8 +233,13 @@ class ChangesMeta(WindowDocument, BaseDocument):
 class PlanMeta(Described):
     """What was computed."""
 
-    computed = _text(validate=validate.OneOf(("n", "epsilon", "share")))
-    share = _number("the share that was asked for, or the detectable one", allow_none=True)
+    computed = _text(validate=validate.OneOf(("n", "epsilon", "share", "width")))
+    share = _number("the share that was asked for, or the detectable one; null of numbers", allow_none=True)
+    width_percent = _number(
+        "of a number: the width that was asked for, or that of the median's interval, or of the mean's where it is "
+        "all that is asked",
+        allow_none=True,
+    )
     registry = _text("the lines of a registry, as TOML")
 
 
@@ -242,17 +247,29 @@ class PlanRow(Described):
     """A metric as the registry would compile it: first what was asked for, then with more and less."""
 
     kind = _text()
-    d = _whole("values, other included")
+    d = _whole(
+        "values, other included; of a number ranges or steps, null where only its mean is asked", allow_none=True
+    )
     ticks = _whole("the most values of one answer", allow_none=True)
+    asks = _text("of a number: everything, or mean", allow_none=True)
     n = _whole("reports")
     epsilon = _number("of one report")
     epsilon_permanent = _number("of one memoized answer", allow_none=True)
     days = _whole("of the window")
     mechanism = _text()
     bits = _whole("of a report")
-    noise_floor = _number()
+    noise_floor = _number("null of numbers", allow_none=True)
     critical_share = _number(allow_none=True)
     detectable_share = _number(allow_none=True)
+    mean_width_percent = _number(
+        "of the mean's 95 % interval, in percent of the range from low to high; null where nothing is told",
+        allow_none=True,
+    )
+    median_width_percent = _number(
+        "of the median's interval, which holds together with those of the mean and of other quantiles; null where it "
+        "is not told",
+        allow_none=True,
+    )
 
 
 class CandidatesBody(Described):

@@ -18,8 +18,8 @@ from dither_shared.wire.problems import Problem
 STILL = "cannot be told to have moved"
 DIFFERENCES = (*COLUMNS, "base_from", "base_to", "base_n", "before", "after", "p_value")
 PLAN = (
-    *("kind", "d", "ticks", "n", "epsilon", "epsilon_permanent", "days", "mechanism", "bits"),
-    *("noise_floor", "critical_share", "detectable_share"),
+    *("kind", "d", "ticks", "asks", "n", "epsilon", "epsilon_permanent", "days", "mechanism", "bits"),
+    *("noise_floor", "critical_share", "detectable_share", "mean_width_percent", "median_width_percent"),
 )
 
 
@@ -101,14 +101,15 @@ def changes(store: Store, asked: Given) -> RowSet:
 
 
 def plan(store: Store, asked: Given) -> RowSet:
-    """Return the third of reports, epsilon and share, given two; and what would be with more and with less."""
+    """Return the third of reports, epsilon and share or width, given two; and what would be with more and less."""
     try:
         answer = planned(asked)
         rows = [_planned(each) for each in (answer, *neighbours(answer))]
     except Unplannable as error:
         raise Problem("malformed", str(error)) from None
     lines = registry_lines(answer, store.app, store.today() + EXPIRES_AFTER)
-    return RowSet({"computed": answer.computed, "share": answer.share, "registry": lines}, PLAN, rows, "plan")
+    third = {"share": None, "width_percent": None, **answer.in_meta()}
+    return RowSet({"computed": answer.computed, **third, "registry": lines}, PLAN, rows, "plan")
 
 
 def _days(window: Window, before: str = "") -> dict[str, object]:
@@ -127,8 +128,12 @@ def _differences(comparison: Comparison, *, moved: bool) -> Iterator[list[object
 
 def _planned(each: Planned) -> list[object]:
     question, permanent = each.question, each.question.epsilon_permanent
-    return [
-        *(question.kind, question.d, question.ticks, each.n, float(each.epsilon)),
-        *(None if permanent is None else float(permanent), question.days, each.mechanism.name),
-        *(each.mechanism.shape.bits, each.noise_floor, each.critical_share, each.detectable_share),
-    ]
+    known = {
+        "kind": question.kind,
+        "n": each.n,
+        "epsilon": float(each.epsilon),
+        "epsilon_permanent": None if permanent is None else float(permanent),
+        "days": question.days,
+        **each.to_document(),
+    }
+    return [known.get(column) for column in PLAN]

@@ -1,18 +1,23 @@
-"""The page that plans a metric: of reports, epsilon and detectable share give two, get the third."""
+"""The page that plans a metric: of reports, epsilon, and detectable share or width, give two, get the third."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import singledispatch
 
 from flask import render_template
 
-from dither_aggregator.analysis.planning import KINDS, Planned, Unplannable, neighbours, registry_lines
+from dither_aggregator.analysis.numbers import QUANTILES
+from dither_aggregator.analysis.planning import Planned, Unplannable, neighbours, registry_lines
+from dither_aggregator.analysis.planning_numbers import ASKS, PlannedNumber
+from dither_aggregator.analysis.planning_shares import PlannedShares
 from dither_aggregator.store import Store
 from dither_aggregator.web.asking import WINDOWS, Given, given
 from dither_aggregator.web.charts.scale import rough
-from dither_aggregator.web.planned import EXPIRES_AFTER, GIVEN, PlanningAsked, planned
+from dither_aggregator.web.planned import EXPIRES_AFTER, GIVEN, KINDS, PlanningAsked, planned
 
 EXAMPLE = {"n": "12000", "epsilon": "1.0"}
 """What the form holds before anything is asked."""
+NOTHING_GIVEN = "Give two of reports, epsilon and share, or width of a number: the third is computed."
 
 
 @dataclass(frozen=True)
@@ -28,14 +33,22 @@ class PlanningPage:
     """The registry's."""
     kinds: Sequence[str] = KINDS
     windows: Sequence[int] = WINDOWS
+    asks: Sequence[str] = ASKS
+    quantiles: int = len(QUANTILES)
+
+    @property
+    def template(self) -> str:
+        """The part of the page that shows what is planned."""
+        assert self.planned is not None
+        return f"planning_{self.planned.question.third_name}.html"
 
 
 def show(store: Store) -> tuple[str, int]:
     """Return the page that a request asks for, and its status: 400 for a question that has no answer."""
     asked = given(PlanningAsked)
-    controls = {name: f"{value:f}" if name == "share_percent" else f"{value}" for name, value in asked.items()}
+    controls = {name: f"{value:f}" if name.endswith("_percent") else f"{value}" for name, value in asked.items()}
     if not any(name in asked for name in GIVEN):
-        page = PlanningPage({**controls, **EXAMPLE}, "Give two of reports, epsilon and share: the third is computed.")
+        page = PlanningPage({**controls, **EXAMPLE}, NOTHING_GIVEN)
         return render_template("planning.html", page=page), 200
     try:
         page = _planned(store, asked, controls)
@@ -50,12 +63,44 @@ def _planned(store: Store, asked: Given, controls: Mapping[str, str]) -> Plannin
     return PlanningPage(controls, _headline(answer), answer, neighbours(answer), lines)
 
 
+@singledispatch
 def _headline(answer: Planned) -> str:
-    reports = f"{answer.n:,} reports" if answer.n > 1 else "one report"
-    start = f"With {reports} at epsilon {answer.epsilon:f}, "
+    raise TypeError(f"there are no words for {type(answer).__name__}")
+
+
+@_headline.register
+def _(answer: PlannedShares) -> str:
     if answer.share is None:
-        return f"{start}even a value that everybody has stands out from the noise less than four times in five."
+        return (
+            f"{_start(answer)}even a value that everybody has stands out from the noise less than four times in five."
+        )
     share = rough(answer.share)
     if answer.question.kind == "flag":
-        return f"{start}a “yes” of {share} is told from zero at least four times in five."
-    return f"{start}a value that {share} have stands out from the noise four times in five."
+        return f"{_start(answer)}a “yes” of {share} is told from zero at least four times in five."
+    return f"{_start(answer)}a value that {share} have stands out from the noise four times in five."
+
+
+@_headline.register
+def _(answer: PlannedNumber) -> str:
+    question = answer.question
+    if answer.n < question.n_min:
+        return f"{_start(answer)}nothing is told: numbers need {question.n_min:,} reports."
+    if answer.mean_width is None:
+        return f"{_start(answer)}nothing is told: how many of them are of numbers is too unsure."
+    mean = rough(answer.mean_width)
+    if question.mean_alone:
+        return f"{_start(answer)}the mean is told in an interval {mean} of the range wide."
+    if answer.median_width is None:
+        return (
+            f"{_start(answer)}the median is not told: it may lie anywhere in more than a third of the range. "
+            f"The interval of the mean is {mean} of the range wide."
+        )
+    return (
+        f"{_start(answer)}the interval of the median is about {rough(answer.median_width)} of the range wide, "
+        f"that of the mean {mean}."
+    )
+
+
+def _start(answer: Planned) -> str:
+    reports = f"{answer.n:,} reports" if answer.n > 1 else "one report"
+    return f"With {reports} at epsilon {answer.epsilon:f}, "
