@@ -326,6 +326,10 @@ def test_the_demo_refuses_impossible_fleets() -> None:
     assert "must be a number from 1 to 2000000, got '0'" in refused("demo", "--devices", 0)
     assert "got 'many'" in refused("demo", "--devices", "many")
     assert "must be a number of at most 18 digits, got '-1'" in refused("demo", "--seed=-1")
+    assert "argument --data: invalid choice: 'sheep'" in refused("demo", "--data", "sheep")
+    assert "--devices must be at most 48842 with --data census, got 48843" in refused(
+        "demo", "--data", "census", "--devices", 48_843
+    )
 
 
 @pytest.mark.parametrize("missing", ["numpy", "scipy", "flask", "uvicorn"])

@@ -9,8 +9,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -20,8 +19,11 @@ import requests
 from dither_aggregator import upkeep
 from dither_aggregator.arguments.listening import port_number
 from dither_aggregator.service import WholeService
+from dither_aggregator.simulate.comparing import COMPARING, TABLE_ROWS, holds, too_few_hold
 from dither_aggregator.simulate.fleet import Answers, Fleet
-from dither_aggregator.simulate.population import browsers
+from dither_aggregator.simulate.populations.browsers import browsers
+from dither_aggregator.simulate.populations.census import census
+from dither_aggregator.simulate.populations.population import Population
 from dither_aggregator.store import SQLiteStore, Store
 from dither_aggregator.store.packing import DAY_S
 from dither_aggregator.store.records import Counted, total_of
@@ -32,22 +34,25 @@ from dither_aggregator.web.server import HttpServer
 from dither_shared.errors import DitherError
 from dither_shared.registry import Metric, Registry, utc_today
 
-EXAMPLE = "dither demo --devices 50000"
+EXAMPLE = "dither demo --data census --devices 48842"
 DEVICES_MAX = 2_000_000
 PROCESSES_MAX = 8
-TABLE_ROWS = 15
-COVERAGE_MIN = 0.85
-"""Of 266 intervals of 95 % fewer hold in one run of a hundred million (binomial): then something is wrong."""
 FOLD_WITHIN_S = 60.0
 DAYS = 7
-NUMBERS = ("estimate", "std_error", "lower", "upper")
 """Of the store's clock: what pages show by default is a week."""
+POPULATIONS: Mapping[str, Callable[[], Population]] = {"browsers": browsers, "census": census}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Describe the command line."""
     parser.add_argument(
         "--devices", type=_device_count, default=20_000, help="simulated devices (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--data",
+        choices=POPULATIONS,
+        default="browsers",
+        help="whose answers: browser versions by their shares of use, or the people of a census (default: %(default)s)",
     )
     parser.add_argument("--port", type=port_number, default=0, help="the page's port (default: any free one)")
     parser.add_argument("--seed", type=_seed, help="draw the same true answers again; the noise is never repeatable")
@@ -71,10 +76,13 @@ def _seed(text: str) -> int:
 def run(args: argparse.Namespace) -> int:
     """Simulate, compare, and serve; return 1 when the ledger or the intervals do not hold."""
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # so that the temporary directory goes
-    population = browsers()
+    population = POPULATIONS[args.data]()
+    people = population.devices_max
+    if people is not None and args.devices > people:
+        raise DitherError(f"--devices must be at most {people} with --data {args.data}, got {args.devices}")
     clock = _Clock()
     seed = secrets.randbits(32) if args.seed is None else args.seed
-    answers: Answers = {**population.draw(args.devices, seed)}
+    answers = population.draw(args.devices, seed)
     with tempfile.TemporaryDirectory(prefix="dither-demo-") as name:
         path = Path(name) / "metrics.toml"
         path.write_text(population.registry(utc_today()), encoding="utf-8")
@@ -86,7 +94,10 @@ def run(args: argparse.Namespace) -> int:
                 server = HttpServer(app, Listener("127.0.0.1", args.port))
                 with server.in_background():
                     document = _simulate(path, server.url, store, answers, clock)
-                    print(json.dumps(document) if args.json else _tables(document, server.url, args.all), flush=True)
+                    if args.json:
+                        print(json.dumps(document), flush=True)
+                    else:
+                        print(_tables(document, registry, server.url, everything=args.all), flush=True)
                     if not args.exit:
                         _serve_on(server.url)
     return _verdict(document)
@@ -155,57 +166,40 @@ def _compare(metric: Metric, url: str, answers: Sequence[object]) -> dict[str, A
         session.trust_env = False  # no proxy stands between us and ourselves
         address = f"{url}/v1/metrics/{metric.name}/estimates?window={DAYS}&intervals=each"
         reading = session.get(address, timeout=30).json()
-    counts = Counter(name for answer in answers for name in metric.names(answer))
-    meta, rows = reading["meta"], []
-    for row in reading["rows"]:
-        truth = counts[row["value"]] / len(answers)
-        rows.append({"value": row["value"], "truth": truth, **{name: row[name] for name in NUMBERS}})
+    meta = reading["meta"]
+    rows = COMPARING[metric.kind.estimand].rows(metric, answers, reading["rows"])
     return {
         "metric": metric.name,
         "mechanism": meta["mechanism"],
         "epsilon": meta["epsilon"],
         "n": meta["n"],
-        "coverage": sum(map(_inside, rows)) / len(rows),
+        "coverage": sum(map(holds, rows)) / len(rows) if rows else None,
         "rows": rows,
     }
-
-
-def _inside(row: dict[str, Any]) -> bool:
-    return bool(row["lower"] <= row["truth"] <= row["upper"])
 
 
 def _verdict(document: dict[str, Any]) -> int:
     rows = [row for metric in document["metrics"] for row in metric["rows"]]
     ledger = document["ledger"]
     expected = document["devices"] * len(document["metrics"])
-    holds = (
+    fine = (
         ledger["accepted"] == ledger["folded"] == expected
         and all(metric["n"] == document["devices"] for metric in document["metrics"])
-        and sum(map(_inside, rows)) >= COVERAGE_MIN * len(rows)
+        and not too_few_hold(rows)
     )
-    return 0 if holds else 1
+    return 0 if fine else 1
 
 
-def _tables(document: dict[str, Any], url: str, everything: bool) -> str:
+def _tables(document: dict[str, Any], registry: Registry, url: str, *, everything: bool) -> str:
     lines = []
-    for metric in document["metrics"]:
-        rows = sorted(metric["rows"], key=lambda row: -row["truth"])
-        shown = rows if everything else rows[:TABLE_ROWS]
-        width = max(len(row["value"]) for row in shown)
+    for compared in document["metrics"]:
+        metric = registry.metrics[compared["metric"]]
+        by = f"{compared['mechanism']}, epsilon {compared['epsilon']:g} each"
         lines += [
             "",
-            f"{metric['metric']}: {metric['n']:,} reports by {metric['mechanism']}, epsilon {metric['epsilon']:g} each",
-            f"  {'value':{width}}  {'true':>8}  {'estimate':>9}  {'95 % interval':^19}",
+            f"{metric.name}: {compared['n']:,} reports by {by}",
+            *COMPARING[metric.kind.estimand].table(metric, compared["rows"], everything=everything),
         ]
-        for row in shown:
-            lines.append(
-                f"  {row['value']:{width}}  {row['truth']:8.2%}  {row['estimate']:9.2%}  "
-                f"{row['lower']:8.2%} .. {row['upper']:7.2%}  {'inside' if _inside(row) else 'outside'}"
-            )
-        if len(shown) < len(rows):
-            lines.append(f"  ... and {len(rows) - len(shown)} smaller values (--all prints them)")
-        held = sum(map(_inside, rows))
-        lines.append(f"  {held} of {len(rows)} intervals hold the truth ({metric['coverage']:.1%})")
     lines += [
         "",
         f"ledger: {Counted(**document['ledger']).equation}",

@@ -1,0 +1,168 @@
+"""What the aggregator says of a metric, beside what is true of the devices that answered: by estimand.
+
+A compared row is a document: what the API says of a value or a statistic, and
+
+    truth          the share of devices with the value, or the statistic of their answers
+    truth_upper    of a quantile: the upper end of the range between edges that the true one lies in
+"""
+
+from abc import ABC, abstractmethod
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from math import comb
+from typing import Any, cast
+
+import numpy as np
+
+from dither_aggregator.analysis.inference import CONFIDENCE, Floats
+from dither_aggregator.analysis.numbers import QUANTILES, REPORTS_MIN
+from dither_shared.domains import Buckets
+from dither_shared.registry import Metric
+
+Row = dict[str, Any]
+TABLE_ROWS = 15
+FALSE_ALARM = 1e-9
+_TOLD = ("estimate", "std_error", "lower", "upper")
+_INTERVAL = f"{CONFIDENCE:.0%} interval".replace("%", " %")
+_WIDTH = 8
+"""Of the names of statistics."""
+
+
+def holds(row: Row) -> bool:
+    """Tell whether an interval holds the truth: of a quantile, the whole range that the true one lies in."""
+    return bool(row["lower"] <= row["truth"] and row.get("truth_upper", row["truth"]) <= row["upper"])
+
+
+def too_few_hold(rows: Sequence[Row]) -> bool:
+    """Tell whether more intervals fail than chance explains, which one run in 10^9 would show.
+
+    By the binomial law, as if intervals were independent. A metric's quantiles are not, but are few beside the shares.
+    """
+    n, failed = len(rows), sum(not holds(row) for row in rows)
+    chance = sum(comb(n, k) * (1 - CONFIDENCE) ** k * CONFIDENCE ** (n - k) for k in range(failed, n + 1))
+    return chance < FALSE_ALARM
+
+
+class Comparing(ABC):
+    """How one estimand is compared with the truth, and shown. It has no state."""
+
+    @abstractmethod
+    def rows(self, metric: Metric, answers: Sequence[object], told: Sequence[Row]) -> list[Row]:
+        """Return rows of the API with the truth beside the estimate."""
+
+    @abstractmethod
+    def table(self, metric: Metric, rows: Sequence[Row], *, everything: bool) -> Iterator[str]:
+        """Yield the lines of a table of compared rows; without `everything` not all of its rows."""
+
+
+class ComparingShares(Comparing):
+    """Shares of listed values."""
+
+    def rows(self, metric: Metric, answers: Sequence[object], told: Sequence[Row]) -> list[Row]:
+        """Return a row for each value."""
+        counts = Counter(name for answer in answers for name in metric.names(answer))
+        return [_compared(row, counts[row["value"]] / len(answers)) for row in told]
+
+    def table(self, metric: Metric, rows: Sequence[Row], *, everything: bool) -> Iterator[str]:
+        """Yield the values that most devices have."""
+        shown = len(rows) if everything else TABLE_ROWS
+        yield from _shares_table(rows, shown)
+        if shown < len(rows):
+            yield f"  ... and {len(rows) - shown} smaller values (--all prints them)"
+        yield f"  {_held(rows)}"
+
+
+class ComparingNumbers(Comparing):
+    """Mean, quantiles and shares of buckets, where all answers are numbers between the outermost edges."""
+
+    def rows(self, metric: Metric, answers: Sequence[object], told: Sequence[Row]) -> list[Row]:
+        """Return the rows of these statistics: shares above edges say the same as those of ranges again."""
+        numbers = np.array(answers, dtype=np.float64)
+        return [
+            _compared(row, **_TRUTHS[row["statistic"]](metric, numbers, row))
+            | {name: row[name] for name in ("statistic", "low", "high")}
+            for row in told
+            if row["statistic"] in _TRUTHS
+        ]
+
+    def table(self, metric: Metric, rows: Sequence[Row], *, everything: bool) -> Iterator[str]:
+        """Yield mean and quantiles. The intervals of ranges' shares are counted; `everything` shows them, too."""
+        if not rows:
+            yield f"  too few reports to tell: numbers need {REPORTS_MIN:,}"
+            return
+        ranges = [row for row in rows if row["statistic"] == "share"]
+        yield f"  {metric.unit:{_WIDTH}}  {'true':>8}  {'estimate':>9}  {_INTERVAL:^19}"
+        for row in rows:
+            if row["statistic"] != "share":
+                yield _numbers_line(row)
+        yield from _notes(rows)
+        if everything:
+            yield from _shares_table(ranges, len(ranges))
+            yield f"  {_held(rows)}"
+        else:
+            yield f"  {_held(rows)}, counting those of the shares of {len(ranges)} ranges (--all prints them)"
+
+
+def _true_mean(metric: Metric, numbers: Floats, row: Row) -> dict[str, float]:
+    return {"truth": float(numbers.mean())}
+
+
+def _true_quantile(metric: Metric, numbers: Floats, row: Row) -> dict[str, float]:
+    """Return the least number up to which there are enough, and where its range ends."""
+    truth = float(np.quantile(numbers, QUANTILES[row["value"]], method="inverted_cdf"))
+    domain = cast("Buckets", metric.asked.domain)
+    edges = np.array(domain.edges) / 10**domain.decimals
+    above = min(int(np.searchsorted(edges, truth, side="right")), len(edges) - 1)  # ranges are cut to the last edge
+    return {"truth": truth, "truth_upper": float(edges[above])}
+
+
+def _true_share(metric: Metric, numbers: Floats, row: Row) -> dict[str, float]:
+    low = -np.inf if row["low"] is None else row["low"]
+    high = np.inf if row["high"] is None else row["high"]
+    return {"truth": float(((numbers >= low) & (numbers < high)).mean())}
+
+
+_TRUTHS = {"mean": _true_mean, "quantile": _true_quantile, "share": _true_share}
+
+
+def _compared(row: Row, truth: float, **more: float) -> Row:
+    return {"value": row["value"], "truth": truth, **{name: row[name] for name in _TOLD}, **more}
+
+
+def _shares_table(rows: Sequence[Row], shown: int) -> Iterator[str]:
+    """Yield a line for each of the largest true shares."""
+    largest = sorted(rows, key=lambda row: -row["truth"])[:shown]
+    width = max(len(row["value"]) for row in largest)
+    yield f"  {'value':{width}}  {'true':>8}  {'estimate':>9}  {_INTERVAL:^19}"
+    for row in largest:
+        numbers = f"{row['truth']:8.2%}  {row['estimate']:9.2%}  {row['lower']:8.2%} .. {row['upper']:7.2%}"
+        yield f"  {row['value']:{width}}  {numbers}  {_side(row)}"
+
+
+def _numbers_line(row: Row) -> str:
+    numbers = f"{row['truth']:8.4g}  {row['estimate']:9.4g}  {row['lower']:8.4g} .. {row['upper']:7.4g}"
+    return f"  {row['value']:{_WIDTH}}  {numbers}  {_side(row)}"
+
+
+def _notes(rows: Sequence[Row]) -> Iterator[str]:
+    """Yield what ranges leave open: numbers are told no more finely than these."""
+    mean = rows[0]
+    low, high = mean["low"], mean["high"]
+    yield f"  mean: {low:.4g} if all numbers are at the lower ends of their ranges, {high:.4g} if at the upper"
+    yield "  quantiles: at least the lower end of the interval, and below the upper"
+    told = {row["value"] for row in rows}
+    if untold := [name for name in QUANTILES if name not in told]:
+        yield f"  not told, as they may lie in more than a third of all ranges: {', '.join(untold)}"
+
+
+def _side(row: Row) -> str:
+    return "inside" if holds(row) else "outside"
+
+
+def _held(rows: Sequence[Row]) -> str:
+    held = sum(map(holds, rows))
+    return f"{held} of {len(rows)} intervals hold the truth ({held / len(rows):.1%})"
+
+
+COMPARING: dict[str, Comparing] = {"shares": ComparingShares(), "numbers": ComparingNumbers()}
+"""By the name of the estimand."""

@@ -1,0 +1,1 @@
+"""The demo's populations: what is asked of simulated devices, and their true answers."""

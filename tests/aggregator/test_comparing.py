@@ -1,0 +1,136 @@
+"""Estimates beside what is true of the devices that answered."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+
+from dither_aggregator.simulate.comparing import COMPARING, holds, too_few_hold
+from dither_aggregator.simulate.populations.census import census
+from dither_shared.registry import Metric, Registry, utc_today
+
+METRICS = Registry.parse(census().registry(utc_today())).metrics
+AGE, HOURS = METRICS["age"], METRICS["hours"]
+AGES = [20] * 6 + [30] * 3 + [90]
+
+
+def told(value: str, statistic: str, lower: float, upper: float, *ends: float | None) -> dict[str, Any]:
+    low, high = ends or (None, None)
+    return {
+        "value": value,
+        "estimate": lower,
+        "std_error": 1.0,
+        "lower": lower,
+        "upper": upper,
+        "statistic": statistic,
+        "low": low,
+        "high": high,
+    }
+
+
+def compared(metric: Metric, answers: Sequence[object], *rows: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    comparing = COMPARING[metric.kind.estimand]
+    return {row["value"]: row for row in comparing.rows(metric, answers, rows)}
+
+
+def test_the_true_mean_and_shares_are_those_of_the_answers() -> None:
+    rows = compared(
+        AGE,
+        AGES,
+        told("mean", "mean", 29, 31, 29.5, 30.5),
+        told("20 to 21 years", "share", 0.5, 0.7, 20, 21),
+        told("below 17 years", "share", -0.1, 0.1, None, 17),
+        told("90 years or more", "share", 0.2, 0.3, 90, None),
+    )
+    assert rows["mean"]["truth"] == 30
+    assert [row["truth"] for row in rows.values()] == [30, 0.6, 0, 0.1]
+    assert [holds(row) for row in rows.values()] == [True, True, True, False]
+
+
+def test_what_says_a_share_again_is_left_out() -> None:
+    rows = (told("at least 20 years", "share_above", 0, 1, 20, None), told("a number", "share_of_reports", 0, 1))
+    assert compared(AGE, AGES, *rows) == {}
+
+
+@pytest.mark.parametrize(
+    ("value", "lower", "upper", "held"),
+    [
+        ("q50", 20, 21, True),  # six of ten are 20, which is told as 20 to 21
+        ("q50", 18, 20, False),  # from 18 to below 20
+        ("q50", 21, 22, False),
+        ("q75", 30, 31, True),
+        ("q75", 29, 30, False),
+        ("q90", 30, 31, True),  # nine of ten are 30 or younger
+        ("q95", 85, 90, True),  # 90 or more is told as 90
+        ("q95", 90, 90, True),
+        ("q95", 80, 89, False),
+    ],
+)
+def test_an_interval_of_a_quantile_holds_the_range_of_the_true_one(
+    value: str, lower: float, upper: float, held: bool
+) -> None:
+    assert holds(compared(AGE, AGES, told(value, "quantile", lower, upper))[value]) is held
+
+
+def test_true_quantiles_of_all_people_are_those_of_the_census() -> None:
+    answers = census().draw(48_842, seed=1)
+    wanted = ("q5", "q25", "q50", "q75", "q95")
+    for metric, truths in ((AGE, [19, 28, 37, 48, 63]), (HOURS, [17, 40, 40, 45, 60])):
+        numbers = np.array(answers[metric.name])
+        rows = compared(metric, list(numbers), *(told(value, "quantile", 0, 0) for value in wanted))
+        assert [row["truth"] for row in rows.values()] == truths
+        for value, truth in zip(wanted, truths, strict=True):
+            assert (numbers < truth).mean() < int(value[1:]) / 100 <= (numbers <= truth).mean()
+
+
+@pytest.mark.parametrize(("wider", "caught"), [(1.0, False), (1.6, True)])
+def test_noise_larger_than_its_standard_error_is_caught(wider: float, caught: bool) -> None:
+    """Of 225 intervals that fail with chance .05, too many do in one run of 10^9. With the wider noise .22 fail."""
+    noise = np.random.default_rng(7).normal(scale=wider, size=225)
+    assert too_few_hold([{"truth": 0.0, "lower": each - 1.96, "upper": each + 1.96} for each in noise]) is caught
+
+
+def table(metric: Metric, rows: list[dict[str, Any]], *, everything: bool = False) -> str:
+    return "\n".join(COMPARING[metric.kind.estimand].table(metric, rows, everything=everything))
+
+
+def test_a_table_of_numbers_shows_truth_beside_estimate_and_interval() -> None:
+    rows = compared(
+        AGE,
+        AGES,
+        told("mean", "mean", 29, 31, 29.5, 30.5),
+        told("q50", "quantile", 19, 23),
+        told("q90", "quantile", 31, 35),
+        told("20 to 21 years", "share", 0.5, 0.7, 20, 21),
+    )
+    brief, full = (table(AGE, [*rows.values()], everything=everything) for everything in (False, True))
+    lines = [line.split() for line in brief.splitlines()]
+    assert lines[:4] == [
+        ["years", "true", "estimate", "95", "%", "interval"],
+        ["mean", "30", "29", "29", "..", "31", "inside"],
+        ["q50", "20", "19", "19", "..", "23", "inside"],
+        ["q90", "30", "31", "31", "..", "35", "outside"],
+    ]
+    assert "mean: 29.5 if all numbers are at the lower ends of their ranges, 30.5 if at the upper" in brief
+    assert "not told, as they may lie in more than a third of all ranges: q5, q10, q25, q75, q95, q99" in brief
+    assert (
+        "3 of 4 intervals hold the truth (75.0%), counting those of the shares of 1 ranges (--all prints them)" in brief
+    )
+    assert "20 to 21 years" not in brief
+    assert "20 to 21 years    60.00%" in full
+
+
+def test_numbers_of_too_few_reports_are_not_told() -> None:
+    assert table(AGE, []) == "  too few reports to tell: numbers need 3,000"
+    assert not too_few_hold([])
+
+
+def test_a_table_of_shares_shows_the_largest() -> None:
+    values = METRICS["occupation"].values
+    rows = [told(value, "", 0.0, 0.2) for value in values]
+    both = [*compared(METRICS["occupation"], ["Sales", "?"], *rows).values()]
+    assert [row["value"] for row in both if row["truth"]] == ["Sales", "other"]
+    text = table(METRICS["occupation"], both * 2)
+    assert "and 15 smaller values (--all prints them)" in text
+    assert "smaller values" not in table(METRICS["occupation"], both * 2, everything=True)
