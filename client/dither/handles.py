@@ -91,7 +91,11 @@ class Number(Handle):
     def timing(self) -> "Timing":
         """Return a context manager, which also decorates functions, `async` ones too: it records how long they take.
 
-        By a clock that only goes forward, also when they raise. Raises ConfigurationError where the unit is no time.
+            with telemetry.load_time.timing():
+                load()
+
+        By a clock that only goes forward, also when they raise; of a generator, how long it takes to make it. Raises
+        ConfigurationError where the unit is no time.
         """
         unit = self.metric.unit
         if unit not in NANOSECONDS:
@@ -108,7 +112,10 @@ NANOSECONDS = {
 
 
 class Timing:
-    """Records how long a `with` block, or a call of a decorated function, takes. One may be used several times."""
+    """Records how long a `with` block, or a call of a decorated function, takes. One may be used several times.
+
+    Blocks may lie within each other. Those of other threads and tasks need a `timing()` of their own, calls do not.
+    """
 
     def __init__(self, number: Number, nanoseconds: int) -> None:
         self._number = number
@@ -125,7 +132,7 @@ class Timing:
         self._number.record(Fraction(perf_counter_ns() - begun, self._nanoseconds))
 
     def __call__(self, function: Callable[P, T]) -> Callable[P, T]:
-        """Return a function that does the same and is timed, from the first of its calls to when it is done."""
+        """Return a function that does the same; each call is timed, of an `async` one until it has been awaited."""
         import inspect  # only where something is decorated
 
         if inspect.iscoroutinefunction(function):

@@ -135,7 +135,8 @@ class Table:
             raise self._needs(key, needed, value)
         number = Decimal(value)
         # The exponent first: a fraction of some would take all memory.
-        if not (number.is_finite() and (not number or -19 <= number.adjusted() <= 19) and abs(number) <= size_max):
+        sized = number.is_finite() and (not number or -19 <= number.adjusted() <= 19)
+        if not (sized and -size_max <= number <= size_max):
             raise self._needs(key, needed, value)
         if (Fraction(number) * 10**decimals_max).denominator != 1:
             raise self._needs(key, needed, value)

@@ -1,9 +1,9 @@
 """What a person agrees to, and what takes their agreement again.
 
-They agree to a metric's question, kind, values, sensitivity, presence, epsilon of a report, number of reports or
-answers, period and expiry, to whether it is memoized, and to the cells of a device's own that it shows in the clear.
-They are asked again where one of these is replaced (another question, kind or set of values; fresh noise for a memo, or
-a memo for fresh noise) or widened: a sensitivity, an epsilon, a number of reports, answers or such cells rises, a
+They agree to a metric's question, kind, values or ranges, sensitivity, presence, epsilon of a report, number of reports
+or answers, period and expiry, to whether it is memoized, and to the cells of a device's own that it shows in the clear.
+They are asked again where one of these is replaced (another question, kind or set of answers; fresh noise for a memo,
+or a memo for fresh noise) or widened: a sensitivity, an epsilon, a number of reports, answers or such cells rises, a
 period shortens, an expiry is extended, presence is no longer hidden. So they are for a metric that is new, and for a
 higher epsilon of the device. Less of anything asks nothing; neither do other owners, another rev or schedule, or the
 values in another order.
@@ -79,7 +79,7 @@ class Terms:
         if self.kind != agreed.kind:
             yield f"its kind changes from {agreed.kind} to {self.kind}"
         if self.values not in ("", agreed.values):
-            yield "its list of values changes"
+            yield "its possible answers change"
         if agreed.memoized and not self.memoized:
             yield "its memoized answers become fresh ones"
         if self.memoized and not agreed.memoized:

@@ -21,6 +21,7 @@ from dither.cli import COMMANDS
 from dither_shared.mechanisms import PureMechanism
 from dither_shared.registry import Registry, utc_today
 from tests.support.aggregators import DITHER, ENVIRONMENT, dither, serve, start
+from tests.support.numbers import FRESH, MEMO, numbers_text
 from tests.support.registries import registry_text
 
 ROOT = Path(__file__).parents[2]
@@ -155,7 +156,9 @@ def test_privacy_shows_what_each_metric_promises_and_can_show(tmp_path: Path) ->
             "bits_per_report",
             "std_error_at_1e6",
             "detectable_at_1e6",
+            "unit",
         ]
+        assert row["unit"] is None
         assert float(metric.epsilon) - 1e-6 <= row["epsilon_report"] <= float(metric.epsilon)
         mechanism = metric.mechanism
         assert isinstance(mechanism, PureMechanism)
@@ -166,6 +169,27 @@ def test_privacy_shows_what_each_metric_promises_and_can_show(tmp_path: Path) ->
     life = {row["metric"]: row["epsilon_lifetime"] for row in document}
     assert life == {"dark": 3, "browser": 2, "theme": 6, "tools": 8, "named": 2.5}
     assert [row["bits_per_report"] for row in document] == [1, 11, 2, 8, 4]
+
+
+def test_privacy_shows_how_precisely_numbers_are_read(tmp_path: Path) -> None:
+    path = tmp_path / "metrics.toml"
+    text = numbers_text(
+        delay={**FRESH, "low": 1, "high": 1000, "buckets": 9, "scale": "log", "epsilon": 8},
+        size={**FRESH, "unit": "MB", "low": 0, "high": 500, "asks": ["mean"]},
+        idle={**MEMO, "unit": "h", "low": 0, "high": 24},
+    )
+    path.write_text(text, encoding="utf-8")
+    registry = Registry.parse(text)
+    shown = dither("privacy", path)
+    assert (shown.returncode, shown.stderr) == (0, "")
+    rows = {row["metric"]: row for row in json.loads(dither("privacy", path, "--json").stdout)}
+    for name, metric in registry.metrics.items():
+        errors = metric.std_errors(1_000_000)
+        assert rows[name]["unit"] == metric.unit
+        assert {key: rows[name].get(f"std_error_{key}_at_1e6") for key in errors} == errors
+        told = "  ".join(f"{key} {error:.3g} {metric.unit}" for key, error in errors.items())
+        assert f"{name:6}  std error: {told}\n" in shown.stdout
+    assert list(registry.metrics["size"].std_errors(1)) == ["mean"]
 
 
 def test_privacy_tells_odds_and_how_far_a_device_can_be_linked(tmp_path: Path) -> None:

@@ -36,6 +36,7 @@ COLOR: dict[str, object] = {
 }
 SITE = COLOR | MEMO | {"kind": "text", "values": None, "epsilon": 1, "candidates": ["a.org", "b.org"]}
 TOOLS = COLOR | {"kind": "choices", "ticks_max": 2}
+DELAY = COLOR | {"kind": "number", "values": None, "unit": "s", "low": 0, "high": 10, "buckets": 4}
 
 
 def toml(value: object) -> str:
@@ -83,6 +84,12 @@ MEANINGS = [
     (TOOLS, {"ticks_max": 3}, "ticks changes from 2 to 3"),
     (COLOR | MEMO, {"epsilon_permanent": 3}, "epsilon_permanent changes from 4 to 3"),
     (SITE, {"candidates_expected": 5}, "k changes from"),
+    (DELAY, {"high": 11}, "what is told apart changes from 6 ranges of 0 to 10 s to 6 ranges of 0 to 11 s"),
+    (DELAY, {"unit": "ms"}, "what is told apart changes from 6 ranges of 0 to 10 s to 6 ranges of 0 to 10 ms"),
+    (DELAY | {"low": 1}, {"scale": "log"}, "what is told apart changes"),
+    (DELAY, {"buckets": 5}, "what is told apart changes from 6 ranges of 0 to 10 s to 7 ranges of 0 to 10 s"),
+    (DELAY, {"buckets": None, "asks": ["mean"]}, "mechanism changes from window and grr to window; number of cells"),
+    (DELAY | MEMO | {"answers": 2}, {"buckets": 8}, "number of cells changes from 4 to 8; what is told apart"),
 ]
 
 
@@ -140,7 +147,10 @@ def test_whatever_is_more_than_was_agreed_to_is_one_finding_a_metric() -> None:
 AGREED: list[tuple[dict[str, object], dict[str, object], str]] = [
     (COLOR, {"question": "Who are you?"}, 'its question becomes "Who are you?"'),
     (COLOR, {"kind": "choices", "ticks_max": 2}, "its kind changes from choice to choices"),
-    (COLOR, {"values": ["red", "green"]}, "its list of values changes"),
+    (COLOR, {"values": ["red", "green"]}, "its possible answers change"),
+    (DELAY, {"high": 11}, "its possible answers change"),
+    (DELAY, {"unit": "min"}, "its possible answers change"),
+    (DELAY, {"buckets": None, "asks": ["mean"]}, "its possible answers change"),
     (COLOR, {"sensitivity": "high"}, "its sensitivity rises from low to high"),
     (COLOR | {"presence": "hidden"}, {"presence": "public"}, "whether it answers is no longer hidden"),
     (COLOR, {"epsilon": 3}, "its epsilon of a report rises from 2 to 3"),
@@ -338,7 +348,7 @@ def test_findings_come_before_notes_and_the_verdict_last(
     old, new = files
     assert main(["metrics", "diff", str(old), str(new)]) == 1
     assert capsys.readouterr().out == (
-        "finding: color: its list of values changes: ask people again; until they agree, devices do not answer it\n"
+        "finding: color: its possible answers change: ask people again; until they agree, devices do not answer it\n"
         'finding: color: values added: "grün"; values removed: "red", "green", "blue"; under the same rev: '
         "give it rev 5\n"
         "note: gone: leaves: devices that were asked it count all it reserved, 6, as spent\n"

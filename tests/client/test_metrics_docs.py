@@ -17,6 +17,7 @@ from dither.environment import Environment
 from dither.writing.page import to_html, to_markdown
 from dither_shared.registry import Registry
 from tests.support.aggregators import DITHER, ENVIRONMENT, dither
+from tests.support.numbers import FRESH, MEMO, numbers
 from tests.support.registries import registry, registry_text
 
 QUESTION = "Do <b>people</b> & [devices](x) use `it`, or *not* #"
@@ -122,6 +123,35 @@ SAID = [
         ["The totals are searched for 1 text: “a.org”. They can be searched for any other.", "a number from 0 to 127"],
     ),
 ]
+
+
+NUMBERS: list[tuple[dict[str, object], str]] = [
+    (
+        {"low": 0, "high": 60, "buckets": 12},
+        "A number: it is sent as one of 14 ranges, from below 0 s to 60 s or more. Anything else is sent as “other”.",
+    ),
+    (
+        {"low": 0, "high": 60, "asks": ["mean"]},
+        "A number, cut to 0 s at least and 60 s at most. Coins round it to one of 65 steps.",
+    ),
+    (
+        {**MEMO, "low": 0, "high": 60, "buckets": 8},
+        "A number, cut to 0 s at least and 60 s at most. All that is sent is whether it is above a threshold that your "
+        "device drew.",
+    ),
+    (
+        {**MEMO, "low": 0, "high": 60, "buckets": 8},
+        "With answers to some questions goes a number from 0 to 7, which your device draws once and keeps; many",
+    ),
+]
+
+
+@pytest.mark.parametrize("shown", [html_text, markdown_text])
+@pytest.mark.parametrize(("keys", "sentence"), NUMBERS, ids=["all", "mean", "memoized", "cohort"])
+def test_the_page_says_how_finely_a_number_is_told(
+    keys: dict[str, object], sentence: str, shown: Callable[[Registry], str]
+) -> None:
+    assert sentence in shown(numbers(delay={**({} if "memoize" in keys else FRESH), **keys}))
 
 
 @pytest.mark.parametrize("shown", [html_text, markdown_text])

@@ -68,6 +68,7 @@ def asked(**metrics: Keys) -> Registry:
 FLAG: Keys = {"kind": "flag"}
 COLOR: Keys = {"values": ["red", "green"]}
 TOOLS: Keys = {"kind": "choices", "ticks_max": 2, "values": ["git", "make"]}
+DELAY: Keys = {"kind": "number", "unit": "s", "edges": [0, 1, 5]}
 LONG: Keys = {"values": [f"v{number}" for number in range(VALUES_MAX)]}
 
 
@@ -85,6 +86,8 @@ def types_of(asked: Registry) -> dict[str, Any]:
 
 
 PROGRAM = """\
+from decimal import Decimal
+
 import dither
 from app.metrics import telemetry
 
@@ -99,7 +102,25 @@ telemetry.color.record("other")
 telemetry.tools.record(["git", "other"])
 telemetry.tools.record({"make"})
 telemetry.long.record(str(telemetry))
-telemetry.flush(timeout=1)
+telemetry.delay.record(12.5)
+telemetry.delay.record(Decimal("0.25"))
+with telemetry.delay.timing():
+    telemetry.flush(timeout=1)
+
+
+@telemetry.delay.timing()
+def load(name: str) -> int:
+    return len(name)
+
+
+@telemetry.delay.timing()
+async def fetch(name: str) -> int:
+    return load(name)
+
+
+async def both() -> int:
+    return load("a") + await fetch("b")
+
 
 telemetry.dark.record("yes")  # arg-type
 telemetry.color.record("rde")  # arg-type
@@ -107,6 +128,8 @@ telemetry.color.record("none")  # arg-type
 telemetry.color.record(True)  # arg-type
 telemetry.tools.record("git")  # arg-type
 telemetry.tools.record(["gti"])  # list-item
+telemetry.delay.record("0.25 s")  # arg-type
+load(3)  # arg-type
 telemetry.colour.record("red")  # attr-defined
 telemetry.flash()  # attr-defined
 """
@@ -120,7 +143,7 @@ def test_mypy_takes_a_right_program_and_finds_every_typing_mistake(tmp_path: Pat
         "import dither\n\ntelemetry = dither.start('metrics.toml', endpoint='https://example.org', key='k')\n",
         encoding="utf-8",
     )
-    registry = asked(dark=FLAG, color=COLOR, tools=TOOLS, long=LONG)
+    registry = asked(dark=FLAG, color=COLOR, tools=TOOLS, long=LONG, delay=DELAY)
     (app / "metrics.pyi").write_text(stub(registry), encoding="utf-8")
     (tmp_path / "program.py").write_text(PROGRAM, encoding="utf-8")
     done = subprocess.run(
@@ -136,7 +159,7 @@ def test_mypy_takes_a_right_program_and_finds_every_typing_mistake(tmp_path: Pat
     lines = enumerate(PROGRAM.splitlines(), start=1)
     mistakes = [("program.py", str(number), line.split("# ")[1]) for number, line in lines if "# " in line]
     assert found == mistakes, done.stdout + done.stderr
-    assert len(mistakes) == 8
+    assert len(mistakes) == 10
 
 
 def test_a_handle_takes_the_listed_values_and_other() -> None:
@@ -145,6 +168,12 @@ def test_a_handle_takes_the_listed_values_and_other() -> None:
         "ToolsAnswer": ("git", "make", "other"),
     }
     assert types_of(registry_of({"color": COLOR}, "hidden")) == {"ColorAnswer": ("red", "green", "other", "none")}
+
+
+def test_a_number_takes_any_number() -> None:
+    text = stub(asked(delay=DELAY))
+    assert "class DelayHandle(dither.Number):" in text
+    assert "record" not in text
 
 
 def test_texts_and_long_lists_take_any_text() -> None:

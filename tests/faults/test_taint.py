@@ -12,6 +12,8 @@ import sys
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, redirect_stderr, suppress
+from decimal import Decimal
+from fractions import Fraction
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -42,11 +44,14 @@ LIVES = {
     "fresh": "reports = 9\nschedule = 'early'\nepsilon = 1",
     "memo": "memoize = true\nanswers = 9\nepsilon = 1\nepsilon_permanent = 2",
 }
+NUMBER_LIVES = {"memo": LIVES["memo"].replace("answers = 9", "answers = 2")}
+"""A number has two answers."""
 KINDS = {
     "flag": "kind = 'flag'",
     "choice": f"kind = 'choice'\nvalues = ['{LISTED}', 'b', 'c']",
     "choices": f"kind = 'choices'\nvalues = ['{LISTED}', 'b', 'c']\nticks_max = 2",
     "text": f"kind = 'text'\ncandidates = ['{LISTED}']",
+    "number": "kind = 'number'\nunit = 's'\nlow = 0\nhigh = 16\nbuckets = 16",
 }
 ASKED = Registry.parse(
     "[registry]\napp = 'taint'\ndevice_epsilon = 500\nquiet_days = 0\n"
@@ -54,9 +59,9 @@ ASKED = Registry.parse(
         f"[metric.{kind}_{life}_{presence}]\n{keys}\n{how}\npresence = '{presence}'\nrev = 1\nquestion = 'What?'\n"
         f"period = '1d'\nowners = ['team@example.org']\nsensitivity = 'low'\nexpires = {EXPIRES}\n"
         for kind, keys in KINDS.items()
-        for life, how in LIVES.items()
+        for life, how in (LIVES | NUMBER_LIVES if kind == "number" else LIVES).items()
         for presence in ("public", "hidden")
-        if kind != "text" or life == "memo"
+        if (kind != "text" or life == "memo") and (kind, life, presence) != ("number", "memo", "hidden")
     )
 )
 
@@ -106,6 +111,12 @@ class RaisingList(list[object]):
     __iter__ = __len__ = __repr__ = __bool__ = _raise
 
 
+class RaisingNumber(float):
+    """A number whose methods raise the marker."""
+
+    __repr__ = __hash__ = __eq__ = __gt__ = __float__ = as_integer_ratio = _raise
+
+
 class Lying(str):
     """A text that says that it is every other."""
 
@@ -147,6 +158,9 @@ ANSWERS: list[Callable[[], object]] = [
     lambda: type(MARKER, (), {}),
     lambda: (MARKER for _ in range(2)),
     lambda: int(MARKER.encode().hex(), 16),
+    lambda: Fraction(int(MARKER.encode().hex(), 16), 10**18),
+    lambda: Decimal(int(MARKER.encode().hex(), 16)).scaleb(-18),
+    lambda: RaisingNumber(5),
     lambda: True,
     lambda: None,
 ]

@@ -52,6 +52,8 @@ SHARE = 0.1
 def describe(text: str, directory: Path, answers: Sequence[Any]) -> Document:
     """Return what is pinned of a registry's one metric, and how it reads some answers."""
     (metric,) = Registry.parse(text, SOURCE, directory).metrics.values()
+    if metric.unit:
+        return _describe_number(metric, answers)
     mechanism = metric.mechanism
     document: Document = {
         "d": metric.d,
@@ -78,6 +80,26 @@ def describe(text: str, directory: Path, answers: Sequence[Any]) -> Document:
         document["ticks"] = mechanism.ticks
         document["average_variance"] = _digits(mechanism.average_variance)
     return document
+
+
+def _describe_number(metric: Metric, answers: Sequence[Any]) -> Document:
+    """Return the same of a number, whose cells may have several mechanisms."""
+    cells = metric.cells
+    return {
+        "d": metric.d,
+        "charges": metric.charges,
+        "charge": metric.charge,
+        "charge_of_a_report": cells.charge,
+        "reservation": metric.reservation,
+        "exp_epsilon": _digits(cells.exp_epsilon),
+        "mechanism": cells.name,
+        "parameters": cells.parameters(),
+        "report_bits": cells.report_bits,
+        "cells": cells.count,
+        "domain": metric.asked.domain.to_document(),
+        "std_errors": {str(n): dict(metric.std_errors(n)) for n in REPORTS},
+        "reads": [[answer, [metric.read(answer), metric.names(answer)]] for answer in answers],
+    }
 
 
 def refusal(text: str, directory: Path) -> str:

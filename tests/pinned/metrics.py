@@ -12,6 +12,7 @@ MEMO = "memoize = true\nanswers = 2"
 FLAG = [True, False, None, "yes", 1]
 CHOICE: list[Any] = ["v0", "v1", "unheard of", "none", None, True]
 CHOICES: list[Any] = [["v1", "v0"], ["v0", "v0", "unheard of"], [], "v1", None]
+NUMBER: list[Any] = [-1, 0, 0.3, 1, 5, 12.5, 60, 1e300, None, True, "5"]
 TEXT = ["v0", "", "größer", "x" * 201, "none", None, 5]
 
 
@@ -33,6 +34,10 @@ def choices(d: int, ticks: int, epsilon: str, *more: str) -> str:
 
 def text(epsilon: str, permanent: str, *more: str) -> str:
     return "\n".join(['kind = "text"', f"epsilon = {epsilon}", permanently(permanent), *more])
+
+
+def number(epsilon: str, ranges: str, *more: str) -> str:
+    return "\n".join(['kind = "number"', 'unit = "s"', f"epsilon = {epsilon}", ranges, *more])
 
 
 def permanently(epsilon: str) -> str:
@@ -97,6 +102,18 @@ METRICS: dict[str, tuple[str, list[Any]]] = {
     "choices, memoized privset": (choices(5, 2, "2", permanently("5"), by("privset")), CHOICES),
     "choices, memoized oue": (choices(12, 3, "2", permanently("6"), by("oue"), HIDDEN), CHOICES),
     "choices, memoized sue": (choices(12, 3, "2", permanently("6"), by("sue")), CHOICES),
+    "number, even ranges": (number("1", "low = 0\nhigh = 60\nbuckets = 12", FRESH), NUMBER),
+    "number, many ranges": (number("2", "low = -5\nhigh = 5\nbuckets = 256\ndecimals = 3", FRESH), NUMBER),
+    "number, a logarithmic scale": (
+        number("0.5", 'low = 0.01\nhigh = 60\nbuckets = 64\nscale = "log"', FRESH),
+        NUMBER,
+    ),
+    "number, whole powers": (number("4", 'low = 1\nhigh = 1024\nbuckets = 10\nscale = "log"', FRESH), NUMBER),
+    "number, listed edges, hidden": (number("1", "edges = [0, 1, 5, 250]\ndecimals = 1", FRESH, HIDDEN), NUMBER),
+    "number, the mean alone": (number("1", 'low = 0\nhigh = 60\nasks = ["mean"]', FRESH), NUMBER),
+    "number, the mean alone, epsilon 6": (number("6", 'low = -0.5\nhigh = 0.5\nasks = ["mean"]', FRESH), NUMBER),
+    "number, memoized": (number("1", "low = 0\nhigh = 60", permanently("2")), NUMBER),
+    "number, memoized, four steps": (number("2", "edges = [0, 1, 2, 5, 60]", permanently("8")), NUMBER),
     "text": (text("1", "4"), TEXT),
     "text, hidden": (text("2", "6", HIDDEN, f"candidates = {listed(3)}"), TEXT),
     "text, few candidates": (text("4", "8", "candidates_expected = 20"), TEXT),
@@ -141,6 +158,12 @@ REFUSED: dict[str, str] = {
     "more ticks than values": choices(5, 7, "1", FRESH),
     "several ticks of grr": choices(5, 2, "1", FRESH, by("grr")),
     "ticks of a choice": choice(3, "1", FRESH, "ticks_max = 2"),
+    "a number without a unit": number("1", "low = 0\nhigh = 1\nbuckets = 4", FRESH).replace('unit = "s"\n', ""),
+    "a number with edges in two ways": number("1", "edges = [0, 1]\nlow = 0", FRESH),
+    "a logarithmic scale from zero": number("1", 'low = 0\nhigh = 1\nbuckets = 4\nscale = "log"', FRESH),
+    "a memoized number of three ranges": number("1", "edges = [0, 1, 2, 3]", permanently("2")),
+    "a memoized number of one range": number("1", "edges = [0, 1]", permanently("2")),
+    "a hidden mean": number("1", 'low = 0\nhigh = 1\nasks = ["mean"]', FRESH, HIDDEN),
     "a fresh text": 'kind = "text"\nepsilon = 1\nreports = 1',
     "a text with a mechanism": text("1", "2", by("grr")),
     "a text with values": text("1", "2", values(3)),

@@ -10,7 +10,7 @@ numerator and a denominator, which is 0 for the two infinities, and are compared
 
 from abc import abstractmethod
 from bisect import bisect_right
-from decimal import Decimal
+from decimal import Context, Decimal
 from itertools import pairwise
 
 from dither_shared.domains.domain import NONE, OTHER, Domain
@@ -21,6 +21,7 @@ from dither_shared.rng import COIN_BITS, SCALE, Rng
 EDGE_MAX = 10**18
 DECIMALS_MAX = 9
 BUCKETS_MAX = 1_024
+_CONTEXT = Context(prec=80)
 Placed = tuple[int, ...]
 """Where a number lies."""
 
@@ -65,8 +66,8 @@ class Numbers(Domain):
 
     @property
     def summary(self) -> str:
-        """How many ranges of which unit."""
-        return f"{self.size} range{'s' * (self.size > 1)} of {self.unit}"
+        """How many ranges, and between which ends."""
+        return f"{self.size} range{'s' * (self.size > 1)} of {self.between(self.edges[0], self.edges[-1])}"
 
     @abstractmethod
     def place(self, numerator: int, denominator: int) -> Placed:
@@ -88,7 +89,7 @@ class Numbers(Domain):
 
     def in_unit(self, edge: int) -> str:
         """Return an edge as a number of units, exactly."""
-        text = f"{Decimal(edge).scaleb(-self.decimals):f}"
+        text = f"{Decimal(edge).scaleb(-self.decimals, _CONTEXT):f}"
         return text.rstrip("0").rstrip(".") if "." in text else text
 
     def with_unit(self, text: str) -> str:

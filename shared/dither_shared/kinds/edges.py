@@ -13,6 +13,8 @@ from dither_shared.tables import Table
 BUCKETS_MAX = 256
 """Of more the shape takes seconds to compute: a logarithmic scale needs fewer."""
 EDGES_MIN = 2
+FINE = 8
+"""Steps in the narrowest range: with fewer, edges that are rounded to whole steps would make uneven ranges."""
 _CONTEXT = Context(prec=80)
 _NEAR = Decimal("1e-40")
 """A power that should be a whole number, to 80 digits, lies within this of it."""
@@ -41,7 +43,7 @@ def read_edges(table: Table, buckets: int | None = None) -> tuple[tuple[int, ...
 
 
 def _made(table: Table, buckets: int, scale: str) -> tuple[tuple[int, ...], int]:
-    """Return edges between low and high, with the fewest decimals that tell them apart unless these are given."""
+    """Return edges between low and high, with the fewest decimals that place them well unless these are given."""
     low, high = (table.decimal(key, EDGE_MAX, DECIMALS_MAX) for key in ("low", "high"))
     if high <= low:
         raise table.error("high", f"must be above low, {low}, got {high}")
@@ -50,12 +52,21 @@ def _made(table: Table, buckets: int, scale: str) -> tuple[tuple[int, ...], int]
     given = table.integer("decimals", 0, DECIMALS_MAX) if table.has("decimals") else None
     for decimals in range(DECIMALS_MAX + 1) if given is None else (given,):
         ends = [end.scaleb(decimals, _CONTEXT) for end in (low, high)]
-        if max(map(abs, ends)) <= EDGE_MAX and all(end == int(end) for end in ends):
+        if all(-EDGE_MAX <= end <= EDGE_MAX for end in ends) and all(end == int(end) for end in ends):
             edges = _between(int(ends[0]), int(ends[1]), buckets, scale)
-            if all(lower < upper for lower, upper in pairwise(edges)):
+            least = min(upper - lower for lower, upper in pairwise(edges))
+            if least >= FINE or (least > 0 and (given is not None or _exact(edges, buckets, scale))):
                 return edges, decimals
-    at = f"{given} decimals" if given is not None else f"at most {DECIMALS_MAX} decimals and edges of 18 digits"
-    raise table.error("buckets", f"must be fewer: with {at}, {low} to {high} cannot be cut into {buckets} ranges")
+    ranges = f"{buckets} ranges" if buckets > 1 else "a range"
+    if given is not None:
+        raise table.error("decimals", f"must be enough to make {ranges} of {low} to {high}, got {given}")
+    limits = f"with at most {DECIMALS_MAX} decimals and 18 digits"
+    raise table.error("low", f"and high must leave room for {ranges} {limits}, got {low} and {high}")
+
+
+def _exact(edges: tuple[int, ...], buckets: int, scale: str) -> bool:
+    """Tell whether edges lie where they should: one decimal more would move none."""
+    return _between(10 * edges[0], 10 * edges[-1], buckets, scale) == tuple(10 * edge for edge in edges)
 
 
 def _between(low: int, high: int, buckets: int, scale: str) -> tuple[int, ...]:

@@ -14,6 +14,7 @@ Which cells a plan has depends on what is asked:
 from collections.abc import Mapping
 from decimal import Decimal
 from fractions import Fraction
+from operator import index
 from pathlib import Path
 from typing import Any, cast
 
@@ -49,7 +50,7 @@ _REACHES = tuple(
         ("11.4", 1),
     )
 )
-"""Up to each epsilon, the reach with the least variance of the mean on that grid, to within 6 %."""
+"""Up to each epsilon, the reach with the least variance where that is largest on the grid, to within 6 %."""
 
 
 class NumberKind(Kind[Numbers]):
@@ -65,7 +66,7 @@ class NumberKind(Kind[Numbers]):
         unit = table.text("unit", 20)
         epsilon, memoize = read_epsilon(table), read_memoize(table)
         for key, why in (FRESH_ONLY if memoize else MEMOIZED_ONLY).items():
-            if table.has(key) and not (memoize and key == "answers"):
+            if table.has(key):
                 raise table.error(key, why)
         mean_alone = _asks_mean_alone(table)
         if hidden and (memoize or mean_alone):
@@ -86,7 +87,7 @@ class NumberKind(Kind[Numbers]):
         permanent = read_permanent(table, epsilon)
         answers = table.integer("answers", MEMO_ANSWERS, MEMO_ANSWERS, default=MEMO_ANSWERS)
         domain = Thresholds(*read_edges(table, buckets=COHORTS_MAX), unit)
-        if domain.size > COHORTS_MAX or domain.size.bit_count() > 1:
+        if not 2 <= domain.size <= COHORTS_MAX or domain.size.bit_count() > 1:
             key = "edges" if table.has("edges") else "buckets"
             raise table.error(key, f"must make 2, 4, 8 or {COHORTS_MAX} ranges, a cohort each, got {domain.size}")
         bit = MemoizedTwoLevel.for_epsilon(GRR.for_epsilon(2, permanent), epsilon)
@@ -180,9 +181,9 @@ def ratio_of(answer: object) -> tuple[int, int] | None:
     try:
         if hasattr(type(answer), "as_integer_ratio"):
             numerator, denominator = cast("Any", answer).as_integer_ratio()
-            return int(numerator), int(denominator)
+            return index(numerator), index(denominator)
         if hasattr(type(answer), "__index__"):
-            return cast("Any", answer).__index__(), 1
+            return index(cast("Any", answer)), 1
     except OverflowError:
         return (1, 0) if cast("Any", answer) > 0 else (-1, 0)
     except ValueError:
@@ -197,10 +198,12 @@ def _ratio_of_decimal(answer: Decimal) -> tuple[int, int] | None:
     if answer.is_nan():
         return None
     sign = -1 if answer.is_signed() else 1
+    if answer.is_zero():  # with any exponent
+        return 0, 1
     if answer.is_infinite() or answer.adjusted() > _DIGITS_MAX:
         return sign, 0
-    if answer.is_zero() or answer.adjusted() < -_DIGITS_MAX:
-        return (0 if sign > 0 or answer.is_zero() else -1), 10**_DIGITS_MAX
+    if answer.adjusted() < -_DIGITS_MAX:
+        return (0 if sign > 0 else -1), 10**_DIGITS_MAX
     return answer.as_integer_ratio()
 
 

@@ -72,13 +72,28 @@ def _of_both(cells: Cells, shares: Sequence[float]) -> Matrix:
     """Return M of windows and points."""
     parts = [part.cells * part.weight / sum(each.cells * each.weight for each in cells.parts) for part in cells.parts]
     window, points = (part.mechanism for part in cells.parts)
-    same, other = cast("TwoLevel", points).law.information
-    # Of more values, "other" among them, a point tells no less: where nobody says them M is this.
-    matrix = _of_window(cast("Window", window), shares)
-    for v, row in enumerate(matrix):
-        for w in range(len(row)):
-            row[w] = parts[0] * row[w] + parts[1] * (same if v == w else other)
-    return matrix
+    pairs = zip(_of_window(cast("Window", window), shares), _of_points(cast("TwoLevel", points), shares), strict=True)
+    return [[parts[0] * a + parts[1] * b for a, b in zip(one, other, strict=True)] for one, other in pairs]
+
+
+def _of_points(points: TwoLevel, shares: Sequence[float]) -> Matrix:
+    """Return A' diag(A f)^-1 A of points, of which nobody says the last ones, "other" among them.
+
+    Exact for GRR. The reports of PGR are taken for equally likely, and M is scaled so that f' M f = 1, as it is for
+    every law: without that the variance of a skew f would come out below zero.
+    """
+    places = range(len(shares))
+    if not points.supports_one:
+        same, other = points.law.information
+        whole = other + (same - other) * _product(shares, shares)
+        return [[(same if v == w else other) / whole for w in places] for v in places]
+    q, more = float(points.q), float(points.p - points.q)
+    each = [1 / (q + more * share) for share in shares]
+    every = q**2 * sum(each) + q * (points.d - len(shares))
+    return [
+        [every + q * more * (each[v] + each[w]) + (more**2 * each[v] if v == w else 0.0) for w in places]
+        for v in places
+    ]
 
 
 def _of_window(window: Window, shares: Sequence[float]) -> Matrix:

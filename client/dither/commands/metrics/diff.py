@@ -12,6 +12,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from dither.writing.output import speak_utf8
+from dither_shared.domains import Domain
 from dither_shared.exact import from_micro, to_micro
 from dither_shared.registry import SENSITIVITIES, Metric, Registry
 from dither_shared.terms import Terms, device_asks
@@ -121,6 +122,15 @@ def _meaning_changes(old: Metric, new: Metric) -> Iterator[str]:
         if before.get(key) != after.get(key):
             yield f"{key} changes from {before.get(key, 'none')} to {after.get(key, 'none')}"
     yield from _list_changes("values", old.values, new.values)
+    if old.kind is new.kind and not old.values:
+        yield from _domain_changes(old.asked.domain, new.asked.domain)
+
+
+def _domain_changes(old: Domain, new: Domain) -> Iterator[str]:
+    """Yield that answers are told apart in another way, where no list of values says so."""
+    if old != new:
+        ends = f" from {old.summary} to {new.summary}" if old.summary != new.summary else ""
+        yield f"what is told apart changes{ends}"
 
 
 def _meant(metric: Metric) -> dict[str, object]:

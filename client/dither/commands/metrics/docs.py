@@ -146,8 +146,8 @@ def _sent(registry: Registry) -> tuple[Paragraph, ...]:
     what = "Noisy answers, and which questions they answer."
     if cohorts:
         what += (
-            f" With an answer that may be any text goes a number from 0 to {cohorts - 1}, which your device draws once "
-            "and keeps; many devices have the same."
+            f" With answers to some questions goes a number from 0 to {cohorts - 1}, which your device draws once and "
+            "keeps; many devices have the same."
         )
     what += " Each upload has a random number of its own, so that one that had to be sent twice counts once."
     if registry.quiet_days:
