@@ -101,12 +101,12 @@ def seen(planned: PlannedNumber, readings: int = READINGS) -> Seen:
     metric, rng, widths = metric_of(planned), np.random.default_rng(5), []
     stored = StoredPlan(1, metric.plan, metric.question, (), metric.reservation, metric.expires, current=True)
     stored = replace(stored, period_days=metric.period_days)
-    view = View(simultaneous=True, values=("mean", "q50"), days=planned.question.days)
+    view = View(simultaneous=True, values=("mean", "median"), days=planned.question.days)
     for _ in range(readings):
         tally = draw(metric.plan, planned.n, rng)
         reading = Numbers().read(stored, date(2027, 1, 1), tally, view, provisional=False, snapshot=None)
         told = {row.value: (row.upper - row.lower) / (HIGH - LOW) for row in reading.rows}
-        widths.append([told.get(name, np.nan) for name in ("mean", "q50")])
+        widths.append([told.get(name, np.nan) for name in ("mean", "median")])
     return Seen(*np.array(widths).T)
 
 

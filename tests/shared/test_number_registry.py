@@ -151,9 +151,9 @@ def edges(**keys: object) -> tuple[tuple[int, ...], int]:
 
 
 def test_even_edges_are_whole_steps_rounded_up() -> None:
-    assert edges(low=0, high=10, buckets=4) == ((0, 3, 5, 8, 10), 0)
-    assert edges(low=0, high=10, buckets=4, decimals=1) == ((0, 25, 50, 75, 100), 1)
-    assert edges(low=-10, high=10, buckets=8) == ((-10, -7, -5, -2, 0, 3, 5, 8, 10), 0)
+    assert edges(low=0, high=10, buckets=4, decimals=0) == ((0, 3, 5, 8, 10), 0)
+    assert edges(low=0, high=10, buckets=4) == ((0, 25, 50, 75, 100), 1)
+    assert edges(low=-10, high=10, buckets=8, decimals=0) == ((-10, -7, -5, -2, 0, 3, 5, 8, 10), 0)
     assert edges(low=0, high=1, buckets=10) == (tuple(range(11)), 1)
     assert edges(low=Decimal("0.25"), high=1, buckets=3) == ((25, 50, 75, 100), 2)
     thirds = (333_333_333_333_333_334, 666_666_666_666_666_667)
@@ -222,8 +222,11 @@ def test_every_decimal_context_makes_the_same_plan() -> None:
             assert plans() == before
 
 
-def test_decimals_are_the_fewest_that_tell_the_edges_apart() -> None:
+def test_decimals_are_the_fewest_that_place_the_edges_well() -> None:
+    """Exactly, or with eight steps in the narrowest range."""
     assert edges(low=0, high=1, buckets=10)[1] == 1
-    assert edges(low=0, high=1, buckets=11)[1] == 2
-    assert edges(low=1, high=2, buckets=10, scale="log") == ((10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20), 1)
-    assert edges(low=1, high=2, buckets=11, scale="log")[1] == 2
+    assert edges(low=0, high=1, buckets=11) == ((0, 10, 19, 28, 37, 46, 55, 64, 73, 82, 91, 100), 2)
+    assert edges(low=0, high=1, buckets=64)[1] == 3
+    assert edges(low=1, high=1024, buckets=10, scale="log")[1] == 0
+    assert edges(low=1, high=2, buckets=10, scale="log")[1] == 3
+    assert edges(low=1, high=2, buckets=11, scale="log", decimals=2)[1] == 2
