@@ -70,7 +70,7 @@ def test_the_demo_finds_ages_and_hours_of_people() -> None:
         rows = metrics[name]["rows"]
         assert sum(row["statistic"] == "share" for row in rows) == ranges
         told = {row["value"]: row for row in rows}
-        assert {"mean", "q25", "q50", "q75"} <= told.keys()
+        assert {"mean", "q25", "median", "q75"} <= told.keys()
         # Whole years and hours are the lower ends of their ranges.
         assert abs(told["mean"]["low"] - told["mean"]["truth"]) < 6 * told["mean"]["std_error"]
         assert sum(row["truth"] for row in rows if row["statistic"] == "share") == pytest.approx(1)

@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from dither_aggregator.analysis.numbers import QUANTILES
 from dither_aggregator.simulate.comparing import COMPARING, holds, too_few_hold
 from dither_aggregator.simulate.populations.census import census
 from dither_shared.registry import Metric, Registry, utc_today
@@ -56,9 +57,9 @@ def test_what_says_a_share_again_is_left_out() -> None:
 @pytest.mark.parametrize(
     ("value", "lower", "upper", "held"),
     [
-        ("q50", 20, 21, True),  # six of ten are 20, which is told as 20 to 21
-        ("q50", 18, 20, False),  # from 18 to below 20
-        ("q50", 21, 22, False),
+        ("median", 20, 21, True),  # six of ten are 20, which is told as 20 to 21
+        ("median", 18, 20, False),  # from 18 to below 20
+        ("median", 21, 22, False),
         ("q75", 30, 31, True),
         ("q75", 29, 30, False),
         ("q90", 30, 31, True),  # nine of ten are 30 or younger
@@ -75,13 +76,13 @@ def test_an_interval_of_a_quantile_holds_the_range_of_the_true_one(
 
 def test_true_quantiles_of_all_people_are_those_of_the_census() -> None:
     answers = census().draw(48_842, seed=1)
-    wanted = ("q5", "q25", "q50", "q75", "q95")
+    wanted = ("q5", "q25", "median", "q75", "q95")
     for metric, truths in ((AGE, [19, 28, 37, 48, 63]), (HOURS, [17, 40, 40, 45, 60])):
         numbers = np.array(answers[metric.name])
         rows = compared(metric, list(numbers), *(told(value, "quantile", 0, 0) for value in wanted))
         assert [row["truth"] for row in rows.values()] == truths
         for value, truth in zip(wanted, truths, strict=True):
-            assert (numbers < truth).mean() < int(value[1:]) / 100 <= (numbers <= truth).mean()
+            assert (numbers < truth).mean() < QUANTILES[value] <= (numbers <= truth).mean()
 
 
 @pytest.mark.parametrize(("wider", "caught"), [(1.0, False), (1.6, True)])
@@ -100,7 +101,7 @@ def test_a_table_of_numbers_shows_truth_beside_estimate_and_interval() -> None:
         AGE,
         AGES,
         told("mean", "mean", 29, 31, 29.5, 30.5),
-        told("q50", "quantile", 19, 23),
+        told("median", "quantile", 19, 23),
         told("q90", "quantile", 31, 35),
         told("20 to 21 years", "share", 0.5, 0.7, 20, 21),
     )
@@ -109,7 +110,7 @@ def test_a_table_of_numbers_shows_truth_beside_estimate_and_interval() -> None:
     assert lines[:4] == [
         ["years", "true", "estimate", "95", "%", "interval"],
         ["mean", "30", "29", "29", "..", "31", "inside"],
-        ["q50", "20", "19", "19", "..", "23", "inside"],
+        ["median", "20", "19", "19", "..", "23", "inside"],
         ["q90", "30", "31", "31", "..", "35", "outside"],
     ]
     assert "mean: 29.5 if all numbers are at the lower ends of their ranges, 30.5 if at the upper" in brief
