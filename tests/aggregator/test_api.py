@@ -444,7 +444,7 @@ def test_values_that_a_spreadsheet_would_run_come_as_texts(tmp_path: Path) -> No
 
 def test_three_lines_of_pandas_draw_a_month(one: Site, tmp_path: Path) -> None:
     """api.md's lines, with this address in place of its own. matplotlib is not there: the numbers that it gets are."""
-    (shown,) = re.findall(r"```python\n(.*?)```", (ROOT / "aggregator/api.md").read_text(encoding="utf-8"), re.DOTALL)
+    shown, *_ = re.findall(r"```python\n(.*?)```", (ROOT / "aggregator/api.md").read_text(encoding="utf-8"), re.DOTALL)
     assert len([line for line in shown.splitlines() if line]) == 3
     address = re.findall(r'"http://127.0.0.1:8080(.*?)"', shown)[0].replace("/theme/", "/color/")
     (tmp_path / "rows.csv").write_bytes(one.client.get(address).data)
@@ -545,7 +545,7 @@ BOUNDED = settings(
 )
 
 
-def check_answers(one: Site, described: dict[str, Any], operation: Any) -> list[int]:
+def check_answers(one: Site, described: dict[str, Any], operation: Any, metric: str = "color") -> list[int]:
     """Ask what the description allows, 25 times from a fixed seed; return the statuses of the answers that held."""
     statuses: list[int] = []
     path = "/v1" + re.sub("<(.*?)>", r"{\1}", operation.address)
@@ -555,7 +555,7 @@ def check_answers(one: Site, described: dict[str, Any], operation: Any) -> list[
     @given(known.as_strategy())
     def ask_it(case: Any) -> None:
         if "metric" in case.path_parameters:
-            case.path_parameters["metric"] = "color"
+            case.path_parameters["metric"] = metric
         for rarely_right in ("plan", "values"):
             case.query.pop(rarely_right, None)
         response = case.call(base_url="http://localhost", app=one.client.application)

@@ -34,7 +34,7 @@ def one(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
 
 def table(html: str) -> list[list[str]]:
     """Return the texts of the rows of the page's own table."""
-    found = re.findall(r'<table class="shown">.*?</table>', html, re.DOTALL)
+    found = re.findall(r'<table class="shown.*?</table>', html, re.DOTALL)
     rows = [row for each in found for row in re.findall("<tr>(.*?)</tr>", each.partition("<tbody>")[2], re.DOTALL)]
     return [
         [unescape(re.sub("<.*?>", "", cell)).strip() for cell in re.findall("<t[hd].*?>(.*?)</t[hd]>", row)]

@@ -17,6 +17,7 @@ from dither_aggregator.analysis import estimands
 from dither_aggregator.store import SQLiteStore, Tally
 from dither_aggregator.web.reading import reading_app
 from dither_shared.plan import Plan
+from dither_shared.registry import Registry
 from tests.support.aggregators import sqlite_store
 from tests.support.clocks import Clock
 from tests.support.laws import pure
@@ -32,14 +33,17 @@ class Site:
     def __init__(self, store: SQLiteStore, client: FlaskClient) -> None:
         self.store, self.client = store, client
         self.tallies: dict[tuple[str, date], Tally] = {}
-        self.plan = store.plans("color")[0].plan
+        self.plan = (store.plans("color") or store.plans())[0].plan
 
     def put(self, counts: Counts, rng: np.random.Generator, days_ago: int = 1, plan: Plan | None = None) -> None:
         """Let so many devices report each value, one of the days before today."""
         plan = plan or self.plan
-        epoch = self.store.today() - timedelta(days=days_ago)
         drawn = np.concatenate([[counts.sum()], draw_tally(pure(plan), counts, rng)])
-        self.tallies[plan.digest, epoch] = Tally(int(counts.sum()), drawn)
+        self.hold(plan, Tally(int(counts.sum()), drawn), days_ago)
+
+    def hold(self, plan: Plan, tally: Tally, days_ago: int = 1) -> None:
+        """Let a day before today have a tally."""
+        self.tallies[plan.digest, self.store.today() - timedelta(days=days_ago)] = tally
         self.forget()
 
     def forget(self) -> None:
@@ -100,6 +104,13 @@ def site(tmp_path: Path, d: int, color: str = "", epsilon: str = "4.0", **asked:
     made = registry(
         values=values, color=color, epsilon=epsilon, reports=1, device_epsilon="400.0", expires=EXPIRES, **asked
     )
+    with site_of(made, tmp_path) as one:
+        yield one
+
+
+@contextmanager
+def site_of(made: Registry, tmp_path: Path) -> Iterator[Site]:
+    """Yield pages of a store with a registry, without a report."""
     with sqlite_store(made, tmp_path, Clock()) as store:
         one = Site(store, reading_app(store).test_client())
 

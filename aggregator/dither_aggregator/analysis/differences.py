@@ -63,9 +63,12 @@ class Comparison:
 
     @property
     def detectable(self) -> float | None:
-        """A rare value's share must change by this much to be told four times in five; None where nothing is told."""
+        """A rare value's share must change by this much to be told four times in five; None where nothing is told.
+
+        None of numbers, too: means and quantiles have no noise floor.
+        """
         before, after = self.before.noise_floor, self.after.noise_floor
-        if not self.rows or before is None or after is None:
+        if not self.rows or before is None or after is None or self.after.stored.plan.domain.unit:
             return None
         normal = NormalDist()
         z = normal.inv_cdf(POWER) - normal.inv_cdf(self.alpha / len(self.rows) / 2)
@@ -108,9 +111,10 @@ def _difference(after: Reading, old: Row, new: Row, p_value: float, told: bool) 
     moved = new.estimate - old.estimate
     lower, upper = after.move_ends(old, new)
     error = hypot(old.std_error, new.std_error)
-    verdict = _verdict(moved, told)
+    verdict = _verdict(moved or lower + upper, told)
     return Difference(new.value, old.estimate, new.estimate, moved, error, lower, upper, p_value, verdict)
 
 
 def _verdict(move: float, told: bool) -> Verdict | None:
+    """Return which way a value moved. Quantiles of two windows may begin at one edge: then their intervals tell it."""
     return ("rose" if move > 0 else "fell") if told else None

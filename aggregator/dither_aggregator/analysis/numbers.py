@@ -7,6 +7,7 @@ bounds; a quantile is a range between edges, never a point inside of one. All er
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import date
+from functools import cached_property
 from statistics import NormalDist, median
 
 import numpy as np
@@ -14,7 +15,7 @@ from scipy.special import ndtr
 
 from dither_aggregator.analysis.inference import Floats
 from dither_aggregator.analysis.numeric.bounds import Bounds, quantile_bounds, ratio_bounds
-from dither_aggregator.analysis.numeric.channel import Channel, Places, channel_of
+from dither_aggregator.analysis.numeric.channel import Channel, Places, channel_of, places_of
 from dither_aggregator.analysis.numeric.fit import Fit, fit, fit_evenly
 from dither_aggregator.analysis.numeric.ranges import share_functionals
 from dither_aggregator.analysis.numeric.repeats import repeated
@@ -25,7 +26,7 @@ from dither_aggregator.store import StoredPlan, Tally
 from dither_shared.domains import Range
 from dither_shared.plan import Plan
 
-MEAN, MEDIAN = "mean", "median"
+MEAN, MEDIAN, A_NUMBER = "mean", "median", "a number"
 QUANTILES = {MEDIAN if percent == 50 else f"q{percent}": percent / 100 for percent in (5, 10, 25, 50, 75, 90, 95, 99)}
 LEADING = (MEDIAN, "q90")
 """What is drawn day by day unless something else is asked."""
@@ -56,7 +57,7 @@ class NumberRow:
     """The ends of the range that it is of, in the unit; None where it is open. Of a mean what ranges leave open."""
     high: float | None = None
     fitted: float | None = None
-    """The share of a range by maximum likelihood: to look at, biased."""
+    """The share of a range by maximum likelihood, or the mean of possible shares: to look at, biased."""
 
 
 @dataclass(frozen=True)
@@ -91,7 +92,8 @@ class NumbersReading(Reading):
         above, before and after) may take the same part of the risk.
         """
         assert isinstance(before, NumbersReading)
-        chances = dict(zip(values, super().change_chances(before, values).tolist(), strict=True))
+        means = [value for value in values if value not in self.scores]
+        chances = dict(zip(means, super().change_chances(before, means).tolist(), strict=True))
         for value in set(values) & set(self.scores):
             sure = max(_sure(before.scores[value], self.scores[value]), _sure(self.scores[value], before.scores[value]))
             chances[value] = min(1.0, 4 * float(ndtr(-sure)))
@@ -102,15 +104,6 @@ class NumbersReading(Reading):
         if before.value in QUANTILES:
             return after.lower - before.upper, after.upper - before.lower
         return super().move_ends(before, after)
-
-    @property
-    def summary(self) -> str:
-        """The median, or the mean where it is all that can be told."""
-        told = {row.value: row for row in self.distinct}
-        row = told.get(MEDIAN) or told.get(MEAN)
-        if row is None:
-            return "too few reports to tell"
-        return f"{row.value} from {row.lower:.4g} to {row.upper:.4g} {self.stored.plan.domain.unit}"
 
     @property
     def nothing_to_show(self) -> str:
@@ -130,17 +123,26 @@ class Numbers(Estimand):
     """Statistics of numbers."""
 
     name = "numbers"
+    role = "statistic"
 
     def check(self, plan: Plan, view: View, asked: frozenset[str]) -> None:
         """Refuse what is for listed values."""
         if asked & {"error_of", "normalised"}:
             raise BadView("error_of and normalised are for metrics whose values are listed")
+        if "top" in asked:
+            raise BadView("top is for metrics with many values: this one is of numbers")
         if view.candidates is not None:
             raise BadView(f"{plan.metric} is of numbers: candidates are for texts")
 
     def names(self, stored: StoredPlan) -> Sequence[str]:
         """Return the mean and, unless it is all that is asked, the quantiles."""
         return (MEAN,) if isinstance(stored.plan.domain, Range) else (MEAN, *QUANTILES)
+
+    def shares(self, stored: StoredPlan) -> Sequence[str]:
+        """Return the names of shares of ranges and above edges and, where some may say nothing, of those who did."""
+        places = places_of(stored.plan)
+        names = [name for each in share_functionals(stored.plan, places) for name, _, _ in each.ranges]
+        return [*names, A_NUMBER] if places.others else names
 
     def leading(self, stored: StoredPlan) -> Sequence[str]:
         """Return the median and the 90 % quantile, or the mean where it is all that is asked."""
@@ -241,6 +243,11 @@ class _Statistics:
 
     # The mean and quantiles.
 
+    @cached_property
+    def bounds(self) -> Bounds:
+        """All shares within the error that mean and quantiles have together."""
+        return Bounds(self.fit, self._z(len(self.names)))
+
     def _values(self, ends: Floats) -> Floats:
         return np.concatenate([ends, np.zeros(len(self.places.others))])
 
@@ -251,19 +258,22 @@ class _Statistics:
             self._values(ends)
             for ends in (places.mean_lower, (places.mean_lower + places.mean_upper) / 2, places.mean_upper)
         )
-        estimate, error = self._ratios(middle[np.newaxis])
-        low, high = (float(self._ratios(ends[np.newaxis])[0][0]) for ends in (lower, upper))
+        (estimate,), (error,) = (each.tolist() for each in self._ratios(middle[np.newaxis]))
         if len(self.names) == 1:  # nothing is rounded to ranges, and the estimate is linear: its own law is the normal
-            ends = float(estimate[0] - z * error[0]), float(estimate[0] + z * error[0])
-        else:
-            ends = ratio_bounds(Bounds(self.fit, z), lower, upper, places.is_number)
-        open_ = (None, None) if low == high else (low, high)
-        return NumberRow(MEAN, float(estimate[0]), float(error[0]), *ends, "mean", *open_)
+            return NumberRow(MEAN, estimate, error, estimate - z * error, estimate + z * error, "mean")
+        bounds = self.bounds
+        least, most = ratio_bounds(bounds, lower, upper, places.is_number)
+        possible = bounds.nearest / (bounds.nearest @ places.is_number)
+        low, fitted, high = (float(values @ possible) for values in (lower, middle, upper))
+        beginning, end = (low, high) if low < high else (None, None)
+        # Raw shares may be negative, and then their mean lies beyond all possible ones: the interval holds it, too.
+        ends = min(least, estimate), max(most, estimate)
+        return NumberRow(MEAN, estimate, error, *ends, "mean", beginning, end, fitted)
 
     def _quantile(self, name: str) -> NumberRow | None:
         """Return a quantile, or None where it may lie anywhere in a large part of the axis."""
         places, z, probability = self.places, self._z(len(self.names)), QUANTILES[name]
-        first, last = quantile_bounds(Bounds(self.fit, z), probability)
+        first, last = quantile_bounds(self.bounds, probability)
         if last - first + 1 > WIDEST * places.numbers:
             return None
         fitted = np.cumsum(self.fit.shares[: places.numbers])
@@ -288,7 +298,7 @@ class _Statistics:
         if self.places.others:
             share, error = float(self.fit.raw @ self.places.is_number), float(self.fit.std_error(self.places.is_number))
             z = self._z(1)
-            yield NumberRow("a number", share, error, share - z * error, share + z * error, "share_of_reports")
+            yield NumberRow(A_NUMBER, share, error, share - z * error, share + z * error, "share_of_reports")
 
     def _ratios(self, functionals: Floats) -> tuple[Floats, Floats]:
         """Return functionals, float64[count, places], over the share of those with a number, and standard errors.

@@ -139,12 +139,12 @@ class Reading(ABC):
 
     @property
     def summary(self) -> str:
-        """What it says in a few words, where nothing is told to stand out."""
+        """Why there is no row though there are reports, in a few words; "" where that cannot be."""
         return ""
 
     @property
     def nothing_to_show(self) -> str:
-        """Why there is no row though there are reports, in a sentence; "" where that cannot be."""
+        """The same in a sentence."""
         return ""
 
     @abstractmethod
@@ -190,6 +190,8 @@ class Estimand(ABC):
     """A quantity that can be read out of a metric's tallies. It has no state, and there is one of each."""
 
     name: str
+    role: str
+    """What each name is: "listed", "candidate" or "statistic"."""
 
     @abstractmethod
     def check(self, plan: Plan, view: View, asked: frozenset[str]) -> None:
@@ -198,6 +200,10 @@ class Estimand(ABC):
     @abstractmethod
     def names(self, stored: StoredPlan) -> Sequence[str]:
         """Return what can be asked for by name: listed values, candidates, statistics."""
+
+    def shares(self, stored: StoredPlan) -> Sequence[str]:
+        """Return the names of further rows, which are shares: they are of windows, and not shown day by day."""
+        return ()
 
     def leading(self, stored: StoredPlan) -> Sequence[str]:
         """Return the names to show day by day where nothing is told to stand out: by default none."""

@@ -147,6 +147,8 @@ class Shares(Estimand):
 
     name = "shares"
 
+    role = "listed"
+
     def check(self, plan: Plan, view: View, asked: frozenset[str]) -> None:
         """Refuse candidates, and shares that sum to one where answers may hold several values."""
         if view.candidates is not None:

@@ -122,6 +122,7 @@ class Texts(Estimand):
     """Candidates among texts."""
 
     name = "texts"
+    role = "candidate"
 
     def check(self, plan: Plan, view: View, asked: frozenset[str]) -> None:
         """Refuse what is for listed values."""

@@ -49,7 +49,8 @@ def asked_series(store: Store, name: str, asked: Given) -> tuple[StoredPlan, Win
     refuse_long(stored)
     window = asked_window(store, asked) or _last_days(store, name)
     values = tuple(dict.fromkeys(asked.get("values") or _standing_out(store, stored)))
-    plans = store.plans(name)
+    unit = stored.plan.domain.unit  # numbers of another unit have no place on the same axis
+    plans = [each for each in store.plans(name) if each.plan.domain.unit == unit]
     known = {name for each in plans for name in estimand_of(each.plan).names(each)}
     for value in values:
         if value not in known:

@@ -100,28 +100,31 @@ def quantile_bounds(bounds: Bounds, probability: float) -> tuple[int, int]:
     """Return the lowest and the highest place at which a quantile of numbers may lie.
 
     It may lie at a place where some of the shares have at least `probability` up to there, and others at most that
-    below it. Both get the easier to reach, or the harder, the higher the place.
+    below it. Both get the easier to reach, or the harder, the higher the place. The search begins where Wald's interval
+    ends, which is near: each place that is tried costs a fit.
     """
-    is_number = bounds.fit.channel.places.is_number
-    places = bounds.fit.channel.places.numbers
-
-    def up_to(place: int) -> Floats:
-        below = np.zeros_like(is_number)
-        below[: place + 1] = 1.0
-        return np.asarray(below - probability * is_number)
-
-    lowest = _first(places - 1, lambda place: bounds.may_reach(up_to(place)))
-    highest = _first(places - 1, lambda place: not bounds.may_reach(-up_to(place)))
+    fit, places = bounds.fit, bounds.fit.channel.places
+    up_to = np.tril(np.ones((places.numbers, len(places.is_number)))) - probability * places.is_number
+    scores = (up_to @ fit.raw) / np.maximum(fit.std_error(up_to), 1e-12)
+    last = places.numbers - 1
+    lowest = _first(last, lambda place: bounds.may_reach(up_to[place]), near=int((scores < -bounds.z).sum()))
+    highest = _first(last, lambda place: not bounds.may_reach(-up_to[place]), near=int((scores <= bounds.z).sum()))
     return lowest, highest
 
 
-def _first(last: int, holds: Callable[[int], bool]) -> int:
-    """Return the first place at which something holds that holds from there on; the last one if it is not before."""
-    low, high = 0, last
+def _first(last: int, holds: Callable[[int], bool], near: int) -> int:
+    """Return the first place at which something holds that holds from there on; the last one if it is not before.
+
+    The steps away from the place that is tried first double, until halves of what is left are smaller.
+    """
+    low, high, tried, step = 0, last, near, 1
     while low < high:
-        middle = (low + high) // 2
-        if holds(middle):
-            high = middle
+        tried = min(max(tried, low), high - 1)
+        if holds(tried):
+            high, tried = tried, tried - step
         else:
-            low = middle + 1
+            low, tried = tried + 1, tried + step
+        step *= 2
+        if step > high - low:
+            tried = (low + high) // 2
     return low

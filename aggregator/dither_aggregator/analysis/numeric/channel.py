@@ -78,7 +78,7 @@ class Channel:
 
 def channel_of(plan: Plan, counts: Counts, n: int) -> Channel:
     """Return the channel of a tally of n >= 1 reports."""
-    places = _PLACES[plan.domain.name](plan)
+    places = places_of(plan)
     columns = len(places.is_number)
     laws, rows, cells, number = [], [], [], 0
     for part, table, first in tables(plan.cells, counts):
@@ -92,6 +92,11 @@ def channel_of(plan: Plan, counts: Counts, n: int) -> Channel:
             cells.append(np.full(len(sums), number))
             number += 1
     return Channel(places, np.concatenate(laws), np.concatenate(rows), np.concatenate(cells), n)
+
+
+def places_of(plan: Plan) -> Places:
+    """Return where a plan's numbers may lie."""
+    return _PLACES[plan.domain.name](plan)
 
 
 def _merged(law: Floats, counts: Counts) -> tuple[Floats, Counts]:

@@ -58,7 +58,7 @@ class Fit:
 
     def std_error(self, functional: Floats) -> Floats:
         """Return the standard errors of functionals, float64[..., places], of `raw`."""
-        variances = np.einsum("...i,ij,...j->...", functional, self.covariance, functional)
+        variances = ((functional @ self.covariance) * functional).sum(axis=-1)
         return np.asarray(np.sqrt(np.maximum(variances, 0.0)))
 
 

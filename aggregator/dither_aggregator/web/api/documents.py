@@ -10,7 +10,8 @@ from marshmallow import INCLUDE, Schema, fields, validate
 from dither_aggregator.analysis.standing import VERDICTS
 from dither_aggregator.web.asking import Parameters
 
-ROLES = ("listed", "candidate", "other", "none")
+ROLES = ("listed", "candidate", "other", "none", "statistic", "share")
+STATISTICS = ("mean", "quantile", "share", "share_above", "share_of_reports")
 
 
 class Described(Schema):
@@ -58,6 +59,7 @@ def _how(says: str, how: dict[str, Any]) -> dict[str, Any]:
 PLAN = "the digest of the plan"
 SNAPSHOT = "the id of what was kept of the day once it was finalized; null of a day that is not, and of several days"
 PROVISIONAL = "more reports may still come"
+UNIT = 'in which numbers are; "" of shares'
 
 
 class WindowDocument(Described):
@@ -135,23 +137,33 @@ class EstimatesMeta(WindowDocument, PrivacyDocument, PagedMeta):
     level = _whole("how sure the intervals are, in percent")
     intervals = _text("hold all together, or each on its own", validate=validate.OneOf(("simultaneous", "each")))
     interval_method = _text(
-        "exact is of the share among these reports, clopper-pearson of the population or of repeated reports",
+        "exact is of the share among these reports, clopper-pearson of the population or of repeated reports; of "
+        "numbers wald is that of shares, while mean and quantiles have strict bounds",
         allow_none=True,
         validate=validate.OneOf(("wald", "clopper-pearson", "exact")),
     )
     error_of = _text("what errors and intervals are of", validate=validate.OneOf(("reports", "population")))
     fit = fields.Nested(FitDocument, metadata={"description": "of texts"})
     normalised = fields.Nested(NormalisedDocument, metadata={"description": "where it was asked for"})
+    unit = _text("of numbers: in which mean, quantiles and the ends of ranges are", required=False)
+    untold = fields.List(
+        fields.String(),
+        metadata={"description": "of numbers: quantiles that may lie in more than a third of the axis, without a row"},
+    )
 
 
 class ValueDocument(WindowDocument):
-    """One value's number with its error. Shares are raw and unbiased: they may be negative."""
+    """One value's number with its error. Shares are raw and unbiased: they may be negative.
+
+    Of numbers a mean or a quantile is in the metric's unit. A quantile lies between two edges: its estimate is the
+    lower end of the range in which it seems to lie, and its interval ends at edges.
+    """
 
     metric = _text()
     rev = _whole()
     value = _text()
     n = _whole("reports")
-    estimate = _number("a share")
+    estimate = _number("a share; a mean or a quantile in the metric's unit")
     std_error = _number()
     lower = _number("the interval's lower end")
     upper = _number("its upper end")
@@ -167,11 +179,28 @@ class ValueDocument(WindowDocument):
 
 
 class EstimateRow(ValueDocument):
-    """One value's estimate, a share of the n reports."""
+    """One value's estimate: a share of the n reports, or a statistic of numbers."""
 
     normalised = _number("the share that is possible, where it was asked for; biased", required=False)
     proportion = _number("of a text: the share of a constrained fit; biased", required=False)
     group = _text('of a text: the candidate with the same bits, "" where there is none', required=False)
+    statistic = _text(
+        "of numbers: what the row is of. Shares are of those who gave a number, share_of_reports is of all reports",
+        required=False,
+        validate=validate.OneOf(STATISTICS),
+    )
+    low = _number(
+        "of numbers: the lower end of the range that the row is of, in the unit, null where it is open; of a mean the "
+        "least that fits, however numbers lie within ranges, null where nothing is rounded to ranges",
+        required=False,
+        allow_none=True,
+    )
+    high = _number("its upper end, or the most", required=False, allow_none=True)
+    fitted = _number(
+        "of numbers: the share that is possible, or the mean of such shares; biased, to look at; null of others",
+        required=False,
+        allow_none=True,
+    )
 
 
 class SeriesMeta(WindowDocument):
@@ -183,6 +212,7 @@ class SeriesMeta(WindowDocument):
     values = fields.List(fields.String(), required=True)
     level = _whole("how sure the intervals are, in percent: all at once, of all days and values")
     error_of = _text()
+    unit = _text(UNIT)
 
 
 class BaseDocument(Described):
@@ -205,17 +235,19 @@ class CompareMeta(WindowDocument, BaseDocument):
     provisional = _truth(PROVISIONAL)
     level = _whole("how sure the intervals are, in percent, all at once")
     error_of = _text()
+    unit = _text(UNIT)
     detectable_difference = _number("a rare value that moves by this is found four times in five", allow_none=True)
 
 
 class DifferenceRow(ValueDocument, BaseDocument):
-    """One value's difference: after less before, of shares of the population."""
+    """One value's difference: after less before, of the population; of shares, or of numbers in their unit."""
 
     verdict = _text(validate=validate.OneOf(("rose", "fell", "cannot be told to have moved")))
     base_n = _whole("reports of the window before")
     before = _number("the estimate of the window before")
     after = _number("the estimate of the later one")
     p_value = _number("how often noise and sampling alone make such a difference of this value")
+    unit = _text(UNIT)
 
 
 class ChangesMeta(WindowDocument, BaseDocument):
@@ -329,7 +361,11 @@ class ValueRow(Described):
     metric = _text()
     rev = _whole()
     value = _text()
-    kind = _text("other is what is not listed, none says that there was nothing to say", validate=validate.OneOf(ROLES))
+    kind = _text(
+        "other is what is not listed, none says that there was nothing to say; of numbers statistic is the mean or a "
+        "quantile, and share that of a range or above an edge",
+        validate=validate.OneOf(ROLES),
+    )
 
 
 class KeptRow(Described):

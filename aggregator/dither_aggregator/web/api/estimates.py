@@ -94,7 +94,7 @@ def _choose(reading: Reading, standing: Standing | None, asked: Given) -> Sequen
     if "top" not in asked:
         return told
     if reading.stored.plan.kind.asked_alone or (reading.rows and standing is None):
-        raise Problem("malformed", "top is for metrics with many values: this one asks for one share, or for numbers")
+        raise Problem("malformed", "top is for metrics with many values: this one asks for one share")
     if not reading.view.simultaneous:
         raise Problem(
             "malformed", "top needs intervals=simultaneous: intervals that hold each on its own miss the largest"
@@ -114,8 +114,10 @@ def _tell(reading: Reading, standing: Standing | None) -> list[Told]:
 
 def _named(reading: Reading, told: Sequence[Told], values: Sequence[str]) -> list[Told]:
     """Return the rows of some values; raise Problem for one that is never among the rows."""
+    estimand = estimand_of(reading.stored.plan)
     known = {
-        *estimand_of(reading.stored.plan).names(reading.stored),
+        *estimand.names(reading.stored),
+        *estimand.shares(reading.stored),
         *(reading.view.candidates or ()),
         *(each.row.value for each in told),
     }

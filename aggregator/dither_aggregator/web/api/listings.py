@@ -6,6 +6,7 @@ from datetime import date
 from flask import Response
 
 from dither_aggregator.analysis import snapshots
+from dither_aggregator.analysis.estimands import estimand_of
 from dither_aggregator.store import Store, StoredPlan
 from dither_aggregator.web.api.paging import PagedAsked, page_of, top, with_part
 from dither_aggregator.web.api.rowsets import JSON, RowsAsked, RowSet
@@ -52,10 +53,11 @@ def _described(stored: StoredPlan, epochs: Sequence[date]) -> Sequence[object]:
 
 
 def values(store: Store, asked: Given, metric: str) -> RowSet:
-    """Return what estimates there can be of: the listed values of a plan, or the registry's candidates."""
+    """Return what estimates there can be of: listed values, the registry's candidates, or statistics and shares."""
     stored = asked_plan(store, metric, asked)
-    kinds = {value: value if value in UNLISTED else "listed" for value in stored.plan.values}
-    kinds |= {text: text if text in UNLISTED else "candidate" for text in stored.candidates}
+    estimand = estimand_of(stored.plan)
+    kinds = {name: name if name in UNLISTED else estimand.role for name in estimand.names(stored)}
+    kinds |= dict.fromkeys(estimand.shares(stored), "share")
     found = with_part(list(kinds), asked["search"], str)
     chosen, paged = page_of(found, asked)
     plan = stored.plan

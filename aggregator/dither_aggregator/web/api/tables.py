@@ -16,7 +16,7 @@ from dither_aggregator.web.planned import EXPIRES_AFTER, PlanningAsked, planned
 from dither_shared.wire.problems import Problem
 
 STILL = "cannot be told to have moved"
-DIFFERENCES = (*COLUMNS, "base_from", "base_to", "base_n", "before", "after", "p_value")
+DIFFERENCES = (*COLUMNS, "base_from", "base_to", "base_n", "before", "after", "p_value", "unit")
 PLAN = (
     *("kind", "d", "ticks", "asks", "n", "epsilon", "epsilon_permanent", "days", "mechanism", "bits"),
     *("noise_floor", "critical_share", "detectable_share", "mean_width_percent", "median_width_percent"),
@@ -55,6 +55,7 @@ def series(store: Store, asked: Given, metric: str) -> RowSet:
         "values": list(values),
         "level": int(asked["level"]),
         "error_of": "population",
+        "unit": stored.plan.domain.unit,
     }
     return RowSet(meta, COLUMNS, rows, f"{metric}-days-{window.first}-{window.last}")
 
@@ -76,6 +77,7 @@ def compare(store: Store, asked: Given) -> RowSet:
         "provisional": before.provisional or after.provisional,
         "level": int(asked["level"]),
         "error_of": "population",
+        "unit": after.stored.plan.domain.unit,
         "detectable_difference": comparison.detectable,
     }
     name = f"{after.stored.plan.metric}-{before.window.first}-{after.window.last}-compared"
@@ -122,7 +124,7 @@ def _differences(comparison: Comparison, *, moved: bool) -> Iterator[list[object
     for row in comparison.moved if moved else comparison.rows:
         numbers = (row.estimate, row.std_error, row.lower, row.upper)
         told = (row.verdict or STILL, None, None, False, None)
-        own = (*base, before.n, row.before, row.after, row.p_value)
+        own = (*base, before.n, row.before, row.after, row.p_value, plan.domain.unit)
         yield [plan.metric, plan.rev, *days, row.value, after.n, *numbers, *told, *own]
 
 

@@ -5,15 +5,20 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from math import ceil, floor, log10
 
+from dither_aggregator.analysis.numbers import MEDIAN, QUANTILES
 from dither_shared.plan import Plan
 
 LABEL_EM = 14.0
 """How wide a label is at most, in em of its font."""
+LINE_EM = 18.5
+"""How wide a phone's plot is, in em of its labels."""
 END_DIGITS_MAX = 4
 JOINERS = "\N{ZERO WIDTH JOINER}\N{ZERO WIDTH NON-JOINER}"
 """Unseen, but part of what they join: emoji, and words of many languages."""
 TICKS = 4
 DECIMALS_MAX = 9
+DIGITS_LEAST = 2
+"""A number in a unit has at least so many digits that count: rounded by its error alone it might be shown as zero."""
 
 
 @dataclass(frozen=True)
@@ -89,15 +94,21 @@ class Measure:
     """How numbers of a metric are written: shares as percent, or numbers in the metric's unit."""
 
     unit: str = ""
-    """"" of shares."""
+    """"" of shares. On an axis it is left out: the words above a chart say it."""
+
+    def called(self, value: str) -> str:
+        """Return what a row is of: a quantile in words, any other value as it is."""
+        if not self.unit or value == MEDIAN or value not in QUANTILES:
+            return value
+        return f"{100 * QUANTILES[value]:.0f}\N{NO-BREAK SPACE}% are below"
 
     def precise(self, number: float, std_error: float) -> str:
         """Return a number with the digits that its standard error leaves it."""
-        return self._in_unit(number, std_error) if self.unit else precise(number, std_error)
+        return self._in_unit(number, std_error, least=DIGITS_LEAST) if self.unit else precise(number, std_error)
 
     def end(self, number: float, std_error: float) -> str:
         """Return an interval's end."""
-        return self._in_unit(number, std_error) if self.unit else end(number, std_error)
+        return self._in_unit(number, std_error, least=DIGITS_LEAST) if self.unit else end(number, std_error)
 
     def points(self, number: float, std_error: float) -> str:
         """Return a difference, with its sign."""
@@ -105,15 +116,19 @@ class Measure:
 
     def end_in_points(self, number: float, std_error: float) -> str:
         """Return the end of a difference's interval, with its sign."""
-        return self._in_unit(number, std_error, "+") if self.unit else end_in_points(number, std_error)
+        if not self.unit:
+            return end_in_points(number, std_error)
+        return self._in_unit(number, std_error, "+", least=DIGITS_LEAST)
 
     def edge(self, number: float) -> str:
         """Return an edge, which has no error, with all its digits."""
         return in_unit(number, DECIMALS_MAX, self.unit)
 
-    def _in_unit(self, number: float, std_error: float, sign: str = "") -> str:
+    def _in_unit(self, number: float, std_error: float, sign: str = "", least: int = 0) -> str:
+        """Return a number with two digits of its error, and at least so many digits that count of its own."""
         decimals = 1 - floor(log10(std_error)) if std_error > 0 else DECIMALS_MAX
-        return in_unit(number, decimals, self.unit, sign)
+        own = least - 1 - floor(log10(abs(number))) if number and least else decimals
+        return in_unit(number, max(decimals, own), self.unit, sign)
 
     def ticks(
         self, low: float, high: float, step: float, x: Callable[[float], float], *, signed: bool = False
@@ -123,7 +138,7 @@ class Measure:
             return ticks(low, high, step, x, in_points if signed else percent)
         decimals = -floor(log10(step) + 1e-9)
         sign = "+" if signed else ""
-        return ticks(low, high, step, x, lambda number, _: in_unit(number, decimals, self.unit, sign))
+        return ticks(low, high, step, x, lambda number, _: plain(number, decimals, sign))
 
 
 SHARES = Measure()
@@ -135,11 +150,20 @@ def measure_of(plan: Plan) -> Measure:
 
 
 def in_unit(number: float, decimals: int, unit: str, sign: str = "") -> str:
-    """Return a number in a unit, with a real minus sign, no minus zero, and a space that does not break."""
+    """Return a number in a unit, with a space that does not break."""
+    return f"{plain(number, decimals, sign)}\N{NO-BREAK SPACE}{visible(unit)}"
+
+
+def plain(number: float, decimals: int, sign: str = "") -> str:
+    """Return a number with so many decimals, a real minus sign and no minus zero."""
     decimals = min(max(decimals, 0), _decimals_of(number))
     rounded = round(number, decimals) + 0.0
-    text = f"{rounded:{sign if rounded else ''},.{decimals}f}".replace("-", "\N{MINUS SIGN}")
-    return f"{text}\N{NO-BREAK SPACE}{visible(unit)}"
+    return f"{rounded:{sign if rounded else ''},.{decimals}f}".replace("-", "\N{MINUS SIGN}")
+
+
+def rounded(number: float, digits: int) -> str:
+    """Return a number with so many digits that count, or all that stand before its point."""
+    return plain(number, digits - 1 - floor(log10(abs(number))) if number else 0)
 
 
 def _decimals_of(number: float) -> int:
@@ -176,6 +200,11 @@ def shorten(text: str, width_em: float = LABEL_EM) -> str:
         if width > width_em and place < len(shown) - 1:
             return shown[:place] + "…"
     return shown
+
+
+def beside(text: str, label: str) -> str:
+    """Return a text that a phone's width holds beside a label."""
+    return shorten(text, LINE_EM - label_width(label))
 
 
 def label_width(label: str) -> float:

@@ -11,6 +11,8 @@ from dither_aggregator.store.records import DayMark
 from dither_aggregator.web.charts.scale import SHARES, Measure, Tick, label_width, nice_step, shorten
 
 PANEL_HEIGHT, PANEL_TOP, PANEL_BOTTOM = 128, 26, 8
+FREE_Y = PANEL_TOP + 4
+"""Lines above this would cross a panel's name."""
 REPORTS_HEIGHT, REPORTS_TOP = 84, 30
 DATES = 4
 TICKS = 3
@@ -125,12 +127,16 @@ def _panel(points: Sequence[Point], window: Window, measure: Measure) -> Panel:
     ends = [end for point in points for end in (point.lower, point.upper)]
     low, high = min(ends if measure.unit else [0.0, *ends]), max(ends)
     high = high if high > low else low + 1.0
-    step = nice_step((high - low) / TICKS)
 
     def y(share: float) -> float:
         return round(PANEL_TOP + (PANEL_HEIGHT - PANEL_TOP - PANEL_BOTTOM) * (high - share) / (high - low), 2)
 
-    lines = measure.ticks(low, high, step, y)
+    for part in (1, 2, 4):  # one tick alone tells nothing of numbers that are far from zero
+        lines = [
+            tick for tick in measure.ticks(low, high, nice_step((high - low) / TICKS / part), y) if tick.x > FREE_Y
+        ]
+        if len(lines) > 1 or not measure.unit:
+            break
     runs = list(_runs(points))
     crowded = window.days > DOTS_MAX
     dots = [
@@ -151,7 +157,11 @@ def _panel(points: Sequence[Point], window: Window, measure: Measure) -> Panel:
         if len(run) > 1
     ]
     return Panel(
-        points[0].value, shorten(points[0].value), drawn, dots, [tick for tick in lines if tick.x > PANEL_TOP + 4]
+        points[0].value,
+        shorten(measure.called(points[0].value)),
+        drawn,
+        dots,
+        lines,
     )
 
 

@@ -2,15 +2,22 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 from dither_aggregator.analysis.numbers import NumberRow
-from dither_aggregator.web.charts.scale import Tick, end, nice_step, percent, precise, ticks
+from dither_aggregator.web.charts.scale import Tick, end, label_width, nice_step, plain, precise, rounded, ticks
 
-SHAPE_HEIGHT, SHAPE_TOP = 180, 8
+SHAPE_HEIGHT, SHAPE_TOP = 180, 12
 LINES = 4
 """About so many lines of shares."""
-NAMES = 5
-"""So many ranges, at most, have their ends beneath."""
+NAMES_MAX = 6
+"""So many edges, at most, have their number beneath."""
+DIGITS, DIGITS_MAX = 3, 19
+"""That count of an edge beneath, more where edges would look alike; the table has all."""
+NAME_PERCENT = 4.5
+"""How much of a plot one em of a label is: 12 pixels of the 270 that a screen of 320 leaves."""
+MARGIN = 10.0
+"""The part of the plot, in percent, that is left to the numbers of the lines."""
 GAP = 0.12
 """The part of a range's width that is free between two bars."""
 
@@ -33,39 +40,49 @@ class ShapeBar:
 
 
 @dataclass(frozen=True)
+class EdgeName:
+    """An edge with its number beneath."""
+
+    x: float
+    label: str
+    anchor: str
+    """"start", "middle" or "end": which part of the number stands at `x`."""
+
+
+@dataclass(frozen=True)
 class Shape:
     """All that the template draws. Lengths across are percent, lengths down are pixels."""
 
     bars: Sequence[ShapeBar]
     lines: Sequence[Tick]
-    """Of shares: `x` is the place down, in pixels."""
-    names: Sequence[Tick]
+    """Of shares, in percent: `x` is the place down, in pixels."""
+    names: Sequence[EdgeName]
     zero_y: float
     height: int = SHAPE_HEIGHT
+    margin: float = MARGIN
 
 
-def draw_shape(rows: Sequence[NumberRow], names: Sequence[str]) -> Shape:
-    """Lay out a bar for each range; `names` are those of the left ends, "" where a range is open to the left.
+def draw_shape(rows: Sequence[NumberRow]) -> Shape:
+    """Lay out a bar for each range.
 
-    The grey behind a bar reaches as far as the interval would of a range that nobody is in.
+    The grey behind the bar of a range's share reaches as far as the interval would of a range that nobody is in.
     """
-    low = min(0.0, *(row.lower for row in rows))
-    high = max(max(row.upper, row.fitted or 0.0) for row in rows)
-    noise = [(row.upper - row.lower) / 2 for row in rows]
-    low, high = min(low, -max(noise)), max(high, max(noise))
+    noise = [(row.upper - row.lower) / 2 if row.statistic == "share" else 0.0 for row in rows]
+    low = min(0.0, -max(noise), *(row.lower for row in rows))
+    high = max(*noise, *(max(row.upper, row.fitted or 0.0) for row in rows))
 
     def y(share: float) -> float:
         return round(SHAPE_TOP + (SHAPE_HEIGHT - SHAPE_TOP) * (high - share) / (high - low), 2)
 
-    width = 100 / len(rows)
+    width = (100 - MARGIN) / len(rows)
     bars = [
         ShapeBar(
             row,
-            x=round(width * (at + GAP / 2), 3),
+            x=round(MARGIN + width * (at + GAP / 2), 3),
             width=round(width * (1 - GAP), 3),
             y=y(row.fitted or 0.0),
             height=round(y(0.0) - y(row.fitted or 0.0), 2),
-            middle=round(width * (at + 0.5), 3),
+            middle=round(MARGIN + width * (at + 0.5), 3),
             y_low=y(row.lower),
             y_high=y(row.upper),
             noise_y=y(noise[at]),
@@ -74,11 +91,40 @@ def draw_shape(rows: Sequence[NumberRow], names: Sequence[str]) -> Shape:
         )
         for at, row in enumerate(rows)
     ]
-    step = max(1, -(-len(rows) // NAMES))
-    shown = [at for at in range(1, len(rows), step) if names[at]]
-    beneath = [Tick(round(width * at, 3), names[at], zero=False) for at in shown]
-    lines = ticks(low, high, nice_step((high - low) / LINES), y, percent)
-    return Shape(bars, lines, beneath, y(0.0))
+    lines = ticks(low, high, nice_step((high - low) / LINES), y, lambda share, places: plain(100 * share, places))
+    return Shape(bars, lines, _names(rows, width), y(0.0))
+
+
+def _names(rows: Sequence[NumberRow], width: float) -> Sequence[EdgeName]:
+    """Return the numbers beneath some edges, evenly spread from the first to the last, as many as overlap nowhere."""
+    edges = [(at, row.low) for at, row in enumerate(rows) if row.low is not None]
+    if rows[-1].high is not None:
+        edges.append((len(rows), rows[-1].high))
+    digits = next(digits for digits in range(DIGITS, DIGITS_MAX) if _differ(edges, digits))
+    labels = [(MARGIN + width * at, rounded(edge, digits)) for at, edge in edges]
+    last = len(labels) - 1
+    for parts in range(min(NAMES_MAX, len(labels)) - 1, 0, -1):
+        names = [_name(*labels[round(part * last / parts)]) for part in range(parts + 1)]
+        ends = [_ends(name) for name in names]
+        if all(one[1] <= other[0] for one, other in pairwise(ends)):
+            return names
+    return [_name(*labels[0])]
+
+
+def _differ(edges: Sequence[tuple[int, float]], digits: int) -> bool:
+    return digits == DIGITS_MAX - 1 or len({rounded(edge, digits) for _, edge in edges}) == len(edges)
+
+
+def _name(x: float, label: str) -> EdgeName:
+    half = NAME_PERCENT * label_width(label) / 2
+    return EdgeName(round(x, 3), label, "start" if x < half else "end" if x > 100 - half else "middle")
+
+
+def _ends(name: EdgeName) -> tuple[float, float]:
+    """Return from where to where a number reaches on a small screen, with some room behind it."""
+    width = NAME_PERCENT * label_width(name.label)
+    left = name.x - {"start": 0.0, "middle": width / 2, "end": width}[name.anchor]
+    return left, left + width + NAME_PERCENT / 2
 
 
 def _says(row: NumberRow) -> str:

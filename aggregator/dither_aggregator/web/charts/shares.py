@@ -60,7 +60,14 @@ def draw(
         return round(100 * (share - low) / (high - low), 3)
 
     marks = tuple(
-        Mark(row, shorten(row.value), AXIS_HEIGHT + place * ROW_HEIGHT, x(row.estimate), x(row.lower), x(row.upper))
+        Mark(
+            row,
+            shorten(measure.called(row.value)),
+            AXIS_HEIGHT + place * ROW_HEIGHT,
+            x(row.estimate),
+            x(row.lower),
+            x(row.upper),
+        )
         for place, row in enumerate(rows)
     )
     return Plot(

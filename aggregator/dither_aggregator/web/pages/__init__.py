@@ -5,7 +5,17 @@ from collections.abc import Callable
 from flask import Flask, Response, request
 
 from dither_aggregator.store import Store
-from dither_aggregator.web.charts.scale import SHARES, end, end_in_points, measure_of, points, precise, rough, visible
+from dither_aggregator.web.charts.scale import (
+    SHARES,
+    beside,
+    end,
+    end_in_points,
+    measure_of,
+    points,
+    precise,
+    rough,
+    visible,
+)
 from dither_aggregator.web.pages import (
     changes,
     compare,
@@ -56,7 +66,7 @@ TAGGED_BYTES_MAX = 1024 * 1024
 def register(app: Flask, store: Store) -> None:
     """Add the pages."""
     app.jinja_env.filters.update(precise=precise, points=points, end=end, end_in_points=end_in_points, rough=rough)
-    app.jinja_env.filters.update(rank=rank_in_words, days=in_words, visible=visible, measure=measure_of)
+    app.jinja_env.filters.update(rank=rank_in_words, days=in_words, visible=visible, measure=measure_of, beside=beside)
     app.jinja_env.globals.update(shares=SHARES)
     app.jinja_env.trim_blocks = app.jinja_env.lstrip_blocks = True
     app.context_processor(lambda: {"app_name": store.app, "lossy": store.lossy, "pages": MENU})

@@ -23,6 +23,7 @@ from dither_aggregator.web.charts.crowd import Histogram, draw_crowd
 from dither_aggregator.web.charts.scale import measure_of, precise
 from dither_aggregator.web.charts.shares import Plot, draw
 from dither_aggregator.web.computed import CompareAsked, asked_comparison, compared
+from dither_aggregator.web.pages.numbers import cut_of
 from dither_aggregator.web.pages.words import count, lagging, other_revs, plan_state
 from dither_shared.wire.problems import Problem
 
@@ -61,6 +62,8 @@ class ComparePage:
     """How many values match; the first of them are shown."""
     plot: Plot | None = None
     crowd: Histogram | None = None
+    cut: str = ""
+    """Of numbers: what becomes of those beyond the outermost edges."""
     levels: Sequence[str] = LEVELS
 
 
@@ -81,7 +84,7 @@ def compare_page(store: Store, asked: Given) -> ComparePage:
     state = [*plan_state(store, stored), *lagging(store), *_window_state(chosen, after.last > store.sealed())]
     state += other_revs(store, stored)
     plans, level, search = store.plans(stored.plan.metric), asked["level"], asked["search"].strip()
-    page = ComparePage(stored, plans, before, after, level, search, state, "")
+    page = ComparePage(stored, plans, before, after, level, search, state, "", cut=cut_of(stored.plan))
     try:
         comparison = compared(store, stored, before, after, level)
     except TallyGone as gone:
@@ -130,7 +133,7 @@ def headline(comparison: Comparison) -> str:
     if before.provisional or after.provisional:
         return "More reports may come: nothing is told of a window that is not over."
     if not comparison.rows:
-        return after.nothing_to_show
+        return before.nothing_to_show if after.rows else after.nothing_to_show
     return f"{_moved(comparison)}{_reach(comparison)}"
 
 
@@ -148,8 +151,8 @@ def _moved(comparison: Comparison) -> str:
 
 
 def _reach(comparison: Comparison) -> str:
-    reach, plan = comparison.detectable, comparison.after.stored.plan
-    if reach is None or plan.kind.asked_alone or plan.domain.unit:
+    reach = comparison.detectable
+    if reach is None or comparison.after.stored.plan.kind.asked_alone:
         return ""
     if reach > 1:
         return " So few reports could tell of no change at all."

@@ -4,14 +4,26 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import cast
 
-from dither_aggregator.analysis.numbers import MEAN, MEDIAN, QUANTILES, NumberRow, NumbersReading
+from dither_aggregator.analysis.numbers import MEAN, MEDIAN, NumberRow, NumbersReading
 from dither_aggregator.analysis.reading import Reading
-from dither_aggregator.web.charts.scale import Measure, measure_of, precise
+from dither_aggregator.web.charts.scale import Measure, end, measure_of, precise
 from dither_aggregator.web.charts.shape import Shape, draw_shape
 from dither_shared.domains import Numbers
+from dither_shared.plan import Plan
 
 SHAPES = ("share", "share_above")
 """What is drawn: the share of each range or, where these cannot be told, the share above each."""
+TO = "\N{NO-BREAK SPACE}to "
+
+
+@dataclass(frozen=True)
+class Told:
+    """A mean or a quantile, in words and in the metric's unit."""
+
+    name: str
+    seems: str
+    """Of a mean that of possible shares, of a quantile the range in which it seems to lie."""
+    interval: str
 
 
 @dataclass(frozen=True)
@@ -19,12 +31,9 @@ class NumbersPart:
     """What the template shows of numbers."""
 
     headline: str
+    told: Sequence[Told]
     sentences: Sequence[str]
-    rows: Sequence[NumberRow]
-    """Mean and quantiles."""
-    words: Sequence[str]
-    """What each of them is, in words."""
-    measure: Measure
+    unit: str
     drawn: str = ""
     """The statistic of the shape."""
     shape: Shape | None = None
@@ -36,67 +45,119 @@ class NumbersPart:
 def numbers_part(reading: Reading) -> NumbersPart:
     """Return what a page shows of a reading of numbers that has rows."""
     assert isinstance(reading, NumbersReading)
-    measure = measure_of(reading.stored.plan)
-    rows = reading.distinct
+    words = Words.of(reading.stored.plan)
     drawn = next((statistic for statistic in SHAPES if reading.of(statistic)), "")
-    shapes = reading.of(drawn)
     return NumbersPart(
-        _headline(rows, measure, provisional=reading.provisional),
-        _sentences(reading, measure),
-        rows,
-        [_called(row.value) for row in rows],
-        measure,
+        headline_of_numbers(reading),
+        [Told(words.measure.called(row.value), words.seems(row), words.interval(row)) for row in reading.distinct],
+        _sentences(reading, words),
+        words.measure.unit,
         drawn,
-        draw_shape(shapes, [_left(row, measure) for row in shapes]) if shapes else None,
+        draw_shape(reading.of(drawn)) if drawn else None,
         [row for row in reading.rows if row.statistic in SHAPES],
     )
 
 
-def _headline(rows: Sequence[NumberRow], measure: Measure, *, provisional: bool) -> str:
-    told = {row.value: row for row in rows}
-    said = "More reports may come. " if provisional else ""
+@dataclass(frozen=True)
+class Words:
+    """Means, quantiles and their intervals in words, of numbers between two outermost edges."""
+
+    measure: Measure
+    first: float
+    last: float
+
+    @classmethod
+    def of(cls, plan: Plan) -> "Words":
+        """Return those of a plan."""
+        domain = cast("Numbers", plan.domain)
+        first, last = (edge / 10**domain.decimals for edge in (domain.edges[0], domain.edges[-1]))
+        return cls(measure_of(plan), first, last)
+
+    @property
+    def cut(self) -> str:
+        """What becomes of numbers beyond the outermost edges."""
+        first, last = self.measure.edge(self.first), self.measure.edge(self.last)
+        return f"Numbers below {first} are counted as {first}, and those above {last} as {last}."
+
+    def seems(self, row: NumberRow) -> str:
+        """Return what a mean seems to be, or in which range a quantile seems to lie."""
+        if row.statistic == "quantile":
+            return self.between_edges(row.low, row.high)
+        return self.measure.precise(row.estimate if row.fitted is None else row.fitted, row.std_error)
+
+    def interval(self, row: NumberRow) -> str:
+        """Return an interval; that of a quantile ends at edges."""
+        if row.statistic == "quantile":
+            return self.between_edges(row.lower, row.upper)
+        return TO.join(self.measure.end(number, row.std_error) for number in (row.lower, row.upper))
+
+    def between_edges(self, low: float | None, high: float | None) -> str:
+        """Return a range of edges. One that reaches the first or last edge may lie beyond, where nothing is told."""
+        if high is None or high >= self.last:
+            return f"{self.measure.edge(self.last if low is None else low)} or more"
+        if high <= self.first:
+            return f"below {self.measure.edge(high)}"
+        if low is None or low <= self.first:
+            return f"at most {self.measure.edge(high)}"
+        return TO.join(map(self.measure.edge, (low, high)))
+
+
+def cut_of(plan: Plan) -> str:
+    """Return what becomes of numbers beyond the outermost edges of a plan; "" of a plan of no numbers."""
+    return Words.of(plan).cut if plan.domain.unit else ""
+
+
+def headline_of_numbers(reading: NumbersReading) -> str:
+    """Return where median and mean lie, or the mean where it is all that can be told."""
+    words, told = Words.of(reading.stored.plan), {row.value: row for row in reading.distinct}
+    said = "More reports may come. " if reading.provisional else ""
+    mean = _between(words.interval(told[MEAN]))
     if MEDIAN in told:
-        said += f"The median lies {_from_to(told[MEDIAN], measure)}"
-        return f"{said}, the mean {_from_to(told[MEAN], measure)}."
-    return f"{said}The mean lies {_from_to(told[MEAN], measure)}."
+        return f"{said}The median is {_between(words.interval(told[MEDIAN]))}, the mean {mean}."
+    return f"{said}The mean is {mean}."
 
 
-def _from_to(row: NumberRow, measure: Measure) -> str:
-    return f"between {measure.end(row.lower, row.std_error)} and {measure.end(row.upper, row.std_error)}"
+def _between(interval: str) -> str:
+    return f"between {interval.replace(TO, ' and ')}" if TO in interval else interval
 
 
-def _sentences(reading: NumbersReading, measure: Measure) -> list[str]:
+def summary_of_numbers(reading: Reading) -> str:
+    """Return where the median lies, or the mean where it is all that can be told, in a few words."""
+    assert isinstance(reading, NumbersReading)
+    told = {row.value: row for row in reading.distinct}
+    row = told.get(MEDIAN) or told.get(MEAN)
+    return f"{row.value} {Words.of(reading.stored.plan).interval(row)}" if row else "too few reports to tell"
+
+
+def _sentences(reading: NumbersReading, words: Words) -> list[str]:
     """Return what is to be known of the rows: what ranges leave open, what is cut, what is no number or not told."""
-    said = []
+    measure = words.measure
+    said = [f"{words.cut} The mean is of these."]
     mean = next(row for row in reading.rows if row.value == MEAN)
-    domain = cast("Numbers", reading.stored.plan.domain)
-    ends = [measure.edge(edge / 10**domain.decimals) for edge in (domain.edges[0], domain.edges[-1])]
-    cut = f"The mean is of numbers cut to {ends[0]} at least and {ends[1]} at most"
     if mean.low is not None and mean.high is not None:
-        low, high = (measure.precise(end, mean.std_error) for end in (mean.low, mean.high))
-        cut += f"; how numbers lie within ranges leaves {low} to {high} open, noise the rest of its interval"
-    said.append(f"{cut}.")
-    outer = [row for row in reading.of("share") if row.low is None or row.high is None]
-    if outer:
-        shares = " and ".join(f"{precise(row.estimate, row.std_error)} are {row.value}" for row in outer)
-        said.append(f"{shares}: the mean counts these as {ends[0]} and {ends[1]}.")
+        low, high = (measure.precise(number, mean.std_error) for number in (mean.low, mean.high))
+        said.append(
+            f"Ranges do not tell where in them a number lies. That alone leaves the mean open from {low} to {high}; "
+            "noise is the rest of its interval."
+        )
+    said += [f"{_about(row)} {row.value}." for row in reading.of("share") if row.low is None or row.high is None]
     for row in reading.of("share_of_reports"):
         share = precise(row.estimate, row.std_error)
         said.append(f"{share} of the reports are of a number: all else on this page is of these alone.")
     if reading.untold:
-        names = ", ".join(_called(name) for name in reading.untold)
+        names = ", ".join(measure.called(name) for name in reading.untold)
         said.append(f"Not told, because each may lie anywhere in more than a third of the axis: {names}.")
-    if reading.stored.plan.cells.memoized:
+    plan = reading.stored.plan
+    if plan.cells.memoized:
         said.append("Each device says one bit: peaks of a single value cannot be told. Ask for such a value by a flag.")
+    elif not reading.of("share"):
+        said.append("This metric asks for the mean alone: its reports are made for that, and tell no quantiles.")
     return said
 
 
-def _called(name: str) -> str:
-    """Return a statistic in words."""
-    if name in (MEAN, MEDIAN):
-        return name
-    return f"{QUANTILES[name] * 100:.0f}\N{NO-BREAK SPACE}% are below"
-
-
-def _left(row: NumberRow, measure: Measure) -> str:
-    return "" if row.low is None else measure.edge(row.low)
+def _about(row: NumberRow) -> str:
+    """Return a share's interval in words, "at most" where it holds zero: a share below zero is none of people."""
+    upper = end(row.upper, row.std_error)
+    if row.lower <= 0:
+        return f"At most {upper} are"
+    return f"Between {end(row.lower, row.std_error)} and {upper} are"

@@ -1,6 +1,6 @@
 """The first page: every metric, a row each, with what can be told of it."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
 
@@ -9,16 +9,17 @@ from cachetools import LRUCache
 from flask import current_app, render_template
 from marshmallow import fields
 
-from dither_aggregator.analysis.estimands import TallyGone, read
+from dither_aggregator.analysis.estimands import TallyGone, estimand_of, read
 from dither_aggregator.analysis.inference import CONFIDENCE
 from dither_aggregator.analysis.multiplicity import benjamini_hochberg
-from dither_aggregator.analysis.reading import View
+from dither_aggregator.analysis.reading import Reading, View
 from dither_aggregator.analysis.windows import Window
 from dither_aggregator.counting.folding import BadTally
 from dither_aggregator.store import Store, StoredPlan
 from dither_aggregator.web.asking import Parameters, Whole, default_of, given, one_of
 from dither_aggregator.web.charts.scale import precise
 from dither_aggregator.web.long_lists import too_long
+from dither_aggregator.web.pages.numbers import summary_of_numbers
 from dither_aggregator.web.pages.words import count, lagging, other_revs, plan_state
 from dither_shared.wire.problems import Problem
 
@@ -143,7 +144,7 @@ def headline(lines: Sequence[Line]) -> str:
     if not tested:
         return f"{count(len(lines), 'metric')}."
     others = len(lines) - len(tested)
-    rest = f" Of {others:,} more there are too few reports, or they ask for one share." if others else ""
+    rest = f" {count(others, 'other')} ask for one share or for numbers, or have too few reports." if others else ""
     return f"In {out:,} of {count(len(tested), 'metric')} something stands out from the noise.{rest}"
 
 
@@ -171,7 +172,7 @@ def _summarise(store: Store, stored: StoredPlan, window: Window) -> Summary:
         return Summary(0, None, None, 0, "its counts are damaged: run `dither fsck`")
     standing = reading.standing() if reading.rows else None
     if reading.n == 0 or standing is None:
-        return Summary(reading.n, None, None, 0, reading.summary if reading.n else "no reports in these days")
+        return Summary(reading.n, None, None, 0, _in_few_words(reading) if reading.n else "no reports in these days")
     if kind.asked_alone:
         row = standing.apart[0]
         estimate, lower, upper = (precise(share, row.std_error) for share in (row.estimate, row.lower, row.upper))
@@ -182,6 +183,13 @@ def _summarise(store: Store, stored: StoredPlan, window: Window) -> Summary:
     return Summary(reading.n, standing.detectable_share, standing.p_value, len(standing.head), says)
 
 
+def _in_few_words(reading: Reading) -> str:
+    """Return what is told where nothing is asked to stand out."""
+    summary_of = SUMMARIES.get(estimand_of(reading.stored.plan).name)
+    return summary_of(reading) if summary_of else reading.summary
+
+
+SUMMARIES: Mapping[str, Callable[[Reading], str]] = {"numbers": summary_of_numbers}
 _LEAST = date.min
 _ORDERS: dict[str, Callable[[Line], tuple[object, ...]]] = {
     "name": lambda line: (line.stored.plan.metric,),

@@ -8,11 +8,12 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import isclose
-from typing import Any
+from typing import Any, cast
 
 from flask import Response, render_template
 
 from dither_aggregator.analysis.estimands import estimate
+from dither_aggregator.analysis.numbers import NumberRow, NumbersReading
 from dither_aggregator.analysis.reading import Reading, View
 from dither_aggregator.analysis.rows import Row
 from dither_aggregator.analysis.snapshots import Snapshot, read_snapshot
@@ -21,11 +22,11 @@ from dither_aggregator.store import Store
 from dither_aggregator.web.api.listings import immutable, no_snapshot
 from dither_aggregator.web.asking import Parameters, given
 from dither_aggregator.web.charts.crowd import Histogram, draw_crowd
-from dither_aggregator.web.charts.scale import measure_of
 from dither_aggregator.web.charts.shares import Plot, draw
 from dither_aggregator.web.csv_cells import to_csv
 from dither_aggregator.web.long_lists import refuse_long
 from dither_aggregator.web.pages.metric import headline_of
+from dither_aggregator.web.pages.numbers import Words, headline_of_numbers
 from dither_aggregator.web.pages.words import rank_in_words
 
 ROWS_SHOWN = 50
@@ -50,6 +51,16 @@ class CitedRow:
 
 
 @dataclass(frozen=True)
+class Quantity:
+    """A mean or a quantile in words. `interval` holds together with those of the others, and is computed anew."""
+
+    name: str
+    seems: str
+    interval: str
+    own_interval: str
+
+
+@dataclass(frozen=True)
 class SnapshotPage:
     """All that the templates show of a snapshot."""
 
@@ -63,6 +74,9 @@ class SnapshotPage:
     rows: Sequence[CitedRow] = ()
     unlisted: int = 0
     """How many more stand out than are listed."""
+    quantities: Sequence[Quantity] = ()
+    cut: str = ""
+    """Of numbers: what becomes of those beyond the outermost edges."""
     plot: Plot | None = None
     crowd: Histogram | None = None
 
@@ -111,13 +125,13 @@ def snapshot_page(snapshot: Snapshot) -> SnapshotPage:
     refuse_long(stored)
     several = not stored.plan.kind.asked_alone
     reading = estimate(stored, snapshot.epoch, snapshot.tally, View(simultaneous=several), snapshot=snapshot.id)
-    bare = SnapshotPage(snapshot, reading, "", _agrees(reading, snapshot), reading.standing())
+    agrees = _agrees(estimate(stored, snapshot.epoch, snapshot.tally), snapshot)  # as it was made
+    bare = SnapshotPage(snapshot, reading, "", agrees, reading.standing())
     standing = bare.standing
     if not reading.rows:
         return replace(bare, headline=reading.nothing_to_show if reading.n else "No reports of this day are counted.")
     if standing is None:
-        rows = [_row(snapshot, row, "") for row in reading.distinct[:ROWS_SHOWN]]
-        return replace(bare, rows=rows, plot=draw(rows, reading.noise_floor or 0.0, measure=measure_of(stored.plan)))
+        return _of_numbers(bare, cast("NumbersReading", reading))
     if standing.too_few:
         return replace(bare, headline=headline_of(standing, reading))
     ranked = [(each.row, rank_in_words(each, len(standing.head))) for each in standing.head[:ROWS_SHOWN]]
@@ -130,6 +144,19 @@ def snapshot_page(snapshot: Snapshot) -> SnapshotPage:
         plot=_plot(reading, standing, rows) if rows else None,
         crowd=draw_crowd(standing.bins, standing.scores) if standing.bins else None,
     )
+
+
+def _of_numbers(bare: SnapshotPage, reading: NumbersReading) -> SnapshotPage:
+    """Return what is shown of mean and quantiles: each as it is in the snapshot, beside intervals that hold at once."""
+    words, told = Words.of(reading.stored.plan), bare.snapshot.rows
+    rows = [row for row in reading.distinct if row.value in told]
+    own = [NumberRow(**told[row.value]) for row in rows]
+    quantities = [
+        Quantity(words.measure.called(row.value), words.seems(one), words.interval(row), words.interval(one))
+        for row, one in zip(rows, own, strict=True)
+    ]
+    plot = draw([_row(bare.snapshot, row, "") for row in rows], 0.0, measure=words.measure)
+    return replace(bare, headline=headline_of_numbers(reading), quantities=quantities, plot=plot, cut=words.cut)
 
 
 def _row(snapshot: Snapshot, row: Row, rank: str) -> CitedRow:

@@ -19,6 +19,7 @@ from dither_aggregator.web.asking import (
 from dither_aggregator.web.charts.scale import measure_of
 from dither_aggregator.web.charts.series import SeriesChart, begins, draw_series
 from dither_aggregator.web.computed import SeriesAsked, asked_series
+from dither_aggregator.web.pages.numbers import cut_of
 from dither_aggregator.web.pages.words import count, lagging, other_revs, plan_state
 
 
@@ -41,6 +42,8 @@ class TimePage:
     """What happened on which day, and whether the operator named it; by day."""
     left_out: int = 0
     """Marks of these days that are too many to show."""
+    cut: str = ""
+    """Of numbers: what becomes of those beyond the outermost edges."""
     levels: Sequence[str] = LEVELS
     slots: int = VALUES_MAX
 
@@ -65,19 +68,27 @@ def time_page(store: Store, name: str, asked: Given) -> TimePage:
     for point in points:
         days.setdefault((point.epoch, point.plan), []).append(point)
     table = [(epoch, found) for (epoch, _), found in sorted(days.items(), key=lambda item: item[0][0])]
-    if not values:
-        headline = "Nothing stands out of the last window under this rev: name a value to see its days."
-    elif not points:
-        headline = "No reports of these days are counted, or their counts are no longer kept."
-    else:
-        what = "it" if stored.plan.domain.unit else "the share"
-        days_there = count(len({epoch for epoch, _ in table}), "day")
-        headline = f"{days_there} with reports. Where bands of two days do not meet, {what} was not the same."
     marks = [mark for mark in store.marks() if mark.day in window]
     shown = marks[-MARKS_SHOWN_MAX:]
     chart = draw_series(points, window, shown, measure_of(stored.plan)) if points else None
     told, left_out = _told(points, shown), len(marks) - len(shown)
-    return TimePage(stored, window, asked["level"], values, listed, state, headline, chart, table, told, left_out)
+    headline, cut = _headline(store, stored, window, values, points), cut_of(stored.plan)
+    return TimePage(stored, window, asked["level"], values, listed, state, headline, chart, table, told, left_out, cut)
+
+
+def _headline(store: Store, stored: StoredPlan, window: Window, values: Sequence[str], points: Sequence[Point]) -> str:
+    """Return how many days there are to see, and how to tell them apart."""
+    if not values:
+        return "Nothing stands out of the last window under this rev: name a value to see its days."
+    of_numbers = bool(stored.plan.domain.unit)
+    if not points and of_numbers and any(day in window for day in store.epochs(stored.plan)):
+        return "No single day tells enough, or its counts are no longer kept: look at longer windows."
+    if not points:
+        return "No reports of these days are counted, or their counts are no longer kept."
+    days = count(len({point.epoch for point in points}), "day")
+    if of_numbers:
+        return f"{days} can be told. Where bands of two days do not meet, the mean or quantile was not the same."
+    return f"{days} with reports. Where bands of two days do not meet, the share was not the same."
 
 
 def _told(points: Sequence[Point], marks: Iterable[DayMark]) -> list[tuple[date, str, bool]]:

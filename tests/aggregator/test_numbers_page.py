@@ -1,0 +1,578 @@
+"""Pages of numbers: what they say in every state, and that HTML, SVG, CSV, API and snapshot give the same numbers."""
+
+import csv
+import io
+import json
+import re
+from collections.abc import Iterator
+from dataclasses import replace
+from html import unescape
+from itertools import pairwise
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+from unittest.mock import patch
+
+import numpy as np
+import pandas
+import pytest
+from openapi_schema_validator import OAS31Validator
+
+from dither_aggregator.analysis.estimands import estimate, read
+from dither_aggregator.analysis.numbers import QUANTILES, NumberRow, NumbersReading
+from dither_aggregator.analysis.reading import View
+from dither_aggregator.store import Tally
+from dither_aggregator.web.api import OPERATIONS
+from dither_aggregator.web.charts import shape
+from dither_aggregator.web.charts.scale import Measure, beside, label_width
+from dither_aggregator.web.charts.shape import draw_shape
+from dither_aggregator.web.pages.numbers import Words, numbers_part
+from dither_shared.domains import Buckets
+from dither_shared.frozen import replaced
+from tests.aggregator.test_api import ROOT, check_answers, faults
+from tests.aggregator.test_computed import table
+from tests.aggregator.test_snapshot_page import keep
+from tests.support.numeric import FORMS, hump, number_site, put_numbers, two_weeks
+from tests.support.sites import Seen, Site
+
+SEED = 7
+HOSTILE = {
+    "wide": f'unit = "{"W" * 20}"\nlow = -{10**15}\nhigh = {10**15}\nbuckets = 20\nreports = 3\nepsilon = 4',
+    "turned": 'unit = "a\\u202eb"\nlow = 0\nhigh = 0.00001\nbuckets = 20\nreports = 3\nepsilon = 4',
+    "script": 'unit = "<script>x()</script>"\nlow = 1\nhigh = 1000\nbuckets = 16\nreports = 3\nepsilon = 4',
+}
+
+
+@pytest.fixture(scope="module")
+def one(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+    """Two weeks and a part of today, of each form; the numbers rose a week ago."""
+    with number_site(tmp_path_factory.mktemp("numbers"), FORMS) as made:
+        two_weeks(made, np.random.default_rng(SEED))
+        yield made
+
+
+def ask(one: Site, address: str) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    answer = one.client.get(address)
+    assert answer.status_code == 200, answer.text
+    document = answer.get_json()
+    return document["meta"], document["rows"]
+
+
+def words(html: str) -> str:
+    """Return a page's text, its spaces plain."""
+    text = unescape(re.sub("<[^>]*>", "", html)).replace("\N{NO-BREAK SPACE}", " ")
+    return re.sub(r"\s+", " ", text)
+
+
+def facts(html: str) -> list[str]:
+    return [words(each) for each in re.findall(r'<p class="facts">(.*?)</p>', html, re.DOTALL)]
+
+
+def numbers(text: str) -> list[float]:
+    """Return the numbers in a text."""
+    plain = text.replace("\N{MINUS SIGN}", "-").replace(",", "")
+    return [float(each) for each in re.findall(r"-?\d+(?:\.\d+)?", plain)]
+
+
+def share_of(text: str) -> float:
+    (number,) = numbers(text)
+    return number / 100
+
+
+# The same numbers everywhere.
+
+
+@pytest.mark.parametrize("metric", FORMS)
+def test_mean_and_quantiles_of_the_page_are_the_apis(one: Site, metric: str) -> None:
+    html = one.page(metric=metric).html
+    _, rows = ask(one, f"/v1/metrics/{metric}/estimates")
+    shown = table(html)[: len([row for row in rows if row["statistic"] in ("mean", "quantile")])]
+    domain = cast("Any", one.store.plans(metric)[0].plan.domain)
+    first, last = (edge / 10**domain.decimals for edge in (domain.edges[0], domain.edges[-1]))
+    for (name, seems, interval), row in zip(shown, rows, strict=False):
+        assert name == Measure("s").called(row["value"])
+        if row["statistic"] == "mean":
+            best = row["estimate"] if row["fitted"] is None else row["fitted"]
+            assert numbers(seems) == pytest.approx([best], abs=row["std_error"] / 5)
+            assert numbers(interval) == pytest.approx([row["lower"], row["upper"]], abs=row["std_error"] / 5)
+            assert row["lower"] <= row["estimate"] <= row["upper"]
+            continue
+        assert numbers(interval) == [end for end in (row["lower"], row["upper"]) if first < end < last]
+        assert numbers(seems) == [end for end in (row["low"], row["high"]) if end is not None and first < end < last]
+        assert row["lower"] <= row["estimate"] <= row["upper"]
+    assert len(shown) == (1 if metric == "age" else 9)
+
+
+@pytest.mark.parametrize("metric", ["load", "memo", "cold"])
+def test_bars_and_table_of_the_shape_are_the_apis(one: Site, metric: str) -> None:
+    """Bars are read back out of the SVG: heights by the lines of the axis."""
+    html = one.page(metric=metric).html
+    _, rows = ask(one, f"/v1/metrics/{metric}/estimates")
+    statistic = "share_above" if metric == "memo" else "share"
+    drawn = [row for row in rows if row["statistic"] == statistic]
+    (svg,) = re.findall(r'<div class="plot shape".*?</svg>', html, re.DOTALL)
+    lines = [float(y) for y in re.findall(r'<line class="(?:zero|tick)".*? y1="(.*?)"', svg)]
+    labels = [share_of(label) for label in re.findall(r'<text class="axis"[^>]*text-anchor="end">(.*?)</text>', svg)]
+    slope = (labels[1] - labels[0]) / (lines[1] - lines[0])
+    bars = re.findall(r'<rect class="bar".*? y="(.*?)" height="(.*?)"><title>(.*?)</title></rect>', svg)
+    ends = re.findall(r'<line class="interval".*? y1="(.*?)" y2="(.*?)"/>', svg)
+    assert len(bars) == len(ends) == len(drawn)
+    for (y, height, title), (y_high, y_low), row in zip(bars, ends, drawn, strict=True):
+        assert unescape(title).startswith(f"{row['value']}: fitted ")
+        assert -slope * float(height) == pytest.approx(row["fitted"], abs=2e-4)
+        shares = [labels[0] + slope * (float(place) - lines[0]) for place in (y, y_low, y_high)]
+        assert shares == pytest.approx([row["fitted"], row["lower"], row["upper"]], abs=2e-4)
+    listed = [row for row in rows if row["statistic"] in ("share", "share_above")]
+    below = table(html)[-len(listed) - (html.count('class="odds"') - 1) :]
+    for (name, raw, interval, fitted), row in zip(below, listed, strict=True):
+        assert name == row["value"]
+        assert share_of(raw) == pytest.approx(row["estimate"], abs=6e-3)
+        assert share_of(fitted) == pytest.approx(row["fitted"], abs=6e-3)
+        assert [share_of(end) for end in interval.split(" to ")] == pytest.approx(
+            [row["lower"], row["upper"]], abs=6e-3
+        )
+
+
+@pytest.mark.parametrize("metric", FORMS)
+def test_csv_has_the_rows_of_the_api_and_its_own_columns(one: Site, metric: str) -> None:
+    _, rows = ask(one, f"/v1/metrics/{metric}/estimates")
+    made = list(csv.DictReader(io.StringIO(one.client.get(f"/v1/metrics/{metric}/estimates?format=csv").text)))
+    assert list(made[0])[-4:] == ["statistic", "low", "high", "fitted"]
+    for line, row in zip(made, rows, strict=True):
+        assert line["value"].removeprefix("'") == row["value"]  # a spreadsheet might run "-40.5 to"
+        for name in ("estimate", "std_error", "lower", "upper", "low", "high", "fitted"):
+            assert line[name] == ("" if row[name] is None else str(row[name]))
+
+
+def test_what_may_lie_beyond_the_edges_is_said_to(one: Site) -> None:
+    plan = one.store.plans("load")[0].plan
+    said, beyond = Words.of(plan), NumberRow("q99", 60.0, 1.0, 7.8, 60.0, "quantile", 60.0, None)
+    assert [said.interval(beyond), said.seems(beyond)] == ["7.8\xa0s or more", "60\xa0s or more"]
+    below = NumberRow("q5", 0.01, 0.0, 0.01, 0.01, "quantile", None, 0.01)
+    assert [said.interval(below), said.seems(below)] == ["below 0.01\xa0s"] * 2
+    assert said.interval(replace(below, upper=0.5)) == "at most 0.5\xa0s"
+
+
+# Days and changes.
+
+
+@pytest.mark.parametrize("metric", FORMS)
+def test_days_are_the_same_on_page_and_in_the_api(one: Site, metric: str) -> None:
+    html = one.client.get(f"/metrics/{metric}/time").text
+    meta, rows = ask(one, f"/v1/metrics/{metric}/series")
+    assert meta["unit"] == one.store.plans(metric)[0].plan.domain.unit
+    assert meta["values"] == (["mean"] if metric == "age" else ["median", "q90"])
+    shown = table(html)
+    assert len(shown) == 15
+    measure = Measure(meta["unit"])
+    for day, _, n, *cells in shown:
+        for value, cell in zip(meta["values"], cells, strict=True):
+            found = [row for row in rows if row["value"] == value and day.startswith(row["from"])]
+            if not found:
+                assert cell == ""
+                continue
+            row, error = found[0], found[0]["std_error"]
+            ends = [measure.end(row[name], error) for name in ("lower", "upper")]
+            assert cell == f"{measure.precise(row['estimate'], error)} ({ends[0]} to {ends[1]})"
+            assert n == f"{row['n']:,}"
+    assert "can be told. Where bands of two days do not meet" in words(html)
+    assert metric == "age" or "90 % are below" in words(html)
+
+
+@pytest.mark.parametrize("metric", FORMS)
+def test_what_moved_is_the_same_on_page_and_in_the_api(one: Site, metric: str) -> None:
+    """The numbers rose by a tenth of the axis: the mean of all, and the median, are told to have risen."""
+    html = one.client.get(f"/compare?metric={metric}").text
+    meta, rows = ask(one, f"/v1/compare?metric={metric}")
+    assert (meta["unit"], meta["detectable_difference"]) == (rows[0]["unit"], None)
+    measure, shown = Measure(meta["unit"]), table(html)
+    told = {row["value"]: row["verdict"] for row in rows}
+    assert "fell" not in told.values()
+    assert told["mean" if metric in ("age", "memo") else "median"] == "rose"
+    assert len(shown) == len(rows)
+    for (name, before, after, change, interval), row in zip(shown, rows, strict=True):
+        error = row["std_error"]
+        assert name == f"{measure.called(row['value'])} {row['verdict']}"
+        assert (before, after) == (measure.precise(row["before"], error), measure.precise(row["after"], error))
+        assert change == measure.points(row["estimate"], error)
+        ends = [measure.end_in_points(row[end], error) for end in ("lower", "upper")]
+        assert interval == f"{ends[0]} to {ends[1]}"
+        assert row["lower"] <= row["estimate"] <= row["upper"]
+    moved = [row for row in ask(one, "/v1/changes")[1] if row["metric"] == metric]
+    assert moved
+    assert {row["unit"] for row in moved} == {meta["unit"]}
+
+
+def test_days_under_another_unit_are_not_on_the_same_axis(one: Site) -> None:
+    """An older plan in milliseconds knows the median, too; planted back, its days would be points a thousand high."""
+    stored = one.store.plans("load")[0]
+    domain = cast("Any", stored.plan.domain)
+    plan = replaced(stored.plan, domain=Buckets(domain.edges, domain.decimals, "ms"))
+    older = replace(stored, plan=plan, current=False)
+    one.tallies |= {
+        (plan.digest, day): tally for (digest, day), tally in one.tallies.items() if digest == stored.plan.digest
+    }
+    try:
+        with patch.object(one.store, "plans", lambda name=None: [stored, older]):
+            _, rows = ask(one, "/v1/metrics/load/series?values=median")
+        assert plan.digest != stored.plan.digest
+        assert {row["from"] for row in rows} != set()
+        assert len(rows) == len({row["from"] for row in rows})
+    finally:
+        one.tallies = {key: tally for key, tally in one.tallies.items() if key[0] != plan.digest}
+
+
+def test_a_quantile_that_left_the_open_range_rose(tmp_path: Path) -> None:
+    """Both ranges begin, for estimates, at the first edge: the move is 0 and the direction that of the intervals.
+
+    Half of the numbers lie below the axis before, none after; noise turns that about in no case that counts (1e-9)."""
+    with number_site(tmp_path, {"load": FORMS["load"]}) as made:
+        rng, plan = np.random.default_rng(1), made.store.plans("load")[0].plan
+        low, high = np.zeros(67), np.zeros(67)
+        low[0], high[1] = 1.0, 1.0
+        for back in range(1, 15):
+            put_numbers(made, "load", high if back <= 7 else low, 50_000, rng, days_ago=back)
+        assert plan.domain.name == "buckets"
+        rows = {row["value"]: row for row in ask(made, "/v1/compare?metric=load")[1]}
+        assert rows["median"]["estimate"] == 0
+        assert rows["median"]["verdict"] == "rose"
+
+
+# Sentences for every state.
+
+
+STATES = {
+    "load": ["Numbers below 0.01 s are counted as 0.01 s, and those above 60 s as 60 s. The mean is of these."],
+    "memo": ["Each device says one bit: peaks of a single value cannot be told."],
+    "age": ["This metric asks for the mean alone: its reports are made for that, and tell no quantiles."],
+    "cold": ["of the reports are of a number: all else on this page is of these alone.", "Ranges do not tell where"],
+}
+
+
+@pytest.mark.parametrize("metric", STATES)
+def test_every_form_says_what_is_to_be_known(one: Site, metric: str) -> None:
+    html = one.page(metric=metric).html
+    said = " ".join(facts(html))
+    for sentence in STATES[metric]:
+        assert sentence in said
+    assert ("Noise alone reaches about so far" in words(html)) == (metric in ("load", "cold"))
+    assert ('class="plot shape"' in html) == (metric != "age")
+    headline = one.page(metric=metric).headline
+    assert re.match(r"The (median is between .* and .*, the )?mean (is )?between .* and .*\.$", headline)
+
+
+def test_no_share_below_zero_is_said_of_people(one: Site) -> None:
+    """A raw share may be negative; a sentence says at most how many there are. A plain page would say it here."""
+    reading = cast("NumbersReading", read(one.store, one.store.plans("load")[0], one.store.sealed(), View(days=7)))
+    rows = [
+        replace(row, estimate=-0.01, std_error=0.01, lower=-0.03, upper=0.01) if row.value == "below 0.01 s" else row
+        for row in reading.rows
+    ]
+    said = numbers_part(replace(reading, rows=rows)).sentences
+    assert "At most 1.0\xa0% are below 0.01 s." in said
+    assert not any("\N{MINUS SIGN}" in each for each in said)
+
+
+def test_today_is_provisional(one: Site) -> None:
+    seen = one.page("window=today", "load")
+    assert seen.headline.startswith("More reports may come. The median is ")
+    assert "Provisional: more reports may come." in seen.states
+
+
+def test_few_reports_none_and_no_numbers_are_words_and_no_drawing(tmp_path: Path) -> None:
+    with number_site(tmp_path, FORMS) as made:
+        rng, plan = np.random.default_rng(2), made.store.plans("load")[0].plan
+        assert made.page(metric="load").headline == "No reports of these days are counted."
+        assert "no reports in these days" in made.client.get("/").text
+        put_numbers(made, "load", hump(plan), 2_999, rng)
+        put_numbers(made, "age", hump(made.store.plans("age")[0].plan), 299, rng)
+        for metric, least in (
+            ("load", "2,999 reports are too few to tell: numbers need 3,000."),
+            ("age", "299 reports"),
+        ):
+            seen = made.page(metric=metric)
+            assert seen.headline.startswith(least)
+            assert "<figure>" not in seen.html
+        assert "No single day tells enough" in made.client.get("/metrics/load/time").text
+        assert ask(made, "/v1/metrics/load/estimates?values=median&values=0.01 to 0.012 s")[1] == []
+        put_numbers(made, "load", np.append(np.zeros(66), 1.0), 20_000, rng)
+        assert made.page(metric="load").headline.startswith("Too few of these reports are of numbers")
+        assert "too few reports to tell" in made.client.get("/").text
+
+
+def test_a_comparison_names_the_window_that_is_too_small(tmp_path: Path) -> None:
+    with number_site(tmp_path, {"load": FORMS["load"]}) as made:
+        rng, plan = np.random.default_rng(2), made.store.plans("load")[0].plan
+        put_numbers(made, "load", hump(plan), 20_000, rng, days_ago=1)
+        put_numbers(made, "load", hump(plan), 700, rng, days_ago=10)
+        html = made.client.get("/compare?metric=load").text
+        assert Seen(html).headline == "700 reports are too few to tell: numbers need 3,000."
+
+
+def test_untold_quantiles_are_named_and_asking_for_them_is_no_error(tmp_path: Path) -> None:
+    """At so small an epsilon no quantile can be told; the mean is still shown, and no drawing is missing."""
+    faint = FORMS["memo"].replace("= 4", "= 0.2").replace("epsilon = 2", "epsilon = 0.1")
+    with number_site(tmp_path, {"faint": faint}) as made:
+        plan = made.store.plans("faint")[0].plan
+        put_numbers(made, "faint", hump(plan), 5_000, np.random.default_rng(3))
+        meta, rows = ask(made, "/v1/metrics/faint/estimates?values=q99&values=mean")
+        assert "q99" in meta["untold"]
+        assert [row["value"] for row in rows] == ["mean"]
+        said = " ".join(facts(made.page(metric="faint").html))
+        assert "Not told, because each may lie anywhere in more than a third of the axis: " in said
+        assert "99 % are below" in said
+        assert made.page(metric="faint").headline.startswith("The mean is ")
+
+
+# The axis.
+
+
+def shares(edges: list[float | None]) -> list[NumberRow]:
+    return [NumberRow(f"{at}", 0.1, 0.01, 0.08, 0.12, "share", *each, 0.1) for at, each in enumerate(pairwise(edges))]
+
+
+AXES: dict[str, list[float | None]] = {
+    "log": [None, *(0.01 * 1.145**place for place in range(65)), None],
+    "few": [None, 0.0, 1.0, None],
+    "long": [None, *(float(place * 10**12 - 10**14) for place in range(200)), None],
+    "near": [None, *(100 + place / 100 for place in range(30)), None],
+    "closed": [float(place) for place in range(17)],
+}
+
+
+def overlapping(drawn: shape.Shape) -> bool:
+    """Return whether labels overlap on a screen of 320 pixels, of which the plot has 275, at 12 pixels an em."""
+    ends = []
+    for name in drawn.names:
+        width, x = 12 * label_width(name.label), 2.75 * name.x
+        left = x - {"start": 0.0, "middle": width / 2, "end": width}[name.anchor]
+        ends.append((left, left + width))
+    return any(right > left for (_, right), (left, _) in pairwise(ends))
+
+
+@pytest.mark.parametrize("axis", AXES)
+def test_bars_are_equally_wide_and_labels_stand_at_edges(axis: str) -> None:
+    rows = shares(AXES[axis])
+    drawn = draw_shape(rows)
+    assert len({bar.width for bar in drawn.bars}) == 1
+    assert drawn.bars[-1].x + drawn.bars[-1].width <= 100
+    step = (100 - shape.MARGIN) / len(rows)
+    for name in drawn.names:
+        at = round((name.x - shape.MARGIN) / step)
+        assert name.x == pytest.approx(shape.MARGIN + step * at, abs=0.001)
+        edge = rows[at].low if at < len(rows) else rows[-1].high
+        assert edge is not None
+        assert numbers(name.label)[0] == pytest.approx(edge, rel=0.005)
+    assert not overlapping(drawn)
+    assert len({name.label for name in drawn.names}) == len(drawn.names)
+
+
+def test_labels_that_overlap_would_be_seen() -> None:
+    with patch.object(shape, "NAME_PERCENT", 0.1):
+        assert overlapping(draw_shape(shares(AXES["long"])))
+
+
+def test_the_axis_is_logarithmic_where_the_edges_are(one: Site) -> None:
+    """The labels of a logarithmic scale are a constant factor apart, those of a linear one a constant step."""
+    for metric, constant in (("load", np.log), ("cold", np.asarray)):
+        (svg,) = re.findall(r'<div class="plot shape".*?</svg>', one.page(metric=metric).html, re.DOTALL)
+        beneath = re.findall(r'<text class="axis" x="(.*?)%" y="195"[^>]*>(.*?)</text>', svg)
+        x, labels = [float(place) for place, _ in beneath], constant([numbers(label)[0] for _, label in beneath])
+        slopes = np.diff(labels) / np.diff(x)
+        assert len(slopes) >= 3
+        assert np.ptp(slopes) < 0.06 * slopes.mean()
+
+
+# Units and numbers that are long, turned round, or markup.
+
+
+@pytest.fixture(scope="module")
+def hostile(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+    with number_site(tmp_path_factory.mktemp("hostile"), HOSTILE) as made:
+        rng = np.random.default_rng(4)
+        for stored in made.store.plans():
+            for back in (1, 2):
+                put_numbers(made, stored.plan.metric, hump(stored.plan), 20_000, rng, days_ago=back)
+        yield made
+
+
+@pytest.mark.parametrize("path", ["/", "/metrics/{}", "/metrics/{}/time", "/compare?metric={}", "/changes"])
+@pytest.mark.parametrize("metric", HOSTILE)
+def test_a_units_characters_are_shown_and_do_nothing(hostile: Site, metric: str, path: str) -> None:
+    html = hostile.client.get(path.format(metric)).text
+    assert "<script>x" not in html
+    assert "\N{RIGHT-TO-LEFT OVERRIDE}" not in html
+    if metric == "turned" and "{}" in path:
+        assert "a\\u{202e}b" in html
+
+
+def test_a_long_number_in_a_long_unit_leaves_its_label_room() -> None:
+    text = beside("+44,340,283,828,783 " + "W" * 20, "95 % are below")
+    assert text.endswith("…")
+    assert label_width(text) + label_width("95 % are below") <= 20
+    assert beside("+0.55 s", "mean") == "+0.55 s"
+
+
+def test_no_number_above_zero_is_written_as_zero() -> None:
+    measure = Measure("s")
+    assert measure.end(0.0123, 5.0) == "0.012\xa0s"
+    assert measure.end_in_points(-0.00041, 5.0) == "\N{MINUS SIGN}0.00041\xa0s"
+    assert measure.precise(0.0, 5.0) == "0\xa0s"
+    assert Measure("s").called("q5") == "5\xa0% are below"
+    assert Measure("").called("q5") == "q5"
+
+
+# Snapshots.
+
+
+@pytest.mark.parametrize("metric", FORMS)
+def test_a_snapshot_of_numbers_agrees_with_itself_and_says_no_shares(one: Site, metric: str) -> None:
+    stored, day = one.store.plans(metric)[0], one.store.sealed()
+    tally: Tally = one.tallies[stored.plan.digest, day]
+    id_ = keep(one.store, stored, tally)
+    html, drawn = one.client.get(f"/s/{id_}").text, one.client.get(f"/s/{id_}.svg").text
+    made = list(csv.DictReader(io.StringIO(one.client.get(f"/s/{id_}.csv").text)))
+    reading = cast("NumbersReading", estimate(stored, day, tally))
+    assert [line["value"].removeprefix("'") for line in made] == [row.value for row in reading.rows]
+    assert [float(line["lower"]) for line in made] == pytest.approx([row.lower for row in reading.rows])
+    for text in (html, drawn):
+        assert "Estimated share" not in text
+        assert "that nobody has" not in text
+        assert "pure noise" not in text
+    assert "This version of dither estimates other numbers" not in html
+    assert Seen(html).headline.startswith("The m")
+    said = Words.of(stored.plan)
+    own = {said.measure.called(row.value): said.interval(row) for row in reading.distinct}
+    for name, _, together, alone in table(html):
+        assert alone == own[name]
+        assert together
+    assert 'class="interval"' in html
+    assert "circle" in drawn
+
+
+def test_a_snapshot_that_does_not_agree_says_so(tmp_path: Path) -> None:
+    def spoil(document: dict[str, Any]) -> None:
+        document["estimates"]["rows"][0]["estimate"] += 0.1
+
+    with number_site(tmp_path, {"memo": FORMS["memo"]}) as made:
+        stored = made.store.plans("memo")[0]
+        put_numbers(made, "memo", hump(stored.plan), 20_000, np.random.default_rng(5))
+        id_ = keep(made.store, stored, made.tallies[stored.plan.digest, made.store.sealed()], spoil)
+        assert "This version of dither estimates other numbers" in made.client.get(f"/s/{id_}").text
+
+
+# What can be asked.
+
+
+@pytest.fixture(scope="module")
+def described(one: Site) -> dict[str, Any]:
+    document: dict[str, Any] = one.client.get("/openapi.json").get_json()
+    return document
+
+
+QUERIES = ("", "intervals=each", "window=today", "epoch=2020-01-01", "values=mean", "level=80", "offset=5")
+
+
+@pytest.mark.parametrize("metric", FORMS)
+def test_answers_are_as_described(one: Site, described: dict[str, Any], metric: str) -> None:
+    path = "/v1/metrics/{metric}/"
+    for query in QUERIES:
+        answer = one.client.get(f"/v1/metrics/{metric}/estimates?{query}").get_json()
+        assert faults(described, f"{path}estimates", "get", answer) == []
+    for each in ("values", "series"):
+        answer = one.client.get(f"/v1/metrics/{metric}/{each}").get_json()
+        assert answer["rows"]
+        assert faults(described, path + each, "get", answer) == []
+    for address in ("/v1/changes", "/v1/compare"):
+        query = f"?metric={metric}" * (address == "/v1/compare")
+        answer = one.client.get(address + query).get_json()
+        assert answer["rows"]
+        assert faults(described, address, "get", answer) == []
+    answer = one.client.get(f"/v1/metrics/{metric}/estimates").get_json()
+    answer["rows"][0]["statistic"], answer["meta"]["untold"] = "median", "q99"
+    assert len(faults(described, f"{path}estimates", "get", answer)) == 2
+
+
+@pytest.mark.parametrize("name", ["estimates", "values", "series"])
+def test_whatever_the_description_allows_is_answered_as_described(
+    one: Site, described: dict[str, Any], name: str
+) -> None:
+    operation = next(each for each in OPERATIONS if each.name == name)
+    assert set(check_answers(one, described, operation, "memo")) <= {200, 400}
+
+
+def test_three_lines_of_pandas_draw_a_shape(one: Site, tmp_path: Path) -> None:
+    """api.md's lines, with this address in place of its own; the plot gets the shares of the ranges, lowest first."""
+    text = (ROOT / "aggregator/api.md").read_text(encoding="utf-8").partition("## Numbers")[2]
+    (shown,) = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+    (address,) = re.findall(r'"http://127.0.0.1:8080(.*?)"', shown)
+    (tmp_path / "rows.csv").write_bytes(one.client.get(address.replace("/load_time/", "/load/")).data)
+    drawn: list[Any] = []
+    code = re.sub(r'"http://.*?"', repr(str(tmp_path / "rows.csv")), shown)
+    with (
+        patch.object(pandas.Series, "plot", SimpleNamespace(bar=lambda: None)),
+        patch.object(pandas.DataFrame, "plot", SimpleNamespace(bar=lambda **how: drawn.append(how))),
+    ):
+        exec(compile(code, "api.md", "exec"), {"frames": drawn})
+    assert drawn == [{"x": "low", "y": "fitted"}]
+
+
+def test_the_rows_that_api_md_shows_are_as_described(one: Site, described: dict[str, Any]) -> None:
+    """Each has the columns of an answer, and no other: but for what all rows have, which stands before them."""
+    text = (ROOT / "aggregator/api.md").read_text(encoding="utf-8").partition("## Numbers")[2]
+    shown = [json.loads(line) for line in re.findall(r"^    (\{.*\})$", text, re.MULTILINE)]
+    _, rows = ask(one, "/v1/metrics/load/estimates")
+    for row in shown:
+        (like,) = [each for each in rows if each["value"] == row["value"]] or [rows[-2]]
+        assert row.keys() <= like.keys()
+        assert faults_of_row(described, {**like, **row}) == []
+    assert {row["statistic"] for row in shown} == {"mean", "quantile", "share", "share_above"}
+
+
+def faults_of_row(described: dict[str, Any], row: dict[str, Any]) -> list[str]:
+    schema = described["components"]["schemas"]["EstimateRow"]
+    validator = OAS31Validator({**schema, "components": described["components"]})
+    return [error.message for error in validator.iter_errors(row)]
+
+
+@pytest.mark.parametrize(
+    ("query", "says"),
+    [
+        ("error_of=population", "error_of and normalised are for metrics whose values are listed"),
+        ("normalised=mle", "error_of and normalised are for metrics whose values are listed"),
+        ("top=3", "top is for metrics with many values: this one is of numbers"),
+        ("values=q42", "there is no value 'q42' here"),
+        ("level=90", "level must be"),
+    ],
+)
+@pytest.mark.parametrize("metric", ["load", "age"])
+def test_what_numbers_do_not_have_is_refused_in_words(one: Site, metric: str, query: str, says: str) -> None:
+    answer = one.client.get(f"/v1/metrics/{metric}/estimates?{query}")
+    assert answer.status_code == 400
+    assert says in answer.get_json()["detail"]
+
+
+def test_all_that_is_listed_can_be_asked_for(one: Site) -> None:
+    for metric in FORMS:
+        listed = ask(one, f"/v1/metrics/{metric}/values")[1]
+        rows = ask(one, f"/v1/metrics/{metric}/estimates")[1]
+        untold = ask(one, f"/v1/metrics/{metric}/estimates")[0]["untold"]
+        kinds = {"mean": "statistic", "quantile": "statistic"}
+        there = [(row["value"], kinds.get(row["statistic"], "share")) for row in rows]
+        assert [(row["value"], row["kind"]) for row in listed if row["value"] not in untold] == there
+        for row in rows[:2] + rows[-1:]:
+            _, (same,) = ask(one, f"/v1/metrics/{metric}/estimates?values={row['value']}")
+            assert same == row
+
+
+def test_intervals_of_each_are_narrower_and_higher_levels_wider(one: Site) -> None:
+    together, each, sure = (
+        {row["value"]: row for row in ask(one, f"/v1/metrics/memo/estimates?{query}")[1]}
+        for query in ("", "intervals=each", "level=99")
+    )
+    for value, row in together.items():
+        own = each.get(value)
+        assert own is None or own["upper"] - own["lower"] <= row["upper"] - row["lower"]
+        wider = sure.get(value)
+        assert wider is None or wider["upper"] - wider["lower"] >= row["upper"] - row["lower"]
+    assert set(together) & set(QUANTILES)

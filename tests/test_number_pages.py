@@ -1,0 +1,155 @@
+"""Pages of numbers in a real Chromium: axe, sizes, overlaps, contrast, print, forced colours, and the crosshair."""
+
+import gzip
+from collections.abc import Iterator
+from contextlib import closing
+
+import numpy as np
+import pytest
+from axe_playwright_python.sync_playwright import Axe
+from playwright.sync_api import Browser
+
+from tests.aggregator.test_snapshot_page import keep
+from tests.support.numeric import FORMS, hump, number_site, put_numbers, two_weeks
+from tests.test_page_states import BYTES_MAX, HEIGHT_MAX, NODES_MAX, OVERLAPS, PACKED_MAX, opened, served
+
+pytestmark = pytest.mark.slow
+
+SCALED = "reports = 3\nepsilon = 4"
+OTHERS = {
+    "wide": f'unit = "{"W" * 20}"\nlow = -{10**15}\nhigh = {10**15}\nbuckets = 256\n{SCALED}',
+    "tiny": f'unit = "a\\u202eb"\nlow = 0\nhigh = 0.00001\nbuckets = 20\n{SCALED}',
+    "script": f'unit = "<script>x()"\nlow = 1\nhigh = {10**9}\nbuckets = 40\nscale = "log"\n{SCALED}',
+    "few": f'unit = "s"\nlow = 0\nhigh = 10\nbuckets = 11\n{SCALED}',
+    "others": f'unit = "s"\nlow = 0\nhigh = 10\nbuckets = 12\n{SCALED}',
+    "nothing": f'unit = "s"\nlow = 0\nhigh = 10\nbuckets = 13\n{SCALED}',
+    "faint": 'unit = "s"\nlow = 0\nhigh = 10\nmemoize = true\nepsilon_permanent = 0.2\nepsilon = 0.1',
+}
+STATES = {
+    "/": "median ",
+    "/metrics/load": "The median is between",
+    "/metrics/load?window=today": "More reports may come. The median",
+    "/metrics/load?epoch=2020-01-01": "No reports of these days",
+    "/metrics/age": "tell no quantiles",
+    "/metrics/memo": "Each device says one bit",
+    "/metrics/cold": "of the reports are of a number",
+    "/metrics/wide": "The median is between",
+    "/metrics/tiny": "The median is between",
+    "/metrics/script": "The median is between",
+    "/metrics/few": "2,999 reports are too few to tell",
+    "/metrics/others": "Too few of these reports are of numbers",
+    "/metrics/nothing": "No reports of these days",
+    "/metrics/faint": "Not told, because",
+    "/metrics/load/time": "days can be told",
+    "/metrics/script/time?values=mean&values=q5&values=median": "days can be told",
+    "/metrics/few/time": "No single day tells enough",
+    "/compare?metric=load": "statistics moved",
+    "/compare?metric=cold": "statistics moved",
+    "/compare?metric=script": "can be told to have moved",
+    "/changes": "Something moved",
+    "/pipeline": "accepted",
+    "/s/load": "a snapshot: it never changes",
+    "/s/age": "a snapshot: it never changes",
+}
+"""Addresses of all states with what each of them says; a snapshot is addressed by its metric."""
+LOOKS = ((320, "light"), (390, "dark"), (1280, "light"), (2560, "dark"))
+Served = tuple[str, dict[str, str]]
+
+
+@pytest.fixture(scope="module")
+def pages(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    """All states; yield the address, and the id of each snapshot."""
+    rng = np.random.default_rng(11)
+    with number_site(tmp_path_factory.mktemp("states"), {**FORMS, **OTHERS}) as one:
+        two_weeks(one, rng)
+        for metric in ("wide", "tiny", "script", "faint"):
+            for back in (1, 2):
+                put_numbers(one, metric, hump(one.store.plans(metric)[0].plan), 20_000, rng, days_ago=back)
+        put_numbers(one, "few", hump(one.store.plans("few")[0].plan), 2_999, rng)
+        others = hump(one.store.plans("others")[0].plan) * 0
+        others[-1] = 1.0
+        put_numbers(one, "others", others, 20_000, rng)
+        day = one.store.sealed()
+        kept = [one.store.plans(metric)[0] for metric in ("load", "age")]
+        ids = {each.plan.metric: keep(one.store, each, one.tallies[each.plan.digest, day]) for each in kept}
+        with served(one) as url:
+            yield url, ids
+
+
+def address(pages: Served, path: str) -> str:
+    url, ids = pages
+    return url + (f"/s/{ids[path.removeprefix('/s/')]}" if path.startswith("/s/") else path)
+
+
+@pytest.mark.parametrize("path", STATES)
+def test_a_page_is_accessible_fits_and_overlaps_nothing(browser: Browser, pages: Served, path: str) -> None:
+    for width, scheme in LOOKS:
+        page, complaints = opened(browser, address(pages, path), width, color_scheme=scheme)
+        with closing(page.context):
+            assert STATES[path] in page.locator("main").inner_text().replace("\N{NO-BREAK SPACE}", " ")
+            assert complaints == []
+            assert page.evaluate("document.documentElement.scrollWidth") <= width
+            assert page.evaluate(OVERLAPS) == []
+            found = Axe().run(page)
+            assert found.violations_count == 0, found.generate_report()
+
+
+@pytest.mark.parametrize("path", STATES)
+def test_a_page_is_no_larger_than_need_be(browser: Browser, pages: Served, path: str) -> None:
+    page, _ = opened(browser, address(pages, path), 1280)
+    with closing(page.context):
+        content = page.content().encode()
+        assert len(content) <= BYTES_MAX
+        assert len(gzip.compress(content)) <= PACKED_MAX
+        assert page.locator("*").count() <= NODES_MAX
+        assert page.evaluate("document.documentElement.scrollHeight") <= HEIGHT_MAX
+
+
+CONTRAST = """([mark, of]) => {
+    const light = text => text.match(/[\\d.]+/g).slice(0, 3).map(part => part / 255)
+        .map(part => part <= .03928 ? part / 12.92 : ((part + .055) / 1.055) ** 2.4)
+        .reduce((sum, part, place) => sum + part * [.2126, .7152, .0722][place], 0)
+    const style = name => getComputedStyle(document.querySelector(name))
+    const [a, b] = [light(style(mark)[of]), light(style('body').backgroundColor)]
+    return (Math.max(a, b) + .05) / (Math.min(a, b) + .05)
+}"""
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize(
+    ("mark", "of", "least"),
+    [(".shape .bar", "stroke", 3), (".shape .interval", "stroke", 3), (".shape .axis", "fill", 4.5)],
+)
+def test_marks_of_the_shape_can_be_told_from_the_page(
+    browser: Browser, pages: Served, scheme: str, mark: str, of: str, least: float
+) -> None:
+    page, _ = opened(browser, address(pages, "/metrics/load"), 1280, color_scheme=scheme)
+    with closing(page.context):
+        assert page.evaluate(CONTRAST, [mark, of]) >= least
+
+
+@pytest.mark.parametrize("how", [{"forced_colors": "active"}, {}])
+def test_the_shape_is_seen_in_forced_colours_and_in_print(browser: Browser, pages: Served, how: dict[str, str]) -> None:
+    page, complaints = opened(browser, address(pages, "/metrics/load"), 390, **how)
+    with closing(page.context):
+        if not how:
+            page.emulate_media(media="print")
+        mark = page.locator(".shape .bar").nth(20).evaluate("element => getComputedStyle(element).stroke")
+        behind = page.locator("body").evaluate("element => getComputedStyle(element).backgroundColor")
+        assert mark != behind
+        assert page.evaluate("document.documentElement.scrollWidth") <= 390
+        assert complaints == []
+
+
+@pytest.mark.parametrize("metric", ["load", "memo"])
+def test_the_crosshair_reads_the_bars_in_the_order_of_the_axis(browser: Browser, pages: Served, metric: str) -> None:
+    page, _ = opened(browser, address(pages, f"/metrics/{metric}"), 390)
+    with closing(page.context):
+        plot = page.locator(".plot.shape")
+        titles = plot.locator("title").all_text_contents()
+        plot.focus()
+        for key, said in (("Home", titles[0]), ("ArrowRight", titles[1]), ("End", titles[-1])):
+            page.keyboard.press(key)
+            assert page.locator(".words-of-mark").inner_text() == said
+            assert page.locator("p.heard").inner_text() == said
+            assert page.evaluate("document.documentElement.scrollWidth") <= 390
