@@ -20,6 +20,7 @@ from dither_aggregator.counting.folding import fold
 from dither_aggregator.counting.supports import hyperplane_sums
 from dither_aggregator.reading import parse_json, parse_upload
 from dither_aggregator.store import SQLiteStore, Store, create_store
+from dither_shared.kinds.number import GRID
 from dither_shared.mechanisms import OUE, Mechanism, PureMechanism, choose
 from dither_shared.rng import Rng
 from dither_shared.shapes import Bits, Symbols
@@ -27,8 +28,8 @@ from dither_shared.wire import reading
 from dither_shared.wire.writing import encode_upload, new_upload_id
 from tests.benchmarks import accuracy, growth, ingest, naive, workload
 from tests.benchmarks.load import AnswerReader
-from tests.benchmarks.numbers import channels, comparing, hierarchical, means, square_wave
-from tests.benchmarks.numbers.ours import mixture, ours
+from tests.benchmarks.numbers import channels, comparing, coverage, hierarchical, means, square_wave
+from tests.benchmarks.numbers.ours import estimate, ours, plan_of, weighted
 from tests.benchmarks.numbers.shapes import Floats, shapes
 from tests.benchmarks.outcomes import Outcome
 from tests.benchmarks.speed import parsed, random_reports, unpack, upload_of
@@ -307,7 +308,7 @@ def test_sampled_means_of_another_epsilon_would_be_caught() -> None:
 
 @pytest.mark.parametrize("epsilon", [0.5, 1.0, 2.0, 4.0, 6.0])
 def test_a_window_has_an_unbiased_mean_with_less_variance_than_any_reference(epsilon: float) -> None:
-    best, x = means.best_window_mean(epsilon), means.points_of(means.GRID)
+    best, x = means.window_mean(epsilon), means.points_of(GRID)
     assert best.weights @ best.channel == pytest.approx(x)
     for variance in (means.duchi_variance, means.piecewise_variance, means.hybrid_variance):
         assert best.worst < variance(epsilon, x).max()
@@ -326,11 +327,18 @@ def test_ours_finds_the_mass_that_square_wave_blurs() -> None:
     """Ours is off 2.5 points (deviation 2 a seed), square wave 20 (4), lost points 24 (6): with 16 seeds 7 sigma."""
     half = mass_error(square_wave.em) / 2
     assert mass_error(ours) < half
-    assert mass_error(partial(mixture, window_share=0.999)) > half  # as a mixture that lost its points would
+    # As a plan that lost its points would.
+    assert mass_error(lambda d, epsilon, rngs: estimate(weighted(plan_of(d.shape[1], epsilon), 999, 1), d, rngs)) > half
 
 
 def test_every_number_design_is_measured_and_written(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    with patch.object(channels, "STEPS_MAX", 10), patch.object(comparing, "EPSILONS", (1.0,)):
+    with (
+        patch.object(channels, "STEPS_MAX", 10),
+        patch.object(comparing, "EPSILONS", (1.0,)),
+        patch.object(coverage, "CASES", coverage.CASES[8:]),
+        patch.object(coverage, "COMPARED", coverage.CASES[11:]),
+        patch.multiple(coverage, GLS_SEEDS=40, BOUND_SEEDS=20, PAIRS=40),
+    ):
         comparing.run(n=1_000, seeds=2, json_file=tmp_path / "numbers.json")
     document = json.loads((tmp_path / "numbers.json").read_text("utf-8"))
     assert (document["n"], document["seeds"]) == (1_000, 2)

@@ -22,6 +22,7 @@ from dither_aggregator.analysis.numeric.repeats import repeated
 from dither_aggregator.analysis.reading import BadView, Estimand, Reading, View
 from dither_aggregator.analysis.rows import Row
 from dither_aggregator.analysis.windows import reports_max
+from dither_aggregator.counting.folding import tables
 from dither_aggregator.store import StoredPlan, Tally
 from dither_shared.domains import Range
 from dither_shared.plan import Plan
@@ -34,6 +35,8 @@ REPORTS_MIN = 3_000
 """Of fewer the bounds of a shape do not hold as often as they say."""
 MEAN_REPORTS_MIN = 300
 """Of a mean alone: a sum of so many bounded terms is nearly normal."""
+CELL_REPORTS_MIN = 30
+"""Of each cell: without those of a cohort nothing tells how many numbers lie above its step."""
 WIDEST = 1 / 3
 """A quantile that may lie anywhere in more of the axis than this is not said."""
 SURE_OF_NUMBERS = 5
@@ -110,7 +113,7 @@ class NumbersReading(Reading):
         """Say how many reports are needed."""
         least = _least(self.stored.plan)
         if self.n >= least:
-            return "Too few of these reports are of numbers: nothing can be told of them."
+            return "Too few of these reports are of numbers, or one of their cells has hardly any: nothing can be told."
         return f"{self.n:,} reports are too few to tell: numbers need {least:,}."
 
     def own_document(self) -> dict[str, object]:
@@ -154,13 +157,13 @@ class Numbers(Estimand):
         """Estimate all statistics, or those that the view names."""
         view = replace(view, error_of="population")
         bare = NumbersReading(stored, epoch, provisional, tally.n, view, snapshot, None, None)
-        if tally.n < _least(stored.plan):
+        if tally.n < _least(stored.plan) or _smallest_cell(stored.plan, tally) < CELL_REPORTS_MIN:
             return bare
-        fitted = _fit(stored, tally, view)
+        fitted = fit_tally(stored, tally, view)
         is_number = fitted.channel.places.is_number
         if fitted.raw @ is_number <= SURE_OF_NUMBERS * fitted.std_error(is_number):
             return bare
-        statistics = _Statistics(stored.plan, fitted, view, self.names(stored))
+        statistics = Statistics(stored.plan, fitted, view, self.names(stored))
         rows = tuple(statistics.rows())
         floor = median([row.std_error for row in rows if row.statistic.startswith("share")] or [0.0]) or None
         return replace(
@@ -177,7 +180,12 @@ def _least(plan: Plan) -> int:
     return MEAN_REPORTS_MIN if isinstance(plan.domain, Range) else REPORTS_MIN
 
 
-def _fit(stored: StoredPlan, tally: Tally, view: View) -> Fit:
+def _smallest_cell(plan: Plan, tally: Tally) -> int:
+    return min(int(table[:, 0].min()) for _, table, _ in tables(plan.cells, tally.counts))
+
+
+def fit_tally(stored: StoredPlan, tally: Tally, view: View) -> Fit:
+    """Fit a tally, with what devices that report repeatedly add to its variance."""
     channel = channel_of(stored.plan, tally.counts, tally.n)
     once = fit_evenly(channel) if isinstance(stored.plan.domain, Range) else fit(channel)
     return once.adding(repeated(stored.plan, once, reports_max(stored, view.days)))
@@ -191,7 +199,7 @@ def _sure(before: Floats, after: Floats) -> float:
 
 
 @dataclass(frozen=True)
-class _Statistics:
+class Statistics:
     """The rows of one fit."""
 
     plan: Plan
@@ -217,7 +225,7 @@ class _Statistics:
             if row is not None:
                 yield row
         if wanted is None and len(self.names) > 1:
-            yield from self._shares()
+            yield from self.shares()
 
     def untold(self, rows: Sequence[NumberRow]) -> list[str]:
         """Return the quantiles that are asked for and not said."""
@@ -285,7 +293,7 @@ class _Statistics:
 
     # Shares.
 
-    def _shares(self) -> Iterator[NumberRow]:
+    def shares(self) -> Iterator[NumberRow]:
         """Yield shares of ranges, shares above edges, and the share of reports that are of numbers."""
         for each in share_functionals(self.plan, self.places):
             estimates, errors = self._ratios(each.functionals)

@@ -8,7 +8,8 @@ Errors are of these devices: the noise alone, not how the devices stand for othe
     q50, q90   how far the quantile's bucket is off, in % of the axis
     mean       error of the mean, in % of the axis
 
-Two designs differ when the average difference of a seed exceeds two of its standard errors.
+Two designs differ when the average difference of a seed exceeds two of its standard errors. Then: how often our
+intervals hold (`coverage`), and what a report and a day cost (`costs`).
 """
 
 import argparse
@@ -16,12 +17,13 @@ import json
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from math import sqrt
+from math import ceil, sqrt
 from pathlib import Path
 
 import numpy as np
 
-from tests.benchmarks.numbers import hierarchical, means, points, square_wave
+from dither_shared.kinds.number import GRID
+from tests.benchmarks.numbers import costs, coverage, hierarchical, means, points, square_wave
 from tests.benchmarks.numbers.ours import ours
 from tests.benchmarks.numbers.shapes import Counts, Floats, Shape, shapes
 
@@ -71,7 +73,12 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     """Declare what can be asked of this section."""
     group = parser.add_argument_group("numbers")
     group.add_argument("--n", type=int, default=N, help="devices of each seed (default: %(default)s)")
-    group.add_argument("--seeds", type=int, default=SEEDS, help="how many seeds (default: %(default)s)")
+    group.add_argument(
+        "--seeds",
+        type=int,
+        default=SEEDS,
+        help="how many seeds (default: %(default)s); of coverage as many times as many",
+    )
     group.add_argument("--json", type=Path, metavar="FILE", help="write every seed's errors to a file, too")
 
 
@@ -84,6 +91,10 @@ def run(n: int = N, seeds: int = SEEDS, json_file: Path | None = None) -> None:
         _print_table(epsilon, measured)
         missed += aims_missed(epsilon, measured)
         document[str(epsilon)] = _document(measured)
+    missed += costs.print_costs()
+    part = seeds / SEEDS
+    missed += coverage.print_coverage(ceil(part * coverage.GLS_SEEDS), ceil(part * coverage.BOUND_SEEDS))
+    missed += coverage.print_differences(ceil(part * coverage.PAIRS))
     if json_file is not None:
         json_file.write_text(json.dumps({"n": n, "seeds": seeds, "errors": document}, indent=1), "utf-8")
     if (n, seeds) == (N, SEEDS):
@@ -191,16 +202,16 @@ def _best(measured: Measured, shape: str) -> str:
 
 def print_means() -> list[str]:
     """Print the variance of one report for a mean of values in [-1, 1]; return what is missed."""
-    print(f"\n  mean only: the variance of one report, the worst for any x in [-1, 1]; a window on {means.GRID} points")
+    print(f"\n  mean only: the variance of one report, the worst for any x in [-1, 1]; a window on {GRID} points")
     print(f"  {'eps':>4}{'Duchi':>9}{'piecewise':>11}{'hybrid':>9}{'window':>9}{'average':>9}{'reach':>7}{'b':>6}")
-    missed, x = [], means.points_of(means.GRID)
+    missed, x = [], means.points_of(GRID)
     for epsilon in (0.5, 0.7, 1.0, 2.0, 4.0, 6.0):
-        ours_mean = means.best_window_mean(epsilon)
+        ours_mean = means.window_mean(epsilon)
         worst = [
             variance(epsilon, x).max()
             for variance in (means.duchi_variance, means.piecewise_variance, means.hybrid_variance)
         ]
-        factor = ours_mean.reach / (square_wave.half_width(epsilon) * means.GRID)
+        factor = ours_mean.reach / (square_wave.half_width(epsilon) * GRID)
         print(
             f"  {epsilon:4g}{worst[0]:9.4f}{worst[1]:11.4f}{worst[2]:9.4f}{ours_mean.worst:9.4f}"
             f"{ours_mean.variance.mean():9.4f}{ours_mean.reach:7}{factor:6.2f}"

@@ -2,7 +2,7 @@
 
 Duchi, Jordan, Wainwright 2018, section 4.2: one bit. Wang, Xiao, Yang, Zhao, Hoang, Shin, Yu 2019: piecewise (section
 III.B) and hybrid (III.C), which takes piecewise with probability 1 - e^(-eps/2) above an epsilon of 0.61, else Duchi.
-The window is the square wave over a grid of B points, decoded by fixed weights: no iteration, and every answer is
+Ours is the registry's: a window over a grid of B points, decoded by fixed weights: no iteration, and every answer is
 unbiased. With A its matrix, x the grid and R the diagonal law of the outputs for uniform answers
 
     w = R^-1 A (A' R^-1 A)^-1 x     so that A' w = x, with the least variance for uniform answers
@@ -13,16 +13,17 @@ between theirs, less x^2.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from decimal import Decimal
 from functools import cache
 from math import exp
 
 import numpy as np
 
+from dither_aggregator.analysis.numeric.laws import law_matrix
+from dither_shared.kinds.number import GRID, mean_window
 from tests.benchmarks.numbers.shapes import Counts, Floats
-from tests.benchmarks.numbers.square_wave import window
 
 HYBRID_MIN = 0.61
-GRID = 41
 
 
 def duchi_variance(epsilon: float, x: Floats) -> Floats:
@@ -115,15 +116,11 @@ class WindowMean:
         return np.asarray(self.weights**2 @ self.channel, dtype=np.float64)
 
 
-def window_mean(epsilon: float, reach: int, grid: int = GRID) -> WindowMean:
-    """Return the window of this reach."""
-    channel = window(grid, epsilon, reach)
-    by_law = channel / channel.mean(axis=1, keepdims=True)
-    weights = by_law @ np.linalg.solve(channel.T @ by_law, points_of(grid))
-    return WindowMean(reach, channel, weights)
-
-
 @cache
-def best_window_mean(epsilon: float, grid: int = GRID) -> WindowMean:
-    """Return the window whose worst variance is least, of all that reach at most half the grid."""
-    return min((window_mean(epsilon, reach, grid) for reach in range(1, grid // 2 + 1)), key=lambda one: one.worst)
+def window_mean(epsilon: float) -> WindowMean:
+    """Return the window that a registry gets for the mean alone."""
+    mechanism = mean_window(Decimal(str(epsilon)))
+    channel = law_matrix(mechanism)[:, :GRID]
+    by_law = channel / channel.mean(axis=1, keepdims=True)
+    weights = by_law @ np.linalg.solve(channel.T @ by_law, points_of(GRID))
+    return WindowMean(mechanism.reach, channel, weights)

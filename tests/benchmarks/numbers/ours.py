@@ -1,38 +1,65 @@
-"""What dither does with a number, for the comparison: the one place to plug it in.
+"""What dither does with a number, for the comparison: the registry's plan, exact draws of its tallies, the page's fit.
 
-A public coin sends a report through one of two parts, each at the full epsilon: the window (square wave), which sees
-the shape, or the points (PGR or GRR), which see a mass on one bucket. One likelihood is fitted to both tallies.
+A public coin sends each report through one of two cells, each at the full epsilon: the window (square wave), which sees
+the shape, or the points (PGR or GRR), which see a mass on one bucket. One likelihood is fitted to both counts.
 """
 
 from collections.abc import Sequence
-from math import ceil
+from functools import cache
 
 import numpy as np
 
-from tests.benchmarks.numbers.channels import draw, likeliest, points_channel, points_mechanism
+from dither_aggregator.analysis.numeric.channel import channel_of
+from dither_aggregator.analysis.numeric.fit import most_likely
+from dither_shared.cells import Cells, Part
+from dither_shared.frozen import replaced
+from dither_shared.plan import Plan
 from tests.benchmarks.numbers.shapes import Counts, Floats
-from tests.benchmarks.numbers.square_wave import half_width, window
+from tests.support.drawn_numbers import cell_laws, stored_number, summed, tally_of, weights_of
 
-WINDOW_SHARE = 0.75
-"""At epsilon 1 a half has 11 % more W1 than square wave on latencies; 0.85 has a fifth more error at 40 hours."""
-GAIN_MIN = 0.005
-"""In units of log-likelihood, at any epsilon: later steps fit the noise, earlier ones leave the masses blurred."""
+MEAN_LINES = 'low = -1\nhigh = 1\nasks = ["mean"]'
 
 
 def ours(devices: Counts, epsilon: float, rngs: Sequence[np.random.Generator]) -> Floats:
-    """Return the estimated shares for each row of devices: int64[S, B] in, float64[S, B] out.
+    """Return the likeliest shares for each row of devices: int64[S, B] in, float64[S, B] out.
 
     Row i draws from rngs[i] alone.
     """
-    return mixture(devices, epsilon, rngs)
+    return estimate(plan_of(devices.shape[1], epsilon), devices, rngs)
 
 
-def mixture(
-    devices: Counts, epsilon: float, rngs: Sequence[np.random.Generator], window_share: float = WINDOW_SHARE
-) -> Floats:
-    """Return the likeliest shares, `window_share` of the reports being of the window."""
-    buckets = devices.shape[1]
-    seen = window(buckets, epsilon, ceil(half_width(epsilon) * buckets))
-    told = points_channel(points_mechanism(buckets, epsilon))
-    channel = np.vstack([window_share * seen, (1 - window_share) * told])
-    return likeliest(channel, draw(channel, devices, rngs), GAIN_MIN)
+def estimate(plan: Plan, devices: Counts, rngs: Sequence[np.random.Generator]) -> Floats:
+    """Return the same under a plan of buckets. Nobody says "other", which is fitted all the same, and left out."""
+    found = []
+    for row, rng in zip(devices, rngs, strict=True):
+        tally = tally_of(plan, _drawn(plan, row, rng))
+        shares = most_likely(channel_of(plan, tally.counts, tally.n))[: len(row)]
+        found.append(shares / shares.sum())
+    return np.array(found)
+
+
+@cache
+def plan_of(buckets: int, epsilon: float) -> Plan:
+    """Return the registry's plan of a number with so many buckets, the two open ones among them."""
+    return stored_number(f"low = 0\nhigh = {buckets - 2}\nbuckets = {buckets - 2}", epsilon=f"{epsilon:g}").plan
+
+
+@cache
+def mean_plan(epsilon: float) -> Plan:
+    """Return the registry's plan of a number in [-1, 1] of which the mean alone is asked."""
+    return stored_number(MEAN_LINES, epsilon=f"{epsilon:g}").plan
+
+
+def weighted(plan: Plan, window: int, points: int) -> Plan:
+    """Return a plan whose reports are of the window and of the points in another ratio."""
+    pairs = zip(plan.cells.parts, (window, points), strict=True)
+    return replaced(plan, cells=Cells(tuple(Part(part.mechanism, weight=weight) for part, weight in pairs)))
+
+
+def _drawn(plan: Plan, devices: Counts, rng: np.random.Generator) -> list[Counts]:
+    """Draw the counts of each cell: every device draws its cell, whatever its number is."""
+    cells = rng.multinomial(devices, weights_of(plan))
+    return [
+        rng.multinomial(some, np.array([summed(column) for column in law.T[: len(devices)]])).sum(axis=0)
+        for some, law in zip(cells.T, cell_laws(plan), strict=True)
+    ]

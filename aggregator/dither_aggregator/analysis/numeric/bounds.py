@@ -3,7 +3,9 @@
 With D(f) = |U (f - raw)|^2 the set { f >= 0, sum f = 1, D(f) <= min D + z^2 } holds the truth of any one functional
 about as often as an interval of z standard errors, and is narrower wherever noise would make shares negative
 (Stark 1992; Rust, Burrus 1972). That the cut of one degree of freedom is enough is no theorem (Batlle et al. 2023 have
-counterexamples), so a test measures the coverage for numbers of all forms.
+counterexamples), and it is false where nearly all places are empty: f >= 0 lets noise only add to them, so it pushes a
+mean away from its end of the axis, and the set with it. So where the best shares lie beyond `raw`, what Wald's interval
+around `raw` reaches is held for possible, too. A test measures the coverage for numbers of all forms.
 
 A functional may be a ratio: "the mean of those who gave a number is at least t" is the linear "sum of (x - t) f >= 0".
 """
@@ -14,6 +16,7 @@ from functools import cached_property
 from math import sqrt
 
 import numpy as np
+import numpy.typing as npt
 from scipy.optimize import nnls
 
 from dither_aggregator.analysis.inference import Floats
@@ -24,6 +27,8 @@ HEAVY = 1e3
 STEPS_MAX = 40
 CLOSE = 1e-3
 """A bound is found when its distance from the counts is that close to z, in standard errors."""
+TINY = 1e-12
+"""A standard error that is zero but for rounding."""
 
 
 @dataclass(frozen=True)
@@ -42,14 +47,28 @@ class Bounds:
     def _least(self) -> float:
         return self._nearest()[1]
 
-    def excess(self, zero: Floats) -> float:
-        """Return sqrt(D - min D) of the best shares at which a functional, float64[places], is zero."""
-        _, distance = self._nearest(zero)
+    def distance(self, functional: Floats) -> float:
+        """Return how far away it is, in standard errors, that a functional, float64[places], below zero reaches it."""
+        return min(self._strict(functional), float(self._wald(functional)))
+
+    def may_be(self, functional: Floats) -> bool:
+        """Tell whether some of the shares make a functional zero or more."""
+        return bool(functional @ self.nearest >= 0) or self._strict(functional) <= self.z
+
+    def may_be_unbound(self, functionals: Floats) -> npt.NDArray[np.bool_]:
+        """Tell of which functionals, float64[count, places], Wald's interval says that they may be zero or more."""
+        return self._wald(functionals) <= self.z
+
+    def _strict(self, functional: Floats) -> float:
+        """Return sqrt(D - min D) of the best shares at which a functional is zero."""
+        _, distance = self._nearest(functional)
         return sqrt(max(distance**2 - self._least**2, 0.0))
 
-    def may_reach(self, functional: Floats) -> bool:
-        """Tell whether some of the shares make a functional zero or more."""
-        return bool(functional @ self.nearest >= 0) or self.excess(functional) <= self.z
+    def _wald(self, functionals: Floats) -> Floats:
+        """Return how far below zero `raw` has them; infinite where the best shares do not have less of them."""
+        estimates = functionals @ self.fit.raw
+        away = np.maximum(-estimates, 0.0) / np.maximum(self.fit.std_error(functionals), TINY)
+        return np.where(estimates > functionals @ self.nearest, away, np.inf)
 
     def _nearest(self, zero: Floats | None = None) -> tuple[Floats, float]:
         """Return the shares with the least distance from the counts, and that distance."""
@@ -70,29 +89,29 @@ def ratio_bounds(bounds: Bounds, lower: Floats, upper: Floats, is_number: Floats
 
 
 def _largest(bounds: Bounds, values: Floats, is_number: Floats) -> float:
-    """Return the largest mean of values that some of the shares have: where `excess`, convex in it, reaches z."""
+    """Return the largest mean of values that some of the shares have: where its distance reaches z."""
 
     def at(mean: float) -> Floats:
         return np.where(is_number > 0, values - mean, 0.0)
 
-    top: float = values[is_number > 0].max()
+    top = float(values[is_number > 0].max())
     nearest = bounds.nearest
     inside = float(values[is_number > 0] @ nearest[is_number > 0] / max(float(nearest @ is_number), 1e-12))
-    if inside >= top or bounds.may_reach(at(top)):
+    if inside >= top or (beyond := bounds.distance(at(top))) <= bounds.z:
         return top
-    outside, beyond = top, bounds.excess(at(top))
+    outside = top
     within, so_far = inside, 0.0
     for _ in range(STEPS_MAX):
         # A secant, kept away from the ends: the distance is nearly a line.
         part: float = (bounds.z - so_far) / (beyond - so_far)
         tried = within + float(np.clip(part, 0.02, 0.98)) * (outside - within)
-        excess = bounds.excess(at(tried))
-        if abs(excess - bounds.z) <= CLOSE * bounds.z:
+        away = bounds.distance(at(tried))
+        if abs(away - bounds.z) <= CLOSE * bounds.z:
             return tried
-        if excess <= bounds.z:
-            within, so_far = tried, excess
+        if away <= bounds.z:
+            within, so_far = tried, away
         else:
-            outside, beyond = tried, excess
+            outside, beyond = tried, away
     return outside
 
 
@@ -100,16 +119,18 @@ def quantile_bounds(bounds: Bounds, probability: float) -> tuple[int, int]:
     """Return the lowest and the highest place at which a quantile of numbers may lie.
 
     It may lie at a place where some of the shares have at least `probability` up to there, and others at most that
-    below it. Both get the easier to reach, or the harder, the higher the place. The search begins where Wald's interval
-    ends, which is near: each place that is tried costs a fit.
+    below it. Both get the easier to reach, or the harder, the higher the place; but not of `raw`, which may have
+    negative shares: by Wald's interval the first such place is looked for, or the last. The search begins where that
+    interval ends, which is near: each place that is tried costs a fit.
     """
     fit, places = bounds.fit, bounds.fit.channel.places
     up_to = np.tril(np.ones((places.numbers, len(places.is_number)))) - probability * places.is_number
-    scores = (up_to @ fit.raw) / np.maximum(fit.std_error(up_to), 1e-12)
+    scores = (up_to @ fit.raw) / np.maximum(fit.std_error(up_to), TINY)
     last = places.numbers - 1
-    lowest = _first(last, lambda place: bounds.may_reach(up_to[place]), near=int((scores < -bounds.z).sum()))
-    highest = _first(last, lambda place: not bounds.may_reach(-up_to[place]), near=int((scores <= bounds.z).sum()))
-    return lowest, highest
+    lowest = _first(last, lambda place: bounds.may_be(up_to[place]), near=int((scores < -bounds.z).sum()))
+    highest = _first(last, lambda place: not bounds.may_be(-up_to[place]), near=int((scores <= bounds.z).sum()))
+    above, below = (np.flatnonzero(bounds.may_be_unbound(each[:-1])) for each in (up_to, -up_to))
+    return min([lowest, *above[:1].tolist()]), max([highest, *(below[-1:] + 1).tolist()])
 
 
 def _first(last: int, holds: Callable[[int], bool], near: int) -> int:

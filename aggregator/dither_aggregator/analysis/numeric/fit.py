@@ -14,7 +14,8 @@ the fit is right, and is unbiased whatever it is:
     Cov = W' [ diag(c) - (sum over cells of c c' / n_cell) ] W / n^2      W = R^-1 A M^-1
 
 The covariance is that of the population: it counts that devices are a sample, with cells as large as they are. Where a
-device may report repeatedly more comes on top (`repeats`).
+device may report repeatedly more comes on top (`repeats`). A count of which few are expected may be zero, and would say
+that it is certain: a standard error counts FURTHER reports more where they weigh most, as Agresti and Coull 1998 do.
 """
 
 from dataclasses import dataclass, replace
@@ -29,6 +30,8 @@ STEPS_MAX = 3_000
 GAIN = 0.005
 START = 1e-9
 """Of a uniform law: a fit that holds a place for empty may be wrong, and least squares needs no zero."""
+FURTHER = 2
+"""About half of the square of the 1.96 standard errors of 95 %."""
 
 
 @dataclass(frozen=True)
@@ -44,6 +47,8 @@ class Fit:
     """Of `raw`, as a sample of the population; zero along the sum."""
     spread: Floats
     """M^-1 / n, which differs from it along the sum alone: invertible, and what bounds are computed in."""
+    weights: Floats
+    """float64[rows, places]: by how much one more report of each row moves `raw`, beside one that is as its cell is."""
 
     @cached_property
     def root(self) -> Floats:
@@ -59,7 +64,8 @@ class Fit:
     def std_error(self, functional: Floats) -> Floats:
         """Return the standard errors of functionals, float64[..., places], of `raw`."""
         variances = ((functional @ self.covariance) * functional).sum(axis=-1)
-        return np.asarray(np.sqrt(np.maximum(variances, 0.0)))
+        heaviest = np.abs(functional @ self.weights.T).max(axis=-1)
+        return np.asarray(np.sqrt(np.maximum(variances, 0.0) + FURTHER * heaviest**2))
 
 
 def fit(channel: Channel) -> Fit:
@@ -70,7 +76,7 @@ def fit(channel: Channel) -> Fit:
 def fit_evenly(channel: Channel) -> Fit:
     """Fit a channel with the weights that are best where all places are alike: the same whatever the counts are."""
     places = len(channel.places.is_number)
-    return _least_squares(channel, np.full(places, 1 / places))
+    return replace(_least_squares(channel, np.full(places, 1 / places)), shares=most_likely(channel))
 
 
 def _least_squares(channel: Channel, shares: Floats) -> Fit:
@@ -81,11 +87,12 @@ def _least_squares(channel: Channel, shares: Floats) -> Fit:
     inverse = np.linalg.inv(law.T @ weighted)
     inverse = (inverse + inverse.T) / 2
     weights = weighted @ inverse
-    covariance = weights.T @ (rates[:, np.newaxis] * weights)
+    raw = weights.T @ rates
     for cell, size in enumerate(channel.cell_sizes.tolist()):
-        mean = weights[channel.cell == cell].T @ rates[channel.cell == cell]
-        covariance -= np.outer(mean, mean) * (n / size)
-    return Fit(channel, shares, weights.T @ rates, covariance / n, inverse / n)
+        rows = channel.cell == cell
+        weights[rows] -= (rates[rows] * (n / size)) @ weights[rows]
+    covariance = weights.T @ (rates[:, np.newaxis] * weights)
+    return Fit(channel, shares, raw, covariance / n, inverse / n, weights / n)
 
 
 def most_likely(channel: Channel) -> Floats:

@@ -1,0 +1,109 @@
+"""Bounds, against slower ways to the same: a general solver, and a scan of all places."""
+
+from typing import Any, cast
+
+import numpy as np
+import pytest
+from scipy.optimize import minimize
+
+from dither_aggregator.analysis.numeric.bounds import Bounds, quantile_bounds, ratio_bounds
+from dither_aggregator.analysis.numeric.channel import channel_of
+from dither_aggregator.analysis.numeric.fit import fit
+from dither_aggregator.store import StoredPlan
+from tests.aggregator.numeric.test_channel import FRESH, HIDDEN, MEMO, spread
+from tests.support.drawn_numbers import Floats, draw_numbers, places_of
+
+Z = 1.96
+PLANS = pytest.mark.parametrize("stored", [FRESH, HIDDEN, MEMO], ids=["fresh", "hidden", "memoized"])
+
+
+def bounds_of(stored: StoredPlan, truth: Floats, n: int, seed: int) -> Bounds:
+    tally = draw_numbers(stored.plan, truth, n, np.random.default_rng(seed))
+    return Bounds(fit(channel_of(stored.plan, tally.counts, tally.n)), Z)
+
+
+def nearest(bounds: Bounds, zero: Floats | None = None) -> float:
+    """The least squared distance from the counts of shares, at which a functional is zero: by a general solver."""
+    root, raw = bounds.fit.root, bounds.fit.raw
+    rules: list[dict[str, Any]] = [{"type": "eq", "fun": lambda f: f.sum() - 1, "jac": np.ones_like}]
+    if zero is not None:
+        rules.append({"type": "eq", "fun": lambda f: f @ zero, "jac": lambda f: zero})
+    hessian, solve = root.T @ root, cast("Any", minimize)  # its stubs know no rules with a "jac"
+    ends = [
+        solve(
+            lambda f: float((f - raw) @ hessian @ (f - raw)),
+            start,
+            jac=lambda f: 2 * hessian @ (f - raw),
+            bounds=[(0, 1)] * len(raw),
+            constraints=rules,
+            method="SLSQP",
+            options={"maxiter": 2_000, "ftol": 1e-12},
+        )
+        for start in (np.full(len(raw), 1 / len(raw)), np.clip(raw, 0, 1))
+    ]
+    return min(float(end.fun) for end in ends if abs(end.x.sum() - 1) < 1e-6)
+
+
+def slowly(bounds: Bounds, functional: Floats) -> float:
+    """How far away it is that a functional is zero, as `Bounds.distance` says it should be."""
+    strict = np.sqrt(max(nearest(bounds, functional) - nearest(bounds), 0.0))
+    estimate = functional @ bounds.fit.raw
+    if estimate <= functional @ bounds.nearest:
+        return float(strict)
+    return min(float(strict), max(-float(estimate), 0.0) / float(bounds.fit.std_error(functional)))
+
+
+def values_of(bounds: Bounds) -> tuple[Floats, Floats, Floats]:
+    places = bounds.fit.channel.places
+    rest = np.zeros(len(places.others))
+    return np.append(places.mean_lower, rest), np.append(places.mean_upper, rest), places.is_number
+
+
+@PLANS
+@pytest.mark.parametrize("n", [3_000, 100_000])
+def test_the_ends_of_a_mean_are_z_from_the_counts(stored: StoredPlan, n: int) -> None:
+    bounds = bounds_of(stored, spread(places_of(stored.plan)), n, 1)
+    lower, upper, is_number = values_of(bounds)
+    low, high = ratio_bounds(bounds, lower, upper, is_number)
+    assert lower.min() < low < high < upper.max()
+    for functional in (np.where(is_number > 0, low - lower, 0), np.where(is_number > 0, upper - high, 0)):
+        assert slowly(bounds, functional) == pytest.approx(Z, rel=0.01)
+
+
+@PLANS
+@pytest.mark.parametrize("probability", [0.05, 0.5, 0.9])
+def test_a_scan_of_all_places_finds_the_same_ends_of_a_quantile(stored: StoredPlan, probability: float) -> None:
+    bounds = bounds_of(stored, spread(places_of(stored.plan)), 20_000, 2)
+    is_number, places = bounds.fit.channel.places.is_number, bounds.fit.channel.places.numbers
+    above = np.tril(np.ones((places, len(is_number)))) - probability * is_number
+    may = [
+        [bool(each @ bounds.nearest >= 0) or bounds.distance(each) <= Z for each in functionals]
+        for functionals in (above, -above)
+    ]
+    # The shares up to a place may be enough if those up to a lower one may be, and may be too few as well.
+    enough, too_few = np.maximum.accumulate(may[0][:-1]), np.maximum.accumulate(may[1][-2::-1])[::-1]
+    where = np.flatnonzero(np.append(enough, True) & np.insert(too_few, 0, True))
+    assert quantile_bounds(bounds, probability) == (where[0], where[-1])
+
+
+@PLANS
+def test_distances_are_those_of_a_general_solver(stored: StoredPlan) -> None:
+    bounds = bounds_of(stored, spread(places_of(stored.plan)), 20_000, 3)
+    is_number, places = bounds.fit.channel.places.is_number, bounds.fit.channel.places.numbers
+    for at in range(places - 1):
+        functional = np.tril(np.ones((places, len(is_number))))[at] - 0.5 * is_number
+        functional *= -np.sign(functional @ bounds.nearest)
+        assert bounds.distance(functional) == pytest.approx(slowly(bounds, functional), rel=0.01, abs=0.02)
+
+
+def test_shares_that_fit_best_are_shares() -> None:
+    bounds = bounds_of(FRESH, np.eye(places_of(FRESH.plan))[0], 3_000, 4)
+    assert bounds.nearest.sum() == pytest.approx(1, abs=1e-5)
+    assert (bounds.nearest >= 0).all()
+
+
+@pytest.mark.parametrize("at", [0, -1], ids=["lowest", "highest"])
+def test_a_mean_at_the_end_of_the_axis_is_reached(at: int) -> None:
+    bounds = bounds_of(MEMO, np.eye(places_of(MEMO.plan))[at], 3_000, 5)
+    low, high = ratio_bounds(bounds, *values_of(bounds))
+    assert low <= values_of(bounds)[0][at] <= high

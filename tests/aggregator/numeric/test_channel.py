@@ -1,0 +1,108 @@
+"""The laws of reports as matrices, against the randomizers' own code; and what a channel makes of counts."""
+
+from decimal import Decimal
+
+import numpy as np
+import pytest
+
+from dither_aggregator.analysis.numeric import channel as channel_module
+from dither_aggregator.analysis.numeric.channel import Channel, channel_of
+from dither_aggregator.analysis.numeric.fit import fit
+from dither_aggregator.analysis.numeric.laws import law_matrix
+from dither_aggregator.store import StoredPlan
+from dither_shared.mechanisms import GRR, OUE, PGR, Mechanism, MemoizedTwoLevel, Window
+from tests.support.drawn_numbers import Floats, cell_laws, draw_numbers, places_of, stored_number, tally_of, weights_of
+from tests.support.laws import law_of_class
+
+E = Decimal("1.5")
+SMALL: list[Mechanism] = [
+    GRR.for_epsilon(2, E),
+    GRR.for_epsilon(5, E),
+    PGR.for_design(7, 2, 3, E),
+    PGR.for_design(6, 3, 3, E),
+    Window.for_reach(4, 1, E),
+    Window.for_reach(3, 0, E),
+    Window.for_reach(2, 3, E),
+    MemoizedTwoLevel.for_epsilon(GRR.for_epsilon(2, Decimal(3)), E),
+]
+FRESH = stored_number("low = 0\nhigh = 10\nbuckets = 10")
+HIDDEN = stored_number("low = 0\nhigh = 10\nbuckets = 10", presence="hidden", epsilon="2")
+MEMO = stored_number("low = 0\nhigh = 80\nbuckets = 8", memo="3")
+MEAN = stored_number('low = 0\nhigh = 10\nasks = ["mean"]')
+FORMS = pytest.mark.parametrize("stored", [FRESH, HIDDEN, MEMO, MEAN], ids=["fresh", "hidden", "memoized", "mean"])
+
+
+@pytest.mark.parametrize("mechanism", SMALL, ids=str)
+def test_a_law_is_that_of_the_randomizers_own_code(mechanism: Mechanism) -> None:
+    """The code is run for every sequence of its decisions: the probabilities are exact, the matrix is their floats."""
+    matrix = law_matrix(mechanism)
+    for answer, column in enumerate(matrix.T):
+        law = law_of_class(mechanism, answer)
+        assert column == pytest.approx([float(law.get(report, 0)) for report in range(len(matrix))], rel=1e-12)
+    assert matrix.sum(axis=0) == pytest.approx(1, abs=1e-13)
+
+
+def test_reports_that_are_no_symbols_have_no_such_law() -> None:
+    with pytest.raises(TypeError, match="no symbols"):
+        law_matrix(OUE.for_epsilon(4, E))
+
+
+def expected(stored: StoredPlan, shares: Floats, n: float = 1e14) -> Channel:
+    """The channel of the counts that so many reports have on average, rounded to whole ones."""
+    plan = stored.plan
+    sizes = n * weights_of(plan)
+    means = [size * (law @ shares) for size, law in zip(sizes, cell_laws(plan), strict=True)]
+    tally = tally_of(plan, [np.rint(each).astype(np.int64) for each in means])
+    return channel_of(plan, tally.counts, tally.n)
+
+
+def spread(places: int) -> Floats:
+    """Shares of which some are zero and one is heavy."""
+    shares = np.arange(places) % 4 + 4.0 * (np.arange(places) == 2)
+    return np.asarray(shares / shares.sum())
+
+
+@FORMS
+def test_expected_counts_give_the_truth_back(stored: StoredPlan) -> None:
+    """But for the rounding of counts, one of 1e14."""
+    truth = spread(places_of(stored.plan))
+    assert fit(expected(stored, truth)).raw == pytest.approx(truth, abs=1e-9)
+
+
+@FORMS
+def test_a_law_of_a_channel_sums_to_one(stored: StoredPlan) -> None:
+    channel = expected(stored, spread(places_of(stored.plan)))
+    assert channel.law.sum(axis=0) == pytest.approx(1)
+    assert channel.cell_sizes.sum() == channel.counts.sum() == channel.n
+
+
+def test_a_cell_without_reports_is_left_out() -> None:
+    """The points alone tell of every place."""
+    truth = spread(places_of(FRESH.plan))
+    window, points = (np.rint(1e14 * (law @ truth)).astype(np.int64) for law in cell_laws(FRESH.plan))
+    tally = tally_of(FRESH.plan, [0 * window, points])
+    channel = channel_of(FRESH.plan, tally.counts, tally.n)
+    assert channel.cell_sizes.tolist() == [tally.n]
+    assert fit(channel).raw == pytest.approx(truth, abs=1e-9)
+
+
+@FORMS
+def test_merging_outputs_that_are_alike_loses_nothing(stored: StoredPlan, monkeypatch: pytest.MonkeyPatch) -> None:
+    tally = draw_numbers(stored.plan, spread(places_of(stored.plan)), 20_000, np.random.default_rng(1))
+    merged = channel_of(stored.plan, tally.counts, tally.n)
+    monkeypatch.setattr(channel_module, "_merged", lambda law, counts: (law, counts))
+    whole = channel_of(stored.plan, tally.counts, tally.n)
+    assert len(merged.counts) <= len(whole.counts)
+    one, other = fit(merged), fit(whole)
+    assert one.shares == pytest.approx(other.shares, abs=1e-9)
+    assert one.raw == pytest.approx(other.raw, abs=1e-9)
+    assert one.covariance == pytest.approx(other.covariance, rel=1e-6, abs=1e-12)
+
+
+def test_columns_in_the_wrong_order_would_be_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A planted bug: cohorts ask from the highest step down."""
+    truth, right = spread(places_of(MEMO.plan)), channel_module._columns
+    monkeypatch.setattr(
+        channel_module, "_columns", lambda plan, law, cell, columns: right(plan, law, 7 - cell, columns)
+    )
+    assert np.abs(fit(expected(MEMO, truth)).raw - truth).max() > 0.01

@@ -1,0 +1,136 @@
+"""Fits of numbers: without bias, with the spread that they say, and by steps that never lose likelihood."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from dither_aggregator.analysis.numeric import fit as fit_module
+from dither_aggregator.analysis.numeric.channel import Channel, channel_of
+from dither_aggregator.analysis.numeric.fit import Fit, fit, fit_evenly, most_likely
+from dither_aggregator.store import StoredPlan
+from tests.aggregator.numeric.test_channel import FORMS, FRESH, MEAN, MEMO, expected, spread
+from tests.support.drawn_numbers import Floats, draw_numbers, places_of, stored_number
+
+DRAWS = 2_000
+SIGMAS = 6.0
+"""Of 150 means and more, one strays that far with 3e-7."""
+MANY_POINTS = stored_number("low = 0\nhigh = 300\nbuckets = 120", epsilon="1")
+FEW_POINTS = stored_number("low = 0\nhigh = 30\nbuckets = 10", epsilon="4")
+
+
+def fits(stored: StoredPlan, truth: Floats, n: int, draws: int = DRAWS) -> list[Fit]:
+    plan, rng = stored.plan, np.random.default_rng(n)
+    tallies = [draw_numbers(plan, truth, n, rng) for _ in range(draws)]
+    return [fit(channel_of(plan, tally.counts, tally.n)) for tally in tallies]
+
+
+def strays(found: list[Fit], truth: Floats) -> float:
+    """How many standard errors of the mean the average fit is off, where it is most."""
+    raw = np.array([each.raw for each in found])
+    error = raw.std(axis=0, ddof=1) / np.sqrt(len(raw))
+    return float((np.abs(raw.mean(axis=0) - truth) / np.maximum(error, 1e-12)).max())
+
+
+@pytest.mark.parametrize(
+    ("stored", "n"), [(MANY_POINTS, 3_000), (FEW_POINTS, 3_000), (MEMO, 3_000)], ids=["pgr", "grr", "memoized"]
+)
+def test_least_squares_is_unbiased_where_counts_are_few(stored: StoredPlan, n: int) -> None:
+    """PGR has 7 of these reports or fewer for each point."""
+    truth = spread(places_of(stored.plan))
+    assert strays(fits(stored, truth, n, 300), truth) < SIGMAS
+
+
+def test_the_likeliest_shares_in_the_place_of_unbiased_ones_would_be_caught() -> None:
+    truth = spread(places_of(FRESH.plan))
+    found = [replace(each, raw=each.shares) for each in fits(FRESH, truth, 3_000, 300)]
+    assert strays(found, truth) > SIGMAS
+
+
+def spread_of(stored: StoredPlan, draws: int) -> tuple[Floats, Floats, Channel]:
+    """The standard errors that are said of shares and of shares up to each place, on average; and their spread.
+
+    With few steps: whatever the weights are, their covariance is to be right.
+    """
+    truth = spread(places_of(stored.plan))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(fit_module, "STEPS_MAX", 30)
+        found = fits(stored, truth, 20_000, draws)
+    functionals = np.vstack([np.eye(len(truth)), np.tril(np.ones((len(truth), len(truth))))[:-1]])
+    said = np.sqrt(np.mean([each.std_error(functionals) ** 2 for each in found], axis=0))
+    return said, np.std([each.raw @ functionals.T for each in found], axis=0, ddof=1), found[0].channel
+
+
+@pytest.mark.parametrize("stored", [FRESH, MEMO], ids=["fresh", "memoized"])
+def test_the_covariance_is_the_spread_of_fits(stored: StoredPlan) -> None:
+    """Of 2,000 draws a standard deviation has an error of 1.6 %: 9 % would be 5.7 sigma, 1e-8 for each of 50."""
+    said, found, _ = spread_of(stored, DRAWS)
+    assert said == pytest.approx(found, rel=0.09)
+
+
+def test_a_covariance_without_what_a_cells_size_explains_would_be_caught() -> None:
+    """A planted bug: how large the cohorts are counts as news."""
+    precise = stored_number("low = 0\nhigh = 80\nbuckets = 8", epsilon="6", memo="8")
+    said, found, channel = spread_of(precise, 200)
+    ignorant = fit(replace(channel, cell=np.zeros_like(channel.cell)))
+    places = places_of(precise.plan)
+    functionals = np.vstack([np.eye(places), np.tril(np.ones((places, places)))[:-1]])
+    assert (said / found).max() < 1.3 < (ignorant.std_error(functionals) / found).max()
+
+
+def gains(channel: Channel, steps: int) -> Floats:
+    """The log-likelihood that each step gains."""
+    likelihoods = []
+    for most in range(1, steps):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(fit_module, "STEPS_MAX", most)
+            patch.setattr(fit_module, "GAIN", -1e9)
+            likelihoods.append(float(channel.counts @ np.log(channel.law @ most_likely(channel))))
+    return np.diff(likelihoods)
+
+
+@FORMS
+def test_each_step_gains_likelihood(stored: StoredPlan) -> None:
+    tally = draw_numbers(stored.plan, spread(places_of(stored.plan)), 20_000, np.random.default_rng(3))
+    assert gains(channel_of(stored.plan, tally.counts, tally.n), 40).min() > -1e-6
+
+
+def test_the_steps_end() -> None:
+    tally = draw_numbers(FRESH.plan, spread(places_of(FRESH.plan)), 100_000, np.random.default_rng(4))
+    channel = channel_of(FRESH.plan, tally.counts, tally.n)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(fit_module, "STEPS_MAX", 100_000)
+        long = most_likely(channel)
+    assert most_likely(channel) == pytest.approx(long, abs=1e-12)
+
+
+@FORMS
+def test_likeliest_shares_are_shares(stored: StoredPlan) -> None:
+    """Also of counts that are zero nearly everywhere: each cell sent one symbol alone."""
+    channel = expected(stored, spread(places_of(stored.plan)))
+    firsts = np.flatnonzero(np.diff(channel.cell, prepend=-1))
+    counts = np.zeros_like(channel.counts)
+    counts[firsts] = channel.cell_sizes
+    shares = most_likely(replace(channel, counts=counts))
+    assert shares.sum() == pytest.approx(1)
+    assert (shares >= 0).all()
+    assert np.isfinite(fit(replace(channel, counts=counts)).raw).all()
+
+
+def test_a_count_of_zero_is_not_certain() -> None:
+    """Nobody is above the last step, and no report says so, which 200 reports with a share of 1 % do, too."""
+    stored = stored_number("low = 0\nhigh = 80\nbuckets = 8", epsilon="8", memo="9")
+    truth = np.eye(places_of(stored.plan))[0]
+    tally = draw_numbers(stored.plan, truth, 1_600, np.random.default_rng(5))
+    found = fit(channel_of(stored.plan, tally.counts, tally.n))
+    last = np.eye(len(truth))[-1]
+    assert np.sqrt(last @ found.covariance @ last) < 0.002  # as it was once said
+    assert found.std_error(last) > 0.006
+
+
+def test_even_weights_are_the_same_whatever_the_counts_are() -> None:
+    truth = spread(places_of(MEAN.plan))
+    one, other = (fit_evenly(expected(MEAN, shares, n)) for shares, n in ((truth, 1e6), (truth[::-1], 1e6)))
+    symmetric = one.weights - one.weights.mean(axis=0)
+    assert symmetric == pytest.approx(other.weights - other.weights.mean(axis=0), rel=1e-6, abs=1e-12)
+    assert one.shares != pytest.approx(other.shares, abs=0.01)
