@@ -16,6 +16,9 @@ import numpy as np
 import pytest
 
 from dither_aggregator import upkeep
+from dither_aggregator.analysis.tables.halves import Columns
+from dither_aggregator.analysis.tables.pairs import PairTable
+from dither_aggregator.analysis.tables.synthesis import synthesise
 from dither_aggregator.counting.folding import fold
 from dither_aggregator.counting.supports import hyperplane_sums
 from dither_aggregator.reading import parse_json, parse_upload
@@ -34,6 +37,9 @@ from tests.benchmarks.numbers.shapes import Floats, shapes
 from tests.benchmarks.outcomes import Outcome
 from tests.benchmarks.speed import parsed, random_reports, unpack, upload_of
 from tests.benchmarks.steady import Try, Waits, streak
+from tests.benchmarks.tables import comparing as tables
+from tests.benchmarks.tables import references
+from tests.benchmarks.tables.census import census
 from tests.benchmarks.timing import each, seconds
 from tests.support.redis_servers import running_redis
 
@@ -386,3 +392,70 @@ def test_an_aim_for_numbers_that_is_missed_is_named(
 @pytest.mark.parametrize(("w1", "epsilon"), [((1, 1, 1, 1, 1.2), 1.0), ((1.4, 1.4, 1.4, 1.4, 1.8), 4.0)])
 def test_aims_for_numbers_that_are_met_are_not_missed(w1: Sequence[float], epsilon: float) -> None:
     assert judged(w1, epsilon) == []
+
+
+# Tables.
+
+
+def test_a_synthesis_of_sixty_thousand_cells_takes_less_than_a_second() -> None:
+    pairs = tables.noisy_pairs((2, 2, 16, 7, 9, 15), 1)
+    assert seconds(partial(synthesise, pairs), 1.0) < 1  # 0.2 here
+
+
+def test_a_step_over_many_columns_is_many_times_as_fast_as_a_pass_for_each_pair() -> None:
+    sizes = (2,) * 16
+    weights, columns = np.random.default_rng(1).dirichlet(np.ones(2**16)), Columns(sizes)
+    margins = columns.margins(weights)
+    naive_s = seconds(partial(references.margins, weights.reshape(sizes)), 0.3)
+    assert naive_s > 5 * seconds(partial(columns.margins, weights), 0.3)
+    assert np.allclose(columns.spread(margins).reshape(sizes), references.spread(margins, sizes))
+    naive_s = seconds(partial(references.spread, margins, sizes), 0.3)
+    assert naive_s > 5 * seconds(partial(columns.spread, margins), 0.3)
+
+
+def test_the_census_is_that_of_48_842_people() -> None:
+    assert (census().shape, census().sum(), (census() > 0).sum()) == ((2, 2, 16, 7, 9), 48_842, 1_404)
+
+
+def test_references_of_pairs_without_noise_are_right() -> None:
+    """Proportional fitting has all their margins, and independence those of single columns."""
+    group = np.random.default_rng(1).dirichlet(np.ones(24)).reshape(2, 3, 4)
+    every = {columns: group.sum(axis=3 - sum(columns)) for columns in ((0, 1), (0, 2), (1, 2))}
+    pairs = tuple(PairTable(columns, shares, np.full(shares.shape, 1e-6)) for columns, shares in every.items())
+    fitted, independent = references.proportional(pairs), references.independent(pairs)
+    for columns, shares in every.items():
+        assert np.allclose(fitted.sum(axis=3 - sum(columns)), shares, atol=1e-6)
+    assert np.allclose(independent.sum(axis=(1, 2)), group.sum(axis=(1, 2)))
+
+
+def test_every_table_method_is_measured(capsys: pytest.CaptureFixture[str]) -> None:
+    def in_place_of_mbi(drawn: Sequence[tuple[tuple[PairTable, ...], int]], shape: tuple[int, ...]) -> list[Floats]:
+        return [references.independent(pairs).reshape(shape) for pairs, _ in drawn]
+
+    few = patch.multiple(tables, EPSILONS=("4",), TIMED=((2, 3, 2),))
+    with few, patch.object(references, "ask_mbi", in_place_of_mbi), patch.object(references, "ROUNDS", 2):
+        tables.run(ns=(5_000,), seeds=2)
+    printed = capsys.readouterr().out
+    assert all(name in printed for name in ("dither", "mbi", "Norm-Sub + IPF", "independence", "full product"))
+
+
+def table_errors(two_way: float, three_way: float) -> Floats:
+    """Errors that differ a little from seed to seed."""
+    return np.array([0.01, two_way, three_way]) + 0.001 * np.array([[-1.0], [0.0], [1.0], [0.5]])
+
+
+@pytest.mark.parametrize(
+    ("n", "two_way", "mbi", "words"),
+    [
+        (48_842, 0.05, 0.06, ["0.0501 is above 0.034"]),
+        (48_842, 0.03, 0.0299, ["0.0301 is above mbi's 0.0300"]),
+        (48_842, 0.03, 0.03, []),
+        (1_000_000, 0.03, 0.029, ["0.0301 is above mbi's 0.0291"]),
+        (1_000_000, 0.05, 0.06, []),
+    ],
+)
+def test_an_aim_for_tables_that_is_missed_is_named(n: int, two_way: float, mbi: float, words: list[str]) -> None:
+    ours_errors, theirs = table_errors(two_way, 0.05), table_errors(mbi, 0.06)
+    theirs += 1e-6 * np.array([[1], [-1], [1], [-1]])  # as differences of seeds are never all the same
+    missed = tables.aims_missed(n, "4", {tables.OURS: ours_errors, tables.MBI: theirs})
+    assert [each.split(": ")[1] for each in missed] == words

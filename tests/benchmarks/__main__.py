@@ -6,6 +6,7 @@ from functools import partial
 
 from tests.benchmarks import accuracy, attacks, growth, ingest, pages, rappor, sdk, servers, speed
 from tests.benchmarks.numbers import comparing as numbers
+from tests.benchmarks.tables import comparing as tables
 
 SECTIONS: dict[str, Callable[..., None]] = {
     "accuracy": accuracy.run,
@@ -18,6 +19,7 @@ SECTIONS: dict[str, Callable[..., None]] = {
     "pages": pages.run,
     "attacks": attacks.run,
     "numbers": numbers.run,
+    "tables": tables.run,
 }
 
 
@@ -26,8 +28,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="make bench", description=__doc__)
     parser.add_argument("sections", nargs="*", choices=[*SECTIONS, []], help=f"of {', '.join(SECTIONS)}; default: all")
     numbers.add_options(parser)
+    tables.add_options(parser)
     asked = parser.parse_args()
-    sections = SECTIONS | {"numbers": partial(numbers.run, asked.n, asked.seeds, asked.json)}
+    sections = SECTIONS | {
+        "numbers": partial(numbers.run, asked.n, asked.seeds, asked.json),
+        "tables": partial(tables.run, asked.table_n, asked.table_seeds),
+    }
     for name in asked.sections or sections:
         print(f"\n{name}")
         sections[name]()

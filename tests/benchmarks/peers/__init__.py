@@ -9,7 +9,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-PEERS = ("pure_ldp", "multi_freq_ldpy")
+PEERS = ("pure_ldp", "multi_freq_ldpy", "mbi")
 SDKS = ("sentry", "posthog", "opentelemetry", "glean")
 HERE = Path(__file__).parent
 ROOT = HERE.parents[2]

@@ -1,0 +1,1 @@
+"""Tables of several columns, from their measured pairs: raw pair tables, combined margins, a synthesis of all cells."""
