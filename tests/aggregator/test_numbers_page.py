@@ -26,7 +26,7 @@ from dither_aggregator.web.api import OPERATIONS
 from dither_aggregator.web.charts import shape
 from dither_aggregator.web.charts.scale import Measure, beside, label_width
 from dither_aggregator.web.charts.shape import draw_shape
-from dither_aggregator.web.pages.numbers import Words, numbers_part
+from dither_aggregator.web.pages.numbers import NumberWords, numbers_part
 from dither_shared.domains import Buckets
 from dither_shared.frozen import replaced
 from tests.aggregator.test_api import ROOT, check_answers, faults
@@ -146,7 +146,7 @@ def test_csv_has_the_rows_of_the_api_and_its_own_columns(one: Site, metric: str)
 
 def test_what_may_lie_beyond_the_edges_is_said_to(one: Site) -> None:
     plan = one.store.plans("load")[0].plan
-    said, beyond = Words.of(plan), NumberRow("q99", 60.0, 1.0, 7.8, 60.0, "quantile", 60.0, None)
+    said, beyond = NumberWords.of(plan), NumberRow("q99", 60.0, 1.0, 7.8, 60.0, "quantile", 60.0, None)
     assert [said.interval(beyond), said.seems(beyond)] == ["7.8\xa0s or more", "60\xa0s or more"]
     below = NumberRow("q5", 0.01, 0.0, 0.01, 0.01, "quantile", None, 0.01)
     assert [said.interval(below), said.seems(below)] == ["below 0.01\xa0s"] * 2
@@ -441,7 +441,7 @@ def test_a_snapshot_of_numbers_agrees_with_itself_and_says_no_shares(one: Site, 
         assert "pure noise" not in text
     assert "This version of dither estimates other numbers" not in html
     assert Seen(html).headline.startswith("The m")
-    said = Words.of(stored.plan)
+    said = NumberWords.of(stored.plan)
     own = {said.measure.called(row.value): said.interval(row) for row in reading.distinct}
     for name, _, together, alone in table(html):
         assert alone == own[name]

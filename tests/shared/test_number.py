@@ -15,7 +15,7 @@ from dither_shared.domains.numbers import Placed, Range, Thresholds
 from dither_shared.exact import exp_below
 from dither_shared.kinds import Answer
 from dither_shared.kinds.number import GRID, NumberKind, choose_points
-from dither_shared.mechanisms import GRR, MemoizedTwoLevel, PureMechanism, Window, choose
+from dither_shared.mechanisms import GRR, MemoizedTwoLevel, PureMechanism, SquareWave, choose
 from dither_shared.registry import Metric
 from dither_shared.rng import SCALE, Rng
 from tests.support.laws import Law, largest_ratio, law_of, law_of_class, repeats
@@ -71,7 +71,7 @@ def check_parts(cells: Cells, epsilon: Decimal) -> None:
 @pytest.mark.parametrize("metric", MIXTURES, ids=named)
 def test_other_and_none_are_uniform_in_the_window_and_values_of_the_points(metric: Metric) -> None:
     window, points = (part.mechanism for part in metric.cells.parts)
-    assert isinstance(window, Window)
+    assert isinstance(window, SquareWave)
     assert isinstance(points, PureMechanism)
     assert (window.d, points.d) == (metric.d, metric.d + 1 + metric.hidden)
     for place, read in enumerate(places_of(metric)):
@@ -129,7 +129,7 @@ def test_a_cell_that_is_drawn_by_the_answer_would_be_caught() -> None:
 def test_parts_at_different_epsilons_would_be_caught(epsilons: tuple[str, str]) -> None:
     """Declared is the largest, so this is a broken promise to whoever asked for the smaller, or wasted accuracy."""
     one, other = map(Decimal, epsilons)
-    cells = Cells((Part(Window.for_epsilon(3, one), weight=2), Part(choose_points(5, other))))
+    cells = Cells((Part(SquareWave.for_epsilon(3, one), weight=2), Part(choose_points(5, other))))
     with pytest.raises(AssertionError):
         check_parts(cells, Decimal(1))
     laws = [spoiled_law(read, cells, lambda _, rng: cells.draw(rng)) for read in places_of(SMALL)]
@@ -137,12 +137,12 @@ def test_parts_at_different_epsilons_would_be_caught(epsilons: tuple[str, str]) 
 
 
 def test_an_epsilon_of_the_first_part_alone_would_be_caught() -> None:
-    cells = Cells((Part(Window.for_epsilon(3, Decimal(1)), weight=2), Part(choose_points(5, Decimal(2)))))
+    cells = Cells((Part(SquareWave.for_epsilon(3, Decimal(1)), weight=2), Part(choose_points(5, Decimal(2)))))
     laws = [spoiled_law(read, cells, lambda _, rng: cells.draw(rng)) for read in places_of(SMALL)]
     assert largest_ratio(laws) > cells.parts[0].mechanism.exp_epsilon
 
 
-class Labelled(Window):
+class Labelled(SquareWave):
     """A planted bug: "other" is a symbol of its own."""
 
     def randomize(self, answer: int, rng: Rng) -> int:
@@ -199,7 +199,7 @@ def test_a_number_is_its_part_of_the_range_and_is_cut_to_it() -> None:
     assert WITHIN.place(-1, 0) == WITHIN.unread() == (0,)
 
 
-def law_of_mean(part: int, window: Window) -> Law:
+def law_of_mean(part: int, window: SquareWave) -> Law:
     """Return the law of a report after the rounding, with the kind's own code and a smaller grid."""
     cells = one_cell(window)
     mixed: Law = {}
@@ -209,8 +209,10 @@ def law_of_mean(part: int, window: Window) -> Law:
     return mixed
 
 
-@pytest.mark.parametrize("window", [Window.for_reach(5, 1, Decimal(1)), Window.for_reach(3, 4, Decimal(2))], ids=str)
-def test_rounding_costs_no_epsilon(window: Window) -> None:
+@pytest.mark.parametrize(
+    "window", [SquareWave.for_reach(5, 1, Decimal(1)), SquareWave.for_reach(3, 4, Decimal(2))], ids=str
+)
+def test_rounding_costs_no_epsilon(window: SquareWave) -> None:
     laws = [law_of_mean(part, window) for part in PARTS]
     assert all(sum(one.values()) == 1 for one in laws)
     assert largest_ratio(laws) == window.exp_epsilon

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from dither_shared.kinds import number_precision
 from dither_shared.kinds.number import GRID, mean_window
-from dither_shared.mechanisms import GRR, PureMechanism, Window
+from dither_shared.mechanisms import GRR, PureMechanism, SquareWave
 from dither_shared.mechanisms.two_level import TwoLevel
 from dither_shared.registry import Metric
 from dither_shared.rng import SCALE
@@ -26,7 +26,7 @@ OWN = 0.03
 """The figures are of numbers that are spread evenly over ranges; rounding to a grid makes that a little untrue."""
 
 
-def law_of_window(window: Window) -> Floats:
+def law_of_window(window: SquareWave) -> Floats:
     """Return A[y, v] = P[y | v]."""
     inside = window.threshold / SCALE
     law = np.full((window.outputs, window.d), (1 - inside) / (window.outputs - window.width))
@@ -54,7 +54,7 @@ def spread(law: Floats, shares: Floats, functional: Floats, rng: np.random.Gener
 def simulated_of_buckets(metric: Metric, seed: int) -> Mapping[str, float]:
     """Return the errors of the mean and of F at the middle edge, times the width of all ranges."""
     window, points = (part.mechanism for part in metric.cells.parts)
-    assert isinstance(window, Window)
+    assert isinstance(window, SquareWave)
     law = np.vstack([2 * law_of_window(window), law_of_points(cast("PureMechanism", points), window.d)]) / 3
     edges = np.array(cast("list[int]", metric.asked.domain.to_document()["edges"]), dtype=float)
     widths = np.array([1e-3 * (edges[-1] - edges[0]), *np.diff(edges), 1e-3 * (edges[-1] - edges[0])])
@@ -67,7 +67,7 @@ def simulated_of_buckets(metric: Metric, seed: int) -> Mapping[str, float]:
 
 def simulated_of_mean(metric: Metric, seed: int) -> Mapping[str, float]:
     """Return the error of the mean of numbers that are evenly spread over the range, and rounded by coins."""
-    window = cast("Window", metric.mechanism)
+    window = cast("SquareWave", metric.mechanism)
     shares = np.array([0.5, *[1.0] * (window.d - 2), 0.5]) / (window.d - 1)
     low, high = cast("list[int]", metric.asked.domain.to_document()["edges"])
     places = low + (high - low) * np.arange(window.d) / (window.d - 1)
@@ -146,7 +146,7 @@ def test_the_decimals_change_nothing_in_the_unit() -> None:
     assert one == pytest.approx(more)
 
 
-def worst_variance(window: Window) -> float:
+def worst_variance(window: SquareWave) -> float:
     """Return the variance of one report's part in the mean, of the number for which it is largest."""
     law, places = law_of_window(window), np.linspace(0, 1, window.d)
     weighted = law / law.mean(axis=1)[:, None]
@@ -159,7 +159,7 @@ def worst_variance(window: Window) -> float:
 )
 def test_the_reach_for_the_mean_is_within_six_percent_of_the_best(epsilon: str) -> None:
     wanted = Decimal(epsilon)
-    every = [worst_variance(Window.for_reach(GRID, reach, wanted)) for reach in range(48)]
+    every = [worst_variance(SquareWave.for_reach(GRID, reach, wanted)) for reach in range(48)]
     assert every[mean_window(wanted).reach] <= 1.06 * min(every)
 
 

@@ -15,8 +15,8 @@ from scipy.special import ndtr
 
 from dither_aggregator.analysis.inference import Floats
 from dither_aggregator.analysis.numeric.bounds import Bounds, quantile_bounds, ratio_bounds
-from dither_aggregator.analysis.numeric.channel import Channel, Places, channel_of, places_of
-from dither_aggregator.analysis.numeric.fit import Fit, fit, fit_evenly
+from dither_aggregator.analysis.numeric.channel import NumberChannel, Places, channel_of, places_of
+from dither_aggregator.analysis.numeric.fit import NumberFit, fit, fit_evenly
 from dither_aggregator.analysis.numeric.ranges import share_functionals
 from dither_aggregator.analysis.numeric.repeats import repeated
 from dither_aggregator.analysis.reading import BadView, Estimand, Reading, View
@@ -184,7 +184,7 @@ def _smallest_cell(plan: Plan, tally: Tally) -> int:
     return min(int(table[:, 0].min()) for _, table, _ in tables(plan.cells, tally.counts))
 
 
-def fit_tally(stored: StoredPlan, tally: Tally, view: View) -> Fit:
+def fit_tally(stored: StoredPlan, tally: Tally, view: View) -> NumberFit:
     """Fit a tally, with what devices that report repeatedly add to its variance."""
     channel = channel_of(stored.plan, tally.counts, tally.n)
     once = fit_evenly(channel) if isinstance(stored.plan.domain, Range) else fit(channel)
@@ -203,12 +203,12 @@ class Statistics:
     """The rows of one fit."""
 
     plan: Plan
-    fit: Fit
+    fit: NumberFit
     view: View
     names: Sequence[str]
 
     @property
-    def channel(self) -> Channel:
+    def channel(self) -> NumberChannel:
         """What was fitted."""
         return self.fit.channel
 

@@ -28,7 +28,7 @@ from dither_aggregator.analysis.numbers import MEAN_REPORTS_MIN, QUANTILES, REPO
 from dither_aggregator.analysis.numeric.precision import Errors, errors_of_ranges
 from dither_aggregator.analysis.planning import Computed, Design, Planned, Question, Unplannable
 from dither_shared.cells import DEVICE, Cells, Part
-from dither_shared.domains.numbers import Numbers
+from dither_shared.domains.numbers import NumberDomain
 from dither_shared.kinds import KINDS
 from dither_shared.kinds.edges import BUCKETS_MAX
 from dither_shared.kinds.kind import Asked
@@ -231,7 +231,7 @@ class NumberQuestion(Question[PlannedNumber]):
 
     def _of_bits(self, asked: Asked) -> Errors:
         """Return the errors of memoized bits: the permanent part's comes again with each report (`repeats`)."""
-        domain, bit = cast("Numbers", asked.domain), cast("MemoizedTwoLevel", asked.cells.mechanism)
+        domain, bit = cast("NumberDomain", asked.domain), cast("MemoizedTwoLevel", asked.cells.mechanism)
         once = std_errors(domain, asked.cells, 1)
         permanent = std_errors(domain, Cells((Part(bit.permanent, self.d),), DEVICE), 1)
         mean, median = (
@@ -264,5 +264,5 @@ class NumberQuestion(Question[PlannedNumber]):
 
 
 def _of_one_window(asked: Asked) -> Errors:
-    (mean,) = std_errors(cast("Numbers", asked.domain), asked.cells, 1).values()
+    (mean,) = std_errors(cast("NumberDomain", asked.domain), asked.cells, 1).values()
     return Errors(mean / (HIGH - LOW), 0.0)

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from dither_shared.domains.domain import NONE, OTHER, Domain
-from dither_shared.domains.numbers import Buckets, Numbers, Range, Thresholds
+from dither_shared.domains.numbers import Buckets, NumberDomain, Range, Thresholds
 from dither_shared.domains.values import VALUE_CHARACTERS_MAX, Values, Words
 from dither_shared.errors import InvalidParameter
 
@@ -15,7 +15,7 @@ __all__ = [
     "VALUE_CHARACTERS_MAX",
     "Buckets",
     "Domain",
-    "Numbers",
+    "NumberDomain",
     "Range",
     "Thresholds",
     "Values",

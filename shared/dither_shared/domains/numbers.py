@@ -27,7 +27,7 @@ Placed = tuple[int, ...]
 
 
 @frozen
-class Numbers(Domain):
+class NumberDomain(Domain):
     """Numbers in a unit, told apart by edges."""
 
     edges: tuple[int, ...]
@@ -105,7 +105,7 @@ class Numbers(Domain):
 
 
 @frozen
-class Buckets(Numbers):
+class Buckets(NumberDomain):
     """The ranges between edges, and two open ones: below the first edge, and from the last one."""
 
     name = "buckets"
@@ -149,7 +149,7 @@ class Buckets(Numbers):
 
 
 @frozen
-class Range(Numbers):
+class Range(NumberDomain):
     """Numbers cut to two edges, which coins round to a grid."""
 
     name = "range"
@@ -182,7 +182,7 @@ class Range(Numbers):
 
 
 @frozen
-class Thresholds(Numbers):
+class Thresholds(NumberDomain):
     """Numbers cut to the outermost edges, in steps between edges: one for each cohort of devices.
 
     A device of a step's cohort compares its numbers with one threshold within that step, which it draws once and tells

@@ -19,11 +19,11 @@ from pathlib import Path
 from typing import Any, cast
 
 from dither_shared.cells import DEVICE, Cells, Part, one_cell
-from dither_shared.domains.numbers import Buckets, Numbers, Range, Thresholds
+from dither_shared.domains.numbers import Buckets, NumberDomain, Range, Thresholds
 from dither_shared.kinds.edges import read_edges, read_ends
 from dither_shared.kinds.kind import Answer, Asked, Kind, Offer
 from dither_shared.kinds.noise import FRESH_ONLY, MEMOIZED_ONLY, read_epsilon, read_memoize, read_permanent
-from dither_shared.mechanisms import GRR, MemoizedTwoLevel, PureMechanism, Window, choose
+from dither_shared.mechanisms import GRR, MemoizedTwoLevel, PureMechanism, SquareWave, choose
 from dither_shared.rng import Rng
 from dither_shared.tables import Table
 
@@ -53,7 +53,7 @@ _REACHES = tuple(
 """Up to each epsilon, the reach with the least variance where that is largest on the grid, to within 6 %."""
 
 
-class NumberKind(Kind[Numbers]):
+class NumberKind(Kind[NumberDomain]):
     """A number in a unit. It takes what is equal to a fraction, or infinite; no truth, no text, no NaN."""
 
     name = "number"
@@ -77,7 +77,7 @@ class NumberKind(Kind[Numbers]):
         if mean_alone:
             return Asked(Range(*read_ends(table), unit), one_cell(mean_window(epsilon)))
         domain = Buckets(*read_edges(table), unit)
-        window = Window.for_epsilon(domain.size, epsilon)
+        window = SquareWave.for_epsilon(domain.size, epsilon)
         points = choose_points(domain.size + 1 + hidden, epsilon)
         return Asked(domain, Cells((Part(window, weight=WINDOW_WEIGHT), Part(points, weight=POINTS_WEIGHT))))
 
@@ -93,30 +93,30 @@ class NumberKind(Kind[Numbers]):
         bit = MemoizedTwoLevel.for_epsilon(GRR.for_epsilon(2, permanent), epsilon)
         return Asked(domain, Cells((Part(bit, domain.size),), DEVICE), answers=answers)
 
-    def takes(self, answer: object, domain: Numbers) -> bool:
+    def takes(self, answer: object, domain: NumberDomain) -> bool:
         """Tell whether it is a number."""
         return ratio_of(answer) is not None
 
-    def read(self, answer: object, domain: Numbers) -> Answer:
+    def read(self, answer: object, domain: NumberDomain) -> Answer:
         """Return where the number lies, or the place of what is none."""
         ratio = ratio_of(answer)
         return domain.unread() if ratio is None else domain.place(*ratio)
 
-    def misread(self, domain: Numbers) -> str:
+    def misread(self, domain: NumberDomain) -> str:
         """Say where it has no place of its own."""
         if isinstance(domain, Buckets):
             return ""
         return f"takes a number: anything else is sent as {domain.with_unit(domain.in_unit(domain.edges[0]))}"
 
-    def unreadable(self, domain: Numbers) -> Answer:
+    def unreadable(self, domain: NumberDomain) -> Answer:
         """Return the place of what is no number."""
         return domain.unread()
 
-    def nothing(self, domain: Numbers) -> Answer:
+    def nothing(self, domain: NumberDomain) -> Answer:
         """Return the place of "none"."""
         return domain.nothing()
 
-    def names(self, read: Answer, domain: Numbers) -> tuple[str, ...]:
+    def names(self, read: Answer, domain: NumberDomain) -> tuple[str, ...]:
         """Return the bucket, or the number as it was cut."""
         return (domain.told(cast("tuple[int, ...]", read)),)
 
@@ -134,7 +134,7 @@ class NumberKind(Kind[Numbers]):
         from dither_shared.kinds.number_precision import mean_variance  # only for planning
 
         *_, last = cells.parts
-        if isinstance(last.mechanism, Window):
+        if isinstance(last.mechanism, SquareWave):
             return Fraction(mean_variance(cells))
         weights = sum(part.cells * part.weight for part in cells.parts)
         return cast("PureMechanism", last.mechanism).noise_variance * weights / last.weight
@@ -143,11 +143,11 @@ class NumberKind(Kind[Numbers]):
         """Return those of mean and median of n reports, in the unit, of numbers that are spread evenly."""
         from dither_shared.kinds.number_precision import std_errors
 
-        return std_errors(cast("Numbers", asked.domain), asked.cells, n)
+        return std_errors(cast("NumberDomain", asked.domain), asked.cells, n)
 
     def offer(self, asked: Asked) -> Offer:
         """Return how finely the number is told."""
-        domain = cast("Numbers", asked.domain)
+        domain = cast("NumberDomain", asked.domain)
         ends = [domain.with_unit(domain.in_unit(edge)) for edge in (domain.edges[0], domain.edges[-1])]
         if isinstance(domain, Buckets):
             ranges = f"sent as one of {domain.size} ranges, from below {ends[0]} to {ends[1]} or more"
@@ -158,10 +158,10 @@ class NumberKind(Kind[Numbers]):
         return Offer(f"{cut}. All that is sent is whether it is above a threshold that your device drew.")
 
 
-def mean_window(epsilon: Decimal) -> Window:
+def mean_window(epsilon: Decimal) -> SquareWave:
     """Return the window for the mean alone."""
     reach = next((reach for most, reach in _REACHES if epsilon < most), 0)
-    return Window.for_reach(GRID, reach, epsilon)
+    return SquareWave.for_reach(GRID, reach, epsilon)
 
 
 def choose_points(d: int, epsilon: Decimal) -> PureMechanism:

@@ -15,21 +15,21 @@ from operator import mul
 from typing import cast
 
 from dither_shared.cells import Cells
-from dither_shared.domains.numbers import Numbers, Range, Thresholds
-from dither_shared.mechanisms import PureMechanism, Window
+from dither_shared.domains.numbers import NumberDomain, Range, Thresholds
+from dither_shared.mechanisms import PureMechanism, SquareWave
 from dither_shared.mechanisms.two_level import TwoLevel
 from dither_shared.rng import SCALE
 
 Matrix = list[list[float]]
 
 
-def std_errors(domain: Numbers, cells: Cells, n: int) -> Mapping[str, float]:
+def std_errors(domain: NumberDomain, cells: Cells, n: int) -> Mapping[str, float]:
     """Return the standard errors of what n >= 1 reports are asked for, in the domain's unit."""
     step = 10.0**-domain.decimals / sqrt(n)
     return {name: step * sqrt(variance) for name, variance in _variances(domain, cells).items()}
 
 
-def _variances(domain: Numbers, cells: Cells) -> dict[str, float]:
+def _variances(domain: NumberDomain, cells: Cells) -> dict[str, float]:
     """Return variances times n, in steps squared."""
     whole = domain.edges[-1] - domain.edges[0]
     if isinstance(domain, Range):
@@ -50,7 +50,7 @@ def _variances(domain: Numbers, cells: Cells) -> dict[str, float]:
 
 def mean_variance(cells: Cells) -> float:
     """Return n times the variance of the mean that one window tells, as parts of its range."""
-    window = cast("Window", cells.mechanism)
+    window = cast("SquareWave", cells.mechanism)
     shares = [1 / window.d] * window.d
     return _variance(_of_window(window, shares), shares, [place / (window.d - 1) for place in range(window.d)])
 
@@ -72,7 +72,9 @@ def _of_both(cells: Cells, shares: Sequence[float]) -> Matrix:
     """Return M of windows and points."""
     parts = [part.cells * part.weight / sum(each.cells * each.weight for each in cells.parts) for part in cells.parts]
     window, points = (part.mechanism for part in cells.parts)
-    pairs = zip(_of_window(cast("Window", window), shares), _of_points(cast("TwoLevel", points), shares), strict=True)
+    pairs = zip(
+        _of_window(cast("SquareWave", window), shares), _of_points(cast("TwoLevel", points), shares), strict=True
+    )
     return [[parts[0] * a + parts[1] * b for a, b in zip(one, other, strict=True)] for one, other in pairs]
 
 
@@ -96,7 +98,7 @@ def _of_points(points: TwoLevel, shares: Sequence[float]) -> Matrix:
     ]
 
 
-def _of_window(window: Window, shares: Sequence[float]) -> Matrix:
+def _of_window(window: SquareWave, shares: Sequence[float]) -> Matrix:
     """Return A' diag(A f)^-1 A of a window: sums over outputs, of which each window is a run."""
     inside = window.threshold / SCALE / window.width
     outside = (1 - window.threshold / SCALE) / (window.outputs - window.width)

@@ -16,7 +16,7 @@ from dither_shared.mechanisms.rappor import RAPPOR
 from dither_shared.mechanisms.subset import SubsetSelection
 from dither_shared.mechanisms.two_level import MemoizedTwoLevel, OneShot
 from dither_shared.mechanisms.unary import OUE, SUE, MemoizedUnary, Unary
-from dither_shared.mechanisms.window import Window
+from dither_shared.mechanisms.window import SquareWave
 
 __all__ = [
     "GRR",
@@ -33,9 +33,9 @@ __all__ = [
     "OneShot",
     "PrivSet",
     "PureMechanism",
+    "SquareWave",
     "SubsetSelection",
     "Unary",
-    "Window",
     "choose",
     "from_document",
     "serving",

@@ -20,10 +20,10 @@ from dither_shared.mechanisms.pure import PureMechanism
 from dither_shared.mechanisms.rappor import RAPPOR
 from dither_shared.mechanisms.subset import SubsetSelection
 from dither_shared.mechanisms.unary import OUE, SUE
-from dither_shared.mechanisms.window import Window
+from dither_shared.mechanisms.window import SquareWave
 
 MECHANISMS: Final[dict[str, type[Mechanism]]] = {
-    mechanism.name: mechanism for mechanism in (GRR, SubsetSelection, PGR, PrivSet, OUE, SUE, RAPPOR, Window)
+    mechanism.name: mechanism for mechanism in (GRR, SubsetSelection, PGR, PrivSet, OUE, SUE, RAPPOR, SquareWave)
 }
 """The mechanisms, by name. Pure ones that are registered here take part in the choice."""
 INDIFFERENT = Fraction(103, 100)

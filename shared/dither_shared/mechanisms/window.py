@@ -36,7 +36,7 @@ PLACES_MAX = 1_024
 
 
 @frozen
-class Window(Mechanism):
+class SquareWave(Mechanism):
     """Send a symbol in the window around the answer's place with probability threshold / 2^64, else one outside.
 
     Use for numbers, whose neighbours mean nearly the same. Do not use alone where single places matter.

@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 
 from dither_aggregator.analysis.numeric import channel as channel_module
-from dither_aggregator.analysis.numeric.channel import Channel, channel_of
+from dither_aggregator.analysis.numeric.channel import NumberChannel, channel_of
 from dither_aggregator.analysis.numeric.fit import fit
 from dither_aggregator.analysis.numeric.laws import law_matrix
 from dither_aggregator.store import StoredPlan
-from dither_shared.mechanisms import GRR, OUE, PGR, Mechanism, MemoizedTwoLevel, Window
+from dither_shared.mechanisms import GRR, OUE, PGR, Mechanism, MemoizedTwoLevel, SquareWave
 from tests.support.drawn_numbers import Floats, cell_laws, draw_numbers, places_of, stored_number, tally_of, weights_of
 from tests.support.laws import law_of_class
 
@@ -20,9 +20,9 @@ SMALL: list[Mechanism] = [
     GRR.for_epsilon(5, E),
     PGR.for_design(7, 2, 3, E),
     PGR.for_design(6, 3, 3, E),
-    Window.for_reach(4, 1, E),
-    Window.for_reach(3, 0, E),
-    Window.for_reach(2, 3, E),
+    SquareWave.for_reach(4, 1, E),
+    SquareWave.for_reach(3, 0, E),
+    SquareWave.for_reach(2, 3, E),
     MemoizedTwoLevel.for_epsilon(GRR.for_epsilon(2, Decimal(3)), E),
 ]
 FRESH = stored_number("low = 0\nhigh = 10\nbuckets = 10")
@@ -47,7 +47,7 @@ def test_reports_that_are_no_symbols_have_no_such_law() -> None:
         law_matrix(OUE.for_epsilon(4, E))
 
 
-def expected(stored: StoredPlan, shares: Floats, n: float = 1e14) -> Channel:
+def expected(stored: StoredPlan, shares: Floats, n: float = 1e14) -> NumberChannel:
     """The channel of the counts that so many reports have on average, rounded to whole ones."""
     plan = stored.plan
     sizes = n * weights_of(plan)

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from dither_aggregator.analysis.numeric import fit as fit_module
-from dither_aggregator.analysis.numeric.channel import Channel, channel_of
-from dither_aggregator.analysis.numeric.fit import Fit, fit, fit_evenly, most_likely
+from dither_aggregator.analysis.numeric.channel import NumberChannel, channel_of
+from dither_aggregator.analysis.numeric.fit import NumberFit, fit, fit_evenly, most_likely
 from dither_aggregator.store import StoredPlan
 from tests.aggregator.numeric.test_channel import FORMS, FRESH, MEAN, MEMO, expected, spread
 from tests.support.drawn_numbers import Floats, draw_numbers, places_of, stored_number
@@ -19,13 +19,13 @@ MANY_POINTS = stored_number("low = 0\nhigh = 300\nbuckets = 120", epsilon="1")
 FEW_POINTS = stored_number("low = 0\nhigh = 30\nbuckets = 10", epsilon="4")
 
 
-def fits(stored: StoredPlan, truth: Floats, n: int, draws: int = DRAWS) -> list[Fit]:
+def fits(stored: StoredPlan, truth: Floats, n: int, draws: int = DRAWS) -> list[NumberFit]:
     plan, rng = stored.plan, np.random.default_rng(n)
     tallies = [draw_numbers(plan, truth, n, rng) for _ in range(draws)]
     return [fit(channel_of(plan, tally.counts, tally.n)) for tally in tallies]
 
 
-def strays(found: list[Fit], truth: Floats) -> float:
+def strays(found: list[NumberFit], truth: Floats) -> float:
     """How many standard errors of the mean the average fit is off, where it is most."""
     raw = np.array([each.raw for each in found])
     error = raw.std(axis=0, ddof=1) / np.sqrt(len(raw))
@@ -47,7 +47,7 @@ def test_the_likeliest_shares_in_the_place_of_unbiased_ones_would_be_caught() ->
     assert strays(found, truth) > SIGMAS
 
 
-def spread_of(stored: StoredPlan, draws: int) -> tuple[Floats, Floats, Channel]:
+def spread_of(stored: StoredPlan, draws: int) -> tuple[Floats, Floats, NumberChannel]:
     """The standard errors that are said of shares and of shares up to each place, on average; and their spread.
 
     With few steps: whatever the weights are, their covariance is to be right.
@@ -78,7 +78,7 @@ def test_a_covariance_without_what_a_cells_size_explains_would_be_caught() -> No
     assert (said / found).max() < 1.3 < (ignorant.std_error(functionals) / found).max()
 
 
-def gains(channel: Channel, steps: int) -> Floats:
+def gains(channel: NumberChannel, steps: int) -> Floats:
     """The log-likelihood that each step gains."""
     likelihoods = []
     for most in range(1, steps):

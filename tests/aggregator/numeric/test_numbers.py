@@ -15,7 +15,7 @@ from dither_aggregator.analysis.differences import differences
 from dither_aggregator.analysis.inference import Floats
 from dither_aggregator.analysis.numbers import MEAN, MEDIAN, QUANTILES, NumbersReading
 from dither_aggregator.analysis.numeric.bounds import Bounds
-from dither_aggregator.analysis.numeric.fit import Fit
+from dither_aggregator.analysis.numeric.fit import NumberFit
 from dither_aggregator.analysis.numeric.repeats import repeated
 from dither_aggregator.analysis.reading import View
 from dither_aggregator.analysis.windows import reports_max
@@ -143,7 +143,7 @@ def test_reports_as_if_of_other_devices_would_be_caught(stored: StoredPlan) -> N
 def test_the_shares_of_an_even_spread_would_be_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     """A planted bug: what repeats of a mean alone add is reckoned as if all numbers were equally likely."""
 
-    def evenly(plan: object, once: Fit, repeats: int) -> Floats:
+    def evenly(plan: object, once: NumberFit, repeats: int) -> Floats:
         return repeated(MEAN_ALONE.plan, replace(once, shares=np.full(len(once.shares), 1 / len(once.shares))), repeats)
 
     monkeypatch.setattr(numbers_module, "repeated", evenly)
@@ -277,7 +277,7 @@ def test_differences_of_one_population_are_hardly_ever_told(case: coverage.Case)
 
 @pytest.mark.slow
 def test_quantiles_of_shares_that_are_compared_anywhere_would_be_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A planted bug: without the running minima any place may differ, and no tail is paid for."""
+    """A planted bug: without the running minima the largest of all places' differences decides."""
 
     def anywhere(before: Floats, after: Floats) -> float:
         return float((before - after)[:-1].max() / sqrt(2))

@@ -19,7 +19,7 @@ from dither_aggregator.analysis.inference import CONFIDENCE, Floats
 from dither_aggregator.analysis.numbers import MEAN, QUANTILES, NumberRow, NumbersReading, Statistics, fit_tally
 from dither_aggregator.analysis.reading import View
 from dither_aggregator.store import StoredPlan, Tally
-from dither_shared.domains.numbers import Numbers, Range
+from dither_shared.domains.numbers import NumberDomain, Range
 from tests.benchmarks.numbers.shapes import LATENCY_MS, shapes
 from tests.support.drawn_numbers import Population, draw_numbers, population, read_numbers, stored_number
 
@@ -158,7 +158,7 @@ def truth(row: NumberRow, case: Case) -> float:
 
 def _ends(case: Case) -> tuple[float, float]:
     domain = case.stored.plan.domain
-    assert isinstance(domain, Numbers)
+    assert isinstance(domain, NumberDomain)
     return domain.edges[0] / 10**domain.decimals, domain.edges[-1] / 10**domain.decimals
 
 

@@ -20,7 +20,7 @@ import numpy.typing as npt
 from scipy.optimize import nnls
 
 from dither_aggregator.analysis.inference import Floats
-from dither_aggregator.analysis.numeric.fit import Fit
+from dither_aggregator.analysis.numeric.fit import NumberFit
 
 HEAVY = 1e3
 """Weight of an equation that must hold, beside equations whose residuals are standard errors."""
@@ -35,7 +35,7 @@ TINY = 1e-12
 class Bounds:
     """The shares within z of a fit."""
 
-    fit: Fit
+    fit: NumberFit
     z: float
 
     @cached_property

@@ -58,7 +58,7 @@ class Places:
 
 
 @dataclass(frozen=True)
-class Channel:
+class NumberChannel:
     """A law of counts, and counts that came of it."""
 
     places: Places
@@ -76,7 +76,7 @@ class Channel:
         return np.bincount(self.cell, weights=self.counts).astype(np.int64)
 
 
-def channel_of(plan: Plan, counts: Counts, n: int) -> Channel:
+def channel_of(plan: Plan, counts: Counts, n: int) -> NumberChannel:
     """Return the channel of a tally of n >= 1 reports."""
     places = places_of(plan)
     columns = len(places.is_number)
@@ -91,7 +91,7 @@ def channel_of(plan: Plan, counts: Counts, n: int) -> Channel:
             rows.append(sums)
             cells.append(np.full(len(sums), number))
             number += 1
-    return Channel(places, np.concatenate(laws), np.concatenate(rows), np.concatenate(cells), n)
+    return NumberChannel(places, np.concatenate(laws), np.concatenate(rows), np.concatenate(cells), n)
 
 
 def places_of(plan: Plan) -> Places:

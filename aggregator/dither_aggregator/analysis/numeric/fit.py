@@ -24,7 +24,7 @@ from functools import cached_property
 import numpy as np
 
 from dither_aggregator.analysis.inference import Floats
-from dither_aggregator.analysis.numeric.channel import Channel
+from dither_aggregator.analysis.numeric.channel import NumberChannel
 
 STEPS_MAX = 3_000
 GAIN = 0.005
@@ -35,10 +35,10 @@ FURTHER = 2
 
 
 @dataclass(frozen=True)
-class Fit:
+class NumberFit:
     """What a channel's counts say of the shares of its places."""
 
-    channel: Channel
+    channel: NumberChannel
     shares: Floats
     """By maximum likelihood: they sum to one, and none is negative. To look at, biased."""
     raw: Floats
@@ -56,7 +56,7 @@ class Fit:
         root: Floats = np.linalg.cholesky(np.linalg.inv(self.spread)).T
         return root
 
-    def adding(self, covariance: Floats) -> "Fit":
+    def adding(self, covariance: Floats) -> "NumberFit":
         """Return the fit with a further covariance of the shares, times n."""
         further = covariance / self.channel.n
         return replace(self, covariance=self.covariance + further, spread=self.spread + further)
@@ -68,18 +68,18 @@ class Fit:
         return np.asarray(np.sqrt(np.maximum(variances, 0.0) + FURTHER * heaviest**2))
 
 
-def fit(channel: Channel) -> Fit:
+def fit(channel: NumberChannel) -> NumberFit:
     """Fit a channel, as if every report were another device's."""
     return _least_squares(channel, most_likely(channel))
 
 
-def fit_evenly(channel: Channel) -> Fit:
+def fit_evenly(channel: NumberChannel) -> NumberFit:
     """Fit a channel with the weights that are best where all places are alike: the same whatever the counts are."""
     places = len(channel.places.is_number)
     return replace(_least_squares(channel, np.full(places, 1 / places)), shares=most_likely(channel))
 
 
-def _least_squares(channel: Channel, shares: Floats) -> Fit:
+def _least_squares(channel: NumberChannel, shares: Floats) -> NumberFit:
     """Return the fit whose weights are best for these shares."""
     law, n, rates = channel.law, channel.n, channel.counts / channel.n
     expected = law @ (shares * (1 - START) + START / len(shares))
@@ -92,10 +92,10 @@ def _least_squares(channel: Channel, shares: Floats) -> Fit:
         rows = channel.cell == cell
         weights[rows] -= (rates[rows] * (n / size)) @ weights[rows]
     covariance = weights.T @ (rates[:, np.newaxis] * weights)
-    return Fit(channel, shares, raw, covariance / n, inverse / n, weights / n)
+    return NumberFit(channel, shares, raw, covariance / n, inverse / n, weights / n)
 
 
-def most_likely(channel: Channel) -> Floats:
+def most_likely(channel: NumberChannel) -> Floats:
     """Return the shares at which a step gains less than GAIN of log-likelihood, or those after STEPS_MAX of them."""
     law, counts = channel.law, channel.counts.astype(np.float64)
     shares = np.full(law.shape[1], 1 / law.shape[1])

@@ -6,7 +6,7 @@ import numpy as np
 
 from dither_aggregator.analysis.inference import Floats
 from dither_aggregator.counting.supports import hyperplane
-from dither_shared.mechanisms import GRR, PGR, Mechanism, MemoizedTwoLevel, Window
+from dither_shared.mechanisms import GRR, PGR, Mechanism, MemoizedTwoLevel, SquareWave
 from dither_shared.rng import SCALE
 
 
@@ -48,7 +48,7 @@ def _(mechanism: MemoizedTwoLevel) -> Floats:
 
 
 @_law.register
-def _(mechanism: Window) -> Floats:
+def _(mechanism: SquareWave) -> Floats:
     outputs, width = mechanism.outputs, mechanism.width
     inside = mechanism.threshold / SCALE
     law = np.full((outputs, mechanism.d + 1), (1 - inside) / (outputs - width))

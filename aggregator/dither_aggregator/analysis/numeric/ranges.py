@@ -17,7 +17,7 @@ Range = tuple[str, float | None, float | None]
 
 
 @dataclass(frozen=True)
-class Shares:
+class SharesOfRanges:
     """Shares of one sort."""
 
     statistic: str
@@ -26,12 +26,12 @@ class Shares:
     """float64[ranges, places]: the sum of shares of places that each is."""
 
 
-def share_functionals(plan: Plan, places: Places) -> Sequence[Shares]:
+def share_functionals(plan: Plan, places: Places) -> Sequence[SharesOfRanges]:
     """Return what shares are read of a plan's numbers; none where only the mean is asked."""
     return _SHARES[plan.domain.name](plan, places)
 
 
-def _of_buckets(plan: Plan, places: Places) -> Sequence[Shares]:
+def _of_buckets(plan: Plan, places: Places) -> Sequence[SharesOfRanges]:
     domain = cast("Buckets", plan.domain)
     units = [edge / 10**domain.decimals for edge in domain.edges]
     ends = [None, *units, None]
@@ -42,20 +42,20 @@ def _of_buckets(plan: Plan, places: Places) -> Sequence[Shares]:
         (f"at least {domain.with_unit(domain.in_unit(edge))}", units[at], None) for at, edge in enumerate(domain.edges)
     ]
     others = np.zeros((len(above), len(places.others)))
-    return Shares("share", ranges, each), Shares("share_above", up, np.hstack([above, others]))
+    return SharesOfRanges("share", ranges, each), SharesOfRanges("share_above", up, np.hstack([above, others]))
 
 
-def _of_thresholds(plan: Plan, places: Places) -> Sequence[Shares]:
+def _of_thresholds(plan: Plan, places: Places) -> Sequence[SharesOfRanges]:
     """Return, for each step, the share above a point drawn from it: all that its cohort can tell."""
     domain = cast("Thresholds", plan.domain)
     ranges: list[Range] = [
         (f"above a point of {domain.between(low, high)}", low / 10**domain.decimals, high / 10**domain.decimals)
         for low, high in pairwise(domain.edges)
     ]
-    return (Shares("share_above", ranges, np.triu(np.ones((places.numbers, places.numbers)), 1)[:-1]),)
+    return (SharesOfRanges("share_above", ranges, np.triu(np.ones((places.numbers, places.numbers)), 1)[:-1]),)
 
 
-_SHARES: dict[str, Callable[[Plan, Places], Sequence[Shares]]] = {
+_SHARES: dict[str, Callable[[Plan, Places], Sequence[SharesOfRanges]]] = {
     Buckets.name: _of_buckets,
     Thresholds.name: _of_thresholds,
     "range": lambda plan, places: (),

@@ -3,12 +3,12 @@
 import numpy as np
 
 from dither_aggregator.analysis.inference import Floats
-from dither_aggregator.analysis.numeric.fit import Fit
+from dither_aggregator.analysis.numeric.fit import NumberFit
 from dither_shared.mechanisms.memoized import MemoizedPure
 from dither_shared.plan import Plan
 
 
-def repeated(plan: Plan, fit: Fit, repeats: int) -> Floats:
+def repeated(plan: Plan, fit: NumberFit, repeats: int) -> Floats:
     """Return the covariance of shares, times n, that devices with `repeats` reports each add at most.
 
     A fresh report says the same number with new noise: (r - 1) (diag(f) - f f'). A memoized one repeats its noise, too,

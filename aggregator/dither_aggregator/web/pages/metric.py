@@ -70,7 +70,7 @@ class Controls:
     search: str
 
 
-class Part(Protocol):
+class PagePart(Protocol):
     """What a template of its own draws of a reading."""
 
     @property
@@ -111,13 +111,13 @@ class MetricPage:
     crowd: Histogram | None = None
     tail: str = ""
     """What the crowd has together, in sentences; "" where that cannot be told."""
-    part: Part | None = None
+    part: PagePart | None = None
     """What is shown of an estimand with a part of its own."""
     gone: str | None = None
     """The snapshot that was made of a day whose counts are no longer kept."""
 
 
-PARTS: Mapping[str, Callable[[Reading], Part]] = {"numbers": numbers_part}
+PARTS: Mapping[str, Callable[[Reading], PagePart]] = {"numbers": numbers_part}
 """What draws the readings of an estimand, where it is not shares that stand out or do not."""
 
 

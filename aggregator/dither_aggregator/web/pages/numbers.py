@@ -8,7 +8,7 @@ from dither_aggregator.analysis.numbers import MEAN, MEDIAN, NumberRow, NumbersR
 from dither_aggregator.analysis.reading import Reading
 from dither_aggregator.web.charts.scale import Measure, end, measure_of, precise
 from dither_aggregator.web.charts.shape import Shape, draw_shape
-from dither_shared.domains import Numbers
+from dither_shared.domains import NumberDomain
 from dither_shared.plan import Plan
 
 SHAPES = ("share", "share_above")
@@ -17,7 +17,7 @@ TO = "\N{NO-BREAK SPACE}to "
 
 
 @dataclass(frozen=True)
-class Told:
+class ToldStatistic:
     """A mean or a quantile, in words and in the metric's unit."""
 
     name: str
@@ -31,7 +31,7 @@ class NumbersPart:
     """What the template shows of numbers."""
 
     headline: str
-    told: Sequence[Told]
+    told: Sequence[ToldStatistic]
     sentences: Sequence[str]
     unit: str
     drawn: str = ""
@@ -45,11 +45,14 @@ class NumbersPart:
 def numbers_part(reading: Reading) -> NumbersPart:
     """Return what a page shows of a reading of numbers that has rows."""
     assert isinstance(reading, NumbersReading)
-    words = Words.of(reading.stored.plan)
+    words = NumberWords.of(reading.stored.plan)
     drawn = next((statistic for statistic in SHAPES if reading.of(statistic)), "")
     return NumbersPart(
         headline_of_numbers(reading),
-        [Told(words.measure.called(row.value), words.seems(row), words.interval(row)) for row in reading.distinct],
+        [
+            ToldStatistic(words.measure.called(row.value), words.seems(row), words.interval(row))
+            for row in reading.distinct
+        ],
         _sentences(reading, words),
         words.measure.unit,
         drawn,
@@ -59,7 +62,7 @@ def numbers_part(reading: Reading) -> NumbersPart:
 
 
 @dataclass(frozen=True)
-class Words:
+class NumberWords:
     """Means, quantiles and their intervals in words, of numbers between two outermost edges."""
 
     measure: Measure
@@ -67,9 +70,9 @@ class Words:
     last: float
 
     @classmethod
-    def of(cls, plan: Plan) -> "Words":
+    def of(cls, plan: Plan) -> "NumberWords":
         """Return those of a plan."""
-        domain = cast("Numbers", plan.domain)
+        domain = cast("NumberDomain", plan.domain)
         first, last = (edge / 10**domain.decimals for edge in (domain.edges[0], domain.edges[-1]))
         return cls(measure_of(plan), first, last)
 
@@ -104,12 +107,12 @@ class Words:
 
 def cut_of(plan: Plan) -> str:
     """Return what becomes of numbers beyond the outermost edges of a plan; "" of a plan of no numbers."""
-    return Words.of(plan).cut if plan.domain.unit else ""
+    return NumberWords.of(plan).cut if plan.domain.unit else ""
 
 
 def headline_of_numbers(reading: NumbersReading) -> str:
     """Return where median and mean lie, or the mean where it is all that can be told."""
-    words, told = Words.of(reading.stored.plan), {row.value: row for row in reading.distinct}
+    words, told = NumberWords.of(reading.stored.plan), {row.value: row for row in reading.distinct}
     said = "More reports may come. " if reading.provisional else ""
     mean = _between(words.interval(told[MEAN]))
     if MEDIAN in told:
@@ -126,10 +129,10 @@ def summary_of_numbers(reading: Reading) -> str:
     assert isinstance(reading, NumbersReading)
     told = {row.value: row for row in reading.distinct}
     row = told.get(MEDIAN) or told.get(MEAN)
-    return f"{row.value} {Words.of(reading.stored.plan).interval(row)}" if row else "too few reports to tell"
+    return f"{row.value} {NumberWords.of(reading.stored.plan).interval(row)}" if row else "too few reports to tell"
 
 
-def _sentences(reading: NumbersReading, words: Words) -> list[str]:
+def _sentences(reading: NumbersReading, words: NumberWords) -> list[str]:
     """Return what is to be known of the rows: what ranges leave open, what is cut, what is no number or not told."""
     measure = words.measure
     said = [f"{words.cut} The mean is of these."]

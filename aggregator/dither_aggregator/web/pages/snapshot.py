@@ -26,7 +26,7 @@ from dither_aggregator.web.charts.shares import Plot, draw
 from dither_aggregator.web.csv_cells import to_csv
 from dither_aggregator.web.long_lists import refuse_long
 from dither_aggregator.web.pages.metric import headline_of
-from dither_aggregator.web.pages.numbers import Words, headline_of_numbers
+from dither_aggregator.web.pages.numbers import NumberWords, headline_of_numbers
 from dither_aggregator.web.pages.words import rank_in_words
 
 ROWS_SHOWN = 50
@@ -148,7 +148,7 @@ def snapshot_page(snapshot: Snapshot) -> SnapshotPage:
 
 def _of_numbers(bare: SnapshotPage, reading: NumbersReading) -> SnapshotPage:
     """Return what is shown of mean and quantiles: each as it is in the snapshot, beside intervals that hold at once."""
-    words, told = Words.of(reading.stored.plan), bare.snapshot.rows
+    words, told = NumberWords.of(reading.stored.plan), bare.snapshot.rows
     rows = [row for row in reading.distinct if row.value in told]
     own = [NumberRow(**told[row.value]) for row in rows]
     quantities = [
