@@ -50,13 +50,17 @@ def _made(table: Table, buckets: int, scale: str) -> tuple[tuple[int, ...], int]
     if scale == "log" and low <= 0:
         raise table.error("low", f"must be above 0 on a logarithmic scale, got {low}")
     given = table.integer("decimals", 0, DECIMALS_MAX) if table.has("decimals") else None
+    coarse = None
     for decimals in range(DECIMALS_MAX + 1) if given is None else (given,):
         ends = [end.scaleb(decimals, _CONTEXT) for end in (low, high)]
         if all(-EDGE_MAX <= end <= EDGE_MAX for end in ends) and all(end == int(end) for end in ends):
             edges = _between(int(ends[0]), int(ends[1]), buckets, scale)
             least = min(upper - lower for lower, upper in pairwise(edges))
-            if least >= FINE or (least > 0 and (given is not None or _exact(edges, buckets, scale))):
+            if least >= FINE or (least > 0 and _exact(edges, buckets, scale)):
                 return edges, decimals
+            coarse = (edges, decimals) if least > 0 else coarse
+    if coarse is not None:  # as given, or as fine as can be
+        return coarse
     ranges = f"{buckets} ranges" if buckets > 1 else "a range"
     if given is not None:
         raise table.error("decimals", f"must be enough to make {ranges} of {low} to {high}, got {given}")
