@@ -40,7 +40,7 @@ import numpy.typing as npt
 from dither_aggregator.analysis.inference import COUNT_MIN, Floats, Z
 from dither_aggregator.analysis.windows import Window
 from dither_aggregator.counting.folding import Counts
-from dither_aggregator.counting.supports import hyperplane_sums
+from dither_aggregator.counting.supports import hyperplanes_through
 from dither_shared.mechanisms import PureMechanism
 from dither_shared.mechanisms.pure import PairLaw
 
@@ -157,9 +157,7 @@ def _by_points(mechanism: PureMechanism, counts: Counts, n: int, among: npt.NDAr
     """
     if mechanism.geometry is None:
         return None
-    inside = np.zeros(len(counts), dtype=np.int64)
-    inside[: mechanism.d] = among
-    supports = hyperplane_sums(inside, *mechanism.geometry).astype(np.float64)
+    supports = hyperplanes_through(*mechanism.geometry, np.flatnonzero(among)).astype(np.float64)
     mean = float(counts @ supports) / n
     share = min(max(_share(mechanism, mean, int(among.sum())), 0.0), 1.0)
     sampled = float(counts @ (supports - mean) ** 2)

@@ -16,6 +16,10 @@ from dither_shared.mechanisms.pgr import points
 
 REPORTS_MAX = 1 << 42
 """With so many every sum is exact, in the transform as in int64: four million million."""
+ONE_BY_ONE_MAX = 12
+"""So many hyperplanes take less time than a transform."""
+KEPT_POINTS_MAX = 200_000
+"""Of spaces up to this size coordinates are kept: at most 17 MiB each, of four."""
 ROUNDING_MAX = 0.25
 """How far a transformed count may lie from an integer: one half could hide a wrong one."""
 
@@ -58,12 +62,27 @@ def _check(mechanism: PureMechanism, tally: Counts, n: int) -> None:
 @lru_cache(maxsize=16)
 def hyperplane(order: int, dimension: int, value: int) -> npt.NDArray[np.bool_]:
     """Return which points u have <u, value> = 0."""
-    coordinates = _coordinates(order, dimension)
+    kept = points(order, dimension) <= KEPT_POINTS_MAX
+    coordinates = _kept_coordinates(order, dimension) if kept else _coordinates(order, dimension)
     inner = np.zeros(len(coordinates[0]), dtype=np.int64)
     for along in coordinates:
         inner += along * along[value]
     on: npt.NDArray[np.bool_] = inner % order == 0
     return on
+
+
+def hyperplanes_through(order: int, dimension: int, values: Counts) -> Counts:
+    """Return, for each point of a projective space, on how many of the hyperplanes of some values it lies: int64[K].
+
+    Of a few values each by itself, of more by one transform.
+    """
+    if len(values) <= ONE_BY_ONE_MAX:
+        each = (hyperplane(order, dimension, value) for value in values.tolist())
+        lies_on: Counts = np.sum([np.zeros(points(order, dimension), dtype=np.int64), *each], axis=0)
+        return lies_on
+    inside = np.zeros(points(order, dimension), dtype=np.int64)
+    inside[values] = 1
+    return hyperplane_sums(inside, order, dimension)
 
 
 def hyperplane_sums(histogram: Counts, order: int, dimension: int) -> Counts:
@@ -105,6 +124,11 @@ def _multiples(order: int, dimension: int) -> npt.NDArray[np.int64]:
         places *= order
         places += coordinate[:, np.newaxis] * factors % order
     return places
+
+
+@lru_cache(maxsize=4)
+def _kept_coordinates(order: int, dimension: int) -> list[npt.NDArray[np.int64]]:
+    return _coordinates(order, dimension)
 
 
 def _coordinates(order: int, dimension: int) -> list[npt.NDArray[np.int64]]:
