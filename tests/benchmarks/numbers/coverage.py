@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from functools import cache
 
 import numpy as np
+from scipy.stats import binom
 
 from dither_aggregator.analysis.differences import differences, view_of
 from dither_aggregator.analysis.inference import CONFIDENCE, Floats
@@ -28,8 +29,8 @@ GLS, QUANTILE = "least squares", "quantiles"
 POOLED = {GLS: (0.93, 0.98), MEAN: (0.93, 0.98), QUANTILE: (0.93, 1.0)}
 """Between which parts of all cases' intervals must hold the truth."""
 CASE_MIN = 0.88
-FALSE_MAX = 0.05
-"""Of pairs of samples of one population, so many may have a difference that is told."""
+FALSE, CHANCE = 0.05, 1e-6
+"""Of pairs of samples of one population so many may have a difference that is told; more by chance, so rarely."""
 FINE = 8
 """The different numbers in each bucket of a smooth shape."""
 SLACK = 1e-9
@@ -230,6 +231,6 @@ def print_differences(pairs: int) -> list[str]:
         part = told_falsely(case, pairs) / pairs
         print("\r" + " " * 70, end="\r", file=sys.stderr, flush=True)
         print(f"  {case.name:48}{part:8.3f}")
-        if part > FALSE_MAX:
-            missed.append(f"of {case.name} {part:.3f} of the pairs have a false difference, more than {FALSE_MAX}")
+        if part * pairs > binom.isf(CHANCE, pairs, FALSE):
+            missed.append(f"of {case.name} {part:.3f} of the pairs have a false difference, not at most {FALSE}")
     return missed
