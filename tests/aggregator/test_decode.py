@@ -7,7 +7,13 @@ import numpy as np
 import pytest
 
 from dither_aggregator.counting.folding import BadTally, fold
-from dither_aggregator.counting.supports import REPORTS_MAX, hyperplane_sums, support_counts
+from dither_aggregator.counting.supports import (
+    ONE_BY_ONE_MAX,
+    REPORTS_MAX,
+    hyperplane_sums,
+    hyperplanes_through,
+    support_counts,
+)
 from dither_shared.mechanisms import GRR, OUE, PGR, MemoizedTwoLevel, PureMechanism, SubsetSelection
 from dither_shared.mechanisms.pgr import points
 from dither_shared.rng import Rng
@@ -90,3 +96,11 @@ def test_a_transform_without_enough_digits_is_refused(monkeypatch: pytest.Monkey
     monkeypatch.setattr(np.fft, "fftn", lambda grid: transform(grid + 0.3 * (grid == grid.max())))
     with pytest.raises(BadTally, match="lost precision"):
         hyperplane_sums(np.random.default_rng(1).integers(0, 2**15, points(11, 3)), 11, 3)
+
+
+@pytest.mark.parametrize("count", [0, 1, ONE_BY_ONE_MAX, ONE_BY_ONE_MAX + 1, 57])
+def test_hyperplanes_through_points_are_the_same_one_by_one_and_by_a_transform(count: int) -> None:
+    values = np.random.default_rng(count).permutation(points(7, 3))[:count]
+    inside = np.zeros(points(7, 3), dtype=np.int64)
+    inside[values] = 1
+    assert (hyperplanes_through(7, 3, values) == hyperplane_sums(inside, 7, 3)).all()
