@@ -108,7 +108,7 @@ class Number(Handle):
 NANOSECONDS = {
     "ns": 1, "us": 10**3, "µs": 10**3, "ms": 10**6, "s": 10**9, "min": 60 * 10**9, "h": 3600 * 10**9
 }  # fmt: skip
-"""Of each unit of time, by its name in a registry."""
+"""The nanoseconds of each unit of time, by its name in a registry."""
 
 
 class Timing:

@@ -30,13 +30,13 @@ from dither_shared.plan import Plan
 MEAN, MEDIAN, A_NUMBER = "mean", "median", "a number"
 QUANTILES = {MEDIAN if percent == 50 else f"q{percent}": percent / 100 for percent in (5, 10, 25, 50, 75, 90, 95, 99)}
 LEADING = (MEDIAN, "q90")
-"""What is drawn day by day unless something else is asked."""
+"""The statistics that /time draws unless others are asked for."""
 REPORTS_MIN = 3_000
-"""Of fewer the bounds of a shape do not hold as often as they say."""
+"""With fewer reports the bounds of a shape hold less often than they say."""
 MEAN_REPORTS_MIN = 300
-"""Of a mean alone: a sum of so many bounded terms is nearly normal."""
+"""A mean alone needs fewer: a sum of so many bounded terms is nearly normal."""
 CELL_REPORTS_MIN = 30
-"""Of each cell: without those of a cohort nothing tells how many numbers lie above its step."""
+"""Each cell needs so many: without a cohort's reports nothing tells how many numbers lie above its step."""
 WIDEST = 1 / 3
 """A quantile that may lie anywhere in more of the axis than this is not said."""
 SURE_OF_NUMBERS = 5
@@ -49,15 +49,15 @@ class NumberRow:
 
     value: str
     estimate: float
-    """Of a quantile the lower end of the range in which it seems to lie."""
+    """For a quantile: the lower end of the range in which it seems to lie."""
     std_error: float
-    """Of a quantile half the width of its interval, in standard errors of that level."""
+    """For a quantile: half the width of its interval, over the z of its level."""
     lower: float
     upper: float
     statistic: str
     """"mean", "quantile", "share_above", "share" or "share_of_reports"."""
     low: float | None = None
-    """The ends of the range that it is of, in the unit; None where it is open. Of a mean what ranges leave open."""
+    """The ends of the range that it is of, in the unit; None where it is open. For a mean: what ranges leave open."""
     high: float | None = None
     fitted: float | None = None
     """The share of a range by maximum likelihood, or the mean of possible shares: to look at, biased."""
@@ -71,7 +71,7 @@ class NumbersReading(Reading):
     untold: Sequence[str] = ()
     """Quantiles that may lie anywhere in more than a third of the axis."""
     scores: Mapping[str, Floats] = field(default_factory=dict, repr=False, compare=False)
-    """By quantile: in how many standard errors the share up to each place is above it."""
+    """For each quantile: the share up to each place less the quantile, in standard errors."""
 
     @property
     def own_columns(self) -> tuple[str, ...]:

@@ -54,9 +54,9 @@ class PlannedNumber(Planned):
     question: "NumberQuestion"
     cells: Cells
     mean_width: float | None
-    """Of the mean's interval; None where nothing is told."""
+    """The width of the mean's interval; None where nothing is told."""
     median_width: float | None
-    """Of the median's interval; None where it is not told, or not asked."""
+    """The width of the median's interval; None where it is not told, or not asked."""
 
     @property
     def third(self) -> float | None:

@@ -11,7 +11,7 @@ number of values in V that a report y supports. Then
     E[g | k] = m q + k (p - q)                 F^ = (mean of g - m q) / (p - q)
     Var[F^]  = mean of Var[g | answer] / (n (p - q)^2)
 
-Where an answer holds one value all d shares sum to one: then most of them are estimated as one less the few others,
+All d shares sum to one where an answer holds one value: then most of them are estimated as one less the few others,
 which have less noise. Reports support several values at a time, so the variance is not the sum of those of the m
 estimates. Let B, O, N be the probabilities that a report supports two given values, where the answer holds both, one,
 neither (`PairLaw`):
@@ -21,7 +21,7 @@ neither (`PairLaw`):
 This is c_0 + c_1 k + c_2 k^2, so its mean over the reports needs the mean of k^2, too. That is F where an answer holds
 one value. Where it holds up to t, whole numbers k with the mean F make it at least F^2 + b (1 - b), b being F less the
 whole number below, and at most min(t, m) F. The one that makes the variance larger counts.
-Where B, O, N depend on the values (PGR) the reports tell: with S^2 their sample variance of g,
+The reports tell it where B, O, N depend on the values (PGR): with S^2 their sample variance of g,
 
     mean of Var[g | answer] = E[S^2] - n / (n - 1) (p - q)^2 F (1 - F)
 

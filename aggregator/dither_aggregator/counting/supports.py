@@ -19,7 +19,7 @@ REPORTS_MAX = 1 << 42
 ONE_BY_ONE_MAX = 12
 """So many hyperplanes take less time than a transform."""
 KEPT_POINTS_MAX = 200_000
-"""Of spaces up to this size coordinates are kept: at most 17 MiB each, of four."""
+"""Coordinates of spaces up to this size are kept: at most 17 MiB each, for four spaces."""
 ROUNDING_MAX = 0.25
 """How far a transformed count may lie from an integer: one half could hide a wrong one."""
 

@@ -226,7 +226,7 @@ def total_of(rows: Collection[LedgerRow | Counted]) -> Counted:
 
 
 class RefusedKey(NamedTuple):
-    """What refused groups are counted by."""
+    """The day, metric and reason by which refused groups are counted."""
 
     day: date
     """The epoch (UTC) on which they came."""

@@ -65,7 +65,7 @@ class PlanningAsked(Parameters):
 
 
 GIVEN = ("n", "epsilon", "share_percent", "width_percent")
-"""Of the first two and the one that is for the kind two are given."""
+"""Two of these are given: of the first two and the one for the kind."""
 
 
 def planned(asked: Given) -> Planned:

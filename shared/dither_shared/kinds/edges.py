@@ -11,7 +11,7 @@ from dither_shared.domains.numbers import DECIMALS_MAX, EDGE_MAX
 from dither_shared.tables import Table
 
 BUCKETS_MAX = 256
-"""Of more the shape takes seconds to compute: a logarithmic scale needs fewer."""
+"""The shape of more buckets takes seconds to compute: a logarithmic scale needs fewer."""
 EDGES_MIN = 2
 FINE = 8
 """Steps in the narrowest range: with fewer, edges that are rounded to whole steps would make uneven ranges."""

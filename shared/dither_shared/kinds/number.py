@@ -29,7 +29,7 @@ from dither_shared.tables import Table
 
 MEAN, ALL = ("mean",), ("mean", "quantiles", "shape")
 WINDOW_WEIGHT, POINTS_WEIGHT = 2, 1
-"""Of three reports two are windows: against halves that lowers the error of the shape by 2 to 13 %, and raises that of
+"""Two of three reports are windows: against halves that lowers the error of the shape by 2 to 13 %, and raises that of
 a single range by 10 to 26 %, which at a peak is still a fifth of that of windows alone, at epsilon 1 and 2."""
 COHORTS_MAX = 16
 """Cohorts are lasting, and sent in the clear: with more of them devices could be told apart (mechanisms.md)."""

@@ -29,7 +29,7 @@ from dither_aggregator.analysis.numeric.channel import NumberChannel
 STEPS_MAX = 3_000
 GAIN = 0.005
 START = 1e-9
-"""Of a uniform law: a fit that holds a place for empty may be wrong, and least squares needs no zero."""
+"""This part of a uniform law is mixed in: a fit that calls a place empty may be wrong."""
 FURTHER = 2
 """About half of the square of the 1.96 standard errors of 95 %."""
 
@@ -44,7 +44,7 @@ class NumberFit:
     raw: Floats
     """Unbiased, by least squares: they sum to one, and may be negative."""
     covariance: Floats
-    """Of `raw`, as a sample of the population; zero along the sum."""
+    """The covariance of `raw` as a sample of the population; zero along the sum."""
     spread: Floats
     """M^-1 / n, which differs from it along the sum alone: invertible, and what bounds are computed in."""
     weights: Floats

@@ -19,7 +19,7 @@ from dither_shared.cells import Cells
 from dither_shared.mechanisms import PGR, Mechanism
 
 EMPTY = 1e-3
-"""Of the range, in each of the two open ranges: evenly spread, but no law without anything there."""
+"""Each of the two open ranges gets this part of the range: no law is without anything there."""
 
 
 @dataclass(frozen=True)
@@ -28,9 +28,9 @@ class Errors:
 
     mean: float
     median: float
-    """Of the share up to the middle."""
+    """The variance of the share up to the middle."""
     is_number: float = 0.0
-    """Of the share of those with a number."""
+    """The variance of the share of those with a number."""
 
 
 def errors_of_ranges(cells: Cells, d: int) -> Errors:

@@ -44,14 +44,14 @@ from dither_aggregator.analysis.tables.pairs import PairTable, sizes_of
 CELLS_MAX = 1_000_000
 STEPS_MAX = 400
 STOP = 0.9
-"""Of the chi2 that noise alone has. From .88 to .94 the error on census records changes by at most 4 %. At .85 it is
-7 % larger at epsilon 1, where more of what is left to fit is noise (`make bench ARGS=tables`).
+"""The part of noise's own chi2 at which the fit stops. From .88 to .94 the error on census records changes by at most
+4 %. At .85 it is 7 % larger at epsilon 1, where more of what is left to fit is noise (`make bench ARGS=tables`).
 """
 FLOOR = 1e-4
-"""Of a one-way table: a value that noise put at zero must be able to come back, and a product never leaves zero."""
+"""The least cell of a one-way table: a value that noise put at zero must be able to come back."""
 GROWTH, RETREAT = 1.15, 0.5
 WEIGHT_MIN = 1e-300
-"""Where the exponential would underflow: a weight of zero could not come back."""
+"""The least exponent: below it a weight would become zero, and could not come back."""
 PARTS = 1 << 53
 """Weights are rounded to integers out of about so many when records are drawn: no coarser than their sum is rounded."""
 

@@ -55,7 +55,7 @@ class Shape:
 
     bars: Sequence[ShapeBar]
     lines: Sequence[Tick]
-    """Of shares, in percent: `x` is the place down, in pixels."""
+    """Lines of shares, in percent: `x` is the place down, in pixels."""
     names: Sequence[EdgeName]
     zero_y: float
     height: int = SHAPE_HEIGHT

@@ -63,7 +63,7 @@ class ComparePage:
     plot: Plot | None = None
     crowd: Histogram | None = None
     cut: str = ""
-    """Of numbers: what becomes of those beyond the outermost edges."""
+    """For numbers: what becomes of those beyond the outermost edges."""
     levels: Sequence[str] = LEVELS
 
 

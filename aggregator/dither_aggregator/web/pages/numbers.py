@@ -22,7 +22,7 @@ class ToldStatistic:
 
     name: str
     seems: str
-    """Of a mean that of possible shares, of a quantile the range in which it seems to lie."""
+    """A mean of possible shares, or the range in which a quantile seems to lie."""
     interval: str
 
 

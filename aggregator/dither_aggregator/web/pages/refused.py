@@ -44,7 +44,7 @@ REASONS_IN_WORDS = {
         "report: it was damaged, made up, or sent by another client.",
     ),
 }
-"""By reason: its words, and what to do, in which commands are in backticks."""
+"""Each reason in words, and what to do about it; commands are in backticks."""
 
 
 @dataclass(frozen=True)
@@ -72,7 +72,7 @@ class RefusedShown:
     """Those with the most reports first."""
     total: RefusedCount
     hints: Sequence[tuple[str, str]]
-    """Of each reason that there is: its words, and what to do."""
+    """The words of each reason that there is, and what to do."""
     days: int = SHOWN_DAYS
     kept_days: int = REFUSED_DAYS
 

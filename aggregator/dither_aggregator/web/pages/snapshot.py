@@ -76,7 +76,7 @@ class SnapshotPage:
     """How many more stand out than are listed."""
     quantities: Sequence[Quantity] = ()
     cut: str = ""
-    """Of numbers: what becomes of those beyond the outermost edges."""
+    """For numbers: what becomes of those beyond the outermost edges."""
     plot: Plot | None = None
     crowd: Histogram | None = None
 

@@ -43,7 +43,7 @@ class TimePage:
     left_out: int = 0
     """Marks of these days that are too many to show."""
     cut: str = ""
-    """Of numbers: what becomes of those beyond the outermost edges."""
+    """For numbers: what becomes of those beyond the outermost edges."""
     levels: Sequence[str] = LEVELS
     slots: int = VALUES_MAX
 
