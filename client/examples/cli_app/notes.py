@@ -37,7 +37,7 @@ def main() -> None:
         settle_consent(telemetry, args.telemetry)
         count = run(args.command, args.note)
         telemetry.command.record(args.command)
-        telemetry.notes.record(size(count))
+        telemetry.notes.record(count)
         deliver(telemetry)
     finally:
         telemetry.close()
@@ -75,11 +75,6 @@ def run(command: str, note: str) -> int:
     else:
         print(*notes, sep="\n")
     return len(notes)
-
-
-def size(count: int) -> str:
-    """Return the listed value that a number of notes falls into."""
-    return "none" if count == 0 else "1 to 9" if count < 10 else "10 to 99" if count < 100 else "100 or more"
 
 
 if __name__ == "__main__":
