@@ -294,7 +294,7 @@ def test_few_reports_none_and_no_numbers_are_words_and_no_drawing(tmp_path: Path
             assert seen.headline.startswith(least)
             assert "<figure>" not in seen.html
         assert "No single day tells enough" in made.client.get("/metrics/load/time").text
-        assert ask(made, "/v1/metrics/load/estimates?values=median&values=0.01 to 0.012 s")[1] == []
+        assert ask(made, "/v1/metrics/load/estimates?values=median&values=0.01 to 0.0115 s")[1] == []
         put_numbers(made, "load", np.append(np.zeros(66), 1.0), 20_000, rng)
         assert made.page(metric="load").headline.startswith("Too few of these reports are of numbers")
         assert "too few reports to tell" in made.client.get("/").text
