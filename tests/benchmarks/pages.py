@@ -41,7 +41,7 @@ BEYOND_MAX_S = 0.2
 KNOWN_MAX_S = 0.02
 """What the answer may take that nothing has changed."""
 TIMES = 9
-"""How often that is asked: the median is shown."""
+"""How often that is asked: the first answer is held to the aim, the median is shown beside it."""
 SERIES_MAX_S = 1.5
 BYTES_MAX, PACKED_MAX = 300_000, 60_000
 
@@ -101,7 +101,8 @@ def _wide(place: Path) -> None:
         tag = {"If-None-Match": answer.headers["ETag"]}
         known = [_processor(lambda: client.get("/metrics/color", headers=tag)) for _ in range(TIMES)]
         assert {same.status_code for _, same in known} == {304}
-        _line("its page, unchanged", median(took for took, _ in known), b"", KNOWN_MAX_S)
+        _line("its page, unchanged", known[0][0], b"", KNOWN_MAX_S)
+        _line(f"its page, unchanged, median of {TIMES}", median(took for took, _ in known), b"", None)
         last = store.sealed()
         named = "&".join(f"values=model {number}" for number in range(5))
         days = f"/metrics/color/time?{named}&from={last - timedelta(days=DAYS - 1)}&to={last}"

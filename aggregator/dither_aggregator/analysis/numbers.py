@@ -209,12 +209,12 @@ class Statistics:
 
     @property
     def channel(self) -> NumberChannel:
-        """What was fitted."""
+        """The channel that was fitted."""
         return self.fit.channel
 
     @property
     def places(self) -> Places:
-        """Where numbers lie."""
+        """The places of the channel."""
         return self.channel.places
 
     def rows(self) -> Iterator[NumberRow]:

@@ -31,7 +31,7 @@ MERGED_DIGITS = 12
 
 @dataclass(frozen=True)
 class Places:
-    """Where numbers may lie, lowest first: in units. Those that are no numbers follow, and have no ends."""
+    """The places where numbers may lie, lowest first, in units. Places of no numbers follow, and have no ends."""
 
     lower: Floats
     """The least number that may be counted at each place; minus infinity where it is open."""

@@ -36,7 +36,7 @@ FURTHER = 2
 
 @dataclass(frozen=True)
 class NumberFit:
-    """What a channel's counts say of the shares of its places."""
+    """The shares of a channel's places, as its counts tell them."""
 
     channel: NumberChannel
     shares: Floats
