@@ -28,7 +28,8 @@ ANSWER_WITHIN_S = 30.0
 """For a reader. One that takes longer is ended, and another takes its place."""
 LONG_WITHIN_S = 300.0
 PIPE_BYTES = 1024 * 1024
-_THREADS = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
+ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
+"""The environment of a reader. BLAS spins on threads of its own for longer than a page takes."""
 
 _log = logging.getLogger("dither_aggregator")
 _decoder = msgspec.msgpack.Decoder(ReadAnswer)
@@ -134,7 +135,7 @@ class ReaderProcess:
             stdin=PIPE,
             stdout=PIPE,
             limit=PIPE_BYTES,
-            env={**os.environ, **_THREADS, "PYTHONPATH": path},
+            env={**os.environ, **ONE_THREAD, "PYTHONPATH": path},
             process_group=0,  # a terminal's Ctrl-C is for the server, which ends it
         )
         reader = cls(process)

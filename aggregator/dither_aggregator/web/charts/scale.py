@@ -184,16 +184,20 @@ def _decimals(step: float) -> int:
 
 def visible(text: str) -> str:
     """Return a text in which nothing is unseen or turns what follows round: such characters are shown as escapes."""
+    if text.isprintable():  # nearly every value is
+        return text
     return "".join(character if _harmless(character) else f"\\u{{{ord(character):x}}}" for character in text)
 
 
 def _harmless(character: str) -> bool:
-    return character in JOINERS or unicodedata.category(character) not in ("Cc", "Cf", "Cs", "Zl", "Zp")
+    return character.isprintable() or character in JOINERS or unicodedata.category(character) not in ("Cc", "Cf", "Cs", "Zl", "Zp")
 
 
 def shorten(text: str, width_em: float = LABEL_EM) -> str:
     """Return a label that a phone's width holds, or so many em."""
     shown = visible(text)
+    if len(shown) <= width_em:  # no character is wider than an em
+        return shown
     width = 0.0
     for place, character in enumerate(shown):
         width += _width(character)
