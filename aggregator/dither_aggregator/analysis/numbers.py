@@ -39,6 +39,8 @@ CELL_REPORTS_MIN = 30
 """Each cell needs so many: without a cohort's reports nothing tells how many numbers lie above its step."""
 WIDEST = 1 / 3
 """A quantile that may lie anywhere in more of the axis than this is not said."""
+CAUTION = 1.25
+"""P-values of means are multiplied by this: the normal law is a close approximation of theirs, not a bound of them."""
 SURE_OF_NUMBERS = 5
 """Standard errors above zero that the share of those who gave a number must be, for anything to be said of them."""
 
@@ -88,7 +90,7 @@ class NumbersReading(Reading):
         return [row for row in self.rows if row.statistic == statistic]
 
     def change_chances(self, before: Reading, values: Sequence[str]) -> Floats:
-        """Return those of means by the normal law, and those of quantiles by the shares up to every place.
+        """Return those of means by the normal law with CAUTION, those of quantiles by the shares up to every place.
 
         A quantile rose if it certainly was at most at some place before, and certainly is above that place after.
         Where it is at the same place in both, one of the two is false for each place; so each of four tails (below and
@@ -96,7 +98,8 @@ class NumbersReading(Reading):
         """
         assert isinstance(before, NumbersReading)
         means = [value for value in values if value not in self.scores]
-        chances = dict(zip(means, super().change_chances(before, means).tolist(), strict=True))
+        by_law = CAUTION * super().change_chances(before, means)
+        chances = dict(zip(means, np.minimum(by_law, 1.0).tolist(), strict=True))
         for value in set(values) & set(self.scores):
             sure = max(_sure(before.scores[value], self.scores[value]), _sure(self.scores[value], before.scores[value]))
             chances[value] = min(1.0, 4 * float(ndtr(-sure)))

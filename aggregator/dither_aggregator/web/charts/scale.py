@@ -190,7 +190,11 @@ def visible(text: str) -> str:
 
 
 def _harmless(character: str) -> bool:
-    return character.isprintable() or character in JOINERS or unicodedata.category(character) not in ("Cc", "Cf", "Cs", "Zl", "Zp")
+    return (
+        character.isprintable()
+        or character in JOINERS
+        or unicodedata.category(character) not in ("Cc", "Cf", "Cs", "Zl", "Zp")
+    )
 
 
 def shorten(text: str, width_em: float = LABEL_EM) -> str:
