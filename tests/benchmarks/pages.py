@@ -51,7 +51,7 @@ BYTES_MAX, PACKED_MAX = 300_000, 60_000
 
 
 def run() -> None:
-    """Print the tables; raise CalledProcessError where a page is larger than it may be. Times are printed beside aims."""
+    """Print the tables; raise CalledProcessError where a page is too large. Times are printed beside aims."""
     subprocess.run([sys.executable, "-m", __name__], env=os.environ | ONE_THREAD, check=True)
 
 
