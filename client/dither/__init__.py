@@ -5,7 +5,7 @@ explains what a device keeps, sends and never says.
 """
 
 from dither.device import Sending
-from dither.handles import Choice, Choices, Flag, Number, Text
+from dither.handles import Choice, Choices, Flag, Number, Table, Text
 from dither.sending.uploader import FlushResult
 from dither.starting import start
 from dither.status import MetricStatus, Preview, Status
@@ -29,6 +29,7 @@ __all__ = [
     "RegistryError",
     "Sending",
     "Status",
+    "Table",
     "Telemetry",
     "Text",
     "start",

@@ -1,6 +1,6 @@
 """A handle for each metric: what a host app records with."""
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from decimal import Decimal
 from fractions import Fraction
 from functools import wraps
@@ -105,6 +105,19 @@ class Number(Handle):
         return Timing(self, NANOSECONDS[unit])
 
 
+class Table(Handle):
+    """Several short questions answered together, a dict of column to answer.
+
+    Use where what goes with what is asked. What is missing, or not listed, is that column's "other".
+
+        telemetry.stability.record({"crashed": "yes", "version": "157"})
+    """
+
+    def record(self, answer: Mapping[str, object]) -> None:
+        """Randomize the answers and keep the report to send. Returns quickly and never raises."""
+        self._record(self.metric, answer)
+
+
 NANOSECONDS = {
     "ns": 1, "us": 10**3, "µs": 10**3, "ms": 10**6, "s": 10**9, "min": 60 * 10**9, "h": 3600 * 10**9
 }  # fmt: skip
@@ -158,5 +171,7 @@ class Timing:
         return timed
 
 
-HANDLES: dict[str, type[Handle]] = {handle.__name__.lower(): handle for handle in (Flag, Choice, Choices, Number, Text)}
+HANDLES: dict[str, type[Handle]] = {
+    handle.__name__.lower(): handle for handle in (Flag, Choice, Choices, Number, Table, Text)
+}
 """The handle of each kind of metric."""

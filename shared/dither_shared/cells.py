@@ -1,11 +1,14 @@
 """Cells: the public part of a report, fixed before the answer is looked at and sent in the clear.
 
 A plan with one cell says nothing of it. With several, each report names its cell: RAPPOR's cohort, the part of a
-mixture, the row of a sketch. Cells may have mechanisms and reports of different shapes, and unequal shares of the
-reports. Every cell accepts every answer, and who draws it looks at none:
+mixture, the row of a sketch, the columns that are told. Cells may have mechanisms and reports of different shapes, and
+unequal shares of the reports. Every cell accepts every answer, and who draws it looks at none:
 
     device    one number below 128 that a device draws once and keeps for all its metrics: it takes the low bits
     report    each report draws its own, with a uniform integer below the sum of the weights
+
+The app may set one public value beside what is drawn, such as the arm of an experiment: then all of this comes once for
+each such value, those of the first value first.
 
 A cell tells nothing of the answer, so the privacy loss of a report is that of its cell's mechanism, and the epsilon of
 a plan is the largest of them. A tally has, cell after cell, the number of the cell's reports and then their counts.
@@ -26,6 +29,8 @@ DEVICE_CELLS_MAX = 128
 """A device draws one number below this for all of its metrics: several would be an identifier."""
 CELLS_MAX = 65_536
 WEIGHT_MAX = 1 << 32
+PUBLIC_MAX = 16
+"""Public values that an app sets: more would tell devices apart."""
 TALLY_SIZE_MAX = 1 << 25
 """A tally is added up in memory: 256 MiB of it."""
 
@@ -62,8 +67,14 @@ class Cells:
     parts: tuple[Part, ...]
     drawn: str = REPORT
     """By whom: DEVICE, once for good, or REPORT, anew each time."""
+    public: int = 1
+    """How many public values the app may set: the parts come once for each."""
 
     def __post_init__(self) -> None:
+        if not (type(self.public) is int and 1 <= self.public <= PUBLIC_MAX):
+            raise InvalidParameter(f"there must be 1 to {PUBLIC_MAX} public values, got {self.public}")
+        if self.public > 1 and self.drawn == DEVICE:
+            raise InvalidParameter("a public value goes beside cells that each report draws, not a device's own")
         if not 1 <= self.count <= CELLS_MAX:
             raise InvalidParameter(f"a plan must have 1 to {CELLS_MAX} cells, got {self.count}")
         if self.tally_size > TALLY_SIZE_MAX:
@@ -81,6 +92,11 @@ class Cells:
     @cached_property
     def count(self) -> int:
         """How many cells there are."""
+        return self.public * self.each
+
+    @cached_property
+    def each(self) -> int:
+        """How many cells each public value has."""
         return sum(part.cells for part in self.parts)
 
     @property
@@ -107,9 +123,11 @@ class Cells:
 
     def mechanism_of(self, cell: int) -> Mechanism:
         """Return a cell's mechanism."""
-        if len(self.parts) == 1 and 0 <= cell < self.count:
+        if not 0 <= cell < self.count:
+            raise IndexError("there is no such cell")
+        if len(self.parts) == 1:
             return self.parts[0].mechanism
-        return self._part_of(lambda part: part.cells, cell)[0].mechanism
+        return self._part_of(lambda part: part.cells, cell % self.each)[0].mechanism
 
     # Drawing.
 
@@ -117,9 +135,12 @@ class Cells:
         """Return the cell of a device that has drawn this number, below 128."""
         return number & (self.count - 1)
 
-    def draw(self, rng: Rng) -> int:
-        """Return the cell of a fresh report."""
-        if not self.several:
+    def draw(self, rng: Rng, public: int = 0) -> int:
+        """Return the cell of a fresh report of a device with this public value."""
+        return public * self.each + self._draw(rng)
+
+    def _draw(self, rng: Rng) -> int:
+        if self.each == 1:
             return 0
         ticket = rng.uniform(sum(part.cells * part.weight for part in self.parts))
         part, before, rest = self._part_of(lambda part: part.cells * part.weight, ticket)
@@ -129,11 +150,11 @@ class Cells:
         """Return the part that holds a place, the cells before it, and the place within, where parts have a size."""
         before = 0
         for part in self.parts:
-            if 0 <= place < size(part):
-                return part, before, place
+            if place < size(part):
+                break
             place -= size(part)
             before += part.cells
-        raise IndexError("there is no such cell")
+        return part, before, place
 
     # What all cells together are.
 
@@ -181,16 +202,19 @@ class Cells:
     @cached_property
     def tally_size(self) -> int:
         """The entries of a tally: for each cell one for n, and its counts."""
-        return sum(part.cells * (1 + part.mechanism.shape.size) for part in self.parts)
+        return self.public * sum(part.cells * (1 + part.mechanism.shape.size) for part in self.parts)
 
     def to_document(self) -> dict[str, object]:
         """Return what `from_document` needs to make these again."""
-        return {"drawn": self.drawn, "parts": [part.to_document() for part in self.parts]}
+        public = {"public": self.public} if self.public > 1 else {}
+        return {"drawn": self.drawn, "parts": [part.to_document() for part in self.parts], **public}
 
     @classmethod
     def from_document(cls, document: Mapping[str, Any]) -> "Cells":
         """Make the cells of a stored document."""
-        return cls(tuple(Part.from_document(part) for part in document["parts"]), document["drawn"])
+        return cls(
+            tuple(Part.from_document(part) for part in document["parts"]), document["drawn"], document.get("public", 1)
+        )
 
 
 def one_cell(mechanism: Mechanism) -> Cells:

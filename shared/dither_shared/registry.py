@@ -161,7 +161,7 @@ class Metric:
 
     def class_of(self, read: Answer, cell: int, rng: Rng) -> int:
         """Return the class of an answer that was `read`: all that the mechanism of a cell sees of it."""
-        return self.kind.class_of(read, self.cells, cell, rng)
+        return self.kind.class_of(read, self.asked.domain, self.cells, cell, rng)
 
 
 @frozen

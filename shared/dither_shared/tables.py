@@ -36,6 +36,7 @@ _MISSING = {
     "low": "the least number that is told apart from smaller ones, in the unit; or edges, a list",
     "high": "the largest number that is told apart from larger ones, in the unit",
     "buckets": "how many ranges there are from low to high: 32 to 128 suit most numbers; or edges, a list",
+    "columns": 'the questions of a table: { crashed = ["no", "yes"], version = ["157", "158"] }',
     "app": "the app's name: a device's file belongs to it",
     "device_epsilon": "the most that all metrics together may ever charge one device",
 }
@@ -108,6 +109,17 @@ class Table:
         if not 1 <= len(inner._data) <= most:
             raise self.error(key, f"must hold 1 to {most} tables, got {len(inner._data)}")
         return {name: inner.table(name) for name in inner._data}
+
+    def is_table(self, key: str) -> bool:
+        """Tell whether a key is one of a table."""
+        return isinstance(self._get(key), dict)
+
+    def names(self) -> tuple[str, ...]:
+        """Return the keys of a table whose keys are the author's own: each has the form of a metric's name."""
+        for key in self._data:
+            if not METRIC_NAME.fullmatch(key):
+                raise self.error("a name", f"must match [a-z][a-z0-9_]{{0,62}}, got {key!r}")
+        return tuple(self._data)
 
     def integer(self, key: str, least: int, most: int, default: int | None = None) -> int:
         """Return an integer in [least, most]."""

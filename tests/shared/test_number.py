@@ -100,7 +100,7 @@ def spoiled_law(read: Answer, cells: Cells, draw: Callable[[Placed, Rng], int]) 
     def send(rng: Rng) -> int:
         cell = draw(cast("Placed", read), rng)
         mechanism = cells.mechanism_of(cell)
-        return cell * SYMBOLS_MAX + mechanism.randomize(KIND.class_of(read, cells, cell, rng), rng)
+        return cell * SYMBOLS_MAX + mechanism.randomize(KIND.class_of(read, SMALL.asked.domain, cells, cell, rng), rng)
 
     return law_of(send)
 
@@ -203,7 +203,7 @@ def law_of_mean(part: int, window: SquareWave) -> Law:
     """Return the law of a report after the rounding, with the kind's own code and a smaller grid."""
     cells = one_cell(window)
     mixed: Law = {}
-    for point, weight in law_of(lambda rng: KIND.class_of((part,), cells, 0, rng)).items():
+    for point, weight in law_of(lambda rng: KIND.class_of((part,), WITHIN, cells, 0, rng)).items():
         for report, probability in law_of_class(window, point).items():
             mixed[report] = mixed.get(report, Fraction(0)) + weight * probability
     return mixed

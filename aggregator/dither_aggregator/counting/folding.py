@@ -30,10 +30,11 @@ class BadTally(DitherError, ValueError):
 def tables(cells: Cells, counts: Counts) -> Iterator[tuple[Part, Counts, int]]:
     """Yield each part of a plan's cells with its rows of a tally's vector, and the number of its first cell.
 
+    Where the app sets a public value, the parts come once for each value.
     The rows, int64[cells, 1 + size], are a view: for each cell the number n of its reports, then their counts.
     """
     first = start = 0
-    for part in cells.parts:
+    for part in cells.parts * cells.public:
         width = 1 + part.mechanism.shape.size
         yield part, counts[start : start + part.cells * width].reshape(part.cells, width), first
         first, start = first + part.cells, start + part.cells * width

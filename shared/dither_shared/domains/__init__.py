@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from dither_shared.domains.columns import Columns
 from dither_shared.domains.domain import NONE, OTHER, Domain
 from dither_shared.domains.numbers import Buckets, NumberDomain, Range, Thresholds
 from dither_shared.domains.values import VALUE_CHARACTERS_MAX, Values, Words
@@ -14,6 +15,7 @@ __all__ = [
     "OTHER",
     "VALUE_CHARACTERS_MAX",
     "Buckets",
+    "Columns",
     "Domain",
     "NumberDomain",
     "Range",
@@ -23,8 +25,14 @@ __all__ = [
     "from_document",
 ]
 
+
+def _columns(names: tuple[str, ...], domains: tuple[Any, ...], questions: tuple[Any, ...], hidden: bool) -> Columns:
+    return Columns(names, tuple(map(from_document, domains)), tuple(map(tuple, questions)), hidden)
+
+
 DOMAINS: dict[str, Callable[..., Domain]] = {
-    domain.name: domain for domain in (Values, Words, Buckets, Range, Thresholds)
+    **{domain.name: domain for domain in (Values, Words, Buckets, Range, Thresholds)},
+    Columns.name: _columns,
 }
 """What makes a domain of its document's other fields, by name."""
 

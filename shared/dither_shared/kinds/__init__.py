@@ -7,6 +7,7 @@ from dither_shared.kinds.choices import ChoicesKind
 from dither_shared.kinds.flag import FlagKind
 from dither_shared.kinds.kind import Answer, Asked, Kind, Offer
 from dither_shared.kinds.number import NumberKind
+from dither_shared.kinds.table import TableKind
 from dither_shared.kinds.text import TextKind
 
 __all__ = [
@@ -19,9 +20,10 @@ __all__ = [
     "Kind",
     "NumberKind",
     "Offer",
+    "TableKind",
     "TextKind",
 ]
 
 KINDS: dict[str, Kind[Any]] = {
-    kind.name: kind for kind in (FlagKind(), ChoiceKind(), ChoicesKind(), NumberKind(), TextKind())
+    kind.name: kind for kind in (FlagKind(), ChoiceKind(), ChoicesKind(), NumberKind(), TableKind(), TextKind())
 }

@@ -15,7 +15,7 @@ from dither_shared.tables import Table
 D = TypeVar("D", bound=Domain)
 
 Answer = tuple[int, ...] | str
-"""An answer as it was read: the listed values that it holds, its text, or where a number lies."""
+"""An answer as it was read: the listed values that it holds, its text, where a number or each column's answer lies."""
 CANDIDATES_MAX = 100_000
 """The most texts that are looked for at once."""
 
@@ -51,7 +51,7 @@ class Kind(ABC, Generic[D]):
     meaning: str
     """Its purpose, in a phrase that follows its name."""
     estimand: str
-    """What to read out of its tallies: "shares" of listed values, "texts" among candidates, "numbers"."""
+    """What to read out of its tallies: "shares" of listed values, "texts" among candidates, "numbers", "tables"."""
     types_values = False
     """Whether a program's type checker should know the listed values."""
     several = False
@@ -89,7 +89,7 @@ class Kind(ABC, Generic[D]):
         """Return what a device says that has nothing to say, where presence is hidden."""
 
     @abstractmethod
-    def class_of(self, read: Answer, cells: Cells, cell: int, rng: Rng) -> int:
+    def class_of(self, read: Answer, domain: D, cells: Cells, cell: int, rng: Rng) -> int:
         """Return the class of an answer that was read: all that the mechanism of its cell sees of it.
 
         A class may need coins of its own, to be rounded. Of a memoized answer it is always the same.

@@ -73,7 +73,7 @@ class Listed(Kind[Values]):
         """Return the values."""
         return tuple(domain.values[index] for index in read if isinstance(index, int))
 
-    def class_of(self, read: Answer, cells: Cells, cell: int, rng: Rng) -> int:
+    def class_of(self, read: Answer, domain: Values, cells: Cells, cell: int, rng: Rng) -> int:
         """Return the class that the mechanism makes of the values."""
         return cast("PureMechanism", cells.mechanism_of(cell)).class_of(cast("tuple[int, ...]", read))
 

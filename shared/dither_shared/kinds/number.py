@@ -120,7 +120,7 @@ class NumberKind(Kind[NumberDomain]):
         """Return the bucket, or the number as it was cut."""
         return (domain.told(cast("tuple[int, ...]", read)),)
 
-    def class_of(self, read: Answer, cells: Cells, cell: int, rng: Rng) -> int:
+    def class_of(self, read: Answer, domain: NumberDomain, cells: Cells, cell: int, rng: Rng) -> int:
         """Return the bucket, the point of the grid that coins choose, or whether it is above the cohort's threshold."""
         placed, mechanism = cast("tuple[int, ...]", read), cast("PureMechanism", cells.mechanism_of(cell))
         if cells.lasting:

@@ -55,7 +55,7 @@ class TextKind(Kind[Words]):
         """Return the text."""
         return (cast("str", read),)
 
-    def class_of(self, read: Answer, cells: Cells, cell: int, rng: Rng) -> int:
+    def class_of(self, read: Answer, domain: Words, cells: Cells, cell: int, rng: Rng) -> int:
         """Return the text's Bloom bits in a cohort."""
         return cast("RAPPOR", cells.mechanism_of(cell)).class_of(cast("str", read), cell)
 

@@ -64,7 +64,7 @@ def _reporting(plan: Plan) -> Callable[[], object]:
 
     def report() -> int:
         cell = 0 if cells.lasting else cells.draw(rng)
-        answer = kind.class_of(kind.read(NUMBER, plan.domain), cells, cell, rng)
+        answer = kind.class_of(kind.read(NUMBER, plan.domain), plan.domain, cells, cell, rng)
         return cells.mechanism_of(cell).randomize(answer, rng)
 
     return report

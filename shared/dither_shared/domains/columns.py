@@ -1,0 +1,142 @@
+"""Columns: several short questions that are answered together, and which of them a report tells.
+
+Each column has a domain of its own: listed values, a number told by ranges, or a number that coins round to one of two
+ends. Its symbols are places 0, 1, 2 and so on, and the last is "other". A question is what the reports of one cell
+tell: the symbols of some columns, as one symbol of their product, the last column fastest. Where presence is hidden,
+each question has one symbol more, the last: "none".
+
+An answer that was read has one integer a column: a symbol or, of a number that is rounded, its part of the range out of
+2^64 and SCALE + 1 for "other". That of a device with nothing to report is empty.
+"""
+
+from collections.abc import Sequence
+from math import prod
+
+from dither_shared.domains.domain import NONE, OTHER, Domain
+from dither_shared.domains.numbers import Buckets, Range
+from dither_shared.domains.values import Values
+from dither_shared.errors import InvalidParameter
+from dither_shared.frozen import frozen
+from dither_shared.rng import SCALE, Rng
+
+COLUMNS_MIN, COLUMNS_MAX = 2, 8
+CELLS_MAX = 1_000_000
+"""Of the product of all columns: a synthesis has a weight for each."""
+LOW, HIGH, UNREAD = 0, 1, 2
+"""The symbols of a number that is rounded to an end."""
+_UNREAD_PART = SCALE + 1
+
+
+@frozen
+class Columns(Domain):
+    """Named columns, in order, and which of them each question asks."""
+
+    name = "columns"
+
+    names: tuple[str, ...]
+    domains: tuple[Domain, ...]
+    """Of each column: Values, whose last one is "other", Buckets, or a Range."""
+    questions: tuple[tuple[int, ...], ...]
+    """For each cell the places of the columns that its reports tell: of all, or of a pair."""
+    hidden: bool
+
+    def __post_init__(self) -> None:
+        k = len(self.names)
+        if not (COLUMNS_MIN <= k <= COLUMNS_MAX and len(set(self.names)) == k == len(self.domains)):
+            raise InvalidParameter(
+                f"there must be {COLUMNS_MIN} to {COLUMNS_MAX} columns with different names, got {k}"
+            )
+        for domain in self.domains:
+            listed = isinstance(domain, Values) and domain.values[-1] == OTHER
+            if not (listed or isinstance(domain, Buckets | Range)):
+                raise InvalidParameter(f"a column must have values or a number's ranges, got {domain.name}")
+        if self.size > CELLS_MAX:
+            raise InvalidParameter(f"all columns together must have at most {CELLS_MAX:,} cells, got {self.size:,}")
+        told = {column for question in self.questions for column in question}
+        ordered = all(list(question) == sorted(set(question)) for question in self.questions)
+        if not (ordered and told == set(range(k)) and len(set(self.questions)) == len(self.questions)):
+            raise InvalidParameter("questions must be different, hold columns in order, and all of them together")
+
+    def to_document(self) -> dict[str, object]:
+        """Return the columns, each with its domain, and the questions."""
+        return {
+            "domain": self.name,
+            "names": list(self.names),
+            "domains": [domain.to_document() for domain in self.domains],
+            "questions": [list(question) for question in self.questions],
+            "hidden": self.hidden,
+        }
+
+    def agreed(self, *, hidden: bool) -> dict[str, object]:
+        """Return what each column tells, in no order. Which of them one report tells is no matter of consent."""
+        return {name: domain.agreed(hidden=False) for name, domain in zip(self.names, self.domains, strict=True)}
+
+    @property
+    def size(self) -> int:
+        """How many cells all columns have together."""
+        return prod(map(symbols_of, self.domains))
+
+    @property
+    def summary(self) -> str:
+        """The columns and how they are asked."""
+        how = "all in each report" if len(self.questions) == 1 else "a pair in each report"
+        return f"{len(self.names)} columns of {self.size:,} cells, {how}"
+
+    # Symbols.
+
+    def labels(self, column: int) -> tuple[str, ...]:
+        """Return the names of a column's symbols."""
+        domain = self.domains[column]
+        if isinstance(domain, Buckets):
+            return (*map(domain.name_of, range(domain.size)), OTHER)
+        if isinstance(domain, Range):
+            return (*(domain.with_unit(domain.in_unit(edge)) for edge in domain.edges), OTHER)
+        return domain.values
+
+    def shape(self, question: int) -> tuple[int, ...]:
+        """Return how many symbols each column of a question has."""
+        return tuple(symbols_of(self.domains[column]) for column in self.questions[question])
+
+    def symbols(self, question: int) -> int:
+        """Return how many symbols a question has, "none" included."""
+        return prod(self.shape(question)) + self.hidden
+
+    # Answers.
+
+    def unread(self, column: int) -> int:
+        """Return the place of "other"."""
+        domain = self.domains[column]
+        return _UNREAD_PART if isinstance(domain, Range) else symbols_of(domain) - 1
+
+    def symbol_of(self, question: int, placed: Sequence[int], rng: Rng) -> int:
+        """Return the symbol of an answer that was read; "none" of an empty one. Numbers are rounded by coins."""
+        shape = self.shape(question)
+        if not placed:
+            return prod(shape)
+        symbol = 0
+        for column, size in zip(self.questions[question], shape, strict=True):
+            place = placed[column]
+            if isinstance(self.domains[column], Range):
+                high = rng.coin(min(place, SCALE))
+                place = UNREAD if place == _UNREAD_PART else HIGH if high else LOW
+            symbol = symbol * size + place
+        return symbol
+
+    def told(self, placed: Sequence[int]) -> tuple[str, ...]:
+        """Return an answer that was read in words, a text a column."""
+        if not placed:
+            return (NONE,)
+        return tuple(f"{name} = {self._word(column, placed[column])}" for column, name in enumerate(self.names))
+
+    def _word(self, column: int, place: int) -> str:
+        domain = self.domains[column]
+        if isinstance(domain, Range):
+            return OTHER if place == _UNREAD_PART else domain.told((place,))
+        return self.labels(column)[place]
+
+
+def symbols_of(domain: Domain) -> int:
+    """Return how many symbols a column of this domain has, "other" included."""
+    if isinstance(domain, Values):
+        return domain.size
+    return UNREAD + 1 if isinstance(domain, Range) else domain.size + 1

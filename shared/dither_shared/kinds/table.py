@@ -1,0 +1,201 @@
+"""A table: several short questions answered together, so that what goes with what can be told.
+
+A report tells all columns as one symbol of their product, or one pair of them, which it draws publicly and uniformly:
+one cell a pair. Either way it spends the whole epsilon once, over all columns together. With D cells in the product, m
+pairs and s_v cells in the pair v, the product is asked where that has less error summed over all cells of all pairs:
+
+    sqrt(D) sum of sqrt(s_v)  <  sqrt(m) sum of s_v
+
+since a margin of s_v cells adds up D / s_v cells of the product, and a pair gets one of m reports. Both sides are
+compared before any report. Reports are fresh: a memo for each pair would be as many memos.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from decimal import Context, Decimal
+from fractions import Fraction
+from itertools import combinations
+from math import prod
+from pathlib import Path
+from typing import cast
+
+from dither_shared.cells import Cells, Part
+from dither_shared.domains import OTHER, VALUE_CHARACTERS_MAX, Buckets, Columns, Domain, Range, Values
+from dither_shared.domains.columns import CELLS_MAX, COLUMNS_MAX, COLUMNS_MIN, symbols_of
+from dither_shared.errors import InvalidParameter
+from dither_shared.kinds.edges import read_edges, read_ends
+from dither_shared.kinds.kind import Answer, Asked, Kind, Offer
+from dither_shared.kinds.noise import read_epsilon
+from dither_shared.kinds.number import ratio_of
+from dither_shared.mechanisms import PureMechanism, choose
+from dither_shared.rng import Rng
+from dither_shared.tables import Table
+
+COLUMN_VALUES_MAX = 1_000
+MEAN = ("mean",)
+_CONTEXT = Context(prec=40)
+FRESH = "must be left out of a table: each pair of columns would have a memo of its own"
+
+
+class TableKind(Kind[Columns]):
+    """One answer for each of several columns; what is missing or not listed is that column's "other"."""
+
+    name = "table"
+    meaning = "for several short questions whose answers go together"
+    estimand = "tables"
+    rounds = True
+
+    def read_table(self, table: Table, directory: Path | None, *, hidden: bool) -> Asked:
+        """Read the columns, and choose what each report tells."""
+        for key in ("memoize", "epsilon_permanent", "answers"):
+            if table.has(key):
+                raise table.error(key, FRESH)
+        columns = _read_columns(table)
+        epsilon = read_epsilon(table)
+        names, domains = tuple(columns), tuple(columns.values())
+        size = _size(domains)
+        if size > CELLS_MAX:
+            raise table.error("columns", f"must have at most {CELLS_MAX:,} cells together, got {size:,}")
+        questions = _questions(domains)
+        domain = Columns(names, domains, questions, hidden)
+        return Asked(domain, Cells(tuple(_parts(table, domain, epsilon))))
+
+    def takes(self, answer: object, domain: Columns) -> bool:
+        """Tell whether it is a mapping of columns, each to an answer that its column asks for; columns may miss."""
+        if not isinstance(answer, Mapping) or not set(answer) <= set(domain.names):
+            return False
+        return all(_takes(column, answer[name]) for name, column in _named(domain) if name in answer)
+
+    def read(self, answer: object, domain: Columns) -> tuple[int, ...]:
+        """Return what each column's answer is read as: "other" where there is none."""
+        given = answer if isinstance(answer, Mapping) else {}
+        return tuple(_read(domain, column, given) for column in range(len(domain.names)))
+
+    def misread(self, domain: Columns) -> str:
+        """Say what becomes of the columns."""
+        return f"takes a dict of {', '.join(domain.names)}: columns that are missing or not as listed are “{OTHER}”"
+
+    def unreadable(self, domain: Columns) -> tuple[int, ...]:
+        """Return "other" in each column."""
+        return tuple(map(domain.unread, range(len(domain.names))))
+
+    def nothing(self, domain: Columns) -> tuple[int, ...]:
+        """Return the answer "none", which has no columns."""
+        return ()
+
+    def class_of(self, read: Answer, domain: Columns, cells: Cells, cell: int, rng: Rng) -> int:
+        """Return the symbol of the columns that the cell tells."""
+        symbol = domain.symbol_of(cell % cells.each, cast("tuple[int, ...]", read), rng)
+        return cast("PureMechanism", cells.mechanism_of(cell)).class_of([symbol])
+
+    def noise_variance(self, cells: Cells) -> Fraction:
+        """Return that of a cell of the pair with the most noise, whose reports are one of all questions'."""
+        variances = (cast("PureMechanism", part.mechanism).noise_variance for part in cells.parts)
+        return cells.each * max(variances)
+
+    def names(self, read: Answer, domain: Columns) -> tuple[str, ...]:
+        """Return each column's answer."""
+        return domain.told(cast("tuple[int, ...]", read))
+
+    def offer(self, asked: Asked) -> Offer:
+        """Return the columns, and how many of them one report tells."""
+        domain = cast("Columns", asked.domain)
+        start = "One answer in each column"
+        end = f"Anything else is sent as “{OTHER}”."
+        if len(domain.questions) > 1:
+            end += " One report tells two of them, which coins choose."
+        listed = tuple(f"{name}: {_offered(domain, column)}" for column, name in enumerate(domain.names))
+        return Offer(start, listed, "column", end)
+
+
+def _offered(domain: Columns, column: int) -> str:
+    *labels, _ = domain.labels(column)
+    if isinstance(domain.domains[column], Range):
+        return f"a number from {labels[0]} to {labels[1]}, which coins round to one of the two"
+    return ", ".join(labels)
+
+
+# Reading answers.
+
+
+def _named(domain: Columns) -> Iterator[tuple[str, Domain]]:
+    return zip(domain.names, domain.domains, strict=True)
+
+
+def _takes(column: Domain, answer: object) -> bool:
+    return column.holds(answer) if isinstance(column, Values) else ratio_of(answer) is not None
+
+
+def _read(domain: Columns, column: int, given: Mapping[str, object]) -> int:
+    """Return what a column is read as. Its answer's own methods may raise: then it is "other", and the others stay."""
+    try:
+        answer = given[domain.names[column]]
+        if isinstance(own := domain.domains[column], Values):
+            return own.index(answer)
+        ratio = ratio_of(answer)
+        return domain.unread(column) if ratio is None else cast("Buckets | Range", own).place(*ratio)[0]
+    except Exception:
+        return domain.unread(column)
+
+
+# Reading the registry.
+
+
+def _read_columns(table: Table) -> dict[str, Domain]:
+    inner = table.table("columns")
+    names = inner.names()
+    if not COLUMNS_MIN <= len(names) <= COLUMNS_MAX:
+        raise table.error("columns", f"must be {COLUMNS_MIN} to {COLUMNS_MAX}, got {len(names)}")
+    columns = {name: _read_column(inner, name) for name in names}
+    inner.done()
+    return columns
+
+
+def _read_column(inner: Table, name: str) -> Domain:
+    """Read a list of values, or a table with the edges or the ends of a number."""
+    if not inner.is_table(name):
+        listed = inner.texts(name, COLUMN_VALUES_MAX, VALUE_CHARACTERS_MAX)
+        if OTHER in listed:
+            raise inner.error(name, f'must leave out "{OTHER}": it is always there, for what is missing or not listed')
+        return Values((*listed, OTHER))
+    number = inner.table(name)
+    unit = number.text("unit", 20) if number.has("unit") else ""
+    domain: Domain
+    if number.has("asks"):
+        asks = number.texts("asks", 1, len(MEAN[0]))
+        if asks != MEAN:
+            raise number.error("asks", f"must be {list(MEAN)}, or left out, got {list(asks)}")
+        domain = Range(*read_ends(number), unit)
+    else:
+        domain = Buckets(*read_edges(number), unit)
+    number.done()
+    return domain
+
+
+# Choosing what a report tells.
+
+
+def _questions(domains: tuple[Domain, ...]) -> tuple[tuple[int, ...], ...]:
+    """Return all columns, or all pairs of them, by the rule of this module."""
+    places = tuple(range(len(domains)))
+    pairs = tuple(combinations(places, 2))
+    sizes = [_size(domains[column] for column in pair) for pair in pairs]
+    of_all = _root(_size(domains)) * sum(map(_root, sizes))
+    of_pairs = _root(len(pairs)) * sum(sizes)
+    return (places,) if len(places) == COLUMNS_MIN or of_all < of_pairs else pairs
+
+
+def _root(number: int) -> Decimal:
+    return Decimal(number).sqrt(_CONTEXT)
+
+
+def _size(domains: Iterable[Domain]) -> int:
+    return prod(map(symbols_of, domains))
+
+
+def _parts(table: Table, domain: Columns, epsilon: Decimal) -> Iterator[Part]:
+    for question in range(len(domain.questions)):
+        symbols = domain.symbols(question)
+        try:
+            yield Part(choose(symbols, epsilon))
+        except InvalidParameter as error:
+            raise table.error("columns", f"have too many values: {error}; list fewer of them") from None
