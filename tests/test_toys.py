@@ -164,7 +164,7 @@ class Level(Kind[Steps]):
     def nothing(self, domain: Steps) -> Answer:
         return 0, 0
 
-    def class_of(self, read: Answer, cells: Cells, cell: int, rng: Rng) -> int:
+    def class_of(self, read: Answer, domain: Steps, cells: Cells, cell: int, rng: Rng) -> int:
         step, rest = cast("tuple[int, int]", read)
         return cast("PureMechanism", cells.mechanism_of(cell)).class_of([step + rng.coin(rest)])
 

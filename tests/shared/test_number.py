@@ -100,7 +100,8 @@ def spoiled_law(read: Answer, cells: Cells, draw: Callable[[Placed, Rng], int]) 
     def send(rng: Rng) -> int:
         cell = draw(cast("Placed", read), rng)
         mechanism = cells.mechanism_of(cell)
-        return cell * SYMBOLS_MAX + mechanism.randomize(KIND.class_of(read, SMALL.asked.domain, cells, cell, rng), rng)
+        class_ = SMALL.kind.class_of(read, SMALL.asked.domain, cells, cell, rng)
+        return cell * SYMBOLS_MAX + mechanism.randomize(class_, rng)
 
     return law_of(send)
 
