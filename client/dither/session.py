@@ -40,6 +40,7 @@ class Session:
     def _speak(self) -> None:
         """Record and send from now on, or once the device's file can be used."""
         self._device = self._device or self._open()
+        self._device.set_public(self._settings.public)
         self._uploader = self._uploader or self._make_uploader(self._device)
         self._uploader.start()
 

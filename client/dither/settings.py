@@ -21,4 +21,6 @@ class Settings:
     silent: str = ""
     """Why nothing may be recorded, kept or sent, whatever the person chose."""
     strict: bool = False
+    public: int = 0
+    """The place of the device's value in the registry's public column."""
     clock: Callable[[], float] = time.time

@@ -3,6 +3,7 @@
 import logging
 import os
 import sys
+from collections.abc import Mapping
 from os import PathLike
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from dither.sending.transport import DryRun, HttpTransport, Transport
 from dither.settings import Settings
 from dither.telemetry import Telemetry
 from dither_shared.errors import ConfigurationError
+from dither_shared.kinds import PublicColumn
 from dither_shared.registry import Registry
 
 IN_MEMORY = ":memory:"
@@ -25,6 +27,7 @@ def start(
     data_dir: str | PathLike[str] | None = None,
     consent: bool | None = None,
     strict: bool = False,
+    public: Mapping[str, str] | None = None,
 ) -> Telemetry:
     """Return the app's telemetry. Starts no thread and opens no connection until there is something to send.
 
@@ -32,7 +35,9 @@ def start(
     loopback) and `key` the one it takes reports with. `data_dir` is the directory of the device's file, by default one
     for the app in the user's data directory; ":memory:" keeps nothing beyond this process and has no quiet days.
     `consent` is the person's answer if the app asked for it, and counts until `set_consent` is called. Without either
-    nothing is recorded, kept or sent. The environment goes before all of it: `client/README.md` has the variables.
+    nothing is recorded, kept or sent. `public` is the device's value of the registry's public column, {"arm": "b"},
+    which reports of tables say in the clear: it must not come from an answer. The environment goes before all of it:
+    `client/README.md` has the variables.
 
     Raises RegistryError for a registry that cannot be used, and ConfigurationError for a `consent` that is no choice.
     After that nothing raises into the app, and `status()` says why it is silent; with `strict`, for tests, everything
@@ -45,23 +50,36 @@ def start(
     environment = Environment.read()
     if environment.debug or environment.dry_run:
         _log_to_stderr()
-    silent, directory = environment.silent, None
+    silent, directory, place = environment.silent, None, 0
     transport: Transport = DryRun()
     try:
+        place = _place_of(public, registry.public)
         if not (environment.dry_run or environment.nobody):
             directory = _directory(environment.data_dir or data_dir, registry.app)
         if not environment.dry_run:
             transport = HttpTransport(environment.endpoint or endpoint, key)
     except (ConfigurationError, OSError, RuntimeError, TypeError, ValueError) as error:
-        # No home or working directory, no path, or an endpoint or key that cannot work. The person's choices still go
-        # to the file.
+        # No home or working directory, no path, or a public value, endpoint or key that cannot be. The person's choices
+        # still go to the file.
         if strict:
             raise
         say(logging.WARNING, "telemetry is off: %s", error)
         silent = silent or str(error)
     if environment.dry_run:
         consent = consent is not False
-    return Telemetry(Settings(registry, transport, directory, consent, silent, strict))
+    return Telemetry(Settings(registry, transport, directory, consent, silent, strict, public=place))
+
+
+def _place_of(public: Mapping[str, str] | None, column: PublicColumn | None) -> int:
+    """Return the place of the device's public value."""
+    if column is None:
+        if public:
+            raise ConfigurationError("the registry has no public column: leave public out")
+        return 0
+    if not isinstance(public, Mapping) or set(public) != {column.name} or public[column.name] not in column.values:
+        choices = " or ".join(f'{{"{column.name}": "{value}"}}' for value in column.values)
+        raise ConfigurationError(f"public must be {choices}")
+    return column.values.index(public[column.name])
 
 
 def _directory(data_dir: str | PathLike[str] | None, app: str) -> Path | None:

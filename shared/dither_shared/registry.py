@@ -16,11 +16,13 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final
 
-from dither_shared.cells import Cells
+from dither_shared.cells import PUBLIC_MAX, Cells
 from dither_shared.documents import sha256
+from dither_shared.domains import VALUE_CHARACTERS_MAX
+from dither_shared.errors import InvalidParameter
 from dither_shared.exact import from_micro, to_micro
 from dither_shared.frozen import frozen
-from dither_shared.kinds import KINDS, Answer, Asked, Kind
+from dither_shared.kinds import KINDS, Answer, Asked, Kind, PublicColumn
 from dither_shared.kinds.noise import read_epsilon, read_memoize
 from dither_shared.mechanisms import Mechanism
 from dither_shared.plan import Plan
@@ -172,6 +174,8 @@ class Registry:
     device_epsilon: Decimal
     quiet_days: int
     metrics: Mapping[str, Metric]
+    public: PublicColumn | None = None
+    """What the app sets of each device, and tables' reports say in the clear."""
 
     @classmethod
     def load(cls, path: str | PathLike[str]) -> "Registry":
@@ -198,6 +202,7 @@ class Registry:
         app = head.name("app")
         device_epsilon = head.epsilon("device_epsilon", most=Decimal(1000))
         quiet_days = head.integer("quiet_days", 0, 365, default=1)
+        public = _read_public(head)
         head.done()
         tables = document.tables("metric", METRICS_MAX)
         document.done()
@@ -205,8 +210,11 @@ class Registry:
             app,
             device_epsilon,
             quiet_days,
-            MappingProxyType({name: _read_metric(name, table, directory) for name, table in tables.items()}),
+            MappingProxyType({name: _read_metric(name, table, directory, public) for name, table in tables.items()}),
+            public,
         )
+        if public and not any(metric.kind.takes_public for metric in registry.metrics.values()):
+            raise head.error("public", "is for tables, and there is none")
         registry._prove_budget(source)
         return registry
 
@@ -237,7 +245,21 @@ def utc_today() -> date:
     return datetime.now(UTC).date()
 
 
-def _read_metric(name: str, table: Table, directory: Path | None) -> Metric:
+def _read_public(head: Table) -> PublicColumn | None:
+    if not head.has("public"):
+        return None
+    inner = head.table("public")
+    names = inner.names()
+    if len(names) != 1:
+        raise head.error("public", f"must name one column, got {len(names)}")
+    values = inner.texts(names[0], PUBLIC_MAX, VALUE_CHARACTERS_MAX)
+    if len(values) == 1:
+        raise inner.error(names[0], "must have two values or more: one tells nothing")
+    inner.done()
+    return PublicColumn(names[0], values)
+
+
+def _read_metric(name: str, table: Table, directory: Path | None, public: PublicColumn | None) -> Metric:
     read_metric_name(table, name, RESERVED_NAMES)
     if not table.has("kind"):
         meanings = ", ".join(f'"{kind.name}" {kind.meaning}' for kind in KINDS.values())
@@ -245,6 +267,13 @@ def _read_metric(name: str, table: Table, directory: Path | None) -> Metric:
     kind = KINDS[table.one_of("kind", KINDS)]
     presence = table.one_of("presence", ("public", "hidden"))
     asked = kind.read_table(table, directory, hidden=presence == "hidden")
+    if public and kind.takes_public:
+        if presence == "hidden":
+            raise table.error("presence", f'must be "public" beside the public column {public.name}')
+        try:
+            asked = kind.beside(asked, public)
+        except InvalidParameter as error:
+            raise table.error("columns", f"must fit beside the public column {public.name}: {error}") from None
     memoize = read_memoize(table)
     metric = Metric(
         name=name,

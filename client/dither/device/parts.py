@@ -35,6 +35,10 @@ class Parts:
         self._moments = Moments(self._file)
         self._slots = Slots(self._file, registry, self._agreement, self._budget, rng, self._outbox)
 
+    def set_public(self, place: int) -> None:
+        """Let tables' reports say this value of the registry's public column from now on."""
+        self._slots.public = place
+
     def open(self) -> None:
         """Make the file this app's if it is new; raise DeviceUnusable if it is another's."""
         if self.directory:  # a look first: of a file that there is it needs no more

@@ -46,6 +46,8 @@ class Slots:
         self._outbox = outbox
         self._metrics = registry.metrics
         self._quiet_days = registry.quiet_days if file.directory else 0
+        self.public = 0
+        """The place of the device's value in the registry's public column."""
         self._hidden = [metric for metric in registry.metrics.values() if metric.hidden]
 
     # Recording.
@@ -159,7 +161,11 @@ class Slots:
             self._file.execute("DELETE FROM slot WHERE metric = ?", metric.name)
             forget_unused_classes(self._file)
         cells = metric.cells
-        cell = cells.of_device(self._cohort()) if cells.lasting else cells.draw(self._rng)
+        cell = (
+            cells.of_device(self._cohort())
+            if cells.lasting
+            else cells.draw(self._rng, self.public if cells.public > 1 else 0)
+        )
         mechanism = cells.mechanism_of(cell)
         answer_class = metric.class_of(answer, cell, self._rng_of_class(metric))
         charge, key, rng = metric.charge, None, self._rng

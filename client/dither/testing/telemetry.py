@@ -99,7 +99,7 @@ class TelemetryForTests(Telemetry):
         self._end()
         self._closed = False
         consent = self._consent if settings.consent is None else settings.consent
-        self._settings = replaced(self._settings, consent=consent)
+        self._settings = replaced(self._settings, consent=consent, public=settings.public)
         self._silent = ""
         self._begin()
         return self
@@ -117,8 +117,8 @@ class TelemetryForTests(Telemetry):
             self._note(metric, answer, self._silent)
 
     def _note(self, metric: Metric, answer: object, silence: str) -> None:
-        # A copy: the app may go on to change its list.
-        kept = answer.copy() if isinstance(answer, list | set) else answer
+        # A copy: the app may go on to change what it gave.
+        kept = answer.copy() if isinstance(answer, list | set | dict) else answer
         self._recorded.append(Recorded(metric.name, kept, silence))
 
     def _file_exists(self) -> bool:

@@ -26,8 +26,8 @@ __all__ = [
 ]
 
 
-def _columns(names: tuple[str, ...], domains: tuple[Any, ...], questions: tuple[Any, ...], hidden: bool) -> Columns:
-    return Columns(names, tuple(map(from_document, domains)), tuple(map(tuple, questions)), hidden)
+def _columns(domains: tuple[Any, ...], questions: tuple[Any, ...], **fields: Any) -> Columns:
+    return Columns(domains=tuple(map(from_document, domains)), questions=tuple(map(tuple, questions)), **fields)
 
 
 DOMAINS: dict[str, Callable[..., Domain]] = {

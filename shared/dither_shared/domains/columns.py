@@ -39,6 +39,8 @@ class Columns(Domain):
     questions: tuple[tuple[int, ...], ...]
     """For each cell the places of the columns that its reports tell: of all, or of a pair."""
     hidden: bool
+    public: tuple[str, ...] = ()
+    """Name and values of the public column that reports say in the clear; none without one."""
 
     def __post_init__(self) -> None:
         k = len(self.names)
@@ -56,6 +58,8 @@ class Columns(Domain):
         ordered = all(list(question) == sorted(set(question)) for question in self.questions)
         if not (ordered and told == set(range(k)) and len(set(self.questions)) == len(self.questions)):
             raise InvalidParameter("questions must be different, hold columns in order, and all of them together")
+        if self.public and (self.hidden or self.public[0] in self.names or len(set(self.public[1:])) < 2):
+            raise InvalidParameter("a public column needs a name of its own, two values, and presence that is public")
 
     def to_document(self) -> dict[str, object]:
         """Return the columns, each with its domain, and the questions."""
@@ -65,11 +69,16 @@ class Columns(Domain):
             "domains": [domain.to_document() for domain in self.domains],
             "questions": [list(question) for question in self.questions],
             "hidden": self.hidden,
+            **({"public": list(self.public)} if self.public else {}),
         }
 
     def agreed(self, *, hidden: bool) -> dict[str, object]:
-        """Return what each column tells, in no order. Which of them one report tells is no matter of consent."""
-        return {name: domain.agreed(hidden=False) for name, domain in zip(self.names, self.domains, strict=True)}
+        """Return what each column tells, in no order, and the public one.
+
+        Which columns one report tells is no matter of consent.
+        """
+        told = {name: domain.agreed(hidden=False) for name, domain in zip(self.names, self.domains, strict=True)}
+        return {"columns": told, "public": [*self.public[:1], *sorted(self.public[1:])]} if self.public else told
 
     @property
     def size(self) -> int:
@@ -80,7 +89,8 @@ class Columns(Domain):
     def summary(self) -> str:
         """The columns and how they are asked."""
         how = "all in each report" if len(self.questions) == 1 else "a pair in each report"
-        return f"{len(self.names)} columns of {self.size:,} cells, {how}"
+        beside = f", beside {self.public[0]}" if self.public else ""
+        return f"{len(self.names)} columns of {self.size:,} cells, {how}{beside}"
 
     # Symbols.
 

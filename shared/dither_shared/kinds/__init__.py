@@ -5,7 +5,7 @@ from typing import Any
 from dither_shared.kinds.choice import ChoiceKind
 from dither_shared.kinds.choices import ChoicesKind
 from dither_shared.kinds.flag import FlagKind
-from dither_shared.kinds.kind import Answer, Asked, Kind, Offer
+from dither_shared.kinds.kind import Answer, Asked, Kind, Offer, PublicColumn
 from dither_shared.kinds.number import NumberKind
 from dither_shared.kinds.table import TableKind
 from dither_shared.kinds.text import TextKind
@@ -20,6 +20,7 @@ __all__ = [
     "Kind",
     "NumberKind",
     "Offer",
+    "PublicColumn",
     "TableKind",
     "TextKind",
 ]

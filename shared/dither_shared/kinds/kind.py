@@ -35,6 +35,14 @@ class Asked:
 
 
 @frozen
+class PublicColumn:
+    """What an app sets of a device and all may know, such as the arm of an experiment: a name, and its values."""
+
+    name: str
+    values: tuple[str, ...]
+
+
+@frozen
 class Offer:
     """The answers that people can give, in words: `start`, the listed values, called by a noun, and `end`."""
 
@@ -58,6 +66,8 @@ class Kind(ABC, Generic[D]):
     """Whether one answer may hold several values."""
     rounds = False
     """Whether a class needs coins of its own."""
+    takes_public = False
+    """Whether its reports say the public column of their device."""
     asked_alone = ""
     """The one value whose share is all that is asked for; "" where each value's is."""
 
@@ -67,6 +77,10 @@ class Kind(ABC, Generic[D]):
 
         Raises RegistryError with the key, what was needed and what came.
         """
+
+    def beside(self, asked: Asked, public: PublicColumn) -> Asked:
+        """Return what is asked where reports say a public column, too."""
+        return asked
 
     @abstractmethod
     def takes(self, answer: object, domain: D) -> bool:

@@ -22,16 +22,16 @@ from dither_shared.cells import Cells, Part
 from dither_shared.domains import OTHER, VALUE_CHARACTERS_MAX, Buckets, Columns, Domain, Range, Values
 from dither_shared.domains.columns import CELLS_MAX, COLUMNS_MAX, COLUMNS_MIN, symbols_of
 from dither_shared.errors import InvalidParameter
+from dither_shared.frozen import replaced
 from dither_shared.kinds.edges import read_edges, read_ends
-from dither_shared.kinds.kind import Answer, Asked, Kind, Offer
+from dither_shared.kinds.kind import Answer, Asked, Kind, Offer, PublicColumn
 from dither_shared.kinds.noise import read_epsilon
-from dither_shared.kinds.number import ratio_of
+from dither_shared.kinds.number import ALL, MEAN, ratio_of
 from dither_shared.mechanisms import PureMechanism, choose
 from dither_shared.rng import Rng
 from dither_shared.tables import Table
 
 COLUMN_VALUES_MAX = 1_000
-MEAN = ("mean",)
 _CONTEXT = Context(prec=40)
 FRESH = "must be left out of a table: each pair of columns would have a memo of its own"
 
@@ -43,6 +43,7 @@ class TableKind(Kind[Columns]):
     meaning = "for several short questions whose answers go together"
     estimand = "tables"
     rounds = True
+    takes_public = True
 
     def read_table(self, table: Table, directory: Path | None, *, hidden: bool) -> Asked:
         """Read the columns, and choose what each report tells."""
@@ -58,6 +59,11 @@ class TableKind(Kind[Columns]):
         questions = _questions(domains)
         domain = Columns(names, domains, questions, hidden)
         return Asked(domain, Cells(tuple(_parts(table, domain, epsilon))))
+
+    def beside(self, asked: Asked, public: PublicColumn) -> Asked:
+        """Return the same columns and cells, once for each value of the public column."""
+        domain = replaced(cast("Columns", asked.domain), public=(public.name, *public.values))
+        return replaced(asked, domain=domain, cells=replaced(asked.cells, public=len(public.values)))
 
     def takes(self, answer: object, domain: Columns) -> bool:
         """Tell whether it is a mapping of columns, each to an answer that its column asks for; columns may miss."""
@@ -103,6 +109,8 @@ class TableKind(Kind[Columns]):
         end = f"Anything else is sent as “{OTHER}”."
         if len(domain.questions) > 1:
             end += " One report tells two of them, which coins choose."
+        if domain.public:
+            end += f" Reports say {domain.public[0]} in the clear: {', '.join(domain.public[1:])}."
         listed = tuple(f"{name}: {_offered(domain, column)}" for column, name in enumerate(domain.names))
         return Offer(start, listed, "column", end)
 
@@ -161,9 +169,9 @@ def _read_column(inner: Table, name: str) -> Domain:
     unit = number.text("unit", 20) if number.has("unit") else ""
     domain: Domain
     if number.has("asks"):
-        asks = number.texts("asks", 1, len(MEAN[0]))
+        asks = number.texts("asks", len(ALL), max(map(len, ALL)))
         if asks != MEAN:
-            raise number.error("asks", f"must be {list(MEAN)}, or left out, got {list(asks)}")
+            raise number.error("asks", f'must be ["mean"], or left out for ranges, got {list(asks)}')
         domain = Range(*read_ends(number), unit)
     else:
         domain = Buckets(*read_edges(number), unit)
