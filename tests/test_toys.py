@@ -45,7 +45,7 @@ from dither_shared.plan import Plan
 from dither_shared.registry import Registry, utc_today
 from dither_shared.rng import SCALE, Rng
 from dither_shared.shapes import Symbols
-from dither_shared.tables import Table
+from dither_shared.tables import TomlTable
 from dither_shared.terms import Terms
 from tests.support.aggregators import http_server, web_app
 from tests.support.laws import pure
@@ -107,7 +107,7 @@ class Weekday(Listed):
     name = "weekday"
     meaning = "for a day of the week"
 
-    def _values(self, table: Table, directory: Path | None, unlisted: tuple[str, ...]) -> tuple[str, ...]:
+    def _values(self, table: TomlTable, directory: Path | None, unlisted: tuple[str, ...]) -> tuple[str, ...]:
         return (*DAYS, OTHER, *unlisted)
 
     def takes(self, answer: object, domain: Values) -> bool:
@@ -146,7 +146,7 @@ class Level(Kind[Steps]):
     meaning = "for a number of which only the mean is asked"
     estimand = "mean"
 
-    def read_table(self, table: Table, directory: Path | None, *, hidden: bool) -> Asked:
+    def read_table(self, table: TomlTable, directory: Path | None, *, hidden: bool) -> Asked:
         last = table.integer("last", 1, 100)
         parts = Part(Half(last + 1), weight=3), Part(OUE.for_epsilon(last + 1, read_epsilon(table)), 2, 1)
         return Asked(Steps(last), Cells(parts))

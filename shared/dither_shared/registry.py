@@ -27,7 +27,7 @@ from dither_shared.kinds.noise import read_epsilon, read_memoize
 from dither_shared.mechanisms import Mechanism
 from dither_shared.plan import Plan
 from dither_shared.rng import Rng
-from dither_shared.tables import Table, read_metric_name
+from dither_shared.tables import TomlTable, read_metric_name
 
 SENSITIVITIES = ("low", "medium", "high")
 """In rising order."""
@@ -185,19 +185,19 @@ class Registry:
             source = str(path)
             text = path.read_text(encoding="utf-8")
         except UnicodeDecodeError as error:
-            raise Table.refuse(source, f"must be UTF-8, which it is not at byte {error.start}") from None
+            raise TomlTable.refuse(source, f"must be UTF-8, which it is not at byte {error.start}") from None
         except (OSError, ValueError, TypeError) as error:
             why = error.strerror if isinstance(error, OSError) and error.strerror else error
-            raise Table.refuse(str(path), f"cannot be read: {why}") from None
+            raise TomlTable.refuse(str(path), f"cannot be read: {why}") from None
         return cls.parse(text, source, path.parent)
 
     @classmethod
     def parse(cls, text: str, source: str = "metrics.toml", directory: Path | None = None) -> "Registry":
         """Read a registry from its text. `values_file` is looked for in `directory`."""
         try:
-            document = Table(source, "", tomllib.loads(text, parse_float=Decimal))
+            document = TomlTable(source, "", tomllib.loads(text, parse_float=Decimal))
         except (tomllib.TOMLDecodeError, RecursionError, ValueError, ArithmeticError) as error:
-            raise Table.refuse(source, f"must be TOML: {error}") from None
+            raise TomlTable.refuse(source, f"must be TOML: {error}") from None
         head = document.table("registry")
         app = head.name("app")
         device_epsilon = head.epsilon("device_epsilon", most=Decimal(1000))
@@ -222,7 +222,7 @@ class Registry:
         reserved = sum(metric.reservation for metric in self.metrics.values())
         if reserved > to_micro(self.device_epsilon):
             parts = ", ".join(f"{metric.name} {from_micro(metric.reservation):g}" for metric in self.metrics.values())
-            raise Table.refuse(
+            raise TomlTable.refuse(
                 source,
                 f"registry: device_epsilon must be at least the sum of what the metrics reserve, "
                 f"{from_micro(reserved):g} (reports x epsilon, or answers x epsilon_permanent: {parts}), "
@@ -233,7 +233,7 @@ class Registry:
         """Refuse a metric that would outlive a year. For reviews and the aggregator: a device never asks."""
         for metric in self.metrics.values():
             if metric.expires > today + LIFETIME:
-                raise Table.refuse(
+                raise TomlTable.refuse(
                     source,
                     f"metric.{metric.name}: expires must be at most a year away, by {today + LIFETIME}, "
                     f"got {metric.expires}",
@@ -245,7 +245,7 @@ def utc_today() -> date:
     return datetime.now(UTC).date()
 
 
-def _read_public(head: Table) -> PublicColumn | None:
+def _read_public(head: TomlTable) -> PublicColumn | None:
     if not head.has("public"):
         return None
     inner = head.table("public")
@@ -259,7 +259,7 @@ def _read_public(head: Table) -> PublicColumn | None:
     return PublicColumn(names[0], values)
 
 
-def _read_metric(name: str, table: Table, directory: Path | None, public: PublicColumn | None) -> Metric:
+def _read_metric(name: str, table: TomlTable, directory: Path | None, public: PublicColumn | None) -> Metric:
     read_metric_name(table, name, RESERVED_NAMES)
     if not table.has("kind"):
         meanings = ", ".join(f'"{kind.name}" {kind.meaning}' for kind in KINDS.values())

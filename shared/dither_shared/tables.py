@@ -42,7 +42,7 @@ _MISSING = {
 }
 
 
-class Table:
+class TomlTable:
     """One table of the file. A key that is read is ticked off; `done` refuses those that nobody asked for."""
 
     def __init__(self, source: str, where: str, data: dict[str, Any]) -> None:
@@ -96,14 +96,14 @@ class Table:
             hint = f"; did you mean {close[0]}?" if close else f"; known are {', '.join(sorted(self._known))}"
             raise self.error(key, f"is not a key of this table{hint}")
 
-    def table(self, key: str) -> "Table":
+    def table(self, key: str) -> "TomlTable":
         """Return a table within this one."""
         value = self._get(key)
         if not isinstance(value, dict):
             raise self._needs(key, f"a table, [{key}]", value)
-        return Table(self._source, f"{self._where}.{key}" if self._where else key, value)
+        return TomlTable(self._source, f"{self._where}.{key}" if self._where else key, value)
 
-    def tables(self, key: str, most: int) -> dict[str, "Table"]:
+    def tables(self, key: str, most: int) -> dict[str, "TomlTable"]:
         """Return the tables [key.NAME], of which there is at least one."""
         inner = self.table(key)
         if not 1 <= len(inner._data) <= most:
@@ -258,7 +258,7 @@ class Table:
         return value
 
 
-def read_metric_name(table: Table, name: str, reserved: Collection[str]) -> None:
+def read_metric_name(table: TomlTable, name: str, reserved: Collection[str]) -> None:
     """Refuse a metric's name that is malformed, or that the telemetry object needs for a method."""
     if not METRIC_NAME.fullmatch(name):
         raise table.error("name", f"must match [a-z][a-z0-9_]{{0,62}}, got {name!r}")

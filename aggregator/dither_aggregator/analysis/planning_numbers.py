@@ -35,7 +35,7 @@ from dither_shared.kinds.kind import Asked
 from dither_shared.kinds.number import COHORTS_MAX, MEMO_ANSWERS
 from dither_shared.kinds.number_precision import std_errors
 from dither_shared.mechanisms import MemoizedTwoLevel
-from dither_shared.tables import Table
+from dither_shared.tables import TomlTable
 
 KIND = "number"
 ASKS = ("everything", "mean")
@@ -227,7 +227,7 @@ class NumberQuestion(Question[PlannedNumber]):
     def _asked(self, epsilon: Decimal) -> Asked:
         """Return what the registry's reader makes of the lines."""
         lines = "\n".join([*self.answers(), f"epsilon = {epsilon:f}", *self.life()])
-        return KINDS[KIND].read_table(Table("the plan", "", loads(lines, parse_float=Decimal)), None, hidden=False)
+        return KINDS[KIND].read_table(TomlTable("the plan", "", loads(lines, parse_float=Decimal)), None, hidden=False)
 
     def _of_bits(self, asked: Asked) -> Errors:
         """Return the errors of memoized bits: the permanent part's comes again with each report (`repeats`)."""

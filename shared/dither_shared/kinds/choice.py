@@ -5,7 +5,7 @@ from pathlib import Path
 from dither_shared.domains import NONE, OTHER
 from dither_shared.kinds.kind import Asked, Offer
 from dither_shared.kinds.listed import Listed, read_list
-from dither_shared.tables import Table
+from dither_shared.tables import TomlTable
 
 
 class ChoiceKind(Listed):
@@ -15,7 +15,7 @@ class ChoiceKind(Listed):
     meaning = "for one of several values"
     types_values = True
 
-    def _values(self, table: Table, directory: Path | None, unlisted: tuple[str, ...]) -> tuple[str, ...]:
+    def _values(self, table: TomlTable, directory: Path | None, unlisted: tuple[str, ...]) -> tuple[str, ...]:
         return (*read_list(table, "values", directory, (OTHER, *unlisted)), OTHER, *unlisted)
 
     def offer(self, asked: Asked) -> Offer:

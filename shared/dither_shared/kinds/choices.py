@@ -6,7 +6,7 @@ from dither_shared.domains import Values
 from dither_shared.kinds.choice import ChoiceKind, offered
 from dither_shared.kinds.kind import Asked, Offer
 from dither_shared.mechanisms import PureMechanism
-from dither_shared.tables import Table
+from dither_shared.tables import TomlTable
 
 TICKS_MAX = 64
 
@@ -18,7 +18,7 @@ class ChoicesKind(ChoiceKind):
     meaning = "for several of them"
     several = True
 
-    def _ticks(self, table: Table, d: int) -> int:
+    def _ticks(self, table: TomlTable, d: int) -> int:
         return table.integer("ticks_max", 2, min(d, TICKS_MAX))
 
     def takes(self, answer: object, domain: Values) -> bool:

@@ -5,7 +5,7 @@ from pathlib import Path
 from dither_shared.domains import Values
 from dither_shared.kinds.kind import Asked, Offer
 from dither_shared.kinds.listed import Listed
-from dither_shared.tables import Table
+from dither_shared.tables import TomlTable
 
 NO, YES = 0, 1
 
@@ -17,7 +17,7 @@ class FlagKind(Listed):
     meaning = "for yes or no"
     asked_alone = "yes"
 
-    def _values(self, table: Table, directory: Path | None, unlisted: tuple[str, ...]) -> tuple[str, ...]:
+    def _values(self, table: TomlTable, directory: Path | None, unlisted: tuple[str, ...]) -> tuple[str, ...]:
         return ("no", "yes", *unlisted)
 
     def takes(self, answer: object, domain: Values) -> bool:

@@ -10,7 +10,7 @@ from dither_shared.cells import Cells
 from dither_shared.domains import Domain
 from dither_shared.frozen import frozen
 from dither_shared.rng import Rng
-from dither_shared.tables import Table
+from dither_shared.tables import TomlTable
 
 D = TypeVar("D", bound=Domain)
 
@@ -72,7 +72,7 @@ class Kind(ABC, Generic[D]):
     """The one value whose share is all that is asked for; "" where each value's is."""
 
     @abstractmethod
-    def read_table(self, table: Table, directory: Path | None, *, hidden: bool) -> Asked:
+    def read_table(self, table: TomlTable, directory: Path | None, *, hidden: bool) -> Asked:
         """Read the kind's own keys of a metric's table; files that they name are looked for in `directory`.
 
         Raises RegistryError with the key, what was needed and what came.

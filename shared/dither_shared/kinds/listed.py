@@ -12,7 +12,7 @@ from dither_shared.kinds.kind import Answer, Asked, Kind
 from dither_shared.kinds.noise import FRESH_ONLY, MEMOIZED_ONLY, read_epsilon, read_memoize, read_permanent
 from dither_shared.mechanisms import PureMechanism, choose, serving
 from dither_shared.rng import Rng
-from dither_shared.tables import Table
+from dither_shared.tables import TomlTable
 
 VALUES_MAX = 65_535
 
@@ -22,19 +22,19 @@ class Listed(Kind[Values]):
 
     estimand = "shares"
 
-    def read_table(self, table: Table, directory: Path | None, *, hidden: bool) -> Asked:
+    def read_table(self, table: TomlTable, directory: Path | None, *, hidden: bool) -> Asked:
         """Read the values, and the mechanism or what chooses it."""
         values = self._values(table, directory, (NONE,) if hidden else ())
         return Asked(Values(values), one_cell(self._mechanism(table, len(values))))
 
     @abstractmethod
-    def _values(self, table: Table, directory: Path | None, unlisted: tuple[str, ...]) -> tuple[str, ...]:
+    def _values(self, table: TomlTable, directory: Path | None, unlisted: tuple[str, ...]) -> tuple[str, ...]:
         """Return all values, with those that come `unlisted` at the end."""
 
-    def _ticks(self, table: Table, d: int) -> int | None:
+    def _ticks(self, table: TomlTable, d: int) -> int | None:
         """Return the most values of one answer, of d; None for exactly one."""
 
-    def _mechanism(self, table: Table, d: int) -> PureMechanism:
+    def _mechanism(self, table: TomlTable, d: int) -> PureMechanism:
         """Return the named mechanism, or the automatic choice."""
         epsilon, memoize = read_epsilon(table), read_memoize(table)
         permanent = read_permanent(table, epsilon) if memoize else None
@@ -83,7 +83,7 @@ class Listed(Kind[Values]):
 
 
 def read_list(
-    table: Table, key: str, directory: Path | None, unlisted: tuple[str, ...], most: int = VALUES_MAX
+    table: TomlTable, key: str, directory: Path | None, unlisted: tuple[str, ...], most: int = VALUES_MAX
 ) -> tuple[str, ...]:
     """Return the listed values, from `key` or from the lines of the file that `key`_file names.
 

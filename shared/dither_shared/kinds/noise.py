@@ -2,20 +2,20 @@
 
 from decimal import Decimal
 
-from dither_shared.tables import Table
+from dither_shared.tables import TomlTable
 
 
-def read_epsilon(table: Table) -> Decimal:
+def read_epsilon(table: TomlTable) -> Decimal:
     """Return the epsilon of a report."""
     return table.epsilon("epsilon")
 
 
-def read_memoize(table: Table) -> bool:
+def read_memoize(table: TomlTable) -> bool:
     """Tell whether answers are memoized."""
     return table.boolean("memoize", default=False)
 
 
-def read_permanent(table: Table, epsilon: Decimal) -> Decimal:
+def read_permanent(table: TomlTable, epsilon: Decimal) -> Decimal:
     """Return epsilon_permanent, which is above the epsilon of a report."""
     permanent = table.epsilon("epsilon_permanent")
     if permanent <= epsilon:

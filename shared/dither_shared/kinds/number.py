@@ -25,7 +25,7 @@ from dither_shared.kinds.kind import Answer, Asked, Kind, Offer
 from dither_shared.kinds.noise import FRESH_ONLY, MEMOIZED_ONLY, read_epsilon, read_memoize, read_permanent
 from dither_shared.mechanisms import GRR, MemoizedTwoLevel, PureMechanism, SquareWave, choose
 from dither_shared.rng import Rng
-from dither_shared.tables import Table
+from dither_shared.tables import TomlTable
 
 MEAN, ALL = ("mean",), ("mean", "quantiles", "shape")
 WINDOW_WEIGHT, POINTS_WEIGHT = 2, 1
@@ -61,7 +61,7 @@ class NumberKind(Kind[NumberDomain]):
     estimand = "numbers"
     rounds = True
 
-    def read_table(self, table: Table, directory: Path | None, *, hidden: bool) -> Asked:
+    def read_table(self, table: TomlTable, directory: Path | None, *, hidden: bool) -> Asked:
         """Read the unit, the edges or what makes them, and what is asked."""
         unit = table.text("unit", 20)
         epsilon, memoize = read_epsilon(table), read_memoize(table)
@@ -81,7 +81,7 @@ class NumberKind(Kind[NumberDomain]):
         points = choose_points(domain.size + 1 + hidden, epsilon)
         return Asked(domain, Cells((Part(window, weight=WINDOW_WEIGHT), Part(points, weight=POINTS_WEIGHT))))
 
-    def _memoized(self, table: Table, unit: str, epsilon: Decimal, *, mean_alone: bool) -> Asked:
+    def _memoized(self, table: TomlTable, unit: str, epsilon: Decimal, *, mean_alone: bool) -> Asked:
         if mean_alone:
             raise table.error("asks", "must be left out where a number is memoized: its one bit shows all there is")
         permanent = read_permanent(table, epsilon)
@@ -207,7 +207,7 @@ def _ratio_of_decimal(answer: Decimal) -> tuple[int, int] | None:
     return answer.as_integer_ratio()
 
 
-def _asks_mean_alone(table: Table) -> bool:
+def _asks_mean_alone(table: TomlTable) -> bool:
     if not table.has("asks"):
         return False
     asks = table.texts("asks", len(ALL), max(map(len, ALL)))

@@ -29,7 +29,7 @@ from dither_shared.kinds.noise import read_epsilon
 from dither_shared.kinds.number import ALL, MEAN, ratio_of
 from dither_shared.mechanisms import PureMechanism, choose
 from dither_shared.rng import Rng
-from dither_shared.tables import Table
+from dither_shared.tables import TomlTable
 
 COLUMN_VALUES_MAX = 1_000
 _CONTEXT = Context(prec=40)
@@ -45,7 +45,7 @@ class TableKind(Kind[Columns]):
     rounds = True
     takes_public = True
 
-    def read_table(self, table: Table, directory: Path | None, *, hidden: bool) -> Asked:
+    def read_table(self, table: TomlTable, directory: Path | None, *, hidden: bool) -> Asked:
         """Read the columns, and choose what each report tells."""
         for key in ("memoize", "epsilon_permanent", "answers"):
             if table.has(key):
@@ -148,7 +148,7 @@ def _read(domain: Columns, column: int, given: Mapping[str, object]) -> int:
 # Reading the registry.
 
 
-def _read_columns(table: Table) -> dict[str, Domain]:
+def _read_columns(table: TomlTable) -> dict[str, Domain]:
     inner = table.table("columns")
     names = inner.names()
     if not COLUMNS_MIN <= len(names) <= COLUMNS_MAX:
@@ -158,7 +158,7 @@ def _read_columns(table: Table) -> dict[str, Domain]:
     return columns
 
 
-def _read_column(inner: Table, name: str) -> Domain:
+def _read_column(inner: TomlTable, name: str) -> Domain:
     """Read a list of values, or a table with the edges or the ends of a number."""
     if not inner.is_table(name):
         listed = inner.texts(name, COLUMN_VALUES_MAX, VALUE_CHARACTERS_MAX)
@@ -200,7 +200,7 @@ def _size(domains: Iterable[Domain]) -> int:
     return prod(map(symbols_of, domains))
 
 
-def _parts(table: Table, domain: Columns, epsilon: Decimal) -> Iterator[Part]:
+def _parts(table: TomlTable, domain: Columns, epsilon: Decimal) -> Iterator[Part]:
     for question in range(len(domain.questions)):
         symbols = domain.symbols(question)
         try:

@@ -14,7 +14,7 @@ from dither_shared.kinds.listed import read_list
 from dither_shared.kinds.noise import FRESH_ONLY, read_epsilon, read_memoize, read_permanent
 from dither_shared.mechanisms import RAPPOR
 from dither_shared.rng import Rng
-from dither_shared.tables import Table
+from dither_shared.tables import TomlTable
 
 
 class TextKind(Kind[Words]):
@@ -24,7 +24,7 @@ class TextKind(Kind[Words]):
     meaning = "for words that nobody can list beforehand"
     estimand = "texts"
 
-    def read_table(self, table: Table, directory: Path | None, *, hidden: bool) -> Asked:
+    def read_table(self, table: TomlTable, directory: Path | None, *, hidden: bool) -> Asked:
         """Read the candidates, and RAPPOR's parameters or what chooses them."""
         unlisted = (NONE,) if hidden else ()
         candidates: tuple[str, ...] = ()
@@ -72,7 +72,7 @@ class TextKind(Kind[Words]):
         return Offer(f"{start} The totals are searched for", listed, "text", "They can be searched for any other.")
 
 
-def _read_rappor(table: Table) -> tuple[int, Cells]:
+def _read_rappor(table: TomlTable) -> tuple[int, Cells]:
     """Return the expected candidates, and cohorts with the mechanism of least error for them.
 
     Or 1 and the given parameters, whose epsilons must be stated. A choice has all the cohorts there are: each makes
@@ -101,7 +101,7 @@ def _read_rappor(table: Table) -> tuple[int, Cells]:
     return 1, cells
 
 
-def _read_parameters(table: Table) -> tuple[RAPPOR, Cells]:
+def _read_parameters(table: TomlTable) -> tuple[RAPPOR, Cells]:
     """Return RAPPOR with a published parameter set, or with sizes and probabilities of one's own; and its cohorts."""
     if table.has("parameter_set") and table.has("parameters"):
         raise table.error("parameters", "or parameter_set is needed, and not both")

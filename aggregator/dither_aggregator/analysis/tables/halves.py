@@ -23,7 +23,7 @@ Pair = tuple[int, int]
 """The places of two columns, the lower one first."""
 
 
-class Columns:
+class ColumnRun:
     """A run of columns that stand side by side, and the cells of all of them, the last column fastest."""
 
     def __init__(self, sizes: tuple[int, ...], first: int = 0) -> None:
@@ -31,10 +31,10 @@ class Columns:
         self.sizes, self.cells = sizes, prod(sizes)
         ends = np.cumsum((0, *sizes)).tolist()
         self.places = {first + at: slice(ends[at], ends[at + 1]) for at in range(len(sizes))}
-        self._halves: tuple[Columns, Columns] | None = None
+        self._halves: tuple[ColumnRun, ColumnRun] | None = None
         if len(sizes) > 1:
             cut = min(range(1, len(sizes)), key=lambda at: max(prod(sizes[:at]), prod(sizes[at:])))
-            self._halves = Columns(sizes[:cut], first), Columns(sizes[cut:], first + cut)
+            self._halves = ColumnRun(sizes[:cut], first), ColumnRun(sizes[cut:], first + cut)
 
     @cached_property
     def indicators(self) -> csr_array:
@@ -70,7 +70,7 @@ class Columns:
         return sums.ravel()
 
 
-def _across(left: Columns, right: Columns) -> Iterator[tuple[Pair, tuple[slice, slice]]]:
+def _across(left: ColumnRun, right: ColumnRun) -> Iterator[tuple[Pair, tuple[slice, slice]]]:
     """Yield each pair with a column of both, and where it lies in the matrix of all of them."""
     for a, rows in left.places.items():
         for b, columns in right.places.items():

@@ -37,7 +37,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dither_aggregator.analysis.inference import Floats
-from dither_aggregator.analysis.tables.halves import Columns, Pair
+from dither_aggregator.analysis.tables.halves import ColumnRun, Pair
 from dither_aggregator.analysis.tables.margins import combined_margin, norm_sub
 from dither_aggregator.analysis.tables.pairs import PairTable, sizes_of
 
@@ -85,7 +85,7 @@ def synthesise(pairs: tuple[PairTable, ...], progress: Progress = lambda steps, 
     sizes = sizes_of(pairs)
     if (cells := prod(sizes)) > CELLS_MAX:
         raise ValueError(f"a synthesis must have at most {CELLS_MAX} cells, got {cells}")
-    columns, target = Columns(sizes), STOP * sum(pair.shares.size - 1 for pair in pairs)
+    columns, target = ColumnRun(sizes), STOP * sum(pair.shares.size - 1 for pair in pairs)
     weights = start(pairs, sizes)
     chi2, pull = _distance(pairs, columns.margins(weights))
     eta, steps = 1 / sum(1 / float(pair.variance.mean()) for pair in pairs), 0
