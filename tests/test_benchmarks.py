@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 from dither_aggregator import upkeep
-from dither_aggregator.analysis.tables.halves import Columns
+from dither_aggregator.analysis.tables.halves import ColumnRun
 from dither_aggregator.analysis.tables.pairs import PairTable
 from dither_aggregator.analysis.tables.synthesis import synthesise
 from dither_aggregator.counting.folding import fold
@@ -404,7 +404,7 @@ def test_a_synthesis_of_sixty_thousand_cells_takes_less_than_a_second() -> None:
 
 def test_a_step_over_many_columns_is_many_times_as_fast_as_a_pass_for_each_pair() -> None:
     sizes = (2,) * 16
-    weights, columns = np.random.default_rng(1).dirichlet(np.ones(2**16)), Columns(sizes)
+    weights, columns = np.random.default_rng(1).dirichlet(np.ones(2**16)), ColumnRun(sizes)
     margins = columns.margins(weights)
     naive_s = seconds(partial(references.margins, weights.reshape(sizes)), 0.3)
     assert naive_s > 5 * seconds(partial(columns.margins, weights), 0.3)

@@ -12,7 +12,7 @@ from scipy import stats
 
 from dither_aggregator.analysis.inference import Floats
 from dither_aggregator.analysis.tables import synthesis
-from dither_aggregator.analysis.tables.halves import Columns
+from dither_aggregator.analysis.tables.halves import ColumnRun
 from dither_aggregator.analysis.tables.margins import combined_margin, norm_sub
 from dither_aggregator.analysis.tables.pairs import PairTable, pair_table
 from dither_aggregator.analysis.tables.synthesis import records, start, synthesise
@@ -115,7 +115,7 @@ def test_the_true_table_has_the_chi2_that_variances_promise() -> None:
 @pytest.mark.parametrize("sizes", [(2, 3), (2, 2, 2), (7, 1, 2), (3, 4, 2, 5), (2,) * 9, (30, 2, 2)])
 def test_margins_are_those_of_a_pass_for_each_pair(sizes: tuple[int, ...]) -> None:
     weights = joint(sizes)
-    found = Columns(sizes).margins(weights.ravel())
+    found = ColumnRun(sizes).margins(weights.ravel())
     assert set(found) == set(combinations(range(len(sizes)), 2))
     for columns, margin in found.items():
         assert np.allclose(margin, two_way(weights, columns), atol=1e-14)
@@ -123,7 +123,7 @@ def test_margins_are_those_of_a_pass_for_each_pair(sizes: tuple[int, ...]) -> No
 
 @pytest.mark.parametrize("sizes", [(2, 3), (7, 1, 2), (3, 4, 2, 5), (2,) * 9])
 def test_spreading_is_the_transpose_of_margins(sizes: tuple[int, ...]) -> None:
-    rng, weights, columns = np.random.default_rng(2), joint(sizes), Columns(sizes)
+    rng, weights, columns = np.random.default_rng(2), joint(sizes), ColumnRun(sizes)
     tables = {pair: rng.normal(size=margin.shape) for pair, margin in columns.margins(weights.ravel()).items()}
     one = float(columns.spread(tables) @ weights.ravel())
     other = sum(float((tables[pair] * two_way(weights, pair)).sum()) for pair in tables)
@@ -132,7 +132,7 @@ def test_spreading_is_the_transpose_of_margins(sizes: tuple[int, ...]) -> None:
 
 def test_a_pair_that_was_not_measured_pulls_nowhere() -> None:
     table = np.arange(6.0).reshape(2, 3)
-    assert np.allclose(Columns((2, 3, 2)).spread({(0, 1): table}).reshape(2, 3, 2), table[:, :, np.newaxis])
+    assert np.allclose(ColumnRun((2, 3, 2)).spread({(0, 1): table}).reshape(2, 3, 2), table[:, :, np.newaxis])
 
 
 # The fit.

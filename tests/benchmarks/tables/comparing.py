@@ -16,7 +16,7 @@ from math import prod, sqrt
 
 import numpy as np
 
-from dither_aggregator.analysis.tables.halves import Columns
+from dither_aggregator.analysis.tables.halves import ColumnRun
 from dither_aggregator.analysis.tables.pairs import PairTable
 from dither_aggregator.analysis.tables.synthesis import synthesise
 from tests.benchmarks.tables import references
@@ -146,7 +146,7 @@ def _print_times() -> None:
     for sizes in TIMED:
         pairs = noisy_pairs(sizes, 1)
         steps, fit_s = synthesise(pairs).steps, seconds(partial(synthesise, pairs), 0.5)
-        weights, columns = np.full(sizes, 1 / prod(sizes)), Columns(sizes)
+        weights, columns = np.full(sizes, 1 / prod(sizes)), ColumnRun(sizes)
         ours_s = seconds(partial(columns.margins, weights.ravel()), 0.3)
         naive_s = seconds(partial(references.margins, weights), 0.3)
         print(f"  {prod(sizes):11,}{len(pairs):7}{steps:7}{fit_s:7.2f} s{1e3 * ours_s:7.1f} ms{1e3 * naive_s:6.1f} ms")
