@@ -1,8 +1,9 @@
 """R(n): how well the noise that memos repeat tells a device from others with the same answers.
 
 A memo is sent again and again under fresh noise, so whoever keeps all reports learns it, and each device is known by
-its permanent symbol u together with every public part that it sends for good: its cohort, one of m equally likely ones.
-With P_u the probability of u, n devices with the same answer occupy on average
+its permanent symbol u together with every public part that it sends for good: its cohort and, beside tables, its value
+of the public column. These have m states, taken as equally likely: states that are not tell less. With P_u the
+probability of u, n devices with the same answer occupy on average
 
     m sum_u [1 - (1 - P_u / m)^n]
 
@@ -40,7 +41,7 @@ def linked_share(metrics: tuple[Cells, ...], n: int = DEVICES) -> float | None:
     Within 1e-7 for one memo. Rounding is upward, by less than STEP for each further memo: since -dg/d ln x is between
     0 and g, no more is lost than the logarithm of a probability is moved.
     """
-    lasting = max((1, *(cells.lasting for cells in metrics)))
+    lasting = max((1, *(cells.lasting for cells in metrics))) * max((1, *(cells.public for cells in metrics)))
     laws = [cells.mechanism.memo_law() for cells in metrics if cells.memoized]
     if not laws and lasting == 1:
         return None

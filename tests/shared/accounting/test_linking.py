@@ -166,6 +166,18 @@ def test_where_nothing_lasts_there_is_no_figure() -> None:
     assert linked_share((one_cell(GRR.for_epsilon(3, E1)),)) is None
 
 
+@pytest.mark.parametrize(("public", "cohorts", "share"), [(16, 1, 0.08), (16, 128, 0.95), (2, 1, 0.01)])
+def test_a_public_value_is_a_mark_that_multiplies_with_the_cohort(public: int, cohorts: int, share: float) -> None:
+    """16 values alone join .08 of 200 devices, and .95 with 128 cohorts."""
+    beside = Cells((Part(GRR.for_epsilon(6, E1)),), public=public)
+    cohort = (
+        Cells((Part(GRR.for_epsilon(2, E1), cohorts),), DEVICE) if cohorts > 1 else one_cell(GRR.for_epsilon(2, E1))
+    )
+    shown = linked_share((beside, cohort))
+    assert shown is not None
+    assert shown == pytest.approx(share, abs=0.005)
+
+
 def test_extremes_are_shares() -> None:
     sure = MemoizedTwoLevel(GRR(2, SCALE - 1), SCALE - 1)
     assert figure(sure) == pytest.approx(1 / 200)
