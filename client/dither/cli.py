@@ -34,6 +34,7 @@ COMMANDS = {
     "mark": ("dither_aggregator.commands.mark", "name releases and other events, shown beside a metric's days"),
     "backup": ("dither_aggregator.commands.backup", "write everything that a store holds into a file"),
     "restore": ("dither_aggregator.commands.restore", "make a store of a backup"),
+    "table": ("dither_aggregator.commands.table", "write synthetic records that agree with a table's measured pairs"),
     "rappor": ("dither_aggregator.commands.rappor", "decode RAPPOR counts, and take over google/rappor's files"),
     "demo": ("dither_aggregator.commands.demo", "watch true frequencies come back out of noisy answers"),
 }

@@ -11,6 +11,7 @@ from cachetools import LRUCache, cached
 from dither_aggregator.analysis.numbers import Numbers
 from dither_aggregator.analysis.reading import Estimand, Reading, View
 from dither_aggregator.analysis.shares import Shares
+from dither_aggregator.analysis.tables.reading import Tables
 from dither_aggregator.analysis.tail import Tail
 from dither_aggregator.analysis.texts import Texts
 from dither_aggregator.analysis.windows import Window
@@ -21,7 +22,7 @@ from dither_aggregator.store.records import Final
 from dither_shared.errors import DitherError
 from dither_shared.plan import Plan
 
-ESTIMANDS: dict[str, Estimand] = {estimand.name: estimand for estimand in (Shares(), Numbers(), Texts())}
+ESTIMANDS: dict[str, Estimand] = {estimand.name: estimand for estimand in (Shares(), Numbers(), Texts(), Tables())}
 DEFAULT = View()
 ROWS_MAX = 250_000
 """Rows and candidates of all the readings that are kept. Those that were asked for least lately go first."""
@@ -60,6 +61,13 @@ def read(store: Store, stored: StoredPlan, epoch: date, view: View = DEFAULT) ->
     whole = not provisional and store.tallies_from() <= window.first
     pooled = _pool_once(store, stored, window, finals) if whole else _pool(store, stored, window, finals)
     return estimate(stored, epoch, pooled, view, provisional=provisional)
+
+
+def tally_of(store: Store, stored: StoredPlan, window: Window) -> Tally:
+    """Return the counts of a window, added up. Raises TallyGone and BadTally."""
+    pooled = _pool(store, stored, window, store.finals(stored.plan))
+    _refuse_impossible(stored, pooled)
+    return pooled
 
 
 def _pool(store: Store, stored: StoredPlan, window: Window, finals: Mapping[date, Final]) -> Tally:

@@ -62,12 +62,19 @@ def _check(mechanism: PureMechanism, tally: Counts, n: int) -> None:
 @lru_cache(maxsize=16)
 def hyperplane(order: int, dimension: int, value: int) -> npt.NDArray[np.bool_]:
     """Return which points u have <u, value> = 0."""
-    kept = points(order, dimension) <= KEPT_POINTS_MAX
-    coordinates = _kept_coordinates(order, dimension) if kept else _coordinates(order, dimension)
+    coordinates = _kept(order, dimension)
     inner = np.zeros(len(coordinates[0]), dtype=np.int64)
     for along in coordinates:
         inner += along * along[value]
     on: npt.NDArray[np.bool_] = inner % order == 0
+    return on
+
+
+def lies_on(order: int, dimension: int, values: Counts, reported: Counts) -> npt.NDArray[np.bool_]:
+    """Return on the hyperplanes of which values some points lie: bool[values, points]."""
+    coordinates = np.array(_kept(order, dimension))
+    one, other = (coordinates[:, each].astype(np.float64) for each in (values, reported))  # floats multiply quickest
+    on: npt.NDArray[np.bool_] = (one.T @ other).astype(np.int64) % order == 0
     return on
 
 
@@ -124,6 +131,11 @@ def _multiples(order: int, dimension: int) -> npt.NDArray[np.int64]:
         places *= order
         places += coordinate[:, np.newaxis] * factors % order
     return places
+
+
+def _kept(order: int, dimension: int) -> list[npt.NDArray[np.int64]]:
+    kept = points(order, dimension) <= KEPT_POINTS_MAX
+    return _kept_coordinates(order, dimension) if kept else _coordinates(order, dimension)
 
 
 @lru_cache(maxsize=4)

@@ -51,8 +51,8 @@ def draw(
     """
     noise = Z * noise_floor
     at_least = [-noise, noise, critical or 0.0, *(ends or ())] if signed or not measure.unit else []
-    low: float = min([*at_least, *(row.lower for row in rows)])
-    high: float = max([*at_least, *(row.upper for row in rows)])
+    low: float = min([*at_least, *(min(row.lower, row.estimate) for row in rows)])  # a cut interval may end before it
+    high: float = max([*at_least, *(max(row.upper, row.estimate) for row in rows)])
     high = high if high > low else low + 1.0
     step = nice_step((high - low) / TICKS)
 

@@ -35,6 +35,7 @@ from dither_aggregator.web.charts.shares import Plot, draw
 from dither_aggregator.web.computed import told_tail
 from dither_aggregator.web.long_lists import refuse_long
 from dither_aggregator.web.pages.numbers import numbers_part
+from dither_aggregator.web.pages.tables import tables_part
 from dither_aggregator.web.pages.words import in_words, lagging, plan_state
 from dither_aggregator.web.privacy import privacy_of
 from dither_shared.wire.problems import Problem
@@ -54,6 +55,8 @@ class MetricAsked(WindowAsked, PlanAsked, LevelAsked):
 
     search = fields.String(load_default="", metadata={"description": "a part of a value"})
     page = Whole(1, 99_999, load_default=1)
+    of = fields.String(metadata={"description": "of a table: the column whose rates are shown"})
+    by = fields.String(metadata={"description": "of a table: the column that makes the groups"})
 
 
 @dataclass(frozen=True)
@@ -117,7 +120,7 @@ class MetricPage:
     """The snapshot that was made of a day whose counts are no longer kept."""
 
 
-PARTS: Mapping[str, Callable[[Reading], PagePart]] = {"numbers": numbers_part}
+PARTS: Mapping[str, Callable[[Reading, Given], PagePart]] = {"numbers": numbers_part, "tables": tables_part}
 """What draws the readings of an estimand, where it is not shares that stand out or do not."""
 
 
@@ -142,10 +145,10 @@ def metric_page(store: Store, name: str, asked: Given) -> MetricPage:
     except TallyGone as gone:
         headline, state = f"The counts of {gone.epoch} are no longer kept.", plan_state(store, stored)
         return MetricPage(stored, window, controls, in_words(window), state, headline, gone=gone.snapshot)
-    return _shown(store, reading, controls, asked["page"])
+    return _shown(store, reading, controls, asked)
 
 
-def _shown(store: Store, reading: Reading, controls: Controls, page: int) -> MetricPage:
+def _shown(store: Store, reading: Reading, controls: Controls, asked: Given) -> MetricPage:
     stored, window = reading.stored, reading.window
     state = [*plan_state(store, stored), *_window_state(store, reading, controls.level), *reading.sentences]
     standing = reading.standing() if reading.rows else None
@@ -155,7 +158,7 @@ def _shown(store: Store, reading: Reading, controls: Controls, page: int) -> Met
     if not reading.rows:
         return replace(bare, headline=reading.nothing_to_show)
     if part_of := PARTS.get(estimand_of(stored.plan).name):
-        part = part_of(reading)
+        part = part_of(reading, asked)
         return replace(bare, part=part, headline=part.headline)
     if standing is None:
         return replace(bare, plot=draw(reading.rows, reading.noise_floor or 0.0))
@@ -163,7 +166,7 @@ def _shown(store: Store, reading: Reading, controls: Controls, page: int) -> Met
     found = _found(standing, controls.search, provisional=reading.provisional)
     if standing.too_few:
         return replace(bare, headline=headline_of(standing, reading), found=found[:FOUND_MAX], matching=len(found))
-    pages = max(-(-len(standing.head) // ROWS_A_PAGE), 1)
+    page, pages = asked["page"], max(-(-len(standing.head) // ROWS_A_PAGE), 1)
     if page > pages:
         raise Problem("malformed", f"page must be a number from 1 to {pages}, got {page}")
     rows = standing.head[(page - 1) * ROWS_A_PAGE : page * ROWS_A_PAGE]

@@ -6,6 +6,7 @@ from typing import cast
 
 from dither_aggregator.analysis.numbers import MEAN, MEDIAN, NumberRow, NumbersReading
 from dither_aggregator.analysis.reading import Reading
+from dither_aggregator.web.asking import Given
 from dither_aggregator.web.charts.scale import Measure, end, measure_of, precise
 from dither_aggregator.web.charts.shape import Shape, draw_shape
 from dither_shared.domains import NumberDomain
@@ -42,8 +43,8 @@ class NumbersPart:
     template: str = "numbers.html"
 
 
-def numbers_part(reading: Reading) -> NumbersPart:
-    """Return what a page shows of a reading of numbers that has rows."""
+def numbers_part(reading: Reading, asked: Given) -> NumbersPart:
+    """Return what a page shows of a reading of numbers that has rows: the same, whatever columns are asked for."""
     assert isinstance(reading, NumbersReading)
     words = NumberWords.of(reading.stored.plan)
     drawn = next((statistic for statistic in SHAPES if reading.of(statistic)), "")

@@ -20,6 +20,7 @@ from dither_aggregator.web.asking import Parameters, Whole, default_of, given, o
 from dither_aggregator.web.charts.scale import precise
 from dither_aggregator.web.long_lists import too_long
 from dither_aggregator.web.pages.numbers import summary_of_numbers
+from dither_aggregator.web.pages.tables import summary_of_tables
 from dither_aggregator.web.pages.words import count, lagging, other_revs, plan_state
 from dither_shared.wire.problems import Problem
 
@@ -144,7 +145,7 @@ def headline(lines: Sequence[Line]) -> str:
     if not tested:
         return f"{count(len(lines), 'metric')}."
     others = len(lines) - len(tested)
-    rest = f" {count(others, 'other')} ask for one share or for numbers, or have too few reports." if others else ""
+    rest = f" {count(others, 'other')} ask for one share, numbers or tables, or have too few reports." if others else ""
     return f"In {out:,} of {count(len(tested), 'metric')} something stands out from the noise.{rest}"
 
 
@@ -189,7 +190,7 @@ def _in_few_words(reading: Reading) -> str:
     return summary_of(reading) if summary_of else reading.summary
 
 
-SUMMARIES: Mapping[str, Callable[[Reading], str]] = {"numbers": summary_of_numbers}
+SUMMARIES: Mapping[str, Callable[[Reading], str]] = {"numbers": summary_of_numbers, "tables": summary_of_tables}
 _LEAST = date.min
 _ORDERS: dict[str, Callable[[Line], tuple[object, ...]]] = {
     "name": lambda line: (line.stored.plan.metric,),

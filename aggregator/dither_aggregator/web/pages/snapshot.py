@@ -18,6 +18,7 @@ from dither_aggregator.analysis.reading import Reading, View
 from dither_aggregator.analysis.rows import Row
 from dither_aggregator.analysis.snapshots import Snapshot, read_snapshot
 from dither_aggregator.analysis.standing import Standing
+from dither_aggregator.analysis.tables.reading import TablesReading
 from dither_aggregator.store import Store
 from dither_aggregator.web.api.listings import immutable, no_snapshot
 from dither_aggregator.web.asking import Parameters, given
@@ -27,6 +28,7 @@ from dither_aggregator.web.csv_cells import to_csv
 from dither_aggregator.web.long_lists import refuse_long
 from dither_aggregator.web.pages.metric import headline_of
 from dither_aggregator.web.pages.numbers import NumberWords, headline_of_numbers
+from dither_aggregator.web.pages.tables import headline_of_tables
 from dither_aggregator.web.pages.words import rank_in_words
 
 ROWS_SHOWN = 50
@@ -130,6 +132,8 @@ def snapshot_page(snapshot: Snapshot) -> SnapshotPage:
     standing = bare.standing
     if not reading.rows:
         return replace(bare, headline=reading.nothing_to_show if reading.n else "No reports of this day are counted.")
+    if isinstance(reading, TablesReading):
+        return replace(bare, headline=headline_of_tables(reading))
     if standing is None:
         return _of_numbers(bare, cast("NumbersReading", reading))
     if standing.too_few:

@@ -1,0 +1,70 @@
+"""The shares of one column's symbols, from all questions that ask for it.
+
+Each question has its own reports, so their noise is independent. They are added with weights that are the inverse of a
+question's mean variance. Those hardly depend on what single symbols came to, so the sum is as good as unbiased.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from dither_aggregator.analysis.inference import Floats
+from dither_aggregator.analysis.tables.questions import Table
+from dither_aggregator.analysis.tables.ratios import Ratios
+
+
+@dataclass(frozen=True)
+class Margin:
+    """Raw shares of a column's B symbols, and the share of all who are asked about: those with something to say."""
+
+    shares: Floats
+    """float64[B]."""
+    variances: Floats
+    whole: float
+    whole_variance: float
+    covariances: Floats
+    """Of each share with the whole."""
+    steepness: float
+
+    @property
+    def ratios(self) -> Ratios:
+        """The symbols' shares of the whole."""
+        whole, spread = np.full_like(self.shares, self.whole), np.full_like(self.shares, self.whole_variance)
+        return Ratios(self.shares, whole, self.variances, self.covariances, spread, self.steepness)
+
+
+def margin(table: Table, among: npt.NDArray[np.bool_] | None = None) -> Margin:
+    """Return what one question says of a column, which `table` is of; the whole may be some symbols, bool[B]."""
+    size = table.shape[0]
+    shares, variances = table.shares[:size], table.variances[:size]
+    if among is None and not table.question.hidden:
+        return Margin(shares, variances, 1.0, 0.0, np.zeros(size), table.steepness)
+    sign, constant = (-1.0, 1.0) if among is None else (1.0, 0.0)  # all who do not say that they have nothing to say
+    whole = np.zeros(table.size)
+    whole[:size] = 0.0 if among is None else among
+    whole[size:] = among is None
+    (along,) = table.covariances(whole[np.newaxis])
+    of_whole = float(constant + sign * whole @ table.shares)
+    return Margin(shares, variances, of_whole, float(along @ whole), sign * along[:size], table.steepness)
+
+
+def pooled(margins: Sequence[Margin]) -> Margin | None:
+    """Return what questions say together of a column; None where there is no question."""
+    if not margins:
+        return None
+    weights = np.array([1 / each.variances.mean() for each in margins])
+    weights /= weights.sum()
+
+    def added(parts: Sequence[Floats | float], by: Floats) -> Floats:
+        return np.asarray(np.tensordot(by, np.array(parts), 1))
+
+    return Margin(
+        added([each.shares for each in margins], weights),
+        added([each.variances for each in margins], weights**2),
+        float(added([each.whole for each in margins], weights)),
+        float(added([each.whole_variance for each in margins], weights**2)),
+        added([each.covariances for each in margins], weights**2),
+        float(added([each.steepness for each in margins], weights**2)),
+    )

@@ -1,0 +1,131 @@
+"""For each group and outcome four shares with their covariance, of which rates, differences and tests are made.
+
+    CELL      of those with the group and the outcome
+    GROUP     of those with the group, whatever the outcome
+    OUTCOME   of those with the outcome, whatever the group
+    ALL       of those with something to say
+
+All four are sums of the cells of one pair of columns. So are their covariances: exact, by the mechanism's design
+(`laws`). Devices that were asked other questions say the same of a group or an outcome, with independent noise. What
+they say is joined by least squares. With u the four, S their covariance, and c = H u + an error of variance V the share
+of the group, or of the outcome, in all other questions
+
+    u + K (c - H u)        S - K H S        K = S H' (H S H' + V)^-1
+
+Where an outcome is one end of a range, to which coins round numbers, the group is of those with a number, and so are
+all: then other questions say nothing of a group.
+"""
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+import numpy.typing as npt
+
+from dither_aggregator.analysis.inference import Floats
+from dither_aggregator.analysis.tables.columns import Margin
+from dither_aggregator.analysis.tables.questions import Table
+from dither_aggregator.analysis.tables.ratios import Ratios
+
+CELL, GROUP, OUTCOME, ALL = range(4)
+
+
+@dataclass(frozen=True)
+class Fourfold:
+    """The four shares of A groups and B outcomes."""
+
+    shares: Floats
+    """float64[A, B, 4], raw and unbiased."""
+    covariance: Floats
+    """float64[A, B, 4, 4]."""
+    steepness: float
+
+    def knowing(self, group: Margin | None, outcome: Margin | None) -> "Fourfold":
+        """Return it joined with what other questions say of groups, float64[A], and of outcomes, float64[B]."""
+        joined = self
+        if group is not None:
+            joined = joined._joined(GROUP, group.shares[:, np.newaxis], group.variances[:, np.newaxis])
+        return joined._joined(OUTCOME, outcome.shares, outcome.variances) if outcome is not None else joined
+
+    def _joined(self, at: int, shares: Floats, variances: Floats) -> "Fourfold":
+        along = self.covariance[..., at]
+        gain = along / (along[..., at] + variances)[..., np.newaxis]
+        missed = shares - self.shares[..., at]
+        return replace(
+            self,
+            shares=self.shares + gain * missed[..., np.newaxis],
+            covariance=self.covariance - gain[..., :, np.newaxis] * along[..., np.newaxis, :],
+        )
+
+    @property
+    def cells(self) -> Ratios:
+        """The shares of those with both, float64[A, B]."""
+        return self._ratios(np.array([1.0, 0, 0, 0]), np.array([0.0, 0, 0, 1]))
+
+    @property
+    def rates(self) -> Ratios:
+        """Of each group the share with the outcome, float64[A, B]."""
+        return self._ratios(np.array([1.0, 0, 0, 0]), np.array([0.0, 1, 0, 0]))
+
+    @property
+    def others(self) -> Ratios:
+        """The same of those who are not in the group."""
+        return self._ratios(np.array([-1.0, 0, 1, 0]), np.array([0.0, -1, 0, 1]))
+
+    def _ratios(self, part: Floats, whole: Floats) -> Ratios:
+        return Ratios(
+            self.shares @ part,
+            self.shares @ whole,
+            self.covariance @ part @ part,
+            self.covariance @ part @ whole,
+            self.covariance @ whole @ whole,
+            self.steepness,
+        )
+
+
+def fourfold(table: Table) -> Fourfold:
+    """Return the four shares of each group, the table's first column, and each outcome, its second."""
+    whole = np.zeros(table.size)
+    whole[np.prod(table.shape) :] = -1.0
+    return _fourfold(table, np.ones(table.shape[1], dtype=np.bool_), np.arange(table.shape[1]), whole, 1.0)
+
+
+def fourfold_of_numbers(table: Table, high: int, numbers: npt.NDArray[np.bool_]) -> Fourfold:
+    """Return the same of the outcome `high` alone, among those whose second column holds `numbers`, bool[B]."""
+    whole = np.zeros(table.size)
+    whole[: np.prod(table.shape)] = np.tile(numbers, table.shape[0])
+    return _fourfold(table, numbers, np.array([high]), whole, 0.0)
+
+
+def _fourfold(
+    table: Table, among: npt.NDArray[np.bool_], outcomes: npt.NDArray[np.intp], whole: Floats, constant: float
+) -> Fourfold:
+    """Return it of groups whose second column is `among`, bool[B]; all are `whole`, float64[size], and a constant."""
+    a, b = table.shape
+    cells, groups = a * b, np.arange(a)
+    sums = np.zeros((a + len(outcomes) + 1, table.size))
+    sums[:a, :cells] = np.kron(np.eye(a), among)
+    sums[a:-1, :cells] = np.tile(np.eye(b)[outcomes], a)
+    sums[-1] = np.abs(whole)
+    along = table.covariances(sums)
+    along[-1] *= np.sign(whole.sum())
+    of_cells = along[:, :cells].reshape(-1, a, b)
+    of_sums = along @ np.vstack([sums[:-1], whole]).T  # [sums, sums]
+    shares, covariance = np.empty((a, len(outcomes), 4)), np.empty((a, len(outcomes), 4, 4))
+    own = table.shares[:cells].reshape(a, b)
+    shares[..., CELL] = own[:, outcomes]
+    shares[..., GROUP] = own[:, among].sum(axis=1)[:, np.newaxis]
+    shares[..., OUTCOME] = own[:, outcomes].sum(axis=0)
+    shares[..., ALL] = constant + whole @ table.shares
+    covariance[..., CELL, CELL] = table.variances[:cells].reshape(a, b)[:, outcomes]
+    covariance[..., CELL, GROUP] = of_cells[groups, groups][:, outcomes]
+    covariance[..., CELL, OUTCOME] = of_cells[a + np.arange(len(outcomes)), :, outcomes].T
+    covariance[..., CELL, ALL] = of_cells[-1][:, outcomes]
+    covariance[..., GROUP, GROUP] = np.diag(of_sums)[:a, np.newaxis]
+    covariance[..., GROUP, OUTCOME] = of_sums[:a, a:-1]
+    covariance[..., GROUP, ALL] = of_sums[:a, -1:]
+    covariance[..., OUTCOME, OUTCOME] = np.diag(of_sums)[a:-1]
+    covariance[..., OUTCOME, ALL] = of_sums[a:-1, -1]
+    covariance[..., ALL, ALL] = of_sums[-1, -1]
+    below = np.tril_indices(4, -1)
+    covariance[..., below[0], below[1]] = covariance[..., below[1], below[0]]
+    return Fourfold(shares, covariance, table.steepness)

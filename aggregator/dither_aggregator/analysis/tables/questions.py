@@ -1,0 +1,118 @@
+"""The reports of one question, folded to the table of some of its columns: raw shares with their exact covariance."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from math import prod
+
+import numpy as np
+import numpy.typing as npt
+
+from dither_aggregator.analysis.inference import Floats
+from dither_aggregator.analysis.tables.laws import PairedSupports, PointSupports, SupportLaw
+from dither_aggregator.counting.folding import Counts
+from dither_aggregator.counting.supports import support_counts
+from dither_shared.mechanisms import PureMechanism
+
+
+@dataclass(frozen=True)
+class Question:
+    """What the devices of one cell of a plan are asked, and what they sent."""
+
+    columns: tuple[int, ...]
+    """The places of the columns that it asks for."""
+    shape: tuple[int, ...]
+    """How many symbols each has."""
+    hidden: bool
+    """Whether the last symbol is that of a device with nothing to say."""
+    mechanism: PureMechanism
+    counts: Counts
+    """What a tally counts of these reports."""
+    n: int
+    """How many they are, at least one."""
+    repeats: int = 1
+    """How many of them one device may have sent, with fresh noise."""
+
+    def table(self, columns: Sequence[int]) -> "Table":
+        """Return the table of some of its columns, in this order; all others are summed over. Raises BadTally."""
+        axes = [self.columns.index(column) for column in columns]
+        shape = tuple(self.shape[axis] for axis in axes)
+        held = np.unravel_index(np.arange(prod(self.shape)), self.shape)
+        cells = np.ravel_multi_index(tuple(held[axis] for axis in axes), shape)
+        if self.hidden:
+            cells = np.append(cells, prod(shape))
+        return Table(self, shape, cells)
+
+    @cached_property
+    def raw(self) -> Floats:
+        """The unbiased share of each symbol, float64[d]."""
+        p, q = float(self.mechanism.p), float(self.mechanism.q)
+        return np.asarray((support_counts(self.mechanism, self.counts, self.n) / self.n - q) / (p - q))
+
+
+@dataclass(frozen=True)
+class Table:
+    """The shares of the cells of some columns, the last fastest; then, where presence is hidden, of nothing to say."""
+
+    question: Question
+    shape: tuple[int, ...]
+    cells: npt.NDArray[np.intp]
+    """The cell of each symbol."""
+
+    @property
+    def size(self) -> int:
+        """How many cells, that of nothing to say counted."""
+        return prod(self.shape) + self.question.hidden
+
+    @cached_property
+    def shares(self) -> Floats:
+        """Raw and unbiased, of all reports, float64[size]."""
+        return np.bincount(self.cells, self.question.raw, self.size).astype(np.float64)
+
+    @cached_property
+    def variances(self) -> Floats:
+        """The variance of each share, float64[size]."""
+        held = np.maximum(self.shares, 0.0)
+        repeated = (self.question.repeats - 1) * held * (1 - np.minimum(held, 1.0))
+        return np.asarray((self.law.squares - self.law.means**2) * self._scale + repeated / self.question.n)
+
+    def covariances(self, functionals: Floats) -> Floats:
+        """Return the covariance of sums of cells, zeros and ones in float64[F, size], with each cell."""
+        means = self.law.means
+        designed = self.law.with_sums(functionals) - np.outer(functionals @ means, means)
+        return designed * self._scale + self._repeated(functionals, np.maximum(self.shares, 0.0))
+
+    def covariance(self, shares: Floats) -> Floats:
+        """Return the covariance of all cells, float64[size, size], where their true shares are these."""
+        p, q = float(self.question.mechanism.p), float(self.question.mechanism.q)
+        means = np.bincount(self.cells, minlength=self.size) * q + shares * (p - q)
+        designed = self.law.matrix(shares) - np.outer(means, means)
+        return designed * self._scale + self._repeated(np.eye(self.size), shares)
+
+    @property
+    def steepness(self) -> float:
+        """How much a variance grows with the share of a cell, beside (1 - 2 share) of it: see `ratios`.
+
+        Exact for GRR of two cells; otherwise as if a report's supports were independent.
+        """
+        p, q = float(self.question.mechanism.p), float(self.question.mechanism.q)
+        return ((1 - 2 * q) / (p - q) + self.question.repeats - 1) / self.question.n
+
+    @cached_property
+    def law(self) -> SupportLaw:
+        """How cells are supported together."""
+        question = self.question
+        if question.mechanism.geometry is not None:
+            geometry = question.mechanism.geometry
+            return PointSupports(question.mechanism, geometry, self.cells, self.size, question.counts)
+        assert question.mechanism.pairs is not None
+        sizes = np.bincount(self.cells, minlength=self.size).astype(np.float64)
+        return PairedSupports(question.mechanism, question.mechanism.pairs, sizes, self.shares)
+
+    def _repeated(self, functionals: Floats, shares: Floats) -> Floats:
+        answers = functionals * shares - np.outer(functionals @ shares, shares)
+        return np.asarray((self.question.repeats - 1) / self.question.n * answers)
+
+    @property
+    def _scale(self) -> float:
+        return float(1 / (self.question.mechanism.p - self.question.mechanism.q) ** 2) / self.question.n

@@ -1,0 +1,91 @@
+"""Ratios of raw shares, x / y with x a part of y, and intervals of them that hold where y is known poorly.
+
+Fieller 1954: where x / y = r, x - r y is zero but for noise. So r is possible at a level z where
+
+    (x - r y)^2 <= z^2 Var_r[x - r y]         Var_r = Vxx - 2 r Vxy + r^2 Vyy - k (1 - 2 r) (x - r y)
+
+which is quadratic in r. The last term is for the answers' own part of the variance. It is estimated at the share x, but
+if the ratio were r that share would be r y. A part of y with the ratio r has the variance r (1 - r) y / n, whose slope
+is (1 - 2 r) / n; k is 1 / n and what noise makes more of it (`questions.Table.steepness`). Without noise this is
+Wilson's interval of x out of y, and with much of it Fieller's.
+
+The interval ends only where y is more than z standard errors above zero; elsewhere all of [0, 1] is possible. A ratio
+of shares is from 0 to 1, so intervals are cut there. Estimates are not.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from dither_aggregator.analysis.inference import Floats
+
+SURE = 3.0
+"""Standard errors above zero that the whole must be, for anything to be said of its parts."""
+
+
+class Told(NamedTuple):
+    """A ratio that is told."""
+
+    place: tuple[int, ...]
+    estimate: float
+    std_error: float
+    lower: float
+    upper: float
+
+
+@dataclass(frozen=True)
+class Ratios:
+    """Parts x of wholes y, each with what is known of its error; arrays of one shape."""
+
+    part: Floats
+    whole: Floats
+    part_variance: Floats
+    covariance: Floats
+    whole_variance: Floats
+    steepness: float
+    """k."""
+
+    @property
+    def told(self) -> npt.NDArray[np.bool_]:
+        """Which wholes are at least SURE standard errors above zero."""
+        return (self.whole > 0) & (self.whole**2 >= SURE**2 * self.whole_variance)
+
+    @property
+    def estimate(self) -> Floats:
+        """x / y, of wholes that are told; it may be below 0 or above 1."""
+        return self.part / self.whole
+
+    @property
+    def std_error(self) -> Floats:
+        """The standard error of x / y by the delta method: for plotting; the interval is not made of it."""
+        ratio = np.clip(self.estimate, 0.0, 1.0)
+        spread = self.part_variance - 2 * ratio * self.covariance + ratio**2 * self.whole_variance
+        return np.sqrt(np.maximum(spread, 0.0)) / np.abs(self.whole)
+
+    def ends(self, z: float) -> tuple[Floats, Floats]:
+        """Return the ends of the intervals at a level, within [0, 1]."""
+        x, y, k = self.part, self.whole, self.steepness
+        # square r^2 - 2 half r + constant <= 0
+        square = y**2 - z**2 * (self.whole_variance - 2 * k * y)
+        half = x * y - z**2 * (self.covariance - k * (y / 2 + x))
+        constant = x**2 - z**2 * (self.part_variance - k * x)
+        root = np.sqrt(np.maximum(half**2 - square * constant, 0.0))
+        bounded = (square > 0) & (y > 0)
+        lower, upper = ((half + way * root) / np.where(bounded, square, 1.0) for way in (-1, 1))
+        return np.where(bounded, np.clip(lower, 0.0, 1.0), 0.0), np.where(bounded, np.clip(upper, 0.0, 1.0), 1.0)
+
+    def tell(self, z: float) -> Iterator[Told]:
+        """Yield the ratios that are told, with intervals at a level."""
+        with np.errstate(divide="ignore", invalid="ignore"):
+            columns = (self.estimate, self.std_error, *self.ends(z))
+        yield from tell(self.told, *columns)
+
+
+def tell(told: npt.NDArray[np.bool_], *columns: Floats) -> Iterator[Told]:
+    """Yield the places that are told, with an estimate, its standard error and the ends of its interval."""
+    for place in zip(*(axis.tolist() for axis in np.nonzero(told)), strict=True):
+        estimate, std_error, lower, upper = (float(column[place]) for column in columns)
+        yield Told(place, estimate, std_error, lower, upper)

@@ -1,0 +1,170 @@
+"""Tables: shares of each column, what goes with what, rates and means by group, and which groups differ from the rest.
+
+All estimates are raw and unbiased, and of the devices that have something to say. All errors are those of the
+population.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from datetime import date
+from itertools import combinations
+from statistics import median
+from typing import cast
+
+from dither_aggregator.analysis.reading import COLUMNS, BadView, Estimand, Reading, View
+from dither_aggregator.analysis.standing import Told
+from dither_aggregator.analysis.tables.arms import ArmStatistics, together
+from dither_aggregator.analysis.tables.questions import Question
+from dither_aggregator.analysis.tables.rows import Statistic, TableRow, association_name, mean_name, share_name
+from dither_aggregator.analysis.tables.statistics import TableStatistics
+from dither_aggregator.analysis.windows import reports_max
+from dither_aggregator.counting.folding import tables
+from dither_aggregator.store import StoredPlan, Tally
+from dither_shared.domains import Columns, Range
+from dither_shared.mechanisms import PureMechanism
+from dither_shared.plan import Plan
+
+REPORTS_MIN = 300
+"""A question with fewer reports is left out: counts are too far from a normal law."""
+
+
+@dataclass(frozen=True)
+class TablesReading(Reading):
+    """The statistics of a table."""
+
+    rows: Sequence[TableRow] = ()
+    asked: Sequence[tuple[str, int]] = ()
+    """Which columns were asked together, or of which public value, and of how many reports."""
+
+    @property
+    def owncolumns_of(self) -> tuple[str, ...]:
+        """Which statistic it is, of which column and symbol, in which group, and its p-value."""
+        return "statistic", "column", "label", "group_column", "group", "p_value"
+
+    @property
+    def groupings(self) -> Sequence[str]:
+        """The public column and all others by which devices are grouped; coins are no groups."""
+        domain = columns_of(self.stored.plan)
+        own = (name for name, each in zip(domain.names, domain.domains, strict=True) if not isinstance(each, Range))
+        return (*domain.public[:1], *own)
+
+    def unit_of(self, name: str) -> str:
+        """Return the unit of a column of numbers that coins round; "1" of one that has none."""
+        domain = columns_of(self.stored.plan)
+        return domain.domains[domain.names.index(name)].unit or "1"
+
+    @property
+    def distinct(self) -> Sequence[TableRow]:
+        """The shares of columns."""
+        return self.of("share")
+
+    def of(self, statistic: Statistic) -> Sequence[TableRow]:
+        """Return the rows of one statistic."""
+        return [row for row in self.rows if row.statistic == statistic]
+
+    def table(self, rows: Iterable[Told]) -> Iterator[list[object]]:
+        """Yield the columns of some rows, each with its own verdict."""
+        told = list(rows)
+        for each, line in zip(told, super().table(told), strict=True):
+            line[COLUMNS.index("verdict")] = cast("TableRow", each.row).verdict
+            yield line
+
+    @property
+    def nothing_to_show(self) -> str:
+        """Say how many reports are needed."""
+        plan = self.stored.plan
+        asked = len(columns_of(plan).questions)
+        if self.n >= REPORTS_MIN * asked:
+            return "Too few of these reports say anything, or they are too noisy: nothing can be told."
+        return f"{self.n:,} reports are too few to tell: each of {asked} questions needs {REPORTS_MIN}."
+
+    def own_document(self) -> dict[str, object]:
+        """Return that no share is critical: verdicts are by other tests."""
+        return {"critical_share": None, "detectable_share": None}
+
+
+class Tables(Estimand):
+    """What goes with what."""
+
+    name = "tables"
+    role = "statistic"
+
+    def check(self, plan: Plan, view: View, asked: frozenset[str]) -> None:
+        """Refuse what is for listed values."""
+        if asked & {"error_of", "normalised"}:
+            raise BadView("error_of and normalised are for metrics whose values are listed")
+        if "top" in asked:
+            raise BadView("top is for metrics with many values: this one is of columns")
+        if view.candidates is not None:
+            raise BadView(f"{plan.metric} is of columns: candidates are for texts")
+
+    def names(self, stored: StoredPlan) -> Sequence[str]:
+        """Return the shares of each column."""
+        domain = columns_of(stored.plan)
+        return [
+            share_name(name, label)
+            for column, name in enumerate(domain.names)
+            if not isinstance(domain.domains[column], Range)
+            for label in domain.labels(column)
+        ]
+
+    def shares(self, stored: StoredPlan) -> Sequence[str]:
+        """Return means and associations. Cells, rates and differences are too many to be listed."""
+        domain = columns_of(stored.plan)
+        means = (
+            mean_name(name) for name, each in zip(domain.names, domain.domains, strict=True) if isinstance(each, Range)
+        )
+        return [*means, *(association_name(one, other) for one, other in combinations(domain.names, 2))]
+
+    def read(
+        self, stored: StoredPlan, epoch: date, tally: Tally, view: View, *, provisional: bool, snapshot: str | None
+    ) -> TablesReading:
+        """Estimate all statistics, or those that the view names."""
+        view = replace(view, error_of="population")
+        bare = TablesReading(stored, epoch, provisional, tally.n, view, snapshot, None, None)
+        domain, arms = columns_of(stored.plan), arms_of(stored, tally, view)
+        everybody = together(arms)
+        told = [question for question in everybody if question.n >= REPORTS_MIN]
+        statistics = TableStatistics(domain, told, view, provisional)
+        bare = replace(bare, asked=_asked(domain, everybody, arms))
+        rows = list(statistics.of_columns())
+        if not rows:
+            return bare
+        floor = median(row.std_error for row in rows)
+        if view.values is None or not set(view.values) <= set(self.names(stored)):
+            rows.extend(statistics.of_pairs())
+            rows.extend(ArmStatistics(domain, told, view, provisional, arms).of_arms())
+        shown = tuple(row for row in rows if view.values is None or row.value in view.values)
+        return replace(bare, rows=shown, noise_floor=floor, method="wald")
+
+
+def columns_of(plan: Plan) -> Columns:
+    """Return the columns of a table's plan."""
+    return cast("Columns", plan.domain)
+
+
+def arms_of(stored: StoredPlan, tally: Tally, view: View) -> list[list[Question]]:
+    """Return the questions that have reports, once for each value of the public column."""
+    plan, repeats = stored.plan, reports_max(stored, view.days)
+    domain, each = columns_of(plan), plan.cells.each
+    arms: list[list[Question]] = [[] for _ in range(plan.cells.public)]
+    for part, table, cell in tables(plan.cells, tally.counts):
+        (n, *_), counts = table[0].tolist(), table[0, 1:]
+        if n:
+            place, mechanism = cell % each, cast("PureMechanism", part.mechanism)
+            columns, shape = domain.questions[place], domain.shape(place)
+            arms[cell // each].append(Question(columns, shape, domain.hidden, mechanism, counts, n, repeats))
+    return arms
+
+
+def _asked(
+    domain: Columns, everybody: Sequence[Question], arms: Sequence[Sequence[Question]]
+) -> Sequence[tuple[str, int]]:
+    asked = [(", ".join(domain.names[column] for column in question.columns), question.n) for question in everybody]
+    if not domain.public:
+        return asked
+    name, *values = domain.public
+    return [
+        *((f"{name} = {value}", sum(each.n for each in arm)) for value, arm in zip(values, arms, strict=True)),
+        *asked,
+    ]

@@ -1,0 +1,224 @@
+"""All statistics of one set of questions: those of a table's devices."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from itertools import permutations
+from math import prod
+from statistics import NormalDist
+
+import numpy as np
+
+from dither_aggregator.analysis.multiplicity import holm
+from dither_aggregator.analysis.reading import View
+from dither_aggregator.analysis.tables.association import Association, association
+from dither_aggregator.analysis.tables.columns import Margin, margin, pooled
+from dither_aggregator.analysis.tables.comparisons import chances, differences, residuals
+from dither_aggregator.analysis.tables.fourfold import Fourfold, fourfold, fourfold_of_numbers
+from dither_aggregator.analysis.tables.questions import Question
+from dither_aggregator.analysis.tables.ratios import Told, tell
+from dither_aggregator.analysis.tables.rows import (
+    Statistic,
+    TableRow,
+    Verdict,
+    association_name,
+    cell_name,
+    difference_name,
+    mean_name,
+    rate_name,
+    share_name,
+)
+from dither_shared.domains import Columns, Range
+from dither_shared.domains.columns import HIGH
+
+ALPHA = 0.05
+"""At most so often there is a false verdict: among the groups of two columns, or among all associations."""
+CAUTION = 1.25
+"""P-values of associations are multiplied by this: their law is a close approximation, not a bound."""
+CELLS_MAX = 4_096
+"""Of two columns with more cells together nothing is told but what each is by itself: it would take too long."""
+NUMBERS = np.array([True, True, False])
+"""Which symbols of a number that coins round are of one."""
+
+
+@dataclass(frozen=True)
+class TableStatistics:
+    """The rows of one set of questions."""
+
+    domain: Columns
+    questions: Sequence[Question]
+    """Those with enough reports."""
+    view: View
+    provisional: bool
+
+    def of_columns(self) -> Iterator[TableRow]:
+        """Yield the share of each symbol of each column, and the mean of numbers that coins round."""
+        for column, found in self._margins.items():
+            every = pooled([each for _, each in found])
+            if every is None:
+                continue
+            is_number = column in self._scales
+            for told in every.ratios.tell(self._z(self._labels)):
+                if not is_number:
+                    yield self._share(column, told)
+                elif told.place == (HIGH,):
+                    name = self.domain.names[column]
+                    yield TableRow(mean_name(name), *self._in_unit(column, told)[1:], "mean", name)
+
+    def of_pairs(self) -> Iterator[TableRow]:
+        """Yield what pairs of columns say: their association, their cells, and each one's rates by the other."""
+        yield from self._associations()
+        for question, a, b in self._pairs:
+            yield from self._of_pair(question, a, b)
+
+    # What is asked.
+
+    @cached_property
+    def _pairs(self) -> list[tuple[Question, int, int]]:
+        """Each two columns that a question asks for together, in both orders."""
+        sizes = [len(self.domain.labels(column)) for column in range(len(self.domain.names))]
+        return [
+            (question, a, b)
+            for question in self.questions
+            for a, b in permutations(question.columns, 2)
+            if sizes[a] * sizes[b] <= CELLS_MAX
+        ]
+
+    @cached_property
+    def _scales(self) -> dict[int, tuple[float, float]]:
+        """The low end and the width of each range whose numbers coins round: the share of high ends is their mean."""
+        scales = {}
+        for column, domain in enumerate(self.domain.domains):
+            if isinstance(domain, Range):
+                low, high = (float(domain.in_unit(edge)) for edge in domain.edges)
+                scales[column] = low, high - low
+        return scales
+
+    @cached_property
+    def _margins(self) -> dict[int, list[tuple[Question, Margin]]]:
+        """What each question says of each column: shares of those with something to say or, of a range, a number."""
+        return {
+            column: [
+                (question, margin(question.table((column,)), NUMBERS if column in self._scales else None))
+                for question in self.questions
+                if column in question.columns
+            ]
+            for column in range(len(self.domain.names))
+        }
+
+    def _elsewhere(self, column: int, question: Question) -> Margin | None:
+        """Return what all other questions say of a column."""
+        return pooled([found for asked, found in self._margins[column] if asked is not question])
+
+    @cached_property
+    def _rates(self) -> int:
+        """How many rates there may be, of all pairs in both orders."""
+        shapes = (question.table((a, b)).shape for question, a, b in self._pairs if a not in self._scales)
+        return sum(map(prod, shapes))
+
+    @cached_property
+    def _labels(self) -> int:
+        """How many symbols all columns have."""
+        return sum(len(self.domain.labels(column)) for column in range(len(self.domain.names)))
+
+    def _z(self, together: int) -> float:
+        """Return the standard errors of an interval, one of so many: all of one statistic, whichever pair is shown."""
+        alpha = (1 - self.view.confidence) / (max(together, 1) * self.view.together if self.view.simultaneous else 1)
+        return -NormalDist().inv_cdf(alpha / 2)
+
+    # Rows.
+
+    def _share(self, column: int, told: Told) -> TableRow:
+        name, label = self.domain.names[column], self.domain.labels(column)[told.place[0]]
+        return TableRow(share_name(name, label), *told[1:], "share", name, label)
+
+    def _in_unit(self, column: int, told: Told, *, difference: bool = False) -> Told:
+        """Return the share of high ends, or a difference of two, in a range's unit."""
+        low, width = self._scales[column]
+        first = 0.0 if difference else low
+        estimate, lower, upper = (first + width * number for number in (told.estimate, told.lower, told.upper))
+        return Told(told.place, estimate, width * told.std_error, lower, upper)
+
+    @cached_property
+    def _tested(self) -> list[tuple[int, int, Association, float, bool]]:
+        """Two columns, what they have to do with each other, its p-value, and whether that is told; of each pair."""
+        pairs = [(question, a, b) for question, a, b in self._pairs if a < b]
+        found = [association(question.table((a, b)), self._z(len(pairs))) for question, a, b in pairs]
+        p_values = np.array([1.0 if each is None else min(1.0, CAUTION * each.p_value) for each in found])
+        true = holm(p_values, ALPHA)
+        return [
+            (a, b, each, p_value, is_true)
+            for (_, a, b), each, p_value, is_true in zip(pairs, found, p_values.tolist(), true.tolist(), strict=True)
+            if each is not None
+        ]
+
+    @cached_property
+    def _associated(self) -> frozenset[tuple[int, int]]:
+        """Which two columns can be told to go together, in both orders."""
+        return frozenset(pair for a, b, _, _, is_true in self._tested if is_true for pair in ((a, b), (b, a)))
+
+    def _associations(self) -> Iterator[TableRow]:
+        z = self._z(sum(a < b for _, a, b in self._pairs))
+        for a, b, each, p_value, is_true in self._tested:
+            one, other = self.domain.names[a], self.domain.names[b]
+            numbers = (each.size, (each.upper - each.lower) / 2 / z, each.lower, each.upper)
+            row = TableRow(association_name(one, other), *numbers, "association", one, group_column=other)
+            yield self._judged(row, "associated" if is_true else "cannot be told", p_value)
+
+    def _judged(self, row: TableRow, verdict: Verdict, p_value: float) -> TableRow:
+        """Return a row with its verdict, if there may be one."""
+        return row if self.provisional else replace(row, verdict=verdict, p_value=p_value)
+
+    def _of_pair(self, question: Question, a: int, b: int) -> Iterator[TableRow]:
+        """Yield what is told of the column b by groups of the column a. Coins are no groups."""
+        if a in self._scales:
+            return
+        table = question.table((a, b))
+        if b in self._scales:
+            found = fourfold_of_numbers(table, HIGH, NUMBERS)
+        else:
+            own = fourfold(table)
+            if a < b:
+                yield from self._cells(own, a, b)
+            found = own.knowing(self._elsewhere(a, question), self._elsewhere(b, question))
+        rates = found.rates
+        for told in rates.tell(self._z(self._rates)):
+            yield self._by_group(a, b, told)
+        yield from self._differences(found, a, b)
+
+    def _cells(self, found: Fourfold, a: int, b: int) -> Iterator[TableRow]:
+        cells = found.cells
+        for told in cells.tell(self._z(self._rates)):
+            (one, first), (other, second) = self._symbol(a, told.place[0]), self._symbol(b, told.place[1])
+            name = cell_name(share_name(one, first), share_name(other, second))
+            yield TableRow(name, *told[1:], "cell", one, first, other, second)
+
+    def _symbol(self, column: int, place: int) -> tuple[str, str]:
+        return self.domain.names[column], self.domain.labels(column)[place]
+
+    def _by_group(self, a: int, b: int, told: Told, *, difference: bool = False) -> TableRow:
+        """Return the row of a rate or mean of a group, or of its difference from all others'."""
+        (column, group), name = self._symbol(a, told.place[0]), self.domain.names[b]
+        if b in self._scales:
+            what, label, told = mean_name(name), None, self._in_unit(b, told, difference=difference)
+        else:
+            _, label = self._symbol(b, told.place[1])
+            what = share_name(name, label)
+        of_group = rate_name(what, share_name(column, group))
+        if difference:
+            return TableRow(difference_name(of_group), *told[1:], "difference", name, label, column, group)
+        statistic: Statistic = "mean" if label is None else "rate"
+        return TableRow(of_group, *told[1:], statistic, name, label, column, group)
+
+    def _differences(self, found: Fourfold, a: int, b: int) -> Iterator[TableRow]:
+        p_values = chances(found)
+        true = holm(p_values.ravel(), ALPHA).reshape(p_values.shape)
+        direction, _ = residuals(found)
+        against = differences(found, self._z(self._rates))
+        for each in tell(against.told, against.estimate, against.std_error, against.lower, against.upper):
+            verdict: Verdict = "cannot be told"
+            # Readers look at the clearest pair: of many that are noise its groups would often seem to differ.
+            if true[each.place] and (a, b) in self._associated:
+                verdict = "higher" if direction[each.place] > 0 else "lower"
+            row = self._by_group(a, b, each, difference=True)
+            yield self._judged(row, verdict, float(p_values[each.place]))

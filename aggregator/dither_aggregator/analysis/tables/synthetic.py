@@ -1,0 +1,89 @@
+"""Synthetic records of a table: weights over all cells that agree with every measured pair, and draws from them.
+
+All of it is made of what a reading is made of, so it costs no privacy. The weights follow from the counts, the draws
+from the counts and their number: for one version on one machine the same records come again.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from hashlib import sha256
+from itertools import combinations
+
+import numpy as np
+import numpy.typing as npt
+
+from dither_aggregator.analysis.inference import Floats
+from dither_aggregator.analysis.reading import View
+from dither_aggregator.analysis.tables.arms import REPORTS_MIN, together
+from dither_aggregator.analysis.tables.pairs import PairTable
+from dither_aggregator.analysis.tables.questions import Question
+from dither_aggregator.analysis.tables.reading import arms_of, columns_of
+from dither_aggregator.analysis.tables.synthesis import Progress, Synthesis, records, synthesise
+from dither_aggregator.store import StoredPlan, Tally
+from dither_shared.errors import DitherError
+from dither_shared.plan import Plan
+
+SURE = 3.0
+"""Standard errors above zero that the share of devices with something to say must be."""
+
+
+class TooFew(DitherError):
+    """Reports that are too few to make records of."""
+
+
+@dataclass(frozen=True)
+class SyntheticTable:
+    """The fit of one table's counts."""
+
+    plan: Plan
+    n: int
+    pairs: Sequence[PairTable]
+    synthesis: Synthesis
+    seed: int
+
+    def draw(self, count: int) -> npt.NDArray[np.int64]:
+        """Draw records, int64[count, columns]: the place of each column's label."""
+        return records(self.synthesis.weights, count, np.random.default_rng([self.seed, count]))
+
+    def in_words(self, drawn: npt.NDArray[np.int64]) -> list[list[str]]:
+        """Return records with the labels of their columns."""
+        domain = columns_of(self.plan)
+        labels = [domain.labels(column) for column in range(len(domain.names))]
+        return [[labels[column][place] for column, place in enumerate(row)] for row in drawn.tolist()]
+
+
+def synthesise_table(
+    stored: StoredPlan, tally: Tally, view: View, progress: Progress, public: str | None = None
+) -> SyntheticTable:
+    """Fit weights to the counts of a window, of one public value or of all together. Raises TooFew, and BadTally."""
+    domain, arms = columns_of(stored.plan), arms_of(stored, tally, view)
+    if public is not None:
+        arms = [arms[domain.public.index(public, 1) - 1]]
+    questions = together(arms)
+    if len(questions) < len(domain.questions) or min(question.n for question in questions) < REPORTS_MIN:
+        least = REPORTS_MIN * len(domain.questions)
+        raise TooFew(
+            f"{sum(question.n for question in questions):,} reports are too few: each of {len(domain.questions)} "
+            f"questions needs {REPORTS_MIN}, some {least:,} in all"
+        )
+    pairs = tuple(_pair_table(question, pair) for question in questions for pair in combinations(question.columns, 2))
+    seed = int.from_bytes(sha256(f"{tally.digest} {public}".encode()).digest()[:8], "big")
+    n = sum(question.n for question in questions)
+    return SyntheticTable(stored.plan, n, pairs, synthesise(pairs, progress), seed)
+
+
+def _pair_table(question: Question, pair: tuple[int, int]) -> PairTable:
+    """Return the raw table of two columns, of the devices that have something to say."""
+    table = question.table(pair)
+    cells = table.size - question.hidden
+    shares, variance = table.shares[:cells], table.variances[:cells]
+    if question.hidden:
+        spoken = 1 - float(table.shares[-1])
+        if spoken <= SURE * float(np.sqrt(table.variances[-1])):
+            raise TooFew("too few of these reports say anything")
+        shares, variance = shares / spoken, variance / spoken**2
+    return PairTable(pair, _shaped(shares, table.shape), _shaped(np.maximum(variance, 1e-300), table.shape))
+
+
+def _shaped(cells: Floats, shape: tuple[int, ...]) -> Floats:
+    return np.asarray(cells.reshape(shape), dtype=np.float64)

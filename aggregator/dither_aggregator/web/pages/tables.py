@@ -1,0 +1,198 @@
+"""The part of a metric's page that shows a table: which columns go together, then the rates of one by groups.
+
+The pair that is shown first is the one with the clearest association. Whichever pair somebody chooses, the intervals
+hold at once over all pairs, and a verdict is one among all groups and outcomes of its pair.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from dither_aggregator.analysis.reading import Reading
+from dither_aggregator.analysis.tables.reading import TablesReading, columns_of
+from dither_aggregator.analysis.tables.rows import TableRow
+from dither_aggregator.web.asking import Given
+from dither_aggregator.web.charts.scale import SHARES, Measure
+from dither_aggregator.web.charts.shares import Plot, draw
+from dither_shared.wire.problems import Problem
+
+PLOTS_MAX = 6
+"""Outcomes that are drawn, those with the clearest differences first. The table has all."""
+GROUPS_MAX = 20
+"""Groups that are drawn of one outcome."""
+LINES_MAX = 200
+"""Lines of the table; CSV has all."""
+
+
+@dataclass(frozen=True)
+class Association:
+    """What two columns have to do with each other."""
+
+    row: TableRow
+    told: bool
+
+
+@dataclass(frozen=True)
+class Multiple:
+    """The rates of one outcome, or means, a row a group."""
+
+    title: str
+    plot: Plot
+    left_out: int
+    """Groups that are not drawn."""
+
+
+@dataclass(frozen=True)
+class Line:
+    """A group's rate of an outcome, and how it differs from all others'."""
+
+    group: str
+    outcome: str
+    row: TableRow
+    verdict: str
+
+
+@dataclass(frozen=True)
+class TablesPart:
+    """What the template shows of a table."""
+
+    headline: str
+    columns: Sequence[str]
+    groupings: Sequence[str]
+    """The columns, and the public one, by which devices can be grouped."""
+    matrix: Mapping[tuple[str, str], Association]
+    """By two columns, in both orders."""
+    of: str
+    by: str
+    multiples: Sequence[Multiple]
+    lines: Sequence[Line]
+    lines_left_out: int
+    measure: Measure
+    asked: Sequence[tuple[str, int]]
+    """Which columns were asked together, and of how many reports."""
+    shares: Sequence[TableRow]
+    template: str = "tables.html"
+
+
+def tables_part(reading: Reading, asked: Given) -> TablesPart:
+    """Return what a page shows of a reading that has rows; raise Problem for a column that the table does not have."""
+    assert isinstance(reading, TablesReading)
+    columns = columns_of(reading.stored.plan).names
+    matrix = _matrix(reading)
+    of, by = _pair(reading, asked, matrix)
+    rates = [
+        row for row in reading.rows if (row.column, row.group_column) == (of, by) and row.statistic in ("rate", "mean")
+    ]
+    verdicts = {
+        (row.group, row.label): row for row in reading.of("difference") if (row.column, row.group_column) == (of, by)
+    }
+    measure = Measure(reading.unit_of(of)) if rates and rates[0].statistic == "mean" else SHARES
+    lines = [
+        Line(row.group or "", row.label or "", row, _verdict(verdicts.get((row.group, row.label)))) for row in rates
+    ]
+    return TablesPart(
+        headline_of_tables(reading),
+        columns,
+        reading.groupings,
+        matrix,
+        of,
+        by,
+        _multiples(of, rates, verdicts, measure),
+        lines[:LINES_MAX],
+        max(len(lines) - LINES_MAX, 0),
+        measure,
+        reading.asked,
+        [row for row in reading.distinct if row.statistic == "share"],
+    )
+
+
+def headline_of_tables(reading: TablesReading) -> str:
+    """Return which columns can be told to go together, and what differs by the public one."""
+    said = "More reports may come. " if reading.provisional else ""
+    pairs = reading.of("association")
+    told = sorted((row for row in pairs if row.verdict == "associated"), key=lambda row: row.p_value or 0.0)
+    if reading.provisional:
+        return f"{said}Nothing is called found yet."
+    return f"{_together(pairs, told)}{_by_public(reading)}"
+
+
+def _together(pairs: Sequence[TableRow], told: Sequence[TableRow]) -> str:
+    if not pairs:
+        return "Shares of single columns can be told; what goes with what cannot."
+    if not told:
+        return f"None of {len(pairs)} pairs of columns can be told to go together."
+    named = f"{told[0].column} and {told[0].group_column}"
+    if len(pairs) == 1:
+        return f"{named} go together."
+    return f"{len(told)} of {len(pairs)} pairs of columns go together, most clearly {named}."
+
+
+def _by_public(reading: TablesReading) -> str:
+    public = columns_of(reading.stored.plan).public[:1]
+    if not public:
+        return ""
+    judged = [row for row in reading.of("difference") if row.group_column == public[0]]
+    moved = dict.fromkeys(row.column for row in judged if row.verdict in ("higher", "lower"))
+    return f" By {public[0]}, {' and '.join(moved) or 'no column'} can be told to differ."
+
+
+def summary_of_tables(reading: Reading) -> str:
+    """Return the same in a few words."""
+    assert isinstance(reading, TablesReading)
+    pairs = reading.of("association")
+    told = sum(row.verdict == "associated" for row in pairs)
+    return f"{told} of {len(pairs)} pairs of columns go together" if pairs else "too few reports to tell"
+
+
+def _matrix(reading: TablesReading) -> dict[tuple[str, str], Association]:
+    matrix = {}
+    for row in reading.of("association"):
+        found = Association(row, row.verdict == "associated")
+        matrix[row.column, row.group_column or ""] = matrix[row.group_column or "", row.column] = found
+    return matrix
+
+
+def _pair(reading: TablesReading, asked: Given, matrix: Mapping[tuple[str, str], Association]) -> tuple[str, str]:
+    """Return the column that is told and the one that groups: those asked for, else the clearest pair."""
+    names = columns_of(reading.stored.plan).names
+    for name, offered in (("of", names), ("by", reading.groupings)):
+        if asked.get(name) and asked[name] not in offered:
+            raise Problem("malformed", f"{name} must be one of {', '.join(offered)}, got {asked[name]!r}")
+    if asked.get("of") and asked.get("of") == asked.get("by"):
+        raise Problem("malformed", "of and by must be two columns")
+    clearest = sorted(matrix.items(), key=lambda item: (item[1].row.p_value or 0.0, -item[1].row.estimate))
+    pairs = [pair for pair, _ in clearest if pair[1] in reading.groupings]
+    pairs += [(of, by) for by in reading.groupings for of in names if of != by]
+    fits = (
+        pair for pair in pairs if pair[0] == (asked.get("of") or pair[0]) and pair[1] == (asked.get("by") or pair[1])
+    )
+    return next(fits)
+
+
+def _multiples(
+    of: str,
+    rates: Sequence[TableRow],
+    verdicts: Mapping[tuple[str | None, str | None], TableRow],
+    measure: Measure,
+) -> list[Multiple]:
+    """Return a plot for each outcome, those with the clearest differences first."""
+    outcomes: dict[str, list[TableRow]] = {}
+    for row in rates:
+        outcomes.setdefault(row.label or "", []).append(row)
+
+    def clearest(outcome: str) -> float:
+        judged = (verdicts.get((row.group, row.label)) for row in outcomes[outcome])
+        return min((row.p_value for row in judged if row is not None and row.p_value is not None), default=1.0)
+
+    drawn = []
+    for outcome in sorted(outcomes, key=clearest)[:PLOTS_MAX]:
+        rows = outcomes[outcome]
+        named = [replace(row, value=row.group or "") for row in rows[:GROUPS_MAX]]
+        title = f"{of} = {outcome}" if outcome else f"mean of {of}"
+        drawn.append(Multiple(title, draw(named, 0.0, measure=measure), max(len(rows) - GROUPS_MAX, 0)))
+    return drawn
+
+
+def _verdict(difference: TableRow | None) -> str:
+    if difference is None or difference.verdict is None:
+        return ""
+    return "" if difference.verdict == "cannot be told" else f"{difference.verdict} than all others"
