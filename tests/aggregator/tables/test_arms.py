@@ -1,0 +1,155 @@
+"""Arms of an experiment: what each has, and which differ, drawn from the exact laws of the devices' mechanisms."""
+
+from collections.abc import Sequence
+from math import sqrt
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+
+from dither_aggregator.analysis.reading import View
+from dither_aggregator.analysis.tables import arms as arms_module
+from dither_aggregator.analysis.tables.arms import ArmStatistics, together
+from dither_aggregator.analysis.tables.questions import Question
+from dither_aggregator.analysis.tables.rows import TableRow
+from dither_shared.domains import OTHER, Columns, Range, Values
+from tests.support.questions import PAIRS, PRODUCT, asked, draw_questions
+
+Floats = npt.NDArray[np.float64]
+
+VIEW = View(error_of="population")
+SIZES = (3, 3, 3, 3)
+"""Two labels and "other" in each column; the last one is a number that coins round."""
+
+
+def columns(arms: int, design: str) -> Columns:
+    domains = (*(Values(("no", "yes", OTHER)) for _ in SIZES[1:]), Range((0, 10), 0, "s"))
+    names = tuple("abcd")
+    questions = tuple(asked(len(SIZES), design))
+    return Columns(names, domains, questions, False, ("arm", *(f"arm {place}" for place in range(arms))))
+
+
+def population(yes: float, high: float) -> Floats:
+    """Return the shares of all cells: the columns are independent, and nearly nobody says "other"."""
+    first = np.array([0.98 - yes, yes, 0.02])
+    shares = first
+    for column in (np.array([0.6, 0.39, 0.01]), np.array([0.3, 0.7, 0.0]), np.array([1 - high, high, 0.0])):
+        shares = np.multiply.outer(shares, column)
+    return shares
+
+
+def read(arms: Sequence[Sequence[Question]], view: View = VIEW, design: str = PAIRS) -> list[TableRow]:
+    domain = columns(len(arms), design)
+    return list(ArmStatistics(domain, together(arms), view, False, arms).of_arms())
+
+
+def draw(seed: int, n: Sequence[int], truth: Sequence[Floats], epsilon: str, design: str) -> list[tuple[Question, ...]]:
+    rng = np.random.default_rng([seed, 17])
+    return [draw_questions(shares, size, epsilon, rng, design=design) for size, shares in zip(n, truth, strict=True)]
+
+
+EFFECT = (population(0.2, 0.5), population(0.3, 0.4), population(0.2, 0.5))
+SAME = (population(0.2, 0.5),) * 3
+CASES = [
+    ((20_000, 20_000), "1", PAIRS),
+    ((6_000, 30_000), "4", PAIRS),
+    ((3_000, 3_000, 9_000), "2", PRODUCT),
+]
+
+
+def truth_of(row: TableRow, arms: int, n: Sequence[int]) -> float:
+    """Return what is true of a row: of its arm, or of it less all others by their numbers."""
+    place = int((row.group or "").split()[1])
+    shares = [_of_column(row, EFFECT[arm]) for arm in range(arms)]
+    if row.statistic != "difference":
+        return shares[place]
+    others = [arm for arm in range(arms) if arm != place]
+    return shares[place] - sum(n[arm] * shares[arm] for arm in others) / sum(n[arm] for arm in others)
+
+
+def _of_column(row: TableRow, shares: Floats) -> float:
+    axis = "abcd".index(row.column)
+    margin = shares.sum(axis=tuple(other for other in range(4) if other != axis))
+    if row.label is None:
+        return float(10 * margin[1] / margin[:2].sum())
+    return float(margin[("no", "yes", OTHER).index(row.label)])
+
+
+def coverage(case: int, seeds: int) -> float:
+    n, epsilon, design = CASES[case]
+    held = [
+        row.lower <= truth_of(row, len(n), n) <= row.upper
+        for seed in range(seeds)
+        for row in read(draw(seed, n, EFFECT[: len(n)], epsilon, design), design=design)
+    ]
+    return float(np.mean(held))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("case", range(len(CASES)))
+def test_intervals_of_arms_and_of_their_differences_hold(case: int) -> None:
+    """Of 95 %, some 2,500 intervals: rows of a seed depend on each other, so that they count as 800 at least."""
+    held = coverage(case, 80)
+    assert 0.91 <= held <= 0.985
+
+
+def false_pages(seeds: int, arms: int) -> float:
+    n = (6_000,) * arms
+    pages = [read(draw(seed, n, SAME[:arms], "2", PRODUCT), design=PRODUCT) for seed in range(seeds)]
+    return float(np.mean([any(row.verdict in ("higher", "lower") for row in rows) for rows in pages]))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("arms", [2, 3])
+def test_where_arms_are_the_same_a_verdict_is_on_few_pages(arms: int) -> None:
+    """At most one page in twenty: of 120 more than 22 come with less than 1e-6."""
+    assert false_pages(120, arms) <= 22 / 120
+
+
+@pytest.mark.slow
+def test_each_difference_tested_by_itself_would_be_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(arms_module, "holm", lambda p_values, alpha: p_values <= alpha)
+    assert false_pages(120, 3) > 22 / 120
+
+
+def test_a_difference_that_is_there_is_told_in_both_directions() -> None:
+    rows = read(draw(1, (60_000, 60_000), EFFECT[:2], "4", PRODUCT), design=PRODUCT)
+    told = {(row.column, row.label, row.group): row.verdict for row in rows if row.statistic == "difference"}
+    assert told["a", "yes", "arm 1"] == "higher"
+    assert told["a", "yes", "arm 0"] == "lower"
+    assert told["d", None, "arm 1"] == "lower"
+    assert told["b", "yes", "arm 1"] == "cannot be told"
+
+
+def test_of_two_arms_one_difference_is_the_other_turned_round() -> None:
+    rows = [row for row in read(draw(2, (5_000, 9_000), EFFECT[:2], "2", PAIRS)) if row.statistic == "difference"]
+    by_arm = {arm: {(row.column, row.label): row for row in rows if row.group == arm} for arm in ("arm 0", "arm 1")}
+    assert by_arm["arm 0"].keys() == by_arm["arm 1"].keys()
+    for key, row in by_arm["arm 0"].items():
+        other = by_arm["arm 1"][key]
+        assert (row.estimate, row.lower, row.p_value) == pytest.approx((-other.estimate, -other.upper, other.p_value))
+
+
+def test_all_arms_together_are_their_counts_added() -> None:
+    drawn = draw(3, (4_000, 5_000), EFFECT[:2], "2", PAIRS)
+    added = together(drawn)
+    assert [question.n for question in added] == [sum(each.n for each in pair) for pair in zip(*drawn, strict=True)]
+    for question, pair in zip(added, zip(*drawn, strict=True), strict=True):
+        assert np.array_equal(question.counts, pair[0].counts + pair[1].counts)
+
+
+def test_an_arm_with_few_reports_and_a_table_without_a_public_column_have_no_rows() -> None:
+    few = read(draw(4, (1_000, 9_000), EFFECT[:2], "2", PAIRS))
+    assert few == []
+    (alone,) = draw(5, (9_000,), EFFECT[:1], "2", PAIRS)
+    assert list(ArmStatistics(columns(2, PAIRS), alone, VIEW, False, [alone]).of_arms()) == []
+
+
+def test_simultaneous_intervals_are_wider_by_as_many_rows_as_there_are() -> None:
+    drawn = draw(6, (9_000, 9_000), EFFECT[:2], "4", PRODUCT)
+    own = {row.value: row for row in read(drawn, design=PRODUCT)}
+    together_ = {row.value: row for row in read(drawn, View(simultaneous=True), PRODUCT)}
+    row, wide = (rows["b = yes | arm = arm 0"] for rows in (own, together_))
+    assert 1.4 < (wide.upper - wide.lower) / (row.upper - row.lower) < 1.8  # z of .05 / 24 beside that of .05
+    assert row.std_error == pytest.approx((row.upper - row.lower) / 2 / 1.96, rel=0.02)
+    assert row.std_error > sqrt(0.39 * 0.61 / 9_000)
