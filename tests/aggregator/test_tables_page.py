@@ -1,0 +1,245 @@
+"""Pages of tables: what they say in every state, that page and API agree, and that what is shown first was selected."""
+
+import re
+from collections.abc import Iterator
+from html import unescape
+from typing import Any
+
+import numpy as np
+import pytest
+
+from dither_aggregator.analysis.estimands import estimate
+from dither_aggregator.analysis.reading import View
+from dither_aggregator.analysis.tables import statistics
+from dither_aggregator.analysis.tables.reading import TablesReading
+from dither_aggregator.web.charts.shares import draw
+from dither_aggregator.web.pages.tables import TablesPart, tables_part
+from tests.support.drawn_numbers import DAY
+from tests.support.drawn_tables import Floats, alone, draw_table, stored_table, table_site
+from tests.support.sites import Site
+from tests.support.tables import table
+
+STABILITY = """
+columns.crashed = ["no", "yes"]
+columns.version = ["156", "157", "158"]
+columns.load = { low = 0, high = 10, unit = "s", asks = ["mean"] }
+"""
+
+
+def lone(rev: int) -> str:
+    """Return two columns, under a rev: plans that differ in nothing but their names have the same digest."""
+    return f'rev = {rev}\ncolumns.a = ["x", "y"]\ncolumns.b = ["u", "v"]'
+
+
+ARMS = '{ arm = ["control", "treatment"] }'
+VERSIONS = (0.2, 0.4, 0.38, 0.02)
+
+
+def stability(better: float = 0.0) -> Floats:
+    """People on 158 crash more and wait longer; `better` is what an arm takes off both."""
+    shares = np.zeros((3, 4, 3))
+    for version, part in enumerate(VERSIONS):
+        new = version == 2
+        crash, load = 0.1 + 0.3 * new - 0.08 * bool(better), 0.3 + 0.2 * new - better
+        shares[:, version] = part * np.multiply.outer([1 - crash, crash, 0.0], [1 - load, load, 0.0])
+    return shares
+
+
+@pytest.fixture(scope="module")
+def one(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+    """A day each: an experiment with effects, one without, few reports; devices with nothing to say; today."""
+    rng = np.random.default_rng(5)
+    metrics = {"stability": STABILITY, **{name: lone(rev) for rev, name in enumerate(("still", "few", "nobody"), 1)}}
+    with table_site(tmp_path_factory.mktemp("tables"), metrics, ARMS) as made:
+        for name, arms, n, back in (
+            ("stability", (stability(), stability(0.1)), (40_000, 40_000), 1),
+            ("stability", (stability(), stability(0.1)), (4_000, 4_000), 0),
+            ("still", (alone((0.5, 0.4, 0.1), (0.3, 0.7, 0.0)),) * 2, (9_000, 9_000), 1),
+            ("few", (alone((0.5, 0.4, 0.1), (0.3, 0.7, 0.0)),) * 2, (140, 150), 1),
+        ):
+            plan = made.store.plans(name)[0].plan
+            made.hold(plan, draw_table(plan, arms, n, rng), back)
+        yield made
+
+
+@pytest.fixture(scope="module")
+def hidden(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+    """Devices of which half, and nearly all, have nothing to say."""
+    rng = np.random.default_rng(6)
+    metrics = {name: lone(rev) + '\npresence = "hidden"' for rev, name in enumerate(("half", "silent"), 1)}
+    with table_site(tmp_path_factory.mktemp("hidden"), metrics) as made:
+        for name, silent in (("half", 0.5), ("silent", 0.999)):
+            plan = made.store.plans(name)[0].plan
+            shares = np.append((1 - silent) * alone((0.5, 0.4, 0.1), (0.3, 0.7, 0.0)).ravel(), silent)
+            made.hold(plan, draw_table(plan, [shares], [20_000], rng), 1)
+        yield made
+
+
+def text(html: str) -> str:
+    plain = unescape(re.sub("<[^>]*>", " ", html)).replace("\N{NO-BREAK SPACE}", " ")
+    return re.sub(r"\s+", " ", plain)
+
+
+def lines(html: str) -> list[list[str]]:
+    """Return the cells of the table of rates."""
+    (found,) = re.findall(r'aria-label="The same numbers"><table.*?<tbody>(.*?)</tbody>', html, re.DOTALL)
+    rows = re.findall("<tr>(.*?)</tr>", found, re.DOTALL)
+    return [[text(cell).strip() for cell in re.findall("<t[hd].*?>(.*?)</t[hd]>", row)] for row in rows]
+
+
+def rows_of(one: Site, name: str) -> list[dict[str, Any]]:
+    answer = one.client.get(f"/v1/metrics/{name}/estimates?intervals=simultaneous")
+    assert answer.status_code == 200, answer.text
+    rows: list[dict[str, Any]] = answer.get_json()["rows"]
+    return rows
+
+
+# What it says.
+
+
+def test_a_page_opens_with_what_goes_together_and_what_differs_by_the_public_column(one: Site) -> None:
+    page = one.page(metric="stability")
+    assert re.match(r"3 of 3 pairs of columns go together, most clearly (crashed|version) and \w+\. ", page.headline)
+    assert page.headline.endswith("By arm, crashed and load can be told to differ.")
+
+
+def test_the_clearest_pair_is_shown_and_each_pair_can_be_asked_for(one: Site) -> None:
+    shown = text(one.page(metric="stability").html)
+    assert "crashed by version" in shown or "version by crashed" in shown or "load by version" in shown
+    page = one.page("of=crashed&by=version", "stability").html
+    assert next(cells for cells in lines(page) if cells[:2] == ["158", "yes"])[-1] == "higher than all others"
+    means = lines(one.page("of=load&by=version", "stability").html)
+    assert [cells[:2] for cells in means] == [[version, "mean"] for version in ("156", "157", "158", "other")]
+    assert all(cells[2].endswith(" s") for cells in means)
+    arms = lines(one.page("of=crashed&by=arm", "stability").html)
+    assert ["treatment", "yes", "lower than all others"] in [[cells[0], cells[1], cells[-1]] for cells in arms]
+
+
+def test_where_nothing_goes_together_the_page_says_so_and_has_no_verdict(one: Site) -> None:
+    page = one.page(metric="still")
+    assert page.headline.startswith("None of 1 pairs of columns can be told to go together. By arm, no column can")
+    assert {cells[-1] for cells in lines(page.html)} == {""}
+
+
+def test_too_few_reports_none_and_today_are_said(one: Site) -> None:
+    assert one.page(metric="few").headline == "290 reports are too few to tell: each of 1 questions needs 300."
+    assert one.page(metric="nobody").headline == "No reports of these days are counted."
+    today = one.page("window=today", "stability")
+    assert today.headline == "More reports may come. Nothing is called found yet."
+    assert "higher than" not in today.html
+    assert "told</span>" not in today.html
+
+
+def test_shares_are_of_devices_with_something_to_say(hidden: Site) -> None:
+    rows = {row["value"]: row for row in rows_of(hidden, "half")}
+    assert rows["a = x"]["lower"] < 0.5 < rows["a = x"]["upper"]
+    assert "Too few of these reports say anything" in hidden.page(metric="silent").headline
+
+
+@pytest.mark.parametrize(
+    ("query", "why"),
+    [
+        ("of=none", "of must be one of crashed, version, load"),
+        ("by=load", "by must be one of arm, crashed, version"),
+        ("of=version&by=version", "of and by must be two columns"),
+    ],
+)
+def test_a_column_that_is_none_is_refused_by_name(one: Site, query: str, why: str) -> None:
+    answer = one.client.get(f"/metrics/stability?{query}")
+    assert answer.status_code == 400
+    assert why in unescape(answer.text)
+
+
+def test_who_is_asked_what_adds_up(one: Site) -> None:
+    said = text(one.page(metric="stability").html)
+    assert "arm = control 40,000 arm = treatment 40,000" in said
+
+
+def test_page_and_api_give_the_same_numbers(one: Site) -> None:
+    by_name = {row["value"]: row for row in rows_of(one, "stability")}
+    for cells in lines(one.page("of=crashed&by=version", "stability").html):
+        group, label, estimate_, interval, _ = cells
+        row = by_name[f"crashed = {label} | version = {group}"]
+        exact = (row["estimate"], row["lower"], row["upper"])
+        for shown, number in zip((estimate_, *interval.split(" to ")), exact, strict=True):
+            digits = shown.rstrip(" %").replace("\N{MINUS SIGN}", "-")
+            assert abs(float(digits) - 100 * number) <= 0.5001 * 10.0 ** -len(digits.partition(".")[2])
+
+
+@pytest.mark.parametrize(
+    ("path", "said"),
+    [
+        ("/", "3 of 3 pairs of columns go together"),
+        ("/metrics/stability/time", "name a value to see its days"),
+        ("/metrics/stability/time?values=crashed = yes", "days with reports"),
+        ("/compare?metric=stability", "0 reports · after: "),
+        ("/changes", "What moved"),
+    ],
+)
+def test_other_pages_take_tables(one: Site, path: str, said: str) -> None:
+    answer = one.client.get(path)
+    assert answer.status_code == 200, text(answer.text)
+    assert said in text(answer.text)
+
+
+def test_a_point_beyond_a_cut_interval_is_on_the_axis(one: Site) -> None:
+    part = read_part(one, "of=crashed&by=version")
+    for multiple in part.multiples:
+        again = draw([mark.row for mark in multiple.plot.marks], 0.0)
+        assert all(0 <= mark.x <= 100 for mark in again.marks)
+
+
+def read_part(one: Site, query: str) -> TablesPart:
+    stored = one.store.plans("stability")[0]
+    day = one.store.sealed()
+    reading = estimate(stored, day, one.tallies[stored.plan.digest, day], View(simultaneous=True))
+    return tables_part(reading, dict(pair.split("=") for pair in query.split("&")))
+
+
+# What is shown first was selected.
+
+FIVE = "a = ['x', 'y'], b = ['u', 'v'], c = ['s', 't'], d = ['p', 'q'], e = ['n', 'm']".replace("'", '"')
+NULL = alone(*((0.5, 0.4, 0.1),) * 5)
+
+
+def shown_parts(seeds: int, salt: int) -> Iterator[TablesPart]:
+    """Yield pages of devices whose columns do not go together; a reading is kept, so another salt draws others."""
+    stored = stored_table(table(FIVE, epsilon=4))
+    for seed in range(seeds):
+        tally = draw_table(stored.plan, [NULL], [6_000], np.random.default_rng([seed, salt]))
+        reading = estimate(stored, DAY, tally, View(simultaneous=True))
+        assert isinstance(reading, TablesReading)
+        yield tables_part(reading, {})
+
+
+def verdicts(seeds: int, salt: int) -> float:
+    parts = shown_parts(seeds, salt)
+    return float(np.mean([any(line.verdict for line in part.lines) for part in parts]))
+
+
+@pytest.mark.slow
+def test_of_columns_that_do_not_go_together_few_pages_have_a_verdict() -> None:
+    """At most one in twenty, of the pair that looks clearest of ten: of 120 more than 22 come with less than 1e-7."""
+    assert verdicts(120, 23) <= 22 / 120
+
+
+@pytest.mark.slow
+def test_verdicts_of_the_clearest_pair_by_itself_would_be_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ten pairs, and the one that looks clearest: its groups would often seem to differ."""
+    every = frozenset((a, b) for a in range(5) for b in range(5))
+    monkeypatch.setattr(statistics.TableStatistics, "_associated", every)
+    assert verdicts(120, 24) > 22 / 120
+
+
+@pytest.mark.slow
+def test_intervals_of_the_pair_that_is_shown_hold_at_once_on_nearly_all_pages() -> None:
+    """95 %: of 120 pages fewer than 103 would hold all with less than 1e-6."""
+    held = [
+        all(line.row.lower <= truth <= line.row.upper for line in part.lines for truth in [_truth(line.outcome)])
+        for part in shown_parts(120, 23)
+    ]
+    assert sum(held) >= 103
+
+
+def _truth(label: str) -> float:
+    return {"other": 0.1}.get(label, 0.5 if label in "xuspn" else 0.4)
