@@ -11,16 +11,20 @@ from dither_aggregator.analysis.reading import Reading
 from dither_aggregator.analysis.tables.reading import TablesReading, columns_of
 from dither_aggregator.analysis.tables.rows import TableRow
 from dither_aggregator.web.asking import Given
-from dither_aggregator.web.charts.scale import SHARES, Measure
+from dither_aggregator.web.charts.scale import SHARES, Measure, shorten
 from dither_aggregator.web.charts.shares import Plot, draw
 from dither_shared.wire.problems import Problem
 
-PLOTS_MAX = 6
-"""Outcomes that are drawn, those with the clearest differences first. The table has all."""
-GROUPS_MAX = 20
+DRAWN_MAX = 48
+"""Groups that are drawn, of all outcomes together: those with the clearest differences first. The table has more."""
+GROUPS_MAX = 16
 """Groups that are drawn of one outcome."""
-LINES_MAX = 200
+OPEN_MAX = 16
+"""Lines of a table that is open at first."""
+LINES_MAX = 100
 """Lines of the table; CSV has all."""
+LABEL_EM = 24.0
+"""How wide a label in the table may be; CSV has it whole."""
 
 
 @dataclass(frozen=True)
@@ -70,6 +74,9 @@ class TablesPart:
     asked: Sequence[tuple[str, int]]
     """Which columns were asked together, and of how many reports."""
     shares: Sequence[TableRow]
+    shares_left_out: int
+    is_open: bool
+    """Whether the table of rates is open at first."""
     template: str = "tables.html"
 
 
@@ -87,7 +94,7 @@ def tables_part(reading: Reading, asked: Given) -> TablesPart:
     }
     measure = Measure(reading.unit_of(of)) if rates and rates[0].statistic == "mean" else SHARES
     lines = [
-        Line(row.group or "", row.label or "", row, _verdict(verdicts.get((row.group, row.label)))) for row in rates
+        Line(_cut(row.group), _cut(row.label), row, _verdict(verdicts.get((row.group, row.label)))) for row in rates
     ]
     return TablesPart(
         headline_of_tables(reading),
@@ -101,7 +108,9 @@ def tables_part(reading: Reading, asked: Given) -> TablesPart:
         max(len(lines) - LINES_MAX, 0),
         measure,
         reading.asked,
-        [row for row in reading.distinct if row.statistic == "share"],
+        reading.distinct[:LINES_MAX],
+        max(len(reading.distinct) - LINES_MAX, 0),
+        len(lines) <= OPEN_MAX,
     )
 
 
@@ -183,13 +192,21 @@ def _multiples(
         judged = (verdicts.get((row.group, row.label)) for row in outcomes[outcome])
         return min((row.p_value for row in judged if row is not None and row.p_value is not None), default=1.0)
 
-    drawn = []
-    for outcome in sorted(outcomes, key=clearest)[:PLOTS_MAX]:
+    drawn: list[Multiple] = []
+    left = DRAWN_MAX
+    for outcome in sorted(outcomes, key=clearest):
         rows = outcomes[outcome]
+        left -= min(len(rows), GROUPS_MAX)
+        if left < 0:
+            break
         named = [replace(row, value=row.group or "") for row in rows[:GROUPS_MAX]]
-        title = f"{of} = {outcome}" if outcome else f"mean of {of}"
+        title = f"{of} = {shorten(outcome, LABEL_EM)}" if outcome else f"mean of {of}"
         drawn.append(Multiple(title, draw(named, 0.0, measure=measure), max(len(rows) - GROUPS_MAX, 0)))
     return drawn
+
+
+def _cut(label: str | None) -> str:
+    return shorten(label or "", LABEL_EM)
 
 
 def _verdict(difference: TableRow | None) -> str:

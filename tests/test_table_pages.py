@@ -1,0 +1,124 @@
+"""Pages of tables in a real Chromium: axe, sizes, overlaps, the crosshair, and choosing a pair."""
+
+import gzip
+import json
+from collections.abc import Iterator
+from contextlib import closing
+
+import numpy as np
+import pytest
+from axe_playwright_python.sync_playwright import Axe
+from playwright.sync_api import Browser
+
+from tests.aggregator.test_snapshot_page import keep
+from tests.aggregator.test_tables_page import ARMS, STABILITY, lone, stability
+from tests.support.drawn_tables import alone, draw_table, shape_of, table_site
+from tests.test_page_states import BYTES_MAX, HEIGHT_MAX, NODES_MAX, OVERLAPS, PACKED_MAX, opened, served
+
+pytestmark = pytest.mark.slow
+
+WIDE = "W" * 200
+LOOKS = ((320, "light"), (390, "dark"), (1280, "light"), (2560, "dark"))
+MANY = "\n".join(
+    f"columns.c{column} = {json.dumps([f'value {value}' for value in range(size)])}"
+    for column, size in enumerate((30, 12, 4, 3, 2, 2, 2, 1))
+)
+HOSTILE = f"""
+columns.c{"x" * 60} = ["{WIDE}", "a \\u202e turned", "<script>x()</script>"]
+columns.b = ["-1", "=2", "{WIDE[1:]}"]
+columns.n = {{ low = -1000000000000000, high = 1000000000000000, unit = "{"W" * 20}", asks = ["mean"] }}
+"""
+STATES = {
+    "/": "of 3 pairs of columns go together",
+    "/metrics/stability": "3 of 3 pairs of columns go together",
+    "/metrics/stability?of=crashed&by=arm": "lower than all others",
+    "/metrics/stability?of=load&by=version": "mean of load",
+    "/metrics/stability?window=today": "Nothing is called found yet",
+    "/metrics/stability?of=none": "of must be one of crashed, version, load",
+    "/metrics/still": "can be told to go together",
+    "/metrics/few": "are too few to tell",
+    "/metrics/nobody": "No reports of these days",
+    "/metrics/many": "pairs of columns",
+    "/metrics/many?of=c0&by=c1": "c0 by c1",
+    "/metrics/many?of=c1&by=c0": "c1 by c0",
+    "/metrics/hostile": "columns",
+    "/metrics/hostile?of=n&by=b": "mean of n",
+    "/metrics/stability/time?values=crashed = yes": "days",
+    "/compare?metric=stability": "What moved",
+    "/changes": "What moved",
+    "/pipeline": "accepted",
+    "/s/stability": "a snapshot: it never changes",
+}
+"""Addresses of all states with what each of them says; a snapshot is addressed by its metric."""
+Served = tuple[str, dict[str, str]]
+
+
+@pytest.fixture(scope="module")
+def pages(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    """All states; yield the address, and the id of each snapshot."""
+    rng = np.random.default_rng(11)
+    others = {name: lone(rev) for rev, name in enumerate(("still", "few", "nobody"), 1)}
+    metrics = {"stability": STABILITY, **others, "many": MANY, "hostile": HOSTILE}
+    with table_site(tmp_path_factory.mktemp("states"), metrics, ARMS) as one:
+        arms = (stability(), stability(0.1))
+        for back, n in ((0, 4_000), (1, 40_000), (2, 40_000), (9, 40_000)):
+            plan = one.store.plans("stability")[0].plan
+            one.hold(plan, draw_table(plan, arms, (n, n), rng), back)
+        for name, n in (("still", 9_000), ("few", 140), ("many", 60_000), ("hostile", 40_000)):
+            plan = one.store.plans(name)[0].plan
+            shares = alone(*(np.full(size, 1 / size) for size in shape_of(plan)))
+            one.hold(plan, draw_table(plan, (shares, shares), (n, n), rng), 1)
+        stored, day = one.store.plans("stability")[0], one.store.sealed()
+        ids = {"stability": keep(one.store, stored, one.tallies[stored.plan.digest, day])}
+        with served(one) as url:
+            yield url, ids
+
+
+def address(pages: Served, path: str) -> str:
+    url, ids = pages
+    return url + (f"/s/{ids[path.removeprefix('/s/')]}" if path.startswith("/s/") else path)
+
+
+@pytest.mark.parametrize("path", STATES)
+def test_a_page_is_accessible_fits_and_overlaps_nothing(browser: Browser, pages: Served, path: str) -> None:
+    for width, scheme in LOOKS:
+        page, complaints = opened(browser, address(pages, path), width, color_scheme=scheme)
+        with closing(page.context):
+            assert STATES[path] in page.locator("main").inner_text().replace("\N{NO-BREAK SPACE}", " ")
+            assert complaints == []
+            assert page.evaluate("document.documentElement.scrollWidth") <= width
+            assert page.evaluate(OVERLAPS) == []
+            found = Axe().run(page)
+            assert found.violations_count == 0, found.generate_report()
+
+
+@pytest.mark.parametrize("path", STATES)
+def test_a_page_is_no_larger_than_need_be(browser: Browser, pages: Served, path: str) -> None:
+    page, _ = opened(browser, address(pages, path), 1280)
+    with closing(page.context):
+        content = page.content().encode()
+        assert len(content) <= BYTES_MAX
+        assert len(gzip.compress(content)) <= PACKED_MAX
+        assert page.locator("*").count() <= NODES_MAX
+        assert page.evaluate("document.documentElement.scrollHeight") <= HEIGHT_MAX
+
+
+def test_a_reader_chooses_a_pair_in_the_form_and_in_the_matrix(browser: Browser, pages: Served) -> None:
+    page, _ = opened(browser, address(pages, "/metrics/stability"), 1280)
+    with closing(page.context):
+        page.locator("select[name=of]").select_option("load")
+        page.locator("select[name=by]").select_option("arm")
+        page.locator("form:has(select[name=of]) button:not(.copy)").first.click()
+        assert page.locator("h2", has_text="load by arm").count() == 1
+        page.locator(".matrix a").first.click()
+        assert page.locator("h2", has_text=" by ").count() == 1
+
+
+def test_the_crosshair_reads_each_group(browser: Browser, pages: Served) -> None:
+    page, _ = opened(browser, address(pages, "/metrics/stability?of=crashed&by=arm"), 390)
+    with closing(page.context):
+        plot = page.locator(".multiples .plot").first
+        titles = plot.locator("title").all_text_contents()
+        plot.focus()
+        page.keyboard.press("Home")
+        assert page.locator("p.heard").first.inner_text() == titles[0]
