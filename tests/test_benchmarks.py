@@ -38,6 +38,7 @@ from tests.benchmarks.outcomes import Outcome
 from tests.benchmarks.speed import parsed, random_reports, unpack, upload_of
 from tests.benchmarks.steady import Try, Waits, streak
 from tests.benchmarks.tables import comparing as tables
+from tests.benchmarks.tables import coverage as table_coverage
 from tests.benchmarks.tables import references
 from tests.benchmarks.tables.census import census
 from tests.benchmarks.timing import each, seconds
@@ -433,10 +434,12 @@ def test_every_table_method_is_measured(capsys: pytest.CaptureFixture[str]) -> N
         return [references.independent(pairs).reshape(shape) for pairs, _ in drawn]
 
     few = patch.multiple(tables, EPSILONS=("4",), TIMED=((2, 3, 2),))
-    with few, patch.object(references, "ask_mbi", in_place_of_mbi), patch.object(references, "ROUNDS", 2):
-        tables.run(ns=(5_000,), seeds=2)
+    first = patch.multiple(table_coverage, COVERAGE=table_coverage.COVERAGE[:1], NOTHING=table_coverage.NOTHING[:1])
+    with few, first, patch.object(references, "ask_mbi", in_place_of_mbi), patch.object(references, "ROUNDS", 2):
+        tables.run(ns=(5_000,), seeds=2, coverage_seeds=1)
     printed = capsys.readouterr().out
     assert all(name in printed for name in ("dither", "mbi", "Norm-Sub + IPF", "independence", "full product"))
+    assert "GRR 2 x 2" in printed
 
 
 def table_errors(two_way: float, three_way: float) -> Floats:

@@ -32,7 +32,7 @@ def main() -> None:
     asked = parser.parse_args()
     sections = SECTIONS | {
         "numbers": partial(numbers.run, asked.n, asked.seeds, asked.json),
-        "tables": partial(tables.run, asked.table_n, asked.table_seeds),
+        "tables": partial(tables.run, asked.table_n, asked.table_seeds, asked.table_coverage),
     }
     for name in asked.sections or sections:
         print(f"\n{name}")

@@ -4,13 +4,16 @@ from collections.abc import Sequence
 from decimal import Decimal
 from itertools import combinations
 from math import prod
+from typing import cast
 
 import numpy as np
 import numpy.typing as npt
 
 from dither_aggregator.analysis.tables.questions import Question
-from dither_shared.mechanisms import PureMechanism, choose
+from dither_shared.mechanisms import Mechanism, PureMechanism, choose
 from tests.support.tallies import Counts, draw_tally
+
+Floats = npt.NDArray[np.float64]
 
 PRODUCT = "product"
 PAIRS = "pairs"
@@ -28,7 +31,7 @@ def mechanism_for(
 
 
 def draw_questions(
-    truth: npt.NDArray[np.float64],
+    truth: Floats,
     n: int,
     epsilon: str,
     rng: np.random.Generator,
@@ -43,19 +46,54 @@ def draw_questions(
     sends so many of the n reports, each time to a question that it draws anew.
     """
     sizes, hidden = truth.shape, silent is not None
-    shares = truth.ravel() if silent is None else np.append((1 - silent) * truth.ravel(), silent)
-    devices = rng.multinomial(n // repeats, shares)
     every = asked(truth.ndim, design)
-    drawn = np.zeros((len(every), len(shares)), dtype=np.int64)
+    mechanisms = [mechanism_for(sizes, columns, epsilon, hidden=hidden) for columns in every]
+    parts = _draw_parts(truth, n, len(every), rng, silent, repeats)
+    return tuple(
+        Question(
+            columns,
+            tuple(sizes[column] for column in columns),
+            hidden,
+            mechanism,
+            draw_tally(mechanism, _cells(part, sizes, columns), rng),
+            int(part.sum()),
+            repeats,
+        )
+        for columns, mechanism, part in zip(every, mechanisms, parts, strict=True)
+    )
+
+
+def draw_tallies(
+    truth: Floats,
+    n: int,
+    mechanisms: Sequence[Mechanism],
+    questions: Sequence[tuple[int, ...]],
+    rng: np.random.Generator,
+    silent: float | None = None,
+) -> Counts:
+    """Return the vector of a tally of n devices: of each question its reports, and what they count."""
+    parts = _draw_parts(truth, n, len(questions), rng, silent, 1)
+    counted = [
+        np.append(part.sum(), draw_tally(cast("PureMechanism", mechanism), _cells(part, truth.shape, columns), rng))
+        for mechanism, columns, part in zip(mechanisms, questions, parts, strict=True)
+    ]
+    return np.concatenate(counted)
+
+
+def _draw_parts(
+    truth: Floats, n: int, questions: int, rng: np.random.Generator, silent: float | None, repeats: int
+) -> Counts:
+    """Return how many reports of each cell go to each question, int64[questions, cells]: uniformly drawn ones."""
+    shares = truth.ravel() if silent is None else np.append((1 - silent) * truth.ravel(), silent)
+    devices = rng.multinomial(n // repeats, shares / shares.sum())
+    drawn = np.zeros((questions, len(shares)), dtype=np.int64)
     for _ in range(repeats):
-        drawn += rng.multinomial(devices, np.full(len(every), 1 / len(every))).T
-    questions = []
-    for columns, part in zip(every, drawn, strict=True):
-        shape = tuple(sizes[column] for column in columns)
-        others = tuple(set(range(truth.ndim)) - set(columns))
-        cells = part[: truth.size].reshape(sizes).sum(axis=others).ravel()
-        cells = np.append(cells, part[truth.size :])
-        mechanism = mechanism_for(sizes, columns, epsilon, hidden=hidden)
-        tally: Counts = draw_tally(mechanism, cells, rng)
-        questions.append(Question(columns, shape, hidden, mechanism, tally, int(part.sum()), repeats))
-    return tuple(questions)
+        drawn += rng.multinomial(devices, np.full(questions, 1 / questions)).T
+    return drawn
+
+
+def _cells(part: Counts, sizes: tuple[int, ...], columns: tuple[int, ...]) -> Counts:
+    """Return the reports of each symbol of a question; of those with nothing to say last."""
+    others = tuple(set(range(len(sizes))) - set(columns))
+    cells = part[: prod(sizes)].reshape(sizes).sum(axis=others)
+    return np.append(cells.ravel(), part[prod(sizes) :])

@@ -106,7 +106,7 @@ def _size(own: "_Residuals", told: list[Places], z: float) -> tuple[float, float
     reach = sqrt(max(middle**2 - phi**2 + 2 * z**2 * float((scaled**2).sum()), 0.0))
     most = min(len(rows), len(columns)) - 1
     size, lower, upper = (min(sqrt(max(each, 0.0) / most), 1.0) for each in (phi, middle - reach, middle + reach))
-    return size, lower, upper
+    return size, min(lower, size), upper
 
 
 class _Residuals:

@@ -37,17 +37,13 @@ class Margin:
 
 def margin(table: Table, among: npt.NDArray[np.bool_] | None = None) -> Margin:
     """Return what one question says of a column, which `table` is of; the whole may be some symbols, bool[B]."""
-    size = table.shape[0]
-    shares, variances = table.shares[:size], table.variances[:size]
-    if among is None and not table.question.hidden:
-        return Margin(shares, variances, 1.0, 0.0, np.zeros(size), table.steepness)
-    sign, constant = (-1.0, 1.0) if among is None else (1.0, 0.0)  # all who do not say that they have nothing to say
-    whole = np.zeros(table.size)
-    whole[:size] = 0.0 if among is None else among
-    whole[size:] = among is None
-    (along,) = table.covariances(whole[np.newaxis])
-    of_whole = float(constant + sign * whole @ table.shares)
-    return Margin(shares, variances, of_whole, float(along @ whole), sign * along[:size], table.steepness)
+    (size,), shares = table.shape, table.shares
+    whole, constant = table.everybody
+    if among is not None:
+        whole, constant = np.append(among.astype(np.float64), np.zeros(table.size - size)), 0.0
+    (along,) = table.covariances(whole[np.newaxis]) if whole.any() else np.zeros((1, table.size))
+    of_whole, spread = float(constant + whole @ shares), float(along @ whole)
+    return Margin(shares[:size], table.variances[:size], of_whole, spread, along[:size], table.steepness)
 
 
 def pooled(margins: Sequence[Margin]) -> Margin | None:

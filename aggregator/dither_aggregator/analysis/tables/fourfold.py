@@ -84,48 +84,32 @@ class Fourfold:
 
 def fourfold(table: Table) -> Fourfold:
     """Return the four shares of each group, the table's first column, and each outcome, its second."""
-    whole = np.zeros(table.size)
-    whole[np.prod(table.shape) :] = -1.0
-    return _fourfold(table, np.ones(table.shape[1], dtype=np.bool_), np.arange(table.shape[1]), whole, 1.0)
+    return _fourfold(table, np.ones(table.shape[1]), np.arange(table.shape[1]), *table.everybody)
 
 
 def fourfold_of_numbers(table: Table, high: int, numbers: npt.NDArray[np.bool_]) -> Fourfold:
     """Return the same of the outcome `high` alone, among those whose second column holds `numbers`, bool[B]."""
-    whole = np.zeros(table.size)
-    whole[: np.prod(table.shape)] = np.tile(numbers, table.shape[0])
-    return _fourfold(table, numbers, np.array([high]), whole, 0.0)
+    everybody = np.zeros(table.size)
+    everybody[: np.prod(table.shape)] = np.tile(numbers, table.shape[0])
+    return _fourfold(table, numbers.astype(np.float64), np.array([high]), everybody, 0.0)
 
 
 def _fourfold(
-    table: Table, among: npt.NDArray[np.bool_], outcomes: npt.NDArray[np.intp], whole: Floats, constant: float
+    table: Table, among: Floats, outcomes: npt.NDArray[np.intp], everybody: Floats, constant: float
 ) -> Fourfold:
-    """Return it of groups whose second column is `among`, bool[B]; all are `whole`, float64[size], and a constant."""
-    a, b = table.shape
-    cells, groups = a * b, np.arange(a)
-    sums = np.zeros((a + len(outcomes) + 1, table.size))
-    sums[:a, :cells] = np.kron(np.eye(a), among)
-    sums[a:-1, :cells] = np.tile(np.eye(b)[outcomes], a)
-    sums[-1] = np.abs(whole)
+    """Return it of groups among some symbols of the second column, float64[B], and of everybody, float64[size]."""
+    (a, b), o = table.shape, len(outcomes)
+    sums = np.zeros((a + o + 1, table.size))
+    sums[:a, : a * b] = np.kron(np.eye(a), among)
+    sums[a:-1, : a * b] = np.tile(np.eye(b)[outcomes], a)
+    sums[-1] = everybody
     along = table.covariances(sums)
-    along[-1] *= np.sign(whole.sum())
-    of_cells = along[:, :cells].reshape(-1, a, b)
-    of_sums = along @ np.vstack([sums[:-1], whole]).T  # [sums, sums]
-    shares, covariance = np.empty((a, len(outcomes), 4)), np.empty((a, len(outcomes), 4, 4))
-    own = table.shares[:cells].reshape(a, b)
-    shares[..., CELL] = own[:, outcomes]
-    shares[..., GROUP] = own[:, among].sum(axis=1)[:, np.newaxis]
-    shares[..., OUTCOME] = own[:, outcomes].sum(axis=0)
-    shares[..., ALL] = constant + whole @ table.shares
-    covariance[..., CELL, CELL] = table.variances[:cells].reshape(a, b)[:, outcomes]
-    covariance[..., CELL, GROUP] = of_cells[groups, groups][:, outcomes]
-    covariance[..., CELL, OUTCOME] = of_cells[a + np.arange(len(outcomes)), :, outcomes].T
-    covariance[..., CELL, ALL] = of_cells[-1][:, outcomes]
-    covariance[..., GROUP, GROUP] = np.diag(of_sums)[:a, np.newaxis]
-    covariance[..., GROUP, OUTCOME] = of_sums[:a, a:-1]
-    covariance[..., GROUP, ALL] = of_sums[:a, -1:]
-    covariance[..., OUTCOME, OUTCOME] = np.diag(of_sums)[a:-1]
-    covariance[..., OUTCOME, ALL] = of_sums[a:-1, -1]
-    covariance[..., ALL, ALL] = of_sums[-1, -1]
-    below = np.tril_indices(4, -1)
-    covariance[..., below[0], below[1]] = covariance[..., below[1], below[0]]
-    return Fourfold(shares, covariance, table.steepness)
+    own = np.arange(a)[:, np.newaxis] * b + outcomes
+    at = np.stack(np.broadcast_arrays(np.arange(a)[:, np.newaxis], a + np.arange(o), a + o))  # of GROUP, OUTCOME, ALL
+    shares, covariance = np.empty((4, a, o)), np.empty((4, 4, a, o))
+    shares[CELL], shares[GROUP:] = table.shares[own], (sums @ table.shares)[at]
+    shares[ALL] += constant
+    covariance[CELL, CELL] = table.variances[own]
+    covariance[CELL, GROUP:] = covariance[GROUP:, CELL] = along[at, own]
+    covariance[GROUP:, GROUP:] = (along @ sums.T)[at[:, np.newaxis], at]
+    return Fourfold(np.moveaxis(shares, 0, -1), np.moveaxis(covariance, (0, 1), (-2, -1)), table.steepness)

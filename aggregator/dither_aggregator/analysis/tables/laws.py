@@ -56,7 +56,7 @@ class SupportLaw(ABC):
 
     @abstractmethod
     def with_sums(self, functionals: Floats) -> Floats:
-        """Return E[g_i g_f] for each sum f of cells: zeros and ones in, float64[F, m], and as many numbers out."""
+        """Return E[g_i g_f] for weighted sums f of cells: float64[F, m] in and out."""
 
     @abstractmethod
     def matrix(self, shares: Floats) -> Floats:
@@ -82,7 +82,7 @@ class PairedSupports(SupportLaw):
     @cached_property
     def squares(self) -> Floats:
         """E[g_i^2]."""
-        _, one, neither = self._of_two
+        one, neither = self._of_two
         return self._own(self.shares) + neither * self.sizes**2 + 2 * one * self.sizes * self.shares
 
     def with_sums(self, functionals: Floats) -> Floats:
@@ -94,7 +94,7 @@ class PairedSupports(SupportLaw):
         return self._with(np.eye(len(shares)), shares)
 
     def _with(self, functionals: Floats, shares: Floats) -> Floats:
-        _, one, neither = self._of_two
+        one, neither = self._of_two
         symbols, held = (functionals @ self.sizes)[:, np.newaxis], (functionals @ shares)[:, np.newaxis]
         return (
             functionals * self._own(shares) + symbols * (neither * self.sizes + one * shares) + held * one * self.sizes
@@ -102,7 +102,7 @@ class PairedSupports(SupportLaw):
 
     def _own(self, shares: Floats) -> Floats:
         """Return what a cell with itself has more than two cells have."""
-        _, one, neither = self._of_two
+        one, neither = self._of_two
         return self._means(shares) - neither * self.sizes - 2 * one * shares
 
     def _means(self, shares: Floats) -> Floats:
@@ -110,10 +110,9 @@ class PairedSupports(SupportLaw):
         return self.sizes * q + shares * (p - q)
 
     @property
-    def _of_two(self) -> tuple[float, float, float]:
-        """Zero, O - N and N."""
-        both, one, neither = self.pairs
-        return float(both), float(one - neither), float(neither)
+    def _of_two(self) -> tuple[float, float]:
+        """O - N and N."""
+        return float(self.pairs.one - self.pairs.neither), float(self.pairs.neither)
 
 
 @dataclass(frozen=True)

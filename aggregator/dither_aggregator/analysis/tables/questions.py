@@ -64,6 +64,13 @@ class Table:
         """How many cells, that of nothing to say counted."""
         return prod(self.shape) + self.question.hidden
 
+    @property
+    def everybody(self) -> tuple[Floats, float]:
+        """A sum of cells, float64[size], and a constant: the share of those with something to say is both together."""
+        functional = np.zeros(self.size)
+        functional[prod(self.shape) :] = -1.0
+        return functional, 1.0
+
     @cached_property
     def shares(self) -> Floats:
         """Raw and unbiased, of all reports, float64[size]."""
@@ -77,7 +84,7 @@ class Table:
         return np.asarray((self.law.squares - self.law.means**2) * self._scale + repeated / self.question.n)
 
     def covariances(self, functionals: Floats) -> Floats:
-        """Return the covariance of sums of cells, zeros and ones in float64[F, size], with each cell."""
+        """Return the covariance of weighted sums of cells, float64[F, size], with each cell: float64[F, size]."""
         means = self.law.means
         designed = self.law.with_sums(functionals) - np.outer(functionals @ means, means)
         return designed * self._scale + self._repeated(functionals, np.maximum(self.shares, 0.0))

@@ -37,7 +37,7 @@ class TablesReading(Reading):
     """Which columns were asked together, or of which public value, and of how many reports."""
 
     @property
-    def owncolumns_of(self) -> tuple[str, ...]:
+    def own_columns(self) -> tuple[str, ...]:
         """Which statistic it is, of which column and symbol, in which group, and its p-value."""
         return "statistic", "column", "label", "group_column", "group", "p_value"
 
