@@ -106,15 +106,17 @@ class Number(Handle):
 
 
 class Table(Handle):
-    """Several short questions answered together, a dict of column to answer.
+    """Several short questions answered together: a dict of columns, each with a listed value or a number.
 
-    Use where what goes with what is asked. What is missing, or not listed, is that column's "other".
+    Use to ask what goes with what, such as which version crashes. Do not use for questions of their own: asked
+    together they share one epsilon, and each is told less precisely. What is missing or not listed is that column's
+    "other".
 
         telemetry.stability.record({"crashed": "yes", "version": "157"})
     """
 
     def record(self, answer: Mapping[str, object]) -> None:
-        """Randomize the answers and keep the report to send. Returns quickly and never raises."""
+        """Randomize the answers together and keep the one report to send. Returns quickly and never raises."""
         self._record(self.metric, answer)
 
 

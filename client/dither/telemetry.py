@@ -75,7 +75,9 @@ class Telemetry(Session):
 
     def _record(self, metric: Metric, answer: object) -> None:
         if self._settings.strict and not metric.takes(answer):
-            raise InvalidAnswer(f"what came is no answer that {metric.name} asks for: it would be sent as another one")
+            place = metric.misplaced(answer)
+            came = f"what came in {place}" if place else "what came"
+            raise InvalidAnswer(f"{came} is no answer that {metric.name} asks for: it would be sent as another one")
         device, uploader = self._device, self._uploader
         if device is None or uploader is None or self._silent:
             return

@@ -164,15 +164,19 @@ class Cells:
         return " and ".join(dict.fromkeys(part.mechanism.name for part in self.parts))
 
     def parameters(self) -> dict[str, int]:
-        """Return the integers of the mechanism; where there are several, with the part's number before each."""
+        """Return the integers of the mechanism; where there are several, with the part's number before each.
+
+        An integer of a mechanism whose name is one of the part's own has the mechanism's name before it.
+        """
         if len(self.parts) == 1:
             return self.mechanism.parameters()
-        numbered = enumerate(self.parts, 1)
-        return {
-            f"{place}.{name}": value
-            for place, part in numbered
-            for name, value in {"cells": part.cells, "weight": part.weight, **part.mechanism.parameters()}.items()
-        }
+        integers: dict[str, int] = {}
+        for place, part in enumerate(self.parts, 1):
+            own = {"cells": part.cells, "weight": part.weight}
+            integers |= {f"{place}.{name}": value for name, value in own.items()}
+            for name, value in part.mechanism.parameters().items():
+                integers[f"{place}.{part.mechanism.name}.{name}" if name in own else f"{place}.{name}"] = value
+        return integers
 
     @cached_property
     def memoized(self) -> bool:

@@ -147,6 +147,13 @@ class Metric:
             # The answer's own __hash__ or __iter__ raised, which may be anything.
             return False
 
+    def misplaced(self, answer: object) -> str:
+        """Return which part of an answer is not taken, where it has several, in words that quote none of it."""
+        try:
+            return self.kind.misplaced(answer, self.asked.domain)
+        except Exception:
+            return ""
+
     def read(self, answer: object) -> Answer:
         """Return the listed values that an answer holds, or its text. Runs code of the answer's own, and never raises.
 

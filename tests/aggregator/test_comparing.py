@@ -135,3 +135,76 @@ def test_a_table_of_shares_shows_the_largest() -> None:
     text = table(METRICS["occupation"], both * 2)
     assert "and 15 smaller values (--all prints them)" in text
     assert "smaller values" not in table(METRICS["occupation"], both * 2, everything=True)
+
+
+# Tables.
+
+EARNINGS = METRICS["earnings"]
+PEOPLE = [
+    *({"income": ">50K", "sex": "Male"} for _ in range(3)),
+    *({"income": "<=50K", "sex": "Male"} for _ in range(3)),
+    *({"income": "<=50K", "sex": "Female", "workclass": "Private"} for _ in range(4)),
+]
+
+
+def told_of(statistic: str, column: str, label: str, group_column: str = "", group: str = "") -> dict[str, Any]:
+    value = f"{column} = {label}" + (f" | {group_column} = {group}" if group else "")
+    columns = {"column": column, "label": label, "group_column": group_column or None, "group": group or None}
+    return told(value, statistic, 0.4, 0.6) | columns
+
+
+def test_true_rates_are_those_within_the_group() -> None:
+    rows = compared(
+        EARNINGS,
+        PEOPLE,
+        told_of("share", "income", ">50K"),
+        told_of("rate", "income", ">50K", "sex", "Male"),
+        told_of("rate", "income", ">50K", "workclass", "Private"),
+        told_of("rate", "sex", "Female", "workclass", "other"),
+    )
+    assert {value: (row["truth"], row["group_truth"]) for value, row in rows.items()} == {
+        "income = >50K": (0.3, 1),
+        "income = >50K | sex = Male": (0.5, 0.6),
+        "income = >50K | workclass = Private": (0, 0.4),
+        "sex = Female | workclass = other": (0, 0.6),
+    }
+    assert [holds(row) for row in rows.values()] == [False, True, False, False]
+
+
+def test_what_says_a_rate_again_or_is_of_a_group_without_devices_is_left_out() -> None:
+    assert not compared(
+        EARNINGS,
+        PEOPLE,
+        told_of("rate", "sex", "Male", "income", ">50K"),
+        told_of("cell", "income", ">50K", "sex", "Male"),
+        told_of("difference", "income", ">50K", "sex", "Male"),
+        told_of("association", "income", "", "sex", ""),
+        told_of("rate", "income", ">50K", "education", "Bachelors"),
+        told_of("rate", "income", ">50K", "arm", "b"),
+        told_of("share", "income", ">50K", "arm", "b"),
+    )
+
+
+def test_a_table_of_rates_shows_the_first_value_in_the_largest_groups() -> None:
+    rows = compared(
+        EARNINGS,
+        PEOPLE,
+        told_of("share", "income", ">50K"),
+        told_of("rate", "income", ">50K", "sex", "Female"),
+        told_of("rate", "income", ">50K", "sex", "Male"),
+        told_of("rate", "income", "<=50K", "sex", "Male"),
+    )
+    brief, full = (table(EARNINGS, [*rows.values()], everything=everything) for everything in (False, True))
+    lines = [line.split() for line in brief.splitlines()]
+    assert [line[:8] for line in lines[1:3]] == [
+        ["income", "=", ">50K", "|", "sex", "=", "Male", "50.00%"],
+        ["income", "=", ">50K", "|", "sex", "=", "Female", "0.00%"],
+    ]
+    assert "2 of 4 intervals hold the truth (50.0%), counting those of all other shares and rates (--all" in brief
+    assert "<=50K" not in brief
+    assert len(full.splitlines()) == 6
+    assert "income = <=50K | sex = Male" in full
+
+
+def test_rates_of_too_few_reports_are_not_told() -> None:
+    assert table(EARNINGS, []) == "  too few reports to tell any rate of income = >50K"

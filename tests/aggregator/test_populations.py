@@ -6,10 +6,11 @@ from statistics import median
 
 import pytest
 
+from dither_aggregator.simulate.fleet import Answers
 from dither_aggregator.simulate.populations.browsers import browsers
-from dither_aggregator.simulate.populations.census import census
+from dither_aggregator.simulate.populations.census import EARNINGS, Census, census
 from dither_aggregator.simulate.populations.population import Population
-from dither_shared.domains import Buckets
+from dither_shared.domains import Buckets, Columns
 from dither_shared.registry import Registry, utc_today
 
 PEOPLE = 48_842
@@ -42,19 +43,40 @@ def test_the_census_has_the_people_of_the_data() -> None:
     assert Counter(people.occupation).most_common(1) == [("Prof-specialty", 6_172)]
 
 
+def test_those_of_the_table_are_the_same_people_counted_by_their_five_answers() -> None:
+    people = census()
+    assert len(people.earnings) == PEOPLE
+    assert len({tuple(each.items()) for each in people.earnings}) == 1_404
+    assert {tuple(each) for each in people.earnings} == {EARNINGS}
+    assert Counter(each["education"] for each in people.earnings) == Counter(people.education)
+    assert Counter(each["income"] for each in people.earnings) == {"<=50K": 37_155, ">50K": 11_687}
+    bachelors = [each for each in people.earnings if each["education"] == "Bachelors"]
+    assert sum(each["income"] == ">50K" for each in bachelors) / len(bachelors) == pytest.approx(0.4128, abs=0.0001)
+
+
+def together(people: Census) -> Counter[tuple[object, ...]]:
+    """Return how many people have each combination of the four answers that go together."""
+    return Counter(zip(people.age, people.hours_per_week, people.education, people.occupation, strict=True))
+
+
+def drawn_together(answers: Answers) -> Counter[tuple[object, ...]]:
+    return Counter(zip(*(each for name, each in answers.items() if name != "earnings"), strict=True))
+
+
 def test_answers_of_a_person_stay_together() -> None:
     people = census()
     drawn = people.draw(PEOPLE, seed=4)
-    rows = Counter(zip(people.age, people.hours_per_week, people.education, people.occupation, strict=True))
-    assert Counter(zip(*drawn.values(), strict=True)) == rows
+    assert drawn_together(drawn) == together(people)
     assert drawn["age"] != list(people.age)
+    assert Counter(map(id, drawn["earnings"])) == Counter(map(id, people.earnings))
+    assert drawn["earnings"] != list(people.earnings)
 
 
 def test_no_person_is_two_devices() -> None:
     people = census()
-    drawn = Counter(zip(*people.draw(30_000, seed=2).values(), strict=True))
-    rows = Counter(zip(people.age, people.hours_per_week, people.education, people.occupation, strict=True))
-    assert drawn <= rows
+    drawn = people.draw(30_000, seed=2)
+    assert drawn_together(drawn) <= together(people)
+    assert Counter(map(id, drawn["earnings"])) <= Counter(map(id, people.earnings))
 
 
 @pytest.mark.parametrize("population", [browsers(), census()], ids=["browsers", "census"])
@@ -79,6 +101,19 @@ def test_ages_and_hours_are_told_to_the_year_and_hour() -> None:
         assert (domain.edges, domain.decimals, domain.unit) == (tuple(range(low, high + 1)), 0, unit)
 
 
+def test_a_table_asks_five_columns_in_pairs_and_an_unknown_class_of_work_is_other() -> None:
+    population = census()
+    metric = registry_of(population).metrics["earnings"]
+    domain = metric.asked.domain
+    assert isinstance(domain, Columns)
+    assert domain.names == EARNINGS
+    assert domain.labels(0) == (">50K", "<=50K", "other")
+    assert (domain.size, len(domain.questions)) == (3 * 3 * 17 * 8 * 9, 10)
+    unknown = {id(each) for each in population.earnings if not metric.takes(each)}
+    assert sum(id(each) in unknown for each in population.earnings) == 2_799
+    assert all(metric.names(each)[-1] == "workclass = other" for each in population.earnings if id(each) in unknown)
+
+
 def test_an_unknown_occupation_is_other() -> None:
     population = census()
     metrics, answers = registry_of(population).metrics, population.draw(PEOPLE, seed=1)
@@ -99,5 +134,6 @@ def test_each_file_of_data_is_shipped_with_its_source_and_licence() -> None:
     }
     assert {file.name for file in data.iterdir()} == {"README.md", *described}
     assert all("https://creativecommons.org/licenses/by/4.0/" in row for row in described.values())
-    for said in ("Becker", "Kohavi", "https://doi.org/10.24432/C5XW20", "changed: "):
-        assert said in described["adult.csv.gz"]
+    for name in ("adult.csv.gz", "adult_counts.csv"):
+        for said in ("Becker", "Kohavi", "https://doi.org/10.24432/C5XW20", "changed: "):
+            assert said in described[name]

@@ -192,6 +192,41 @@ def test_privacy_shows_how_precisely_numbers_are_read(tmp_path: Path) -> None:
     assert list(registry.metrics["size"].std_errors(1)) == ["mean"]
 
 
+def test_privacy_shows_what_a_report_of_a_table_tells_and_how_precisely(tmp_path: Path) -> None:
+    path = tmp_path / "metrics.toml"
+    asked: dict[str, object] = {**FRESH, "kind": "table", "unit": None, "epsilon": 2}
+    text = numbers_text(
+        once={**asked, "columns": '= { a = ["x", "y"], b = ["u"] }'},
+        pairs={**asked, "columns": '= { a = ["x", "y"], b = ["u", "v"], c = { edges = [1, 2, 3, 4, 5], unit = "h" } }'},
+    )
+    path.write_text(text, encoding="utf-8")
+    registry = Registry.parse(text)
+    shown = dither("privacy", path)
+    assert (shown.returncode, shown.stderr) == (0, "")
+    rows = {row["metric"]: row for row in json.loads(dither("privacy", path, "--json").stdout)}
+    for name, summary in (
+        ("once", "2 columns of 6 cells asked at once"),
+        ("pairs", "3 columns of 63 cells asked in pairs"),
+    ):
+        errors = registry.metrics[name].std_errors(1_000_000)
+        told = "  ".join(f"{key} {100 * error:.3g}%" for key, error in errors.items())
+        assert list(errors) == ["cell", "rate"]
+        assert f"{name:6}  {summary}\n{name:6}  std error: {told}\n" in shown.stdout
+        assert {key: rows[name].get(f"std_error_{key}_at_1e6") for key in errors} == errors
+        assert rows[name]["epsilon_report"] == pytest.approx(2, abs=1e-6)
+    assert rows["pairs"]["cells"] == 3
+    assert "whatever a report of a table tells, epsilon is of all columns" in " ".join(shown.stdout.lower().split())
+    integers = shown.stdout.rpartition("out of 2^64:\n")[2]
+    assert [line.split()[:2] for line in integers.splitlines()] == [
+        ["once", "d"],
+        ["pairs", "cells"],
+        ["pairs", "1.cells"],
+        ["pairs", "2.cells"],
+        ["pairs", "3.cells"],
+    ]
+    assert "1.weight 1  1.d 9" in integers
+
+
 def test_privacy_tells_odds_and_how_far_a_device_can_be_linked(tmp_path: Path) -> None:
     path = tmp_path / "metrics.toml"
     path.write_text(f"{PRIVACY}\n{TWO_MEMOS}", encoding="utf-8")

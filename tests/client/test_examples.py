@@ -45,7 +45,7 @@ def shipped(example: str, directory: Path, changes: dict[str, str] | None = None
     copy = shutil.copytree(EXAMPLES / example, directory / example, ignore=shutil.ignore_patterns("__pycache__"))
     text = (copy / "metrics.toml").read_text(encoding="utf-8")
     text, dates = re.subn(r"expires = \S+", f"expires = {utc_today() + timedelta(days=200)}", text)
-    assert dates == 2
+    assert dates == text.count("[metric.")
     for before, after in (changes or {}).items():
         assert before in text
         text = text.replace(before, after)
@@ -75,11 +75,11 @@ def until(condition: Callable[[], object], within_s: float = 30) -> None:
         time.sleep(0.02)
 
 
-@pytest.mark.parametrize("example", ["cli_app", "flask_app", "desktop_app"])
-def test_a_shipped_registry_is_sound_and_its_dates_are_at_most_a_year_away(example: str) -> None:
+@pytest.mark.parametrize(("example", "metrics"), [("cli_app", 3), ("flask_app", 2), ("desktop_app", 2)])
+def test_a_shipped_registry_is_sound_and_its_dates_are_at_most_a_year_away(example: str, metrics: int) -> None:
     registry = Registry.load(EXAMPLES / example / "metrics.toml")
     registry.check_dates(date(2026, 11, 21), example)
-    assert len(registry.metrics) == 2
+    assert len(registry.metrics) == metrics
 
 
 # The command line app.
@@ -109,9 +109,20 @@ class Notes:
             os.close(person)
             os.close(terminal)
 
+    def crash(self, *arguments: str) -> str:
+        """Run one command that ends with an error, and return the error's last line."""
+        done = self._start(subprocess.DEVNULL, *arguments)
+        assert done.returncode == 1
+        return done.stderr.splitlines()[-1]
+
     def _run(self, stdin: int, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+        done = self._start(stdin, *arguments, **environment)
+        assert (done.returncode, done.stderr) == (0, "")
+        return done
+
+    def _start(self, stdin: int, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
         home = {"HOME": str(self.home), "XDG_DATA_HOME": ""}
-        done = subprocess.run(
+        return subprocess.run(
             [sys.executable, self.program, *arguments],
             stdin=stdin,
             capture_output=True,
@@ -120,8 +131,6 @@ class Notes:
             timeout=30,
             env={**ENVIRONMENT, **home, **environment},
         )
-        assert (done.returncode, done.stderr) == (0, "")
-        return done
 
     @property
     def kept(self) -> list[Path]:
@@ -140,7 +149,7 @@ def notes(directory: Path) -> Iterator[tuple[Notes, Service]]:
         yield Notes(copy / "notes.py", directory / "home", registry, url), service
 
 
-ONCE = {"command": 1, "notes": 1}
+ONCE = {"command": 1, "crashes": 1, "notes": 1}
 
 
 def test_a_command_asks_once_and_what_it_leaves_is_sent(tmp_path: Path) -> None:
@@ -150,6 +159,18 @@ def test_a_command_asks_once_and_what_it_leaves_is_sent(tmp_path: Path) -> None:
         assert app.answer("n", "list") == "buy milk\n"  # not asked again
         assert app.run() == "buy milk\n"
         assert counted(service) == ONCE
+
+
+def test_a_crash_is_recorded_and_goes_on_raising(tmp_path: Path) -> None:
+    with notes(tmp_path) as (app, service):
+        (app.home / ".notes").write_bytes(b"\xff")
+        assert "UnicodeDecodeError" in app.crash("--telemetry", "on")
+        (file,) = (path for path in app.kept if path.name == FILE_NAME)
+        with closing(sqlite3.connect(file)) as db:
+            assert db.execute("SELECT metric FROM slot").fetchall() == [("crashes",)]
+        (app.home / ".notes").unlink()
+        app.run()
+        until(lambda: counted(service) == ONCE)
 
 
 def test_a_script_is_not_asked_and_nothing_is_kept_or_sent(tmp_path: Path) -> None:
@@ -204,7 +225,7 @@ def test_an_aggregator_that_does_not_answer_delays_no_exit(tmp_path: Path) -> No
         later = Telemetry(
             Settings(app.registry, transport, directory, None, clock=lambda: time.time() + 2 * BACKOFF_S + 20)
         )
-        assert later.flush(30) == dither.FlushResult(sent=2, waiting=0, detail="")
+        assert later.flush(30) == dither.FlushResult(sent=3, waiting=0, detail="")
         later.close()
         assert counted(service) == ONCE
 

@@ -36,10 +36,22 @@ COLOR: dict[str, object] = {
 }
 SITE = COLOR | MEMO | {"kind": "text", "values": None, "epsilon": 1, "candidates": ["a.org", "b.org"]}
 TOOLS = COLOR | {"kind": "choices", "ticks_max": 2}
+CRASH = COLOR | {"kind": "table", "values": None, "columns": {"crashed": ["no", "yes"], "version": ["1", "2"]}}
 DELAY = COLOR | {"kind": "number", "values": None, "unit": "s", "low": 0, "high": 10, "buckets": 4}
 
 
+def columns(**changes: object) -> dict[str, object]:
+    """Return the columns of CRASH with some changed; one that is None is left out."""
+    every: dict[str, object] = {"crashed": ["no", "yes"], "version": ["1", "2"], **changes}
+    return {"columns": {name: asked for name, asked in every.items() if asked is not None}}
+
+
+AGE = {"edges": [20, 40], "unit": "years"}
+
+
 def toml(value: object) -> str:
+    if isinstance(value, dict):
+        return "{ " + ", ".join(f"{key} = {toml(each)}" for key, each in value.items()) + " }"
     return str(value) if isinstance(value, date) else json.dumps(value, separators=(", ", " = "), ensure_ascii=False)
 
 
@@ -67,7 +79,7 @@ def found(old: Registry, new: Registry) -> list[tuple[str | None, str]]:
 
 
 def test_a_registry_and_itself_do_not_differ() -> None:
-    every = asked(color=COLOR, site=SITE, tools=TOOLS)
+    every = asked(color=COLOR, site=SITE, tools=TOOLS, crash=CRASH)
     assert compare(every, every) == []
 
 
@@ -90,6 +102,19 @@ MEANINGS = [
     (DELAY, {"buckets": 5}, "what is told apart changes from 6 ranges of 0 to 10 s to 7 ranges of 0 to 10 s"),
     (DELAY, {"buckets": None, "asks": ["mean"]}, "mechanism changes from window and grr to window; number of cells"),
     (DELAY | MEMO | {"answers": 2}, {"buckets": 8}, "number of cells changes from 4 to 8; what is told apart"),
+    (
+        CRASH,
+        columns(version=["1", "2", "3"]),
+        "what is told apart changes from 2 columns of 9 cells asked at once to 2 columns of 12 cells asked at once; "
+        'version: values added: "3"',
+    ),
+    (CRASH, columns(version=["1", "3"]), 'version: values added: "3"; version: values removed: "2"'),
+    (CRASH, columns(version=["2", "1"]), "version: values in another order"),
+    (CRASH, {"columns": {"version": ["1", "2"], "crashed": ["no", "yes"]}}, "columns in another order"),
+    (CRASH, columns(version=None, rev=["1", "2"]), 'columns added: "rev"; columns removed: "version"'),
+    (CRASH | columns(age=AGE), columns(age=AGE | {"edges": [20, 50]}), "age: what is told apart changes from 3 ranges"),
+    (CRASH | columns(age=AGE), columns(age=["1", "2", "3"]), "age: what is told apart changes from 3 ranges of 20 to"),
+    (CRASH, {"presence": "hidden"}, "presence changes from public to hidden"),
 ]
 
 
@@ -392,3 +417,31 @@ def test_values_in_any_language_reach_any_terminal(files: tuple[Path, Path]) -> 
     )
     assert (done.returncode, done.stderr) == (1, b"")
     assert 'values added: "grün"' in done.stdout.decode("utf-8")
+
+
+def test_a_public_column_is_another_meaning_of_a_table() -> None:
+    """And where its values change, nothing else of the plan may."""
+
+    def with_public(values: str) -> Registry:
+        return Registry.parse(text_of({"crash": CRASH}).replace("quiet_days = 0", f"quiet_days = 0\n{values}"))
+
+    without, ab, ba, ac, other = map(
+        with_public,
+        (
+            "",
+            'public = { arm = ["a", "b"] }',
+            'public = { arm = ["b", "a"] }',
+            'public = { arm = ["a", "c"] }',
+            'public = { channel = ["a", "b"] }',
+        ),
+    )
+    for old, new, said in (
+        (without, ab, "the public column changes from none to arm"),
+        (ab, without, "the public column changes from arm to none"),
+        (ab, other, "the public column changes from arm to channel"),
+        (ab, ba, "public values in another order"),
+        (ab, ac, 'public values added: "c"; public values removed: "b"'),
+    ):
+        (remark,) = of_kind(compare(old, new), "meaning")
+        assert remark.finding
+        assert said in remark.detail

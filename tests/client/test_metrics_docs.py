@@ -19,6 +19,7 @@ from dither_shared.registry import Registry
 from tests.support.aggregators import DITHER, ENVIRONMENT, dither
 from tests.support.numbers import FRESH, MEMO, numbers
 from tests.support.registries import registry, registry_text
+from tests.support.tables import tables
 
 QUESTION = "Do <b>people</b> & [devices](x) use `it`, or *not* #"
 HOSTILE = (
@@ -152,6 +153,39 @@ def test_the_page_says_how_finely_a_number_is_told(
     keys: dict[str, object], sentence: str, shown: Callable[[Registry], str]
 ) -> None:
     assert sentence in shown(numbers(delay={**({} if "memoize" in keys else FRESH), **keys}))
+
+
+TABLES: list[tuple[str, str]] = [
+    (
+        'crashed = ["no", "yes"], version = ["157"]',
+        "One answer in each of 2 columns: “crashed: no, yes”, “version: 157”. What is missing, or anything else, is "
+        "sent as “other”. One report tells all of them. Its odds are those of a whole answer, all columns together.",
+    ),
+    (
+        'crashed = ["no", "yes"], age = { edges = [20, 40, 60], unit = "years" }, '
+        'liking = { low = 0, high = 10, asks = ["mean"] }',
+        "One answer in each of 3 columns: “crashed: no, yes”, “age: a number, sent as one of 4 ranges, from below 20 "
+        "years to 60 years or more”, “liking: a number, cut to 0 at least and 10 at most, which coins round to one of "
+        "these two”. What is missing, or anything else, is sent as “other”. One report tells two of them, drawn by "
+        "lot.",
+    ),
+]
+
+
+@pytest.mark.parametrize("shown", [html_text, markdown_text])
+@pytest.mark.parametrize(("columns", "sentence"), TABLES, ids=["at once", "in pairs"])
+def test_the_page_says_what_a_table_takes_and_how_much_a_report_tells(
+    columns: str, sentence: str, shown: Callable[[Registry], str]
+) -> None:
+    assert sentence in shown(tables(columns))
+
+
+def test_long_columns_are_folded_and_longer_ones_shortened() -> None:
+    values = ", ".join(f'"version number {place}"' for place in range(60))
+    html = to_html(page(tables(f'crashed = ["no", "yes"], version = [{values}]')))
+    assert "One answer in each of 2 columns. What is missing" in html
+    assert "<summary>Show the 2 columns</summary>" in html
+    assert "version number 49 and 10 more</bdi>" in html
 
 
 @pytest.mark.parametrize("shown", [html_text, markdown_text])

@@ -51,12 +51,19 @@ AWKWARD = (
 Keys = Mapping[str, object]
 
 
+def inline(value: object) -> str:
+    """Return a value in one line of TOML."""
+    if isinstance(value, dict):
+        return "{ " + ", ".join(f"{key} = {inline(each)}" for key, each in value.items()) + " }"
+    return json.dumps(value, ensure_ascii=False)
+
+
 def registry_of(metrics: Mapping[str, Keys], presence: str = "public") -> Registry:
     """Return a registry of such metrics, which are choices unless they say otherwise."""
     text = '[registry]\napp = "example"\ndevice_epsilon = 100\n'
     for name, keys in metrics.items():
         given: dict[str, object] = {"kind": "choice", "question": f"What about {name}?", **keys}
-        lines = "\n".join(f"{key} = {json.dumps(value, ensure_ascii=False)}" for key, value in given.items())
+        lines = "\n".join(f"{key} = {inline(value)}" for key, value in given.items())
         text += f"[metric.{name}]\n{lines}\n{COMMON}"
     return Registry.parse(text.replace('"public"', f'"{presence}"'))
 
@@ -69,7 +76,12 @@ FLAG: Keys = {"kind": "flag"}
 COLOR: Keys = {"values": ["red", "green"]}
 TOOLS: Keys = {"kind": "choices", "ticks_max": 2, "values": ["git", "make"]}
 DELAY: Keys = {"kind": "number", "unit": "s", "edges": [0, 1, 5]}
+CRASH: Keys = {"kind": "table", "columns": {"crashed": ["no", "yes"], "age": {"edges": [20, 40]}}}
 LONG: Keys = {"values": [f"v{number}" for number in range(VALUES_MAX)]}
+KEYWORD: Keys = {
+    "kind": "table",
+    "columns": {"class": ["a"], "size": {"low": 0, "high": 1, "asks": ["mean"]}, "version": LONG["values"]},
+}
 
 
 def site() -> Registry:
@@ -104,6 +116,11 @@ telemetry.tools.record({"make"})
 telemetry.long.record(str(telemetry))
 telemetry.delay.record(12.5)
 telemetry.delay.record(Decimal("0.25"))
+telemetry.crash.record({"crashed": "yes", "age": 41})
+telemetry.crash.record({"age": Decimal("40.5")})
+telemetry.crash.record({"crashed": "other"})
+telemetry.keyword.record({"class": "a", "size": 0.5})
+telemetry.keyword.record({"version": str(telemetry)})
 with telemetry.delay.timing():
     telemetry.flush(timeout=1)
 
@@ -129,6 +146,12 @@ telemetry.color.record(True)  # arg-type
 telemetry.tools.record("git")  # arg-type
 telemetry.tools.record(["gti"])  # list-item
 telemetry.delay.record("0.25 s")  # arg-type
+telemetry.crash.record({"crashed": "yse"})  # typeddict-item
+telemetry.crash.record({"crash": "yes"})  # typeddict-unknown-key
+telemetry.crash.record({"crashed": True})  # typeddict-item
+telemetry.crash.record({"age": "41"})  # typeddict-item
+telemetry.crash.record("yes")  # arg-type
+telemetry.keyword.record({"class": "b"})  # typeddict-item
 load(3)  # arg-type
 telemetry.colour.record("red")  # attr-defined
 telemetry.flash()  # attr-defined
@@ -143,7 +166,7 @@ def test_mypy_takes_a_right_program_and_finds_every_typing_mistake(tmp_path: Pat
         "import dither\n\ntelemetry = dither.start('metrics.toml', endpoint='https://example.org', key='k')\n",
         encoding="utf-8",
     )
-    registry = asked(dark=FLAG, color=COLOR, tools=TOOLS, long=LONG, delay=DELAY)
+    registry = asked(dark=FLAG, color=COLOR, tools=TOOLS, long=LONG, delay=DELAY, crash=CRASH, keyword=KEYWORD)
     (app / "metrics.pyi").write_text(stub(registry), encoding="utf-8")
     (tmp_path / "program.py").write_text(PROGRAM, encoding="utf-8")
     done = subprocess.run(
@@ -159,7 +182,7 @@ def test_mypy_takes_a_right_program_and_finds_every_typing_mistake(tmp_path: Pat
     lines = enumerate(PROGRAM.splitlines(), start=1)
     mistakes = [("program.py", str(number), line.split("# ")[1]) for number, line in lines if "# " in line]
     assert found == mistakes, done.stdout + done.stderr
-    assert len(mistakes) == 10
+    assert len(mistakes) == 16
 
 
 def test_a_handle_takes_the_listed_values_and_other() -> None:
@@ -174,6 +197,25 @@ def test_a_number_takes_any_number() -> None:
     text = stub(asked(delay=DELAY))
     assert "class DelayHandle(dither.Number):" in text
     assert "record" not in text
+
+
+def test_a_table_takes_a_dict_of_its_columns() -> None:
+    text = stub(asked(crash=CRASH))
+    assert "from decimal import Decimal\nfrom fractions import Fraction\nfrom typing import ClassVar, Literal" in text
+    assert (
+        "class CrashAnswer(TypedDict, total=False):\n"
+        '    crashed: Literal["no", "yes", "other"]\n'
+        "    age: float | Decimal | Fraction\n"
+    ) in text
+    assert "def record(self, answer: CrashAnswer) -> None: ..." in text
+    assert stub(registry_of({"crash": CRASH}, "hidden")) == text  # "none" is said by devices, of no column
+
+
+def test_a_column_whose_name_is_a_keyword_is_typed_too() -> None:
+    assert (
+        'KeywordAnswer = TypedDict(\n    "KeywordAnswer",\n    {\n        "class": Literal["a", "other"],\n'
+        '        "size": float | Decimal | Fraction,\n        "version": str,\n    },\n    total=False,\n)\n'
+    ) in stub(asked(keyword=KEYWORD))
 
 
 def test_texts_and_long_lists_take_any_text() -> None:
@@ -213,17 +255,36 @@ def test_every_metric_has_a_class_of_its_own() -> None:
 @pytest.mark.parametrize(
     "registry",
     [
-        asked(dark=FLAG, color=COLOR, tools=TOOLS, long=LONG),
+        asked(dark=FLAG, color=COLOR, tools=TOOLS, long=LONG, crash=CRASH, keyword=KEYWORD),
         asked(
             awkward={"values": AWKWARD, "question": 'Why """?'},
             **{f"v{n}": {"values": [v]} for n, v in enumerate(AWKWARD)},
         ),
         asked(**{f"a{length}": {"values": ["x" * length]} for length in range(35, 60)}),
+        asked(
+            **{
+                f"a{length}_{name}": {"kind": "table", "columns": {name: ["x" * length, "y"], "b": ["x" * 90]}}
+                for length in range(45, 60)
+                for name in ("a", "if")
+            }
+        ),
         asked(long={**LONG, "kind": "choices", "ticks_max": 2}),
+        asked(crash={"kind": "table", "columns": {"a": ["1"], "b": ["2"]}}),
+        asked(crash={"kind": "table", "columns": {"a": {"edges": [0, 1]}, "b": {"edges": [0, 1]}}}),
         asked(dark=FLAG),
         site(),
     ],
-    ids=["all kinds", "awkward texts", "all widths", "long choices", "a flag", "a text"],
+    ids=[
+        "all kinds",
+        "awkward texts",
+        "all widths",
+        "all widths of columns",
+        "long choices",
+        "columns",
+        "columns of numbers",
+        "a flag",
+        "a text",
+    ],
 )
 def test_the_stub_is_formatted_and_imports_what_it_uses(registry: Registry, tmp_path: Path) -> None:
     file = tmp_path / "metrics.pyi"
@@ -275,7 +336,9 @@ def test_check_tells_a_stub_of_another_registry(path: Path, capsys: pytest.Captu
     assert main(check) == 1
 
 
-@pytest.mark.parametrize("name", ["2b", "a b", "", "class", "None", "dither", "Literal", "Telemetry", "DarkHandle"])
+@pytest.mark.parametrize(
+    "name", ["2b", "a b", "", "class", "None", "dither", "Literal", "Fraction", "Telemetry", "DarkHandle"]
+)
 def test_a_name_that_cannot_be_used_is_refused(name: str, path: Path) -> None:
     done = dither("metrics", "types", path, "--name", name)
     assert (done.returncode, done.stdout) == (2, "")

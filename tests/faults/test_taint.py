@@ -10,7 +10,7 @@ import io
 import logging
 import sys
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, redirect_stderr, suppress
 from decimal import Decimal
 from fractions import Fraction
@@ -52,6 +52,8 @@ KINDS = {
     "choices": f"kind = 'choices'\nvalues = ['{LISTED}', 'b', 'c']\nticks_max = 2",
     "text": f"kind = 'text'\ncandidates = ['{LISTED}']",
     "number": "kind = 'number'\nunit = 's'\nlow = 0\nhigh = 16\nbuckets = 16",
+    "table": f"kind = 'table'\ncolumns = {{ word = ['{LISTED}', 'b', 'c'], far = {{ edges = [1, 5, 9] }}, "
+    "near = { low = 0, high = 9, asks = ['mean'] } }",
 }
 ASKED = Registry.parse(
     "[registry]\napp = 'taint'\ndevice_epsilon = 500\nquiet_days = 0\n"
@@ -61,7 +63,8 @@ ASKED = Registry.parse(
         for kind, keys in KINDS.items()
         for life, how in (LIVES | NUMBER_LIVES if kind == "number" else LIVES).items()
         for presence in ("public", "hidden")
-        if (kind != "text" or life == "memo") and (kind, life, presence) != ("number", "memo", "hidden")
+        if (kind != "text" or life == "memo") and (kind != "table" or life == "fresh")
+        if (kind, life, presence) != ("number", "memo", "hidden")
     )
 )
 
@@ -117,6 +120,12 @@ class RaisingNumber(float):
     __repr__ = __hash__ = __eq__ = __gt__ = __float__ = as_integer_ratio = _raise
 
 
+class RaisingMapping(Mapping[str, object]):
+    """A mapping whose methods raise the marker."""
+
+    __getitem__ = __iter__ = __len__ = __contains__ = __repr__ = _raise
+
+
 class Lying(str):
     """A text that says that it is every other."""
 
@@ -144,6 +153,10 @@ ANSWERS: list[Callable[[], object]] = [
     lambda: {MARKER},
     lambda: (MARKER, [MARKER]),
     lambda: {MARKER: MARKER},
+    lambda: {"word": LISTED, "far": int(MARKER.encode().hex(), 16)},
+    lambda: {"word": MARKER, "near": Raising(), "far": RaisingNumber(5)},
+    lambda: {"word": Raising(), Lying(MARKER): MARKER},
+    lambda: RaisingMapping(),
     lambda: [Raising(), MARKER],
     lambda: Shown(),
     lambda: [Shown()],

@@ -37,6 +37,22 @@ class Ticket(Rng):
         return self.ticket
 
 
+def test_every_integer_of_every_part_has_a_name_of_its_own() -> None:
+    subsets = choose(30, Decimal(1), name="ss")
+    assert Cells((Part(FEW, 2, 3), Part(subsets))).parameters() == {
+        "1.cells": 2,
+        "1.weight": 3,
+        "1.d": 3,
+        "1.threshold": FEW.threshold,
+        "2.cells": 1,
+        "2.weight": 1,
+        "2.d": 30,
+        "2.ss.weight": subsets.parameters()["weight"],
+        "2.threshold": subsets.parameters()["threshold"],
+    }
+    assert one_cell(subsets).parameters() == subsets.parameters()
+
+
 def test_cells_are_numbered_part_after_part() -> None:
     assert [MIXED.mechanism_of(cell) for cell in range(5)] == [FEW, FEW, MANY, MANY, MANY]
     assert (MIXED.count, MIXED.several, MIXED.lasting) == (5, True, 0)

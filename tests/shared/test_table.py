@@ -366,7 +366,7 @@ def test_consent_is_asked_again_for_a_public_column_that_is_new_or_has_other_val
 def test_the_domain_says_its_columns_and_what_is_public() -> None:
     domain = domain_of(table(PAIRS, 'arm = ["a", "b"]'))
     assert isinstance(domain, Columns)
-    assert domain.summary == "5 columns of 72 cells, a pair in each report, beside arm"
+    assert domain.summary == "5 columns of 72 cells asked in pairs, beside arm"
     assert domain.labels(3) == ("0", "10", "other")
     offer = KIND.offer(table(PAIRS, 'arm = ["a", "b"]').asked)
     assert offer.end.endswith("Reports say arm in the clear: a, b.")

@@ -4,11 +4,13 @@ A compared row is a document: what the API says of a value or a statistic, and
 
     truth          the share of devices with the value, or the statistic of their answers
     truth_upper    of a quantile: the upper end of the range between edges that the true one lies in
+    group_truth    of a rate: the share of the devices that are in its group, 1 where that is everybody
 """
 
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from itertools import combinations
 from math import comb
 from typing import Any, cast
 
@@ -103,6 +105,48 @@ class ComparingNumbers(Comparing):
             yield f"  {_held(rows)}, counting those of the shares of {len(ranges)} ranges (--all prints them)"
 
 
+class ComparingTables(Comparing):
+    """Shares of each column's values, and rates: shares within a group by a later column."""
+
+    def rows(self, metric: Metric, answers: Sequence[object], told: Sequence[Row]) -> list[Row]:
+        """Return a row for each. Cells and rates within groups by an earlier column would say the same again."""
+        counts: Counter[tuple[str, ...]] = Counter()
+        for each in map(metric.names, answers):
+            counts.update((word,) for word in each)
+            counts.update(combinations(each, 2))
+        return [
+            _compared(row, counts[(*share, *group)] / of, group_truth=of / len(answers))
+            | {"statistic": row["statistic"]}
+            for row, share, group in _of_columns(metric, told)
+            if (of := counts[group] if group else len(answers))
+        ]
+
+    def table(self, metric: Metric, rows: Sequence[Row], *, everything: bool) -> Iterator[str]:
+        """Yield the rates of the first column's first value, in the largest groups."""
+        name, column = next(iter(metric.asked.domain.columns.items()))
+        begin = f"{name} = {column.values[0]} | "
+        rates = sorted((row for row in rows if row["value"].startswith(begin)), key=lambda row: -row["group_truth"])
+        if not rates:
+            yield f"  too few reports to tell any rate of {name} = {column.values[0]}"
+        else:
+            shown = rows if everything else rates[:TABLE_ROWS]
+            yield from _shares_table(shown, len(shown))
+        if rows:
+            more = "" if everything else ", counting those of all other shares and rates (--all prints them)"
+            yield f"  {_held(rows)}{more}"
+
+
+def _of_columns(metric: Metric, told: Sequence[Row]) -> Iterator[tuple[Row, tuple[str, ...], tuple[str, ...]]]:
+    """Yield the rows that are compared, with what the share is of and the group, in words."""
+    columns = tuple(metric.asked.domain.columns)
+    for row in told:
+        share, group = f"{row['column']} = {row['label']}", f"{row['group_column']} = {row['group']}"
+        if row["statistic"] == "share" and row["group"] is None:
+            yield row, (share,), ()
+        elif row["statistic"] == "rate" and row["group_column"] in columns[columns.index(row["column"]) + 1 :]:
+            yield row, (share,), (group,)
+
+
 def _true_mean(metric: Metric, numbers: Floats, row: Row) -> dict[str, float]:
     return {"truth": float(numbers.mean())}
 
@@ -164,5 +208,9 @@ def _held(rows: Sequence[Row]) -> str:
     return f"{held} of {len(rows)} intervals hold the truth ({held / len(rows):.1%})"
 
 
-COMPARING: dict[str, Comparing] = {"shares": ComparingShares(), "numbers": ComparingNumbers()}
+COMPARING: dict[str, Comparing] = {
+    "shares": ComparingShares(),
+    "numbers": ComparingNumbers(),
+    "tables": ComparingTables(),
+}
 """By the name of the estimand."""

@@ -3,6 +3,7 @@
 import argparse
 import json
 from fractions import Fraction
+from itertools import groupby
 from math import ceil
 from pathlib import Path
 
@@ -20,9 +21,12 @@ epsilon   the privacy loss of one report, and of everything that a device ever s
 std error of a value that nobody has, at {REPORTS:,} reports; it falls with the root of their number
 critical  the least estimate that {REPORTS:,} reports tell from noise; a value with the detectable share exceeds it
           in four of five cases. Of texts all three are least values: a list that is long beside k x m raises them;
-          of a number that is asked for its mean alone they are parts of its range"""
-_NUMBERS = f"""\
-std error of what is read from {REPORTS:,} reports of a number, if numbers are spread evenly over its edges"""
+          of a number that is asked for its mean alone they are parts of its range; of a table they are of one of
+          all cells"""
+_READ = f"""\
+std error of what is read from {REPORTS:,} reports: of a number, if numbers are spread evenly over its edges; of a
+          table, for the pair of columns with the most noise: of a cell that nobody is in, and of a rate of one half
+          in a group that is a tenth of all. Whatever a report of a table tells, epsilon is of all columns together"""
 _ODDS = f"""\
 sure      what a guess of 1 : 1 about a device's answer can become at most: from one report; from all reports of one
           memoized answer, however many; from everything that a device ever says about the metric
@@ -43,7 +47,7 @@ def run(args: argparse.Namespace) -> int:
         print(json.dumps([describe(metric) for metric in metrics]))
     else:
         _print_precision(metrics)
-        _print_numbers(metrics)
+        _print_read(metrics)
         _print_odds(metrics)
         _print_integers(metrics)
     return 0
@@ -94,15 +98,21 @@ def _print_precision(metrics: list[Metric]) -> None:
     print(f"\n{_LEGEND}\n")
 
 
-def _print_numbers(metrics: list[Metric]) -> None:
+def _print_read(metrics: list[Metric]) -> None:
     width = _width(metrics)
-    errors = {metric.name: (metric.std_errors(REPORTS), metric.unit) for metric in metrics}
-    for name, (of_one, unit) in errors.items():
+    errors = {metric: dict(metric.std_errors(REPORTS)) for metric in metrics}
+    for metric, of_one in errors.items():
+        if metric.asked.domain.columns:
+            print(f"{metric.name:{width}}  {metric.asked.domain.summary}")
         if of_one:
-            told = "  ".join(f"{what} {error:.3g} {unit}" for what, error in of_one.items())
-            print(f"{name:{width}}  std error: {told}")
-    if any(of_one for of_one, _ in errors.values()):
-        print(f"\n{_NUMBERS}\n")
+            shown = (f"{what} {_error(error, metric.unit)}" for what, error in of_one.items())
+            print(f"{metric.name:{width}}  std error: {'  '.join(shown)}")
+    if any(errors.values()):
+        print(f"\n{_READ}\n")
+
+
+def _error(error: float, unit: str) -> str:
+    return f"{error:.3g} {unit}" if unit else f"{100 * error:.3g}%"
 
 
 def _print_odds(metrics: list[Metric]) -> None:
@@ -129,8 +139,13 @@ def _print_integers(metrics: list[Metric]) -> None:
     width = _width(metrics)
     print("the integers of each mechanism; a threshold is a probability out of 2^64:")
     for metric in metrics:
-        integers = "  ".join(f"{name} {value}" for name, value in _integers(metric).items())
-        print(f"{metric.name:{width}}  {integers}")
+        for _, integers in groupby(_integers(metric).items(), _part_of):
+            print(f"{metric.name:{width}}  {'  '.join(f'{name} {value}' for name, value in integers)}")
+
+
+def _part_of(integer: tuple[str, int]) -> str:
+    """Return the number of the part that an integer is of, "" where there is one: a part has a line of its own."""
+    return integer[0].rpartition(".")[0].partition(".")[0]
 
 
 def _width(metrics: list[Metric]) -> int:
@@ -139,4 +154,4 @@ def _width(metrics: list[Metric]) -> int:
 
 def _integers(metric: Metric) -> dict[str, int]:
     cells = metric.cells
-    return {**cells.parameters(), **({"cells": cells.count} if cells.several else {})}
+    return {**({"cells": cells.count} if cells.several else {}), **cells.parameters()}

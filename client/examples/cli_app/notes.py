@@ -11,6 +11,7 @@ from pathlib import Path
 
 import dither
 
+VERSION = "1.2"
 METRICS = Path(__file__).with_name("metrics.toml")
 ENDPOINT, KEY = "https://telemetry.example.org", "the key that serve printed"
 QUESTION = "May notes tell its authors, behind noise, which commands are used? --telemetry off ends it. [y/N] "
@@ -35,7 +36,12 @@ def main() -> None:
         return
     try:
         settle_consent(telemetry, args.telemetry)
-        count = run(args.command, args.note)
+        crashed = "yes"
+        try:
+            count = run(args.command, args.note)
+            crashed = "no"
+        finally:
+            telemetry.crashes.record({"crashed": crashed, "version": VERSION})
         telemetry.command.record(args.command)
         telemetry.notes.record(count)
         deliver(telemetry)

@@ -9,7 +9,7 @@ An answer that was read has one integer a column: a symbol or, of a number that 
 2^64 and SCALE + 1 for "other". That of a device with nothing to report is empty.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from math import prod
 
 from dither_shared.domains.domain import NONE, OTHER, Domain
@@ -77,8 +77,13 @@ class Columns(Domain):
 
         Which columns one report tells is no matter of consent.
         """
-        told = {name: domain.agreed(hidden=False) for name, domain in zip(self.names, self.domains, strict=True)}
+        told = {name: domain.agreed(hidden=False) for name, domain in self.columns.items()}
         return {"columns": told, "public": [*self.public[:1], *sorted(self.public[1:])]} if self.public else told
+
+    @property
+    def columns(self) -> Mapping[str, Domain]:
+        """What each column tells apart, by its name, in order."""
+        return dict(zip(self.names, self.domains, strict=True))
 
     @property
     def size(self) -> int:
@@ -88,9 +93,9 @@ class Columns(Domain):
     @property
     def summary(self) -> str:
         """The columns and how they are asked."""
-        how = "all in each report" if len(self.questions) == 1 else "a pair in each report"
+        how = "at once" if len(self.questions) == 1 else "in pairs"
         beside = f", beside {self.public[0]}" if self.public else ""
-        return f"{len(self.names)} columns of {self.size:,} cells, {how}{beside}"
+        return f"{len(self.names)} columns of {self.size:,} cells asked {how}{beside}"
 
     # Symbols.
 

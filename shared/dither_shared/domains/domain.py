@@ -1,6 +1,7 @@
 """What a domain is, and the two answers that any may have besides those that it tells apart."""
 
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 
 from dither_shared.documents import sha256
 
@@ -16,6 +17,9 @@ class Domain(ABC):
     values: tuple[str, ...] = ()
     """Listed values, in order; none where nobody lists them."""
 
+    public: tuple[str, ...] = ()
+    """Name and values of the public column that reports say in the clear; none without one."""
+
     unit = ""
     """What numbers are measured in."""
 
@@ -23,6 +27,11 @@ class Domain(ABC):
     def size(self) -> int:
         """How many answers are told apart; 0 where there is no end of them."""
         return len(self.values)
+
+    @property
+    def columns(self) -> "Mapping[str, Domain]":
+        """What each column tells apart, by its name, where an answer has several; else nothing."""
+        return {}
 
     @property
     def summary(self) -> str:

@@ -86,6 +86,13 @@ class Kind(ABC, Generic[D]):
     def takes(self, answer: object, domain: D) -> bool:
         """Tell whether an answer is one that is asked for. May raise whatever the answer's own methods do."""
 
+    def misplaced(self, answer: object, domain: D) -> str:
+        """Return which part of an answer is not taken, in words that quote none of it; "" where there are no parts.
+
+        May raise whatever the answer's own methods do.
+        """
+        return ""
+
     @abstractmethod
     def read(self, answer: object, domain: D) -> Answer:
         """Read an answer of the host app, whatever it is. May raise whatever the answer's own methods do."""

@@ -19,7 +19,16 @@ from pathlib import Path
 from typing import cast
 
 from dither_shared.cells import Cells, Part
-from dither_shared.domains import OTHER, VALUE_CHARACTERS_MAX, Buckets, Columns, Domain, Range, Values
+from dither_shared.domains import (
+    OTHER,
+    VALUE_CHARACTERS_MAX,
+    Buckets,
+    Columns,
+    Domain,
+    NumberDomain,
+    Range,
+    Values,
+)
 from dither_shared.domains.columns import CELLS_MAX, COLUMNS_MAX, COLUMNS_MIN, symbols_of
 from dither_shared.errors import InvalidParameter
 from dither_shared.frozen import replaced
@@ -32,6 +41,8 @@ from dither_shared.rng import Rng
 from dither_shared.tables import TomlTable
 
 COLUMN_VALUES_MAX = 1_000
+OFFERED_MAX = 50
+"""Of a column's longer list people are shown the first."""
 _CONTEXT = Context(prec=40)
 FRESH = "must be left out of a table: each pair of columns would have a memo of its own"
 
@@ -67,9 +78,16 @@ class TableKind(Kind[Columns]):
 
     def takes(self, answer: object, domain: Columns) -> bool:
         """Tell whether it is a mapping of columns, each to an answer that its column asks for; columns may miss."""
-        if not isinstance(answer, Mapping) or not set(answer) <= set(domain.names):
-            return False
-        return all(_takes(column, answer[name]) for name, column in _named(domain) if name in answer)
+        return isinstance(answer, Mapping) and not self.misplaced(answer, domain)
+
+    def misplaced(self, answer: object, domain: Columns) -> str:
+        """Return the first column whose answer it does not ask for, or that there is one which it does not have."""
+        if not isinstance(answer, Mapping):
+            return ""
+        for name, column in domain.columns.items():
+            if name in answer and not _takes(column, answer[name]):
+                return name
+        return "" if set(answer) <= set(domain.names) else "a column that it does not have"
 
     def read(self, answer: object, domain: Columns) -> tuple[int, ...]:
         """Return what each column's answer is read as: "other" where there is none."""
@@ -98,6 +116,12 @@ class TableKind(Kind[Columns]):
         variances = (cast("PureMechanism", part.mechanism).noise_variance for part in cells.parts)
         return cells.each * max(variances)
 
+    def std_errors(self, asked: Asked, n: int) -> Mapping[str, float]:
+        """Return those of a share and of a rate that n reports tell of the pair of columns with the most noise."""
+        from dither_shared.kinds.table_precision import std_errors  # only for planning
+
+        return std_errors(cast("Columns", asked.domain), asked.cells, n)
+
     def names(self, read: Answer, domain: Columns) -> tuple[str, ...]:
         """Return each column's answer."""
         return domain.told(cast("tuple[int, ...]", read))
@@ -105,32 +129,37 @@ class TableKind(Kind[Columns]):
     def offer(self, asked: Asked) -> Offer:
         """Return the columns, and how many of them one report tells."""
         domain = cast("Columns", asked.domain)
-        start = "One answer in each column"
-        end = f"Anything else is sent as “{OTHER}”."
-        if len(domain.questions) > 1:
-            end += " One report tells two of them, which coins choose."
+        told = "all of them" if len(domain.questions) == 1 else "two of them, drawn by lot"
+        end = (
+            f"What is missing, or anything else, is sent as “{OTHER}”. One report tells {told}. Its odds are those of "
+            "a whole answer, all columns together."
+        )
         if domain.public:
             end += f" Reports say {domain.public[0]} in the clear: {', '.join(domain.public[1:])}."
-        listed = tuple(f"{name}: {_offered(domain, column)}" for column, name in enumerate(domain.names))
-        return Offer(start, listed, "column", end)
+        listed = tuple(f"{name}: {_offered(column)}" for name, column in domain.columns.items())
+        return Offer("One answer in each of", listed, "column", end)
 
 
-def _offered(domain: Columns, column: int) -> str:
-    *labels, _ = domain.labels(column)
-    if isinstance(domain.domains[column], Range):
-        return f"a number from {labels[0]} to {labels[1]}, which coins round to one of the two"
-    return ", ".join(labels)
+def _offered(column: Domain) -> str:
+    """Return what a column takes, in words; of a long list how many more there are."""
+    if isinstance(column, NumberDomain):
+        low, high = (column.with_unit(column.in_unit(edge)) for edge in (column.edges[0], column.edges[-1]))
+        if isinstance(column, Range):
+            return f"a number, cut to {low} at least and {high} at most, which coins round to one of these two"
+        return f"a number, sent as one of {column.size} ranges, from below {low} to {high} or more"
+    *listed, _ = column.values
+    more = len(listed) - OFFERED_MAX
+    return ", ".join(listed) if more <= 0 else f"{', '.join(listed[:OFFERED_MAX])} and {more:,} more"
 
 
 # Reading answers.
 
 
-def _named(domain: Columns) -> Iterator[tuple[str, Domain]]:
-    return zip(domain.names, domain.domains, strict=True)
-
-
 def _takes(column: Domain, answer: object) -> bool:
-    return column.holds(answer) if isinstance(column, Values) else ratio_of(answer) is not None
+    try:
+        return column.holds(answer) if isinstance(column, Values) else ratio_of(answer) is not None
+    except Exception:  # of the answer's own methods
+        return False
 
 
 def _read(domain: Columns, column: int, given: Mapping[str, object]) -> int:

@@ -3,24 +3,23 @@
 import csv
 from functools import cache
 from itertools import combinations
-from pathlib import Path
 from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
+from dither_aggregator.simulate.populations.population import read_data
+
 Counts = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
 Number = TypeVar("Number", np.int64, np.float64)
-
-CENSUS = Path(__file__).with_name("census.csv")
 
 
 @cache
 def census() -> Counts:
     """Return how many people have each combination, int64[2, 2, 16, 7, 9]."""
-    with CENSUS.open(encoding="utf-8") as file:
-        _, *rows = csv.reader(line for line in file if not line.startswith("#"))
+    lines = read_data("adult_counts.csv").decode("utf-8").splitlines()
+    _, *rows = csv.reader(line for line in lines if not line.startswith("#"))
     table = np.array(rows, dtype=np.int64)
     counts = np.zeros(table[:, :-1].max(axis=0) + 1, dtype=np.int64)
     counts[tuple(table[:, :-1].T)] = table[:, -1]

@@ -127,10 +127,22 @@ def _meaning_changes(old: Metric, new: Metric) -> Iterator[str]:
 
 
 def _domain_changes(old: Domain, new: Domain) -> Iterator[str]:
-    """Yield that answers are told apart in another way, where no list of values says so."""
-    if old != new:
-        ends = f" from {old.summary} to {new.summary}" if old.summary != new.summary else ""
+    """Yield that answers are told apart in another way, where no list of values says so; of columns, of each."""
+    ends = f" from {old.summary} to {new.summary}" if old.summary != new.summary else ""
+    if ends or (old != new and not new.columns):
         yield f"what is told apart changes{ends}"
+    if old.public[:1] != new.public[:1]:
+        yield f"the public column changes from {_or_none(old.public)} to {_or_none(new.public)}"
+    else:
+        yield from _list_changes("public values", old.public[1:], new.public[1:])
+    yield from _list_changes("columns", tuple(old.columns), tuple(new.columns))
+    for name, column in new.columns.items():
+        if (before := old.columns.get(name, column)) != column:
+            lists = bool(before.values and column.values)
+            changes = (
+                _list_changes("values", before.values, column.values) if lists else _domain_changes(before, column)
+            )
+            yield from (f"{name}: {change}" for change in changes)
 
 
 def _meant(metric: Metric) -> dict[str, object]:
@@ -143,6 +155,10 @@ def _meant(metric: Metric) -> dict[str, object]:
     shown = ("ticks", "k", "h")
     integers = {key: value for key, value in cells.parameters().items() if key.rpartition(".")[2] in shown}
     return {**facts, **epsilons, **integers, "number of cells": cells.count}
+
+
+def _or_none(public: tuple[str, ...]) -> str:
+    return public[0] if public else "none"
 
 
 def _list_changes(key: str, old: Sequence[str], new: Sequence[str]) -> Iterator[str]:

@@ -14,7 +14,7 @@ from dither_shared.registry import Metric, Registry
 SUMMARY = "write the page that tells an app's users what is asked, how it is protected and how to refuse"
 EXAMPLE = "dither metrics docs metrics.toml --out telemetry.html"
 
-VALUES_IN_TEXT_MAX = 8
+VALUES_IN_TEXT_MAX, CHARACTERS_IN_TEXT_MAX = 8, 600
 VALUES_MAX = 200
 """Of longer lists a page shows the first, and how many more there are."""
 
@@ -85,7 +85,7 @@ def _answers(metric: Metric) -> Fact:
     if not listed:
         return Fact("You can say", (start, end))
     start = f"{start} {number}"
-    if len(listed) <= VALUES_IN_TEXT_MAX:
+    if len(listed) <= VALUES_IN_TEXT_MAX and sum(map(len, listed)) <= CHARACTERS_IN_TEXT_MAX:
         quoted = [part for value in listed for part in (", “", Said(value), "”")]
         return Fact("You can say", (f"{start}: “", *quoted[1:], f".{end}"))
     first = f"the first {VALUES_MAX:,} of " if len(listed) > VALUES_MAX else "the "

@@ -1,16 +1,19 @@
 """`dither metrics types`: a stub, so that editors and type checkers know an app's handles and their values.
 
 It stands beside the module that has `telemetry = dither.start(...)`, and declares all that this module offers. A handle
-takes the listed values alone there: at run time all else is "other", but in a program it is a mistake.
+takes the listed values alone there, and the handle of a table a dict of its columns: at run time all else is "other",
+but in a program it is a mistake.
 """
 
 import argparse
 import keyword
 import re
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from dither.handles import HANDLES, Handle
 from dither.writing.output import write
+from dither_shared.domains import Domain
 from dither_shared.errors import ConfigurationError
 from dither_shared.registry import Metric, Registry
 
@@ -54,17 +57,12 @@ def stub(registry: Registry, name: str = "telemetry") -> str:
     """
     _check_name(name)
     metrics = list(registry.metrics.values())
-    listed = [metric for metric in metrics if _listed(metric)]
-    several = any(metric.kind.several for metric in listed)
-    collections = "from collections.abc import Collection\n" if several else ""
-    typing = ["ClassVar", *(["Literal", "TypeAlias"] if listed else [])]
     modules = sorted({"dither", *(_handle_of(metric)[0] for metric in metrics)})
     attributes = "\n".join(f"    {metric.name}: {_camel(metric)}Handle" for metric in metrics)
     return f"""\
 # `dither metrics types` wrote this: write it again instead of editing it.
 
-{collections}from typing import {", ".join(typing)}
-
+{_imports(metrics)}
 {"".join(f"import {module}" + chr(10) for module in modules)}
 {"".join(map(_handle, metrics))}\
 class Telemetry(dither.Telemetry):
@@ -83,7 +81,26 @@ def _check_name(name: str) -> None:
         raise ConfigurationError(f"--name must not be one that the stub needs for itself, got {name!r}")
 
 
-_IMPORTED = {"ClassVar", "Collection", "Literal", "TypeAlias", "dither"}
+_IMPORTED = {"ClassVar", "Collection", "Decimal", "Fraction", "Literal", "TypeAlias", "TypedDict", "dither"}
+
+
+def _imports(metrics: Sequence[Metric]) -> str:
+    """Return the imports from the standard library, of what the stub uses alone."""
+    listed = [metric for metric in metrics if _listed(metric)]
+    columns = [column for metric in metrics for column in metric.asked.domain.columns.values()]
+    modules = {
+        "collections.abc": {"Collection": any(metric.kind.several for metric in listed)},
+        "decimal": {"Decimal": not all(column.values for column in columns)},
+        "fractions": {"Fraction": not all(column.values for column in columns)},
+        "typing": {
+            "ClassVar": True,
+            "Literal": bool(listed) or any(0 < len(column.values) <= VALUES_MAX for column in columns),
+            "TypeAlias": bool(listed),
+            "TypedDict": bool(columns),
+        },
+    }
+    used = {module: [name for name, is_used in names.items() if is_used] for module, names in modules.items()}
+    return "".join(f"from {module} import {', '.join(names)}\n" for module, names in used.items() if names)
 
 
 def _listed(metric: Metric) -> bool:
@@ -96,18 +113,21 @@ def _camel(metric: Metric) -> str:
 
 
 def _handle(metric: Metric) -> str:
-    """Return the class of a metric's handle, and the type of its values.
+    """Return the class of a metric's handle, and the type of its values or columns.
 
     A handle that takes only them breaks the promise of dither.Choice, which takes any text: hence the "ignore".
     """
-    camel, alias, record = _camel(metric), "", ""
+    camel, answer, record = _camel(metric), "", ""
     if _listed(metric):
         head = f"{camel}Answer: TypeAlias = "
-        alias = f"{head}{_literal(metric.values, room=LINE_MAX - len(head))}\n\n"
-        answer = f"Collection[{camel}Answer]" if metric.kind.several else f"{camel}Answer"
-        record = f"\n    def record(self, answer: {answer}) -> None: ...  # type: ignore[override]\n"
+        answer = f"{head}{_literal(metric.values, room=LINE_MAX - len(head))}\n\n"
+    elif columns := metric.asked.domain.columns:
+        answer = _typed_dict(f"{camel}Answer", columns)
+    if answer:
+        taken = f"Collection[{camel}Answer]" if metric.kind.several else f"{camel}Answer"
+        record = f"\n    def record(self, answer: {taken}) -> None: ...  # type: ignore[override]\n"
     question = _quoted(metric.question, '"')
-    return f'{alias}class {camel}Handle({".".join(_handle_of(metric))}):\n    ""{question}""\n{record}\n'
+    return f'{answer}class {camel}Handle({".".join(_handle_of(metric))}):\n    ""{question}""\n{record}\n'
 
 
 def _handle_of(metric: Metric) -> tuple[str, str]:
@@ -116,11 +136,32 @@ def _handle_of(metric: Metric) -> tuple[str, str]:
     return "dither" if handle.__module__ == Handle.__module__ else handle.__module__, handle.__name__
 
 
-def _literal(values: tuple[str, ...], room: int) -> str:
+def _typed_dict(name: str, columns: Mapping[str, Domain]) -> str:
+    """Return the type of a dict of some of the columns, as a call where one has a name that no attribute can have."""
+    if not any(map(keyword.iskeyword, columns)):
+        lines = "".join(_typed(f"    {column}: ", domain) for column, domain in columns.items())
+        return f"class {name}(TypedDict, total=False):\n{lines}\n"
+    lines = "".join(_typed(f'        "{column}": ', domain, ",") for column, domain in columns.items())
+    return f'{name} = TypedDict(\n    "{name}",\n    {{\n{lines}    }},\n    total=False,\n)\n\n'
+
+
+def _typed(name: str, domain: Domain, end: str = "") -> str:
+    """Return the line, or lines, of a column's name and type."""
+    if not domain.values:
+        return f"{name}float | Decimal | Fraction{end}\n"
+    if len(domain.values) > VALUES_MAX:
+        return f"{name}str{end}\n"
+    indent = name[: len(name) - len(name.lstrip())]
+    return f"{name}{_literal(domain.values, LINE_MAX - len(name + end), indent)}{end}\n"
+
+
+def _literal(values: tuple[str, ...], room: int, indent: str = "") -> str:
     """Return the type of the values, in one line where it fits, else with a value a line."""
     quoted = [_quoted(value) for value in values]
     line = f"Literal[{', '.join(quoted)}]"
-    return line if len(line) <= room else "Literal[\n" + "".join(f"    {value},\n" for value in quoted) + "]"
+    if len(line) <= room:
+        return line
+    return "Literal[\n" + "".join(f"{indent}    {value},\n" for value in quoted) + f"{indent}]"
 
 
 def _quoted(text: str, quote: str = "") -> str:

@@ -1,0 +1,69 @@
+"""How precisely a table's pairs of columns can be read: planning figures, of the pair with the most noise.
+
+    cell    the share of a cell that nobody is in
+    rate    P(b | a) = r = 1/2, where a tenth of all have the value a in one column, and b is a value of the other
+
+A report supports a symbol with probability p or q (pure.py), and two of them with `one` where the answer is one of the
+two, else with `neither` (PairLaw). With weights g of the symbols and shares f, the supported weights have the variance
+
+    sum g_v^2 s_v + sum over v != w of g_v g_w [ neither + (one - neither)(f_v + f_w) ] - (sum g_v s_v)^2
+
+where s_v = q + (p - q) f_v. A cell has g = 1. The rate is estimated by m_ab / m_a, whose error is about that of
+m_ab - r m_a over P(a) (Cochran 1977, section 2.11): g is 1 - r for the cell of a and b, and -r for the other cells of
+a. Where all columns are asked at once, a cell is several symbols of the product, with the same g; else a pair has one
+of m reports. The variance of an estimate is m / (n (p - q)^2) times that of the weights.
+"""
+
+from collections.abc import Mapping
+from itertools import combinations
+from math import prod, sqrt
+from typing import cast
+
+from dither_shared.cells import Cells
+from dither_shared.domains.columns import Columns, symbols_of
+from dither_shared.mechanisms import PureMechanism
+from dither_shared.mechanisms.two_level import OneShot
+
+GROUP, RATE = 0.1, 0.5
+
+
+def std_errors(domain: Columns, cells: Cells, n: int) -> Mapping[str, float]:
+    """Return the standard errors of a cell and of a rate, which n >= 1 reports tell, as parts of 1."""
+    pairs = [_variances(domain, cells, pair) for pair in combinations(range(len(domain.names)), 2)]
+    cell, rate = map(max, zip(*pairs, strict=True))
+    return {"cell": sqrt(cell / n), "rate": sqrt(rate / n)}
+
+
+def _variances(domain: Columns, cells: Cells, pair: tuple[int, int]) -> tuple[float, float]:
+    """Return those of a cell and a rate, times n. The rate is among the values of the column with more of them."""
+    m = len(domain.questions)
+    question = domain.questions.index(pair) if m > 1 else 0
+    mechanism = cast("PureMechanism", cells.mechanism_of(question))
+    sizes = [symbols_of(domain.domains[column]) for column in pair]
+    symbols, values = prod(domain.shape(question)) // prod(sizes), max(sizes)
+    cell = _variance(mechanism, symbols, symbols, 0)
+    total, squares = 1 - RATE * values, (1 - RATE) ** 2 + RATE**2 * (values - 1)
+    rate = _variance(mechanism, symbols * total, symbols * squares, RATE * (1 - RATE) * GROUP)
+    return m * cell, m * rate / GROUP**2
+
+
+def _variance(mechanism: PureMechanism, total: float, squares: float, squares_held: float) -> float:
+    """Return n times the variance of a sum of estimates by the sums of g, g^2 and g^2 f, where that of g f is zero."""
+    p, q = float(mechanism.p), float(mechanism.q)
+    one, neither = _pair_law(mechanism)
+    second = q * squares + (p - q) * squares_held + neither * (total**2 - squares) - 2 * (one - neither) * squares_held
+    return (second - (q * total) ** 2) / (p - q) ** 2
+
+
+def _pair_law(mechanism: PureMechanism) -> tuple[float, float]:
+    """Return P[a report supports both of two values] where the answer is one of them, and where it is neither.
+
+    Of PGR the second depends on the three values: this is its average, each report supporting s of K points.
+    """
+    if mechanism.pairs is not None:
+        return float(mechanism.pairs.one), float(mechanism.pairs.neither)
+    design = cast("OneShot", mechanism)
+    law, outputs = design.law, design.outputs
+    both = law.overlap * (law.share * outputs - 2) / (outputs - 2)
+    neither = law.inside * both + (1 - law.inside) * law.share * (law.overlap - both) / (1 - law.share)
+    return float(law.inside * law.overlap), float(neither)
