@@ -27,7 +27,7 @@ def shape_of(plan: Plan) -> tuple[int, ...]:
     return tuple(len(domain.labels(column)) for column in range(len(domain.names)))
 
 
-def alone(*columns: Sequence[float]) -> Floats:
+def alone(*columns: Sequence[float] | Floats) -> Floats:
     """Return the shares of all cells where columns have nothing to do with each other."""
     return np.asarray(reduce(np.multiply.outer, [np.array(column, dtype=np.float64) for column in columns]))
 

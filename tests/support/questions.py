@@ -9,7 +9,7 @@ from typing import cast
 import numpy as np
 import numpy.typing as npt
 
-from dither_aggregator.analysis.tables.questions import Question
+from dither_aggregator.analysis.tables.questions import QuestionTally
 from dither_shared.mechanisms import Mechanism, PureMechanism, choose
 from tests.support.tallies import Counts, draw_tally
 
@@ -39,7 +39,7 @@ def draw_questions(
     design: str = PAIRS,
     silent: float | None = None,
     repeats: int = 1,
-) -> tuple[Question, ...]:
+) -> tuple[QuestionTally, ...]:
     """Return the reports of n devices whose cells have these shares, float64[sizes of the columns].
 
     `silent` is the share of those with nothing to say, where that is hidden. With `repeats` each of fewer devices
@@ -50,7 +50,7 @@ def draw_questions(
     mechanisms = [mechanism_for(sizes, columns, epsilon, hidden=hidden) for columns in every]
     parts = _draw_parts(truth, n, len(every), rng, silent, repeats)
     return tuple(
-        Question(
+        QuestionTally(
             columns,
             tuple(sizes[column] for column in columns),
             hidden,

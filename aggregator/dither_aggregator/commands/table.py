@@ -9,7 +9,6 @@ from collections.abc import Sequence
 from datetime import date
 from pathlib import Path
 
-from dither.writing.output import write
 from dither_aggregator.analysis.estimands import TallyGone, tally_of
 from dither_aggregator.analysis.reading import View
 from dither_aggregator.analysis.tables.pairs import PairTable
@@ -79,7 +78,7 @@ def run(args: argparse.Namespace) -> int:
         except TallyGone as gone:
             raise ConfigurationError(f"{gone}: choose later days") from None
     made = synthesise_table(stored, tally, View(days=window.days), _Steps(), args.public)
-    write(_csv(made, args.records), args.out)
+    _write(_csv(made, args.records), args.out)
     if args.json:
         print(json.dumps(_document(made, window, args.records, args.public)))
     else:
@@ -121,6 +120,15 @@ def _csv(made: SyntheticTable, records: int) -> str:
     lines.writerow(columns_of(made.plan).names)
     lines.writerows(made.in_words(made.draw(records)))
     return out.getvalue()
+
+
+def _write(text: str, out: Path | None) -> None:
+    if out is not None:
+        out.write_text(text, encoding="utf-8", newline="")
+        return
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(encoding="utf-8", newline="")  # values may be in any language
+    print(text, end="")
 
 
 def _sentences(made: SyntheticTable, window: Window, records: int) -> list[str]:

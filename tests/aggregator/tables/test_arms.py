@@ -10,7 +10,7 @@ import pytest
 from dither_aggregator.analysis.reading import View
 from dither_aggregator.analysis.tables import arms as arms_module
 from dither_aggregator.analysis.tables.arms import ArmStatistics, together
-from dither_aggregator.analysis.tables.questions import Question
+from dither_aggregator.analysis.tables.questions import QuestionTally
 from dither_aggregator.analysis.tables.rows import TableRow
 from dither_shared.domains import OTHER, Columns, Range, Values
 from tests.support.questions import PAIRS, PRODUCT, asked, draw_questions
@@ -38,12 +38,14 @@ def population(yes: float, high: float) -> Floats:
     return shares
 
 
-def read(arms: Sequence[Sequence[Question]], view: View = VIEW, design: str = PAIRS) -> list[TableRow]:
+def read(arms: Sequence[Sequence[QuestionTally]], view: View = VIEW, design: str = PAIRS) -> list[TableRow]:
     domain = columns(len(arms), design)
     return list(ArmStatistics(domain, together(arms), view, False, arms).of_arms())
 
 
-def draw(seed: int, n: Sequence[int], truth: Sequence[Floats], epsilon: str, design: str) -> list[tuple[Question, ...]]:
+def draw(
+    seed: int, n: Sequence[int], truth: Sequence[Floats], epsilon: str, design: str
+) -> list[tuple[QuestionTally, ...]]:
     rng = np.random.default_rng([seed, 17])
     return [draw_questions(shares, size, epsilon, rng, design=design) for size, shares in zip(n, truth, strict=True)]
 

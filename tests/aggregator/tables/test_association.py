@@ -10,7 +10,7 @@ from scipy.stats import binom
 from dither_aggregator.analysis.inference import Floats, Z
 from dither_aggregator.analysis.tables import association as association_module
 from dither_aggregator.analysis.tables.association import Association, association
-from dither_aggregator.analysis.tables.questions import Question
+from dither_aggregator.analysis.tables.questions import QuestionTally
 from dither_shared.mechanisms import choose
 from tests.support.questions import draw_questions
 
@@ -22,7 +22,7 @@ def expected(truth: Floats, n: int = 10**9) -> Association | None:
     p, q = float(mechanism.p), float(mechanism.q)
     counts = np.rint(n * (q + truth.ravel() * (p - q))).astype(np.int64)
     counts[0] += n - counts.sum()
-    return association(Question((0, 1), truth.shape, False, mechanism, counts, n).table((0, 1)), Z)
+    return association(QuestionTally((0, 1), truth.shape, False, mechanism, counts, n).table((0, 1)), Z)
 
 
 def drawn(truth: Floats, n: int, epsilon: str, seed: int, silent: float | None = None) -> Association | None:

@@ -13,7 +13,7 @@ from dither_aggregator.analysis.multiplicity import holm
 from dither_aggregator.analysis.tables.columns import Margin
 from dither_aggregator.analysis.tables.comparisons import chances, differences, residuals
 from dither_aggregator.analysis.tables.fourfold import Fourfold, fourfold, fourfold_of_numbers
-from dither_aggregator.analysis.tables.questions import Question, Table
+from dither_aggregator.analysis.tables.questions import CellTable, QuestionTally
 from dither_aggregator.analysis.tables.ratios import Ratios
 from dither_shared.mechanisms import choose
 from tests.support.questions import draw_questions
@@ -24,13 +24,13 @@ SILENT = 0.3
 N = 10**9
 
 
-def exact(epsilon: str = "2") -> Table:
+def exact(epsilon: str = "2") -> CellTable:
     """Return the table that is expected of N devices, by the mechanism that counts reports as they are."""
     mechanism = choose(7, Decimal(epsilon), name="grr")
     p, q = float(mechanism.p), float(mechanism.q)
     counts = np.rint(N * (q + np.append(CELLS.ravel(), SILENT) * (p - q))).astype(np.int64)
     counts[0] += N - counts.sum()
-    return Question((0, 1), (2, 3), True, mechanism, counts, N).table((0, 1))
+    return QuestionTally((0, 1), (2, 3), True, mechanism, counts, N).table((0, 1))
 
 
 def picks(numbers: bool = False) -> Floats:

@@ -6,7 +6,7 @@ from unittest.mock import patch
 import numpy as np
 import pytest
 
-from dither_aggregator.analysis.tables.questions import Table
+from dither_aggregator.analysis.tables.questions import CellTable
 from tests.benchmarks.tables.coverage import COVERAGE, NOTHING, Case, Floats, Held, aims_missed, measure
 
 SIGMAS = 5.0
@@ -48,15 +48,15 @@ def test_intervals_of_readings_hold(name: str) -> None:
 def test_intervals_without_the_sample_are_seen_to_be_too_narrow() -> None:
     """The planted bug: noise alone, as if the devices that reported were all there are."""
     case = case_of("2 x 2, seven")
-    variances, covariances = vars(Table)["variances"].func, Table.covariances
+    variances, covariances = vars(CellTable)["variances"].func, CellTable.covariances
 
-    def of_once(table: Table) -> Floats:
+    def of_once(table: CellTable) -> Floats:
         return np.asarray(variances(table) / table.question.repeats)
 
-    def between(table: Table, sums: Floats) -> Floats:
+    def between(table: CellTable, sums: Floats) -> Floats:
         return np.asarray(covariances(table, sums) / table.question.repeats)
 
-    with patch.object(Table, "variances", property(of_once)), patch.object(Table, "covariances", between):
+    with patch.object(CellTable, "variances", property(of_once)), patch.object(CellTable, "covariances", between):
         assert scores(case)["rate"] < -SIGMAS
 
 

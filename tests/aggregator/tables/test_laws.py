@@ -10,7 +10,7 @@ import pytest
 from dither_aggregator.analysis.inference import Floats
 from dither_aggregator.analysis.tables import laws
 from dither_aggregator.analysis.tables.laws import PairedSupports, PointSupports, SupportLaw
-from dither_aggregator.analysis.tables.questions import Question
+from dither_aggregator.analysis.tables.questions import QuestionTally
 from dither_aggregator.counting.supports import hyperplane, lies_on
 from dither_shared.mechanisms import GRR, PGR, PureMechanism, SubsetSelection, choose
 from tests.support.tallies import Counts, draw_tally
@@ -107,7 +107,7 @@ def test_of_large_tables_some_reports_tell_about_the_same() -> None:
     mechanism = choose(400, Decimal(1))
     rng = np.random.default_rng(4)
     counts = draw_tally(mechanism, rng.multinomial(20_000, rng.dirichlet(np.ones(400))), rng)
-    question = Question((0, 1), (20, 20), False, mechanism, counts, 20_000)
+    question = QuestionTally((0, 1), (20, 20), False, mechanism, counts, 20_000)
     every = question.table((0,)).variances
     with patch.object(laws, "ENTRIES_MAX", 1_000):
         some = question.table((0,)).variances

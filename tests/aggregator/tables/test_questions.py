@@ -7,7 +7,7 @@ import pytest
 
 from dither_aggregator.analysis.inference import Floats
 from dither_aggregator.analysis.tables.columns import margin, pooled
-from dither_aggregator.analysis.tables.questions import Question
+from dither_aggregator.analysis.tables.questions import QuestionTally
 from dither_shared.mechanisms import SubsetSelection, choose
 from tests.support.questions import PRODUCT, draw_questions
 
@@ -16,14 +16,14 @@ SHARES = np.random.default_rng(5).dirichlet(np.ones(13))
 N = 50_000
 
 
-def question(*, repeats: int = 1, n: int = N) -> Question:
+def question(*, repeats: int = 1, n: int = N) -> QuestionTally:
     """Return what is expected to be reported, to a whole number of reports."""
     mechanism = choose(13, Decimal(2))
     p, q = float(mechanism.p), float(mechanism.q)
     counts = np.rint(n * (q + SHARES * (p - q))).astype(np.int64)
     assert isinstance(mechanism, SubsetSelection)
     counts[0] += n * mechanism.weight - counts.sum()
-    return Question((1, 3, 4), (2, 3, 2), True, mechanism, counts, n, repeats)
+    return QuestionTally((1, 3, 4), (2, 3, 2), True, mechanism, counts, n, repeats)
 
 
 def test_expected_reports_give_back_the_shares_of_any_columns() -> None:

@@ -13,8 +13,8 @@ from scipy.special import ndtr
 
 from dither_aggregator.analysis.multiplicity import holm
 from dither_aggregator.analysis.tables.columns import margin, pooled
-from dither_aggregator.analysis.tables.questions import Question
-from dither_aggregator.analysis.tables.ratios import Told
+from dither_aggregator.analysis.tables.questions import QuestionTally
+from dither_aggregator.analysis.tables.ratios import ToldRatio
 from dither_aggregator.analysis.tables.rows import (
     Statistic,
     TableRow,
@@ -31,9 +31,9 @@ REPORTS_MIN = 300
 """An arm with fewer reports of a question is left out."""
 
 
-def together(arms: Sequence[Sequence[Question]]) -> list[Question]:
+def together(arms: Sequence[Sequence[QuestionTally]]) -> list[QuestionTally]:
     """Return the questions of several arms with their counts added up."""
-    added: dict[tuple[int, ...], Question] = {}
+    added: dict[tuple[int, ...], QuestionTally] = {}
     for question in (each for arm in arms for each in arm):
         before = added.get(question.columns)
         added[question.columns] = (
@@ -46,7 +46,7 @@ def together(arms: Sequence[Sequence[Question]]) -> list[Question]:
 class ArmStatistics(TableStatistics):
     """The rows of the arms."""
 
-    arms: Sequence[Sequence[Question]]
+    arms: Sequence[Sequence[QuestionTally]]
     """The questions of each value of the public column."""
 
     def of_arms(self) -> Iterator[TableRow]:
@@ -77,7 +77,7 @@ class ArmStatistics(TableStatistics):
             verdict = direction if true[test_of(row)] else "cannot be told"
             yield self._judged(row, verdict, p_values[test_of(row)])
 
-    def _told(self, column: int, arms: Sequence[Sequence[Question]], z: float) -> dict[tuple[int, ...], Told]:
+    def _told(self, column: int, arms: Sequence[Sequence[QuestionTally]], z: float) -> dict[tuple[int, ...], ToldRatio]:
         """Return a column's shares in some arms together, by symbol, or the share of high ends; none of too few."""
         asked = [each for each in together(arms) if column in each.columns and each.n >= REPORTS_MIN]
         is_number = column in self._scales
@@ -85,7 +85,7 @@ class ArmStatistics(TableStatistics):
         told = {} if found is None else {each.place: each for each in found.ratios.tell(z)}
         return {(HIGH,): told[HIGH,]} if is_number and told else told
 
-    def _of_arm(self, column: int, place: int, told: Told, *, difference: bool = False) -> TableRow:
+    def _of_arm(self, column: int, place: int, told: ToldRatio, *, difference: bool = False) -> TableRow:
         name, (public, *values) = self.domain.names[column], self.domain.public
         if column in self._scales:
             what, label, told = mean_name(name), None, self._in_unit(column, told, difference=difference)
@@ -99,10 +99,10 @@ class ArmStatistics(TableStatistics):
         return TableRow(of_arm, *told[1:], statistic, name, label, public, values[place])
 
 
-def _less(ours: Told, theirs: Told) -> Told:
+def _less(ours: ToldRatio, theirs: ToldRatio) -> ToldRatio:
     """Return the difference of two independent shares."""
     moved = ours.estimate - theirs.estimate
-    return Told(
+    return ToldRatio(
         ours.place,
         moved,
         float(np.hypot(ours.std_error, theirs.std_error)),

@@ -31,7 +31,7 @@ from scipy.special import gammaincc
 
 from dither_aggregator.analysis.inference import Floats
 from dither_aggregator.analysis.tables.margins import norm_sub
-from dither_aggregator.analysis.tables.questions import Table
+from dither_aggregator.analysis.tables.questions import CellTable
 from dither_aggregator.analysis.tables.ratios import SURE
 
 Places = npt.NDArray[np.intp]
@@ -50,7 +50,7 @@ class Association:
     upper: float
 
 
-def association(table: Table, z: float) -> Association | None:
+def association(table: CellTable, z: float) -> Association | None:
     """Test two columns; None where there are too many symbols, or fewer than two symbols of a column are told."""
     if table.question.mechanism.d > CELLS_MAX:
         return None
@@ -61,7 +61,7 @@ def association(table: Table, z: float) -> Association | None:
     return Association(_chance(table, own.unbiased), *_size(own, told, z))
 
 
-def _chance(table: Table, residuals: Floats) -> float:
+def _chance(table: CellTable, residuals: Floats) -> float:
     """Return the p-value of residuals, float64[A, B]."""
     independent = _independent(table)
     law = _Residuals(table, independent)
@@ -78,7 +78,7 @@ def _chance(table: Table, residuals: Floats) -> float:
     return float(gammaincc(freedom / 2, max((total - residuals.size) * sqrt(2 * freedom / second) + freedom, 0.0) / 2))
 
 
-def _independent(table: Table) -> Floats:
+def _independent(table: CellTable) -> Floats:
     """Return the shares of cells with the table's one-way shares and no association, float64[size]."""
     cells = table.shares[: table.size - table.question.hidden].reshape(table.shape)
     rest = np.clip(table.shares[cells.size :], 0.0, 1.0)
@@ -112,7 +112,7 @@ def _size(own: "_Residuals", told: list[Places], z: float) -> tuple[float, float
 class _Residuals:
     """R of a table, and its law where the true shares of cells are `shares`."""
 
-    def __init__(self, table: Table, shares: Floats) -> None:
+    def __init__(self, table: CellTable, shares: Floats) -> None:
         self.shape = table.shape
         self._cells = table.size - table.question.hidden
         spread = table.covariance(shares)

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dither_aggregator.analysis.inference import Floats
-from dither_aggregator.analysis.tables.questions import Table
+from dither_aggregator.analysis.tables.questions import CellTable
 from dither_aggregator.analysis.tables.ratios import Ratios
 
 
@@ -35,7 +35,7 @@ class Margin:
         return Ratios(self.shares, whole, self.variances, self.covariances, spread, self.steepness)
 
 
-def margin(table: Table, among: npt.NDArray[np.bool_] | None = None) -> Margin:
+def margin(table: CellTable, among: npt.NDArray[np.bool_] | None = None) -> Margin:
     """Return what one question says of a column, which `table` is of; the whole may be some symbols, bool[B]."""
     (size,), shares = table.shape, table.shares
     whole, constant = table.everybody

@@ -23,7 +23,7 @@ import numpy.typing as npt
 
 from dither_aggregator.analysis.inference import Floats
 from dither_aggregator.analysis.tables.columns import Margin
-from dither_aggregator.analysis.tables.questions import Table
+from dither_aggregator.analysis.tables.questions import CellTable
 from dither_aggregator.analysis.tables.ratios import Ratios
 
 CELL, GROUP, OUTCOME, ALL = range(4)
@@ -82,12 +82,12 @@ class Fourfold:
         )
 
 
-def fourfold(table: Table) -> Fourfold:
+def fourfold(table: CellTable) -> Fourfold:
     """Return the four shares of each group, the table's first column, and each outcome, its second."""
     return _fourfold(table, np.ones(table.shape[1]), np.arange(table.shape[1]), *table.everybody)
 
 
-def fourfold_of_numbers(table: Table, high: int, numbers: npt.NDArray[np.bool_]) -> Fourfold:
+def fourfold_of_numbers(table: CellTable, high: int, numbers: npt.NDArray[np.bool_]) -> Fourfold:
     """Return the same of the outcome `high` alone, among those whose second column holds `numbers`, bool[B]."""
     everybody = np.zeros(table.size)
     everybody[: np.prod(table.shape)] = np.tile(numbers, table.shape[0])
@@ -95,7 +95,7 @@ def fourfold_of_numbers(table: Table, high: int, numbers: npt.NDArray[np.bool_])
 
 
 def _fourfold(
-    table: Table, among: Floats, outcomes: npt.NDArray[np.intp], everybody: Floats, constant: float
+    table: CellTable, among: Floats, outcomes: npt.NDArray[np.intp], everybody: Floats, constant: float
 ) -> Fourfold:
     """Return it of groups among some symbols of the second column, float64[B], and of everybody, float64[size]."""
     (a, b), o = table.shape, len(outcomes)

@@ -16,7 +16,7 @@ from dither_shared.mechanisms import PureMechanism
 
 
 @dataclass(frozen=True)
-class Question:
+class QuestionTally:
     """What the devices of one cell of a plan are asked, and what they sent."""
 
     columns: tuple[int, ...]
@@ -33,7 +33,7 @@ class Question:
     repeats: int = 1
     """How many of them one device may have sent, with fresh noise."""
 
-    def table(self, columns: Sequence[int]) -> "Table":
+    def table(self, columns: Sequence[int]) -> "CellTable":
         """Return the table of some of its columns, in this order; all others are summed over. Raises BadTally."""
         axes = [self.columns.index(column) for column in columns]
         shape = tuple(self.shape[axis] for axis in axes)
@@ -41,7 +41,7 @@ class Question:
         cells = np.ravel_multi_index(tuple(held[axis] for axis in axes), shape)
         if self.hidden:
             cells = np.append(cells, prod(shape))
-        return Table(self, shape, cells)
+        return CellTable(self, shape, cells)
 
     @cached_property
     def raw(self) -> Floats:
@@ -51,10 +51,10 @@ class Question:
 
 
 @dataclass(frozen=True)
-class Table:
+class CellTable:
     """The shares of the cells of some columns, the last fastest; then, where presence is hidden, of nothing to say."""
 
-    question: Question
+    question: QuestionTally
     shape: tuple[int, ...]
     cells: npt.NDArray[np.intp]
     """The cell of each symbol."""

@@ -6,7 +6,7 @@ Fieller 1954: where x / y = r, x - r y is zero but for noise. So r is possible a
 
 which is quadratic in r. The last term is for the answers' own part of the variance. It is estimated at the share x, but
 if the ratio were r that share would be r y. A part of y with the ratio r has the variance r (1 - r) y / n, whose slope
-is (1 - 2 r) / n; k is 1 / n and what noise makes more of it (`questions.Table.steepness`). Without noise this is
+is (1 - 2 r) / n; k is 1 / n and what noise makes more of it (`questions.CellTable.steepness`). Without noise this is
 Wilson's interval of x out of y, and with much of it Fieller's.
 
 The interval ends only where y is more than z standard errors above zero; elsewhere all of [0, 1] is possible. A ratio
@@ -26,7 +26,7 @@ SURE = 3.0
 """Standard errors above zero that the whole must be, for anything to be said of its parts."""
 
 
-class Told(NamedTuple):
+class ToldRatio(NamedTuple):
     """A ratio that is told."""
 
     place: tuple[int, ...]
@@ -77,15 +77,15 @@ class Ratios:
         lower, upper = ((half + way * root) / np.where(bounded, square, 1.0) for way in (-1, 1))
         return np.where(bounded, np.clip(lower, 0.0, 1.0), 0.0), np.where(bounded, np.clip(upper, 0.0, 1.0), 1.0)
 
-    def tell(self, z: float) -> Iterator[Told]:
+    def tell(self, z: float) -> Iterator[ToldRatio]:
         """Yield the ratios that are told, with intervals at a level."""
         with np.errstate(divide="ignore", invalid="ignore"):
             columns = (self.estimate, self.std_error, *self.ends(z))
         yield from tell(self.told, *columns)
 
 
-def tell(told: npt.NDArray[np.bool_], *columns: Floats) -> Iterator[Told]:
+def tell(told: npt.NDArray[np.bool_], *columns: Floats) -> Iterator[ToldRatio]:
     """Yield the places that are told, with an estimate, its standard error and the ends of its interval."""
     for place in zip(*(axis.tolist() for axis in np.nonzero(told)), strict=True):
         estimate, std_error, lower, upper = (float(column[place]) for column in columns)
-        yield Told(place, estimate, std_error, lower, upper)
+        yield ToldRatio(place, estimate, std_error, lower, upper)

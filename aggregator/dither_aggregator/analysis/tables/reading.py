@@ -14,7 +14,7 @@ from typing import cast
 from dither_aggregator.analysis.reading import COLUMNS, BadView, Estimand, Reading, View
 from dither_aggregator.analysis.standing import Told
 from dither_aggregator.analysis.tables.arms import ArmStatistics, together
-from dither_aggregator.analysis.tables.questions import Question
+from dither_aggregator.analysis.tables.questions import QuestionTally
 from dither_aggregator.analysis.tables.rows import Statistic, TableRow, association_name, mean_name, share_name
 from dither_aggregator.analysis.tables.statistics import TableStatistics
 from dither_aggregator.analysis.windows import reports_max
@@ -143,22 +143,22 @@ def columns_of(plan: Plan) -> Columns:
     return cast("Columns", plan.domain)
 
 
-def arms_of(stored: StoredPlan, tally: Tally, view: View) -> list[list[Question]]:
+def arms_of(stored: StoredPlan, tally: Tally, view: View) -> list[list[QuestionTally]]:
     """Return the questions that have reports, once for each value of the public column."""
     plan, repeats = stored.plan, reports_max(stored, view.days)
     domain, each = columns_of(plan), plan.cells.each
-    arms: list[list[Question]] = [[] for _ in range(plan.cells.public)]
+    arms: list[list[QuestionTally]] = [[] for _ in range(plan.cells.public)]
     for part, table, cell in tables(plan.cells, tally.counts):
         (n, *_), counts = table[0].tolist(), table[0, 1:]
         if n:
             place, mechanism = cell % each, cast("PureMechanism", part.mechanism)
             columns, shape = domain.questions[place], domain.shape(place)
-            arms[cell // each].append(Question(columns, shape, domain.hidden, mechanism, counts, n, repeats))
+            arms[cell // each].append(QuestionTally(columns, shape, domain.hidden, mechanism, counts, n, repeats))
     return arms
 
 
 def _asked(
-    domain: Columns, everybody: Sequence[Question], arms: Sequence[Sequence[Question]]
+    domain: Columns, everybody: Sequence[QuestionTally], arms: Sequence[Sequence[QuestionTally]]
 ) -> Sequence[tuple[str, int]]:
     asked = [(", ".join(domain.names[column] for column in question.columns), question.n) for question in everybody]
     if not domain.public:

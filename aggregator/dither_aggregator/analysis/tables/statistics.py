@@ -15,8 +15,8 @@ from dither_aggregator.analysis.tables.association import Association, associati
 from dither_aggregator.analysis.tables.columns import Margin, margin, pooled
 from dither_aggregator.analysis.tables.comparisons import chances, differences, residuals
 from dither_aggregator.analysis.tables.fourfold import Fourfold, fourfold, fourfold_of_numbers
-from dither_aggregator.analysis.tables.questions import Question
-from dither_aggregator.analysis.tables.ratios import Told, tell
+from dither_aggregator.analysis.tables.questions import QuestionTally
+from dither_aggregator.analysis.tables.ratios import ToldRatio, tell
 from dither_aggregator.analysis.tables.rows import (
     Statistic,
     TableRow,
@@ -46,7 +46,7 @@ class TableStatistics:
     """The rows of one set of questions."""
 
     domain: Columns
-    questions: Sequence[Question]
+    questions: Sequence[QuestionTally]
     """Those with enough reports."""
     view: View
     provisional: bool
@@ -74,7 +74,7 @@ class TableStatistics:
     # What is asked.
 
     @cached_property
-    def _pairs(self) -> list[tuple[Question, int, int]]:
+    def _pairs(self) -> list[tuple[QuestionTally, int, int]]:
         """Each two columns that a question asks for together, in both orders."""
         sizes = [len(self.domain.labels(column)) for column in range(len(self.domain.names))]
         return [
@@ -95,7 +95,7 @@ class TableStatistics:
         return scales
 
     @cached_property
-    def _margins(self) -> dict[int, list[tuple[Question, Margin]]]:
+    def _margins(self) -> dict[int, list[tuple[QuestionTally, Margin]]]:
         """What each question says of each column: shares of those with something to say or, of a range, a number."""
         return {
             column: [
@@ -106,7 +106,7 @@ class TableStatistics:
             for column in range(len(self.domain.names))
         }
 
-    def _elsewhere(self, column: int, question: Question) -> Margin | None:
+    def _elsewhere(self, column: int, question: QuestionTally) -> Margin | None:
         """Return what all other questions say of a column."""
         return pooled([found for asked, found in self._margins[column] if asked is not question])
 
@@ -128,16 +128,16 @@ class TableStatistics:
 
     # Rows.
 
-    def _share(self, column: int, told: Told) -> TableRow:
+    def _share(self, column: int, told: ToldRatio) -> TableRow:
         name, label = self.domain.names[column], self.domain.labels(column)[told.place[0]]
         return TableRow(share_name(name, label), *told[1:], "share", name, label)
 
-    def _in_unit(self, column: int, told: Told, *, difference: bool = False) -> Told:
+    def _in_unit(self, column: int, told: ToldRatio, *, difference: bool = False) -> ToldRatio:
         """Return the share of high ends, or a difference of two, in a range's unit."""
         low, width = self._scales[column]
         first = 0.0 if difference else low
         estimate, lower, upper = (first + width * number for number in (told.estimate, told.lower, told.upper))
-        return Told(told.place, estimate, width * told.std_error, lower, upper)
+        return ToldRatio(told.place, estimate, width * told.std_error, lower, upper)
 
     @cached_property
     def _tested(self) -> list[tuple[int, int, Association, float, bool]]:
@@ -169,7 +169,7 @@ class TableStatistics:
         """Return a row with its verdict, if there may be one."""
         return row if self.provisional else replace(row, verdict=verdict, p_value=p_value)
 
-    def _of_pair(self, question: Question, a: int, b: int) -> Iterator[TableRow]:
+    def _of_pair(self, question: QuestionTally, a: int, b: int) -> Iterator[TableRow]:
         """Yield what is told of the column b by groups of the column a. Coins are no groups."""
         if a in self._scales:
             return
@@ -196,7 +196,7 @@ class TableStatistics:
     def _symbol(self, column: int, place: int) -> tuple[str, str]:
         return self.domain.names[column], self.domain.labels(column)[place]
 
-    def _by_group(self, a: int, b: int, told: Told, *, difference: bool = False) -> TableRow:
+    def _by_group(self, a: int, b: int, told: ToldRatio, *, difference: bool = False) -> TableRow:
         """Return the row of a rate or mean of a group, or of its difference from all others'."""
         (column, group), name = self._symbol(a, told.place[0]), self.domain.names[b]
         if b in self._scales:

@@ -16,7 +16,7 @@ from dither_aggregator.analysis.inference import Floats
 from dither_aggregator.analysis.reading import View
 from dither_aggregator.analysis.tables.arms import REPORTS_MIN, together
 from dither_aggregator.analysis.tables.pairs import PairTable
-from dither_aggregator.analysis.tables.questions import Question
+from dither_aggregator.analysis.tables.questions import QuestionTally
 from dither_aggregator.analysis.tables.reading import arms_of, columns_of
 from dither_aggregator.analysis.tables.synthesis import Progress, Synthesis, records, synthesise
 from dither_aggregator.store import StoredPlan, Tally
@@ -72,7 +72,7 @@ def synthesise_table(
     return SyntheticTable(stored.plan, n, pairs, synthesise(pairs, progress), seed)
 
 
-def _pair_table(question: Question, pair: tuple[int, int]) -> PairTable:
+def _pair_table(question: QuestionTally, pair: tuple[int, int]) -> PairTable:
     """Return the raw table of two columns, of the devices that have something to say."""
     table = question.table(pair)
     cells = table.size - question.hidden

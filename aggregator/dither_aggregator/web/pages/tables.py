@@ -28,7 +28,7 @@ LABEL_EM = 24.0
 
 
 @dataclass(frozen=True)
-class Association:
+class Together:
     """What two columns have to do with each other."""
 
     row: TableRow
@@ -46,7 +46,7 @@ class Multiple:
 
 
 @dataclass(frozen=True)
-class Line:
+class RateLine:
     """A group's rate of an outcome, and how it differs from all others'."""
 
     group: str
@@ -63,12 +63,12 @@ class TablesPart:
     columns: Sequence[str]
     groupings: Sequence[str]
     """The columns, and the public one, by which devices can be grouped."""
-    matrix: Mapping[tuple[str, str], Association]
+    matrix: Mapping[tuple[str, str], Together]
     """By two columns, in both orders."""
     of: str
     by: str
     multiples: Sequence[Multiple]
-    lines: Sequence[Line]
+    lines: Sequence[RateLine]
     lines_left_out: int
     measure: Measure
     asked: Sequence[tuple[str, int]]
@@ -94,7 +94,7 @@ def tables_part(reading: Reading, asked: Given) -> TablesPart:
     }
     measure = Measure(reading.unit_of(of)) if rates and rates[0].statistic == "mean" else SHARES
     lines = [
-        Line(_cut(row.group), _cut(row.label), row, _verdict(verdicts.get((row.group, row.label)))) for row in rates
+        RateLine(_cut(row.group), _cut(row.label), row, _verdict(verdicts.get((row.group, row.label)))) for row in rates
     ]
     return TablesPart(
         headline_of_tables(reading),
@@ -152,15 +152,15 @@ def summary_of_tables(reading: Reading) -> str:
     return f"{told} of {len(pairs)} pairs of columns go together" if pairs else "too few reports to tell"
 
 
-def _matrix(reading: TablesReading) -> dict[tuple[str, str], Association]:
+def _matrix(reading: TablesReading) -> dict[tuple[str, str], Together]:
     matrix = {}
     for row in reading.of("association"):
-        found = Association(row, row.verdict == "associated")
+        found = Together(row, row.verdict == "associated")
         matrix[row.column, row.group_column or ""] = matrix[row.group_column or "", row.column] = found
     return matrix
 
 
-def _pair(reading: TablesReading, asked: Given, matrix: Mapping[tuple[str, str], Association]) -> tuple[str, str]:
+def _pair(reading: TablesReading, asked: Given, matrix: Mapping[tuple[str, str], Together]) -> tuple[str, str]:
     """Return the column that is told and the one that groups: those asked for, else the clearest pair."""
     names = columns_of(reading.stored.plan).names
     for name, offered in (("of", names), ("by", reading.groupings)):
