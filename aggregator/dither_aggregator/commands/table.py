@@ -139,7 +139,7 @@ def _sentences(made: SyntheticTable, window: Window, records: int) -> list[str]:
         f"They agree with {measured} to within the noise of {made.n:,} reports: {pairs}."
         if fit.agrees
         else f"They do not agree with the measured pairs: after {fit.steps} steps they are "
-        f"{fit.chi2 / fit.target:.2f} times as far as noise would be."
+        f"{fit.chi2 / fit.target:.3g} times as far as noise would be."
     )
     of_days = f"{records:,} records of {window.first} to {window.last}."
     return [of_days, agree, *NOT_FOR, *_rounded(columns_of(made.plan))]
