@@ -78,10 +78,12 @@ class CellTable:
 
     @cached_property
     def variances(self) -> Floats:
-        """The variance of each share, float64[size]."""
+        """The variance of each share, float64[size]: that of a share of zero at least, also where no report came."""
         held = np.maximum(self.shares, 0.0)
         repeated = (self.question.repeats - 1) * held * (1 - np.minimum(held, 1.0))
-        return np.asarray((self.law.squares - self.law.means**2) * self._scale + repeated / self.question.n)
+        designed = (self.law.squares - self.law.means**2) * self._scale
+        least = float(self.question.mechanism.noise_variance) / self.question.n
+        return np.asarray(np.maximum(designed, least) + repeated / self.question.n)
 
     def covariances(self, functionals: Floats) -> Floats:
         """Return the covariance of weighted sums of cells, float64[F, size], with each cell: float64[F, size]."""

@@ -82,9 +82,7 @@ def _pair_table(question: QuestionTally, pair: tuple[int, int]) -> PairTable:
         if spoken <= SURE * float(np.sqrt(table.variances[-1])):
             raise TooFew("too few of these reports say anything")
         shares, variance = shares / spoken, variance / spoken**2
-    # A cell in which no report came has a variance of zero by its own share: it has that of a share of zero at least.
-    least = float(question.mechanism.noise_variance) / question.n
-    return PairTable(pair, _shaped(shares, table.shape), _shaped(np.maximum(variance, least), table.shape))
+    return PairTable(pair, _shaped(shares, table.shape), _shaped(variance, table.shape))
 
 
 def _shaped(cells: Floats, shape: tuple[int, ...]) -> Floats:
