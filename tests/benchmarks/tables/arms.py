@@ -1,0 +1,30 @@
+"""How often the intervals of arms hold, and on how many pages arms that are the same are told to differ."""
+
+import sys
+
+from tests.support.arms import CASES, coverage, false_pages
+
+LEAST, MOST = 0.93, 0.97
+ALARMS_MAX = 0.05
+NOISE = 2.0
+"""Standard errors that a measured rate may be off by."""
+
+
+def run(seeds: int) -> list[str]:
+    """Print both; return what is missed."""
+    print(f"\n  arms: intervals of 95 % of their shares, means and differences that hold, over {seeds:,} seeds")
+    missed = []
+    for case, (n, epsilon, design) in enumerate(CASES):
+        print(f"\r  case {case}", end="", file=sys.stderr, flush=True)
+        held = coverage(case, seeds)
+        name = f"{' and '.join(f'{size:,}' for size in n)} reports, eps {epsilon}, {design}"
+        print(f"\r  {name:56}{held:7.3f}")
+        if not LEAST <= held <= MOST:
+            missed.append(f"of the intervals of {name} {held:.3f} hold")
+    print("  pages on which any arm is told to differ where none does")
+    for arms in (2, 3):
+        part = false_pages(seeds, arms)
+        print(f"  {arms} arms{'':50}{part:7.3f}")
+        if part > ALARMS_MAX + NOISE * (ALARMS_MAX * (1 - ALARMS_MAX) / seeds) ** 0.5:
+            missed.append(f"of {arms} arms that are the same {part:.3f} of the pages have a false verdict")
+    return missed
