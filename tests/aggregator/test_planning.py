@@ -195,7 +195,10 @@ def test_two_given_give_the_third(query: str, says: str, client: FlaskClient) ->
 
 def test_nothing_given_is_a_form_with_an_example_that_can_be_sent(client: FlaskClient) -> None:
     html = client.get("/plan").text
-    assert headline(html) == "Give two of reports, epsilon and share, or width of a number: the third is computed."
+    assert (
+        headline(html)
+        == "Give two of reports, epsilon and share (of a number width, of a table effect): the third is computed."
+    )
     inputs = dict(findall(r'<input name="(\w+)" value="(.*?)"', html))
     chosen = dict(findall(r'<select name="(\w+)">\s*<option selected>(.*?)</option>', html))
     sent = client.get("/plan", query_string={**inputs, **chosen})

@@ -1,9 +1,9 @@
 """Planning: of reports, epsilon and a third figure give two, get the third.
 
 The third figure is how much the reports show, and the smaller the better: of listed values the detectable share, of
-numbers the width of an interval. Forward it is what a metric's page does: the registry's choice of a mechanism, then
-the figure at the 95 % level. The other two are searched for: an n, or an epsilon, from which the forward answer is
-small enough.
+numbers the width of an interval, of a table with an experiment the difference between arms. Forward it is what a
+metric's page does: the registry's choice of a mechanism, then the figure at the 95 % level. The other two are searched
+for: an n, or an epsilon, from which the forward answer is small enough.
 
 Neither search is of a monotone function. A count that must be passed jumps by one as n grows, which matters while few
 are expected, and the mechanism changes with epsilon. So the number that is found passes, and the one before it does
@@ -32,8 +32,8 @@ PERIOD_DAYS = 7
 
 _STEP = 2 ** (1 / LASTING_STEPS)
 
-Third = Literal["share", "width"]
-Computed = Literal["n", "epsilon", "share", "width"]
+Third = Literal["share", "width", "effect"]
+Computed = Literal["n", "epsilon", "share", "width", "effect"]
 
 
 class Unplannable(DitherError):
@@ -103,6 +103,10 @@ class Question(ABC, Generic[P]):
         """Raise Unplannable for a third figure that cannot be reached, whatever the noise."""
         if not 0 < wanted <= 1:
             raise Unplannable(f"the {self.third_name} must be above 0 % and at most 100 %, got {100 * wanted:g} %")
+
+    def beside(self) -> Sequence[str]:
+        """Return the lines that the registry's first table has for this metric: by default none."""
+        return []
 
     @abstractmethod
     def answers(self) -> Sequence[str]:
@@ -263,6 +267,7 @@ def registry_lines(planned: Planned, app: str, expires: date) -> str:
         "[registry]",
         f'app = "{app}"',
         f"device_epsilon = {question.reserved(planned.epsilon):f}  # at least what all metrics reserve together",
+        *question.beside(),
         "",
         "[metric.planned]",
         "rev = 1",

@@ -8,15 +8,18 @@ from typing import Any
 
 from marshmallow import ValidationError, fields
 
+from dither_aggregator.analysis import planning_numbers, planning_tables
 from dither_aggregator.analysis.planning import N_MAX, Planned, Question, plan
-from dither_aggregator.analysis.planning_numbers import ASKS, KIND, NumberQuestion
+from dither_aggregator.analysis.planning_numbers import ASKS, NumberQuestion
 from dither_aggregator.analysis.planning_shares import D_MAX, ShareQuestion
 from dither_aggregator.analysis.planning_shares import KINDS as LISTED
+from dither_aggregator.analysis.planning_tables import ARMS_MAX, ARMS_MIN, TableQuestion
 from dither_aggregator.web.asking import WINDOWS, Given, Parameters, Whole, one_of
+from dither_shared.domains.columns import COLUMNS_MAX, COLUMNS_MIN
 from dither_shared.exact import EPSILON_MAX, EPSILON_MIN
 from dither_shared.kinds.choices import TICKS_MAX
 
-KINDS = (*LISTED, KIND)
+KINDS = (*LISTED, planning_numbers.KIND, planning_tables.KIND)
 EXPIRES_AFTER = timedelta(days=180)
 """Of the registry's lines that are printed: within its limit of a year."""
 PERCENT_MIN = Decimal("0.00000001")
@@ -43,17 +46,27 @@ def _percent(says: str) -> Exact:
 
 
 class PlanningAsked(Parameters):
-    """A metric that is planned, and two of n, epsilon and share_percent; of a number, width_percent in its place."""
+    """A metric that is planned, and two of n, epsilon and share_percent.
+
+    In place of the share a number has width_percent, and a table effect_percent.
+    """
 
     kind = one_of(KINDS, "the metric's kind")
     d = Whole(
         2,
         D_MAX,
         load_default=30,
-        metadata={"description": "all values, other included; 2 of a flag; of a number the ranges from low to high"},
+        metadata={
+            "description": "all values, other included; 2 of a flag; of a number the ranges from low to high; of a "
+            "table those of each column"
+        },
     )
     ticks = Whole(2, TICKS_MAX, load_default=3, metadata={"description": "of choices: the most values of one answer"})
     asks = one_of(ASKS, "of a number: mean, quantiles and shape, or the mean alone")
+    columns = Whole(COLUMNS_MIN, COLUMNS_MAX, load_default=3, metadata={"description": "of a table: how many"})
+    arms = Whole(
+        ARMS_MIN, ARMS_MAX, load_default=2, metadata={"description": "of a table: arms of one size that are compared"}
+    )
     epsilon_permanent = Exact(
         EPSILON_MIN, EPSILON_MAX, 6, metadata={"description": "of memoized answers; fresh noise without it"}
     )
@@ -62,9 +75,12 @@ class PlanningAsked(Parameters):
     epsilon = Exact(EPSILON_MIN, EPSILON_MAX, 6, metadata={"description": "the privacy loss of one report"})
     share_percent = _percent("of listed values: a true share to be told from noise")
     width_percent = _percent("of a number: the width of the 95 % interval of its median, in percent of low to high")
+    effect_percent = _percent(
+        "of a table: a difference of a value's share between one arm and all others, in percentage points"
+    )
 
 
-GIVEN = ("n", "epsilon", "share_percent", "width_percent")
+GIVEN = ("n", "epsilon", "share_percent", "width_percent", "effect_percent")
 """Two of these are given: of the first two and the one for the kind."""
 
 
@@ -73,10 +89,19 @@ def planned(asked: Given) -> Planned:
 
     What a form holds for other kinds does not count.
     """
-    question: Question[Any] = _numbers(asked) if asked["kind"] == KIND else _listed(asked)
+    question = _question(asked)
     percent = asked.get(f"{question.third_name}_percent")
     made: Planned = plan(question, asked.get("n"), asked.get("epsilon"), percent and float(percent / 100))
     return made
+
+
+def _question(asked: Given) -> Question[Any]:
+    match asked["kind"]:
+        case planning_numbers.KIND:
+            return _numbers(asked)
+        case planning_tables.KIND:
+            return _tables(asked)
+    return _listed(asked)
 
 
 def _listed(asked: Given) -> ShareQuestion:
@@ -92,4 +117,11 @@ def _listed(asked: Given) -> ShareQuestion:
 
 def _numbers(asked: Given) -> NumberQuestion:
     mean_alone = asked["asks"] == ASKS[1]
-    return NumberQuestion(KIND, asked["d"], asked.get("epsilon_permanent"), int(asked["days"]), mean_alone)
+    return NumberQuestion(
+        planning_numbers.KIND, asked["d"], asked.get("epsilon_permanent"), int(asked["days"]), mean_alone
+    )
+
+
+def _tables(asked: Given) -> TableQuestion:
+    permanent, days = asked.get("epsilon_permanent"), int(asked["days"])
+    return TableQuestion(planning_tables.KIND, asked["d"], permanent, days, asked["columns"], asked["arms"])

@@ -265,12 +265,15 @@ class ChangesMeta(WindowDocument, BaseDocument):
 class PlanMeta(Described):
     """What was computed."""
 
-    computed = _text(validate=validate.OneOf(("n", "epsilon", "share", "width")))
-    share = _number("the share that was asked for, or the detectable one; null of numbers", allow_none=True)
+    computed = _text(validate=validate.OneOf(("n", "epsilon", "share", "width", "effect")))
+    share = _number("the share that was asked for, or the detectable one; null of numbers and tables", allow_none=True)
     width_percent = _number(
         "of a number: the width that was asked for, or that of the median's interval, or of the mean's where it is "
         "all that is asked",
         allow_none=True,
+    )
+    effect_percent = _number(
+        "of a table: the difference between arms that was asked for, or the least that is told", allow_none=True
     )
     registry = _text("the lines of a registry, as TOML")
 
@@ -280,17 +283,21 @@ class PlanRow(Described):
 
     kind = _text()
     d = _whole(
-        "values, other included; of a number ranges or steps, null where only its mean is asked", allow_none=True
+        "values, other included, of a table in each column; of a number ranges or steps, null where only its mean is "
+        "asked",
+        allow_none=True,
     )
     ticks = _whole("the most values of one answer", allow_none=True)
     asks = _text("of a number: everything, or mean", allow_none=True)
+    columns = _whole("of a table: how many", allow_none=True)
+    arms = _whole("of a table: how many of one size are compared", allow_none=True)
     n = _whole("reports")
     epsilon = _number("of one report")
     epsilon_permanent = _number("of one memoized answer", allow_none=True)
     days = _whole("of the window")
     mechanism = _text()
     bits = _whole("of a report")
-    noise_floor = _number("null of numbers", allow_none=True)
+    noise_floor = _number("null of numbers and tables", allow_none=True)
     critical_share = _number(allow_none=True)
     detectable_share = _number(allow_none=True)
     mean_width_percent = _number(
@@ -300,6 +307,11 @@ class PlanRow(Described):
     median_width_percent = _number(
         "of the median's interval, which holds together with those of the mean and of other quantiles; null where it "
         "is not told",
+        allow_none=True,
+    )
+    effect_percent = _number(
+        "of a table: the least difference of a value's share between one arm and all others that is told four times "
+        "in five, in percentage points; null where none is",
         allow_none=True,
     )
 

@@ -18,8 +18,22 @@ from dither_shared.wire.problems import Problem
 STILL = "cannot be told to have moved"
 DIFFERENCES = (*COLUMNS, "base_from", "base_to", "base_n", "before", "after", "p_value", "unit")
 PLAN = (
-    *("kind", "d", "ticks", "asks", "n", "epsilon", "epsilon_permanent", "days", "mechanism", "bits"),
+    *(
+        "kind",
+        "d",
+        "ticks",
+        "asks",
+        "columns",
+        "arms",
+        "n",
+        "epsilon",
+        "epsilon_permanent",
+        "days",
+        "mechanism",
+        "bits",
+    ),
     *("noise_floor", "critical_share", "detectable_share", "mean_width_percent", "median_width_percent"),
+    "effect_percent",
 )
 
 
@@ -103,14 +117,14 @@ def changes(store: Store, asked: Given) -> RowSet:
 
 
 def plan(store: Store, asked: Given) -> RowSet:
-    """Return the third of reports, epsilon and share or width, given two; and what would be with more and less."""
+    """Return the third of reports, epsilon and share (or its like), given two; and what would be with more and less."""
     try:
         answer = planned(asked)
         rows = [_planned(each) for each in (answer, *neighbours(answer))]
     except Unplannable as error:
         raise Problem("malformed", str(error)) from None
     lines = registry_lines(answer, store.app, store.today() + EXPIRES_AFTER)
-    third = {"share": None, "width_percent": None, **answer.in_meta()}
+    third = {"share": None, "width_percent": None, "effect_percent": None, **answer.in_meta()}
     return RowSet({"computed": answer.computed, **third, "registry": lines}, PLAN, rows, "plan")
 
 

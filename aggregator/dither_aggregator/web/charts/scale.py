@@ -48,7 +48,16 @@ def percent(share: float, decimals: int) -> str:
 
 def rough(share: float) -> str:
     """Return a share above 0 that has no error of its own as percent, with two digits that count."""
-    return percent(share, max(0, 1 - floor(log10(100 * share) + 1e-9)))
+    return percent(share, _rough_decimals(share))
+
+
+def rough_in_points(share: float) -> str:
+    """Return a difference above 0 that has no error of its own in percentage points, with two digits that count."""
+    return f"{100 * share:.{_rough_decimals(share)}f}"
+
+
+def _rough_decimals(share: float) -> int:
+    return max(0, 1 - floor(log10(100 * share) + 1e-9))
 
 
 def in_points(share: float, decimals: int) -> str:

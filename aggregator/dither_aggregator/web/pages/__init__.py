@@ -14,6 +14,7 @@ from dither_aggregator.web.charts.scale import (
     points,
     precise,
     rough,
+    rough_in_points,
     visible,
 )
 from dither_aggregator.web.pages import (
@@ -66,6 +67,7 @@ TAGGED_BYTES_MAX = 1024 * 1024
 def register(app: Flask, store: Store) -> None:
     """Add the pages."""
     app.jinja_env.filters.update(precise=precise, points=points, end=end, end_in_points=end_in_points, rough=rough)
+    app.jinja_env.filters.update(rough_in_points=rough_in_points)
     app.jinja_env.filters.update(rank=rank_in_words, days=in_words, visible=visible, measure=measure_of, beside=beside)
     app.jinja_env.globals.update(shares=SHARES)
     app.jinja_env.trim_blocks = app.jinja_env.lstrip_blocks = True

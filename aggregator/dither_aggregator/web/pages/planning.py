@@ -1,4 +1,4 @@
-"""The page that plans a metric: of reports, epsilon, and detectable share or width, give two, get the third."""
+"""The page that plans a metric: of reports, epsilon, and detectable share, width or effect, give two, get the third."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -10,14 +10,16 @@ from dither_aggregator.analysis.numbers import QUANTILES
 from dither_aggregator.analysis.planning import Planned, Unplannable, neighbours, registry_lines
 from dither_aggregator.analysis.planning_numbers import ASKS, PlannedNumber
 from dither_aggregator.analysis.planning_shares import PlannedShares
+from dither_aggregator.analysis.planning_tables import PlannedEffect
+from dither_aggregator.analysis.tables.arms import REPORTS_MIN
 from dither_aggregator.store import Store
 from dither_aggregator.web.asking import WINDOWS, Given, given
-from dither_aggregator.web.charts.scale import rough
+from dither_aggregator.web.charts.scale import rough, rough_in_points
 from dither_aggregator.web.planned import EXPIRES_AFTER, GIVEN, KINDS, PlanningAsked, planned
 
 EXAMPLE = {"n": "12000", "epsilon": "1.0"}
 """What the form holds before anything is asked."""
-NOTHING_GIVEN = "Give two of reports, epsilon and share, or width of a number: the third is computed."
+NOTHING_GIVEN = "Give two of reports, epsilon and share (of a number width, of a table effect): the third is computed."
 
 
 @dataclass(frozen=True)
@@ -35,6 +37,7 @@ class PlanningPage:
     windows: Sequence[int] = WINDOWS
     asks: Sequence[str] = ASKS
     quantiles: int = len(QUANTILES)
+    arm_reports_min: int = REPORTS_MIN
 
     @property
     def template(self) -> str:
@@ -99,6 +102,16 @@ def _(answer: PlannedNumber) -> str:
         f"{_start(answer)}the interval of the median is about {rough(answer.median_width)} of the range wide, "
         f"that of the mean {mean}."
     )
+
+
+@_headline.register
+def _(answer: PlannedEffect) -> str:
+    if answer.n < answer.n_min:
+        return f"{_start(answer)}no difference between arms is told: {answer.n_min:,} reports are needed."
+    if answer.told is None:
+        return f"{_start(answer)}even the largest difference between arms is told less than four times in five."
+    points = rough_in_points(answer.told)
+    return f"{_start(answer)}a difference of {points} points between an arm and all others is told four times in five."
 
 
 def _start(answer: Planned) -> str:

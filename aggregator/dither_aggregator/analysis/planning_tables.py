@@ -1,0 +1,253 @@
+"""Planning an experiment with a table: the third figure is the effect, a difference that arms of one size tell.
+
+The effect is the least difference of a value's share between one arm and all others together that gets a verdict four
+times in five. With G tests, n reports of k arms, and V the variance of the share times the reports of all questions
+
+    effect = (z(1 - 5 % / 2 G) + z(80 %)) sqrt(V k / n + V k / ((k - 1) n))        G = k times all columns' values
+
+and of two arms half as many tests, since each is the other's. Holm's first step has this level, and the later ones tell
+a little more. V is that of a value that half of all have, where sampling is worst, with the noise of the mechanism. It
+is exact: for a projective geometry it depends on which symbols lie on a line, so that blocks of the product's symbols
+in a row have more noise than others. The first value of the first column, which is planned, has the most of all.
+
+A question that asks for the column has its part of the reports. All that do have the same mechanism here, so that their
+pooling by inverse variance adds up their reports.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+from functools import lru_cache
+from math import ceil, isqrt, sqrt
+from statistics import NormalDist
+from tomllib import loads
+from typing import cast
+
+import numpy as np
+
+from dither_aggregator.analysis.inference import Floats
+from dither_aggregator.analysis.planning import Computed, Design, Planned, Question, Unplannable
+from dither_aggregator.analysis.tables.arms import REPORTS_MIN
+from dither_aggregator.analysis.tables.laws import PairedSupports
+from dither_aggregator.analysis.tables.statistics import ALPHA, CELLS_MAX
+from dither_aggregator.counting.supports import hyperplanes_through
+from dither_shared.cells import PUBLIC_MAX, Cells
+from dither_shared.domains import Columns
+from dither_shared.domains.columns import COLUMNS_MAX, COLUMNS_MIN
+from dither_shared.errors import DitherError
+from dither_shared.kinds import KINDS
+from dither_shared.kinds.kind import Asked, PublicColumn
+from dither_shared.kinds.table import FRESH
+from dither_shared.mechanisms import PureMechanism
+from dither_shared.mechanisms.pgr import points
+from dither_shared.precision import POWER
+from dither_shared.tables import TomlTable
+
+KIND = "table"
+ARMS_MIN, ARMS_MAX = 2, PUBLIC_MAX
+D_MAX = isqrt(CELLS_MAX)
+"""Of two larger columns a page tells no pair, and the exact noise would take too long to plan."""
+HALF = 0.5
+LOTS = 3
+"""Standard deviations by which lots may leave a question of an arm fewer reports than expected."""
+PUBLIC = "arm"
+
+
+@dataclass(frozen=True)
+class PlannedEffect(Planned):
+    """What n reports show of an experiment. Effects are differences of shares, not percent."""
+
+    question: "TableQuestion"
+    cells: Cells
+    questions: int
+    """How many questions the table is asked in: one for all columns, or one a pair."""
+    effect: float | None
+    """A difference of this is told four times in five; None where none is."""
+
+    @property
+    def third(self) -> float | None:
+        """The effect."""
+        return self.effect
+
+    @property
+    def told(self) -> float | None:
+        """The effect that was asked for, which is at least the one reached; else that one."""
+        return self.wanted or self.effect
+
+    @property
+    def n_min(self) -> int:
+        """The reports of which less tell nothing."""
+        return self.question.n_min(self.questions)
+
+    @property
+    def odds(self) -> float:
+        """e^epsilon of one report."""
+        return float(self.cells.exp_epsilon)
+
+    def to_document(self) -> Mapping[str, object]:
+        """Return the mechanism, and the effect in percentage points."""
+        return {
+            "d": self.question.d,
+            "columns": self.question.columns,
+            "arms": self.question.arms,
+            "mechanism": self.cells.name,
+            "bits": self.cells.report_bits,
+            "effect_percent": _percent(self.effect),
+        }
+
+    def in_meta(self) -> Mapping[str, object]:
+        """Return the effect, in percentage points."""
+        return {"effect_percent": _percent(self.told)}
+
+
+def _percent(part: float | None) -> float | None:
+    return None if part is None else 100 * part
+
+
+@dataclass(frozen=True)
+class _Experiment(Design[PlannedEffect]):
+    question: "TableQuestion"
+    epsilon: Decimal
+    cells: Cells
+    questions: int
+    variance: float
+    """V."""
+
+    def third(self, n: int) -> float | None:
+        """Return the effect; None where reports are too few, or one arm cannot differ so much from all others."""
+        if n < self.question.n_min(self.questions):
+            return None
+        effect = self._of_one / sqrt(n)
+        return effect if effect <= self.question.effect_max else None
+
+    def n_about(self, wanted: float) -> float:
+        """Return it without a bound."""
+        return max((self._of_one / wanted) ** 2, self.question.n_min(self.questions))
+
+    def planned(self, n: int, computed: Computed, wanted: float | None) -> PlannedEffect:
+        """Return the effect that n reports tell."""
+        return PlannedEffect(
+            self.question, n, self.epsilon, computed, wanted, self.cells, self.questions, self.third(n)
+        )
+
+    @property
+    def _of_one(self) -> float:
+        """The effect times the root of n."""
+        arms = self.question.arms
+        return (self.question.z + NormalDist().inv_cdf(POWER)) * sqrt(self.variance * (arms + arms / (arms - 1)))
+
+
+@dataclass(frozen=True)
+class TableQuestion(Question[PlannedEffect]):
+    """Columns of d values each, "other" included, that are compared between the arms of an experiment."""
+
+    columns: int = 3
+    arms: int = 2
+
+    third_name = "effect"
+    too_small = "so small an effect"
+
+    def __post_init__(self) -> None:
+        if self.kind != KIND:
+            raise Unplannable(f"the kind must be {KIND}, got {self.kind}")
+        if not 2 <= self.d <= D_MAX:
+            raise Unplannable(f"d must be from 2 to {D_MAX} for a column of a table, got {self.d:,}")
+        if not COLUMNS_MIN <= self.columns <= COLUMNS_MAX:
+            raise Unplannable(f"columns must be from {COLUMNS_MIN} to {COLUMNS_MAX}, got {self.columns}")
+        if not ARMS_MIN <= self.arms <= ARMS_MAX:
+            raise Unplannable(f"arms must be from {ARMS_MIN} to {ARMS_MAX}, got {self.arms}")
+        if self.epsilon_permanent is not None:
+            raise Unplannable(f"epsilon_permanent {FRESH}")
+        super().__post_init__()
+
+    @property
+    def tests(self) -> int:
+        """How many differences a page tests at once."""
+        return self.columns * self.d * (self.arms if self.arms > 2 else 1)
+
+    @property
+    def z(self) -> float:
+        """How many standard errors a difference must be from zero to be told whatever all others are."""
+        return -NormalDist().inv_cdf(ALPHA / 2 / self.tests)
+
+    @property
+    def effect_max(self) -> float:
+        """The most that one arm can differ from all others in a value that half of all have."""
+        return min(HALF * self.arms / (self.arms - 1), 1.0)
+
+    def n_min(self, questions: int) -> int:
+        """Return the reports of which less tell nothing: by lot one question of one arm may get too few."""
+        return ceil(self.arms * questions * (REPORTS_MIN + LOTS * sqrt(REPORTS_MIN)))
+
+    def _compiled(self, epsilon: Decimal) -> _Experiment:
+        try:
+            asked = self._asked(epsilon)
+        except DitherError as error:
+            raise Unplannable(f"{error}; plan fewer columns or values") from None
+        domain = cast("Columns", asked.domain)
+        asking = [place for place, columns in enumerate(domain.questions) if 0 in columns]
+        mechanism, symbols = cast("PureMechanism", asked.cells.mechanism_of(asking[0])), domain.symbols(asking[0])
+        every = len(domain.questions)
+        variance = every / len(asking) * share_variance(mechanism, symbols // self.d)
+        return _Experiment(self, epsilon, asked.cells, every, variance)
+
+    def _asked(self, epsilon: Decimal) -> Asked:
+        """Return what the registry's reader makes of the lines, beside the public column."""
+        lines = "\n".join([*self.answers(), f"epsilon = {epsilon:f}", *self.life()])
+        kind = KINDS[KIND]
+        asked = kind.read_table(TomlTable("the plan", "", loads(lines, parse_float=Decimal)), None, hidden=False)
+        return kind.beside(asked, PublicColumn(PUBLIC, self._arms))
+
+    @property
+    def _arms(self) -> tuple[str, ...]:
+        return tuple(f"arm {number}" for number in range(1, self.arms + 1))
+
+    def beside(self) -> Sequence[str]:
+        """Return the line with the arms."""
+        return [f"public = {{ {PUBLIC} = [{_listed(self._arms)}] }}  # the app says which is its own, in the clear"]
+
+    def answers(self) -> Sequence[str]:
+        """Return a line for each column."""
+        values = _listed([f"value {number}" for number in range(1, self.d)])
+        return [f"columns.column_{number} = [{values}]" for number in range(1, self.columns + 1)]
+
+    def life(self) -> Sequence[str]:
+        """Return the line for one report."""
+        return ["reports = 1  # in a device's life; each further one costs epsilon again"]
+
+    def reserved(self, epsilon: Decimal) -> Decimal:
+        """Return what one report reserves."""
+        return epsilon
+
+
+def _listed(names: Sequence[str]) -> str:
+    return ", ".join(f'"{name}"' for name in names)
+
+
+def share_variance(mechanism: PureMechanism, symbols: int) -> float:
+    """Return n times the variance of the share of a column's first value, which is the mechanism's first symbols.
+
+    Half of all have the value, spread evenly over these symbols, and the others are spread evenly over all others.
+    """
+    p, q, d = float(mechanism.p), float(mechanism.q), mechanism.d
+    if mechanism.geometry is None:
+        assert mechanism.pairs is not None
+        sizes = np.array([symbols, d - symbols], dtype=np.float64)
+        square = float(PairedSupports(mechanism, mechanism.pairs, sizes, np.full(2, HALF)).squares[0])
+    else:
+        order, dimension = mechanism.geometry
+        inside = points(order, dimension - 1)
+        ours, on = _through(order, dimension, symbols, d)
+        expected = on * p / inside + (1 - on) * (1 - p) / (len(on) - inside)
+        square = float(ours**2 @ expected)
+    return (square - (symbols * q + HALF * (p - q)) ** 2) / (p - q) ** 2
+
+
+@lru_cache(maxsize=8)
+def _through(order: int, dimension: int, symbols: int, d: int) -> tuple[Floats, Floats]:
+    """Return, for each point, how many of the first symbols it supports, and how often an answer's hyperplane has it.
+
+    The search for an epsilon meets few geometries.
+    """
+    ours, every = (hyperplanes_through(order, dimension, np.arange(first)).astype(np.float64) for first in (symbols, d))
+    return ours, HALF * ours / symbols + (1 - HALF) * (every - ours) / (d - symbols)
