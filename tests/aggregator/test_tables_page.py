@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterator
 from html import unescape
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,7 @@ from dither_aggregator.analysis.tables.reading import TablesReading
 from dither_aggregator.web.charts.shares import draw
 from dither_aggregator.web.pages.tables import TablesPart, tables_part
 from tests.support.drawn_numbers import DAY
-from tests.support.drawn_tables import Floats, alone, draw_table, stored_table, table_site
+from tests.support.drawn_tables import Floats, alone, draw_table, shape_of, stored_table, table_site
 from tests.support.sites import Site
 from tests.support.tables import table
 
@@ -180,6 +181,25 @@ def test_other_pages_take_tables(one: Site, path: str, said: str) -> None:
     answer = one.client.get(path)
     assert answer.status_code == 200, text(answer.text)
     assert said in text(answer.text)
+
+
+MEAN = '{ low = 0, high = 1, asks = ["mean"] }'
+
+
+@pytest.mark.parametrize(
+    ("columns", "query"),
+    [
+        (f"columns.a = {MEAN}\ncolumns.b = {MEAN}", ""),
+        (f'columns.a = ["x"]\ncolumns.b = {MEAN}', "of=a"),
+    ],
+    ids=("only means", "the only groups"),
+)
+def test_a_column_that_no_other_one_groups_has_a_page(tmp_path: Path, columns: str, query: str) -> None:
+    with table_site(tmp_path, {"alone": columns}) as made:
+        plan = made.store.plans("alone")[0].plan
+        shares = alone(*(np.full(size, 1 / size) for size in shape_of(plan)))
+        made.hold(plan, draw_table(plan, (shares,), (9_000,), np.random.default_rng(6)))
+        assert "No other column has groups to tell a by" in text(made.page(query, "alone").html)
 
 
 def test_a_point_beyond_a_cut_interval_is_on_the_axis(one: Site) -> None:

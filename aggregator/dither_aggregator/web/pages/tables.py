@@ -67,6 +67,7 @@ class TablesPart:
     """By two columns, in both orders."""
     of: str
     by: str
+    """Empty where no other column groups."""
     multiples: Sequence[Multiple]
     lines: Sequence[RateLine]
     lines_left_out: int
@@ -161,7 +162,10 @@ def _matrix(reading: TablesReading) -> dict[tuple[str, str], Together]:
 
 
 def _pair(reading: TablesReading, asked: Given, matrix: Mapping[tuple[str, str], Together]) -> tuple[str, str]:
-    """Return the column that is told and the one that groups: those asked for, else the clearest pair."""
+    """Return the column that is told and the one that groups: those asked for, else the clearest pair.
+
+    The second is empty where no other column groups.
+    """
     names = columns_of(reading.stored.plan).names
     for name, offered in (("of", names), ("by", reading.groupings)):
         if asked.get(name) and asked[name] not in offered:
@@ -174,7 +178,7 @@ def _pair(reading: TablesReading, asked: Given, matrix: Mapping[tuple[str, str],
     fits = (
         pair for pair in pairs if pair[0] == (asked.get("of") or pair[0]) and pair[1] == (asked.get("by") or pair[1])
     )
-    return next(fits)
+    return next(fits, (asked.get("of") or names[0], ""))
 
 
 def _multiples(
