@@ -13,8 +13,10 @@ from dither_aggregator.analysis.estimands import estimate
 from dither_aggregator.analysis.reading import View
 from dither_aggregator.analysis.tables import statistics
 from dither_aggregator.analysis.tables.reading import TablesReading
+from dither_aggregator.web.api import OPERATIONS
 from dither_aggregator.web.charts.shares import draw
 from dither_aggregator.web.pages.tables import TablesPart, tables_part
+from tests.aggregator.test_api import check_answers, faults
 from tests.support.drawn_numbers import DAY
 from tests.support.drawn_tables import Floats, alone, draw_table, shape_of, stored_table, table_site
 from tests.support.sites import Site
@@ -118,7 +120,7 @@ def test_the_clearest_pair_is_shown_and_each_pair_can_be_asked_for(one: Site) ->
 
 def test_where_nothing_goes_together_the_page_says_so_and_has_no_verdict(one: Site) -> None:
     page = one.page(metric="still")
-    assert page.headline.startswith("None of 1 pairs of columns can be told to go together. By arm, no column can")
+    assert page.headline.startswith("a and b cannot be told to go together. By arm, no column can")
     assert {cells[-1] for cells in lines(page.html)} == {""}
 
 
@@ -171,7 +173,7 @@ def test_page_and_api_give_the_same_numbers(one: Site) -> None:
     ("path", "said"),
     [
         ("/", "3 of 3 pairs of columns go together"),
-        ("/metrics/stability/time", "name a value to see its days"),
+        ("/metrics/stability/time", "days with reports"),
         ("/metrics/stability/time?values=crashed = yes", "days with reports"),
         ("/compare?metric=stability", "0 reports · after: "),
         ("/changes", "What moved"),
@@ -214,6 +216,51 @@ def read_part(one: Site, query: str) -> TablesPart:
     day = one.store.sealed()
     reading = estimate(stored, day, one.tallies[stored.plan.digest, day], View(simultaneous=True))
     return tables_part(reading, dict(pair.split("=") for pair in query.split("&")))
+
+
+# The API.
+
+
+@pytest.fixture(scope="module")
+def described(one: Site) -> dict[str, Any]:
+    document: dict[str, Any] = one.client.get("/openapi.json").get_json()
+    return document
+
+
+@pytest.mark.parametrize("query", ["", "intervals=each", "window=today", "epoch=2020-01-01", "level=80", "offset=5"])
+def test_answers_are_as_described(one: Site, described: dict[str, Any], query: str) -> None:
+    answer = one.client.get(f"/v1/metrics/stability/estimates?{query}").get_json()
+    assert faults(described, "/v1/metrics/{metric}/estimates", "get", answer) == []
+    if answer["rows"]:
+        answer["rows"][0]["statistic"], answer["rows"][0]["verdict"] = "rates", "more"
+        assert len(faults(described, "/v1/metrics/{metric}/estimates", "get", answer)) == 2
+
+
+@pytest.mark.parametrize("address", ["metrics/{metric}/values", "metrics/{metric}/series", "compare", "changes"])
+def test_other_answers_are_as_described(one: Site, described: dict[str, Any], address: str) -> None:
+    query = "?metric=stability" * (address == "compare")
+    answer = one.client.get(f"/v1/{address.replace('{metric}', 'stability')}{query}").get_json()
+    assert faults(described, f"/v1/{address}", "get", answer) == []
+    if "{metric}" in address:
+        assert answer["rows"]
+
+
+@pytest.mark.parametrize("name", ["estimates", "values", "series"])
+def test_whatever_the_description_allows_is_answered_as_described(
+    one: Site, described: dict[str, Any], name: str
+) -> None:
+    operation = next(each for each in OPERATIONS if each.name == name)
+    assert set(check_answers(one, described, operation, "stability")) <= {200, 400}
+
+
+def test_no_two_rows_have_one_name_whatever_the_labels_are() -> None:
+    columns = 'a = ["x", "x | b = z", "\\"q\\"", "x & b = z", "x | b = z, less all others"], b = ["z", "w"]'
+    stored = stored_table(table(columns, 'arm = ["1", "2 | b = z"]', epsilon=8))
+    shares = alone((0.2,) * 4 + (0.1, 0.1), (0.5, 0.3, 0.2))
+    tally = draw_table(stored.plan, (shares, shares), (9_000, 9_000), np.random.default_rng(3))
+    names = [row.value for row in estimate(stored, DAY, tally).rows]
+    assert len(names) > 100
+    assert len(set(names)) == len(names)
 
 
 # What is shown first was selected.

@@ -1,10 +1,10 @@
 """Tables: the exact law of all that a device sends of one, over all columns together."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from decimal import Decimal
 from fractions import Fraction
 from functools import cache
-from itertools import combinations
+from itertools import combinations, count
 from math import inf, nan, prod
 from typing import cast
 
@@ -292,6 +292,26 @@ def test_a_mistake_in_the_columns_names_its_place(columns: str, message: str) ->
     with pytest.raises(RegistryError) as refused:
         table(columns.replace("'", '"'))
     assert message in str(refused.value)
+
+
+def test_two_columns_that_nobody_could_read_in_time_are_refused() -> None:
+    columns = ", ".join(f"c{place} = {[str(value) for value in range(256)]}" for place in range(2))
+    with pytest.raises(RegistryError, match="told together must have at most 65,535 cells, got 66,049"):
+        table(columns.replace("'", '"'))
+
+
+class Endless(dict[str, object]):
+    """A mapping whose keys never end."""
+
+    def __iter__(self) -> Iterator[str]:
+        return map(str, count())
+
+
+def test_an_answer_whose_keys_never_end_is_read_as_far_as_there_are_columns() -> None:
+    metric = table(LIGHT)
+    answer = Endless(a="x", b="u")
+    assert not metric.takes(answer)
+    assert metric.names(answer) == ("a = x", "b = u")
 
 
 @pytest.mark.parametrize("key", [{"memoize": True}, {"epsilon_permanent": 3}, {"answers": 2}])

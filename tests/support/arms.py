@@ -9,7 +9,7 @@ from dither_aggregator.analysis.reading import View
 from dither_aggregator.analysis.tables.arms import ArmStatistics, together
 from dither_aggregator.analysis.tables.questions import QuestionTally
 from dither_aggregator.analysis.tables.rows import TableRow
-from dither_shared.domains import OTHER, Columns, Range, Values
+from dither_shared.domains import OTHER, Columns, Domain, Range, Values
 from tests.support.questions import PAIRS, PRODUCT, asked, draw_questions
 
 Floats = npt.NDArray[np.float64]
@@ -19,11 +19,14 @@ SIZES = (3, 3, 3, 3)
 """Two labels and "other" in each column; the last one is a number that coins round."""
 
 
-def columns(arms: int, design: str) -> Columns:
-    domains = (*(Values(("no", "yes", OTHER)) for _ in SIZES[1:]), Range((0, 10), 0, "s"))
-    names = tuple("abcd")
-    questions = tuple(asked(len(SIZES), design))
-    return Columns(names, domains, questions, False, ("arm", *(f"arm {place}" for place in range(arms))))
+def columns(arms: int, design: str, shape: tuple[int, ...] = SIZES) -> Columns:
+    """Return columns of these sizes; the last of the usual ones is a number."""
+    domains: list[Domain] = [Values((*("no", "yes", *map(str, range(size)))[: size - 1], OTHER)) for size in shape]
+    if shape == SIZES:
+        domains[-1] = Range((0, 10), 0, "s")
+    names = tuple("abcd"[: len(shape)])
+    questions = tuple(asked(len(shape), design))
+    return Columns(names, tuple(domains), questions, False, ("arm", *(f"arm {place}" for place in range(arms))))
 
 
 def population(yes: float, high: float) -> Floats:
@@ -35,8 +38,10 @@ def population(yes: float, high: float) -> Floats:
     return shares
 
 
-def read(arms: Sequence[Sequence[QuestionTally]], view: View = VIEW, design: str = PAIRS) -> list[TableRow]:
-    domain = columns(len(arms), design)
+def read(
+    arms: Sequence[Sequence[QuestionTally]], view: View = VIEW, design: str = PAIRS, shape: tuple[int, ...] = SIZES
+) -> list[TableRow]:
+    domain = columns(len(arms), design, shape)
     return list(ArmStatistics(domain, together(arms), view, False, arms).of_arms())
 
 
@@ -85,6 +90,19 @@ def coverage(case: int, seeds: int) -> float:
 
 
 def false_pages(seeds: int, arms: int) -> float:
-    n = (6_000,) * arms
-    pages = [read(draw(seed, n, SAME[:arms], "2", PRODUCT), design=PRODUCT) for seed in range(seeds)]
+    """Return on which part of the pages of arms that are the same any is told to differ."""
+    return _false((6_000,) * arms, SAME[:arms], "2", seeds)
+
+
+def false_pages_of_uneven_arms(seeds: int) -> float:
+    """Return the same of an arm of 300 beside one of 30,000, with little noise and many rare values."""
+    rare = 1 / np.arange(1, 21)
+    shares = np.multiply.outer(np.array([0.7, 0.2, 0.1]), rare / rare.sum())
+    return _false((300, 30_000), (shares, shares), "8", seeds)
+
+
+def _false(n: Sequence[int], truth: Sequence[Floats], epsilon: str, seeds: int) -> float:
+    pages = [
+        read(draw(seed, n, truth, epsilon, PRODUCT), design=PRODUCT, shape=truth[0].shape) for seed in range(seeds)
+    ]
     return float(np.mean([any(row.verdict in ("higher", "lower") for row in rows) for rows in pages]))

@@ -13,7 +13,7 @@ compared before any report. Reports are fresh: a memo for each pair would be as 
 from collections.abc import Iterable, Iterator, Mapping
 from decimal import Context, Decimal
 from fractions import Fraction
-from itertools import combinations
+from itertools import combinations, islice
 from math import prod
 from pathlib import Path
 from typing import cast
@@ -41,6 +41,8 @@ from dither_shared.rng import Rng
 from dither_shared.tables import TomlTable
 
 COLUMN_VALUES_MAX = 1_000
+SYMBOLS_MAX = 65_535
+"""Of one question: more take an aggregator minutes to read."""
 OFFERED_MAX = 50
 """Of a column's longer list people are shown the first."""
 _CONTEXT = Context(prec=40)
@@ -87,7 +89,9 @@ class TableKind(Kind[Columns]):
         for name, column in domain.columns.items():
             if name in answer and not _takes(column, answer[name]):
                 return name
-        return "" if set(answer) <= set(domain.names) else "a column that it does not have"
+        # No more of its keys than there are columns: a mapping may have any number, or never end.
+        names = set(islice(answer, len(domain.names) + 1))
+        return "" if names <= set(domain.names) else "a column that it does not have"
 
     def read(self, answer: object, domain: Columns) -> tuple[int, ...]:
         """Return what each column's answer is read as: "other" where there is none."""
@@ -232,6 +236,10 @@ def _size(domains: Iterable[Domain]) -> int:
 def _parts(table: TomlTable, domain: Columns, epsilon: Decimal) -> Iterator[Part]:
     for question in range(len(domain.questions)):
         symbols = domain.symbols(question)
+        if symbols > SYMBOLS_MAX:
+            raise table.error(
+                "columns", f"that are told together must have at most {SYMBOLS_MAX:,} cells, got {symbols:,}"
+            )
         try:
             yield Part(choose(symbols, epsilon))
         except InvalidParameter as error:

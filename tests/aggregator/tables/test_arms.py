@@ -8,7 +8,18 @@ import pytest
 from dither_aggregator.analysis.reading import View
 from dither_aggregator.analysis.tables import arms as arms_module
 from dither_aggregator.analysis.tables.arms import ArmStatistics, together
-from tests.support.arms import CASES, EFFECT, VIEW, columns, coverage, draw, false_pages, read
+from dither_aggregator.analysis.tables.ratios import Ratios
+from tests.support.arms import (
+    CASES,
+    EFFECT,
+    VIEW,
+    columns,
+    coverage,
+    draw,
+    false_pages,
+    false_pages_of_uneven_arms,
+    read,
+)
 from tests.support.questions import PAIRS, PRODUCT
 
 
@@ -25,6 +36,18 @@ def test_intervals_of_arms_and_of_their_differences_hold(case: int) -> None:
 def test_where_arms_are_the_same_a_verdict_is_on_few_pages(arms: int) -> None:
     """At most one page in twenty: of 120 more than 22 come with less than 1e-6."""
     assert false_pages(120, arms) <= 22 / 120
+
+
+@pytest.mark.slow
+def test_a_small_arm_with_rare_values_is_not_told_to_differ_more_often() -> None:
+    assert false_pages_of_uneven_arms(120) <= 22 / 120
+
+
+@pytest.mark.slow
+def test_the_variance_that_a_small_arm_happens_to_have_would_be_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where few came, few would seem to be the truth."""
+    monkeypatch.setattr(Ratios, "variance_at", lambda self, ratio: np.zeros(len(ratio)))
+    assert false_pages_of_uneven_arms(120) > 22 / 120
 
 
 @pytest.mark.slow

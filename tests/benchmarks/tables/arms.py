@@ -2,7 +2,7 @@
 
 import sys
 
-from tests.support.arms import CASES, coverage, false_pages
+from tests.support.arms import CASES, coverage, false_pages, false_pages_of_uneven_arms
 
 LEAST, MOST = 0.93, 0.97
 ALARMS_MAX = 0.05
@@ -27,4 +27,8 @@ def run(seeds: int) -> list[str]:
         print(f"  {arms} arms{'':50}{part:7.3f}")
         if part > ALARMS_MAX + NOISE * (ALARMS_MAX * (1 - ALARMS_MAX) / seeds) ** 0.5:
             missed.append(f"of {arms} arms that are the same {part:.3f} of the pages have a false verdict")
+    part = false_pages_of_uneven_arms(seeds)
+    print(f"  300 and 30,000 reports, eps 8, 60 cells{'':17}{part:7.3f}")
+    if part > ALARMS_MAX + NOISE * (ALARMS_MAX * (1 - ALARMS_MAX) / seeds) ** 0.5:
+        missed.append(f"of uneven arms that are the same {part:.3f} of the pages have a false verdict")
     return missed

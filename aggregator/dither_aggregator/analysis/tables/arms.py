@@ -2,7 +2,12 @@
 
 The device says its arm in the clear, so each arm has reports of its own, and nothing of it is noisy but the answers.
 An arm's share is independent of that of all others, whose counts are added. The interval of a difference is by Zou 2008
-("MOVER"), without anything in common. Verdicts are by Holm, over all arms and values of all columns.
+("MOVER"), without anything in common.
+
+Whether there is a difference is tested as if there were none. An arm of few reports that came out low would have a
+small variance, too; so the variance is that at the share of all together where that is the larger one. And rare counts
+are lopsided: with g the skewness of the difference, z - g (z^2 - 1) / 6 is normal to the next order (Cornish and Fisher
+1938), which counts where it is nearer to zero. Verdicts are by Holm, over all arms and values of all columns.
 """
 
 from collections.abc import Iterator, Sequence
@@ -11,8 +16,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 from scipy.special import ndtr
 
+from dither_aggregator.analysis.inference import Floats
 from dither_aggregator.analysis.multiplicity import holm
-from dither_aggregator.analysis.tables.columns import margin, pooled
+from dither_aggregator.analysis.tables.columns import Margin, margin, pooled
 from dither_aggregator.analysis.tables.questions import QuestionTally
 from dither_aggregator.analysis.tables.ratios import ToldRatio
 from dither_aggregator.analysis.tables.rows import (
@@ -43,6 +49,17 @@ def together(arms: Sequence[Sequence[QuestionTally]]) -> list[QuestionTally]:
 
 
 @dataclass(frozen=True)
+class Side:
+    """What an arm, or all others together, say of a column."""
+
+    margin: Margin
+    n: int
+    """The reports that tell the column."""
+    told: dict[int, ToldRatio]
+    """By symbol, each with its interval."""
+
+
+@dataclass(frozen=True)
 class ArmStatistics(TableStatistics):
     """The rows of the arms."""
 
@@ -54,36 +71,42 @@ class ArmStatistics(TableStatistics):
         if len(self.arms) == 1:
             return
         z = self._z(len(self.arms) * self._labels)
-        rows: list[TableRow] = []
-        for column in range(len(self.domain.names)):
-            for place, arm in enumerate(self.arms):
-                ours = self._told(column, [arm], z)
-                theirs = self._told(column, [other for other in self.arms if other is not arm], z)
-                for label in sorted(ours.keys() & theirs.keys()):
-                    yield self._of_arm(column, place, ours[label])
-                    rows.append(self._of_arm(column, place, _less(ours[label], theirs[label]), difference=True))
-        yield from self._compared(rows)
+        found: list[tuple[TableRow, float]] = []
+        for place, arm in enumerate(self.arms):
+            others = together([other for other in self.arms if other is not arm])
+            for column in range(len(self.domain.names)):
+                ours, theirs = self._side(column, arm, z), self._side(column, others, z)
+                if ours is None or theirs is None:
+                    continue
+                chances = _chances(ours, theirs)
+                for label in sorted(ours.told.keys() & theirs.told.keys()):
+                    yield self._of_arm(column, place, ours.told[label])
+                    less = _less(ours.told[label], theirs.told[label])
+                    found.append((self._of_arm(column, place, less, difference=True), float(chances[label])))
+        yield from self._compared(found)
 
-    def _compared(self, rows: Sequence[TableRow]) -> Iterator[TableRow]:
+    def _compared(self, found: Sequence[tuple[TableRow, float]]) -> Iterator[TableRow]:
         """Yield differences with their verdicts. Of two arms each test is the other's, and is counted once."""
 
         def test_of(row: TableRow) -> tuple[str | None, ...]:
             return row.column, row.label, None if len(self.arms) == 2 else row.group
 
-        p_values = {test_of(row): float(2 * ndtr(-abs(row.estimate) / row.std_error)) for row in rows}
+        p_values = {test_of(row): p_value for row, p_value in found}
         true = dict(zip(p_values, holm(np.array([*p_values.values()]), ALPHA).tolist(), strict=True))
-        for row in rows:
+        for row, _ in found:
             direction: Verdict = "higher" if row.estimate > 0 else "lower"
             verdict = direction if true[test_of(row)] else "cannot be told"
             yield self._judged(row, verdict, p_values[test_of(row)])
 
-    def _told(self, column: int, arms: Sequence[Sequence[QuestionTally]], z: float) -> dict[tuple[int, ...], ToldRatio]:
-        """Return a column's shares in some arms together, by symbol, or the share of high ends; none of too few."""
-        asked = [each for each in together(arms) if column in each.columns and each.n >= REPORTS_MIN]
+    def _side(self, column: int, questions: Sequence[QuestionTally], z: float) -> Side | None:
+        """Return what some questions say of a column; None where too few reports tell it."""
+        asked = [each for each in questions if column in each.columns and each.n >= REPORTS_MIN]
         is_number = column in self._scales
         found = pooled([margin(each.table((column,)), NUMBERS if is_number else None) for each in asked])
-        told = {} if found is None else {each.place: each for each in found.ratios.tell(z)}
-        return {(HIGH,): told[HIGH,]} if is_number and told else told
+        if found is None:
+            return None
+        told = {each.place[0]: each for each in found.ratios.tell(z) if not is_number or each.place == (HIGH,)}
+        return Side(found, sum(each.n for each in asked), told)
 
     def _of_arm(self, column: int, place: int, told: ToldRatio, *, difference: bool = False) -> TableRow:
         name, (public, *values) = self.domain.names[column], self.domain.public
@@ -97,6 +120,23 @@ class ArmStatistics(TableStatistics):
             return TableRow(difference_name(of_arm), *told[1:], "difference", name, label, public, values[place])
         statistic: Statistic = "mean" if label is None else "rate"
         return TableRow(of_arm, *told[1:], statistic, name, label, public, values[place])
+
+
+def _chances(ours: Side, theirs: Side) -> Floats:
+    """Return two-sided p-values of both sides having the same shares, float64[B]."""
+    sides = (ours, theirs)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        shares = [side.margin.ratios.estimate for side in sides]
+        common = sum(side.n * share for side, share in zip(sides, shares, strict=True)) / (ours.n + theirs.n)
+        common = np.clip(common, 0.0, 1.0)
+        variance, third = np.zeros(len(common)), np.zeros(len(common))
+        for side, sign in ((ours, 1.0), (theirs, -1.0)):
+            found = side.margin
+            variance += np.maximum(found.ratios.variance_at(common), found.ratios.std_error**2)
+            third += sign * (found.third + found.third_slope * common * found.whole) / found.whole**3
+        z = (shares[0] - shares[1]) / np.sqrt(variance)
+        bent = np.abs(z) - np.sign(z) * third / variance**1.5 * (z**2 - 1) / 6
+        return np.asarray(2 * ndtr(-np.minimum(np.abs(z), np.maximum(bent, 0.0))))
 
 
 def _less(ours: ToldRatio, theirs: ToldRatio) -> ToldRatio:

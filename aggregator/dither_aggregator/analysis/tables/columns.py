@@ -27,6 +27,10 @@ class Margin:
     covariances: Floats
     """Of each share with the whole."""
     steepness: float
+    third: Floats
+    """The third cumulant of each share where nobody has it, float64[B]: that of as many rare counts."""
+    third_slope: float
+    """What it grows by with the share."""
 
     @property
     def ratios(self) -> Ratios:
@@ -43,7 +47,19 @@ def margin(table: CellTable, among: npt.NDArray[np.bool_] | None = None) -> Marg
         whole, constant = np.append(among.astype(np.float64), np.zeros(table.size - size)), 0.0
     (along,) = table.covariances(whole[np.newaxis]) if whole.any() else np.zeros((1, table.size))
     of_whole, spread = float(constant + whole @ shares), float(along @ whole)
-    return Margin(shares[:size], table.variances[:size], of_whole, spread, along[:size], table.steepness)
+    p, q, n = float(table.question.mechanism.p), float(table.question.mechanism.q), table.question.n
+    sizes = np.bincount(table.cells, minlength=table.size)[:size].astype(np.float64)
+    third = np.asarray(sizes * (q / (n**2 * (p - q) ** 3)), dtype=np.float64)
+    return Margin(
+        shares[:size],
+        table.variances[:size],
+        of_whole,
+        spread,
+        along[:size],
+        table.steepness,
+        third,
+        1 / (n * (p - q)) ** 2,
+    )
 
 
 def pooled(margins: Sequence[Margin]) -> Margin | None:
@@ -63,4 +79,6 @@ def pooled(margins: Sequence[Margin]) -> Margin | None:
         float(added([each.whole_variance for each in margins], weights**2)),
         added([each.covariances for each in margins], weights**2),
         float(added([each.steepness for each in margins], weights**2)),
+        added([each.third for each in margins], weights**3),
+        float(added([each.third_slope for each in margins], weights**3)),
     )

@@ -65,6 +65,12 @@ class Ratios:
         spread = self.part_variance - 2 * ratio * self.covariance + ratio**2 * self.whole_variance
         return np.sqrt(np.maximum(spread, 0.0)) / np.abs(self.whole)
 
+    def variance_at(self, ratio: Floats) -> Floats:
+        """Return the variance of x / y if the ratio were this: Var_r / y^2."""
+        x, y = self.part, self.whole
+        spread = self.part_variance - 2 * ratio * self.covariance + ratio**2 * self.whole_variance
+        return np.asarray((spread - self.steepness * (1 - 2 * ratio) * (x - ratio * y)) / y**2)
+
     def ends(self, z: float) -> tuple[Floats, Floats]:
         """Return the ends of the intervals at a level, within [0, 1]."""
         x, y, k = self.part, self.whole, self.steepness

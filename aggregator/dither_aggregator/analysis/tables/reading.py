@@ -24,6 +24,8 @@ from dither_shared.domains import Columns, Range
 from dither_shared.mechanisms import PureMechanism
 from dither_shared.plan import Plan
 
+LEADING_MAX = 5
+"""Shares that /time draws unless others are asked for."""
 REPORTS_MIN = 300
 """A question with fewer reports is left out: counts are too far from a normal law."""
 
@@ -107,6 +109,16 @@ class Tables(Estimand):
             if not isinstance(domain.domains[column], Range)
             for label in domain.labels(column)
         ]
+
+    def leading(self, stored: StoredPlan) -> Sequence[str]:
+        """Return the first value of each column, of as many as are drawn at once."""
+        domain = columns_of(stored.plan)
+        first = [
+            share_name(name, domain.labels(column)[0])
+            for column, name in enumerate(domain.names)
+            if not isinstance(domain.domains[column], Range)
+        ]
+        return first[:LEADING_MAX]
 
     def shares(self, stored: StoredPlan) -> Sequence[str]:
         """Return means and associations. Cells, rates and differences are too many to be listed."""

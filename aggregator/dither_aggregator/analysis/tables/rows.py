@@ -1,11 +1,15 @@
 """The rows of a table's reading: one flat list of shares, cells, rates, means, differences and associations."""
 
+import json
 from dataclasses import dataclass
 from typing import Literal, get_args
 
 Statistic = Literal["share", "mean", "cell", "rate", "difference", "association"]
 STATISTICS: tuple[Statistic, ...] = get_args(Statistic)
 Verdict = Literal["higher", "lower", "associated", "cannot be told"]
+VERDICTS: tuple[Verdict, ...] = get_args(Verdict)
+_MARKS = (" = ", " & ", " | ", ", less ")
+"""What joins the parts of names."""
 
 
 @dataclass(frozen=True)
@@ -33,8 +37,9 @@ class TableRow:
 
 
 def share_name(column: str, label: str) -> str:
-    """Return the name of a share."""
-    return f"{column} = {label}"
+    """Return the name of a share. A label that reads like a part of another name is in quotes."""
+    ambiguous = label.startswith('"') or any(mark in label for mark in _MARKS)
+    return f"{column} = {json.dumps(label, ensure_ascii=False) if ambiguous else label}"
 
 
 def mean_name(column: str) -> str:

@@ -8,6 +8,8 @@ from typing import Any
 from marshmallow import INCLUDE, Schema, fields, validate
 
 from dither_aggregator.analysis.standing import VERDICTS
+from dither_aggregator.analysis.tables.rows import STATISTICS as TABLE_STATISTICS
+from dither_aggregator.analysis.tables.rows import VERDICTS as TABLE_VERDICTS
 from dither_aggregator.web.asking import Parameters
 
 ROLES = ("listed", "candidate", "other", "none", "statistic", "share")
@@ -168,9 +170,9 @@ class ValueDocument(WindowDocument):
     lower = _number("the interval's lower end")
     upper = _number("its upper end")
     verdict = _text(
-        "by simultaneous intervals, whichever are shown; null where nothing is told",
+        "by simultaneous intervals, whichever are shown; of tables by tests; null where nothing is told",
         allow_none=True,
-        validate=validate.OneOf(VERDICTS),
+        validate=validate.OneOf((*VERDICTS, *TABLE_VERDICTS)),
     )
     rank_lower = _whole("the least that its rank may be; null for what does not stand out", allow_none=True)
     rank_upper = _whole("the most", allow_none=True)
@@ -179,15 +181,29 @@ class ValueDocument(WindowDocument):
 
 
 class EstimateRow(ValueDocument):
-    """One value's estimate: a share of the n reports, or a statistic of numbers."""
+    """One value's estimate: a share of the n reports, or a statistic of numbers or of a table."""
 
     normalised = _number("the share that is possible, where it was asked for; biased", required=False)
     proportion = _number("of a text: the share of a constrained fit; biased", required=False)
-    group = _text('of a text: the candidate with the same bits, "" where there is none', required=False)
-    statistic = _text(
-        "of numbers: what the row is of. Shares are of those who gave a number, share_of_reports is of all reports",
+    group = _text(
+        'of a text: the candidate with the same bits, "" where there is none; of a table: which value of group_column '
+        "the row is of, null of all devices",
         required=False,
-        validate=validate.OneOf(STATISTICS),
+        allow_none=True,
+    )
+    statistic = _text(
+        "of numbers and tables: what the row is of. Shares of numbers are of those who gave one, "
+        "share_of_reports is of all reports",
+        required=False,
+        validate=validate.OneOf(tuple(dict.fromkeys((*STATISTICS, *TABLE_STATISTICS)))),
+    )
+    column = _text("of a table: the column that the row is of", required=False)
+    label = _text("its value; null of a mean and of an association", required=False, allow_none=True)
+    group_column = _text("the column that makes the groups, or goes with it", required=False, allow_none=True)
+    p_value = _number(
+        "of differences and associations: how often noise and sampling alone make as much; null of others",
+        required=False,
+        allow_none=True,
     )
     low = _number(
         "of numbers: the lower end of the range that the row is of, in the unit, null where it is open; of a mean the "

@@ -139,7 +139,7 @@ def _status(store: Store, stored: StoredPlan, has_reports: bool) -> str:
 def headline(lines: Sequence[Line]) -> str:
     """Return in a sentence in how many metrics something stands out."""
     if not lines:
-        return "There are no metrics yet: load a registry with `dither load`."
+        return "There are no metrics yet: load a registry with `dither metrics load`."
     tested = [line for line in lines if line.summary.p_value is not None]
     out = sum(line.stands_out for line in tested)
     if not tested:

@@ -128,6 +128,8 @@ def headline_of_tables(reading: TablesReading) -> str:
 def _together(pairs: Sequence[TableRow], told: Sequence[TableRow]) -> str:
     if not pairs:
         return "Shares of single columns can be told; what goes with what cannot."
+    if not told and len(pairs) == 1:
+        return f"{pairs[0].column} and {pairs[0].group_column} cannot be told to go together."
     if not told:
         return f"None of {len(pairs)} pairs of columns can be told to go together."
     named = f"{told[0].column} and {told[0].group_column}"
