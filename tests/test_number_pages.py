@@ -1,17 +1,15 @@
 """Pages of numbers in a real Chromium: axe, sizes, overlaps, contrast, print, forced colours, and the crosshair."""
 
-import gzip
 from collections.abc import Iterator
 from contextlib import closing
 
 import numpy as np
 import pytest
-from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser
 
 from tests.aggregator.test_snapshot_page import keep
 from tests.support.numeric import FORMS, hump, number_site, put_numbers, two_weeks
-from tests.test_page_states import BYTES_MAX, HEIGHT_MAX, NODES_MAX, OVERLAPS, PACKED_MAX, opened, served
+from tests.test_page_states import check_looks, check_size, opened, served
 
 pytestmark = pytest.mark.slow
 
@@ -83,26 +81,12 @@ def address(pages: Served, path: str) -> str:
 
 @pytest.mark.parametrize("path", STATES)
 def test_a_page_is_accessible_fits_and_overlaps_nothing(browser: Browser, pages: Served, path: str) -> None:
-    for width, scheme in LOOKS:
-        page, complaints = opened(browser, address(pages, path), width, color_scheme=scheme)
-        with closing(page.context):
-            assert STATES[path] in page.locator("main").inner_text().replace("\N{NO-BREAK SPACE}", " ")
-            assert complaints == []
-            assert page.evaluate("document.documentElement.scrollWidth") <= width
-            assert page.evaluate(OVERLAPS) == []
-            found = Axe().run(page)
-            assert found.violations_count == 0, found.generate_report()
+    check_looks(browser, address(pages, path), STATES[path], LOOKS)
 
 
 @pytest.mark.parametrize("path", STATES)
 def test_a_page_is_no_larger_than_need_be(browser: Browser, pages: Served, path: str) -> None:
-    page, _ = opened(browser, address(pages, path), 1280)
-    with closing(page.context):
-        content = page.content().encode()
-        assert len(content) <= BYTES_MAX
-        assert len(gzip.compress(content)) <= PACKED_MAX
-        assert page.locator("*").count() <= NODES_MAX
-        assert page.evaluate("document.documentElement.scrollHeight") <= HEIGHT_MAX
+    check_size(browser, address(pages, path))
 
 
 CONTRAST = """([mark, of]) => {

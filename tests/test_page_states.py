@@ -2,7 +2,7 @@
 
 import gzip
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from datetime import timedelta
 from itertools import product
@@ -104,6 +104,39 @@ def opened(browser: Browser, url: str, width: int, **how: object) -> tuple[Page,
     return page, [each for each in complaints if "Failed to load resource" not in each]  # a 404 page is one
 
 
+OVERLAPS = """() => [...document.querySelectorAll('svg')].flatMap(svg => {
+    const boxes = [...svg.querySelectorAll('text')].map(text => [text.textContent, text.getBoundingClientRect()])
+    return boxes.flatMap(([one, a], place) => boxes.slice(place + 1)
+        .filter(([_, b]) => a.left < b.right - 1 && b.left < a.right - 1)
+        .filter(([_, b]) => a.top < b.bottom - 3 && b.top < a.bottom - 3)
+        .map(([two, _]) => one + ' | ' + two))
+})"""
+
+
+def check_looks(browser: Browser, url: str, says: str, looks: Sequence[tuple[int, str]]) -> None:
+    """Find a page that says this accessible, within its width, without complaints or overlaps, in each look."""
+    for width, scheme in looks:
+        page, complaints = opened(browser, url, width, color_scheme=scheme)
+        with closing(page.context):
+            assert says in page.locator("main").inner_text().replace("\N{NO-BREAK SPACE}", " ")
+            assert complaints == []
+            assert page.evaluate("document.documentElement.scrollWidth") <= width
+            assert page.evaluate(OVERLAPS) == []
+            found = Axe().run(page)
+            assert found.violations_count == 0, found.generate_report()
+
+
+def check_size(browser: Browser, url: str) -> None:
+    """Find a page small enough."""
+    page, _ = opened(browser, url, 1280)
+    with closing(page.context):
+        content = page.content().encode()
+        assert len(content) <= BYTES_MAX
+        assert len(gzip.compress(content)) <= PACKED_MAX
+        assert page.locator("*").count() <= NODES_MAX
+        assert page.evaluate("document.documentElement.scrollHeight") <= HEIGHT_MAX
+
+
 @pytest.mark.parametrize("path", STATES)
 def test_a_page_is_accessible_and_fits(browser: Browser, address: str, path: str) -> None:
     for width, scheme in LOOKS:
@@ -118,22 +151,7 @@ def test_a_page_is_accessible_and_fits(browser: Browser, address: str, path: str
 
 @pytest.mark.parametrize("path", STATES)
 def test_a_page_is_no_larger_than_need_be(browser: Browser, address: str, path: str) -> None:
-    page, _ = opened(browser, address + path, 1280)
-    with closing(page.context):
-        content = page.content().encode()
-        assert len(content) <= BYTES_MAX
-        assert len(gzip.compress(content)) <= PACKED_MAX
-        assert page.locator("*").count() <= NODES_MAX
-        assert page.evaluate("document.documentElement.scrollHeight") <= HEIGHT_MAX
-
-
-OVERLAPS = """() => [...document.querySelectorAll('svg')].flatMap(svg => {
-    const boxes = [...svg.querySelectorAll('text')].map(text => [text.textContent, text.getBoundingClientRect()])
-    return boxes.flatMap(([one, a], place) => boxes.slice(place + 1)
-        .filter(([_, b]) => a.left < b.right - 1 && b.left < a.right - 1)
-        .filter(([_, b]) => a.top < b.bottom - 3 && b.top < a.bottom - 3)
-        .map(([two, _]) => one + ' | ' + two))
-})"""
+    check_size(browser, address + path)
 
 
 @pytest.mark.parametrize("path", ["/metrics/color", "/metrics/color/time?values=" + WIDE, "/compare?metric=color"])
