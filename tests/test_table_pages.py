@@ -33,7 +33,7 @@ STATES = {
     "/metrics/stability?of=load&by=version": "mean of load",
     "/metrics/stability?window=today": "Nothing is called found yet",
     "/metrics/stability?of=none": "of must be one of crashed, version, load",
-    "/metrics/still": "can be told to go together",
+    "/metrics/still": "cannot be told to go together",
     "/metrics/few": "are too few to tell",
     "/metrics/nobody": "No reports of these days",
     "/metrics/many": "pairs of columns",
