@@ -46,7 +46,7 @@ from dither_shared.tables import TomlTable
 KIND = "table"
 ARMS_MIN, ARMS_MAX = 2, PUBLIC_MAX
 D_MAX = isqrt(CELLS_MAX)
-"""Of two larger columns a page tells no pair, and the exact noise would take too long to plan."""
+"""A page tells no pair of two larger columns, and their exact noise would take too long to plan."""
 HALF = 0.5
 LOTS = 3
 """Standard deviations by which lots may leave a question of an arm fewer reports than expected."""

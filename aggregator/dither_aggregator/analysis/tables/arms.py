@@ -50,7 +50,7 @@ def together(arms: Sequence[Sequence[QuestionTally]]) -> list[QuestionTally]:
 
 @dataclass(frozen=True)
 class Side:
-    """What an arm, or all others together, say of a column."""
+    """One column in an arm, or in all others together."""
 
     margin: Margin
     n: int

@@ -36,7 +36,7 @@ from dither_aggregator.analysis.tables.ratios import SURE
 
 Places = npt.NDArray[np.intp]
 CELLS_MAX = 1_024
-"""Of a question with more symbols the covariance takes too long."""
+"""The covariance of a question with more symbols takes too long."""
 
 
 @dataclass(frozen=True)
