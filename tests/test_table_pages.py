@@ -24,7 +24,7 @@ MANY = "\n".join(
 HOSTILE = f"""
 columns.c{"x" * 60} = ["{WIDE}", "a \\u202e turned", "<script>x()</script>"]
 columns.b = ["-1", "=2", "{WIDE[1:]}"]
-columns.n = {{ low = -1000000, high = 1000000, unit = "{"W" * 20}", asks = ["mean"] }}
+columns.n = {{ low = -1000000000000000, high = 1000000000000000, unit = "{"W" * 20}", asks = ["mean"] }}
 """
 STATES = {
     "/": "of 3 pairs of columns go together",

@@ -13,6 +13,7 @@ from dither_aggregator.analysis.estimands import estimate
 from dither_aggregator.analysis.reading import View
 from dither_aggregator.analysis.tables import statistics
 from dither_aggregator.analysis.tables.reading import TablesReading
+from dither_aggregator.analysis.tables.rows import TableRow
 from dither_aggregator.web.api import OPERATIONS
 from dither_aggregator.web.charts.shares import draw
 from dither_aggregator.web.pages.tables import TablesPart, tables_part
@@ -204,18 +205,12 @@ def test_a_column_that_no_other_one_groups_has_a_page(tmp_path: Path, columns: s
         assert "No other column has groups to tell a by" in text(made.page(query, "alone").html)
 
 
-def test_a_point_beyond_a_cut_interval_is_on_the_axis(one: Site) -> None:
-    part = read_part(one, "of=crashed&by=version")
-    for multiple in part.multiples:
-        again = draw([mark.row for mark in multiple.plot.marks], 0.0)
-        assert all(0 <= mark.x <= 100 for mark in again.marks)
-
-
-def read_part(one: Site, query: str) -> TablesPart:
-    stored = one.store.plans("stability")[0]
-    day = one.store.sealed()
-    reading = estimate(stored, day, one.tallies[stored.plan.digest, day], View(simultaneous=True))
-    return tables_part(reading, dict(pair.split("=") for pair in query.split("&")))
+def test_a_point_beyond_a_cut_interval_is_on_the_axis() -> None:
+    rows = [TableRow("a", -0.02, 0.01, 0.0, 0.05, "rate", "a"), TableRow("b", 1.03, 0.02, 0.9, 1.0, "rate", "a")]
+    marks = draw(rows, 0.0).marks
+    assert [mark.x for mark in marks] == [0.0, 100.0]
+    assert marks[0].x_low > 0
+    assert marks[1].x_high < 100
 
 
 # The API.

@@ -55,7 +55,7 @@ PUBLIC = "arm"
 
 @dataclass(frozen=True)
 class PlannedEffect(Planned):
-    """What n reports show of an experiment. Effects are differences of shares, not percent."""
+    """An experiment that n reports show. Effects are differences of shares, not percent."""
 
     question: "TableQuestion"
     cells: Cells

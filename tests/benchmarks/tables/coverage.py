@@ -26,8 +26,6 @@ RATE, MEAN, DIFFERENCE, CELL, SHARE, SIZE = "rate", "mean", "difference", "cell"
 LEAST, MOST = 0.93, 0.97
 """The part of intervals of 95 % that are to hold, by case and statistic."""
 ALARMS_MAX = 0.05
-NOISE = 2.0
-"""Standard errors that a measured rate may be off by."""
 TOLD_MIN = 300
 """A coverage of fewer intervals says little."""
 
@@ -236,8 +234,7 @@ def aims_missed(case: Case, found: Held) -> list[str]:
         coverage = found.coverage(statistic)
         if coverage is not None and not LEAST <= coverage <= MOST:
             missed.append(f"{where}: {coverage:.3f} of {statistic} intervals hold")
-    most = ALARMS_MAX + NOISE * np.sqrt(ALARMS_MAX * (1 - ALARMS_MAX) / found.seeds)
     for what, alarms in (("groups", found.false_groups), ("associations", found.false_associations)):
-        if alarms > most * found.seeds:
+        if alarms > ALARMS_MAX * found.seeds:
             missed.append(f"{where}: false verdicts on {what} with {alarms / found.seeds:.3f} of the seeds")
     return missed

@@ -34,7 +34,7 @@ from dither_aggregator.analysis.tables.statistics import ALPHA, NUMBERS, TableSt
 from dither_shared.domains.columns import HIGH
 
 REPORTS_MIN = 300
-"""An arm with fewer reports of a question is left out."""
+"""A question with fewer reports, of an arm or of all, is left out: counts are too far from a normal law."""
 
 
 def together(arms: Sequence[Sequence[QuestionTally]]) -> list[QuestionTally]:
@@ -86,7 +86,7 @@ class ArmStatistics(TableStatistics):
         yield from self._compared(found)
 
     def _compared(self, found: Sequence[tuple[TableRow, float]]) -> Iterator[TableRow]:
-        """Yield differences with their verdicts. Of two arms each test is the other's, and is counted once."""
+        """Yield differences with their verdicts. Two arms share one test for each value, which is counted once."""
 
         def test_of(row: TableRow) -> tuple[str | None, ...]:
             return row.column, row.label, None if len(self.arms) == 2 else row.group

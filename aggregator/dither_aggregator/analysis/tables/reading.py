@@ -13,7 +13,7 @@ from typing import cast
 
 from dither_aggregator.analysis.reading import COLUMNS, BadView, Estimand, Reading, View
 from dither_aggregator.analysis.standing import Told
-from dither_aggregator.analysis.tables.arms import ArmStatistics, together
+from dither_aggregator.analysis.tables.arms import REPORTS_MIN, ArmStatistics, together
 from dither_aggregator.analysis.tables.questions import QuestionTally
 from dither_aggregator.analysis.tables.rows import Statistic, TableRow, association_name, mean_name, share_name
 from dither_aggregator.analysis.tables.statistics import TableStatistics
@@ -26,8 +26,6 @@ from dither_shared.plan import Plan
 
 LEADING_MAX = 5
 """Shares that /time draws unless others are asked for."""
-REPORTS_MIN = 300
-"""A question with fewer reports is left out: counts are too far from a normal law."""
 
 
 @dataclass(frozen=True)

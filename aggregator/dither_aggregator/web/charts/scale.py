@@ -237,4 +237,6 @@ def _width(character: str) -> float:
         return 1.0
     if character in "WM@%mw…—":
         return 1.0
+    if character in "<>=+~#^":
+        return 0.85
     return 0.35 if character in "iljtfrI.,:;'|! ()[]-" else 0.75 if character.isupper() else 0.62

@@ -5,10 +5,12 @@ from dataclasses import dataclass
 
 from dither_aggregator.analysis.inference import Z
 from dither_aggregator.analysis.rows import Row
-from dither_aggregator.web.charts.scale import SHARES, TICKS, Measure, Tick, nice_step, shorten
+from dither_aggregator.web.charts.scale import SHARES, TICKS, Measure, Tick, label_width, nice_step, plain, shorten
 
 ROW_HEIGHT = 44
 AXIS_HEIGHT = 24
+PHONE_EM = 22.0
+"""How wide a plot is on a phone, in em of its axis."""
 
 
 @dataclass(frozen=True)
@@ -54,7 +56,7 @@ def draw(
     low: float = min([*at_least, *(min(row.lower, row.estimate) for row in rows)])  # a cut interval may end before it
     high: float = max([*at_least, *(max(row.upper, row.estimate) for row in rows)])
     high = high if high > low else low + 1.0
-    step = nice_step((high - low) / TICKS)
+    step = _step(low, high, measure)
 
     def x(share: float) -> float:
         return round(100 * (share - low) / (high - low), 3)
@@ -78,3 +80,12 @@ def draw(
         AXIS_HEIGHT + len(rows) * ROW_HEIGHT,
         None if critical is None else x(critical),
     )
+
+
+def _step(low: float, high: float, measure: Measure) -> float:
+    """Return the distance of ticks. Numbers in a unit may be long: as far as their labels stay apart on a phone."""
+    step = nice_step((high - low) / TICKS)
+    widest = max(label_width(plain(end, 0)) for end in (low, high))
+    while measure.unit and step < high - low and (high - low) / step * widest * 1.5 > PHONE_EM:
+        step = nice_step(1.01 * step)
+    return step
