@@ -8,7 +8,7 @@ from math import sqrt
 
 import numpy as np
 import pytest
-from scipy.stats import binom
+from scipy.stats import binom, norm
 
 from dither_aggregator.analysis import numbers as numbers_module
 from dither_aggregator.analysis.differences import differences
@@ -293,3 +293,11 @@ def test_a_difference_that_is_there_is_told() -> None:
     ]
     found = {each.value: each.verdict for each in differences(*readings)}
     assert found[MEDIAN] == found[MEAN] == "rose"
+
+
+def test_the_test_of_a_mean_keeps_below_its_level() -> None:
+    """A p-value is a quarter more than the normal law's, and never above one."""
+    for pair in range(10):
+        (told,) = differences(*coverage._pair(coverage.CASES[11], pair, 1))
+        by_law = 2 * norm.sf(abs(told.estimate) / told.std_error)
+        assert told.p_value == pytest.approx(min(1.25 * by_law, 1.0), rel=1e-9)
