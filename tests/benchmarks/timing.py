@@ -3,23 +3,38 @@
 import time
 from collections.abc import Callable
 
+Work = Callable[[], object]
 
-def seconds(work: Callable[[], object], budget_s: float = 0.5) -> float:
-    """Return the seconds of one call: the best of several rounds, so that a busy machine disturbs less."""
-    work()
-    best, deadline = float("inf"), time.perf_counter() + budget_s
-    while time.perf_counter() < deadline:
-        started = time.perf_counter()
+
+def in_turns(*works: Work, budget_s: float = 1.0) -> list[float]:
+    """Return the seconds of one call of each: the best of several rounds of all, so that what disturbs one disturbs
+    the others, and a busy machine changes their ratio little."""
+    for work in works:
         work()
-        best = min(best, time.perf_counter() - started)
+    best, deadline = [float("inf")] * len(works), time.perf_counter() + budget_s
+    while time.perf_counter() < deadline:
+        for place, work in enumerate(works):
+            started = time.perf_counter()
+            work()
+            best[place] = min(best[place], time.perf_counter() - started)
     return best
 
 
-def each(work: Callable[[], object], calls: int = 100, budget_s: float = 0.5) -> float:
-    """Return the seconds of one of many calls, for work too short for the clock."""
+def seconds(work: Work, budget_s: float = 0.5) -> float:
+    """Return the seconds of one call."""
+    return in_turns(work, budget_s=budget_s)[0]
 
-    def many() -> None:
+
+def each(work: Work, calls: int = 100, budget_s: float = 0.5) -> float:
+    """Return the seconds of one of many calls, for work too short for the clock."""
+    return seconds(many(work, calls), budget_s) / calls
+
+
+def many(work: Work, calls: int = 100) -> Work:
+    """Return work that is done so many times, which the clock can tell."""
+
+    def repeat() -> None:
         for _ in range(calls):
             work()
 
-    return seconds(many, budget_s) / calls
+    return repeat
