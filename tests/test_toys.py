@@ -146,7 +146,7 @@ class Level(Kind[Steps]):
     meaning = "for a number of which only the mean is asked"
     estimand = "mean"
 
-    def read_table(self, table: TomlTable, directory: Path | None, *, hidden: bool) -> Asked:
+    def read_table(self, table: TomlTable, directory: Path | None, *, metric: str, hidden: bool) -> Asked:
         last = table.integer("last", 1, 100)
         parts = Part(Half(last + 1), weight=3), Part(OUE.for_epsilon(last + 1, read_epsilon(table)), 2, 1)
         return Asked(Steps(last), Cells(parts))

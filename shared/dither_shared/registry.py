@@ -273,7 +273,7 @@ def _read_metric(name: str, table: TomlTable, directory: Path | None, public: Pu
         raise table.error("kind", f"is missing: {meanings}")
     kind = KINDS[table.one_of("kind", KINDS)]
     presence = table.one_of("presence", ("public", "hidden"))
-    asked = kind.read_table(table, directory, hidden=presence == "hidden")
+    asked = kind.read_table(table, directory, metric=name, hidden=presence == "hidden")
     if public and kind.takes_public:
         if presence == "hidden":
             raise table.error("presence", f'must be "public" beside the public column {public.name}')

@@ -377,10 +377,6 @@ def test_parameters_of_ones_own_are_taken_with_their_epsilons() -> None:
         assert message in refused(registry_text(**asked, color=GOOGLE.replace(old, new)))
 
 
-def test_a_text_is_always_memoized() -> None:
-    assert "metric.color: memoize must be true for a text" in refused(registry_text(kind="text"))
-
-
 @pytest.mark.parametrize(
     ("answer", "read"),
     [("word", "word"), ("", ""), ("é", "é"), ("a\ud800", "a?"), (None, "other"), (7, "other"), ("x" * 201, "other")],

@@ -227,7 +227,8 @@ class NumberQuestion(Question[PlannedNumber]):
     def _asked(self, epsilon: Decimal) -> Asked:
         """Return what the registry's reader makes of the lines."""
         lines = "\n".join([*self.answers(), f"epsilon = {epsilon:f}", *self.life()])
-        return KINDS[KIND].read_table(TomlTable("the plan", "", loads(lines, parse_float=Decimal)), None, hidden=False)
+        table = TomlTable("the plan", "", loads(lines, parse_float=Decimal))
+        return KINDS[KIND].read_table(table, None, metric="plan", hidden=False)
 
     def _of_bits(self, asked: Asked) -> Errors:
         """Return the errors of memoized bits: the permanent part's comes again with each report (`repeats`)."""

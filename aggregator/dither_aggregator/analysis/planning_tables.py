@@ -195,7 +195,8 @@ class TableQuestion(Question[PlannedEffect]):
         """Return what the registry's reader makes of the lines, beside the public column."""
         lines = "\n".join([*self.answers(), f"epsilon = {epsilon:f}", *self.life()])
         kind = KINDS[KIND]
-        asked = kind.read_table(TomlTable("the plan", "", loads(lines, parse_float=Decimal)), None, hidden=False)
+        table = TomlTable("the plan", "", loads(lines, parse_float=Decimal))
+        asked = kind.read_table(table, None, metric="plan", hidden=False)
         return kind.beside(asked, PublicColumn(PUBLIC, self._arms))
 
     @property

@@ -1,27 +1,29 @@
 """Texts: which of some candidates were said, by how many, and how much of what was said they leave."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import date
 from math import sqrt
 from statistics import NormalDist, median
 from typing import cast
 
 import numpy as np
-from scipy.special import ndtr
+from scipy.special import ndtr, ndtri
 
 from dither_aggregator.analysis.decoding.candidates import decode_candidates
 from dither_aggregator.analysis.decoding.decoder import Decoded
-from dither_aggregator.analysis.inference import CONFIDENCE, Z
-from dither_aggregator.analysis.multiplicity import benjamini_hochberg, simes
+from dither_aggregator.analysis.hashed import HashedShares, Rows
+from dither_aggregator.analysis.inference import CONFIDENCE, Floats, Z
+from dither_aggregator.analysis.multiplicity import benjamini_hochberg, holm, simes
 from dither_aggregator.analysis.reading import BadView, Estimand, Reading, View
 from dither_aggregator.analysis.standing import BINS, Standing, bin_estimates, rank
 from dither_aggregator.analysis.windows import reports_max
 from dither_aggregator.counting.folding import tables
 from dither_aggregator.store import StoredPlan, Tally
-from dither_shared.domains import NONE
-from dither_shared.mechanisms import RAPPOR
+from dither_shared.domains import Hashed, TextDomain
+from dither_shared.mechanisms import PGR, RAPPOR
 from dither_shared.plan import Plan
+from dither_shared.precision import ALPHA
 
 _OF_VALUES = frozenset({"error_of", "normalised"})
 
@@ -69,22 +71,32 @@ class TextsReading(Reading):
         if not self.rows:
             return None
         alpha = 1 - self.view.confidence
+        untexts = cast("TextDomain", self.stored.plan.domain).untexts
         twins = [row for row in self.rows if row.group not in ("", row.value)]
-        apart = [row for row in self.rows if row.value == NONE]
-        rows = [row for row in self.distinct if row.value != NONE]
-        scores = np.array([row.estimate / row.std_error for row in rows])
+        apart = [row for row in self.rows if row.value in untexts]
+        rows = [row for row in self.distinct if row.value not in untexts]
+        scores = self._scores(rows)
         chances = 2 * ndtr(-scores)
-        found = 0 if self.provisional else int(benjamini_hochberg(chances, alpha).sum())
-        z = -NormalDist().inv_cdf(alpha * max(found, 1) / len(rows) / 2) if rows else 0.0
-        wider = [
-            replace(row, lower=row.estimate - z * row.std_error, upper=row.estimate + z * row.std_error) for row in rows
-        ]
-        head = [row for row in wider if found and row.lower > 0]
-        crowd = [row for row in wider if not found or row.lower <= 0]
-        others = np.array([row.estimate / row.std_error for row in crowd])
+        selected = benjamini_hochberg(chances, alpha) & (not self.provisional)
+        found = int(selected.sum())
+        wider = self._with_ends(rows, alpha * max(found, 1) / max(len(rows), 1))
+        head = [row for row, told in zip(wider, selected.tolist(), strict=True) if told]
+        crowd = [row for row, told in zip(wider, selected.tolist(), strict=True) if not told]
+        others = scores[~selected]
         edges = np.linspace(min(-4.0, *others, 0.0), max(4.0, *others, 0.0), BINS + 1)
         bins = bin_estimates(others, edges, ndtr) if crowd else ()
         return Standing(rank(head, crowd), apart, crowd, bins, p_value=simes(chances), twins=twins, scores=True)
+
+    def _scores(self, rows: Sequence[TextRow]) -> Floats:
+        """Return how many standard errors each estimate is away from zero."""
+        return np.array([row.estimate / row.std_error for row in rows])
+
+    def _with_ends(self, rows: Sequence[TextRow], alpha: float) -> list[TextRow]:
+        """Return rows with intervals of confidence 1 - alpha, each on its own."""
+        z = -NormalDist().inv_cdf(alpha / 2)
+        return [
+            replace(row, lower=row.estimate - z * row.std_error, upper=row.estimate + z * row.std_error) for row in rows
+        ]
 
     @property
     def own_columns(self) -> tuple[str, ...]:
@@ -118,6 +130,26 @@ class TextsReading(Reading):
         return nothing if self.fit is None else {**nothing, "fit": self.fit}
 
 
+@dataclass(frozen=True)
+class HashedReading(TextsReading):
+    """The estimated share of each candidate among fresh texts, and of the answers that are no text."""
+
+    shares: HashedShares = field(kw_only=True)
+
+    def _places(self, rows: Sequence[TextRow]) -> list[int]:
+        places = {name: place for place, name in enumerate(self.shares.names)}
+        return [places[row.value] for row in rows]
+
+    def _scores(self, rows: Sequence[TextRow]) -> Floats:
+        """Return those that a normal law passes as rarely as strangers get as much."""
+        return np.asarray(-ndtri(self.shares.chances[self._places(rows)]))
+
+    def _with_ends(self, rows: Sequence[TextRow], alpha: float) -> list[TextRow]:
+        """Return rows with intervals by the law of the counts."""
+        lower, upper = (ends[self._places(rows)].tolist() for ends in self.shares.ends(alpha))
+        return [replace(row, lower=low, upper=high) for row, low, high in zip(rows, lower, upper, strict=True)]
+
+
 class Texts(Estimand):
     """Candidates among texts."""
 
@@ -140,6 +172,9 @@ class Texts(Estimand):
         candidates = view.candidates or ()
         if tally.n == 0 or not candidates:
             return TextsReading(stored, epoch, provisional, tally.n, view, snapshot, None, None)
+        if isinstance(stored.plan.domain, Hashed):
+            view = replace(view, error_of="population")
+            return _read_rows(stored, epoch, tally, view, provisional=provisional, snapshot=snapshot)
         ((_, table, _),) = tables(stored.plan.cells, tally.counts)
         decoded = decode_candidates(cast("RAPPOR", stored.plan.mechanism), table, candidates)
         rows = tuple(TextRow(**vars(row)) for row in decoded.rows)
@@ -153,6 +188,54 @@ class Texts(Estimand):
         view = replace(view, error_of="population")
         floor, rows = _floor_of(rows), _shown(rows, view)
         return TextsReading(stored, epoch, provisional, tally.n, view, snapshot, floor, "wald", rows=rows, fit=fit)
+
+
+def _read_rows(
+    stored: StoredPlan, epoch: date, tally: Tally, view: View, *, provisional: bool, snapshot: str | None
+) -> HashedReading:
+    """Look the candidates up in the rows of a fresh text."""
+    domain = cast("Hashed", stored.plan.domain)
+    ((part, table, _),) = tables(stored.plan.cells, tally.counts)
+    mechanism, repeats = cast("PGR", part.mechanism), reports_max(stored, view.days)
+    names = (*(name for name in view.candidates or () if name not in domain.untexts), *domain.untexts)
+    read = Rows(mechanism, domain, table, repeats)
+    shares = read.shares(names)
+    unlisted = read.unlisted(shares)
+    lower, upper = shares.ends((1 - view.confidence) / (len(names) * view.together if view.simultaneous else 1))
+    found, surely = benjamini_hochberg(shares.chances, ALPHA), holm(shares.chances, ALPHA)
+    possible = np.where(found, np.clip(shares.estimate, 0.0, 1.0), 0.0)
+    possible /= max(float(possible.sum()), 1.0)
+    rows = tuple(
+        TextRow(
+            value=name,
+            estimate=float(shares.estimate[at]),
+            std_error=float(shares.std_error[at]),
+            lower=float(lower[at]),
+            upper=float(upper[at]),
+            proportion=float(possible[at]),
+            significant=None if provisional else bool(found[at]),
+            significant_holm=None if provisional else bool(surely[at]),
+            group="",
+        )
+        for at, name in enumerate(names)
+        if view.values is None or name in view.values
+    )
+    low, high = unlisted.interval()
+    mass = {"unexplained": unlisted.estimate, "unexplained_lower": low, "unexplained_upper": high}
+    fit: dict[str, object] = {"n": tally.n, **mass, "unexplained_std_error": unlisted.std_error, "sentences": ()}
+    return HashedReading(
+        stored,
+        epoch,
+        provisional,
+        tally.n,
+        view,
+        snapshot,
+        shares.noise_floor,
+        shares.method,
+        rows=rows,
+        fit=fit,
+        shares=shares,
+    )
 
 
 def _repeated(

@@ -6,7 +6,8 @@ from typing import Any
 from dither_shared.domains.columns import Columns
 from dither_shared.domains.domain import NONE, OTHER, Domain
 from dither_shared.domains.numbers import Buckets, NumberDomain, Range, Thresholds
-from dither_shared.domains.values import VALUE_CHARACTERS_MAX, Values, Words
+from dither_shared.domains.texts import Hashed, TextDomain, Words
+from dither_shared.domains.values import VALUE_CHARACTERS_MAX, Values
 from dither_shared.errors import InvalidParameter
 
 __all__ = [
@@ -17,8 +18,10 @@ __all__ = [
     "Buckets",
     "Columns",
     "Domain",
+    "Hashed",
     "NumberDomain",
     "Range",
+    "TextDomain",
     "Thresholds",
     "Values",
     "Words",
@@ -31,7 +34,7 @@ def _columns(domains: tuple[Any, ...], questions: tuple[Any, ...], **fields: Any
 
 
 DOMAINS: dict[str, Callable[..., Domain]] = {
-    **{domain.name: domain for domain in (Values, Words, Buckets, Range, Thresholds)},
+    **{domain.name: domain for domain in (Values, Words, Hashed, Buckets, Range, Thresholds)},
     Columns.name: _columns,
 }
 """What makes a domain of its document's other fields, by name."""

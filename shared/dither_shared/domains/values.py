@@ -1,4 +1,4 @@
-"""Listed values, and words that nobody lists."""
+"""Listed values."""
 
 from functools import cached_property, lru_cache
 
@@ -47,20 +47,3 @@ class Values(Domain):
 @lru_cache(maxsize=64)
 def _digest_of(values: Values) -> str:
     return sha256(values.to_document())
-
-
-@frozen
-class Words(Domain):
-    """Texts of at most `characters_max` characters, which nobody lists."""
-
-    name = "words"
-
-    characters_max: int = VALUE_CHARACTERS_MAX
-    summary = "texts"
-
-    def to_document(self) -> dict[str, object]:
-        """Return the length."""
-        return {"domain": self.name, "characters_max": self.characters_max}
-
-    def agreed(self, *, hidden: bool) -> None:
-        """Return nothing: whoever is asked for a text sees that it may be any."""

@@ -72,9 +72,10 @@ class Kind(ABC, Generic[D]):
     """The one value whose share is all that is asked for; "" where each value's is."""
 
     @abstractmethod
-    def read_table(self, table: TomlTable, directory: Path | None, *, hidden: bool) -> Asked:
-        """Read the kind's own keys of a metric's table; files that they name are looked for in `directory`.
+    def read_table(self, table: TomlTable, directory: Path | None, *, metric: str, hidden: bool) -> Asked:
+        """Read the kind's own keys of a table; files that they name are looked for in `directory`.
 
+        `metric` is the metric's name, and `hidden` whether a device may have nothing to say.
         Raises RegistryError with the key, what was needed and what came.
         """
 

@@ -22,7 +22,7 @@ class Listed(Kind[Values]):
 
     estimand = "shares"
 
-    def read_table(self, table: TomlTable, directory: Path | None, *, hidden: bool) -> Asked:
+    def read_table(self, table: TomlTable, directory: Path | None, *, metric: str, hidden: bool) -> Asked:
         """Read the values, and the mechanism or what chooses it."""
         values = self._values(table, directory, (NONE,) if hidden else ())
         return Asked(Values(values), one_cell(self._mechanism(table, len(values))))

@@ -61,7 +61,7 @@ class NumberKind(Kind[NumberDomain]):
     estimand = "numbers"
     rounds = True
 
-    def read_table(self, table: TomlTable, directory: Path | None, *, hidden: bool) -> Asked:
+    def read_table(self, table: TomlTable, directory: Path | None, *, metric: str, hidden: bool) -> Asked:
         """Read the unit, the edges or what makes them, and what is asked."""
         unit = table.text("unit", 20)
         epsilon, memoize = read_epsilon(table), read_memoize(table)

@@ -58,7 +58,7 @@ class TableKind(Kind[Columns]):
     rounds = True
     takes_public = True
 
-    def read_table(self, table: TomlTable, directory: Path | None, *, hidden: bool) -> Asked:
+    def read_table(self, table: TomlTable, directory: Path | None, *, metric: str, hidden: bool) -> Asked:
         """Read the columns, and choose what each report tells."""
         for key in ("memoize", "epsilon_permanent", "answers"):
             if table.has(key):

@@ -1,4 +1,9 @@
-"""A text: words that nobody can list beforehand, sent as noisy Bloom bits."""
+"""A text: words that nobody can list beforehand.
+
+fresh       each report draws one of four rows, publicly, hashes the text into that row's buckets, and sends a point
+            for the bucket (PGR). No cohort, no memo: nothing of a device lasts
+memoized    the text's Bloom bits in the device's cohort, by RAPPOR
+"""
 
 from fractions import Fraction
 from pathlib import Path
@@ -6,62 +11,77 @@ from typing import cast
 
 from dither_shared.bloom import BITS_MAX, HASHES_MAX
 from dither_shared.cells import DEVICE, DEVICE_CELLS_MAX, Cells, Part
-from dither_shared.domains import NONE, OTHER, VALUE_CHARACTERS_MAX, Words
+from dither_shared.domains import NONE, OTHER, VALUE_CHARACTERS_MAX, Hashed, TextDomain, Words
 from dither_shared.errors import InvalidParameter
 from dither_shared.exact import from_micro, to_micro
 from dither_shared.kinds.kind import CANDIDATES_MAX, Answer, Asked, Kind, Offer
 from dither_shared.kinds.listed import read_list
-from dither_shared.kinds.noise import FRESH_ONLY, read_epsilon, read_memoize, read_permanent
-from dither_shared.mechanisms import RAPPOR
+from dither_shared.kinds.noise import FRESH_ONLY, MEMOIZED_ONLY, read_epsilon, read_memoize, read_permanent
+from dither_shared.mechanisms import PGR, RAPPOR, PureMechanism, choose
 from dither_shared.rng import Rng
 from dither_shared.tables import TomlTable
 
+ROWS = 4
+"""Rows of hashes: two texts that share a bucket in one of them hardly ever do in another."""
+BUCKETS = 1 << 17
+"""Buckets of a row. A text's error by all others is about the square root of the sum of their squared shares over
+`ROWS` times these: of shares whose squares add up to .01 that is .00014."""
 
-class TextKind(Kind[Words]):
-    """A text of at most 200 characters; what is none, or longer, is the text "other"."""
+
+class TextKind(Kind[TextDomain]):
+    """A text of at most 200 characters; what is none, or longer, is "other"."""
 
     name = "text"
     meaning = "for words that nobody can list beforehand"
     estimand = "texts"
 
-    def read_table(self, table: TomlTable, directory: Path | None, *, hidden: bool) -> Asked:
-        """Read the candidates, and RAPPOR's parameters or what chooses them."""
+    def read_table(self, table: TomlTable, directory: Path | None, *, metric: str, hidden: bool) -> Asked:
+        """Read the candidates, and what the noise is made of."""
+        memoize = read_memoize(table)
         unlisted = (NONE,) if hidden else ()
+        reserved = unlisted if memoize else (OTHER, *unlisted)
         candidates: tuple[str, ...] = ()
         if table.has("candidates") or table.has("candidates_file"):
-            candidates = (*read_list(table, "candidates", directory, unlisted, CANDIDATES_MAX), *unlisted)
-        expected, cells = _read_rappor(table)
-        return Asked(Words(), cells, candidates, expected)
+            candidates = read_list(table, "candidates", directory, reserved, CANDIDATES_MAX)
+            candidates += unlisted if memoize else ()
+        if memoize:
+            expected, cells = _read_rappor(table)
+            return Asked(Words(), cells, candidates, expected)
+        expected, cells = _read_rows(table)
+        return Asked(Hashed(metric, BUCKETS, hidden), cells, candidates, expected)
 
-    def takes(self, answer: object, domain: Words) -> bool:
+    def takes(self, answer: object, domain: TextDomain) -> bool:
         """Tell whether it is a text, and short enough."""
         return isinstance(answer, str) and str.__len__(answer) <= domain.characters_max
 
-    def read(self, answer: object, domain: Words) -> str:
+    def read(self, answer: object, domain: TextDomain) -> Answer:
         """Return a text as it is, or "other". A lone surrogate becomes a question mark."""
         if not isinstance(answer, str) or not self.takes(answer, domain):
-            return OTHER
+            return domain.unread()
         return str.encode(answer, "utf-8", "replace").decode("utf-8")
 
-    def unreadable(self, domain: Words) -> str:
+    def unreadable(self, domain: TextDomain) -> Answer:
         """Return "other"."""
-        return OTHER
+        return domain.unread()
 
-    def nothing(self, domain: Words) -> str:
+    def nothing(self, domain: TextDomain) -> Answer:
         """Return "none"."""
-        return NONE
+        return domain.nothing()
 
-    def names(self, read: Answer, domain: Words) -> tuple[str, ...]:
-        """Return the text."""
-        return (cast("str", read),)
+    def names(self, read: Answer, domain: TextDomain) -> tuple[str, ...]:
+        """Return the text, or the name of what is none."""
+        return (domain.name_of(read),)
 
-    def class_of(self, read: Answer, domain: Words, cells: Cells, cell: int, rng: Rng) -> int:
-        """Return the text's Bloom bits in a cohort."""
-        return cast("RAPPOR", cells.mechanism_of(cell)).class_of(cast("str", read), cell)
+    def class_of(self, read: Answer, domain: TextDomain, cells: Cells, cell: int, rng: Rng) -> int:
+        """Return the text's bucket in a row, or its Bloom bits in a cohort."""
+        mechanism = cells.mechanism_of(cell)
+        if isinstance(domain, Hashed):
+            return cast("PureMechanism", mechanism).class_of([domain.bucket(read, cell)])
+        return cast("RAPPOR", mechanism).class_of(cast("str", read), cell)
 
     def noise_variance(self, cells: Cells) -> Fraction:
-        """Return that of a text which nobody has."""
-        return cast("RAPPOR", cells.mechanism).noise_variance
+        """Return that of a text which nobody has: it is looked for in every row."""
+        return cast("RAPPOR | PureMechanism", cells.mechanism).noise_variance
 
     def offer(self, asked: Asked) -> Offer:
         """Return any text, and what the totals are searched for."""
@@ -72,6 +92,19 @@ class TextKind(Kind[Words]):
         return Offer(f"{start} The totals are searched for", listed, "text", "They can be searched for any other.")
 
 
+def _read_rows(table: TomlTable) -> tuple[int, Cells]:
+    """Return the expected candidates, and rows of fresh points."""
+    for key in MEMOIZED_ONLY.keys() | {"parameter_set", "parameters"}:
+        if table.has(key):
+            raise table.error(key, MEMOIZED_ONLY["answers"])
+    mechanism = choose(BUCKETS, read_epsilon(table), name=PGR.name)
+    return _read_expected(table), Cells((Part(mechanism, ROWS),))
+
+
+def _read_expected(table: TomlTable) -> int:
+    return table.integer("candidates_expected", 1, CANDIDATES_MAX, default=1_000)
+
+
 def _read_rappor(table: TomlTable) -> tuple[int, Cells]:
     """Return the expected candidates, and cohorts with the mechanism of least error for them.
 
@@ -79,15 +112,13 @@ def _read_rappor(table: TomlTable) -> tuple[int, Cells]:
     two texts less likely to have the same bits throughout.
     """
     epsilon = read_epsilon(table)
-    if not read_memoize(table):
-        raise table.error("memoize", "must be true for a text: its noise is drawn once and repeated")
     if table.has("reports"):
         raise table.error("reports", FRESH_ONLY["reports"])
     permanent = read_permanent(table, epsilon)
     if not (table.has("parameter_set") or table.has("parameters")):
         from dither_shared.mechanisms.parameter_sets import choose_rappor  # only for texts
 
-        expected = table.integer("candidates_expected", 1, CANDIDATES_MAX, default=1_000)
+        expected = _read_expected(table)
         return expected, _cohorts(choose_rappor(epsilon, permanent, expected, DEVICE_CELLS_MAX), DEVICE_CELLS_MAX)
     if table.has("candidates_expected"):
         raise table.error("candidates_expected", "must be left out where the parameters are given: it chooses them")
