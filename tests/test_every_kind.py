@@ -32,6 +32,7 @@ METRICS = {
     "memo_oue": 'kind = "choice"\nmemoize = true\nanswers = 1\nepsilon = 2\nepsilon_permanent = 4\nmechanism = "oue"',
     "text": 'kind = "text"\nmemoize = true\nanswers = 1\nepsilon = 4\nepsilon_permanent = 8\n'
     "candidates_expected = 20\ncandidates = " + json.dumps([*VALUES[:10], "unheard of"]),
+    "text_fresh": 'kind = "text"\nreports = 1\nepsilon = 4\ncandidates = ' + json.dumps([*VALUES[:10], "unheard of"]),
     "several": 'kind = "choices"\nticks_max = 2\nreports = 1\nepsilon = 4',
     "number": 'kind = "number"\nunit = "s"\nreports = 1\nepsilon = 4\nlow = 0\nhigh = 10\nbuckets = 5',
     "number_mean": 'kind = "number"\nunit = "s"\nreports = 1\nepsilon = 4\nlow = 0\nhigh = 10\nasks = ["mean"]',

@@ -126,7 +126,7 @@ def _errors(metric: Metric, n: int) -> dict[str, float]:
 
 def _read(metric: Metric, answer: object) -> object:
     found = metric.read(answer)
-    return found if isinstance(found, str) else [metric.values[index] for index in found]
+    return found if isinstance(found, str) else list(metric.names(answer))
 
 
 def _digits(number: Fraction) -> str:

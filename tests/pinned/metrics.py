@@ -115,6 +115,8 @@ METRICS: dict[str, tuple[str, list[Any]]] = {
     "number, memoized": (number("1", "low = 0\nhigh = 60", permanently("2")), NUMBER),
     "number, memoized, four steps": (number("2", "edges = [0, 1, 2, 5, 60]", permanently("8")), NUMBER),
     "text": (text("1", "4"), TEXT),
+    "text, fresh": ('kind = "text"\nepsilon = 1\nreports = 3', TEXT),
+    "text, fresh and hidden": (f'kind = "text"\nepsilon = 4\nreports = 1\n{HIDDEN}', TEXT),
     "text, hidden": (text("2", "6", HIDDEN, f"candidates = {listed(3)}"), TEXT),
     "text, few candidates": (text("4", "8", "candidates_expected = 20"), TEXT),
     "text, more candidates than are expected": (
@@ -164,7 +166,8 @@ REFUSED: dict[str, str] = {
     "a memoized number of three ranges": number("1", "edges = [0, 1, 2, 3]", permanently("2")),
     "a memoized number of one range": number("1", "edges = [0, 1]", permanently("2")),
     "a hidden mean": number("1", 'low = 0\nhigh = 1\nasks = ["mean"]', FRESH, HIDDEN),
-    "a fresh text": 'kind = "text"\nepsilon = 1\nreports = 1',
+    "a fresh text with Bloom bits": 'kind = "text"\nepsilon = 1\nreports = 1\nparameter_set = "google_default"',
+    "a fresh text with other as a candidate": 'kind = "text"\nepsilon = 1\nreports = 1\ncandidates = ["other"]',
     "a text with a mechanism": text("1", "2", by("grr")),
     "a text with values": text("1", "2", values(3)),
     "a set and parameters": text(
