@@ -72,7 +72,7 @@ class Text(Handle):
     """
 
     def record(self, answer: str) -> None:
-        """Randomize the text's Bloom bits and keep the report to send. Returns quickly and never raises."""
+        """Randomize the text and keep the report to send. Returns quickly and never raises."""
         self._record(self.metric, answer)
 
 

@@ -1,6 +1,5 @@
 """The truth: five answers of 48,842 people, 4,032 possible combinations of which 1,404 occur."""
 
-import csv
 from functools import cache
 from itertools import combinations
 from typing import TypeVar
@@ -8,21 +7,24 @@ from typing import TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from dither_aggregator.simulate.populations.population import read_data
+from dither_aggregator.simulate.populations.census import census as simulated
 
 Counts = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
+COLUMNS = ("sex", "income", "education", "marital_status", "workclass")
 Number = TypeVar("Number", np.int64, np.float64)
 
 
 @cache
 def census() -> Counts:
     """Return how many people have each combination, int64[2, 2, 16, 7, 9]."""
-    lines = read_data("adult_counts.csv").decode("utf-8").splitlines()
-    _, *rows = csv.reader(line for line in lines if not line.startswith("#"))
-    table = np.array(rows, dtype=np.int64)
-    counts = np.zeros(table[:, :-1].max(axis=0) + 1, dtype=np.int64)
-    counts[tuple(table[:, :-1].T)] = table[:, -1]
+    people = simulated().people
+    places = []
+    for column in COLUMNS:
+        labels = sorted({each[column] for each in people})
+        places.append([labels.index(each[column]) for each in people])
+    counts = np.zeros([max(column) + 1 for column in places], dtype=np.int64)
+    np.add.at(counts, tuple(places), 1)
     return counts
 
 

@@ -60,7 +60,7 @@ def read_data(name: str) -> bytes:
     return files("dither_aggregator.simulate").joinpath("data", name).read_bytes()
 
 
-def listed(values: Iterable[str]) -> str:
-    """Return the registry's line that lists values."""
+def listed(values: Iterable[str], key: str = "values") -> str:
+    """Return the registry's lines that list values under a key."""
     lines = "\n".join(f'    "{value}",' for value in values)
-    return f"values = [\n{lines}\n]"
+    return f"{key} = [\n{lines}\n]"
