@@ -58,7 +58,7 @@ class Comparing(ABC):
 
 
 class ComparingShares(Comparing):
-    """Shares of listed values."""
+    """Shares of listed values, or of candidates."""
 
     def rows(self, metric: Metric, answers: Sequence[object], told: Sequence[Row]) -> list[Row]:
         """Return a row for each value."""
@@ -210,6 +210,7 @@ def _held(rows: Sequence[Row]) -> str:
 
 COMPARING: dict[str, Comparing] = {
     "shares": ComparingShares(),
+    "texts": ComparingShares(),
     "numbers": ComparingNumbers(),
     "tables": ComparingTables(),
 }
