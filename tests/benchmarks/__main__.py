@@ -7,6 +7,7 @@ from functools import partial
 from tests.benchmarks import accuracy, attacks, growth, ingest, pages, rappor, sdk, servers, speed
 from tests.benchmarks.numbers import comparing as numbers
 from tests.benchmarks.tables import comparing as tables
+from tests.benchmarks.texts import comparing as texts
 
 SECTIONS: dict[str, Callable[..., None]] = {
     "accuracy": accuracy.run,
@@ -20,6 +21,7 @@ SECTIONS: dict[str, Callable[..., None]] = {
     "attacks": attacks.run,
     "numbers": numbers.run,
     "tables": tables.run,
+    "texts": texts.run,
 }
 
 

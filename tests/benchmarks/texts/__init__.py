@@ -1,0 +1,1 @@
+"""Fresh texts beside other ways to look candidates up."""
