@@ -12,11 +12,12 @@ import numpy as np
 import pytest
 from flask.testing import FlaskClient
 
-from dither_aggregator.analysis import rerolling
+from dither_aggregator.analysis import numbers, rerolling
 from dither_aggregator.analysis.estimands import estimate
 from dither_aggregator.analysis.pure import estimate_shares, standing_shares
 from dither_aggregator.analysis.reading import View
 from dither_aggregator.analysis.rerolling import LARGEST, ROLLS, average, population, roll
+from dither_aggregator.analysis.tables import arms, ratios
 from dither_aggregator.store import Tally
 from dither_aggregator.web.charts.beside import draw_beside
 from dither_aggregator.web.reading import reading_app
@@ -178,6 +179,26 @@ def test_the_page_counts_the_misses_that_it_marks(client: FlaskClient) -> None:
         (strangers,) = findall(r"most common</th><td>(\d+)</td>", html)
         ranks = [int(row[0].split()[1]) for row in own]
         assert sum(rank > LARGEST for rank in ranks) == int(strangers)
+
+
+def words(html: str) -> dict[str, str]:
+    """Return what the page says of each word, by its anchor."""
+    said = findall(r'<dt id="(.*?)">.*?</dt>\s*<dd>(.*?)</dd>', html, DOTALL)
+    assert len(dict(said)) == len(said)
+    return {anchor: unescape(sub("<.*?>", "", text)) for anchor, text in said}
+
+
+def test_the_words_of_tables_and_numbers_are_explained_by_the_limits_that_pages_have(client: FlaskClient) -> None:
+    html = client.get("/help/reading").text
+    said = words(html)
+    assert {"rate", "rate-interval", "verdict", "too-few", "matrix", "n-of-a-pair"} < set(said)
+    assert {"mean", "quantile", "shape"} < set(said)
+    assert f"fewer than {arms.REPORTS_MIN} reports" in said["too-few"]
+    assert f"not {ratios.SURE:g} standard errors above zero" in said["too-few"]
+    assert numbers.WIDEST == 1 / 3
+    assert "more than a third of the axis" in said["quantile"]
+    assert f"needs {numbers.REPORTS_MIN:,} reports for quantiles" in html
+    assert f"and {numbers.MEAN_REPORTS_MIN} where the mean is all" in html
 
 
 @pytest.mark.parametrize(

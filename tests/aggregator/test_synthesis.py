@@ -15,10 +15,12 @@ from dither_aggregator.analysis.tables import synthesis
 from dither_aggregator.analysis.tables.halves import ColumnRun
 from dither_aggregator.analysis.tables.margins import combined_margin, norm_sub
 from dither_aggregator.analysis.tables.pairs import PairTable, pair_table
+from dither_aggregator.analysis.tables.questions import QuestionTally
 from dither_aggregator.analysis.tables.synthesis import records, start, synthesise
 from dither_aggregator.counting.folding import Counts
-from dither_shared.mechanisms import choose
+from dither_shared.mechanisms import GRR, choose
 from tests.support.pairs import draw_pairs
+from tests.support.questions import in_symbols
 
 SIZES = (3, 4, 2, 5)
 DEVICES = 60_000
@@ -65,16 +67,21 @@ def miss(weights: Floats, pairs: tuple[PairTable, ...]) -> float:
 # Pairs and margins.
 
 
+@pytest.mark.parametrize("silent", [0.0, 0.4])
 @pytest.mark.parametrize("epsilon", ["1", "4"])
-def test_expected_support_counts_of_a_pair_give_back_its_shares(epsilon: str) -> None:
-    truth = two_way(joint(), (1, 3))
-    mechanism = choose(truth.size, Decimal(epsilon))
+def test_expected_reports_of_a_pair_give_back_the_shares_of_those_who_say_something(
+    epsilon: str, silent: float
+) -> None:
+    truth, hidden = two_way(joint(), (1, 3)), bool(silent)
+    mechanism = choose(truth.size + hidden, Decimal(epsilon), name=GRR.name)
     p, q = float(mechanism.p), float(mechanism.q)
-    expected = DEVICES * (q + truth.ravel() * (p - q))
-    pair = pair_table(mechanism, expected.astype(np.float64), DEVICES, (1, 3), (4, 5))
-    assert np.allclose(pair.shares, truth, atol=1e-12)
-    rate = expected / DEVICES
-    assert np.allclose(pair.variance.ravel(), rate * (1 - rate) / (DEVICES * (p - q) ** 2), rtol=1e-9)
+    symbols = in_symbols(truth.ravel() * (1 - silent), [silent] * hidden)
+    counts = np.rint(1e12 * (q + symbols * (p - q))).astype(np.int64)
+    n = int(counts.sum())
+    pair = pair_table(QuestionTally((1, 3), (4, 5), hidden, mechanism, counts, n), (1, 3))
+    assert np.allclose(pair.shares, truth, atol=1e-9)
+    rate = q + truth * (1 - silent) * (p - q)
+    assert np.allclose(pair.variance, rate * (1 - rate) / (n * (p - q) ** 2 * (1 - silent) ** 2), rtol=1e-6)
 
 
 def test_pairs_without_noise_give_back_the_margins_of_every_column() -> None:
@@ -85,6 +92,14 @@ def test_pairs_without_noise_give_back_the_margins_of_every_column() -> None:
         # Of three pairs, each alone has 1e-6 times the values of its other column.
         others = [size for at, size in enumerate(SIZES) if at != column]
         assert variance == pytest.approx(1e-6 / sum(1 / size for size in others))
+
+
+def test_a_margin_has_of_each_pair_as_much_as_it_is_precise() -> None:
+    """Row sums of 2 and of 5 cells, each cell with a variance of 3 and of 1: weights of 5 to 6."""
+    one = PairTable((0, 1), np.full((2, 2), 1.0), np.full((2, 2), 3.0))
+    other = PairTable((0, 2), np.zeros((2, 5)), np.full((2, 5), 1.0))
+    assert np.allclose(combined_margin((one, other), 0)[0], 2 * 5 / 11)
+    assert np.allclose(combined_margin((one, other), 1)[0], 2)
 
 
 def test_norm_sub_returns_the_nearest_point_of_the_simplex() -> None:
@@ -151,6 +166,13 @@ def test_independent_columns_are_there_at_the_start() -> None:
     fitted = synthesise(exact_pairs(table))
     assert fitted.steps == 0
     assert np.allclose(fitted.weights, table, atol=1e-12)
+
+
+def test_a_value_that_noise_put_at_zero_starts_with_half_a_standard_error() -> None:
+    measured = PairTable((0, 1), np.array([[0.6, 0.5], [-0.05, -0.05]]), np.full((2, 2), 2e-4))
+    one, other = (two_way(start((measured,), (2, 2)).reshape(2, 2), (column,)) for column in range(2))
+    assert np.allclose(one, np.array([1, 0.01]) / 1.01)
+    assert np.allclose(other, [0.55, 0.45])
 
 
 @pytest.mark.parametrize("epsilon", ["1", "2", "4", "8"])

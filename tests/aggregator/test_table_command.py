@@ -13,7 +13,8 @@ import pytest
 
 from dither.cli import main
 from dither_aggregator.analysis.reading import View
-from dither_aggregator.analysis.tables.synthetic import TooFew, synthesise_table
+from dither_aggregator.analysis.tables.pairs import TooFew
+from dither_aggregator.analysis.tables.synthetic import synthesise_table
 from dither_aggregator.store import SQLiteStore
 from dither_shared.mechanisms import PureMechanism
 from dither_shared.registry import Registry

@@ -4,6 +4,7 @@ import json
 from collections.abc import Iterable
 from decimal import Decimal
 from itertools import combinations, product
+from math import prod
 from pathlib import Path
 from typing import cast
 
@@ -14,6 +15,7 @@ from numpy.typing import NDArray
 from dither_shared.cells import Cells, Part
 from dither_shared.domains import Columns, Values
 from dither_shared.domains.columns import symbols_of
+from dither_shared.domains.scatter import scatter
 from dither_shared.kinds import table_precision
 from dither_shared.mechanisms import PureMechanism, SubsetSelection, choose
 from dither_shared.mechanisms.two_level import OneShot
@@ -69,8 +71,9 @@ def variances(metric: Metric, pair: tuple[int, int]) -> tuple[float, float]:
     # The group is of the column with fewer values.
     a, b = sorted(pair, key=lambda column: symbols_of(domain.domains[column]))
     in_cell: dict[tuple[int, int], list[int]] = {}
-    for symbol, row in enumerate(product(*map(range, domain.shape(question)))):
-        in_cell.setdefault((row[asked.index(a)], row[asked.index(b)]), []).append(symbol)
+    shape = domain.shape(question)
+    for place, row in enumerate(product(*map(range, shape))):
+        in_cell.setdefault((row[asked.index(a)], row[asked.index(b)]), []).append(scatter(place, prod(shape)))
     group = [cell for cell in in_cell if cell[0] == 0]
     others = [symbol for cell, symbols in in_cell.items() if cell[0] for symbol in symbols]
     shares = dict.fromkeys(others, (1 - TENTH) / len(others))

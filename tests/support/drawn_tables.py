@@ -15,6 +15,7 @@ from dither_shared.domains import Columns
 from dither_shared.mechanisms import PureMechanism
 from dither_shared.plan import Plan
 from dither_shared.registry import Metric, Registry
+from tests.support.questions import in_symbols
 from tests.support.sites import EXPIRES, Site, site_of
 from tests.support.tallies import draw_tally
 
@@ -44,7 +45,7 @@ def draw_table(plan: Plan, arms: Sequence[Floats], n: Sequence[int], rng: np.ran
         devices = asked[cell // each][cell % each]
         others = tuple(set(range(len(shape))) - set(domain.questions[cell % each]))
         whole = int(np.prod(shape))
-        symbols = np.append(devices[:whole].reshape(shape).sum(axis=others).ravel(), devices[whole:])
+        symbols = in_symbols(devices[:whole].reshape(shape).sum(axis=others).ravel(), devices[whole:])
         table[0, 0] = symbols.sum()
         table[0, 1:] = draw_tally(cast("PureMechanism", part.mechanism), symbols, rng)
     return Tally(sum(n), counts)

@@ -6,8 +6,9 @@ from itertools import combinations
 import numpy as np
 
 from dither_aggregator.analysis.tables.pairs import PairTable, pair_table
-from dither_aggregator.counting.supports import support_counts
+from dither_aggregator.analysis.tables.questions import QuestionTally
 from dither_shared.mechanisms import choose
+from tests.support.questions import in_symbols
 from tests.support.tallies import Counts, draw_tally
 
 
@@ -25,6 +26,6 @@ def draw_pairs(devices: Counts, epsilon: str, rng: np.random.Generator) -> tuple
 
 def _drawn(devices: Counts, columns: tuple[int, int], epsilon: str, rng: np.random.Generator) -> PairTable:
     cells = devices.sum(axis=tuple(set(range(devices.ndim)) - set(columns)))
-    mechanism, n = choose(cells.size, Decimal(epsilon)), int(cells.sum())
-    support = support_counts(mechanism, draw_tally(mechanism, cells.ravel(), rng), n)
-    return pair_table(mechanism, support, n, columns, cells.shape)
+    mechanism = choose(cells.size, Decimal(epsilon))
+    counts = draw_tally(mechanism, in_symbols(cells.ravel()), rng)
+    return pair_table(QuestionTally(columns, cells.shape, False, mechanism, counts, int(cells.sum())), columns)

@@ -4,16 +4,18 @@ from collections.abc import Sequence
 from decimal import Decimal
 from itertools import combinations
 from math import prod
-from typing import cast
+from typing import TypeVar, cast
 
 import numpy as np
 import numpy.typing as npt
 
 from dither_aggregator.analysis.tables.questions import QuestionTally
+from dither_shared.domains.scatter import scatter
 from dither_shared.mechanisms import Mechanism, PureMechanism, choose
 from tests.support.tallies import Counts, draw_tally
 
 Floats = npt.NDArray[np.float64]
+Number = TypeVar("Number", np.int64, np.float64)
 
 PRODUCT = "product"
 PAIRS = "pairs"
@@ -96,4 +98,11 @@ def _cells(part: Counts, sizes: tuple[int, ...], columns: tuple[int, ...]) -> Co
     """Return the reports of each symbol of a question; of those with nothing to say last."""
     others = tuple(set(range(len(sizes))) - set(columns))
     cells = part[: prod(sizes)].reshape(sizes).sum(axis=others)
-    return np.append(cells.ravel(), part[prod(sizes) :])
+    return in_symbols(cells.ravel(), part[prod(sizes) :])
+
+
+def in_symbols(cells: npt.NDArray[Number], silent: Sequence[float] | npt.NDArray[Number] = ()) -> npt.NDArray[Number]:
+    """Return what each symbol has: what its cell has or, of the last where presence is hidden, those who are silent."""
+    placed = np.empty_like(cells)
+    placed[[scatter(cell, len(cells)) for cell in range(len(cells))]] = cells
+    return np.concatenate([placed, np.asarray(silent, dtype=cells.dtype)])

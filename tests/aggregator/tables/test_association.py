@@ -12,7 +12,7 @@ from dither_aggregator.analysis.tables import association as association_module
 from dither_aggregator.analysis.tables.association import Association, association
 from dither_aggregator.analysis.tables.questions import QuestionTally
 from dither_shared.mechanisms import choose
-from tests.support.questions import draw_questions
+from tests.support.questions import draw_questions, in_symbols
 
 NOTHING = np.outer([0.4, 0.3, 0.2, 0.1], [0.5, 0.2, 0.2, 0.1])
 
@@ -20,7 +20,7 @@ NOTHING = np.outer([0.4, 0.3, 0.2, 0.1], [0.5, 0.2, 0.2, 0.1])
 def expected(truth: Floats, n: int = 10**9) -> Association | None:
     mechanism = choose(truth.size, Decimal(4), name="grr")
     p, q = float(mechanism.p), float(mechanism.q)
-    counts = np.rint(n * (q + truth.ravel() * (p - q))).astype(np.int64)
+    counts = np.rint(n * (q + in_symbols(truth.ravel()) * (p - q))).astype(np.int64)
     counts[0] += n - counts.sum()
     return association(QuestionTally((0, 1), truth.shape, False, mechanism, counts, n).table((0, 1)), Z)
 

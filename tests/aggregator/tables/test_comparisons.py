@@ -16,7 +16,7 @@ from dither_aggregator.analysis.tables.fourfold import Fourfold, fourfold, fourf
 from dither_aggregator.analysis.tables.questions import CellTable, QuestionTally
 from dither_aggregator.analysis.tables.ratios import Ratios
 from dither_shared.mechanisms import choose
-from tests.support.questions import draw_questions
+from tests.support.questions import draw_questions, in_symbols
 
 CELLS = np.array([[0.10, 0.05, 0.05], [0.20, 0.30, 0.10]]) / 0.8 * 0.7
 """Two groups and three outcomes of those with something to say, who are .7 of all."""
@@ -28,7 +28,7 @@ def exact(epsilon: str = "2") -> CellTable:
     """Return the table that is expected of N devices, by the mechanism that counts reports as they are."""
     mechanism = choose(7, Decimal(epsilon), name="grr")
     p, q = float(mechanism.p), float(mechanism.q)
-    counts = np.rint(N * (q + np.append(CELLS.ravel(), SILENT) * (p - q))).astype(np.int64)
+    counts = np.rint(N * (q + in_symbols(CELLS.ravel(), [SILENT]) * (p - q))).astype(np.int64)
     counts[0] += N - counts.sum()
     return QuestionTally((0, 1), (2, 3), True, mechanism, counts, N).table((0, 1))
 

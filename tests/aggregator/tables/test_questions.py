@@ -9,7 +9,7 @@ from dither_aggregator.analysis.inference import Floats
 from dither_aggregator.analysis.tables.columns import margin, pooled
 from dither_aggregator.analysis.tables.questions import QuestionTally
 from dither_shared.mechanisms import SubsetSelection, choose
-from tests.support.questions import PRODUCT, draw_questions
+from tests.support.questions import PRODUCT, draw_questions, in_symbols
 
 SHARES = np.random.default_rng(5).dirichlet(np.ones(13))
 """Of 2 x 3 x 2 cells, and of those with nothing to say."""
@@ -20,7 +20,7 @@ def question(*, repeats: int = 1, n: int = N) -> QuestionTally:
     """Return what is expected to be reported, to a whole number of reports."""
     mechanism = choose(13, Decimal(2))
     p, q = float(mechanism.p), float(mechanism.q)
-    counts = np.rint(n * (q + SHARES * (p - q))).astype(np.int64)
+    counts = np.rint(n * (q + in_symbols(SHARES[:12], SHARES[12:]) * (p - q))).astype(np.int64)
     assert isinstance(mechanism, SubsetSelection)
     counts[0] += n * mechanism.weight - counts.sum()
     return QuestionTally((1, 3, 4), (2, 3, 2), True, mechanism, counts, n, repeats)

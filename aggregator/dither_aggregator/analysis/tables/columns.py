@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dither_aggregator.analysis.inference import Floats
+from dither_aggregator.analysis.tables.margins import precision_weights
 from dither_aggregator.analysis.tables.questions import CellTable
 from dither_aggregator.analysis.tables.ratios import Ratios
 
@@ -66,8 +67,7 @@ def pooled(margins: Sequence[Margin]) -> Margin | None:
     """Return what questions say together of a column; None where there is no question."""
     if not margins:
         return None
-    weights = np.array([1 / each.variances.mean() for each in margins])
-    weights /= weights.sum()
+    weights = precision_weights([float(each.variances.mean()) for each in margins])
 
     def added(parts: Sequence[Floats | float], by: Floats) -> Floats:
         return np.asarray(np.tensordot(by, np.array(parts), 1))

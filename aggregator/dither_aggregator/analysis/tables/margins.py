@@ -1,13 +1,15 @@
 """One-way tables, combined from every pair that holds the column.
 
 The pair v = (a, b) measures column a by its row sums. With s_b values of b, and Var_v the mean variance of the pair's
-cells, a row sum has a variance of about s_b Var_v. All pairs with a measure the same shares with independent noise. The
-mean of their row sums with weights 1 / (s_b Var_v) has about the least variance: 1 over the sum of these weights. It is
-as good as unbiased, since the weights hardly depend on what single cells came to.
+cells, a row sum has a variance of about s_b Var_v. All pairs with a measure the same shares. Where each has reports of
+its own, the mean of their row sums with weights 1 / (s_b Var_v) has about the least variance. It is as good as
+unbiased, since the weights hardly depend on what single cells came to.
 
 Norm-Sub makes of it shares that are possible: the nearest point of the simplex (Wang et al. 2020), which subtracts one
 number from all and cuts at zero.
 """
+
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -16,15 +18,18 @@ from dither_aggregator.analysis.tables.pairs import PairTable
 
 
 def combined_margin(pairs: tuple[PairTable, ...], column: int) -> tuple[Floats, float]:
-    """Return a column's raw shares, float64[A], and the variance of one of them."""
-    sums, precision = 0.0, 0.0
-    for pair in pairs:
-        if column in pair.columns:
-            other = 1 - pair.columns.index(column)
-            weight = 1 / (pair.shares.shape[other] * float(pair.variance.mean()))
-            sums = sums + weight * pair.shares.sum(axis=other)
-            precision += weight
-    return np.asarray(sums / precision, dtype=np.float64), 1 / precision
+    """Return a column's raw shares, float64[A], and about the variance of one, if pairs have reports of their own."""
+    held = [(pair, 1 - pair.columns.index(column)) for pair in pairs if column in pair.columns]
+    variances = [pair.shares.shape[other] * float(pair.variance.mean()) for pair, other in held]
+    weights = precision_weights(variances)
+    shares = np.asarray(weights @ [pair.shares.sum(axis=other) for pair, other in held], dtype=np.float64)
+    return shares, float(weights**2 @ variances)
+
+
+def precision_weights(variances: Sequence[float]) -> Floats:
+    """Return the weights of a mean of so noisy measurements, float64: the inverse variances, with sum one."""
+    precisions = 1 / np.array(variances)
+    return np.asarray(precisions / precisions.sum())
 
 
 def norm_sub(raw: Floats) -> Floats:

@@ -1,13 +1,9 @@
-"""The measured pairs of columns: raw, unbiased shares, of which intervals and a synthesis are made.
+"""The measured pairs of columns: raw, unbiased shares, of which a synthesis is made.
 
-A device reports one pair of columns, drawn publicly and uniformly, so each pair has its own reports and its own noise.
-Its cells are read like the values of a choice (`analysis.pure`): with C(v) the support count of the cell v, of n
-reports, and r = q + f (p - q) its rate
-
-    share       m^_v = (C(v) / n - q) / (p - q)          unbiased, may be negative
-    variance    r (1 - r) / (n (p - q)^2)                of a sample of the devices: other pairs have other devices
-
-Covariances between cells are left out. For GRR of few cells they are not small.
+Where a device reports one pair, drawn publicly and uniformly, each pair has its own reports and its own noise. Where it
+reports all columns at once, every pair is of the same reports. The variance of a cell is that of the design, and of
+the devices as a sample of all (`questions.CellTable`). Covariances between cells are left out. For GRR of few cells
+they are not small.
 """
 
 from dataclasses import dataclass
@@ -16,9 +12,15 @@ from itertools import chain
 import numpy as np
 
 from dither_aggregator.analysis.inference import Floats
-from dither_aggregator.analysis.pure import estimate_shares
-from dither_aggregator.counting.folding import Counts
-from dither_shared.mechanisms import PureMechanism
+from dither_aggregator.analysis.tables.questions import QuestionTally
+from dither_shared.errors import DitherError
+
+SURE = 3.0
+"""Standard errors above zero that the share of devices with something to say must be."""
+
+
+class TooFew(DitherError):
+    """Reports that are too few to make records of."""
 
 
 @dataclass(frozen=True)
@@ -44,12 +46,24 @@ class PairTable:
             raise ValueError(f"variances must be finite and above zero, got {self.variance.min()} as the least")
 
 
-def pair_table(
-    mechanism: PureMechanism, support: Counts, n: int, columns: tuple[int, int], shape: tuple[int, int]
-) -> PairTable:
-    """Remove the noise from a pair's support counts, int64[A x B] with the last column fastest, of n >= 1 reports."""
-    read = estimate_shares(mechanism, support, n, error_of="population", method="wald")
-    return PairTable(columns, read.estimate.reshape(shape), (read.std_error**2).reshape(shape))
+def pair_table(question: QuestionTally, pair: tuple[int, int]) -> PairTable:
+    """Return the raw table of two of its columns, of the devices that have something to say.
+
+    Raises TooFew where presence is hidden and their share is not SURE standard errors above zero.
+    """
+    table = question.table(pair)
+    cells = table.size - question.hidden
+    shares, variance = table.shares[:cells], table.variances[:cells]
+    if question.hidden:
+        spoken = 1 - float(table.shares[-1])
+        if spoken <= SURE * float(np.sqrt(table.variances[-1])):
+            raise TooFew("too few of these reports say anything")
+        shares, variance = shares / spoken, variance / spoken**2
+    return PairTable(pair, _shaped(shares, table.shape), _shaped(variance, table.shape))
+
+
+def _shaped(cells: Floats, shape: tuple[int, ...]) -> Floats:
+    return np.asarray(cells.reshape(shape), dtype=np.float64)
 
 
 def sizes_of(pairs: tuple[PairTable, ...]) -> tuple[int, ...]:

@@ -12,23 +12,13 @@ from itertools import combinations
 import numpy as np
 import numpy.typing as npt
 
-from dither_aggregator.analysis.inference import Floats
 from dither_aggregator.analysis.reading import View
 from dither_aggregator.analysis.tables.arms import REPORTS_MIN, together
-from dither_aggregator.analysis.tables.pairs import PairTable
-from dither_aggregator.analysis.tables.questions import QuestionTally
+from dither_aggregator.analysis.tables.pairs import PairTable, TooFew, pair_table
 from dither_aggregator.analysis.tables.reading import arms_of, columns_of
 from dither_aggregator.analysis.tables.synthesis import Progress, Synthesis, records, synthesise
 from dither_aggregator.store import StoredPlan, Tally
-from dither_shared.errors import DitherError
 from dither_shared.plan import Plan
-
-SURE = 3.0
-"""Standard errors above zero that the share of devices with something to say must be."""
-
-
-class TooFew(DitherError):
-    """Reports that are too few to make records of."""
 
 
 @dataclass(frozen=True)
@@ -66,24 +56,7 @@ def synthesise_table(
             f"{sum(question.n for question in questions):,} reports are too few: each of {len(domain.questions)} "
             f"questions needs {REPORTS_MIN}, some {least:,} in all"
         )
-    pairs = tuple(_pair_table(question, pair) for question in questions for pair in combinations(question.columns, 2))
+    pairs = tuple(pair_table(question, pair) for question in questions for pair in combinations(question.columns, 2))
     seed = int.from_bytes(sha256(f"{tally.digest} {public}".encode()).digest()[:8], "big")
     n = sum(question.n for question in questions)
     return SyntheticTable(stored.plan, n, pairs, synthesise(pairs, progress), seed)
-
-
-def _pair_table(question: QuestionTally, pair: tuple[int, int]) -> PairTable:
-    """Return the raw table of two columns, of the devices that have something to say."""
-    table = question.table(pair)
-    cells = table.size - question.hidden
-    shares, variance = table.shares[:cells], table.variances[:cells]
-    if question.hidden:
-        spoken = 1 - float(table.shares[-1])
-        if spoken <= SURE * float(np.sqrt(table.variances[-1])):
-            raise TooFew("too few of these reports say anything")
-        shares, variance = shares / spoken, variance / spoken**2
-    return PairTable(pair, _shaped(shares, table.shape), _shaped(variance, table.shape))
-
-
-def _shaped(cells: Floats, shape: tuple[int, ...]) -> Floats:
-    return np.asarray(cells.reshape(shape), dtype=np.float64)

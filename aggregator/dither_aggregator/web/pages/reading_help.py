@@ -6,8 +6,12 @@ from decimal import Decimal
 
 from flask import render_template
 
+from dither_aggregator.analysis.numbers import MEAN_REPORTS_MIN
+from dither_aggregator.analysis.numbers import REPORTS_MIN as NUMBER_REPORTS_MIN
 from dither_aggregator.analysis.rerolling import LARGEST, ROLLS, Curse, Rolled, average, holds, roll
 from dither_aggregator.analysis.standing import Ranked, Standing
+from dither_aggregator.analysis.tables.arms import REPORTS_MIN as TABLE_REPORTS_MIN
+from dither_aggregator.analysis.tables.ratios import SURE as GROUP_ERRORS_MIN
 from dither_aggregator.store import Store
 from dither_aggregator.web.asking import WINDOWS, Given, Parameters, Whole, given
 from dither_aggregator.web.charts.beside import Beside, draw_beside
@@ -45,6 +49,10 @@ class ReadingHelpPage:
     together: Beside
     crowd: Histogram | None
     next_seed: int
+    table_reports_min: int = TABLE_REPORTS_MIN
+    group_errors_min: float = GROUP_ERRORS_MIN
+    number_reports_min: int = NUMBER_REPORTS_MIN
+    mean_reports_min: int = MEAN_REPORTS_MIN
     rolls: int = ROLLS
     windows: Sequence[int] = WINDOWS
 
