@@ -7,6 +7,11 @@ as the original's own comparison has it. Its truth is the share among the device
 The intervals are of the share in the law: the devices are a sample of it. They hold over the hash as well as over the
 noise, for what strings outside the list add to a candidate's bits is one draw of the hash. So each seed takes other
 cohort numbers, and with them other bits. With the same bits twenty times, one draw would be counted as twenty.
+
+How many strings are found is told beside two others. One is the decoder that this one took the place of, which fitted
+candidates at once or by halves of the cohorts, on the same draws. The other is the original, at its own share of false
+ones: the level is moved as far as ours, on average over the seeds, stay at or below it. The original has one draw a
+case, and in two of them no false one.
 """
 
 from collections.abc import Sequence
@@ -25,12 +30,15 @@ Floats = npt.NDArray[np.float64]
 
 STRINGS = 100
 SEEDS = 20
-WORSE_MAX = 0.05
-LOWER_MIN = 17
 COVERAGE = (0.93, 0.97)
+SHOWN_MIN = 0.94
 UNEXPLAINED_MIN = 0.93
 FALSE_MAX = 0.05
-LARGE_SECONDS_MAX = 2.0
+GAIN_MIN = 1.15
+"""How many times as many are found as before, on average over the cases; in none fewer."""
+AS_MANY_MIN = 14
+"""In so many cases at least as many true ones as the original, as an aim."""
+LARGE_SECONDS_MAX = 10.0
 
 
 @dataclass(frozen=True)
@@ -41,6 +49,16 @@ class Original:
     false: int
     tv: float
     held: str
+
+    @property
+    def true(self) -> int:
+        """Strings reported that devices had."""
+        return self.reported - self.false
+
+    @property
+    def false_share(self) -> float:
+        """The share of strings reported that nobody had."""
+        return self.false / self.reported
 
 
 @dataclass(frozen=True)
@@ -54,6 +72,8 @@ class Case:
     missing: tuple[int, ...]
     false: int
     original: Original
+    before: float
+    """Strings that the decoder before this one found on the same draws, by Benjamini and Hochberg: mean of 20 seeds."""
 
 
 def channel_of(k: int, h: int, m: int, f: float, p: float, q: float) -> Channel:
@@ -93,12 +113,19 @@ HALF_MISSING = Case(
     HALF,
     20,
     Original(30, 2, 0.472, ".40"),
+    before=9.05,
 )
+BEFORE = {
+    "typical": (69.90, 37.40, 47.30, 27.05, 14.25),
+    "loose": (90.70, 52.65, 63.80, 73.20, 35.50),
+    "tenfold": (9.45, 28.05, 32.55, 17.20, 10.40),
+    "demo": (92.40, 44.45, 56.20, 43.55),
+}
 CASES = (
     *(
-        Case(name, law, channel, 1_000_000, NINES, false, Original(*original, held))
+        Case(name, law, channel, 1_000_000, NINES, false, Original(*original, held), before)
         for name, channel, false, held, originals in FAMILIES
-        for law, original in zip(LAWS, originals, strict=False)
+        for law, original, before in zip(LAWS, originals, BEFORE[name], strict=False)
     ),
     HALF_MISSING,
 )
@@ -181,9 +208,14 @@ class Score:
     tv: float
     held: float
     """The share of candidates whose interval holds their share."""
+    shown_held: float
+    """The same of the candidates found, by the intervals they are shown with; 1 where none is."""
     found: int
     false: int
     """By Benjamini and Hochberg, as `found`."""
+    true_scores: Floats
+    false_scores: Floats
+    """How many standard errors true and false candidates are estimated above zero."""
     found_holm: int
     false_holm: int
     missing: float
@@ -196,13 +228,20 @@ def score(decoded: Decoded, drawn: Draw) -> Score:
     """Compare with the truth."""
     truth, rows = drawn.truth, decoded.rows
     held = [row.lower <= share <= row.upper for row, share in zip(rows, truth, strict=True)]
+    shown = [
+        row.lower <= share <= row.upper for row, share in zip(decoded.shown, truth, strict=True) if row.significant
+    ]
+    scores = np.array([row.estimate / row.std_error for row in rows])
     called, holm = np.array([(row.significant, row.significant_holm) for row in rows]).T
     missing = 1 - float(truth.sum())
     return Score(
         tv=total_variation(np.array([row.proportion for row in rows]), drawn.drawn),
         held=float(np.mean(held)),
+        shown_held=float(np.mean(shown or [True])),
         found=int(called.sum()),
         false=int(called[truth == 0].sum()),
+        true_scores=scores[truth > 0],
+        false_scores=scores[truth == 0],
         found_holm=int(holm.sum()),
         false_holm=int(holm[truth == 0].sum()),
         missing=missing - decoded.unexplained,
@@ -220,20 +259,39 @@ def measure(case: Case, seeds: int = SEEDS) -> list[Score]:
     return scores
 
 
+def true_at(scores: Sequence[Score], share: float) -> float:
+    """Return how many true ones are found on average at the lowest score with which at most `share` found are false."""
+    best = 0.0
+    for least in np.arange(5.0, 0.0, -0.02):
+        true = np.array([(score.true_scores > least).sum() for score in scores])
+        false = np.array([(score.false_scores > least).sum() for score in scores])
+        if (false / np.maximum(1, true + false)).mean() <= share:
+            best = float(true.mean())
+    return best
+
+
 def run() -> None:
     """Print the side-by-side; raise AssertionError when an aim is missed."""
     print(f"\n  means of {SEEDS} seeds; 'theirs' is the original decoder (R) on the same cases; found: true and false")
-    print("  strings together, by Benjamini-Hochberg at 5 %; wrong: the share of them nobody has; Holm: found, and the")
-    print("  share of seeds with a false one; held: how often 95 % intervals hold; off: root mean square of missing")
     print(
-        f"  {'case':13}{'law':8}{'TV':>6}{'theirs':>8}{'held':>8}{'theirs':>9}{'found':>7}{'wrong':>7}{'theirs':>10}"
-        f"{'Holm':>7}{'any':>6}{'missing':>9}{'off':>7}{'held':>6}{'ms':>7}"
+        "  strings together, by Benjamini-Hochberg at 5 %; before: the decoder that this one took the place of; wrong:"
+    )
+    print(
+        "  the share of them nobody has; true: those found at their share of false ones; Holm: found, and the share of"
+    )
+    print(
+        "  seeds with a false one; held: how often 95 % intervals hold, of all and of what is found and shown, and of"
+    )
+    print("  the mass that is missing from the list; off: the root mean square of its estimate")
+    print(
+        f"  {'case':13}{'law':8}{'TV':>6}{'theirs':>8}{'held':>7}{'shown':>7}{'theirs':>9}{'found':>7}{'before':>8}"
+        f"{'wrong':>7}{'true':>7}{'theirs':>8}{'Holm':>7}{'any':>6}{'missing':>9}{'off':>7}{'held':>6}{'ms':>6}"
     )
     results = []
     for case in CASES:
         scores = measure(case)
         results.append((case, scores))
-        print(_line(case, scores))
+        print(_line(case, scores), flush=True)
     missed = _missed(results)
     large_s = _large()
     print(f"\n  10,000 candidates over 64 x 128 bits, ten million reports: {large_s:.2f} s")
@@ -245,10 +303,11 @@ def _line(case: Case, scores: list[Score]) -> str:
     original, missing = case.original, sum(law(case.law)[number - 1] for number in case.missing)
     off = sqrt(np.mean([score.missing**2 for score in scores]))
     return (
-        f"  {case.name:13}{case.law:8}{_mean(scores, 'tv'):6.3f}{original.tv:8.3f}{_mean(scores, 'held'):8.3f}"
-        f"{original.held:>9}{_mean(scores, 'found'):7.1f}{_false_discoveries(scores):7.3f}"
-        f"{f'{original.false}/{original.reported}':>10}{_mean(scores, 'found_holm'):7.1f}{_family_rate(scores):6.2f}"
-        f"{missing:9.3f}{off:7.3f}{_mean(scores, 'missing_held'):6.2f}{1e3 * _mean(scores, 'seconds'):7.0f}"
+        f"  {case.name:13}{case.law:8}{_mean(scores, 'tv'):6.3f}{original.tv:8.3f}{_mean(scores, 'held'):7.3f}"
+        f"{_mean(scores, 'shown_held'):7.3f}{original.held:>9}{_mean(scores, 'found'):7.1f}{case.before:8.1f}"
+        f"{_false_discoveries(scores):7.3f}{true_at(scores, original.false_share):7.1f}{original.true:8}"
+        f"{_mean(scores, 'found_holm'):7.1f}{_family_rate(scores):6.2f}{missing:9.3f}{off:7.3f}"
+        f"{_mean(scores, 'missing_held'):6.2f}{1e3 * _mean(scores, 'seconds'):6.0f}"
     )
 
 
@@ -271,20 +330,26 @@ def _missed(results: list[tuple[Case, list[Score]]]) -> list[str]:
     """
     everything = [score for _, scores in results for score in scores]
     lower = sum(_mean(scores, "tv") < case.original.tv for case, scores in results)
+    as_many = sum(true_at(scores, case.original.false_share) >= case.original.true for case, scores in results)
+    gain = float(np.mean([_mean(scores, "found") / case.before for case, scores in results]))
     wrong, family = _false_discoveries(everything), _family_rate(everything)
-    missing_held = _mean(everything, "missing_held")
+    shown_held, missing_held = _mean(everything, "shown_held"), _mean(everything, "missing_held")
     print(
-        f"\n  TV lower in {lower} of {len(results)} cases; false discoveries {wrong:.3f}; Holm: any in {family:.3f}; "
-        f"intervals hold {_mean(everything, 'held'):.3f}, of what is missing {missing_held:.3f}"
+        f"\n  found {gain:.2f} times as many as before; TV lower in {lower} of {len(results)} cases; at the original's "
+        f"share of false ones as many true ones in {as_many}\n  false discoveries {wrong:.3f}; Holm: any in "
+        f"{family:.3f}; intervals hold {_mean(everything, 'held'):.3f}, of what is shown {shown_held:.3f}, of what is "
+        f"missing {missing_held:.3f}"
     )
-    missed = [f"TV lower in {lower} cases"] if lower < LOWER_MIN else []
+    missed = [f"found {gain:.2f} times as many"] if gain < GAIN_MIN else []
+    missed += [f"as many true ones in {as_many} cases"] if as_many < AS_MANY_MIN else []
     missed += [f"false discoveries {wrong:.3f}"] if wrong > FALSE_MAX else []
     missed += [f"Holm's family rate {family:.3f}"] if family > FALSE_MAX + 2 * _error(FALSE_MAX, everything) else []
+    missed += [f"what is shown is held {shown_held:.3f}"] if shown_held < SHOWN_MIN else []
     missed += [f"what is missing is held {missing_held:.3f}"] if missing_held < UNEXPLAINED_MIN else []
     for case, scores in results:
-        tv, held = _mean(scores, "tv"), _mean(scores, "held")
-        if tv > case.original.tv + WORSE_MAX:
-            missed.append(f"{case.name} {case.law}: TV {tv:.3f}")
+        tv, held, found = (_mean(scores, name) for name in ("tv", "held", "found"))
+        missed += [f"{case.name} {case.law}: TV {tv:.3f}"] if tv >= case.original.tv else []
+        missed += [f"{case.name} {case.law}: found {found:.1f}"] if found < case.before else []
         if not COVERAGE[0] <= held <= COVERAGE[1]:
             missed.append(f"{case.name} {case.law}: intervals hold {held:.3f}")
     return missed

@@ -1,9 +1,13 @@
 """Many tests at once: which of some p-values are called true, so that as few are called so wrongly as is said.
 
-Benjamini and Hochberg (1995): of those called true a share of alpha is wrong on average. Holm (1979): with 1 - alpha
-none is. Over families of tests both are combined (Benjamini and Bogomolov 2014): a family has one p-value, R of M
-families are chosen by Benjamini and Hochberg, and within each of these tests are made at alpha R / M.
+Benjamini and Hochberg (1995): of those called true a share of alpha is wrong on average. Storey, Taylor and Siegmund
+(2004) divide alpha by the share of true nulls. Holm (1979): with 1 - alpha none is. Benjamini and Yekutieli (2005): of
+the intervals of R called true out of S, each of level 1 - alpha R / S, at most a share of alpha misses on average.
+Over families of tests both are combined (Benjamini and Bogomolov 2014): a family has one p-value, R of M families are
+chosen by Benjamini and Hochberg, and within each of these tests are made at alpha R / M.
 """
+
+from statistics import NormalDist
 
 import numpy as np
 import numpy.typing as npt
@@ -18,6 +22,21 @@ def benjamini_hochberg(p_values: Floats, alpha: float) -> Mask:
     ordered = np.sort(p_values)
     below = np.flatnonzero(ordered <= alpha * np.arange(1, len(ordered) + 1) / max(len(ordered), 1))
     return p_values <= (ordered[below[-1]] if len(below) else -1.0)
+
+
+def adaptive(p_values: Floats, alpha: float) -> Mask:
+    """Call true what Benjamini and Hochberg do at alpha by the share of nulls; none where they call none at alpha.
+
+    The share of nulls is estimated by the p-values above 1/2, which must be uniform under the null: one-sided ones are.
+    """
+    called = benjamini_hochberg(p_values, alpha)
+    nulls = min(1.0, 2 * (1 + np.count_nonzero(p_values > 0.5)) / max(len(p_values), 1))
+    return benjamini_hochberg(p_values, alpha / nulls) if called.any() else called
+
+
+def selected_z(found: int, tests: int, alpha: float) -> float:
+    """Return how many standard errors intervals of those found reach to each side."""
+    return -NormalDist().inv_cdf(alpha * max(found, 1) / max(tests, 1) / 2)
 
 
 def holm(p_values: Floats, alpha: float) -> Mask:

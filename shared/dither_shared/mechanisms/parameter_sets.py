@@ -41,9 +41,9 @@ PARAMETER_SETS: Final = MappingProxyType(
 )
 
 BEARABLE = Fraction(3, 10)
-"""Candidates for each equation, of which there are m k, that are decoded at once.
+"""Candidates for each equation, of which there are m k, that one fit of all can bear.
 
-Of more, halves of the cohorts are more accurate: each further column takes a part of every other one.
+Every further column takes a part of each other one: beyond this more bits are better.
 """
 K_CHOICES = (8, 16, 32, 64, 128, 256)
 

@@ -18,6 +18,14 @@ from dither_shared.mechanisms.parameter_sets import BEARABLE
 Ints = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
 
+FEW = 0.05
+"""Candidates for each equation that are fitted at once, by least squares.
+
+Beside a fit at once, estimates by folds have standard errors that are smaller by 1 to 3 % at 0.07, by 4 % at 0.15 and
+by 11 % at 0.3; below, there is nothing to gain, and a fit at once is right whatever the hash is.
+"""
+FOLDS = 8
+"""Of the cohorts where candidates are many. With fewer cohorts as many are fitted at once as those can bear."""
 WHOLE_MAX = 2_000
 """The most candidates that are fitted at once: the cost is cubic."""
 FIRST_FIT_STEPS = 100
@@ -62,7 +70,7 @@ class Equations:
     weight: Floats
     """float64[R]: 1 / variance of it."""
     cohort: Ints
-    """int64[R]: to tell the halves apart; cohorts without reports are not counted."""
+    """int64[R]: to tell the folds apart; cohorts without reports are not counted."""
     reports: Ints
     """int64[R]: the cohort's reports."""
     common: float
@@ -77,13 +85,28 @@ class Equations:
     @property
     def few(self) -> bool:
         """Whether the candidates are few enough to be fitted all at once."""
-        return bool(self.patterns.shape[0] < min(float(BEARABLE) * len(self.share), WHOLE_MAX))
+        part = FEW if self.cohorts >= FOLDS else float(BEARABLE)
+        return bool(self.patterns.shape[0] < min(part * len(self.share), WHOLE_MAX))
 
-    def of(self, rows: Mask) -> "Equations":
-        """Return some of the equations."""
-        columns = np.flatnonzero(rows)
-        parts = (self.share[rows], self.weight[rows], self.cohort[rows], self.reports[rows])
-        return Equations(csr_array(self.patterns[:, columns]), *parts, self.common, self.channel)
+    @property
+    def cohorts(self) -> int:
+        """How many cohorts have reports."""
+        return len(self.share) // self.channel.k
+
+    def within_cohorts(self, columns: Floats) -> Floats:
+        """Return columns, float64[R, F], less their weighted mean in each cohort."""
+        shape = (self.cohorts, self.channel.k, -1)
+        weight, by_cohort = self.weight.reshape(shape), columns.reshape(shape)
+        mean = (weight * by_cohort).sum(axis=1, keepdims=True) / weight.sum(axis=1, keepdims=True)
+        centred: Floats = (by_cohort - mean).reshape(columns.shape)
+        return centred
+
+    def norms(self) -> Floats:
+        """Return x' w x of each candidate's column within each cohort: float64[G, cohorts]."""
+        rows = np.arange(len(self.weight))
+        sums = (self.patterns @ csr_array((self.weight, (rows, self.cohort)))).toarray()
+        norms: Floats = sums - sums**2 / np.bincount(self.cohort, self.weight)
+        return norms
 
 
 def merge(bits: Ints) -> tuple[Ints, Ints]:
@@ -123,18 +146,16 @@ def weights_of(rate: Floats, n: Ints, channel: Channel) -> Floats:
     return weights
 
 
-def reweighted(equations: Equations, chosen: Ints) -> Equations:
-    """Return the equations with the weights of the rates that a first fit of some candidates finds.
+def reweighted(equations: Equations) -> Equations:
+    """Return the equations with the weights of the rates that a first fit of all candidates finds.
 
     Weights made of the counts themselves would favour the bits that came out low by chance: with few reports in a
     cohort every estimate would be too small, and the unlisted one far below zero.
     """
     root = np.sqrt(equations.weight)
-    columns = vstack([equations.patterns[chosen], csr_array(np.full((1, len(root)), equations.unlisted))]).multiply(
-        root
-    )
+    columns = vstack([equations.patterns, csr_array(np.full((1, len(root)), equations.unlisted))]).multiply(root)
     coefficients = lsqr(columns.T, root * equations.share, iter_lim=FIRST_FIT_STEPS)[0]
-    fitted = equations.patterns[chosen].T @ coefficients[:-1] + equations.unlisted * coefficients[-1]
+    fitted = equations.patterns.T @ coefficients[:-1] + equations.unlisted * coefficients[-1]
     p, q = equations.channel.p_star, equations.channel.q_star
     return replace(equations, weight=weights_of(p + (q - p) * fitted, equations.reports, equations.channel))
 

@@ -35,12 +35,6 @@ class Fit:
         variances: Floats = (self.root**2).sum(axis=0)
         return variances
 
-    @property
-    def scores(self) -> Floats:
-        """How many standard errors each chosen candidate lies above zero."""
-        scores = self.coefficients[:-1] / (self.scale * np.sqrt(np.maximum(self.variances[:-1], TINY**2)))
-        return np.where(self.determined[:-1], scores, 0.0)
-
 
 def least_squares(equations: Equations, chosen: Ints) -> Fit:
     """Fit the chosen candidates and the unlisted column, with nothing held back."""
@@ -104,39 +98,3 @@ def _root_of_inverse(gram: Floats) -> tuple[Floats, Mask, int]:
     spanned = vectors[:, kept]
     determined = (spanned**2).sum(axis=1) > 1 - 1e-6
     return (spanned / np.sqrt(values[kept])).T * scale, determined, int(kept.sum())
-
-
-@dataclass(frozen=True)
-class Added:
-    """What each candidate's coefficient would be in a fit with it added, all by one bordered inverse: arrays of G.
-
-    With r the residual of the fit on Z, and x the candidate's column less its projection on Z,
-
-        f = x' W r / x' W x          variance 1 / x' W x          the unlisted one falls by f (Z' W Z)^-1 Z' W column
-    """
-
-    estimate: Floats
-    variance: Floats
-    determined: Mask
-    moved: Floats
-    """By how much the unlisted coefficient falls for each unit of the estimate."""
-    projection: Floats
-    """float64[G, chosen + 1]: the coefficients of the candidate's column on Z."""
-
-
-def add_each(equations: Equations, fit: Fit) -> Added:
-    """Return what a fit would find of each candidate, added to it alone."""
-    patterns, weight = equations.patterns, equations.weight
-    chosen = csr_array(patterns[fit.chosen])
-    norm = patterns @ weight
-    inner = np.empty((patterns.shape[0], len(fit.chosen) + 1))
-    inner[:, :-1] = patterns @ (chosen * weight).T.toarray()
-    inner[:, -1] = equations.unlisted * norm
-    along = inner @ fit.root.T
-    projection: Floats = along @ fit.root
-    left = norm - (along**2).sum(axis=1)
-    determined = left > 1e-6 * norm
-    determined[fit.chosen] = False
-    pivot = np.where(determined, left, 1.0)
-    estimate = np.where(determined, (patterns @ (weight * fit.residual)) / pivot, 0.0)
-    return Added(estimate, 1 / pivot, determined, projection[:, -1], projection)

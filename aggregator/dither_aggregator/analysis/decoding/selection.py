@@ -5,10 +5,12 @@ from scipy.optimize import nnls
 from scipy.sparse import csr_array
 
 from dither_aggregator.analysis.decoding.equations import TINY, Equations, Ints
-from dither_aggregator.analysis.decoding.fitting import PICKED_MAX, Found, estimate_all, pick
+from dither_aggregator.analysis.decoding.fitting import Found
 from dither_aggregator.analysis.decoding.least_squares import gram_of, least_squares
 from dither_aggregator.analysis.inference import Floats
 
+SELECTED_MAX = 500
+"""The most candidates that have a proportion."""
 GRID, ITERATIONS = 60, 200
 """Of the prior of the shares."""
 
@@ -22,15 +24,11 @@ def selected_shares(equations: Equations, found: Found) -> Floats:
     Where one of them is far off the other pulls it back: over the benchmark's cases neither alone does as well.
     """
     estimate, error, determined = found.estimate, found.std_error, found.determined
-    if found.split:  # For looking at, both halves may be used twice.
-        fit = least_squares(equations, pick(equations))
-        coefficients, variances, known = estimate_all(equations, fit)
-        estimate, error, determined = coefficients[:-1], np.sqrt(np.maximum(variances[:-1], TINY**2)), known[:-1]
     alone = np.zeros(len(estimate))
     usable = determined & (error < 1)
     if usable.any():
         alone[usable] = _medians(estimate[usable], error[usable])
-    order = np.argsort(-estimate / error, kind="stable")[: min(PICKED_MAX, len(equations.share) // 2)]
+    order = np.argsort(-estimate / error, kind="stable")[: min(SELECTED_MAX, len(equations.share) // 2)]
     selected = np.sort(order[alone[order] > 0])
     kept = np.zeros(len(estimate))
     kept[selected] = alone[selected]
