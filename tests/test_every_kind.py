@@ -33,6 +33,7 @@ METRICS = {
     "text": 'kind = "text"\nmemoize = true\nanswers = 1\nepsilon = 4\nepsilon_permanent = 8\n'
     "candidates_expected = 20\ncandidates = " + json.dumps([*VALUES[:10], "unheard of"]),
     "text_fresh": 'kind = "text"\nreports = 1\nepsilon = 4\ncandidates = ' + json.dumps([*VALUES[:10], "unheard of"]),
+    "words": 'kind = "words"\nreports = 1\nepsilon = 4',
     "several": 'kind = "choices"\nticks_max = 2\nreports = 1\nepsilon = 4',
     "number": 'kind = "number"\nunit = "s"\nreports = 1\nepsilon = 4\nlow = 0\nhigh = 10\nbuckets = 5',
     "number_mean": 'kind = "number"\nunit = "s"\nreports = 1\nepsilon = 4\nlow = 0\nhigh = 10\nasks = ["mean"]',
@@ -47,7 +48,7 @@ def registry_text() -> str:
     parts = ['[registry]\napp = "kinds"\ndevice_epsilon = 150\nquiet_days = 0\n']
     for name, keys in METRICS.items():
         parts.append(
-            f"[metric.{name}]\n{keys}\n{'' if name.startswith(('flag', 'text', 'number')) else values}\n"
+            f"[metric.{name}]\n{keys}\n{'' if name.startswith(('flag', 'text', 'words', 'number')) else values}\n"
             f"{'' if 'memoize' in keys else 'schedule = ' + chr(34) + 'early' + chr(34)}\n"
             'rev = 1\nquestion = "What?"\npresence = "public"\nperiod = "1d"\nowners = ["team@example.org"]\n'
             f'sensitivity = "low"\nexpires = {utc_today() + timedelta(days=30)}\n'
@@ -61,7 +62,7 @@ def draw_answers(registry: Registry, rng: random.Random) -> Answers:
             return rng.random() < 0.3
         if kind == "number":
             return rng.choice([None, "text", 0.0, *(rng.betavariate(2, 5) * 14 - 1 for _ in range(20))])
-        if kind in ("choice", "text"):
+        if kind in ("choice", "text", "words"):
             return rng.choices([*VALUES, None], range(13, 0, -1))[0]
         return rng.sample(VALUES, rng.randrange(3))
 
@@ -105,7 +106,9 @@ def test_estimates_of_every_kind_hold_the_truth(tmp_path: Path) -> None:
             time.sleep(0.05)
         assert all(row.balanced for row in service.store.ledger())
         for name, metric in registry.metrics.items():
-            reading = requests.get(f"{url}/v1/metrics/{name}/estimates?window=today", timeout=30).json()
+            reading = requests.get(
+                f"{url}/v1/metrics/{name}/estimates?window=today", timeout=120
+            ).json()  # words take seconds
             assert reading["meta"]["n"] == DEVICES
             if metric.kind.name == "number":
                 check_numbers(name, answers[name], reading["rows"])

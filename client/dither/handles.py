@@ -76,6 +76,20 @@ class Text(Handle):
         self._record(self.metric, answer)
 
 
+class Words(Handle):
+    """A word that nobody knows beforehand, up to 200 characters: the totals name those that many devices have.
+
+    Use for short texts of which nobody has a list. Do not use where there is a list: as a text the same reports tell
+    more.
+
+        telemetry.search_engine.record("example.org")
+    """
+
+    def record(self, answer: str) -> None:
+        """Randomize a part of the text's code and keep the report to send. Returns quickly and never raises."""
+        self._record(self.metric, answer)
+
+
 class Number(Handle):
     """A number in the metric's unit: how long, how large, how many. What is no number is "other", or the lowest.
 
@@ -174,6 +188,6 @@ class Timing:
 
 
 HANDLES: dict[str, type[Handle]] = {
-    handle.__name__.lower(): handle for handle in (Flag, Choice, Choices, Number, Table, Text)
+    handle.__name__.lower(): handle for handle in (Flag, Choice, Choices, Number, Table, Text, Words)
 }
 """The handle of each kind of metric."""

@@ -18,7 +18,7 @@ from dither_aggregator.analysis.multiplicity import benjamini_hochberg
 from dither_aggregator.counting.folding import Counts
 from dither_shared.domains import Hashed
 from dither_shared.mechanisms import PGR, choose
-from tests.support.tallies import draw_reports
+from tests.support.points import draw_points
 
 Mask = npt.NDArray[np.bool_]
 
@@ -61,8 +61,8 @@ def drawn(seed: int, epsilon: str = "4") -> Drawn:
     for row, devices in enumerate(rng.multinomial(DEVICES, [1 / ROWS] * ROWS).tolist()):
         places = np.array([domain.bucket(name, row) for name in names])
         values = places[rng.choice(TEXTS, devices, p=shares)]
-        reports = draw_reports(mechanism, values, rng.random(devices) < float(mechanism.p), rng)
-        rows.append([devices, *np.bincount(reports, minlength=mechanism.outputs).tolist()])
+        tally = draw_points(mechanism, np.bincount(values, minlength=mechanism.d), rng)
+        rows.append([devices, *tally.tolist()])
     return Drawn(domain, np.array(rows), names, shares)
 
 

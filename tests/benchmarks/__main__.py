@@ -8,6 +8,7 @@ from tests.benchmarks import accuracy, attacks, growth, ingest, pages, rappor, s
 from tests.benchmarks.numbers import comparing as numbers
 from tests.benchmarks.tables import comparing as tables
 from tests.benchmarks.texts import comparing as texts
+from tests.benchmarks.words import comparing as words
 
 SECTIONS: dict[str, Callable[..., None]] = {
     "accuracy": accuracy.run,
@@ -22,6 +23,7 @@ SECTIONS: dict[str, Callable[..., None]] = {
     "numbers": numbers.run,
     "tables": tables.run,
     "texts": texts.run,
+    "words": words.run,
 }
 
 
@@ -31,10 +33,12 @@ def main() -> None:
     parser.add_argument("sections", nargs="*", choices=[*SECTIONS, []], help=f"of {', '.join(SECTIONS)}; default: all")
     numbers.add_options(parser)
     tables.add_options(parser)
+    words.add_options(parser)
     asked = parser.parse_args()
     sections = SECTIONS | {
         "numbers": partial(numbers.run, asked.n, asked.seeds, asked.json),
         "tables": partial(tables.run, asked.table_n, asked.table_seeds, asked.table_coverage),
+        "words": partial(words.run, asked.words_n, asked.words_seeds),
     }
     for name in asked.sections or sections:
         print(f"\n{name}")

@@ -14,7 +14,7 @@ from dither_aggregator.counting.folding import fold
 from dither_aggregator.counting.supports import hyperplane_sums, support_counts
 from dither_aggregator.reading import parse_upload
 from dither_shared.cells import DEVICE, Cells, Part, one_cell
-from dither_shared.domains import Words
+from dither_shared.domains import Verbatim
 from dither_shared.kinds import TextKind
 from dither_shared.mechanisms import OUE, RAPPOR, SUE, Mechanism, Memoized, PureMechanism, SubsetSelection, choose
 from dither_shared.mechanisms.pgr import PGR
@@ -146,7 +146,7 @@ def upload_of(mechanism: Mechanism, reports: int, groups: int) -> tuple[bytes, F
     cells = one_cell(mechanism)
     if mechanism.name == "rappor":
         cells = Cells((Part(mechanism, 64),), DEVICE)
-    plan, cell = Plan("color", 1, "public", TextKind(), Words(), cells), 0 if cells.several else None
+    plan, cell = Plan("color", 1, "public", TextKind(), Verbatim(), cells), 0 if cells.several else None
     shape = mechanism.shape
     column = [shape.to_wire(report) for report in unpack(shape, random_reports(shape, reports), reports)]
     size = reports // groups

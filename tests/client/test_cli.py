@@ -257,7 +257,8 @@ def test_a_bad_registry_is_refused_by_every_command(registry_path: Path, tmp_pat
         (text.replace("epsilon = 2.0", "epsilon = 2,0", 1), "must be TOML"),
         (
             text.replace('kind = "flag"', 'kind = "flog"'),
-            'metric.dark: kind must be "flag" or "choice" or "choices" or "number" or "table" or "text", got "flog"',
+            'metric.dark: kind must be "flag" or "choice" or "choices" or "number" or "table" or "text" or '
+            '"words", got "flog"',
         ),
         (
             text.replace(f"expires = {utc_today().year + 0}", "expires = 2999").replace(

@@ -52,8 +52,8 @@ SHARE = 0.1
 def describe(text: str, directory: Path, answers: Sequence[Any]) -> Document:
     """Return what is pinned of a registry's one metric, and how it reads some answers."""
     (metric,) = Registry.parse(text, SOURCE, directory).metrics.values()
-    if metric.unit:
-        return _describe_number(metric, answers)
+    if metric.unit or len(metric.cells.parts) > 1:
+        return _describe_parts(metric, answers)
     mechanism = metric.mechanism
     document: Document = {
         "d": metric.d,
@@ -82,8 +82,8 @@ def describe(text: str, directory: Path, answers: Sequence[Any]) -> Document:
     return document
 
 
-def _describe_number(metric: Metric, answers: Sequence[Any]) -> Document:
-    """Return the same of a number, whose cells may have several mechanisms."""
+def _describe_parts(metric: Metric, answers: Sequence[Any]) -> Document:
+    """Return the same of a number, or of cells that have several mechanisms."""
     cells = metric.cells
     return {
         "d": metric.d,

@@ -117,6 +117,11 @@ METRICS: dict[str, tuple[str, list[Any]]] = {
     "text": (text("1", "4"), TEXT),
     "text, fresh": ('kind = "text"\nepsilon = 1\nreports = 3', TEXT),
     "text, fresh and hidden": (f'kind = "text"\nepsilon = 4\nreports = 1\n{HIDDEN}', TEXT),
+    "words": ('kind = "words"\nepsilon = 2\nreports = 3', TEXT),
+    "words, long and in one case, hidden": (
+        f'kind = "words"\nepsilon = 1\nreports = 1\nlength = "long"\ncasefold = true\n{HIDDEN}',
+        TEXT,
+    ),
     "text, hidden": (text("2", "6", HIDDEN, f"candidates = {listed(3)}"), TEXT),
     "text, few candidates": (text("4", "8", "candidates_expected = 20"), TEXT),
     "text, more candidates than are expected": (
@@ -168,6 +173,8 @@ REFUSED: dict[str, str] = {
     "a hidden mean": number("1", 'low = 0\nhigh = 1\nasks = ["mean"]', FRESH, HIDDEN),
     "a fresh text with Bloom bits": 'kind = "text"\nepsilon = 1\nreports = 1\nparameter_set = "google_default"',
     "a fresh text with other as a candidate": 'kind = "text"\nepsilon = 1\nreports = 1\ncandidates = ["other"]',
+    "words in a memo": 'kind = "words"\nepsilon = 1\nmemoize = true\nepsilon_permanent = 2\nanswers = 1',
+    "words with a list": 'kind = "words"\nepsilon = 1\nreports = 1\ncandidates = ["a"]',
     "a text with a mechanism": text("1", "2", by("grr")),
     "a text with values": text("1", "2", values(3)),
     "a set and parameters": text(

@@ -9,7 +9,7 @@ import pytest
 
 from dither_shared import domains
 from dither_shared.cells import CELLS_MAX, DEVICE, REPORT, WEIGHT_MAX, Cells, Part, one_cell
-from dither_shared.domains import Values, Words
+from dither_shared.domains import Values, Verbatim
 from dither_shared.errors import InvalidParameter
 from dither_shared.mechanisms import GRR, OUE, RAPPOR, choose
 from dither_shared.rng import Rng
@@ -126,7 +126,7 @@ def test_cells_that_no_proof_covers_are_refused(make: Callable[[], object], mess
         make()
 
 
-@pytest.mark.parametrize("domain", [Values(("a", "b", "other")), Words(), Words(7)])
+@pytest.mark.parametrize("domain", [Values(("a", "b", "other")), Verbatim(), Verbatim(7)])
 def test_documents_make_the_same_domain_again(domain: domains.Domain) -> None:
     again = domains.from_document(domain.to_document())
     assert (again, again.digest) == (domain, domain.digest)

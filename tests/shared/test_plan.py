@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from dither_shared.cells import DEVICE, Cells, Part, one_cell
-from dither_shared.domains import Words
+from dither_shared.domains import Verbatim
 from dither_shared.frozen import replaced
 from dither_shared.kinds import KINDS
 from dither_shared.mechanisms import GRR
@@ -43,7 +43,7 @@ def test_whatever_changes_a_reports_meaning_changes_the_digest() -> None:
         registry(values=("red", "green")).metrics["color"].plan,
         replaced(plan, presence="hidden"),
         replaced(plan, kind=KINDS["choices"]),
-        replaced(plan, domain=Words()),
+        replaced(plan, domain=Verbatim()),
         replaced(plan, cells=one_cell(GRR(4, 2**63))),
         replaced(plan, cells=Cells((Part(plan.mechanism, 2),))),
         replaced(plan, cells=Cells((Part(plan.mechanism, 2),), DEVICE)),

@@ -55,7 +55,11 @@ def refused(text: str) -> str:
         ('presence = "public"', "", 'metric.color: presence is missing: "public" when'),
         ('sensitivity = "low"', 'sensitivity = "none"', 'must be "low" or "medium" or "high", got "none"'),
         ('schedule = "early"', 'schedule = "late"', 'schedule must be "spread" or "early"'),
-        ('kind = "choice"', 'kind = "word"', '"choice" or "choices" or "number" or "table" or "text", got "word"'),
+        (
+            'kind = "choice"',
+            'kind = "word"',
+            '"choice" or "choices" or "number" or "table" or "text" or "words", got "word"',
+        ),
         (
             'values = ["red", "green", "blue"]',
             "values = []",

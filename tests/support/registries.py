@@ -56,7 +56,7 @@ quiet_days = {quiet_days}
 kind = "{kind}"
 question = "Which colour do people choose?"
 {f"candidates = {json.dumps(candidates)}" if kind == "text" and candidates else ""}
-{"" if kind == "text" else f"values = [{listed}]"}
+{"" if kind in ("text", "words") else f"values = [{listed}]"}
 {color}
 {common}
 

@@ -4,7 +4,6 @@ import numpy as np
 import numpy.typing as npt
 
 from dither_shared.mechanisms import GRR, PGR, PrivSet, PureMechanism, SubsetSelection
-from dither_shared.mechanisms.pgr import points as points_of
 
 Counts = npt.NDArray[np.int64]
 
@@ -44,29 +43,6 @@ def _points(design: PGR, counts: Counts, inside: Counts, rng: np.random.Generato
             places = np.flatnonzero(where)
             tally += np.bincount(rng.choice(places, size=number), minlength=design.outputs)
     return tally
-
-
-def draw_reports(design: PGR, values: Counts, inside: npt.NDArray[np.bool_], rng: np.random.Generator) -> Counts:
-    """Draw a point for each device, on its value's hyperplane or off it: quicker than `_points` for many values."""
-    order, dimension = design.order, design.dimension
-    size = order ** (dimension - 1)
-    points = np.array([design.unrank(point) for point in range(design.d)])[values]
-    digits = rng.integers(np.where(inside, 1, 0), size)
-    others = np.stack([digits // order**place % order for place in range(dimension - 2, -1, -1)], axis=1)
-    pivot = (points != 0).argmax(axis=1)[:, np.newaxis]
-    vectors = np.insert(others, 0, 0, axis=1)
-    along = np.arange(dimension)[np.newaxis]
-    vectors = np.where(along <= pivot, np.roll(vectors, -1, axis=1), vectors)
-    np.put_along_axis(vectors, pivot, 0, axis=1)
-    product = (vectors * points).sum(axis=1)
-    np.put_along_axis(vectors, pivot, ((np.where(inside, 0, 1) - product) % order)[:, np.newaxis], axis=1)
-    inverses = np.array([0, *(pow(each, -1, order) for each in range(1, order))])
-    first = (vectors != 0).argmax(axis=1)
-    scale = inverses[np.take_along_axis(vectors, first[:, np.newaxis], axis=1)]
-    scaled = np.where(along > first[:, np.newaxis], vectors * scale % order, 0)
-    tail = scaled @ order ** np.arange(dimension - 1, -1, -1)
-    before = np.array([points_of(order, dimension - 1 - place) for place in range(dimension)])
-    return np.asarray(before[first] + tail)
 
 
 def _subsets(design: SubsetSelection, counts: Counts, inside: Counts, rng: np.random.Generator) -> Counts:

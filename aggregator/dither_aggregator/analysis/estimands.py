@@ -15,6 +15,7 @@ from dither_aggregator.analysis.tables.reading import Tables
 from dither_aggregator.analysis.tail import Tail
 from dither_aggregator.analysis.texts import Texts
 from dither_aggregator.analysis.windows import Window
+from dither_aggregator.analysis.words.reading import WordsEstimand
 from dither_aggregator.counting.damage import impossible
 from dither_aggregator.counting.folding import BadTally
 from dither_aggregator.store import Store, StoredPlan, Tally
@@ -22,7 +23,9 @@ from dither_aggregator.store.records import Final
 from dither_shared.errors import DitherError
 from dither_shared.plan import Plan
 
-ESTIMANDS: dict[str, Estimand] = {estimand.name: estimand for estimand in (Shares(), Numbers(), Texts(), Tables())}
+ESTIMANDS: dict[str, Estimand] = {
+    estimand.name: estimand for estimand in (Shares(), Numbers(), Texts(), Tables(), WordsEstimand())
+}
 DEFAULT = View()
 ROWS_MAX = 250_000
 """Rows and candidates of all the readings that are kept. Those that were asked for least lately go first."""

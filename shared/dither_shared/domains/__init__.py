@@ -6,7 +6,7 @@ from typing import Any
 from dither_shared.domains.columns import Columns
 from dither_shared.domains.domain import NONE, OTHER, Domain
 from dither_shared.domains.numbers import Buckets, NumberDomain, Range, Thresholds
-from dither_shared.domains.texts import Hashed, TextDomain, Words
+from dither_shared.domains.texts import Coded, Hashed, TextDomain, Verbatim
 from dither_shared.domains.values import VALUE_CHARACTERS_MAX, Values
 from dither_shared.errors import InvalidParameter
 
@@ -16,6 +16,7 @@ __all__ = [
     "OTHER",
     "VALUE_CHARACTERS_MAX",
     "Buckets",
+    "Coded",
     "Columns",
     "Domain",
     "Hashed",
@@ -24,7 +25,7 @@ __all__ = [
     "TextDomain",
     "Thresholds",
     "Values",
-    "Words",
+    "Verbatim",
     "from_document",
 ]
 
@@ -34,7 +35,7 @@ def _columns(domains: tuple[Any, ...], questions: tuple[Any, ...], **fields: Any
 
 
 DOMAINS: dict[str, Callable[..., Domain]] = {
-    **{domain.name: domain for domain in (Values, Words, Hashed, Buckets, Range, Thresholds)},
+    **{domain.name: domain for domain in (Values, Verbatim, Hashed, Coded, Buckets, Range, Thresholds)},
     Columns.name: _columns,
 }
 """What makes a domain of its document's other fields, by name."""

@@ -1,14 +1,20 @@
 """Texts that nobody lists: told apart as they are, or by buckets of a public hash."""
 
+from functools import cached_property
+
 from dither_shared.domains.domain import NONE, OTHER, Domain
 from dither_shared.domains.values import VALUE_CHARACTERS_MAX
 from dither_shared.errors import InvalidParameter
 from dither_shared.frozen import as_dict, frozen
 from dither_shared.hashing import bucket_of, multiplier, number_of
+from dither_shared.words.code import NONE_BYTE, OTHER_BYTE
+from dither_shared.words.groups import Groups
 
 Read = str | tuple[int, ...]
 """A text, or the place of what is none in UNTEXTS."""
 UNTEXTS = (OTHER, NONE)
+UNTYPED = (OTHER_BYTE, NONE_BYTE)
+"""What codes have in their place."""
 
 
 class TextDomain(Domain):
@@ -39,7 +45,7 @@ class TextDomain(Domain):
 
 
 @frozen
-class Words(TextDomain):
+class Verbatim(TextDomain):
     """Texts as they are: "other" and "none" are texts like any other."""
 
     name = "words"
@@ -51,30 +57,11 @@ class Words(TextDomain):
         return {"domain": self.name, "characters_max": self.characters_max}
 
 
-@frozen
-class Hashed(TextDomain):
-    """Texts by the bucket that a public hash gives each, in every row another one.
+class TypedTexts(TextDomain):
+    """Texts beside answers that are none, which no text equals."""
 
-    A text is hashed as "text:" and its UTF-8; what is none as "other" or "none". So no text equals these, whatever it
-    says.
-    """
-
-    name = "hashed"
-
-    salt: str
-    """The metric's name: rev and plan would make every day's collisions others."""
-    buckets: int
-    hidden: bool = False
+    hidden: bool
     """Whether a device may have nothing to say, and says so."""
-    characters_max: int = VALUE_CHARACTERS_MAX
-
-    def __post_init__(self) -> None:
-        if not (type(self.buckets) is int and 2 <= self.buckets <= 1 << 32):
-            raise InvalidParameter(f"there must be 2 to 2^32 buckets, got {self.buckets}")
-
-    def to_document(self) -> dict[str, object]:
-        """Return all that it is made of."""
-        return {"domain": self.name, **as_dict(self)}
 
     @property
     def untexts(self) -> tuple[str, ...]:
@@ -97,6 +84,31 @@ class Hashed(TextDomain):
         """Return what a name in a list of candidates stands for: "other" and "none" for what is no text."""
         return (UNTEXTS.index(name),) if name in UNTEXTS else name
 
+
+@frozen
+class Hashed(TypedTexts):
+    """Texts by the bucket that a public hash gives each, in every row another one.
+
+    A text is hashed as "text:" and its UTF-8; what is none as "other" or "none". So no text equals these, whatever it
+    says.
+    """
+
+    name = "hashed"
+
+    salt: str
+    """The metric's name: rev and plan would make every day's collisions others."""
+    buckets: int
+    hidden: bool = False
+    characters_max: int = VALUE_CHARACTERS_MAX
+
+    def __post_init__(self) -> None:
+        if not (type(self.buckets) is int and 2 <= self.buckets <= 1 << 32):
+            raise InvalidParameter(f"there must be 2 to 2^32 buckets, got {self.buckets}")
+
+    def to_document(self) -> dict[str, object]:
+        """Return all that it is made of."""
+        return {"domain": self.name, **as_dict(self)}
+
     def number(self, read: Read) -> int:
         """Return the 64 bits that stand for an answer in every row."""
         if isinstance(read, str):
@@ -110,3 +122,58 @@ class Hashed(TextDomain):
     def bucket(self, read: Read, row: int) -> int:
         """Return an answer's bucket in a row, from 0 on."""
         return bucket_of(self.number(read), self.multiplier(row), self.buckets)
+
+
+@frozen
+class Coded(TypedTexts):
+    """Texts by their code, of which each report tells a prefix or the whole, hashed: words/groups.py.
+
+    Texts are told apart in NFC and without white space around them.
+    """
+
+    name = "coded"
+
+    salt: str
+    """The metric's name, as above."""
+    levels: tuple[int, ...]
+    """How many bits of the code each level tells."""
+    casefold: bool = False
+    """Whether capitals do not matter."""
+    hidden: bool = False
+    characters_max: int = VALUE_CHARACTERS_MAX
+
+    def __post_init__(self) -> None:
+        if type(self.casefold) is not bool or type(self.hidden) is not bool:
+            raise InvalidParameter("casefold and hidden must be true or false")
+        _ = self.groups
+
+    def to_document(self) -> dict[str, object]:
+        """Return all that it is made of."""
+        return {"domain": self.name, **as_dict(self), "levels": list(self.levels)}
+
+    @cached_property
+    def groups(self) -> Groups:
+        """Which reports tell what."""
+        return Groups(self.salt, self.levels)
+
+    def normal(self, text: str) -> str:
+        """Return the form in which a text is told apart from others."""
+        import unicodedata  # only where words are asked for
+
+        text = unicodedata.normalize("NFC", text).strip()
+        return unicodedata.normalize("NFC", text.casefold()) if self.casefold else text
+
+    def typed(self, read: Read) -> bytes:
+        """Return the bytes whose code is told."""
+        return read.encode("utf-8") if isinstance(read, str) else UNTYPED[read[0]]
+
+    def shown(self, typed: bytes) -> str:
+        """Return bytes in words. A text that says "other" or "none" has quotes, so that it is not taken for these."""
+        if typed in UNTYPED:
+            return UNTEXTS[UNTYPED.index(typed)]
+        text = typed.decode("utf-8", "ignore")  # of a start the last character may be cut
+        return f"“{text}”" if text in self.untexts else text
+
+    def bucket(self, read: Read, cell: int) -> int:
+        """Return an answer's bucket in a cell."""
+        return self.groups.bucket(self.typed(read), cell)

@@ -9,6 +9,7 @@ from dither_shared.kinds.kind import Answer, Asked, Kind, Offer, PublicColumn
 from dither_shared.kinds.number import NumberKind
 from dither_shared.kinds.table import TableKind
 from dither_shared.kinds.text import TextKind
+from dither_shared.kinds.words import WordsKind
 
 __all__ = [
     "KINDS",
@@ -23,8 +24,10 @@ __all__ = [
     "PublicColumn",
     "TableKind",
     "TextKind",
+    "WordsKind",
 ]
 
 KINDS: dict[str, Kind[Any]] = {
-    kind.name: kind for kind in (FlagKind(), ChoiceKind(), ChoicesKind(), NumberKind(), TableKind(), TextKind())
+    kind.name: kind
+    for kind in (FlagKind(), ChoiceKind(), ChoicesKind(), NumberKind(), TableKind(), TextKind(), WordsKind())
 }

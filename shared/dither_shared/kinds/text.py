@@ -11,7 +11,7 @@ from typing import cast
 
 from dither_shared.bloom import BITS_MAX, HASHES_MAX
 from dither_shared.cells import DEVICE, DEVICE_CELLS_MAX, Cells, Part
-from dither_shared.domains import NONE, OTHER, VALUE_CHARACTERS_MAX, Hashed, TextDomain, Words
+from dither_shared.domains import NONE, OTHER, VALUE_CHARACTERS_MAX, Hashed, TextDomain, Verbatim
 from dither_shared.errors import InvalidParameter
 from dither_shared.exact import from_micro, to_micro
 from dither_shared.kinds.kind import CANDIDATES_MAX, Answer, Asked, Kind, Offer
@@ -46,7 +46,7 @@ class TextKind(Kind[TextDomain]):
             candidates += unlisted if memoize else ()
         if memoize:
             expected, cells = _read_rappor(table)
-            return Asked(Words(), cells, candidates, expected)
+            return Asked(Verbatim(), cells, candidates, expected)
         expected, cells = _read_rows(table)
         return Asked(Hashed(metric, BUCKETS, hidden), cells, candidates, expected)
 

@@ -10,7 +10,7 @@ import numpy.typing as npt
 from dither_shared.domains import Hashed
 from dither_shared.kinds.text import BUCKETS, ROWS
 from dither_shared.mechanisms import PGR, RAPPOR
-from tests.support.tallies import draw_reports
+from tests.support.points import draw_points
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
@@ -64,9 +64,8 @@ def draw_rows(devices: Devices, mechanism: PGR) -> tuple[Hashed, Ints]:
     for row in range(ROWS):
         mine = devices.texts[rows == row]
         buckets = np.array([domain.bucket(name, row) for name in devices.names])[mine]
-        inside = rng.random(len(mine)) < float(mechanism.p)
-        reports = draw_reports(mechanism, buckets, inside, rng)
-        table.append(np.concatenate([[len(mine)], np.bincount(reports, minlength=mechanism.outputs)]))
+        tally = draw_points(mechanism, np.bincount(buckets, minlength=mechanism.d), rng)
+        table.append(np.concatenate([[len(mine)], tally]))
     return domain, np.array(table)
 
 

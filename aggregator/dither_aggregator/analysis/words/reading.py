@@ -1,0 +1,159 @@
+"""What is read of words: those that the tallies name, and the starts of longer ones."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from datetime import date
+from typing import cast
+
+import numpy as np
+from scipy.special import ndtr
+
+from dither_aggregator.analysis.multiplicity import simes
+from dither_aggregator.analysis.reading import BadView, Estimand, Reading, View
+from dither_aggregator.analysis.standing import BINS, Standing, bin_estimates, rank
+from dither_aggregator.analysis.windows import reports_max
+from dither_aggregator.analysis.words.search import Level, Progress
+from dither_aggregator.analysis.words.sketches import Sketch
+from dither_aggregator.analysis.words.verdict import FoundWords, Wanted, Word, find_words
+from dither_aggregator.counting.folding import tables
+from dither_aggregator.store import StoredPlan, Tally
+from dither_shared.domains import Coded
+from dither_shared.domains.texts import UNTYPED
+from dither_shared.mechanisms import PureMechanism
+from dither_shared.plan import Plan
+from dither_shared.words.groups import ROWS
+
+_OF_OTHERS = frozenset({"error_of", "normalised", "candidates", "simultaneous"})
+LONGER = "…"
+"""What stands behind the start of longer texts."""
+
+
+@dataclass(frozen=True)
+class WordRow:
+    """One text that the search proposed, or one start of longer ones: shares of the n reports, not percent."""
+
+    value: str
+    estimate: float
+    std_error: float
+    lower: float
+    upper: float
+    z: float
+    """How far it stands out, in standard errors."""
+    whole: bool
+    """Whether it is a whole text."""
+    named: bool | None
+    """Whether somebody has it; None while more reports may come."""
+
+
+@dataclass(frozen=True)
+class WordsReading(Reading):
+    """The texts that were proposed, the largest first, and the starts of longer ones that stand out."""
+
+    rows: Sequence[WordRow] = ()
+
+    def _stand(self) -> Standing | None:
+        """Return the words that are named, by the verdict on each."""
+        if not self.rows:
+            return None
+        untexts = cast("Coded", self.stored.plan.domain).untexts
+        apart = [row for row in self.rows if row.value in untexts]
+        rows = [row for row in self.rows if row.value not in untexts]
+        head = [row for row in rows if row.named]
+        crowd = [row for row in rows if not row.named]
+        scores = np.array([row.z for row in crowd])
+        edges = np.linspace(min(-4.0, *scores, 0.0), max(4.0, *scores, 0.0), BINS + 1)
+        bins = bin_estimates(scores, edges, ndtr) if crowd else ()
+        chance = simes(ndtr(-np.array([row.z for row in rows if row.whole])))
+        return Standing(rank(head, crowd), apart, crowd, bins, p_value=chance, scores=True)
+
+    @property
+    def own_columns(self) -> tuple[str, ...]:
+        """How far a row stands out, and whether it is a whole text."""
+        return "z", "whole"
+
+    @property
+    def summary(self) -> str:
+        """Say that nothing was found."""
+        return "no word stands out"
+
+    @property
+    def nothing_to_show(self) -> str:
+        """Say what would help."""
+        return "No word stands out: more reports, or more days, may show some."
+
+    def own_document(self) -> dict[str, object]:
+        """Return nothing of its own: which share is found depends on the length of a word."""
+        return {"critical_share": None, "detectable_share": None}
+
+
+class WordsEstimand(Estimand):
+    """Texts that nobody listed."""
+
+    name = "words"
+    role = "found"
+
+    def check(self, plan: Plan, view: View, asked: frozenset[str]) -> None:
+        """Refuse what is for listed values and for candidates; intervals always hold together."""
+        if asked & _OF_OTHERS:
+            raise BadView("error_of, normalised, candidates and simultaneous are for metrics with a list of values")
+
+    def names(self, stored: StoredPlan) -> Sequence[str]:
+        """Return the answers that are no text: words are not known before they are found."""
+        return cast("Coded", stored.plan.domain).untexts
+
+    def read(
+        self, stored: StoredPlan, epoch: date, tally: Tally, view: View, *, provisional: bool, snapshot: str | None
+    ) -> WordsReading:
+        """Search the tally for words."""
+        view = replace(view, error_of="population", simultaneous=True)
+        if tally.n == 0:
+            return WordsReading(stored, epoch, provisional, 0, view, snapshot, None, None)
+        wanted = Wanted(view.confidence, reports_max(stored, view.days))
+        floor, words = search_tally(stored.plan, tally, wanted)
+        domain = cast("Coded", stored.plan.domain)
+        rows = (
+            *(_row(domain, word, whole=True) for word in words.proposed),
+            *(_row(domain, word, whole=False) for word in words.longer),
+        )
+        shown = tuple(
+            replace(row, named=None if provisional else row.named)
+            for row in rows
+            if view.values is None or row.value in view.values
+        )
+        return WordsReading(stored, epoch, provisional, tally.n, view, snapshot, floor, "wald", rows=shown)
+
+
+def search_tally(
+    plan: Plan, tally: Tally, wanted: Wanted, progress: Progress = lambda done: None
+) -> tuple[float, FoundWords]:
+    """Return the standard error of a text that nobody has, and the words of a tally. Takes seconds."""
+    domain = cast("Coded", plan.domain)
+    *levels, verification = (
+        Sketch.of_tally(
+            cast("PureMechanism", part.mechanism),
+            table,
+            [domain.groups.multiplier(first // ROWS, row) for row in range(ROWS)],
+        )
+        for part, table, first in tables(plan.cells, tally.counts)
+    )
+    words = find_words(
+        [Level(*each) for each in zip(domain.levels, levels, strict=True)],
+        verification,
+        known=UNTYPED[: len(domain.untexts)],
+        wanted=wanted,
+        progress=progress,
+    )
+    return verification.std_error, words
+
+
+def _row(domain: Coded, word: Word, *, whole: bool) -> WordRow:
+    return WordRow(
+        domain.shown(word.typed) + ("" if whole else LONGER),
+        word.estimate,
+        word.std_error,
+        word.lower,
+        word.upper,
+        word.z,
+        whole,
+        word.stands_out,
+    )

@@ -1,0 +1,124 @@
+"""The verdict: which proposed texts people have, by the verification group alone.
+
+Its reports tell whole texts and took no part in the search. Of m proposed texts one is a word if
+
+    P[as many reports support a text that nobody has]  <=  .05 / m
+
+by the binomial law. So whatever the search proposed, a run names any word that nobody has with probability .05 at most
+(Bonferroni, over m and nothing else). Intervals hold together over all m; they have two ends, so that of a word just
+above the line may reach below zero. An estimate is unbiased before it is selected; of words just above the line those
+are named whose noise was kind, and their intervals say so.
+
+A prefix at the last level that goes on has no whole text to verify. It is shown if it stands out among all prefixes of
+that length that were looked at, which the levels before chose without it. The mass is that of all texts that start so.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import NormalDist
+
+import numpy as np
+
+from dither_aggregator.analysis.inference import CONFIDENCE
+from dither_aggregator.analysis.words.search import Level, Progress, Proposed, search
+from dither_aggregator.analysis.words.sketches import Sketch, Sketched
+from dither_shared.hashing import number_of
+
+FALSE_WORDS = 0.05
+"""The probability that a run names any word that nobody has; the same, apart, for prefixes."""
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What intervals are to hold."""
+
+    confidence: float = CONFIDENCE
+    """How often all of them together."""
+    repeats: int = 1
+    """How many of the reports one device may have sent."""
+
+
+DEFAULT = Wanted()
+
+
+@dataclass(frozen=True)
+class Word:
+    """A text or a prefix, its share of all devices' answers, and its interval."""
+
+    typed: bytes
+    estimate: float
+    std_error: float
+    lower: float
+    upper: float
+    z: float
+    """How far it stands out: as rarely as noise does, a normal law passes so many standard errors."""
+    stands_out: bool
+
+
+@dataclass(frozen=True)
+class FoundWords:
+    """What a tally tells of texts that nobody listed."""
+
+    proposed: tuple[Word, ...]
+    """All texts that the search proposed, the largest first: whatever is a word `stands_out`."""
+    longer: tuple[Word, ...]
+    """Prefixes that stand out and go on."""
+
+
+def find_words(
+    levels: Sequence[Level],
+    verification: Sketch,
+    *,
+    known: Sequence[bytes] = (),
+    wanted: Wanted = DEFAULT,
+    progress: Progress = lambda done: None,
+) -> FoundWords:
+    """Search the levels, and decide by the verification group.
+
+    `known` is judged with what is proposed, whether or not it was found.
+    """
+    proposed = search(levels, progress)
+    texts = tuple(dict.fromkeys((*known, *proposed.texts)))
+    return FoundWords(verified(texts, verification, wanted), _longer(proposed, levels[-1].sketch, wanted))
+
+
+def verified(texts: Sequence[bytes], verification: Sketch, wanted: Wanted = DEFAULT) -> tuple[Word, ...]:
+    """Return proposed texts with the verdict on each."""
+    if not texts:
+        return ()
+    numbers = np.array([number_of(typed) for typed in texts], dtype=np.uint64)
+    return _judged(texts, verification.apart(numbers), len(texts), wanted)
+
+
+def _longer(proposed: Proposed, last: Sketch, wanted: Wanted) -> tuple[Word, ...]:
+    """Return the prefixes that stand out of all that were looked at."""
+    if not proposed.longer:
+        return ()
+    shares = np.array([prefix.shares[-1] for prefix in proposed.longer])
+    estimates = Sketched(shares, np.array([prefix.n for prefix in proposed.longer]), last.mechanism)
+    judged = _judged([prefix.start.typed for prefix in proposed.longer], estimates, proposed.looked_at, wanted)
+    return tuple(word for word in judged if word.stands_out)
+
+
+def _judged(texts: Sequence[bytes], estimates: Sketched, together: int, wanted: Wanted) -> tuple[Word, ...]:
+    """Return texts with tests and intervals that hold for so many together, the largest first.
+
+    Those that share every row with a heavier one are left out: nothing is known of them.
+    """
+    line = -NormalDist().inv_cdf(FALSE_WORDS / together)
+    told = np.flatnonzero(estimates.n)
+    estimates = Sketched(estimates.shares[told], estimates.n[told], estimates.mechanism)
+    lower, upper = estimates.ends((1 - wanted.confidence) / together, wanted.repeats)
+    words = [
+        Word(texts[place], share, error, low, high, z, z > line)
+        for place, share, error, low, high, z in zip(
+            told.tolist(),
+            estimates.shares.tolist(),
+            estimates.std_errors.tolist(),
+            lower.tolist(),
+            upper.tolist(),
+            estimates.scores.tolist(),
+            strict=True,
+        )
+    ]
+    return tuple(sorted(words, key=lambda word: -word.estimate))

@@ -1,0 +1,70 @@
+"""Words: texts that nobody can list beforehand, and that the totals themselves name.
+
+Each report draws a group and one of four rows, publicly and before the answer is looked at. A level's reports tell so
+many first bits of the text's code, the verification group's the whole text; either is hashed into the row's buckets and
+sent as a point for the bucket (PGR). Groups have unequal shares of the reports: words/groups.py says which. Reports are
+fresh: a memo of a hundred thousand points would be a fingerprint.
+"""
+
+from fractions import Fraction
+from pathlib import Path
+from typing import cast
+
+from dither_shared.cells import Cells, Part
+from dither_shared.domains import VALUE_CHARACTERS_MAX, Coded, TextDomain
+from dither_shared.kinds.kind import Answer, Asked, Offer
+from dither_shared.kinds.noise import read_epsilon
+from dither_shared.kinds.text import TextKind
+from dither_shared.mechanisms import PGR, PureMechanism, choose
+from dither_shared.rng import Rng
+from dither_shared.tables import TomlTable
+from dither_shared.words.groups import BUCKETS, LAYOUTS, ROWS
+
+FRESH = "must be left out of words: what is kept of a hundred thousand points would tell devices apart"
+LISTED = "must be left out of words: they are found without a list"
+
+
+class WordsKind(TextKind):
+    """A text of at most 200 characters; what is none, or longer, is "other"."""
+
+    name = "words"
+    meaning = "for words that the totals are to name, without a list"
+    estimand = "words"
+
+    def read_table(self, table: TomlTable, directory: Path | None, *, metric: str, hidden: bool) -> Asked:
+        """Read how long the words are, and what is done to them before they are coded."""
+        for keys, why in (
+            (("memoize", "epsilon_permanent", "answers"), FRESH),
+            (("candidates", "candidates_file", "candidates_expected"), LISTED),
+        ):
+            for key in keys:
+                if table.has(key):
+                    raise table.error(key, why)
+        layout = LAYOUTS[table.one_of("length", tuple(LAYOUTS), default="short")]
+        casefold = table.boolean("casefold", default=False)
+        mechanism = choose(BUCKETS, read_epsilon(table), name=PGR.name)
+        cells = Cells(tuple(Part(mechanism, ROWS, weight) for weight in layout.weights))
+        return Asked(Coded(metric, layout.levels, casefold, hidden), cells)
+
+    def read(self, answer: object, domain: TextDomain) -> Answer:
+        """Return a text in the form in which it is told apart, or "other"."""
+        read = super().read(answer, domain)
+        return cast("Coded", domain).normal(read) if isinstance(read, str) else read
+
+    def class_of(self, read: Answer, domain: TextDomain, cells: Cells, cell: int, rng: Rng) -> int:
+        """Return the bucket of the text, or of its prefix, in a cell."""
+        mechanism = cast("PureMechanism", cells.mechanism_of(cell))
+        return mechanism.class_of([cast("Coded", domain).bucket(read, cell)])
+
+    def noise_variance(self, cells: Cells) -> Fraction:
+        """Return that of the verification group, of a text that nobody has."""
+        total = sum(part.cells * part.weight for part in cells.parts)
+        last = cells.parts[-1]
+        noise = cast("PureMechanism", last.mechanism).noise_variance
+        return noise * Fraction(total, last.cells * last.weight)
+
+    def offer(self, asked: Asked) -> Offer:
+        """Return any text, and what is told of it."""
+        start = f"A text of at most {VALUE_CHARACTERS_MAX} characters."
+        end = "The totals name the texts that many have. One report tells a part of the text, drawn by lot."
+        return Offer(start, noun="text", end=end)

@@ -1,0 +1,64 @@
+"""Letters: how many bits each character takes after each other one.
+
+A text is a string of bytes here, its UTF-8. Its symbols are the 95 printable characters of ASCII, END, and ESC, which
+is followed by the eight bits of any other byte. Each symbol has a code of 1 to 16 bits that depends on the symbol
+before it (END before the first, ESC after an escaped byte): a canonical Huffman code of order 1.
+
+letters.bin has the lengths, a byte each: a row of 97 for each context, in the order of the symbols. README.md says what
+they were made of. In a row, codes count upwards from zero, shorter ones first, those of one length in the order of
+their symbols. They fill the row exactly, so every string of bits is the start of some text's code.
+"""
+
+from collections.abc import Iterator
+from functools import cache, lru_cache
+
+from dither_shared.frozen import frozen
+
+PRINTABLE = range(0x20, 0x7F)
+END, ESC = 95, 96
+CONTEXTS = 97
+LENGTH_MAX = 16
+
+
+@frozen
+class Codes:
+    """The codes after one symbol."""
+
+    codes: tuple[tuple[int, int], ...]
+    """Of each symbol its code and the code's length."""
+    symbols: dict[tuple[int, int], int]
+    """The other way round: the symbol of a length and a code."""
+
+
+def symbol_of(byte: int) -> int:
+    """Return the symbol that begins a byte's code."""
+    return byte - PRINTABLE.start if byte in PRINTABLE else ESC
+
+
+def symbols_of(typed: bytes) -> Iterator[tuple[int, int]]:
+    """Yield each symbol of a text with the one before it, END last."""
+    before = END
+    for symbol in (*map(symbol_of, typed), END):
+        yield before, symbol
+        before = symbol
+
+
+@lru_cache(maxsize=CONTEXTS)
+def row(context: int) -> Codes:
+    """Return the codes after a symbol: made when they are first needed, since a device meets few contexts."""
+    lengths = _lengths()[context * CONTEXTS : (context + 1) * CONTEXTS]
+    codes = [(0, 0)] * CONTEXTS
+    code = length = 0
+    for symbol in sorted(range(CONTEXTS), key=lengths.__getitem__):  # stable: one length in the order of symbols
+        code <<= lengths[symbol] - length
+        length = lengths[symbol]
+        codes[symbol] = code, length
+        code += 1
+    return Codes(tuple(codes), {(length, code): symbol for symbol, (code, length) in enumerate(codes)})
+
+
+@cache
+def _lengths() -> bytes:
+    from importlib.resources import files  # only where words are coded: it takes longer than all of this
+
+    return files("dither_shared.words").joinpath("letters.bin").read_bytes()

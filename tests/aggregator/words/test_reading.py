@@ -1,0 +1,114 @@
+import random
+from datetime import date
+
+import numpy as np
+import pytest
+
+from dither_aggregator.analysis.estimands import estimand_of, estimate
+from dither_aggregator.analysis.reading import BadView, View
+from dither_aggregator.analysis.words.reading import WordsReading, search_tally
+from dither_aggregator.analysis.words.verdict import Wanted
+from dither_aggregator.counting.folding import fold_cells
+from dither_aggregator.store import StoredPlan, Tally
+from dither_shared.registry import Metric
+from dither_shared.rng import Rng
+from tests.support.registries import registry
+
+DAY = date(2026, 11, 23)
+SHARES = {"firefox": 0.4, "other": 0.2, "https://example.org/a-long-way": 0.2, None: 0.1}
+"""What the devices say; the rest say texts that nobody else says."""
+
+
+def words(**keys: object) -> Metric:
+    return registry(kind="words", reports=1, epsilon="4", color="", **keys).metrics["color"]
+
+
+def tally_of(metric: Metric, n: int) -> Tally:
+    """Return the tally of n devices, through the real randomizer."""
+    chance = random.Random(1)
+    rng = Rng(chance.getrandbits)
+    said = chance.choices([*SHARES, ...], [*SHARES.values(), 1 - sum(SHARES.values())], k=n)
+    reports: dict[int, list[int]] = {}
+    for device, answer in enumerate(said):
+        read = metric.read(f"{device}" if answer is ... else answer)
+        cell = metric.cells.draw(rng)
+        seen = metric.class_of(read, cell, rng)
+        reports.setdefault(cell, []).append(metric.cells.mechanism_of(cell).randomize(seen, rng))
+    packed = {
+        cell: np.array(each, dtype=f"<u{metric.cells.mechanism_of(cell).shape.width}").tobytes()
+        for cell, each in reports.items()
+    }
+    return Tally(n, fold_cells(metric.cells, packed))
+
+
+@pytest.fixture(scope="module")
+def reading() -> WordsReading:
+    metric = words()
+    found = estimate(stored(metric), DAY, tally_of(metric, 12_000))
+    assert isinstance(found, WordsReading)
+    return found
+
+
+def stored(metric: Metric) -> StoredPlan:
+    return StoredPlan(1, metric.plan, metric.question, (), metric.reservation, metric.expires, current=True)
+
+
+@pytest.mark.slow
+def test_real_reports_show_words_the_start_of_longer_ones_and_what_is_no_text(reading: WordsReading) -> None:
+    """12,000 devices at epsilon 4: shares of a fifth are 12 standard errors, and 5.5 of the smallest level."""
+    named = {row.value: row for row in reading.rows if row.named and row.whole}
+    assert {"firefox", "“other”", "other"} <= set(named) <= {"firefox", "“other”", "other", "none"}
+    for value, share in (("firefox", 0.4), ("“other”", 0.2), ("other", 0.1)):
+        assert named[value].lower < share < named[value].upper
+    (longer,) = [row for row in reading.rows if not row.whole]
+    assert longer.value.endswith("…")
+    assert "https://example.org/a-long-way".startswith(longer.value[:-1])
+    assert longer.lower < 0.2 < longer.upper
+
+
+@pytest.mark.slow
+def test_words_that_are_named_are_the_head_and_what_is_no_text_stands_apart(reading: WordsReading) -> None:
+    standing = reading.standing()
+    assert standing is not None
+    assert [each.row.value for each in standing.head][:1] == ["firefox"]
+    assert standing.head[0].rank_lower == 1
+    assert [row.value for row in standing.apart] == ["other"]
+    assert {row.value for row in standing.crowd} == {row.value for row in reading.rows if not row.named} - {"other"}
+    assert standing.p_value < 1e-9
+
+
+@pytest.mark.slow
+def test_while_more_may_come_nothing_is_named() -> None:
+    metric = words()
+    found = estimate(stored(metric), DAY, tally_of(metric, 2_000), provisional=True)
+    assert isinstance(found, WordsReading)
+    assert {row.named for row in found.rows} <= {None}
+
+
+def test_without_reports_there_are_no_rows_and_what_is_shown_says_so() -> None:
+    metric = words()
+    found = estimate(stored(metric), DAY, Tally(0, np.zeros(metric.cells.tally_size, dtype=np.int64)))
+    assert list(found.rows) == []
+    assert found.standing() is None
+    assert "No word stands out" in found.nothing_to_show
+
+
+@pytest.mark.slow
+def test_progress_of_a_tally_is_told() -> None:
+    told: list[float] = []
+    search_tally(words().plan, tally_of(words(), 500), Wanted(), told.append)
+    assert told == sorted(told)
+
+
+@pytest.mark.parametrize("option", ["error_of", "normalised", "candidates", "simultaneous"])
+def test_options_of_lists_are_refused(option: str) -> None:
+    plan = words().plan
+    with pytest.raises(BadView, match=option):
+        estimand_of(plan).check(plan, View(), frozenset({option}))
+
+
+@pytest.mark.slow
+def test_what_is_none_is_shown_where_presence_is_hidden() -> None:
+    metric = words(presence="hidden")
+    found = estimate(stored(metric), DAY, tally_of(metric, 500))
+    assert {"other", "none"} <= {row.value for row in found.rows}

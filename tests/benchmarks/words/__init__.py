@@ -1,0 +1,1 @@
+"""FoundWords found without a list, beside the prefix extending method: how many, how frequent, and how many false."""

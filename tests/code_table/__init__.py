@@ -1,0 +1,1 @@
+"""How the table of dither_shared/words was made, and how to make another one."""

@@ -1,0 +1,71 @@
+"""Reports of projective geometry response in bulk, for simulations of a million devices with a huge domain.
+
+With P[u] = a for points on the answer's hyperplane and b for all others, a > b, a report is any point with probability
+K b, and else a point of the hyperplane: the same law as the mechanism's own two coins, drawn with fewer of them.
+"""
+
+from fractions import Fraction
+
+import numpy as np
+import numpy.typing as npt
+
+from dither_shared.mechanisms import PGR
+from dither_shared.mechanisms.pgr import points
+
+Counts = npt.NDArray[np.int64]
+
+BLOCK = 1 << 18
+"""Reports drawn at once: it bounds the memory."""
+
+
+def draw_points(design: PGR, counts: Counts, rng: np.random.Generator) -> Counts:
+    """Draw the tally of devices of which counts[v] have the value v, int64[K]."""
+    tally = np.zeros(design.outputs, dtype=np.int64)
+    outside = (1 - design.inside) / (1 - design.law.share)
+    hidden = rng.binomial(counts, float(min(outside, Fraction(1))))
+    for size in _blocks(int(hidden.sum())):
+        tally += np.bincount(rng.integers(design.outputs, size=size), minlength=design.outputs)
+    values = np.repeat(np.arange(len(counts)), counts - hidden)
+    for start in range(0, len(values), BLOCK):
+        on = points_on(design, values[start : start + BLOCK], rng)
+        tally += np.bincount(on, minlength=design.outputs)
+    return tally
+
+
+def points_on(design: PGR, values: Counts, rng: np.random.Generator) -> Counts:
+    """Draw a uniform point on the hyperplane of each value."""
+    order, t = design.geometry
+    normal = _coordinates(design, values)
+    pivot = (normal != 0).argmax(axis=1)
+    vectors = _digits(rng.integers(1, order ** (t - 1), size=len(values)), order, t - 1)
+    # The others' coordinates stand left and right of the pivot's.
+    places = np.arange(t) - (np.arange(t) > pivot[:, np.newaxis])
+    vectors = np.take_along_axis(np.pad(vectors, ((0, 0), (0, 1))), places, axis=1)
+    rows = np.arange(len(values))
+    vectors[rows, pivot] = 0
+    vectors[rows, pivot] = -(vectors * normal).sum(axis=1) % order
+    first = (vectors != 0).argmax(axis=1)
+    inverse = np.array([0, *(pow(each, -1, order) for each in range(1, order))])
+    vectors = vectors * inverse[vectors[rows, first]][:, np.newaxis] % order
+    starts = np.array([points(order, t - 1 - each) for each in range(t)])
+    return np.asarray(starts[first] + vectors @ _powers(order, t) - _powers(order, t)[first], dtype=np.int64)
+
+
+def _coordinates(design: PGR, values: Counts) -> Counts:
+    """Return the points that stand for values, int64[values, t]."""
+    order, t = design.geometry
+    starts = np.array([points(order, t - 1 - first) for first in range(t)])
+    first = (values[:, np.newaxis] < starts).sum(axis=1)
+    return _digits(values - starts[first] + _powers(order, t)[first], order, t)
+
+
+def _powers(order: int, t: int) -> Counts:
+    return order ** np.arange(t - 1, -1, -1)
+
+
+def _digits(numbers: Counts, order: int, count: int) -> Counts:
+    return numbers[:, np.newaxis] // _powers(order, count) % order
+
+
+def _blocks(total: int) -> list[int]:
+    return [BLOCK] * (total // BLOCK) + [total % BLOCK]
