@@ -201,6 +201,10 @@ class Estimand(ABC):
     def names(self, stored: StoredPlan) -> Sequence[str]:
         """Return what can be asked for by name: listed values, candidates, statistics."""
 
+    def knows(self, stored: StoredPlan, name: str) -> bool:
+        """Tell whether a name can be shown day by day."""
+        return name in self.names(stored)
+
     def shares(self, stored: StoredPlan) -> Sequence[str]:
         """Return the names of further rows, which are shares: they are of windows, and not shown day by day."""
         return ()

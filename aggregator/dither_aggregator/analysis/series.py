@@ -41,8 +41,7 @@ def series(
     days = sum(day in window for stored in plans for day in store.epochs(stored.plan))
     points = []
     for stored in plans:
-        names = frozenset(estimand_of(stored.plan).names(stored))
-        known = tuple(value for value in values if value in names)
+        known = tuple(value for value in values if estimand_of(stored.plan).knows(stored, value))
         view = View("population", simultaneous=True, confidence=confidence, values=known, together=max(days, 1))
         for reading in read_days(store, stored, window, view) if known else ():
             points += [

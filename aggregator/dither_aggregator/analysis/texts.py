@@ -162,8 +162,9 @@ class Texts(Estimand):
             raise BadView("error_of and normalised are for metrics whose values are listed")
 
     def names(self, stored: StoredPlan) -> Sequence[str]:
-        """Return the registry's candidates."""
-        return stored.candidates
+        """Return the registry's candidates, and what is no text."""
+        domain = stored.plan.domain
+        return (*stored.candidates, *domain.untexts) if isinstance(domain, Hashed) else stored.candidates
 
     def read(
         self, stored: StoredPlan, epoch: date, tally: Tally, view: View, *, provisional: bool, snapshot: str | None

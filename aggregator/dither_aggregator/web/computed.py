@@ -48,12 +48,11 @@ def asked_series(store: Store, name: str, asked: Given) -> tuple[StoredPlan, Win
     stored = asked_plan(store, name, asked)
     refuse_long(stored)
     window = asked_window(store, asked) or _last_days(store, name)
-    values = tuple(dict.fromkeys(asked.get("values") or _standing_out(store, stored)))
+    values = tuple(dict.fromkeys(asked.get("values") or ())) or _standing_out(store, stored)
     unit = stored.plan.domain.unit  # numbers of another unit have no place on the same axis
     plans = [each for each in store.plans(name) if each.plan.domain.unit == unit]
-    known = {name for each in plans for name in estimand_of(each.plan).names(each)}
     for value in values:
-        if value not in known:
+        if not any(estimand_of(each.plan).knows(each, value) for each in plans):
             raise Problem("malformed", f"the metric {name!r} has no value {value!r}")
     return stored, window, values, series(store, plans, window, values, int(asked["level"]) / 100)
 
@@ -66,15 +65,17 @@ def _last_days(store: Store, name: str) -> Window:
 
 
 def _standing_out(store: Store, stored: StoredPlan) -> Sequence[str]:
-    """Return the values that lead the metric's page."""
-    if leading := estimand_of(stored.plan).leading(stored):
+    """Return the values that lead the metric's page, of those that can be shown day by day."""
+    estimand = estimand_of(stored.plan)
+    if leading := estimand.leading(stored):
         return leading
     window = default_window(store, stored)
     try:
         standing = read(store, stored, window.last, View(simultaneous=True, days=window.days)).standing()
     except TallyGone:
         return ()
-    return [ranked.row.value for ranked in standing.head[:VALUES_MAX]] if standing else ()
+    head = [ranked.row.value for ranked in standing.head] if standing else []
+    return [value for value in head if estimand.knows(stored, value)][:VALUES_MAX]
 
 
 def told_tail(store: Store, reading: Reading) -> Tail | None:

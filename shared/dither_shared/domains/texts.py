@@ -174,6 +174,13 @@ class Coded(TypedTexts):
         text = typed.decode("utf-8", "ignore")  # of a start the last character may be cut
         return f"“{text}”" if text in self.untexts else text
 
+    def typed_of(self, name: str) -> bytes:
+        """Return the bytes that are shown so: the reverse of `shown`, also for texts that nobody found."""
+        if name in self.untexts:
+            return UNTYPED[UNTEXTS.index(name)]
+        bare = name[1:-1]
+        return (bare if name == f"“{bare}”" and bare in self.untexts else name).encode("utf-8", "replace")
+
     def bucket(self, read: Read, cell: int) -> int:
         """Return an answer's bucket in a cell."""
         return self.groups.bucket(self.typed(read), cell)

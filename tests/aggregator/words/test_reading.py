@@ -10,6 +10,7 @@ from dither_aggregator.analysis.words.reading import WordsReading, search_tally
 from dither_aggregator.analysis.words.verdict import Wanted
 from dither_aggregator.counting.folding import fold_cells
 from dither_aggregator.store import StoredPlan, Tally
+from dither_shared.domains import Coded
 from dither_shared.registry import Metric
 from dither_shared.rng import Rng
 from tests.support.registries import registry
@@ -112,3 +113,26 @@ def test_what_is_none_is_shown_where_presence_is_hidden() -> None:
     metric = words(presence="hidden")
     found = estimate(stored(metric), DAY, tally_of(metric, 500))
     assert {"other", "none"} <= {row.value for row in found.rows}
+
+
+@pytest.mark.slow
+def test_words_that_somebody_names_are_looked_up_whether_or_not_they_were_found(reading: WordsReading) -> None:
+    """Of four estimates none is 6 standard errors off: a false alarm of 1e-8, and the seed is fixed."""
+    metric, names = words(), ("firefox", "“other”", "other", "nobody says so", "https://exa…")
+    asked = estimate(stored(metric), DAY, tally_of(metric, 12_000), View(values=names))
+    found = {row.value: row for row in asked.rows}
+    assert set(found) == set(names[:-1])
+    for name, share in zip(names[:-1], (0.4, 0.2, 0.1, 0.0), strict=True):
+        assert abs(found[name].estimate - share) < 6 * found[name].std_error
+        assert found[name].lower <= share <= found[name].upper
+    searched = {row.value: row for row in reading.rows}
+    assert found["firefox"].estimate == pytest.approx(searched["firefox"].estimate, abs=0.001)
+    estimand = estimand_of(metric.plan)
+    assert [estimand.knows(stored(metric), name) for name in names] == [True, True, True, True, False]
+
+
+@pytest.mark.parametrize("name", ["other", "none", "“other”", "“none”", "“”", "a", "", "“quoted”", "é"])
+def test_a_shown_text_is_that_text_again(name: str) -> None:
+    for hidden in (False, True):
+        domain = Coded("site", (18, 34, 50), hidden=hidden)
+        assert domain.shown(domain.typed_of(name)) == name or (name == "“none”" and not hidden)

@@ -12,11 +12,13 @@ from dither_aggregator.analysis.multiplicity import simes
 from dither_aggregator.analysis.reading import BadView, Estimand, Reading, View
 from dither_aggregator.analysis.standing import BINS, Standing, bin_estimates, rank
 from dither_aggregator.analysis.windows import reports_max
+from dither_aggregator.analysis.words.needed import PROPOSED
 from dither_aggregator.analysis.words.search import Level, Progress
 from dither_aggregator.analysis.words.sketches import Sketch
-from dither_aggregator.analysis.words.verdict import FoundWords, Wanted, Word, find_words
-from dither_aggregator.counting.folding import tables
+from dither_aggregator.analysis.words.verdict import FoundWords, Wanted, Word, find_words, verified
+from dither_aggregator.counting.folding import Counts, tables
 from dither_aggregator.store import StoredPlan, Tally
+from dither_shared.cells import Part
 from dither_shared.domains import Coded
 from dither_shared.domains.texts import UNTYPED
 from dither_shared.mechanisms import PureMechanism
@@ -101,26 +103,43 @@ class WordsEstimand(Estimand):
         """Return the answers that are no text: words are not known before they are found."""
         return cast("Coded", stored.plan.domain).untexts
 
+    def knows(self, stored: StoredPlan, name: str) -> bool:
+        """Tell whether it may be a whole text: any of these can be looked up in the verification group."""
+        return not name.endswith(LONGER)
+
     def read(
         self, stored: StoredPlan, epoch: date, tally: Tally, view: View, *, provisional: bool, snapshot: str | None
     ) -> WordsReading:
-        """Search the tally for words."""
+        """Search the tally for words; where the view names some, look up just these."""
         view = replace(view, error_of="population", simultaneous=True)
         if tally.n == 0:
             return WordsReading(stored, epoch, provisional, 0, view, snapshot, None, None)
         wanted = Wanted(view.confidence, reports_max(stored, view.days))
-        floor, words = search_tally(stored.plan, tally, wanted)
+        if view.values is not None:
+            floor, words = look_up(stored.plan, tally, view.values, replace(wanted, together=PROPOSED * view.together))
+        else:
+            floor, words = search_tally(stored.plan, tally, wanted)
         domain = cast("Coded", stored.plan.domain)
         rows = (
             *(_row(domain, word, whole=True) for word in words.proposed),
             *(_row(domain, word, whole=False) for word in words.longer),
         )
-        shown = tuple(
-            replace(row, named=None if provisional else row.named)
-            for row in rows
-            if view.values is None or row.value in view.values
-        )
+        shown = tuple(replace(row, named=None if provisional else row.named) for row in rows)
         return WordsReading(stored, epoch, provisional, tally.n, view, snapshot, floor, "wald", rows=shown)
+
+
+def look_up(plan: Plan, tally: Tally, values: Sequence[str], wanted: Wanted) -> tuple[float, FoundWords]:
+    """Return the same of texts that somebody names: by the verification group alone, whoever has them."""
+    domain = cast("Coded", plan.domain)
+    *_, last = tables(plan.cells, tally.counts)
+    verification = _sketch(domain, *last)
+    typed = [domain.typed_of(value) for value in values if not value.endswith(LONGER)]
+    return verification.std_error, FoundWords(verified(typed, verification, wanted), ())
+
+
+def _sketch(domain: Coded, part: Part, table: Counts, first: int) -> Sketch:
+    multipliers = [domain.groups.multiplier(first // ROWS, row) for row in range(ROWS)]
+    return Sketch.of_tally(cast("PureMechanism", part.mechanism), table, multipliers)
 
 
 def search_tally(
@@ -128,14 +147,7 @@ def search_tally(
 ) -> tuple[float, FoundWords]:
     """Return the standard error of a text that nobody has, and the words of a tally. Takes seconds."""
     domain = cast("Coded", plan.domain)
-    *levels, verification = (
-        Sketch.of_tally(
-            cast("PureMechanism", part.mechanism),
-            table,
-            [domain.groups.multiplier(first // ROWS, row) for row in range(ROWS)],
-        )
-        for part, table, first in tables(plan.cells, tally.counts)
-    )
+    *levels, verification = (_sketch(domain, *each) for each in tables(plan.cells, tally.counts))
     words = find_words(
         [Level(*each) for each in zip(domain.levels, levels, strict=True)],
         verification,

@@ -36,6 +36,8 @@ class Wanted:
     """How often all of them together."""
     repeats: int = 1
     """How many of the reports one device may have sent."""
+    together: int = 1
+    """Intervals and verdicts hold for at least so many together."""
 
 
 DEFAULT = Wanted()
@@ -105,6 +107,7 @@ def _judged(texts: Sequence[bytes], estimates: Sketched, together: int, wanted: 
 
     Those that share every row with a heavier one are left out: nothing is known of them.
     """
+    together = max(together, wanted.together)
     line = -NormalDist().inv_cdf(FALSE_WORDS / together)
     told = np.flatnonzero(estimates.n)
     estimates = Sketched(estimates.shares[told], estimates.n[told], estimates.mechanism)
