@@ -12,7 +12,7 @@ from dither_aggregator.analysis.tables.rows import STATISTICS as TABLE_STATISTIC
 from dither_aggregator.analysis.tables.rows import VERDICTS as TABLE_VERDICTS
 from dither_aggregator.web.asking import Parameters
 
-ROLES = ("listed", "candidate", "other", "none", "statistic", "share")
+ROLES = ("listed", "candidate", "found", "other", "none", "statistic", "share")
 STATISTICS = ("mean", "quantile", "share", "share_above", "share_of_reports")
 
 
@@ -185,6 +185,8 @@ class EstimateRow(ValueDocument):
 
     normalised = _number("the share that is possible, where it was asked for; biased", required=False)
     proportion = _number("of a text: the share of a constrained fit; biased", required=False)
+    z = _number("of words: how far it stands out, in standard errors of a normal law", required=False)
+    whole = _truth("of words: whether it is a whole text, and not the start of longer ones", required=False)
     group = _text(
         'of a text: the candidate with the same bits, "" where there is none; of a table: which value of group_column '
         "the row is of, null of all devices",
