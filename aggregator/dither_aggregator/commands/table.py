@@ -6,18 +6,16 @@ import io
 import json
 import sys
 from collections.abc import Sequence
-from datetime import date
-from pathlib import Path
 
-from dither_aggregator.analysis.estimands import TallyGone, tally_of
 from dither_aggregator.analysis.reading import View
 from dither_aggregator.analysis.tables.pairs import PairTable
 from dither_aggregator.analysis.tables.reading import columns_of
 from dither_aggregator.analysis.tables.synthetic import SyntheticTable, synthesise_table
 from dither_aggregator.analysis.windows import Window
 from dither_aggregator.arguments.data import add_data_argument, opened
-from dither_aggregator.store import Store, StoredPlan
-from dither_aggregator.web.asking import DAYS_MAX, default_window
+from dither_aggregator.arguments.out import add_out_argument, write
+from dither_aggregator.arguments.window import add_window_arguments, asked_plan, asked_tally, check_window
+from dither_aggregator.store import StoredPlan
 from dither_shared.domains import Columns, Range
 from dither_shared.errors import ConfigurationError
 
@@ -37,13 +35,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     action = actions.add_parser(
         "synthesize", help=summary, description=f"{summary.capitalize()}.", epilog=f"example: {EXAMPLE}"
     )
-    action.add_argument("metric", metavar="METRIC", help="a metric of the kind table")
+    add_window_arguments(action, "table")
     action.add_argument("--records", type=_count, default=10_000, metavar="N", help="how many (default: %(default)s)")
-    action.add_argument("--from", dest="first", type=_day, metavar="DAY", help="the first day (UTC); goes with --to")
-    action.add_argument("--to", dest="last", type=_day, metavar="DAY", help="the last day (default: the last 7 sealed)")
-    action.add_argument("--plan", metavar="DIGEST", help="under which plan (default: the registry's)")
     action.add_argument("--public", metavar="VALUE", help="only devices with this value of the public column")
-    action.add_argument("--out", type=Path, metavar="FILE", help="write the CSV to a file (default: stdout)")
+    add_out_argument(action, "CSV")
     action.add_argument("--json", action="store_true", help="print one JSON document about them; needs --out")
     add_data_argument(action)
 
@@ -54,45 +49,22 @@ def _count(text: str) -> int:
     return int(text)
 
 
-def _day(text: str) -> date:
-    try:
-        return date.fromisoformat(text)
-    except ValueError:
-        raise argparse.ArgumentTypeError(f"must be a day such as 2026-11-20, got {text!r}") from None
-
-
 def run(args: argparse.Namespace) -> int:
     """Fit and write; return 1 where the fit did not reach the noise."""
     if args.json and args.out is None:
         raise ConfigurationError("--json needs --out: the records would stand in the way of the document")
-    if (args.first is None) != (args.last is None):
-        raise ConfigurationError("--from and --to go together")
-    if args.first and not 1 <= Window(args.first, args.last).days <= DAYS_MAX:
-        raise ConfigurationError(f"--from must not be after --to, and a window has at most {DAYS_MAX} days")
+    check_window(args)
     with opened(args, read_only=True) as store:
-        stored = _stored(store, args.metric, args.plan)
+        stored = asked_plan(store, args, "tables", "table")
         _check_public(stored, args.public)
-        window = Window(args.first, args.last) if args.first else default_window(store, stored)
-        try:
-            tally = tally_of(store, stored, window)
-        except TallyGone as gone:
-            raise ConfigurationError(f"{gone}: choose later days") from None
+        window, tally = asked_tally(store, stored, args)
     made = synthesise_table(stored, tally, View(days=window.days), _Steps(), args.public)
-    _write(_csv(made, args.records), args.out)
+    write(_csv(made, args.records), args.out)
     if args.json:
         print(json.dumps(_document(made, window, args.records, args.public)))
     else:
         print("\n".join(_sentences(made, window, args.records)), file=sys.stderr)
     return 0 if made.synthesis.agrees else 1
-
-
-def _stored(store: Store, metric: str, digest: str | None) -> StoredPlan:
-    plans = [stored for stored in store.plans(metric) if digest in (None, stored.plan.digest)]
-    if not plans:
-        raise ConfigurationError(f"there is no metric {metric!r}" + (f" with a plan {digest!r}" if digest else ""))
-    if plans[0].plan.kind.estimand != "tables":
-        raise ConfigurationError(f"{metric} must be of kind table, got {plans[0].plan.kind.name}")
-    return plans[0]
 
 
 def _check_public(stored: StoredPlan, value: str | None) -> None:
@@ -120,15 +92,6 @@ def _csv(made: SyntheticTable, records: int) -> str:
     lines.writerow(columns_of(made.plan).names)
     lines.writerows(made.in_words(made.draw(records)))
     return out.getvalue()
-
-
-def _write(text: str, out: Path | None) -> None:
-    if out is not None:
-        out.write_text(text, encoding="utf-8", newline="")
-        return
-    if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(encoding="utf-8", newline="")  # values may be in any language
-    print(text, end="")
 
 
 def _sentences(made: SyntheticTable, window: Window, records: int) -> list[str]:

@@ -119,11 +119,7 @@ class WordsEstimand(Estimand):
             floor, words = look_up(stored.plan, tally, view.values, replace(wanted, together=PROPOSED * view.together))
         else:
             floor, words = search_tally(stored.plan, tally, wanted)
-        domain = cast("Coded", stored.plan.domain)
-        rows = (
-            *(_row(domain, word, whole=True) for word in words.proposed),
-            *(_row(domain, word, whole=False) for word in words.longer),
-        )
+        rows = rows_of(stored.plan, words)
         shown = tuple(replace(row, named=None if provisional else row.named) for row in rows)
         return WordsReading(stored, epoch, provisional, tally.n, view, snapshot, floor, "wald", rows=shown)
 
@@ -156,6 +152,15 @@ def search_tally(
         progress=progress,
     )
     return verification.std_error, words
+
+
+def rows_of(plan: Plan, words: FoundWords) -> list[WordRow]:
+    """Return a row for each proposed text, the largest first, then for each start of longer ones that stands out."""
+    domain = cast("Coded", plan.domain)
+    return [
+        *(_row(domain, word, whole=True) for word in words.proposed),
+        *(_row(domain, word, whole=False) for word in words.longer),
+    ]
 
 
 def _row(domain: Coded, word: Word, *, whole: bool) -> WordRow:
