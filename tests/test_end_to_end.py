@@ -54,7 +54,7 @@ def test_the_demo_finds_the_truth() -> None:
 
 
 def test_the_demo_finds_ages_hours_and_earnings_of_people() -> None:
-    """Of some 350 intervals of 94.5 %, the 48 that make the exit code 1 fail in one run of 10^8 (binomial).
+    """Of some 390 intervals of 94.5 %, the 52 that make the exit code 1 fail in one run of 10^8 (binomial).
 
     A mean is 6 standard errors off in 2 runs of 10^9. Intervals of quartiles are 5 to 9 ranges wide, with a
     deviation of 2; of 25, a third of all, they would not be told. One of the ten pairs of columns gets fewer than the
@@ -63,9 +63,9 @@ def test_the_demo_finds_ages_hours_and_earnings_of_people() -> None:
     done = dither("demo", "--data", "census", "--devices", 4_000, "--seed", 1, "--exit", "--json", timeout_s=280)
     assert done.returncode == 0, done.stderr
     document = json.loads(done.stdout)
-    assert document["ledger"] == {"accepted": 20_000, "folded": 20_000, "pending": 0, "quarantined": 0}
+    assert document["ledger"] == {"accepted": 24_000, "folded": 24_000, "pending": 0, "quarantined": 0}
     metrics = {metric["metric"]: metric for metric in document["metrics"]}
-    assert list(metrics) == ["age", "hours", "education", "occupation", "earnings"]
+    assert list(metrics) == ["age", "hours", "education", "occupation", "country", "earnings"]
     assert {(metric["n"], metric["epsilon"]) for metric in metrics.values()} == {(4_000, 2.0)}
     for name, ranges in (("age", 75), ("hours", 100)):
         rows = metrics[name]["rows"]
@@ -77,7 +77,7 @@ def test_the_demo_finds_ages_hours_and_earnings_of_people() -> None:
         assert sum(row["truth"] for row in rows if row["statistic"] == "share") == pytest.approx(1)
     ages = cast("list[int]", census().draw(4_000, seed=1)["age"])
     assert metrics["age"]["rows"][0]["truth"] == pytest.approx(sum(ages) / 4_000)
-    for name in ("education", "occupation"):
+    for name in ("education", "occupation", "country"):
         assert metrics[name]["rows"][-1]["value"] == "other"
     earnings = cast("list[dict[str, str]]", census().draw(4_000, seed=1)["earnings"])
     rows = {row["value"]: row for row in metrics["earnings"]["rows"]}
