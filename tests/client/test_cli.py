@@ -153,6 +153,7 @@ def test_privacy_shows_what_each_metric_promises_and_can_show(tmp_path: Path) ->
             "sure_permanent",
             "sure_lifetime",
             "linked_of_200",
+            "passed_over",
             "bits_per_report",
             "std_error_at_1e6",
             "detectable_at_1e6",

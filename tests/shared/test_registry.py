@@ -356,7 +356,7 @@ def test_a_parameter_set_is_taken_with_its_epsilons() -> None:
         ('candidates = ["a"]\ncandidates_file = "b.txt"', "candidates or candidates_file is needed, and not both"),
         ("reports = 3", "reports must be left out"),
         (f'parameter_set = "google_demo"\n{GOOGLE}', "parameters or parameter_set is needed, and not both"),
-        ('mechanism = "oue"', "mechanism is not a key of this table"),
+        ('mechanism = "oue"', 'mechanism must be "rappor" or "pgr", got "oue"'),
         ('values = ["a"]', "values is not a key of this table"),
     ],
 )

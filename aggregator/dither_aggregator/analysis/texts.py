@@ -21,7 +21,7 @@ from dither_aggregator.analysis.windows import reports_max
 from dither_aggregator.counting.folding import tables
 from dither_aggregator.store import StoredPlan, Tally
 from dither_shared.domains import Hashed, TextDomain
-from dither_shared.mechanisms import PGR, RAPPOR
+from dither_shared.mechanisms import PGR, RAPPOR, Mechanism, MemoizedTwoLevel
 from dither_shared.plan import Plan
 from dither_shared.precision import ALPHA
 
@@ -173,15 +173,18 @@ class Texts(Estimand):
         candidates = view.candidates or ()
         if tally.n == 0 or not candidates:
             return TextsReading(stored, epoch, provisional, tally.n, view, snapshot, None, None)
-        if isinstance(stored.plan.domain, Hashed):
+        domain, cells = cast("TextDomain", stored.plan.domain), stored.plan.cells
+        if isinstance(domain, Hashed) and not cells.memoized:
             view = replace(view, error_of="population")
             return _read_rows(stored, epoch, tally, view, provisional=provisional, snapshot=snapshot)
         ((_, table, _),) = tables(stored.plan.cells, tally.counts)
-        decoded = decode_candidates(cast("RAPPOR", stored.plan.mechanism), table, candidates)
+        if isinstance(domain, Hashed):
+            candidates = with_untexts(candidates, domain)
+        decoded = decode_candidates(domain, cells.mechanism, table, candidates)
         rows = tuple(TextRow(**vars(row)) for row in decoded.rows)
         repeats = reports_max(stored, view.days)
         if repeats > 1:
-            rows = _repeated(rows, cast("RAPPOR", stored.plan.mechanism), tally.n, repeats, decoded)
+            rows = _repeated(rows, cells.mechanism, tally.n, repeats, decoded)
         if provisional or repeats > 1:
             rows = tuple(replace(row, significant=None, significant_holm=None) for row in rows)
         fit = decoded.summary()
@@ -198,7 +201,7 @@ def _read_rows(
     domain = cast("Hashed", stored.plan.domain)
     ((part, table, _),) = tables(stored.plan.cells, tally.counts)
     mechanism, repeats = cast("PGR", part.mechanism), reports_max(stored, view.days)
-    names = (*(name for name in view.candidates or () if name not in domain.untexts), *domain.untexts)
+    names = with_untexts(view.candidates or (), domain)
     read = Rows(mechanism, domain, table, repeats)
     shares = read.shares(names)
     unlisted = read.unlisted(shares)
@@ -239,15 +242,21 @@ def _read_rows(
     )
 
 
+def with_untexts(candidates: tuple[str, ...], domain: Hashed) -> tuple[str, ...]:
+    """Return candidates with the answers that are no text behind them."""
+    return (*(name for name in candidates if name not in domain.untexts), *domain.untexts)
+
+
 def _repeated(
-    rows: tuple[TextRow, ...], mechanism: RAPPOR, n: int, repeats: int, decoded: Decoded
+    rows: tuple[TextRow, ...], mechanism: Mechanism, n: int, repeats: int, decoded: Decoded
 ) -> tuple[TextRow, ...]:
     """Return rows whose intervals know that a device may have sent so many of the n reports, all of one memo.
 
     The permanent noise repeats, as for listed values (`pure`); what the residuals show of it is in the errors already.
     """
-    permanent = float(mechanism.permanent.noise_variance) / mechanism.h
-    repeated = 1 + (repeats - 1) * permanent / float(mechanism.noise_variance)
+    memo = cast("RAPPOR | MemoizedTwoLevel", mechanism)
+    permanent = float(memo.permanent.noise_variance) / (memo.h if isinstance(memo, RAPPOR) else 1)
+    repeated = 1 + (repeats - 1) * permanent / float(memo.noise_variance)
     seen = max(1.0, decoded.chi_square / decoded.degrees_of_freedom) if decoded.degrees_of_freedom > 0 else 1.0
     widened = []
     for row in rows:

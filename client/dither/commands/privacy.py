@@ -4,11 +4,12 @@ import argparse
 import json
 from fractions import Fraction
 from itertools import groupby
-from math import ceil
+from math import ceil, sqrt
 from pathlib import Path
 
 from dither_shared.accounting.linking import DEVICES, linked_share
 from dither_shared.accounting.odds import percent_above, sure
+from dither_shared.cells import Cells
 from dither_shared.exact import exp_of_micro, from_micro
 from dither_shared.precision import critical_share, detectable_share, noise_floor
 from dither_shared.registry import Metric, Registry
@@ -48,6 +49,7 @@ def run(args: argparse.Namespace) -> int:
     else:
         _print_precision(metrics)
         _print_read(metrics)
+        _print_choices(metrics)
         _print_odds(metrics)
         _print_integers(metrics)
     return 0
@@ -67,11 +69,25 @@ def describe(metric: Metric) -> dict[str, object]:
         "sure_permanent": _rounded_up(sure(exp_of_micro(metric.charge))) if metric.memoized else None,
         "sure_lifetime": _rounded_up(sure(exp_of_micro(metric.reservation))),
         f"linked_of_{DEVICES}": linked_share((cells,)),
+        "passed_over": _passed_over(metric),
         "bits_per_report": cells.report_bits,
         "std_error_at_1e6": noise_floor(metric, REPORTS),
         "detectable_at_1e6": detectable_share(metric, metric.d, REPORTS),
         "unit": metric.unit or None,
         **{f"std_error_{name}_at_1e6": error for name, error in metric.std_errors(REPORTS).items()},
+    }
+
+
+def _passed_over(metric: Metric) -> dict[str, object] | None:
+    """Return the same few figures of the mechanism that was not chosen."""
+    cells = metric.asked.passed_over
+    if cells is None:
+        return None
+    return {
+        "mechanism": cells.name,
+        "bits_per_report": cells.report_bits,
+        "std_error_at_1e6": sqrt(metric.kind.noise_variance(cells) / REPORTS),
+        f"linked_of_{DEVICES}": linked_share((cells,)),
     }
 
 
@@ -113,6 +129,22 @@ def _print_read(metrics: list[Metric]) -> None:
 
 def _error(error: float, unit: str) -> str:
     return f"{error:.3g} {unit}" if unit else f"{100 * error:.3g}%"
+
+
+def _print_choices(metrics: list[Metric]) -> None:
+    for metric in metrics:
+        if metric.asked.passed_over is not None:
+            taken, other = (_in_words(metric, cells) for cells in (metric.cells, metric.asked.passed_over))
+            name = metric.asked.passed_over.name
+            print(f'{metric.name}: {taken} was chosen; mechanism = "{name}" makes it {other}')
+    if any(metric.asked.passed_over for metric in metrics):
+        print()
+
+
+def _in_words(metric: Metric, cells: Cells) -> str:
+    error = sqrt(metric.kind.noise_variance(cells) / REPORTS)
+    linked = _share(linked_share((cells,)))
+    return f"{cells.name}, std error {error:.4%}, {cells.report_bits} bits, R({DEVICES}) {linked}"
 
 
 def _print_odds(metrics: list[Metric]) -> None:

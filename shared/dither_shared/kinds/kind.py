@@ -30,6 +30,8 @@ class Asked:
     """The texts to look for by default. They are no part of the plan: any list can be looked for."""
     candidates_expected: int = 1
     """How long such a list may become."""
+    passed_over: Cells | None = None
+    """What another mechanism would make of it, which can be asked for by name; None where there is no such choice."""
     answers: int | None = None
     """How many different answers a memoized metric charges at most; None where its table says it."""
 

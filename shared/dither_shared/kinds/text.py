@@ -2,7 +2,8 @@
 
 fresh       each report draws one of four rows, publicly, hashes the text into that row's buckets, and sends a point
             for the bucket (PGR). No cohort, no memo: nothing of a device lasts
-memoized    the text's Bloom bits in the device's cohort, by RAPPOR
+memoized    the text's Bloom bits in the device's cohort, by RAPPOR; or one bucket of a hash of that cohort, by PGR
+            in two stages, where fewer devices can be joined by it (`text_memo`)
 """
 
 from fractions import Fraction
@@ -37,18 +38,18 @@ class TextKind(Kind[TextDomain]):
 
     def read_table(self, table: TomlTable, directory: Path | None, *, metric: str, hidden: bool) -> Asked:
         """Read the candidates, and what the noise is made of."""
-        memoize = read_memoize(table)
+        expected, cells, other = _read_memo(table) if read_memoize(table) else _read_rows(table)
+        verbatim = isinstance(cells.mechanism, RAPPOR)
         unlisted = (NONE,) if hidden else ()
-        reserved = unlisted if memoize else (OTHER, *unlisted)
         candidates: tuple[str, ...] = ()
         if table.has("candidates") or table.has("candidates_file"):
+            reserved = unlisted if verbatim else (OTHER, *unlisted)
             candidates = read_list(table, "candidates", directory, reserved, CANDIDATES_MAX)
-            candidates += unlisted if memoize else ()
-        if memoize:
-            expected, cells = _read_rappor(table)
-            return Asked(Verbatim(), cells, candidates, expected)
-        expected, cells = _read_rows(table)
-        return Asked(Hashed(metric, BUCKETS, hidden), cells, candidates, expected)
+            candidates += unlisted if verbatim else ()
+        if verbatim:
+            return Asked(Verbatim(), cells, candidates, expected, other)
+        domain = Hashed(metric, cast("PureMechanism", cells.mechanism).d, hidden)
+        return Asked(domain, cells, candidates, expected, other)
 
     def takes(self, answer: object, domain: TextDomain) -> bool:
         """Tell whether it is a text, and short enough."""
@@ -92,36 +93,42 @@ class TextKind(Kind[TextDomain]):
         return Offer(f"{start} The totals are searched for", listed, "text", "They can be searched for any other.")
 
 
-def _read_rows(table: TomlTable) -> tuple[int, Cells]:
+def _read_rows(table: TomlTable) -> tuple[int, Cells, None]:
     """Return the expected candidates, and rows of fresh points."""
     for key in MEMOIZED_ONLY.keys() | {"parameter_set", "parameters"}:
         if table.has(key):
             raise table.error(key, MEMOIZED_ONLY["answers"])
     mechanism = choose(BUCKETS, read_epsilon(table), name=PGR.name)
-    return _read_expected(table), Cells((Part(mechanism, ROWS),))
+    return _read_expected(table), Cells((Part(mechanism, ROWS),)), None
 
 
 def _read_expected(table: TomlTable) -> int:
     return table.integer("candidates_expected", 1, CANDIDATES_MAX, default=1_000)
 
 
-def _read_rappor(table: TomlTable) -> tuple[int, Cells]:
-    """Return the expected candidates, and cohorts with the mechanism of least error for them.
+def _read_memo(table: TomlTable) -> tuple[int, Cells, Cells | None]:
+    """Return the expected candidates, cohorts with a mechanism for them, and the other choice.
 
-    Or 1 and the given parameters, whose epsilons must be stated. A choice has all the cohorts there are: each makes
-    two texts less likely to have the same bits throughout.
+    Or 1 and RAPPOR with given parameters, for which there is no choice.
+
+    Their epsilons must be stated.
     """
     epsilon = read_epsilon(table)
     if table.has("reports"):
         raise table.error("reports", FRESH_ONLY["reports"])
     permanent = read_permanent(table, epsilon)
     if not (table.has("parameter_set") or table.has("parameters")):
-        from dither_shared.mechanisms.parameter_sets import choose_rappor  # only for texts
+        from dither_shared.kinds.text_memo import choose_memo  # only for texts
 
         expected = _read_expected(table)
-        return expected, _cohorts(choose_rappor(epsilon, permanent, expected, DEVICE_CELLS_MAX), DEVICE_CELLS_MAX)
-    if table.has("candidates_expected"):
-        raise table.error("candidates_expected", "must be left out where the parameters are given: it chooses them")
+        name = table.one_of("mechanism", (RAPPOR.name, PGR.name)) if table.has("mechanism") else None
+        try:
+            return expected, *choose_memo(epsilon, permanent, expected, name)
+        except InvalidParameter as error:
+            raise table.error("mechanism", f"cannot be {name}: {error}") from None
+    for key in ("candidates_expected", "mechanism"):
+        if table.has(key):
+            raise table.error(key, "must be left out where the parameters are given: it chooses them")
     mechanism, cells = _read_parameters(table)
     for key, stated, charge in (
         ("epsilon", epsilon, mechanism.charge),
@@ -129,7 +136,7 @@ def _read_rappor(table: TomlTable) -> tuple[int, Cells]:
     ):
         if to_micro(stated) != charge:
             raise table.error(key, f"must be that of the parameters, {from_micro(charge)}, got {stated}")
-    return 1, cells
+    return 1, cells, None
 
 
 def _read_parameters(table: TomlTable) -> tuple[RAPPOR, Cells]:

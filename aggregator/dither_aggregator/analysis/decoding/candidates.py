@@ -1,33 +1,48 @@
-"""Candidates: texts that somebody thinks devices may have said, with the Bloom bits that each would have."""
+"""Candidates: texts that somebody thinks devices may have said, with the bits or buckets that each would have."""
 
 from functools import lru_cache
 from threading import Lock
+from typing import cast
 
 import numpy as np
 import numpy.typing as npt
 
 from dither_aggregator.analysis.decoding.decoder import Channel, Decoded, decode
 from dither_aggregator.counting.folding import BadTally, Counts
+from dither_aggregator.counting.supports import support_counts
 from dither_shared.bloom import bloom_bits
+from dither_shared.domains import Hashed, TextDomain
 from dither_shared.errors import InvalidParameter
-from dither_shared.mechanisms import RAPPOR
+from dither_shared.mechanisms import RAPPOR, Mechanism, PureMechanism
 
 _one_at_a_time = Lock()
 """A decoding takes all the memory and time that a request may: others wait."""
 
 
-def decode_candidates(mechanism: RAPPOR, tally: Counts, candidates: tuple[str, ...]) -> Decoded:
-    """Estimate the share of each candidate from a tally of `mechanism`, int64[m, k + 1]; raise BadTally if it is none.
+def decode_candidates(domain: TextDomain, mechanism: Mechanism, tally: Counts, candidates: tuple[str, ...]) -> Decoded:
+    """Estimate the share of each candidate from a tally of cohorts, int64[m, 1 + shape]; raise BadTally if it is none.
 
     At least one candidate is needed.
     """
-    k, h, m = mechanism.k, mechanism.h, len(tally)
-    channel = Channel(k, h, m, float(mechanism.p_star), float(mechanism.q_star))
+    m = len(tally)
     try:
         with _one_at_a_time:
-            return decode(tally, candidates, candidate_bits(candidates, k, h, m), channel)
+            if isinstance(domain, Hashed):
+                memo = cast("PureMechanism", mechanism)
+                channel = Channel(domain.buckets, 1, m, float(memo.q), float(memo.p))
+                return decode(_supports(memo, tally), candidates, candidate_buckets(candidates, domain, m), channel)
+            rappor = cast("RAPPOR", mechanism)
+            channel = Channel(rappor.k, rappor.h, m, float(rappor.p_star), float(rappor.q_star))
+            return decode(tally, candidates, candidate_bits(candidates, rappor.k, rappor.h, m), channel)
     except InvalidParameter as error:
         raise BadTally(str(error)) from None
+
+
+def _supports(mechanism: PureMechanism, tally: Counts) -> Counts:
+    """Return of each cohort the number of its reports and how many of them support each bucket, int64[m, 1 + d]."""
+    nobody = np.zeros(mechanism.d, dtype=np.int64)
+    rows = [support_counts(mechanism, row[1:], int(row[0])) if row[0] else nobody for row in tally]
+    return np.column_stack([tally[:, 0], np.array(rows)])
 
 
 @lru_cache(maxsize=4)
@@ -35,3 +50,11 @@ def candidate_bits(candidates: tuple[str, ...], k: int, h: int, m: int) -> npt.N
     """Return int64[S, m, h]: the bit of each hash of each candidate in each cohort."""
     bits = [[bloom_bits(candidate, cohort, k, h) for cohort in range(m)] for candidate in candidates]
     return np.array(bits, dtype=np.int64).reshape(len(candidates), m, h)
+
+
+@lru_cache(maxsize=4)
+def candidate_buckets(candidates: tuple[str, ...], domain: Hashed, m: int) -> npt.NDArray[np.int64]:
+    """Return int64[S, m, 1]: the bucket of each candidate in each cohort."""
+    read = [domain.named(candidate) for candidate in candidates]
+    buckets = [[domain.bucket(each, cohort) for cohort in range(m)] for each in read]
+    return np.array(buckets, dtype=np.int64).reshape(len(candidates), m, 1)

@@ -1,0 +1,79 @@
+"""The memo of a text: Bloom bits in a cohort, or one bucket of a public hash there, whichever is the better choice.
+
+RAPPOR's permanent bits are practically a noise of their own for each device: R(200) (`accounting.linking`) is about 1.
+A hashed memo keeps one of K points instead, of which many devices have the same:
+
+    bucket    v = h_c(text), one of K, by a hash of the device's cohort c
+    memo      a point for v, by projective geometry response, sent again and again under fresh noise
+
+Its reports have 5 or 6 bits, and an error near RAPPOR's up to an epsilon of about 3. Few cohorts keep R low. They must
+tell the candidates apart: m cohorts make m (K - 1) equations for them.
+"""
+
+from decimal import Decimal
+from fractions import Fraction
+
+from dither_shared.accounting.linking import linked_share
+from dither_shared.cells import DEVICE, DEVICE_CELLS_MAX, Cells, Part
+from dither_shared.errors import InvalidParameter
+from dither_shared.mechanisms import PGR, MemoizedTwoLevel
+from dither_shared.mechanisms.parameter_sets import choose_rappor
+from dither_shared.mechanisms.pgr import points
+
+SPACES = ((2, 5), (3, 4), (5, 3), (7, 3))
+"""Orders and dimensions with 31 to 57 points: with fewer, texts share too many buckets; more are a fingerprint."""
+EQUATIONS = Fraction(6, 5)
+"""For each candidate that is expected."""
+COHORTS_MIN = 4
+"""With 31 buckets two of 100 texts are the same in so many cohorts once in 190 lists."""
+WORSE_MAX = Fraction(6, 5)
+"""The most variance over RAPPOR's."""
+LINKED_MAX = 2 / 3
+"""The most of RAPPOR's R(200): for less than that nobody gives up accuracy."""
+
+
+def rappor_cells(epsilon: Decimal, permanent: Decimal, candidates: int) -> Cells:
+    """Return all the cohorts there are, with the RAPPOR of least error for so many candidates."""
+    return Cells((Part(choose_rappor(epsilon, permanent, candidates, DEVICE_CELLS_MAX), DEVICE_CELLS_MAX),), DEVICE)
+
+
+def choose_memo(
+    epsilon: Decimal, permanent: Decimal, candidates: int, name: str | None = None
+) -> tuple[Cells, Cells | None]:
+    """Return the cells of a text's memo, and the other choice: hashed where R is at most LINKED_MAX of RAPPOR's.
+
+    `name` takes one of the two in any case. Raises InvalidParameter where no hashed memo is near RAPPOR's error.
+    """
+    rappor = rappor_cells(epsilon, permanent, candidates)
+    hashed = hashed_cells(epsilon, permanent, candidates)
+    if hashed is None:
+        if name == PGR.name:
+            raise InvalidParameter(f"{candidates:,} candidates or epsilon {epsilon} are too much for a hashed memo")
+        return rappor, None
+    takes_hashed = name == PGR.name or (name is None and _linked(hashed) <= LINKED_MAX * _linked(rappor))
+    return (hashed, rappor) if takes_hashed else (rappor, hashed)
+
+
+def hashed_cells(epsilon: Decimal, permanent: Decimal, candidates: int) -> Cells | None:
+    """Return the hashed memo that links the fewest devices; None where each has more error than WORSE_MAX allows."""
+    rappor = choose_rappor(epsilon, permanent, candidates, DEVICE_CELLS_MAX)
+    found = []
+    for order, dimension in SPACES:
+        buckets = points(order, dimension)
+        memo = MemoizedTwoLevel.for_epsilon(PGR.for_design(buckets, order, dimension, permanent), epsilon)
+        cohorts = COHORTS_MIN
+        while cohorts * (buckets - 1) < EQUATIONS * candidates:
+            cohorts *= 2
+        if cohorts <= DEVICE_CELLS_MAX and bucket_variance(memo) <= WORSE_MAX * rappor.noise_variance:
+            found.append(Cells((Part(memo, cohorts),), DEVICE))
+    return min(found, key=_linked, default=None)
+
+
+def _linked(cells: Cells) -> float:
+    """Return R(200)."""
+    return linked_share((cells,)) or 0.0
+
+
+def bucket_variance(memo: MemoizedTwoLevel) -> Fraction:
+    """Return the variance of a text's estimated share, times n: other texts take a part 1 / K of each cohort away."""
+    return memo.noise_variance / (1 - Fraction(1, memo.d))

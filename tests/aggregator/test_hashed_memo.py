@@ -1,0 +1,111 @@
+"""A text's hashed memo, decoded by cohorts: intervals that hold, also where a device repeats its memo."""
+
+from collections.abc import Sequence
+from datetime import date
+from functools import cache
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+
+from dither_aggregator.analysis.estimands import estimate
+from dither_aggregator.analysis.reading import View
+from dither_aggregator.analysis.texts import TextsReading
+from dither_aggregator.store import StoredPlan, Tally
+from dither_shared.domains import Hashed
+from dither_shared.frozen import replaced
+from dither_shared.mechanisms import MemoizedTwoLevel
+from dither_shared.registry import Metric
+from dither_shared.rng import SCALE
+from tests.support.registries import registry
+from tests.support.tallies import draw_tally
+
+DAY = date(2026, 11, 23)
+TEXTS, DEVICES, ROUNDS = 60, 60_000, 30
+LISTED = slice(0, None, 2)
+
+
+@cache
+def metric() -> Metric:
+    return registry(kind="text", epsilon="2", epsilon_permanent="6", color="candidates_expected = 60").metrics["color"]
+
+
+def stored(domain: Hashed) -> StoredPlan:
+    asked, names = metric(), tuple(f"text {number}" for number in range(TEXTS))[LISTED]
+    plan = replaced(asked.plan, domain=domain)
+    return StoredPlan(1, plan, asked.question, names, asked.reservation, asked.expires, current=True)
+
+
+def shares() -> npt.NDArray[np.float64]:
+    zipf = 1 / np.arange(1, TEXTS + 1)
+    return np.asarray(0.9 * zipf / zipf.sum())
+
+
+def drawn(seed: int, days: int = 1) -> TextsReading:
+    """60,000 devices: a tenth says what is no text, and half of the texts are not in the list.
+
+    Each seed has a hash of its own: intervals hold over the hash as well as over the noise. Of several days each device
+    repeats its memo.
+    """
+    rng, cells = np.random.default_rng(seed), metric().cells
+    memo = cells.mechanism
+    assert isinstance(memo, MemoizedTwoLevel)
+    domain = Hashed(f"site {seed}", memo.d)
+    reads = [*(f"text {number}" for number in range(TEXTS)), domain.unread()]
+    rows = []
+    for cohort, devices in enumerate(rng.multinomial(DEVICES, [1 / cells.count] * cells.count).tolist()):
+        held = np.zeros(memo.d, dtype=np.int64)
+        np.add.at(held, [domain.bucket(read, cohort) for read in reads], rng.multinomial(devices, [*shares(), 0.1]))
+        memos = draw_tally(memo.permanent, held, rng)
+        row = np.zeros(1 + len(memos), dtype=np.int64)
+        for _ in range(days):
+            kept = rng.binomial(memos, memo.threshold_keep / SCALE)
+            others = rng.multinomial(devices - kept.sum(), [1 / len(memos)] * len(memos))
+            row += np.array([devices, *(kept + others)])
+        rows.append(row)
+    tally = Tally(days * DEVICES, np.concatenate(rows))
+    reading = estimate(stored(domain), DAY, tally, View(days=days))
+    assert isinstance(reading, TextsReading)
+    return reading
+
+
+@cache
+def readings() -> list[TextsReading]:
+    return [drawn(seed) for seed in range(ROUNDS)]
+
+
+@pytest.mark.slow
+def test_intervals_hold_though_texts_are_missing_from_the_list() -> None:
+    """930 intervals of 30 tallies; by the binomial law .90 would be seen once in 10 million runs."""
+    held = holding(readings())
+    assert 0.9 < np.mean(held) < 0.995
+    assert [row.value for row in readings()[0].rows][-1] == "other"
+
+
+def holding(some: Sequence[TextsReading]) -> list[bool]:
+    truth = [*shares()[LISTED], 0.1]
+    return [row.lower <= share <= row.upper for reading in some for row, share in zip(reading.rows, truth, strict=True)]
+
+
+@pytest.mark.slow
+def test_intervals_hold_where_devices_repeat_their_memo() -> None:
+    """The same of 12 windows of a week: residuals show what memos repeat, and the largest error is taken."""
+    assert np.mean(holding([drawn(seed, days=7) for seed in range(12)])) > 0.9
+
+
+@pytest.mark.slow
+def test_the_mass_that_is_not_listed_is_told() -> None:
+    """Of 30 at least 24, as for fresh texts."""
+    truth = 0.9 - shares()[LISTED].sum()
+    fits = [reading.fit for reading in readings() if reading.fit]
+    held = [float(str(fit["unexplained_lower"])) <= truth <= float(str(fit["unexplained_upper"])) for fit in fits]
+    assert sum(held) >= 24
+
+
+@pytest.mark.slow
+def test_what_most_have_is_found_and_what_is_no_text_stands_apart() -> None:
+    for reading in readings()[:5]:
+        standing = reading.standing()
+        assert standing is not None
+        assert "text 0" in {each.row.value for each in standing.head}
+        assert [row.value for row in standing.apart] == ["other"]
