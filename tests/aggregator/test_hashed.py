@@ -1,9 +1,12 @@
 """Fresh texts: shares of candidates and of all others, out of rows of hashed buckets."""
 
+import json
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from datetime import date
 from decimal import Decimal
 from functools import cache
+from math import isfinite
 from statistics import NormalDist
 
 import numpy as np
@@ -12,13 +15,16 @@ import pytest
 from scipy.special import ndtr
 
 from dither_aggregator.analysis import hashed
+from dither_aggregator.analysis.estimands import estimate
 from dither_aggregator.analysis.hashed import HashedShares, Rows
 from dither_aggregator.analysis.inference import Floats
 from dither_aggregator.analysis.multiplicity import benjamini_hochberg
-from dither_aggregator.counting.folding import Counts
+from dither_aggregator.counting.folding import Counts, tables
+from dither_aggregator.store import StoredPlan, Tally
 from dither_shared.domains import Hashed
 from dither_shared.mechanisms import PGR, choose
 from tests.support.points import draw_points
+from tests.support.registries import registry
 
 Mask = npt.NDArray[np.bool_]
 
@@ -199,3 +205,19 @@ def test_a_normal_law_would_call_those_found_that_share_a_bucket_with_what_many_
 
 def strangers(seed: int) -> tuple[str, ...]:
     return tuple(f"stranger {seed} {number}" for number in range(2_000))
+
+
+@pytest.mark.parametrize("sizes", [(1, 0, 0, 0), (1, 1, 0, 0), (2, 1, 1, 1)])
+def test_a_few_reports_are_read_without_a_number_that_is_none(sizes: tuple[int, ...]) -> None:
+    """The worst of them: all reports of a row are one point. Nothing stands out, and nothing is told of the rest."""
+    metric = registry(kind="text", reports=1, candidates=("a", "b", "none")).metrics["color"]
+    kept = StoredPlan(1, metric.plan, metric.question, ("a", "b", "none"), 0, metric.expires, current=True)
+    counts = np.zeros(metric.cells.tally_size, dtype=np.int64)
+    ((_, table, _),) = tables(metric.cells, counts)
+    table[:, 0] = table[:, 7] = sizes
+    reading = estimate(kept, date(2026, 11, 23), Tally(sum(sizes), counts))
+    standing = reading.standing()
+    assert standing is not None
+    assert not standing.head
+    assert all(isfinite(each.lower) and isfinite(each.expected) for each in standing.bins)
+    assert "fit" not in json.loads(json.dumps(reading.to_document(), allow_nan=False))

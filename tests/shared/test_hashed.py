@@ -193,3 +193,12 @@ def test_the_salt_of_a_rev_would_move_a_text(row: int) -> None:
 def test_keys_of_other_texts_are_refused(lines: str, presence: str, message: str) -> None:
     with pytest.raises(RegistryError, match=message):
         text("1", lines, presence=presence)
+
+
+def test_where_presence_is_public_none_is_a_text_like_any_other() -> None:
+    metric = text("1", 'candidates = ["a", "none"]')
+    domain = metric.asked.domain
+    assert isinstance(domain, Hashed)
+    assert domain.number(domain.named("none")) == domain.number(metric.read("none"))
+    assert domain.number(domain.named("other")) == domain.number(metric.read(None)) != domain.number("other")
+    assert KIND.offer(metric.asked).listed == ("a", "none")

@@ -6,12 +6,12 @@ that other devices reported is no news of what people do. Intervals hold all tog
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import hypot
 from statistics import NormalDist
 from typing import Literal
 
-from dither_aggregator.analysis.estimands import read
+from dither_aggregator.analysis.estimands import estimand_of, read
 from dither_aggregator.analysis.inference import CONFIDENCE
 from dither_aggregator.analysis.multiplicity import holm
 from dither_aggregator.analysis.reading import BadView, Reading, View
@@ -81,7 +81,10 @@ def compare(
     """Compare two windows of a plan. Raises TallyGone, and BadView where they share days."""
     if before.first <= after.last and after.first <= before.last:
         raise BadView("the two windows share days: what is the same in both tells nothing of a change")
-    old, new = (read(store, stored, window.last, view_of(window.days, alpha)) for window in (before, after))
+    views = [(window.last, view_of(window.days, alpha)) for window in (before, after)]
+    old, new = (read(store, stored, last, view) for last, view in views)
+    if names := estimand_of(stored.plan).compared(old, new):
+        old, new = (read(store, stored, last, replace(view, values=names)) for last, view in views)
     return Comparison(old, new, differences(old, new), alpha)
 
 

@@ -188,7 +188,7 @@ class Rows:
         """Return about how many standard errors texts are above what a stranger has."""
         p, q = float(self.mechanism.p), float(self.mechanism.q)
         mean, spread = self._light
-        rate = q + (p - q) * mean
+        rate = q + (p - q) * min(max(mean, 0.0), 1.0)  # of very few reports it may be neither
         error = np.sqrt(rate * (1 - rate) / n + spread / rows * (p - q) ** 2)
         return np.asarray((support / n - rate) / error)
 

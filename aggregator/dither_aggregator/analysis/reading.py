@@ -191,7 +191,7 @@ class Estimand(ABC):
 
     name: str
     role: str
-    """What each name is: "listed", "candidate" or "statistic"."""
+    """What each name is: "listed", "candidate", "found" or "statistic"."""
 
     @abstractmethod
     def check(self, plan: Plan, view: View, asked: frozenset[str]) -> None:
@@ -212,6 +212,10 @@ class Estimand(ABC):
     def leading(self, stored: StoredPlan) -> Sequence[str]:
         """Return the names to show day by day where nothing is told to stand out: by default none."""
         return ()
+
+    def compared(self, before: Reading, after: Reading) -> tuple[str, ...] | None:
+        """Return the names to look up in both windows, where each may show others; None where both show the same."""
+        return None
 
     @abstractmethod
     def read(

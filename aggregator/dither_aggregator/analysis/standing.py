@@ -69,7 +69,11 @@ class Standing:
     twins: Sequence[Row] = ()
     """Candidates with the same bits as one that is in the head or in the crowd."""
     scores: bool = False
-    """Whether the bins are in standard errors: where each estimate has its own, and intervals hold on average."""
+    """Whether the bins are in standard errors: where each estimate has its own."""
+    noun: str = "value"
+    """What one of the head or of the crowd is called."""
+    together: bool = True
+    """Whether intervals hold all at once; else those of the head hold on average."""
 
     @property
     def too_few(self) -> bool:

@@ -12,7 +12,7 @@ from scipy.special import ndtr, ndtri
 
 from dither_aggregator.analysis.decoding.candidates import decode_candidates
 from dither_aggregator.analysis.decoding.decoder import Decoded
-from dither_aggregator.analysis.hashed import HashedShares, Rows
+from dither_aggregator.analysis.hashed import STRANGERS_MIN, HashedShares, Rows, Unlisted
 from dither_aggregator.analysis.inference import CONFIDENCE, Floats, Z
 from dither_aggregator.analysis.multiplicity import benjamini_hochberg, holm, simes
 from dither_aggregator.analysis.reading import BadView, Estimand, Reading, View
@@ -29,6 +29,8 @@ _OF_VALUES = frozenset({"error_of", "normalised"})
 
 
 UNLISTED = "Strings that are not in the list"
+UNLISTED_REPORTS_MIN = 100
+"""The interval of the unlisted mass is a normal one, by the spread of the reports: fewer do not tell that."""
 
 
 @dataclass(frozen=True)
@@ -85,7 +87,17 @@ class TextsReading(Reading):
         others = scores[~selected]
         edges = np.linspace(min(-4.0, *others, 0.0), max(4.0, *others, 0.0), BINS + 1)
         bins = bin_estimates(others, edges, ndtr) if crowd else ()
-        return Standing(rank(head, crowd), apart, crowd, bins, p_value=simes(chances), twins=twins, scores=True)
+        return Standing(
+            rank(head, crowd),
+            apart,
+            crowd,
+            bins,
+            p_value=simes(chances),
+            twins=twins,
+            scores=True,
+            noun="candidate",
+            together=False,
+        )
 
     def _scores(self, rows: Sequence[TextRow]) -> Floats:
         """Return how many standard errors each estimate is away from zero."""
@@ -141,8 +153,9 @@ class HashedReading(TextsReading):
         return [places[row.value] for row in rows]
 
     def _scores(self, rows: Sequence[TextRow]) -> Floats:
-        """Return those that a normal law passes as rarely as strangers get as much."""
-        return np.asarray(-ndtri(self.shares.chances[self._places(rows)]))
+        """Return those that a normal law passes as rarely as strangers get as much, also where all of them do."""
+        chances = np.minimum(self.shares.chances[self._places(rows)], 1 - 1 / STRANGERS_MIN)
+        return np.asarray(-ndtri(chances))
 
     def _with_ends(self, rows: Sequence[TextRow], alpha: float) -> list[TextRow]:
         """Return rows with intervals by the law of the counts."""
@@ -204,7 +217,7 @@ def _read_rows(
     names = with_untexts(view.candidates or (), domain)
     read = Rows(mechanism, domain, table, repeats)
     shares = read.shares(names)
-    unlisted = read.unlisted(shares)
+    fit = _fit_of(read.unlisted(shares), tally.n) if tally.n >= UNLISTED_REPORTS_MIN else None
     lower, upper = shares.ends((1 - view.confidence) / (len(names) * view.together if view.simultaneous else 1))
     found, surely = benjamini_hochberg(shares.chances, ALPHA), holm(shares.chances, ALPHA)
     possible = np.where(found, np.clip(shares.estimate, 0.0, 1.0), 0.0)
@@ -224,9 +237,6 @@ def _read_rows(
         for at, name in enumerate(names)
         if view.values is None or name in view.values
     )
-    low, high = unlisted.interval()
-    mass = {"unexplained": unlisted.estimate, "unexplained_lower": low, "unexplained_upper": high}
-    fit: dict[str, object] = {"n": tally.n, **mass, "unexplained_std_error": unlisted.std_error, "sentences": ()}
     return HashedReading(
         stored,
         epoch,
@@ -245,6 +255,13 @@ def _read_rows(
 def with_untexts(candidates: tuple[str, ...], domain: Hashed) -> tuple[str, ...]:
     """Return candidates with the answers that are no text behind them."""
     return (*(name for name in candidates if name not in domain.untexts), *domain.untexts)
+
+
+def _fit_of(unlisted: Unlisted, n: int) -> dict[str, object]:
+    """Return what the list leaves."""
+    low, high = unlisted.interval()
+    mass = {"unexplained": unlisted.estimate, "unexplained_lower": low, "unexplained_upper": high}
+    return {"n": n, **mass, "unexplained_std_error": unlisted.std_error, "sentences": ()}
 
 
 def _repeated(

@@ -21,7 +21,8 @@ _LEGEND = f"""\
 epsilon   the privacy loss of one report, and of everything that a device ever says about the metric
 std error of a value that nobody has, at {REPORTS:,} reports; it falls with the root of their number
 critical  the least estimate that {REPORTS:,} reports tell from noise; a value with the detectable share exceeds it
-          in four of five cases. Of texts all three are least values: a list that is long beside k x m raises them;
+          in four of five cases. Of texts all three are least values: a list that is long beside k x m raises
+          those of a memoized one. Of words they are of the reports that decide: what is named must be found first;
           of a number that is asked for its mean alone they are parts of its range; of a table they are of one of
           all cells"""
 _READ = f"""\

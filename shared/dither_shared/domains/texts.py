@@ -81,8 +81,8 @@ class TypedTexts(TextDomain):
         return (UNTEXTS.index(NONE),)
 
     def named(self, name: str) -> Read:
-        """Return what a name in a list of candidates stands for: "other" and "none" for what is no text."""
-        return (UNTEXTS.index(name),) if name in UNTEXTS else name
+        """Return what a name in a list of candidates stands for: a text, or what is none where that may be said."""
+        return (UNTEXTS.index(name),) if name in self.untexts else name
 
 
 @frozen
@@ -175,11 +175,12 @@ class Coded(TypedTexts):
         return f"“{text}”" if text in self.untexts else text
 
     def typed_of(self, name: str) -> bytes:
-        """Return the bytes that are shown so: the reverse of `shown`, also for texts that nobody found."""
+        """Return the bytes that are shown so, as devices would normalise them: also for texts that nobody found."""
         if name in self.untexts:
             return UNTYPED[UNTEXTS.index(name)]
-        bare = name[1:-1]
-        return (bare if name == f"“{bare}”" and bare in self.untexts else name).encode("utf-8", "replace")
+        text = self.normal(name)
+        bare = text[1:-1]
+        return (bare if text == f"“{bare}”" and bare in self.untexts else text).encode("utf-8", "replace")
 
     def bucket(self, read: Read, cell: int) -> int:
         """Return an answer's bucket in a cell."""

@@ -29,7 +29,7 @@ class Asked:
     candidates: tuple[str, ...] = ()
     """The texts to look for by default. They are no part of the plan: any list can be looked for."""
     candidates_expected: int = 1
-    """How long such a list may become."""
+    """How long such a list may become, or how many texts a search proposes."""
     passed_over: Cells | None = None
     """What another mechanism would make of it, which can be asked for by name; None where there is no such choice."""
     answers: int | None = None
@@ -61,7 +61,7 @@ class Kind(ABC, Generic[D]):
     meaning: str
     """Its purpose, in a phrase that follows its name."""
     estimand: str
-    """What to read out of its tallies: "shares" of listed values, "texts" among candidates, "numbers", "tables"."""
+    """What to read out of its tallies: "shares" of listed values, "texts" among candidates, "words", and so on."""
     types_values = False
     """Whether a program's type checker should know the listed values."""
     several = False

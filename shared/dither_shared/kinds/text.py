@@ -87,7 +87,8 @@ class TextKind(Kind[TextDomain]):
     def offer(self, asked: Asked) -> Offer:
         """Return any text, and what the totals are searched for."""
         start = f"A text of at most {VALUE_CHARACTERS_MAX} characters."
-        listed = tuple(value for value in asked.candidates if value not in (OTHER, NONE))
+        untexts = cast("TextDomain", asked.domain).untexts
+        listed = tuple(value for value in asked.candidates if value not in untexts)
         if not listed:
             return Offer(start, noun="text", end="The totals can be searched for any.")
         return Offer(f"{start} The totals are searched for", listed, "text", "They can be searched for any other.")

@@ -18,7 +18,7 @@ from dither_shared.kinds.text import TextKind
 from dither_shared.mechanisms import PGR, PureMechanism, choose
 from dither_shared.rng import Rng
 from dither_shared.tables import TomlTable
-from dither_shared.words.groups import BUCKETS, LAYOUTS, ROWS
+from dither_shared.words.groups import BUCKETS, LAYOUTS, PROPOSED, ROWS
 
 FRESH = "must be left out of words: what is kept of a hundred thousand points would tell devices apart"
 LISTED = "must be left out of words: they are found without a list"
@@ -44,7 +44,7 @@ class WordsKind(TextKind):
         casefold = table.boolean("casefold", default=False)
         mechanism = choose(BUCKETS, read_epsilon(table), name=PGR.name)
         cells = Cells(tuple(Part(mechanism, ROWS, weight) for weight in layout.weights))
-        return Asked(Coded(metric, layout.levels, casefold, hidden), cells)
+        return Asked(Coded(metric, layout.levels, casefold, hidden), cells, candidates_expected=PROPOSED)
 
     def read(self, answer: object, domain: TextDomain) -> Answer:
         """Return a text in the form in which it is told apart, or "other"."""

@@ -18,6 +18,8 @@ from dither_shared.words.code import PREFIX_MAX, prefix_of
 
 ROWS = 4
 BUCKETS = 1 << 17
+PROPOSED = 50
+"""Texts that a search usually proposes: whether somebody has one is told with care for so many."""
 STEP_MAX = 20
 """Bits from one level to the next: an aggregator tries all continuations of what it keeps."""
 _MASK = (1 << WORD_BITS) - 1

@@ -1,4 +1,5 @@
 import random
+from collections.abc import Mapping
 from datetime import date
 
 import numpy as np
@@ -16,7 +17,8 @@ from dither_shared.rng import Rng
 from tests.support.registries import registry
 
 DAY = date(2026, 11, 23)
-SHARES = {"firefox": 0.4, "other": 0.2, "https://example.org/a-long-way": 0.2, None: 0.1}
+Shares = Mapping[str | None, float]
+SHARES: Shares = {"firefox": 0.4, "other": 0.2, "https://example.org/a-long-way": 0.2, None: 0.1}
 """What the devices say; the rest say texts that nobody else says."""
 
 
@@ -24,11 +26,11 @@ def words(**keys: object) -> Metric:
     return registry(kind="words", reports=1, epsilon="4", color="", **keys).metrics["color"]
 
 
-def tally_of(metric: Metric, n: int) -> Tally:
+def tally_of(metric: Metric, n: int, shares: Shares = SHARES) -> Tally:
     """Return the tally of n devices, through the real randomizer."""
     chance = random.Random(1)
     rng = Rng(chance.getrandbits)
-    said = chance.choices([*SHARES, ...], [*SHARES.values(), 1 - sum(SHARES.values())], k=n)
+    said = chance.choices([*shares, ...], [*shares.values(), max(1 - sum(shares.values()), 0.0)], k=n)
     reports: dict[int, list[int]] = {}
     for device, answer in enumerate(said):
         read = metric.read(f"{device}" if answer is ... else answer)
@@ -99,6 +101,23 @@ def test_progress_of_a_tally_is_told() -> None:
     told: list[float] = []
     search_tally(words().plan, tally_of(words(), 500), Wanted(), told.append)
     assert told == sorted(told)
+
+
+def test_candidates_in_the_body_of_a_request_are_refused() -> None:
+    plan = words().plan
+    with pytest.raises(BadView, match="candidates"):
+        estimand_of(plan).check(plan, View(candidates=("firefox",)), frozenset())
+
+
+@pytest.mark.slow
+def test_names_that_devices_take_for_one_text_have_one_row() -> None:
+    """1,000 devices with one text: its estimate is 15 standard errors above a half."""
+    metric = registry(kind="words", reports=1, epsilon="4", color="casefold = true").metrics["color"]
+    names = ("Firefox ", "FIREFOX", "chrome")
+    asked = estimate(stored(metric), DAY, tally_of(metric, 1_000, {"fireFox": 1.0}), View(values=names))
+    found = {row.value: row.estimate for row in asked.rows}
+    assert set(found) == {"Firefox ", "chrome"}
+    assert found["Firefox "] > 0.5 > found["chrome"]
 
 
 @pytest.mark.parametrize("option", ["error_of", "normalised", "candidates", "simultaneous"])

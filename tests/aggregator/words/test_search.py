@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from dither_aggregator.analysis.words import search as searching
-from dither_aggregator.analysis.words.needed import POWER, devices_needed
+from dither_aggregator.analysis.words.needed import FALSE_WORDS, POWER, devices_needed
 from dither_aggregator.analysis.words.search import Level, search
 from dither_aggregator.analysis.words.sketches import Sketch
-from dither_aggregator.analysis.words.verdict import FALSE_WORDS, FoundWords, find_words, verified
+from dither_aggregator.analysis.words.verdict import FoundWords, Wanted, find_words, verified
 from dither_shared.mechanisms import PGR, choose
 from dither_shared.words.code import NONE_BYTE, OTHER_BYTE
 from dither_shared.words.groups import BUCKETS, LAYOUTS, ROWS, Groups
@@ -115,6 +115,17 @@ def test_a_run_names_a_false_word_as_rarely_as_is_stated() -> None:
             planted += any(word.stands_out for word in verified(best, verification))
     most = runs * FALSE_WORDS + 5.5 * np.sqrt(runs * FALSE_WORDS * (1 - FALSE_WORDS))
     assert honest <= most < runs / 50 * planted
+
+
+def test_fewer_words_are_named_at_a_higher_level() -> None:
+    """Of one text the lines are 0.8, 1.6 and 2.3 standard errors. Estimates of nothing but noise lie on both sides."""
+    rng, design = np.random.default_rng(6), mechanism(bits=10)
+    verification = noise(rng, design)
+    for place in range(300):
+        text = f"{place}".encode()
+        for confidence, line in ((0.8, 0.842), (0.95, 1.645), (0.99, 2.326)):
+            (word,) = verified([text], verification, Wanted(confidence))
+            assert word.stands_out == (word.z > line)
 
 
 def test_without_proposals_nothing_is_named() -> None:

@@ -5,7 +5,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy.stats import chi2
 
-from dither_aggregator.analysis.words.sketches import Numbers, Sketch
+from dither_aggregator.analysis.words.sketches import Numbers, Sketch, Sketched
 from dither_shared.mechanisms import PGR, choose
 from tests.support.points import draw_points, points_on
 
@@ -121,3 +121,9 @@ def sketch_of(shares: dict[int, float], factors: list[int]) -> Sketch:
         for number, share in shares.items():
             table[row, (number * factor & (1 << 64) - 1) >> 54] += share
     return Sketch(table, np.full(ROWS, 250_000), np.array(factors, dtype=np.uint64), mechanism())
+
+
+def test_a_count_of_none_has_a_score_with_an_end() -> None:
+    scores = Sketched(np.array([-1.0, 0.0, 1.0]), np.full(3, 50), mechanism()).scores
+    assert np.isfinite(scores).all()
+    assert (np.diff(scores) > 0).all()

@@ -17,7 +17,7 @@ from dither_shared.plan import Plan
 from dither_shared.registry import Metric
 from dither_shared.rng import Rng
 from dither_shared.words import groups
-from dither_shared.words.groups import BUCKETS, LAYOUTS, ROWS
+from dither_shared.words.groups import BUCKETS, LAYOUTS, PROPOSED, ROWS
 from tests.support.laws import Law, largest_ratio, law_of, law_of_class
 from tests.support.registries import registry
 
@@ -149,3 +149,15 @@ def test_buckets_stay_with_the_metrics_name_whatever_its_rev_or_epsilon() -> Non
         return [domain_of(metric).bucket(text, cell) for text in TEXTS for cell in range(metric.cells.count)]
 
     assert buckets(words()) == buckets(words(rev=7)) == buckets(words("4")) == buckets(words(presence="hidden"))
+
+
+@pytest.mark.parametrize("name", ["Caf\u0301e ", " caf\u0301e", "CAF\u0301E"])
+def test_a_name_stands_for_the_text_that_devices_make_of_it(name: str) -> None:
+    metric = words(lines="casefold = true")
+    domain = domain_of(metric)
+    assert domain.typed_of(name) == domain.typed(metric.read(name)) == "caf\u0301e".encode()
+    assert domain_of(words()).typed_of(" a ") == b"a"
+
+
+def test_precision_is_planned_for_as_many_texts_as_a_search_proposes() -> None:
+    assert words().d == PROPOSED

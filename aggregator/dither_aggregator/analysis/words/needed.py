@@ -15,11 +15,11 @@ from math import prod, sqrt
 from statistics import NormalDist
 
 from dither_aggregator.analysis.words.search import KEPT_MAX, STANDS_OUT
-from dither_aggregator.analysis.words.verdict import FALSE_WORDS
+from dither_shared.words.groups import PROPOSED
 
 USUAL_BITS = 30
 """The code of a word of seven letters."""
-PROPOSED = 50
+FALSE_WORDS = 0.05
 POWER = 0.8
 DEVICES_MAX = 1 << 42
 

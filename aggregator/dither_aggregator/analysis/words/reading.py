@@ -12,7 +12,6 @@ from dither_aggregator.analysis.multiplicity import simes
 from dither_aggregator.analysis.reading import BadView, Estimand, Reading, View
 from dither_aggregator.analysis.standing import BINS, Standing, bin_estimates, rank
 from dither_aggregator.analysis.windows import reports_max
-from dither_aggregator.analysis.words.needed import PROPOSED
 from dither_aggregator.analysis.words.search import Level, Progress
 from dither_aggregator.analysis.words.sketches import Sketch
 from dither_aggregator.analysis.words.verdict import FoundWords, Wanted, Word, find_words, verified
@@ -23,7 +22,7 @@ from dither_shared.domains import Coded
 from dither_shared.domains.texts import UNTYPED
 from dither_shared.mechanisms import PureMechanism
 from dither_shared.plan import Plan
-from dither_shared.words.groups import ROWS
+from dither_shared.words.groups import PROPOSED, ROWS
 
 _OF_OTHERS = frozenset({"error_of", "normalised", "candidates", "simultaneous"})
 LONGER = "…"
@@ -66,7 +65,7 @@ class WordsReading(Reading):
         edges = np.linspace(min(-4.0, *scores, 0.0), max(4.0, *scores, 0.0), BINS + 1)
         bins = bin_estimates(scores, edges, ndtr) if crowd else ()
         chance = simes(ndtr(-np.array([row.z for row in rows if row.whole])))
-        return Standing(rank(head, crowd), apart, crowd, bins, p_value=chance, scores=True)
+        return Standing(rank(head, crowd), apart, crowd, bins, p_value=chance, scores=True, noun="proposed text")
 
     @property
     def own_columns(self) -> tuple[str, ...]:
@@ -96,7 +95,7 @@ class WordsEstimand(Estimand):
 
     def check(self, plan: Plan, view: View, asked: frozenset[str]) -> None:
         """Refuse what is for listed values and for candidates; intervals always hold together."""
-        if asked & _OF_OTHERS:
+        if asked & _OF_OTHERS or view.candidates is not None:
             raise BadView("error_of, normalised, candidates and simultaneous are for metrics with a list of values")
 
     def names(self, stored: StoredPlan) -> Sequence[str]:
@@ -107,6 +106,11 @@ class WordsEstimand(Estimand):
         """Tell whether it may be a whole text: any of these can be looked up in the verification group."""
         return not name.endswith(LONGER)
 
+    def compared(self, before: Reading, after: Reading) -> tuple[str, ...] | None:
+        """Return the whole texts that either window proposes: most that come or go are proposed by one alone."""
+        texts = (row.value for reading in (after, before) for row in cast("WordsReading", reading).rows if row.whole)
+        return tuple(dict.fromkeys(texts)) or None
+
     def read(
         self, stored: StoredPlan, epoch: date, tally: Tally, view: View, *, provisional: bool, snapshot: str | None
     ) -> WordsReading:
@@ -116,21 +120,29 @@ class WordsEstimand(Estimand):
             return WordsReading(stored, epoch, provisional, 0, view, snapshot, None, None)
         wanted = Wanted(view.confidence, reports_max(stored, view.days))
         if view.values is not None:
-            floor, words = look_up(stored.plan, tally, view.values, replace(wanted, together=PROPOSED * view.together))
+            wanted = replace(wanted, together=PROPOSED * view.together)
+            floor, rows = look_up(stored.plan, tally, view.values, wanted)
         else:
             floor, words = search_tally(stored.plan, tally, wanted)
-        rows = rows_of(stored.plan, words)
+            rows = rows_of(stored.plan, words)
         shown = tuple(replace(row, named=None if provisional else row.named) for row in rows)
         return WordsReading(stored, epoch, provisional, tally.n, view, snapshot, floor, "wald", rows=shown)
 
 
-def look_up(plan: Plan, tally: Tally, values: Sequence[str], wanted: Wanted) -> tuple[float, FoundWords]:
-    """Return the same of texts that somebody names: by the verification group alone, whoever has them."""
+def look_up(plan: Plan, tally: Tally, values: Sequence[str], wanted: Wanted) -> tuple[float, list[WordRow]]:
+    """Return the same standard error, and rows of texts that somebody names: by the verification group alone.
+
+    They are looked for in the form in which devices tell them apart. Of names for one text the first has the row.
+    """
     domain = cast("Coded", plan.domain)
     *_, last = tables(plan.cells, tally.counts)
     verification = _sketch(domain, *last)
-    typed = [domain.typed_of(value) for value in values if not value.endswith(LONGER)]
-    return verification.std_error, FoundWords(verified(typed, verification, wanted), ())
+    named: dict[bytes, str] = {}
+    for value in values:
+        if not value.endswith(LONGER):
+            named.setdefault(domain.typed_of(value), value)
+    words = verified(tuple(named), verification, wanted)
+    return verification.std_error, [replace(_row(domain, word, whole=True), value=named[word.typed]) for word in words]
 
 
 def _sketch(domain: Coded, part: Part, table: Counts, first: int) -> Sketch:

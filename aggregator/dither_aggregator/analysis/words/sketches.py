@@ -34,7 +34,8 @@ HEAVY = 30
 """So many candidates at most are taken for heavy."""
 SURE = 3.0
 """Standard errors below which none is."""
-CHANCE_MIN = 1e-300
+CHANCE_MIN, CHANCE_MAX = 1e-300, 1 - 1e-6
+"""Ends of a chance whose score is told: a count of none is reached for certain, and its score would have no end."""
 
 
 @dataclass(frozen=True)
@@ -60,7 +61,7 @@ class Sketched:
     def scores(self) -> Floats:
         """How many standard errors of a normal law are passed as rarely where nobody has the candidate."""
         chances = bdtrc(self.support - 1.0, self.n, null_rate(self.mechanism))
-        return np.asarray(-ndtri(np.clip(chances, CHANCE_MIN, 1.0)))
+        return np.asarray(-ndtri(np.clip(chances, CHANCE_MIN, CHANCE_MAX)))
 
     @property
     def std_errors(self) -> Floats:

@@ -2,12 +2,12 @@
 
 Its reports tell whole texts and took no part in the search. Of m proposed texts one is a word if
 
-    P[as many reports support a text that nobody has]  <=  .05 / m
+    P[as many reports support a text that nobody has]  <=  alpha / m
 
-by the binomial law. So whatever the search proposed, a run names any word that nobody has with probability .05 at most
-(Bonferroni, over m and nothing else). Intervals hold together over all m; they have two ends, so that of a word just
-above the line may reach below zero. An estimate is unbiased before it is selected; of words just above the line those
-are named whose noise was kind, and their intervals say so.
+by the binomial law, alpha being .05 unless a reader chooses another level. So whatever the search proposed, a run names
+any word that nobody has with probability alpha at most (Bonferroni, over m and nothing else). Intervals hold together
+over all m; they have two ends, so that of a word just above the line may reach below zero. An estimate is unbiased
+before it is selected; of words just above the line those are named whose noise was kind, and their intervals say so.
 
 A prefix at the last level that goes on has no whole text to verify. It is shown if it stands out among all prefixes of
 that length that were looked at, which the levels before chose without it. The mass is that of all texts that start so.
@@ -24,16 +24,13 @@ from dither_aggregator.analysis.words.search import Level, Progress, Proposed, s
 from dither_aggregator.analysis.words.sketches import Sketch, Sketched
 from dither_shared.hashing import number_of
 
-FALSE_WORDS = 0.05
-"""The probability that a run names any word that nobody has; the same, apart, for prefixes."""
-
 
 @dataclass(frozen=True)
 class Wanted:
     """What intervals are to hold."""
 
     confidence: float = CONFIDENCE
-    """How often all of them together."""
+    """How often all of them together. So often, too, no word is named that nobody has; and, apart, no prefix."""
     repeats: int = 1
     """How many of the reports one device may have sent."""
     together: int = 1
@@ -108,10 +105,11 @@ def _judged(texts: Sequence[bytes], estimates: Sketched, together: int, wanted: 
     Those that share every row with a heavier one are left out: nothing is known of them.
     """
     together = max(together, wanted.together)
-    line = -NormalDist().inv_cdf(FALSE_WORDS / together)
+    alpha = (1 - wanted.confidence) / together
+    line = -NormalDist().inv_cdf(alpha)
     told = np.flatnonzero(estimates.n)
     estimates = Sketched(estimates.shares[told], estimates.n[told], estimates.mechanism)
-    lower, upper = estimates.ends((1 - wanted.confidence) / together, wanted.repeats)
+    lower, upper = estimates.ends(alpha, wanted.repeats)
     words = [
         Word(texts[place], share, error, low, high, z, z > line)
         for place, share, error, low, high, z in zip(

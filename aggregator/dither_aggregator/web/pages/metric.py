@@ -211,7 +211,7 @@ def headline_of(standing: Standing, reading: Reading) -> str:
     if standing.too_few:
         few = f"{reading.n:,} reports are" if reading.n > 1 else "One report is"
         return f"{few} too few to tell: even a value that everybody has would be found less than four times in five."
-    what = "candidates" if standing.scores else "values"
+    what = f"{standing.noun}s"
     values = len(standing.head) + len(standing.crowd)
     reach = ""
     if standing.detectable_share is not None and not kind.asked_alone:

@@ -1,0 +1,39 @@
+"""Pages of words: what their rows are called, which intervals they show, and that a new word is told to have come."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from dither_aggregator.analysis.words import search
+from tests.aggregator.words.test_reading import tally_of
+from tests.support.registries import registry
+from tests.support.sites import EXPIRES, Site, site_of
+
+pytestmark = pytest.mark.slow
+REPORTS = 2_500
+
+
+@pytest.fixture(scope="module")
+def one(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+    """Two days, of which the second has a word more: at epsilon 6 half of the devices are 30 standard errors."""
+    asked = registry(kind="words", reports=1, epsilon="6", device_epsilon="60", expires=EXPIRES)
+    metric = asked.metrics["color"]
+    with site_of(asked, tmp_path_factory.mktemp("words")) as made, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(search, "KEPT_MAX", 10)  # a search in a tenth of the time, that still finds the largest
+        made.hold(metric.plan, tally_of(metric, REPORTS, {"firefox": 0.9}), days_ago=2)
+        made.hold(metric.plan, tally_of(metric, REPORTS, {"firefox": 0.4, "chrome": 0.5}), days_ago=1)
+        yield made
+
+
+def test_rows_are_called_texts_and_their_intervals_hold_at_once(one: Site) -> None:
+    seen = one.page("window=1")
+    assert "proposed texts stand out from the noise" in seen.headline
+    assert "intervals hold at once" in seen.html
+    assert "on average" not in seen.html
+    assert "candidate" not in seen.html
+
+
+def test_a_word_that_only_the_second_window_proposes_rose(one: Site) -> None:
+    rows = one.client.get("/v1/compare?metric=color").get_json()["rows"]
+    told = {row["value"]: row["verdict"] for row in rows if row["verdict"] in ("rose", "fell")}
+    assert told == {"firefox": "fell", "chrome": "rose"}
