@@ -234,7 +234,7 @@ STREAMS: dict[str, Callable[[], list[Step]]] = {
     "several ticks by memoized OUE": lambda: simple(
         16, choices(10, 3, "4", permanently("9"), by("oue")), "choices", 10, 300
     ),
-    "texts": lambda: simple(17, text("2", "4", "candidates_expected = 5", candidates(5)), "text", 8, 900),
+    "texts": lambda: simple(17, text("2", "4", "candidates_expected = 5", by("rappor"), candidates(5)), "text", 8, 900),
     "hidden texts, some of which no cell tells apart": lambda: simple(
         18, one_of(1, own_parameters(4, 1, 2), candidates(9), HIDDEN), "text", 6, 900, silent=300
     ),
