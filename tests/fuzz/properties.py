@@ -27,7 +27,7 @@ REGISTRIES = [
     registry(values=MANY[:127], epsilon="4"),  # a subset by its members
     registry(values=MANY[:600], epsilon="5", color='mechanism = "ss"'),  # by members of two bytes
     registry(kind="choices", color="ticks_max = 3"),
-    registry(kind="text", epsilon="1", epsilon_permanent="4", color="candidates_expected = 3"),
+    registry(kind="text", epsilon="1", epsilon_permanent="4", color="candidates_expected = 3\nmechanism = 'rappor'"),
     registry(kind="text", epsilon="1", epsilon_permanent="4"),
 ]
 """A plan at least of every shape."""

@@ -28,7 +28,7 @@ ASKED = (
     registry(values=MANY[:15], epsilon="1"),  # a subset as bits
     registry(values=MORE, epsilon="4"),  # a subset by its members
     registry(values=MORE),  # a point
-    registry(kind="text", epsilon="1", epsilon_permanent="4", color="candidates_expected = 3"),
+    registry(kind="text", epsilon="1", epsilon_permanent="4", color="candidates_expected = 3\nmechanism = 'rappor'"),
 )
 PLANS = {
     (plan.metric, plan.digest): plan for asked in ASKED for plan in (metric.plan for metric in asked.metrics.values())
