@@ -25,7 +25,7 @@ Beside a fit at once, estimates by folds have standard errors that are smaller b
 by 11 % at 0.3; below, there is nothing to gain, and a fit at once is right whatever the hash is.
 """
 FOLDS = 8
-"""Of the cohorts where candidates are many. With fewer cohorts as many are fitted at once as those can bear."""
+"""So many parts the cohorts are split into where candidates are many."""
 WHOLE_MAX = 2_000
 """The most candidates that are fitted at once: the cost is cubic."""
 FIRST_FIT_STEPS = 100

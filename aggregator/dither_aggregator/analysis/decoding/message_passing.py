@@ -30,7 +30,7 @@ from dither_aggregator.analysis.inference import Floats
 ROUNDS_MAX, GAIN_MIN = 50, 0.003
 """They end when one takes less than this part off the residual's square: with much noise after about ten."""
 BINS, STEPS = 24, 4
-"""Of the prior, and of its expectation maximisation in each round, which goes on from the round before."""
+"""The prior has so many bins. Each round makes so many steps of expectation maximisation, from where the last ended."""
 FAR = 6.0
 """No estimate counts as more standard errors than this below zero: densities farther out are no numbers."""
 
