@@ -156,7 +156,7 @@ class Cells:
             before += part.cells
         return part, before, place
 
-    # What all cells together are.
+    # All cells together.
 
     @property
     def name(self) -> str:
@@ -190,12 +190,12 @@ class Cells:
 
     @cached_property
     def charge(self) -> int:
-        """What one report costs at most, in micro-epsilon."""
+        """The most that one report costs, in micro-epsilon."""
         return max(part.mechanism.charge for part in self.parts)
 
     @cached_property
     def first_charge(self) -> int:
-        """What an answer costs at most with all that its first stage lets out, in micro-epsilon."""
+        """The most that an answer costs with all reports of its first stage, in micro-epsilon."""
         return max(part.mechanism.first_stage.charge for part in self.parts)
 
     @cached_property

@@ -4,7 +4,7 @@ Only `decimal` and `fractions`: its results are the same on every machine, which
 `Decimal.ln` are correctly rounded, so the neighbour of a result bounds the true number.
 """
 
-from decimal import ROUND_CEILING, Context, Decimal
+from decimal import ROUND_CEILING, ROUND_HALF_EVEN, Context, Decimal, DivisionByZero, InvalidOperation, Overflow
 from fractions import Fraction
 from functools import lru_cache
 
@@ -13,9 +13,17 @@ MICRO = 1_000_000
 
 EPSILON_MIN = Decimal("0.01")
 EPSILON_MAX = Decimal(20)
+EXPONENT_MAX = 999_999
 
-_CONTEXT = Context(prec=80)
-_CEILING = Context(prec=80, rounding=ROUND_CEILING)
+
+def digits(precision: int, rounding: str = ROUND_HALF_EVEN) -> Context:
+    """Return a context of which nothing comes from `decimal.DefaultContext`, which is the host's to set."""
+    traps = [InvalidOperation, DivisionByZero, Overflow]
+    return Context(precision, rounding, -EXPONENT_MAX, EXPONENT_MAX, capitals=1, clamp=0, flags=[], traps=traps)
+
+
+_CONTEXT = digits(80)
+_CEILING = digits(80, ROUND_CEILING)
 
 
 @lru_cache(maxsize=64)

@@ -6,7 +6,7 @@ the keys.
 """
 
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from fractions import Fraction
@@ -16,6 +16,8 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final
 
+from dither_shared.accounting.linking import hundredths, linked_share
+from dither_shared.accounting.made_up import Worth
 from dither_shared.cells import PUBLIC_MAX, Cells
 from dither_shared.documents import sha256
 from dither_shared.domains import VALUE_CHARACTERS_MAX
@@ -24,7 +26,7 @@ from dither_shared.exact import from_micro, to_micro
 from dither_shared.frozen import frozen
 from dither_shared.kinds import KINDS, Answer, Asked, Kind, PublicColumn
 from dither_shared.kinds.noise import read_epsilon, read_memoize
-from dither_shared.mechanisms import Mechanism
+from dither_shared.mechanisms import DEVICES, Mechanism
 from dither_shared.plan import Plan
 from dither_shared.rng import Rng
 from dither_shared.tables import TomlTable, read_metric_name
@@ -33,10 +35,14 @@ SENSITIVITIES = ("low", "medium", "high")
 """In rising order."""
 
 METRICS_MAX = 1_000
+LINKED_MAX = 0.25
+"""The R(200) of a registry above which it must say that it is linkable."""
 LIFETIME: Final = timedelta(days=366)
 """The longest way from today to `expires`: one year, leap years included."""
 
-RESERVED_NAMES = frozenset({"close", "flush", "forget", "preview", "recorded", "set_consent", "status", "travel"})
+RESERVED_NAMES = frozenset(
+    {"close", "flush", "flush_async", "forget", "preview", "recorded", "set_consent", "status", "terms", "travel"}
+)
 """The methods of the telemetry object, and of the one for tests: metrics are its other attributes."""
 
 
@@ -49,7 +55,7 @@ class Metric:
     kind: Kind[Any]
     question: str
     asked: Asked
-    """What its kind has read: the domain, the cells, and of words what to look for."""
+    """The part that its kind has read: the domain, the cells, and what words to look for."""
     epsilon: Decimal
     charges: int
     """The most charges in a device's life: its reports, or, memoized, its different answers."""
@@ -62,12 +68,12 @@ class Metric:
 
     @cached_property
     def plan(self) -> Plan:
-        """What the metric compiles to."""
+        """The plan that the metric compiles to."""
         return Plan(self.name, self.rev, self.presence, self.kind, self.asked.domain, self.asked.cells)
 
     @property
     def values(self) -> tuple[str, ...]:
-        """What an answer can hold, in order: value v is `values[v]`. A text has none.
+        """The values that an answer can hold, in order: value v is `values[v]`. A text has none.
 
         After those that are listed come "other", but for a flag, and "none", where presence is hidden.
         """
@@ -75,12 +81,12 @@ class Metric:
 
     @property
     def cells(self) -> Cells:
-        """What randomizes its answers, and what of a report is public."""
+        """The cells: how answers are randomized, and the public part of a report."""
         return self.asked.cells
 
     @property
     def mechanism(self) -> Mechanism:
-        """What randomizes its answers, where all cells have the same."""
+        """The mechanism of all cells; raises TypeError if they have several."""
         return self.cells.mechanism
 
     @property
@@ -93,8 +99,13 @@ class Metric:
         return self.kind.std_errors(self.asked, n)
 
     @property
+    def made_up(self) -> Sequence[Worth]:
+        """The worth of a made-up report in each estimate."""
+        return self.kind.made_up(self.asked.domain, self.cells)
+
+    @property
     def unit(self) -> str:
-        """What a number is measured in; "" of everything else."""
+        """The unit of a number; "" for everything else."""
         return self.asked.domain.unit
 
     @property
@@ -109,12 +120,12 @@ class Metric:
 
     @property
     def charge(self) -> int:
-        """What a report costs, or, memoized, a different answer with all its reports: in micro-epsilon."""
+        """The cost of a report or, memoized, of a different answer with all its reports, in micro-epsilon."""
         return self.cells.first_charge
 
     @property
     def reservation(self) -> int:
-        """What the metric may charge one device, ever, in micro-epsilon."""
+        """The most that the metric may ever charge one device, in micro-epsilon."""
         return self.charges * self.charge
 
     @property
@@ -124,7 +135,7 @@ class Metric:
 
     @property
     def nothing(self) -> Answer:
-        """What a device that has nothing to say has `read`, where presence is hidden."""
+        """The answer, as it is read, of a device with nothing to say, when presence is hidden."""
         return self.kind.nothing(self.asked.domain)
 
     @cached_property
@@ -157,7 +168,7 @@ class Metric:
     def read(self, answer: object) -> Answer:
         """Return the listed values that an answer holds, or its text. Runs code of the answer's own, and never raises.
 
-        What is not asked for is "other", or of a flag "no".
+        Any answer that is not asked for is "other", or "no" for a flag.
         """
         try:
             return self.kind.read(answer, self.asked.domain)
@@ -182,7 +193,9 @@ class Registry:
     quiet_days: int
     metrics: Mapping[str, Metric]
     public: PublicColumn | None = None
-    """What the app sets of each device, and tables' reports say in the clear."""
+    """The fact that the app sets of each device and that reports of tables say in the clear."""
+    linkable: bool = False
+    """Whether reviewers know that whoever keeps all reports can join those of many devices over time."""
 
     @classmethod
     def load(cls, path: str | PathLike[str]) -> "Registry":
@@ -200,7 +213,7 @@ class Registry:
 
     @classmethod
     def parse(cls, text: str, source: str = "metrics.toml", directory: Path | None = None) -> "Registry":
-        """Read a registry from its text. `values_file` is looked for in `directory`."""
+        """Read a registry from its text. Files that it names are looked for in `directory`, and refused without one."""
         try:
             document = TomlTable(source, "", tomllib.loads(text, parse_float=Decimal))
         except (tomllib.TOMLDecodeError, RecursionError, ValueError, ArithmeticError) as error:
@@ -210,6 +223,7 @@ class Registry:
         device_epsilon = head.epsilon("device_epsilon", most=Decimal(1000))
         quiet_days = head.integer("quiet_days", 0, 365, default=1)
         public = _read_public(head)
+        linkable = head.boolean("linkable", default=False)
         head.done()
         tables = document.tables("metric", METRICS_MAX)
         document.done()
@@ -219,6 +233,7 @@ class Registry:
             quiet_days,
             MappingProxyType({name: _read_metric(name, table, directory, public) for name, table in tables.items()}),
             public,
+            linkable,
         )
         if public and not any(metric.kind.takes_public for metric in registry.metrics.values()):
             raise head.error("public", "is for tables, and there is none")
@@ -245,6 +260,24 @@ class Registry:
                     f"metric.{metric.name}: expires must be at most a year away, by {today + LIFETIME}, "
                     f"got {metric.expires}",
                 )
+
+    @cached_property
+    def linked(self) -> float | None:
+        """R(200) of all that one device sends for good, for all metrics; None where nothing lasts."""
+        return linked_share(tuple(metric.cells for metric in self.metrics.values()))
+
+    def check_linked(self, source: str = "metrics.toml") -> None:
+        """Refuse lasting noise that tells many devices apart. For reviews: devices and the aggregator never ask."""
+        if self.linkable or (self.linked or 0) <= LINKED_MAX:
+            return
+        each = {name: linked_share((metric.cells,)) for name, metric in self.metrics.items()}
+        parts = ", ".join(f"{name} {hundredths(linked)}" for name, linked in each.items() if linked is not None)
+        raise TomlTable.refuse(
+            source,
+            f"registry: R({DEVICES}) must be at most {LINKED_MAX}, got {hundredths(self.linked)}: of {DEVICES} devices "
+            f"with the same answers, this share can be told apart by whoever keeps their reports over time ({parts}); "
+            f"memoize fewer metrics, ask fewer values (`dither privacy` says what that gives), or say linkable = true",
+        )
 
 
 def utc_today() -> date:

@@ -214,9 +214,14 @@ class TomlTable:
         return self._check_texts(key, value, characters_max)
 
     def lines_of_file(self, key: str, directory: Path | None, most: int, characters_max: int) -> tuple[str, ...]:
-        """Return the lines of the UTF-8 file that the key names, looked for beside the registry."""
+        """Return the lines of the UTF-8 file that the key names, looked for beside the registry.
+
+        Without a directory the registry came from elsewhere: it may read no file of this machine.
+        """
         named = self.text(key, 1000)
-        path = (directory or Path()) / named
+        if directory is None:
+            raise self.error(key, "names a file, and only the registry's own text is here: list the lines in it")
+        path = directory / named
         try:
             lines = path.read_text(encoding="utf-8-sig").splitlines()
         except (OSError, UnicodeDecodeError, ValueError) as error:

@@ -1,4 +1,4 @@
-"""What a person agrees to, and what takes their agreement again.
+"""The terms that a person agrees to, and the changes that take their agreement again.
 
 They agree to a metric's question, kind, values or ranges, sensitivity, presence, epsilon of a report, number of reports
 or answers, period and expiry, to whether it is memoized, and to the cells of a device's own that it shows in the clear.
@@ -22,7 +22,7 @@ from dither_shared.registry import SENSITIVITIES, Metric
 
 @frozen
 class Terms:
-    """What one metric asks, the most that it may cost and show of a device, how often and until when."""
+    """The question of one metric, the most that it may cost and show of a device, how often and until when."""
 
     question: str
     kind: str

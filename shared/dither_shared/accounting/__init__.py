@@ -1,1 +1,1 @@
-"""What a metric's integers mean for people: how sure somebody can become, who can be linked, what fakes can move."""
+"""A metric's integers in people's words: how sure somebody can become, who can be linked, what fakes can move."""

@@ -21,13 +21,12 @@ from collections import defaultdict
 from collections.abc import Sequence
 from functools import lru_cache
 from itertools import product
-from math import exp, floor, inf, log
+from math import ceil, exp, floor, inf, log
 
 from dither_shared.cells import Cells
+from dither_shared.mechanisms import DEVICES
 from dither_shared.mechanisms.equiprobable import Equiprobable, SymbolLaw
 
-DEVICES = 200
-"""The n of the figure that pages and commands show."""
 RARE = 1e-8
 """A state that each of n devices has with less than RARE / n is taken as one that no two share: R is as much higher."""
 STEP = 2.0**-10
@@ -47,6 +46,11 @@ def linked_share(metrics: tuple[Cells, ...], n: int = DEVICES) -> float | None:
         return None
     groups = _tuples(laws, log(RARE * lasting / n))
     return min(sum(group.mass * _alone(exp(group.log_probability) / lasting, n) for group in groups), 1.0)
+
+
+def hundredths(linked: float | None) -> str:
+    """Return R(n) to two digits, never below it; "-" where nothing lasts."""
+    return "-" if linked is None else f"{ceil(100 * linked) / 100:.2f}"
 
 
 def _tuples(laws: Sequence[SymbolLaw], log_rare: float) -> SymbolLaw:

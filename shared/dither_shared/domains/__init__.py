@@ -1,4 +1,4 @@
-"""Domains: the answers that a plan tells apart. Whatever is not told apart is "other"."""
+"""Domains: the answers that a plan tells apart. Every other answer is "other"."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -38,7 +38,7 @@ DOMAINS: dict[str, Callable[..., Domain]] = {
     **{domain.name: domain for domain in (Values, Verbatim, Hashed, Coded, Buckets, Range, Thresholds)},
     Columns.name: _columns,
 }
-"""What makes a domain of its document's other fields, by name."""
+"""By name, the function that makes a domain of its document's other fields."""
 
 
 def from_document(document: Mapping[str, Any]) -> Domain:

@@ -2,8 +2,8 @@
 
 Each column has a domain of its own: listed values, a number told by ranges, or a number that coins round to one of two
 ends. Its symbols are places 0, 1, 2 and so on, and the last is "other". A question is what the reports of one cell
-tell: the symbols of some columns, as one symbol of their product (`scatter`). Where presence is hidden, each question
-has one symbol more, the last: "none".
+tell: the symbols of some columns, as one symbol of their product (`scatter`). With hidden presence each question has
+one symbol more, the last: "none".
 
 An answer that was read has one integer a column: a symbol or, of a number that is rounded, its part of the range out of
 2^64 and SCALE + 1 for "other". That of a device with nothing to report is empty.
@@ -22,7 +22,7 @@ from dither_shared.rng import SCALE, Rng
 
 COLUMNS_MIN, COLUMNS_MAX = 2, 8
 CELLS_MAX = 1_000_000
-"""Of the product of all columns: a synthesis has a weight for each."""
+"""The most cells in the product of all columns: a synthesis has a weight for each."""
 LOW, HIGH, UNREAD = 0, 1, 2
 """The symbols of a number that is rounded to an end."""
 _UNREAD_PART = SCALE + 1
@@ -36,7 +36,7 @@ class Columns(Domain):
 
     names: tuple[str, ...]
     domains: tuple[Domain, ...]
-    """Of each column: Values, whose last one is "other", Buckets, or a Range."""
+    """One for each column: Values, whose last one is "other", Buckets, or a Range."""
     questions: tuple[tuple[int, ...], ...]
     """For each cell the places of the columns that its reports tell: of all, or of a pair."""
     hidden: bool
@@ -83,7 +83,7 @@ class Columns(Domain):
 
     @property
     def columns(self) -> Mapping[str, Domain]:
-        """What each column tells apart, by its name, in order."""
+        """The domain of each column, by its name, in order."""
         return dict(zip(self.names, self.domains, strict=True))
 
     @property

@@ -1,4 +1,4 @@
-"""What a domain is, and the two answers that any may have besides those that it tells apart."""
+"""The interface of a domain, and the two answers that any may have besides those that it tells apart."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
@@ -21,7 +21,7 @@ class Domain(ABC):
     """Name and values of the public column that reports say in the clear; none without one."""
 
     unit = ""
-    """What numbers are measured in."""
+    """The unit of its numbers."""
 
     @property
     def size(self) -> int:
@@ -30,12 +30,12 @@ class Domain(ABC):
 
     @property
     def columns(self) -> "Mapping[str, Domain]":
-        """What each column tells apart, by its name, where an answer has several; else nothing."""
+        """The domain of each column, by its name; empty unless an answer has several."""
         return {}
 
     @property
     def summary(self) -> str:
-        """What is told apart, in words."""
+        """The answers that are told apart, in words."""
         return f"{self.size} values"
 
     @abstractmethod

@@ -10,20 +10,21 @@ numerator and a denominator, which is 0 for the two infinities, and are compared
 
 from abc import abstractmethod
 from bisect import bisect_right
-from decimal import Context, Decimal
+from decimal import Decimal
 from itertools import pairwise
 
 from dither_shared.domains.domain import NONE, OTHER, Domain
 from dither_shared.errors import InvalidParameter
+from dither_shared.exact import digits
 from dither_shared.frozen import frozen
 from dither_shared.rng import COIN_BITS, SCALE, Rng
 
 EDGE_MAX = 10**18
 DECIMALS_MAX = 9
 BUCKETS_MAX = 1_024
-_CONTEXT = Context(prec=80)
+_CONTEXT = digits(80)
 Placed = tuple[int, ...]
-"""Where a number lies."""
+"""Finds the range that a number lies in."""
 
 
 @frozen

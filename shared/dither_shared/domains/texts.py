@@ -14,7 +14,7 @@ Read = str | tuple[int, ...]
 """A text, or the place of what is none in UNTEXTS."""
 UNTEXTS = (OTHER, NONE)
 UNTYPED = (OTHER_BYTE, NONE_BYTE)
-"""What codes have in their place."""
+"""Codes have this in their place."""
 
 
 class TextDomain(Domain):
@@ -162,6 +162,13 @@ class Coded(TypedTexts):
 
         text = unicodedata.normalize("NFC", text).strip()
         return unicodedata.normalize("NFC", text.casefold()) if self.casefold else text
+
+    def is_said(self, typed: bytes) -> bool:
+        """Tell whether a device may say the text that these bytes are, or one of the answers that are none."""
+        if typed in UNTYPED:
+            return typed in UNTYPED[: len(self.untexts)]
+        text = typed.decode("utf-8")
+        return len(text) <= self.characters_max and self.normal(text) == text
 
     def typed(self, read: Read) -> bytes:
         """Return the bytes whose code is told."""

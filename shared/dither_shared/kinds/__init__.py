@@ -1,4 +1,4 @@
-"""The kinds of metrics, by name: one file each. Whoever needs to know what a kind asks for asks it."""
+"""The kinds of metrics, by name: one file each. All other code asks a kind what it asks for."""
 
 from typing import Any
 

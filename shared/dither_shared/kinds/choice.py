@@ -13,6 +13,7 @@ class ChoiceKind(Listed):
 
     name = "choice"
     meaning = "for one of several values"
+    starter = 'question = "Which one do people use?"\nvalues = ["first", "second", "third"]'
     types_values = True
 
     def _values(self, table: TomlTable, directory: Path | None, unlisted: tuple[str, ...]) -> tuple[str, ...]:

@@ -16,6 +16,7 @@ class ChoicesKind(ChoiceKind):
 
     name = "choices"
     meaning = "for several of them"
+    starter = 'question = "Which ones do people use?"\nvalues = ["first", "second", "third", "fourth"]\nticks_max = 2'
     several = True
 
     def _ticks(self, table: TomlTable, d: int) -> int:
@@ -32,6 +33,12 @@ class ChoicesKind(ChoiceKind):
     def offer(self, asked: Asked) -> Offer:
         """Return some of the values."""
         return offered(f"Up to {cast(PureMechanism, asked.cells.mechanism).ticks} of", asked)
+
+    def examples(self, asked: Asked) -> list[object]:
+        """Return as many values as may be ticked, others that share none with them, none, and single ones."""
+        values = list(asked.domain.values)
+        ticks = cast(PureMechanism, asked.cells.mechanism).ticks
+        return [values[:ticks], values[ticks : 2 * ticks], values[-ticks:], [], *([value] for value in values)]
 
 
 def _held(answer: object) -> list[object]:

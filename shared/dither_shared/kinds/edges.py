@@ -4,10 +4,11 @@ Edges are whole numbers of steps, 10^decimals a unit. They are listed, or made o
 every machine makes the same.
 """
 
-from decimal import ROUND_CEILING, ROUND_HALF_EVEN, Context, Decimal
+from decimal import ROUND_CEILING, ROUND_HALF_EVEN, Decimal
 from itertools import pairwise
 
 from dither_shared.domains.numbers import DECIMALS_MAX, EDGE_MAX
+from dither_shared.exact import digits
 from dither_shared.tables import TomlTable
 
 BUCKETS_MAX = 256
@@ -15,7 +16,7 @@ BUCKETS_MAX = 256
 EDGES_MIN = 2
 FINE = 8
 """Steps in the narrowest range: with fewer, edges that are rounded to whole steps would make uneven ranges."""
-_CONTEXT = Context(prec=80)
+_CONTEXT = digits(80)
 _NEAR = Decimal("1e-40")
 """A power that should be a whole number, to 80 digits, lies within this of it."""
 

@@ -15,6 +15,7 @@ class FlagKind(Listed):
 
     name = "flag"
     meaning = "for yes or no"
+    starter = 'question = "Do people use it?"'
     asked_alone = "yes"
 
     def _values(self, table: TomlTable, directory: Path | None, unlisted: tuple[str, ...]) -> tuple[str, ...]:
@@ -44,6 +45,10 @@ class FlagKind(Listed):
     def offer(self, asked: Asked) -> Offer:
         """Return the two answers."""
         return Offer("Yes or no.")
+
+    def examples(self, asked: Asked) -> list[object]:
+        """Return both answers."""
+        return [True, False]
 
 
 _NUMPY_BOOLS = {("numpy", "bool"), ("numpy", "bool_")}

@@ -6,6 +6,7 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Generic, TypeVar
 
+from dither_shared.accounting.made_up import HONEST, Worth
 from dither_shared.cells import Cells
 from dither_shared.domains import Domain
 from dither_shared.frozen import frozen
@@ -18,6 +19,8 @@ Answer = tuple[int, ...] | str
 """An answer as it was read: the listed values that it holds, its text, where a number or each column's answer lies."""
 CANDIDATES_MAX = 100_000
 """The most texts that are looked for at once."""
+EXAMPLES = 64
+"""Texts to try where nobody lists any."""
 
 
 @frozen
@@ -31,14 +34,14 @@ class Asked:
     candidates_expected: int = 1
     """How long such a list may become, or how many texts a search proposes."""
     passed_over: Cells | None = None
-    """What another mechanism would make of it, which can be asked for by name; None where there is no such choice."""
+    """The cells of another mechanism, which can be asked for by name; None without such a choice."""
     answers: int | None = None
     """How many different answers a memoized metric charges at most; None where its table says it."""
 
 
 @frozen
 class PublicColumn:
-    """What an app sets of a device and all may know, such as the arm of an experiment: a name, and its values."""
+    """A fact of a device that the app sets and all may know, such as the arm of an experiment."""
 
     name: str
     values: tuple[str, ...]
@@ -60,8 +63,10 @@ class Kind(ABC, Generic[D]):
     name: str
     meaning: str
     """Its purpose, in a phrase that follows its name."""
+    starter = ""
+    """The lines of a registry that are its own, to begin with: `dither metrics new` writes them."""
     estimand: str
-    """What to read out of its tallies: "shares" of listed values, "texts" among candidates, "words", and so on."""
+    """The reading of its tallies: "shares" of listed values, "texts" among candidates, "words", and so on."""
     types_values = False
     """Whether a program's type checker should know the listed values."""
     several = False
@@ -116,12 +121,16 @@ class Kind(ABC, Generic[D]):
     def class_of(self, read: Answer, domain: D, cells: Cells, cell: int, rng: Rng) -> int:
         """Return the class of an answer that was read: all that the mechanism of its cell sees of it.
 
-        A class may need coins of its own, to be rounded. Of a memoized answer it is always the same.
+        A class may need coins of its own, to be rounded. The class of a memoized answer is always the same.
         """
 
     @abstractmethod
     def noise_variance(self, cells: Cells) -> Fraction:
         """Return the variance of an estimated share of zero, times n, of all cells' reports together."""
+
+    def made_up(self, domain: D, cells: Cells) -> tuple[Worth, ...]:
+        """Return what a made-up report is worth in what is read, the first of these in what is read first."""
+        return (HONEST,)
 
     def std_errors(self, asked: Asked, n: int) -> Mapping[str, float]:
         """Return the standard errors of what n reports tell besides shares, by its name: about, and for planning."""
@@ -134,3 +143,10 @@ class Kind(ABC, Generic[D]):
     @abstractmethod
     def offer(self, asked: Asked) -> Offer:
         """Return what people can say, in words."""
+
+    def examples(self, asked: Asked) -> list[object]:
+        """Return answers to try, those first that lie farthest apart: what is listed, or texts."""
+        listed: list[object] = [*self.offer(asked).listed] or [
+            f"{chr(ord('a') + number % 26)}{number}" for number in range(EXAMPLES)
+        ]
+        return [listed[0], listed[-1], *listed[1:-1]] if len(listed) > 1 else listed

@@ -5,9 +5,11 @@ from fractions import Fraction
 from pathlib import Path
 from typing import cast
 
+from dither_shared.accounting.made_up import Worth, of_support
 from dither_shared.cells import Cells, one_cell
 from dither_shared.domains import NONE, OTHER, VALUE_CHARACTERS_MAX, Values
 from dither_shared.errors import InvalidParameter
+from dither_shared.frozen import replaced
 from dither_shared.kinds.kind import Answer, Asked, Kind
 from dither_shared.kinds.noise import FRESH_ONLY, MEMOIZED_ONLY, read_epsilon, read_memoize, read_permanent
 from dither_shared.mechanisms import PureMechanism, choose, serving
@@ -46,12 +48,8 @@ class Listed(Kind[Values]):
         try:
             return choose(d, epsilon, ticks=ticks, permanent=permanent, name=name)
         except InvalidParameter as error:
-            steps = ["ask fewer values"]
-            if name is not None:
-                steps.append("leave mechanism out")
-            if memoize and ticks is None:
-                steps.append("ask fresh answers")
-            raise table.error("values", f"are too many: {error}; {', or '.join(steps)}") from None
+            step = "ask fewer values" if name is None else "ask fewer values, or leave mechanism out"
+            raise table.error("values", f"are too many: {error}; {step}") from None
 
     def takes(self, answer: object, domain: Values) -> bool:
         """Tell whether it is a listed value."""
@@ -80,6 +78,12 @@ class Listed(Kind[Values]):
     def noise_variance(self, cells: Cells) -> Fraction:
         """Return that of a value which nobody has."""
         return cast("PureMechanism", cells.mechanism).noise_variance
+
+    def made_up(self, domain: Values, cells: Cells) -> tuple[Worth, ...]:
+        """Return that of a value's share: whatever the mechanism, some reports support the value and some do not."""
+        mechanism = cast("PureMechanism", cells.mechanism)
+        worth = of_support("a value", mechanism.p, mechanism.q)
+        return (replaced(worth, at_once=mechanism.supported[1], stands_out=not self.asked_alone),)
 
 
 def read_list(

@@ -2,12 +2,13 @@
 
 from decimal import Decimal
 
+from dither_shared.exact import EPSILON_MAX
 from dither_shared.tables import TomlTable
 
 
-def read_epsilon(table: TomlTable) -> Decimal:
-    """Return the epsilon of a report."""
-    return table.epsilon("epsilon")
+def read_epsilon(table: TomlTable, most: Decimal = EPSILON_MAX) -> Decimal:
+    """Return the epsilon of a report, at most so much."""
+    return table.epsilon("epsilon", most)
 
 
 def read_memoize(table: TomlTable) -> bool:

@@ -14,10 +14,12 @@ Which cells a plan has depends on what is asked:
 from collections.abc import Mapping
 from decimal import Decimal
 from fractions import Fraction
+from itertools import pairwise
 from operator import index
 from pathlib import Path
 from typing import Any, cast
 
+from dither_shared.accounting.made_up import HONEST, Worth, of_support
 from dither_shared.cells import DEVICE, Cells, Part, one_cell
 from dither_shared.domains.numbers import Buckets, NumberDomain, Range, Thresholds
 from dither_shared.kinds.edges import read_edges, read_ends
@@ -58,6 +60,7 @@ class NumberKind(Kind[NumberDomain]):
 
     name = "number"
     meaning = "for how long, how large or how many"
+    starter = 'question = "How long does it take?"\nunit = "ms"\nlow = 1\nhigh = 10000\nbuckets = 32\nscale = "log"'
     estimand = "numbers"
     rounds = True
 
@@ -139,6 +142,25 @@ class NumberKind(Kind[NumberDomain]):
         weights = sum(part.cells * part.weight for part in cells.parts)
         return cast("PureMechanism", last.mechanism).noise_variance * weights / last.weight
 
+    def made_up(self, domain: NumberDomain, cells: Cells) -> tuple[Worth, ...]:
+        """Return that of the mean, as parts of the range, and of a cohort's share; of a shape no bound is known.
+
+        The weights of a shape's fit follow its counts. A memoized number's mean is the sum of its steps' shares, each
+        by its width: w_j g(m_j) summed, with g(m) = m / (m + (n - m') / J) the part of one of J cohorts that m of all
+        m' made-up devices are. As g is concave, that is at most g(max w m'): as if the mean had the part 1 / (J max w)
+        of the reports. With equal steps that is all of them.
+        """
+        if isinstance(domain, Range):
+            from dither_shared.kinds.number_precision import mean_worth  # only for planning
+
+            return (mean_worth(cells),)
+        if not isinstance(domain, Thresholds):
+            return (HONEST,)
+        bit, edges = cast("PureMechanism", cells.mechanism), domain.edges
+        widest = Fraction(max(high - low for low, high in pairwise(edges)), edges[-1] - edges[0])
+        mean = of_support("the mean", bit.p, bit.q, 1 / (domain.size * widest))
+        return mean, of_support("a share above a point", bit.p, bit.q, Fraction(1, domain.size))
+
     def std_errors(self, asked: Asked, n: int) -> Mapping[str, float]:
         """Return those of mean and median of n reports, in the unit, of numbers that are spread evenly."""
         from dither_shared.kinds.number_precision import std_errors
@@ -156,6 +178,18 @@ class NumberKind(Kind[NumberDomain]):
         if isinstance(domain, Range):
             return Offer(f"{cut}. Coins round it to one of {GRID} steps.")
         return Offer(f"{cut}. All that is sent is whether it is above a threshold that your device drew.")
+
+    def examples(self, asked: Asked) -> list[object]:
+        """Return numbers beyond either end, the ends, and one in each range."""
+        return number_examples(cast("NumberDomain", asked.domain))
+
+
+def number_examples(domain: NumberDomain) -> list[object]:
+    """Return numbers beyond either end of a domain, the ends, and the middle of each range."""
+    edges = [Fraction(edge, 10**domain.decimals) for edge in domain.edges]
+    width = edges[-1] - edges[0]
+    middles = ((lower + upper) / 2 for lower, upper in pairwise(edges))
+    return [edges[0] - width, edges[-1] + width, edges[0], edges[-1], *middles]
 
 
 def mean_window(epsilon: Decimal) -> SquareWave:

@@ -9,11 +9,13 @@ which counts both the noise and that the devices are a sample. Plain floats: not
 """
 
 from collections.abc import Mapping, Sequence
+from fractions import Fraction
 from itertools import accumulate, pairwise
-from math import sqrt
+from math import ceil, sqrt
 from operator import mul
 from typing import cast
 
+from dither_shared.accounting.made_up import Worth
 from dither_shared.cells import Cells
 from dither_shared.domains.numbers import NumberDomain, Range, Thresholds
 from dither_shared.mechanisms import PureMechanism, SquareWave
@@ -53,6 +55,33 @@ def mean_variance(cells: Cells) -> float:
     window = cast("SquareWave", cells.mechanism)
     shares = [1 / window.d] * window.d
     return _variance(_of_window(window, shares), shares, [place / (window.d - 1) for place in range(window.d)])
+
+
+def mean_worth(cells: Cells) -> Worth:
+    """Return what a made-up report is worth in the mean that one window tells, as parts of its range.
+
+    The mean is read with weights that are best where all places are alike, whatever the counts: so it is the mean of
+    w(y), with w = R^-1 A M^-1 x, R = diag(A f) for even f, and x the places. Rounded up to a billionth.
+    """
+    window = cast("SquareWave", cells.mechanism)
+    shares = [1 / window.d] * window.d
+    lower, forward = _forward(_of_window(window, shares), [place / (window.d - 1) for place in range(window.d)])
+    solved = [0.0] * window.d
+    for place in reversed(range(window.d)):
+        rest = sum(lower[later][place] * solved[later] for later in range(place + 1, window.d))
+        solved[place] = (forward[place] - rest) / lower[place][place]
+    inside = window.threshold / SCALE / window.width
+    outside = (1 - window.threshold / SCALE) / (window.outputs - window.width)
+    weights = []
+    for output in range(window.outputs):
+        held = range(max(output - window.width + 1, 0), min(output + 1, window.d))
+        told = outside * sum(solved) + (inside - outside) * sum(solved[place] for place in held)
+        weights.append(told / (outside + (inside - outside) * len(held) / window.d))
+    return Worth("the mean, as a part of the range", _up(max(weights)), _up(-min(weights)))
+
+
+def _up(weight: float) -> Fraction:
+    return Fraction(ceil(weight * 10**9), 10**9)
 
 
 def _of_thresholds(domain: Thresholds, cells: Cells) -> dict[str, float]:
@@ -122,6 +151,12 @@ def _of_window(window: SquareWave, shares: Sequence[float]) -> Matrix:
 
 def _variance(matrix: Matrix, shares: Sequence[float], functional: Sequence[float]) -> float:
     """Return g' M^-1 g - (g . f)^2, with M symmetric and positive definite: by Cholesky, L z = g and |z|^2."""
+    _, solved = _forward(matrix, functional)
+    return _product(solved, solved) - _product(shares, functional) ** 2
+
+
+def _forward(matrix: Matrix, functional: Sequence[float]) -> tuple[Matrix, list[float]]:
+    """Return L, row by row up to the diagonal, with M = L L', and z with L z = g."""
     lower: Matrix = []
     solved: list[float] = []
     for row, wanted in zip(matrix, functional, strict=True):
@@ -131,7 +166,7 @@ def _variance(matrix: Matrix, shares: Sequence[float], functional: Sequence[floa
         line.append(sqrt(row[len(line)] - _product(line, line)))
         solved.append((wanted - _product(line[:-1], solved)) / line[-1])
         lower.append(line)
-    return _product(solved, solved) - _product(shares, functional) ** 2
+    return lower, solved
 
 
 def _product(a: Sequence[float], b: Sequence[float]) -> float:

@@ -11,13 +11,14 @@ compared before any report. Reports are fresh: a memo for each pair would be as 
 """
 
 from collections.abc import Iterable, Iterator, Mapping
-from decimal import Context, Decimal
+from decimal import Decimal
 from fractions import Fraction
 from itertools import combinations, islice
 from math import prod
 from pathlib import Path
 from typing import cast
 
+from dither_shared.accounting.made_up import Worth
 from dither_shared.cells import Cells, Part
 from dither_shared.domains import (
     OTHER,
@@ -31,21 +32,22 @@ from dither_shared.domains import (
 )
 from dither_shared.domains.columns import CELLS_MAX, COLUMNS_MAX, COLUMNS_MIN, symbols_of
 from dither_shared.errors import InvalidParameter
+from dither_shared.exact import digits
 from dither_shared.frozen import replaced
 from dither_shared.kinds.edges import read_edges, read_ends
 from dither_shared.kinds.kind import Answer, Asked, Kind, Offer, PublicColumn
 from dither_shared.kinds.noise import read_epsilon
-from dither_shared.kinds.number import ALL, MEAN, ratio_of
+from dither_shared.kinds.number import ALL, MEAN, number_examples, ratio_of
 from dither_shared.mechanisms import PureMechanism, choose
 from dither_shared.rng import Rng
 from dither_shared.tables import TomlTable
 
 COLUMN_VALUES_MAX = 1_000
 SYMBOLS_MAX = 65_535
-"""Of one question: more take an aggregator minutes to read."""
+"""The most cells of one question: more take an aggregator minutes to read."""
 OFFERED_MAX = 50
-"""Of a column's longer list people are shown the first."""
-_CONTEXT = Context(prec=40)
+"""People are shown so many of a column's values, the first."""
+_CONTEXT = digits(40)
 FRESH = "must be left out of a table: each pair of columns would have a memo of its own"
 
 
@@ -54,6 +56,7 @@ class TableKind(Kind[Columns]):
 
     name = "table"
     meaning = "for several short questions whose answers go together"
+    starter = 'question = "Which versions crash?"\ncolumns = { crashed = ["no", "yes"], version = ["1.0", "1.1"] }'
     estimand = "tables"
     rounds = True
     takes_public = True
@@ -120,6 +123,12 @@ class TableKind(Kind[Columns]):
         variances = (cast("PureMechanism", part.mechanism).noise_variance for part in cells.parts)
         return cells.each * max(variances)
 
+    def made_up(self, domain: Columns, cells: Cells) -> tuple[Worth, ...]:
+        """Return that of a cell of two columns, of those that made-up reports move most."""
+        from dither_shared.kinds.table_precision import cell_worth  # only for planning
+
+        return (cell_worth(domain, cells),)
+
     def std_errors(self, asked: Asked, n: int) -> Mapping[str, float]:
         """Return those of a share and of a rate that n reports tell of the pair of columns with the most noise."""
         from dither_shared.kinds.table_precision import std_errors  # only for planning
@@ -142,6 +151,18 @@ class TableKind(Kind[Columns]):
             end += f" Reports say {domain.public[0]} in the clear: {', '.join(domain.public[1:])}."
         listed = tuple(f"{name}: {_offered(column)}" for name, column in domain.columns.items())
         return Offer("One answer in each of", listed, "column", end)
+
+    def examples(self, asked: Asked) -> list[object]:
+        """Return the first answers of all columns, their last ones, none, and each answer beside others' first ones."""
+        domain = cast("Columns", asked.domain)
+        columns = {name: _examples(column) for name, column in domain.columns.items()}
+        first, last = ({name: answers[place] for name, answers in columns.items()} for place in (0, -1))
+        ones = [{**first, name: answer} for name, answers in columns.items() for answer in answers[1:]]
+        return [first, last, {}, *ones]
+
+
+def _examples(column: Domain) -> list[object]:
+    return number_examples(column) if isinstance(column, NumberDomain) else list(column.values[:-1])
 
 
 def _offered(column: Domain) -> str:

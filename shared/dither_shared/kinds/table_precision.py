@@ -10,15 +10,17 @@ two, else with `neither` (PairLaw). With weights g of the symbols and shares f, 
 
 where s_v = q + (p - q) f_v. A cell has g = 1. The rate is estimated by m_ab / m_a, whose error is about that of
 m_ab - r m_a over P(a) (Cochran 1977, section 2.11): g is 1 - r for the cell of a and b, and -r for the other cells of
-a. Where all columns are asked at once, a cell is several symbols of the product, with the same g; else a pair has one
-of m reports. The variance of an estimate is m / (n (p - q)^2) times that of the weights.
+a. If all columns are asked at once, a cell is several symbols of the product, with the same g; else a pair has one of m
+reports. The variance of an estimate is m / (n (p - q)^2) times that of the weights.
 """
 
 from collections.abc import Mapping
+from fractions import Fraction
 from itertools import combinations
 from math import prod, sqrt
 from typing import cast
 
+from dither_shared.accounting.made_up import Worth
 from dither_shared.cells import Cells
 from dither_shared.domains.columns import Columns, symbols_of
 from dither_shared.mechanisms import PureMechanism
@@ -34,13 +36,40 @@ def std_errors(domain: Columns, cells: Cells, n: int) -> Mapping[str, float]:
     return {"cell": sqrt(cell / n), "rate": sqrt(rate / n)}
 
 
+def cell_worth(domain: Columns, cells: Cells) -> Worth:
+    """Return what a made-up report is worth in the share of a cell of two columns, at most over all pairs.
+
+    A cell is S of a question's d symbols. Its share is the sum of theirs, w = (c - S q) / (p - q) for a report that
+    supports c of them: at most S and what it supports of all, at least that less all others. The part of the reports
+    is the question's. Rates, means by group and associations are ratios, and so is every share where presence is
+    hidden, of those who had something to say: there it is as for honest answers to one question.
+    """
+    share = Fraction(1, cells.each)
+    worths = [_worth(domain, cells, pair) for pair in combinations(range(len(domain.names)), 2)]
+    up, down = map(max, zip(*worths, strict=True))
+    what = "a cell of two columns"
+    return Worth(what, Fraction(1), Fraction(0), share, known=False) if domain.hidden else Worth(what, up, down, share)
+
+
+def _worth(domain: Columns, cells: Cells, pair: tuple[int, int]) -> tuple[Fraction, Fraction]:
+    mechanism, symbols = _asked(domain, cells, pair)
+    least, most = mechanism.supported
+    spread, noise = mechanism.p - mechanism.q, symbols * mechanism.q
+    return (min(symbols, most) - noise) / spread, (noise - max(0, symbols - mechanism.d + least)) / spread
+
+
+def _asked(domain: Columns, cells: Cells, pair: tuple[int, int]) -> tuple[PureMechanism, int]:
+    """Return what randomizes the question that asks two columns, and how many of its symbols a cell of these is."""
+    question = domain.questions.index(pair) if len(domain.questions) > 1 else 0
+    sizes = [symbols_of(domain.domains[column]) for column in pair]
+    return cast("PureMechanism", cells.mechanism_of(question)), prod(domain.shape(question)) // prod(sizes)
+
+
 def _variances(domain: Columns, cells: Cells, pair: tuple[int, int]) -> tuple[float, float]:
     """Return those of a cell and a rate, times n. The rate is among the values of the column with more of them."""
     m = len(domain.questions)
-    question = domain.questions.index(pair) if m > 1 else 0
-    mechanism = cast("PureMechanism", cells.mechanism_of(question))
-    sizes = [symbols_of(domain.domains[column]) for column in pair]
-    symbols, values = prod(domain.shape(question)) // prod(sizes), max(sizes)
+    mechanism, symbols = _asked(domain, cells, pair)
+    values = max(symbols_of(domain.domains[column]) for column in pair)
     cell = _variance(mechanism, symbols, symbols, 0)
     total, squares = 1 - RATE * values, (1 - RATE) ** 2 + RATE**2 * (values - 1)
     rate = _variance(mechanism, symbols * total, symbols * squares, RATE * (1 - RATE) * GROUP)
@@ -58,7 +87,7 @@ def _variance(mechanism: PureMechanism, total: float, squares: float, squares_he
 def _pair_law(mechanism: PureMechanism) -> tuple[float, float]:
     """Return P[a report supports both of two values] where the answer is one of them, and where it is neither.
 
-    Of PGR the second depends on the three values: this is its average, each report supporting s of K points.
+    PGR's second term depends on the three values: this is its average, each report supporting s of K points.
     """
     if mechanism.pairs is not None:
         return float(mechanism.pairs.one), float(mechanism.pairs.neither)

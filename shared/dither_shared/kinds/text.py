@@ -10,6 +10,7 @@ from fractions import Fraction
 from pathlib import Path
 from typing import cast
 
+from dither_shared.accounting.made_up import Worth
 from dither_shared.bloom import BITS_MAX, HASHES_MAX
 from dither_shared.cells import DEVICE, DEVICE_CELLS_MAX, Cells, Part
 from dither_shared.domains import NONE, OTHER, VALUE_CHARACTERS_MAX, Hashed, TextDomain, Verbatim
@@ -18,7 +19,7 @@ from dither_shared.exact import from_micro, to_micro
 from dither_shared.kinds.kind import CANDIDATES_MAX, Answer, Asked, Kind, Offer
 from dither_shared.kinds.listed import read_list
 from dither_shared.kinds.noise import FRESH_ONLY, MEMOIZED_ONLY, read_epsilon, read_memoize, read_permanent
-from dither_shared.mechanisms import PGR, RAPPOR, PureMechanism, choose
+from dither_shared.mechanisms import PGR, RAPPOR, MemoizedTwoLevel, PureMechanism, choose
 from dither_shared.rng import Rng
 from dither_shared.tables import TomlTable
 
@@ -34,6 +35,7 @@ class TextKind(Kind[TextDomain]):
 
     name = "text"
     meaning = "for words that nobody can list beforehand"
+    starter = 'question = "Which page do people open first?"'
     estimand = "texts"
 
     def read_table(self, table: TomlTable, directory: Path | None, *, metric: str, hidden: bool) -> Asked:
@@ -83,6 +85,21 @@ class TextKind(Kind[TextDomain]):
     def noise_variance(self, cells: Cells) -> Fraction:
         """Return that of a text which nobody has: it is looked for in every row."""
         return cast("RAPPOR | PureMechanism", cells.mechanism).noise_variance
+
+    def made_up(self, domain: TextDomain, cells: Cells) -> tuple[Worth, ...]:
+        """Return that of a text's share.
+
+        Fresh, it is the mean of w = (S - U) / (p - q) where all rows are read: S is whether a report supports the
+        text's bucket, U which part of some buckets it does, by which the mean of all others is taken away. Which ones
+        these are depends on the counts, so no more is said of U than that it is from 0 to 1. Memoized, a text is found
+        by a regression: the reports that look like most honest ones are told by what randomizes.
+        """
+        if cells.memoized:
+            up, down = cast("RAPPOR | MemoizedTwoLevel", cells.mechanism).pushes
+            return (Worth("a text", up, down, known=False, stands_out=True),)
+        points = cast("PureMechanism", cells.mechanism)
+        most = 1 / (points.p - points.q)
+        return (Worth("a text that all rows tell", most, most, stands_out=True),)
 
     def offer(self, asked: Asked) -> Offer:
         """Return any text, and what the totals are searched for."""

@@ -6,10 +6,12 @@ sent as a point for the bucket (PGR). Groups have unequal shares of the reports:
 fresh: a memo of a hundred thousand points would be a fingerprint.
 """
 
+from decimal import Decimal
 from fractions import Fraction
 from pathlib import Path
 from typing import cast
 
+from dither_shared.accounting.made_up import Worth
 from dither_shared.cells import Cells, Part
 from dither_shared.domains import VALUE_CHARACTERS_MAX, Coded, TextDomain
 from dither_shared.kinds.kind import Answer, Asked, Offer
@@ -21,6 +23,8 @@ from dither_shared.tables import TomlTable
 from dither_shared.words.groups import BUCKETS, LAYOUTS, PROPOSED, ROWS
 
 FRESH = "must be left out of words: what is kept of a hundred thousand points would tell devices apart"
+EPSILON_WORDS_MAX = Decimal(6)
+"""Above it reports have so many points for these buckets that a tally takes up to 268 MB, and half a minute to read."""
 LISTED = "must be left out of words: they are found without a list"
 
 
@@ -29,6 +33,7 @@ class WordsKind(TextKind):
 
     name = "words"
     meaning = "for words that the totals are to name, without a list"
+    starter = 'question = "How do people call it?"'
     estimand = "words"
 
     def read_table(self, table: TomlTable, directory: Path | None, *, metric: str, hidden: bool) -> Asked:
@@ -42,7 +47,7 @@ class WordsKind(TextKind):
                     raise table.error(key, why)
         layout = LAYOUTS[table.one_of("length", tuple(LAYOUTS), default="short")]
         casefold = table.boolean("casefold", default=False)
-        mechanism = choose(BUCKETS, read_epsilon(table), name=PGR.name)
+        mechanism = choose(BUCKETS, read_epsilon(table, EPSILON_WORDS_MAX), name=PGR.name)
         cells = Cells(tuple(Part(mechanism, ROWS, weight) for weight in layout.weights))
         return Asked(Coded(metric, layout.levels, casefold, hidden), cells, candidates_expected=PROPOSED)
 
@@ -62,6 +67,19 @@ class WordsKind(TextKind):
         last = cells.parts[-1]
         noise = cast("PureMechanism", last.mechanism).noise_variance
         return noise * Fraction(total, last.cells * last.weight)
+
+    def made_up(self, domain: TextDomain, cells: Cells) -> tuple[Worth, ...]:
+        """Return that of the share of a text that is looked up: in the verification group, from all of its rows.
+
+        With B buckets it is the mean of w = (B (S - q) / (p - q) - 1) / (B - 1). To be named the text must be proposed
+        as well, by reports of the levels.
+        """
+        last = cells.parts[-1]
+        share = Fraction(last.cells * last.weight, sum(part.cells * part.weight for part in cells.parts))
+        points = cast("PureMechanism", last.mechanism)
+        p, q, others = points.p, points.q, points.d - 1
+        up, down = ((points.d * weight / (p - q) - sign) / others for weight, sign in ((1 - q, 1), (q, -1)))
+        return (Worth("a text", up, down, share, stands_out=True),)
 
     def offer(self, asked: Asked) -> Offer:
         """Return any text, and what is told of it."""

@@ -6,6 +6,7 @@ from typing import Any
 from dither_shared.errors import InvalidParameter
 from dither_shared.mechanisms.choice import MECHANISMS, choose, serving
 from dither_shared.mechanisms.grr import GRR
+from dither_shared.mechanisms.linkable import DEVICES
 from dither_shared.mechanisms.mechanism import Mechanism
 from dither_shared.mechanisms.memoized import Memoized
 from dither_shared.mechanisms.need import Need
@@ -19,6 +20,7 @@ from dither_shared.mechanisms.unary import OUE, SUE, MemoizedUnary, Unary
 from dither_shared.mechanisms.window import SquareWave
 
 __all__ = [
+    "DEVICES",
     "GRR",
     "MECHANISMS",
     "OUE",

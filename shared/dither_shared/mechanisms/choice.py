@@ -3,8 +3,12 @@
 Each mechanism offers its designs for what is needed. Their exact average variances are compared, as rationals, so that
 every machine chooses alike. There is no rule of thumb about d: "GRR while d < 3 e^eps + 2" loses up to 30 % of
 accuracy.
+
+A memo is a fingerprint, so of memoized answers the design of least R(200) within 15 % of the least error is taken. A
+unary code's memo tells all devices apart; it is taken only where no symbol comes near its error.
 """
 
+from collections.abc import Sequence
 from decimal import Decimal
 from fractions import Fraction
 from functools import lru_cache
@@ -12,13 +16,15 @@ from typing import Final
 
 from dither_shared.errors import InvalidParameter
 from dither_shared.mechanisms.grr import GRR
+from dither_shared.mechanisms.linkable import linked_by
 from dither_shared.mechanisms.mechanism import Mechanism
-from dither_shared.mechanisms.need import MEMO_OUTPUTS_MAX, REPORT_BITS_MAX, Need
+from dither_shared.mechanisms.need import REPORT_BITS_MAX, Need
 from dither_shared.mechanisms.pgr import PGR
 from dither_shared.mechanisms.privset import PrivSet
 from dither_shared.mechanisms.pure import PureMechanism
 from dither_shared.mechanisms.rappor import RAPPOR
 from dither_shared.mechanisms.subset import SubsetSelection
+from dither_shared.mechanisms.two_level import MemoizedTwoLevel
 from dither_shared.mechanisms.unary import OUE, SUE
 from dither_shared.mechanisms.window import SquareWave
 
@@ -28,6 +34,8 @@ MECHANISMS: Final[dict[str, type[Mechanism]]] = {
 """The mechanisms, by name. Pure ones that are registered here take part in the choice."""
 INDIFFERENT = Fraction(103, 100)
 """Within 3 % of the least error the shorter report wins: nobody sees 3 %, everybody pays for the bits."""
+LINKED_LOSS = Fraction(115, 100)
+"""Within 15 % of the least error the memo wins that links fewer devices."""
 
 
 def serving(ticks: int | None) -> dict[str, type[PureMechanism]]:
@@ -47,8 +55,9 @@ def choose(
 
     `ticks` is the most values of an answer that may hold several, None for exactly one. `permanent` is the epsilon of
     a memoized answer, None for fresh noise each time. `name` takes the choice among one mechanism's designs alone.
-    Within 3 % of the least average variance the fewest bits a report win, then the shortest tally to decode, then the
-    least variance. Raises InvalidParameter where every report would be too long.
+    Fresh reports: the fewest bits win within 3 % of the least average variance. Memos: the least R(200) wins within
+    15 %. Ties go to the fewest bits, then the shortest tally to decode, then the least variance.
+    Raises InvalidParameter if every report would be too long.
     """
     asked = tuple(mechanism for own, mechanism in serving(ticks).items() if name in (None, own))
     return _chosen(asked, d, epsilon, ticks, permanent, name)
@@ -68,10 +77,19 @@ def _chosen(
     short = [design for design in designs if design.shape.bits <= REPORT_BITS_MAX]
     if not short:
         what = f"{'memoized ' if permanent is not None else ''}{name or 'mechanism'}"
-        limit = f" or at most {MEMO_OUTPUTS_MAX} symbols" if permanent is not None else ""
-        raise InvalidParameter(
-            f"there is no {what} for {d} values with reports of at most {REPORT_BITS_MAX} bits{limit}"
-        )
-    bound = min(design.average_variance for design in short) * INDIFFERENT
-    near = [design for design in short if design.average_variance <= bound]
-    return min(near, key=lambda design: (design.shape.bits, design.shape.size, design.average_variance))
+        raise InvalidParameter(f"there is no {what} for {d} values with reports of at most {REPORT_BITS_MAX} bits")
+    symbols = [design for design in _near(short, LINKED_LOSS) if isinstance(design, MemoizedTwoLevel)]
+    if symbols:
+        return min(symbols, key=lambda design: (linked_by(design), *_length(design)))
+    return min(_near(short, INDIFFERENT), key=_length)
+
+
+def _near(designs: Sequence[PureMechanism], loss: Fraction) -> list[PureMechanism]:
+    """Return those whose average variance is at most `loss` times the least."""
+    bound = min(design.average_variance for design in designs) * loss
+    return [design for design in designs if design.average_variance <= bound]
+
+
+def _length(design: PureMechanism) -> tuple[int, int, Fraction]:
+    """Return what a report and a tally take, and among equally long ones the error."""
+    return design.shape.bits, design.shape.size, design.average_variance

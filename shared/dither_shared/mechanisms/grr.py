@@ -17,7 +17,7 @@ from typing import Self
 
 from dither_shared.errors import InvalidParameter
 from dither_shared.frozen import as_dict, frozen
-from dither_shared.mechanisms.need import MEMO_OUTPUTS_MAX, Need
+from dither_shared.mechanisms.need import Need
 from dither_shared.mechanisms.pure import PairLaw
 from dither_shared.mechanisms.two_level import OneShot, TwoLevelLaw, threshold_for
 from dither_shared.rng import Rng
@@ -56,9 +56,8 @@ class GRR(OneShot):
 
     @classmethod
     def memo_designs(cls, need: Need, permanent: Decimal) -> Iterator[Self]:
-        """Return the one that there is, if the values are few enough."""
-        if need.d <= MEMO_OUTPUTS_MAX:
-            yield cls.for_epsilon(need.d, permanent)
+        """Return the one that there is."""
+        yield cls.for_epsilon(need.d, permanent)
 
     def parameters(self) -> dict[str, int]:
         """Return d and threshold."""
@@ -73,6 +72,11 @@ class GRR(OneShot):
     def pairs(self) -> PairLaw:
         """No report supports two values."""
         return PairLaw(Fraction(0), Fraction(0), Fraction(0))
+
+    @property
+    def supported(self) -> tuple[int, int]:
+        """The value that is named."""
+        return 1, 1
 
     @property
     def outputs(self) -> int:

@@ -1,4 +1,4 @@
-"""What a mechanism is, whatever its reports mean: integers, an exact epsilon, a randomizer."""
+"""The interface of a mechanism, whatever its reports mean: integers, an exact epsilon, a randomizer."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
@@ -24,7 +24,7 @@ class Mechanism(ABC):
         """Return all the integers that fix the mechanism."""
 
     def to_document(self) -> dict[str, object]:
-        """Return the name and the integers. Where an answer is memoized, those that its memo depends on stand apart."""
+        """Return the name and the integers. The integers that a memo depends on stand apart."""
         memo = self.memo_parameters()
         rest = {name: integer for name, integer in self.parameters().items() if name not in memo}
         return {"mechanism": self.name, "parameters": rest, **({"memo": memo} if self.memoized else {})}
@@ -43,7 +43,7 @@ class Mechanism(ABC):
 
     @property
     def first_stage(self) -> "Mechanism":
-        """What sees the answer, and decides what a report says of it: all, or of a memoized one the permanent part."""
+        """The part that sees the answer: the whole mechanism, or the permanent part of a memoized one."""
         return self
 
     def memo_parameters(self) -> dict[str, int]:
@@ -53,14 +53,9 @@ class Mechanism(ABC):
     def memo_law(self) -> SymbolLaw:
         """Return the law of the permanent symbol of one answer; nothing where nothing is memoized.
 
-        Where answers have different laws, that of an answer whose memo tells a device most from others.
+        If answers have different laws, it is that of an answer whose memo tells a device most from others.
         """
         return ()
-
-    @property
-    def made_up_weight(self) -> Fraction | None:
-        """The most by which one chosen report moves an estimated share, times n; None where no such bound is known."""
-        return None
 
     @property
     @abstractmethod
@@ -77,5 +72,5 @@ class Mechanism(ABC):
 
     @cached_property
     def charge(self) -> int:
-        """What one report costs, in micro-epsilon: epsilon rounded up."""
+        """The cost of one report, in micro-epsilon: epsilon rounded up."""
         return micro_epsilon(self.exp_epsilon)

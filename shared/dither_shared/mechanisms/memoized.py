@@ -1,9 +1,9 @@
 """Memoized answers: noise that is drawn once for each answer and kept, and fresh noise on it for every report.
 
 Repeating an answer with fresh noise lets an observer average the noise away: r reports cost r epsilon. Here the device
-draws a permanent report u of the answer once, at epsilon_permanent, and sends noisy copies of u. Whatever is learnt
-from any number of copies is learnt from u, so all of them together cost at most epsilon_permanent. The first stage is
-a mechanism of this package; the second is
+draws a permanent report u of the answer once, at epsilon_permanent, and sends noisy copies of u. Any number of copies
+tells no more than u, so all of them together cost at most epsilon_permanent. The first stage is a mechanism of this
+package; the second is
 
     two levels    send u with probability T / 2^64 (`threshold_keep`), else any of the K reports, u included
     unary         flip every bit of u with probability T / 2^64 (`threshold_flip`)
@@ -76,6 +76,11 @@ class MemoizedPure(Memoized, PureMechanism):
     def supports_one(self) -> bool:  # type: ignore[override]  # read-only, like every field
         """As without a memo."""
         return self.permanent.supports_one
+
+    @property
+    def supported(self) -> tuple[int, int]:
+        """As without a memo."""
+        return self.permanent.supported
 
     @property
     def geometry(self) -> tuple[int, int] | None:

@@ -1,4 +1,4 @@
-"""What a metric needs of a mechanism, and the limits that every design keeps."""
+"""The needs that a metric has of a mechanism, and the limits that every design keeps."""
 
 from decimal import Decimal
 
@@ -6,8 +6,8 @@ from dither_shared.frozen import frozen
 
 REPORT_BITS_MAX = 4_096
 """Longer reports are refused: they cost more to send and store than they are worth."""
-MEMO_OUTPUTS_MAX = 64
-"""A permanent symbol out of more would be a fingerprint of its device, seen again whenever it is kept."""
+OUTPUTS_MAX = 1 << 21
+"""Reports of a symbol each: a tally has an entry for every one, 16 MiB of them. A memo needs no more."""
 
 
 @frozen

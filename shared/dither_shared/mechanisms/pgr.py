@@ -28,18 +28,19 @@ from typing import Self
 from dither_shared.errors import InvalidParameter
 from dither_shared.exact import exp_below
 from dither_shared.frozen import as_dict, frozen
-from dither_shared.mechanisms.need import MEMO_OUTPUTS_MAX, Need
+from dither_shared.mechanisms.need import OUTPUTS_MAX, Need
 from dither_shared.mechanisms.two_level import OneShot, TwoLevelLaw, threshold_for
 from dither_shared.rng import Rng
 from dither_shared.shapes import Symbols
 
-OUTPUTS_MAX = 1 << 21
-"""A tally has an entry for each point: 16 MiB of them."""
 _ALL_ORDERS = range(OUTPUTS_MAX)
 DIMENSION_MIN = 3
 """In two dimensions hyperplanes are points, and the mechanism is GRR with unused values."""
-ORDER_FACTOR = 2
+ORDER_FACTOR = Fraction(2)
 """An order twice or half of e^epsilon + 1 has 12.5 % more error than the best: no candidate."""
+MEMO_FACTOR = Fraction(3)
+"""Farther from e^epsilon + 1 there is a third more error, which no less R may cost (`choice.LINKED_LOSS`). The factor
+is larger than 15 % alone would need: for few values, and between two primes, the least error is above the ideal."""
 
 
 @frozen
@@ -80,18 +81,14 @@ class PGR(OneShot):
     @classmethod
     def fresh_designs(cls, need: Need) -> Iterator[Self]:
         """Return those of the orders near e^epsilon + 1."""
-        e = exp_below(need.epsilon)
-        least, most = ceil(e / ORDER_FACTOR) + 1, floor(e * ORDER_FACTOR) + 1
-        near = spaces(need.d, orders=range(least, most + 1))
-        # Far from e^epsilon + 1 only the largest order may be left: then others win, unless PGR is asked for.
-        for order, dimension in near or spaces(need.d)[-1:]:
-            yield cls.for_design(need.d, order, dimension, need.epsilon)
+        for space in _near(need, ORDER_FACTOR):
+            yield cls.for_design(need.d, *space, need.epsilon)
 
     @classmethod
     def memo_designs(cls, need: Need, permanent: Decimal) -> Iterator[Self]:
-        """Return those of every order that makes few points."""
-        for order, dimension in spaces(need.d, MEMO_OUTPUTS_MAX):
-            yield cls.for_design(need.d, order, dimension, permanent)
+        """Return those of the orders that are not far from e^epsilon + 1."""
+        for space in _near(need, MEMO_FACTOR):
+            yield cls.for_design(need.d, *space, permanent)
 
     @property
     def geometry(self) -> tuple[int, int]:
@@ -106,6 +103,12 @@ class PGR(OneShot):
     def outputs(self) -> int:
         """The number of points, K."""
         return points(self.order, self.dimension)
+
+    @property
+    def supported(self) -> tuple[int, int]:
+        """Each point lies on s hyperplanes, of which K - d are no value's."""
+        s = points(self.order, self.dimension - 1)
+        return max(0, s - (self.outputs - self.d)), min(s, self.d)
 
     @cached_property
     def law(self) -> TwoLevelLaw:
@@ -168,8 +171,8 @@ def points(order: int, dimension: int) -> int:
     return int((order**dimension - 1) // (order - 1))
 
 
-def spaces(d: int, outputs_max: int = OUTPUTS_MAX, orders: range = _ALL_ORDERS) -> list[tuple[int, int]]:
-    """Return the (order, dimension) with a point for each of d values and at most `outputs_max` of them.
+def spaces(d: int, orders: range = _ALL_ORDERS) -> list[tuple[int, int]]:
+    """Return the (order, dimension) with a point for each of d values and at most OUTPUTS_MAX of them.
 
     For each prime the smallest such space: further points would only lengthen reports.
     """
@@ -178,13 +181,19 @@ def spaces(d: int, outputs_max: int = OUTPUTS_MAX, orders: range = _ALL_ORDERS) 
         if order not in orders:
             continue
         dimension = DIMENSION_MIN
-        if points(order, dimension) > outputs_max:
-            break
         while points(order, dimension) < d:
             dimension += 1
-        if points(order, dimension) <= outputs_max:
+        if points(order, dimension) <= OUTPUTS_MAX:
             found.append((order, dimension))
     return found
+
+
+def _near(need: Need, factor: Fraction) -> list[tuple[int, int]]:
+    """Return the spaces whose orders minus 1 are within a factor of e^epsilon, or the one that comes closest to it."""
+    e = exp_below(need.epsilon)
+    near = spaces(need.d, orders=range(ceil(e / factor) + 1, floor(e * factor) + 2))
+    # Far from e^epsilon + 1 only the largest order may be left: then others win, unless PGR is asked for.
+    return near or spaces(need.d)[-1:]
 
 
 @cache

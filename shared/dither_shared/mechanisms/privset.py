@@ -31,8 +31,9 @@ from typing import Self
 from dither_shared.errors import InvalidParameter
 from dither_shared.exact import exp_below
 from dither_shared.frozen import as_dict, frozen
-from dither_shared.mechanisms.need import MEMO_OUTPUTS_MAX, REPORT_BITS_MAX, Need
+from dither_shared.mechanisms.need import REPORT_BITS_MAX, Need
 from dither_shared.mechanisms.pure import PairLaw, as_bits
+from dither_shared.mechanisms.subset import light_weights
 from dither_shared.mechanisms.two_level import OneShot, TwoLevelLaw, threshold_for
 from dither_shared.rng import Rng
 from dither_shared.shapes import Subsets, Symbols
@@ -77,7 +78,7 @@ class PrivSet(OneShot):
     def for_epsilon(cls, d: int, epsilon: Decimal, ticks: int, bits_max: int) -> Self:
         """Return the mechanism with the weight of least average variance, next to D / (t (e^epsilon + 1)).
 
-        Where a report would be longer than `bits_max`, the best of the lighter ones.
+        If its report would be longer than `bits_max`, the best of the lighter ones.
         """
         padded = d + ticks
         most = d if padded <= bits_max else bits_max // (8 * Symbols(padded).width)
@@ -93,12 +94,10 @@ class PrivSet(OneShot):
 
     @classmethod
     def memo_designs(cls, need: Need, permanent: Decimal) -> Iterator[Self]:
-        """Return those of every weight that makes few subsets."""
-        padded = need.d + need.ticks
-        if padded <= MEMO_OUTPUTS_MAX:  # every weight makes at least D subsets
-            for weight in range(1, need.d + 1):
-                if comb(padded, weight) <= MEMO_OUTPUTS_MAX:
-                    yield cls.for_weight(need.d, need.ticks, weight, permanent)
+        """Return the one of the best weight for reports of `need.epsilon`, and lighter ones of not too many subsets."""
+        best = cls.for_epsilon(need.d, need.epsilon, need.ticks, REPORT_BITS_MAX).weight
+        for weight in (*light_weights(need.d + need.ticks, best), best):
+            yield cls.for_weight(need.d, need.ticks, weight, permanent)
 
     def parameters(self) -> dict[str, int]:
         """Return d, ticks, weight and threshold."""
@@ -120,7 +119,7 @@ class PrivSet(OneShot):
 
     @cached_property
     def law(self) -> TwoLevelLaw:
-        """Of all C(D, w) reports N_1 meet an answer. The parts of them that hold a value are those of p and q above."""
+        """N_1 of all C(D, w) reports meet an answer. The parts of them that hold a value are those of p and q above."""
         outside, inside = self._outside, self.outputs - self._outside
         holding, holding_outside = comb(self.padded - 1, self.weight - 1), comb(self.d - 1, self.weight - 1)
         return TwoLevelLaw(
@@ -143,6 +142,11 @@ class PrivSet(OneShot):
         met = self.inside * holding / inside
         missed = self.inside * (holding - holding_outside) / inside + (1 - self.inside) * holding_outside / outside
         return PairLaw(both=met, one=met, neither=missed)
+
+    @property
+    def supported(self) -> tuple[int, int]:
+        """The subset's members, some of which may be dummies."""
+        return max(0, self.weight - self.ticks), self.weight
 
     @cached_property
     def shape(self) -> Subsets:

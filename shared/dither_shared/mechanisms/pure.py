@@ -1,4 +1,4 @@
-"""What every pure protocol has in common: two support probabilities, and all that follows from them.
+"""All pure protocols have this in common: two support probabilities, and all that follows from them.
 
 A mechanism is pure when each report supports some of the d values, and
 
@@ -10,8 +10,8 @@ for every v. With C(v) the number of the n reports that support v, and f_v the s
     variance    [ f_v p (1 - p) + (1 - f_v) q (1 - q) ] / (n (p - q)^2)          of these n answers
 
 E[C(v)] = n f_v p + n (1 - f_v) q, so the estimate is unbiased; C(v) is a sum of independent coins, hence the variance.
-Wang, Blocki, Li, Jha 2017, section 3. Where each answer holds t values the shares sum to t, so the variance averaged
-over the values needs no f:
+Wang, Blocki, Li, Jha 2017, section 3. If each answer holds t values, the shares sum to t, so the variance averaged over
+the values needs no f:
 
     average     [ t p (1 - p) + (d - t) q (1 - q) ] / (d n (p - q)^2)
 """
@@ -80,6 +80,11 @@ class PureMechanism(Mechanism):
         """The law of two values; None where it depends on which values they are, or is not known."""
         return None
 
+    @property
+    def supported(self) -> tuple[int, int]:
+        """How many of the d values one report supports, at least and at most; a bound of both."""
+        return 0, self.d
+
     @abstractmethod
     def class_of(self, values: Sequence[int]) -> int:
         """Return the class of the answer that holds these values, each in [0, d): all that `randomize` sees of it."""
@@ -99,24 +104,8 @@ class PureMechanism(Mechanism):
         spread = self.ticks * a * (unit - a) + (self.d - self.ticks) * b * (unit - b)
         return Fraction(spread, self.d * (a - b) ** 2)
 
-    @cached_property
-    def made_up_weight(self) -> Fraction:
-        """max(1 - q, p) / (p - q): in honest reports, the most that one chosen report is worth.
-
-        Proof. Let m of n reports be chosen by somebody, and f be the share of the n - m honest answers that hold v. A
-        chosen report supports v or does not, so with k of them supporting it
-
-            E[f^_v] = [ (n - m) f + k (1 - q)/(p - q) - (m - k) q/(p - q) ] / n
-
-        The move E[f^_v] - f is largest upward with k = m, (m/n) [ (1 - q)/(p - q) - f ], and downward with k = 0,
-        (m/n) [ q/(p - q) + f ]. For f in [0, 1] these are at most m/n times (1 - q)/(p - q) and p/(p - q), and are
-        that where nobody holds v, and where everybody does. Cheu, Smith, Ullman 2021 show that no mechanism prevents
-        this.
-        """
-        p, q = self.p, self.q
-        return max(1 - q, p) / (p - q)
-
 
 def as_bits(values: Sequence[int], ticks: int) -> int:
-    """Return values as the bits of a class. Of more than `ticks` values the first count, in the metric's order."""
+    """Return values as the bits of a class. If there are more than `ticks` values, the first count, in the metric's
+    order."""
     return sum(1 << value for value in sorted(set(values))[:ticks])

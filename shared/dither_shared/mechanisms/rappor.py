@@ -77,9 +77,9 @@ class RAPPOR(Memoized):
     def for_epsilon(cls, k: int, h: int, epsilon: Decimal, permanent: Decimal) -> Self:
         """Return the mechanism of least noise whose two epsilons are not above the stated ones.
 
-        F follows from `permanent`. What is left is one choice, q*: each has one p*, from the odds that `epsilon`
-        allows, and the noise p* (1 - p*) / (q* - p*)^2 of a bit that is rarely set. It falls toward q* = 1/2, but a
-        q* that is far from 1 - F cannot be made out of the memo's bits: p or q would not be a probability.
+        F follows from `permanent`. One choice is left, q*: each has one p*, from the odds that `epsilon` allows, and
+        the noise p* (1 - p*) / (q* - p*)^2 of a bit that is rarely set. It falls toward q* = 1/2, but a q* that is far
+        from 1 - F cannot be made out of the memo's bits: p or q would not be a probability.
         """
         if permanent <= epsilon:
             raise InvalidParameter(f"epsilon_permanent must be above epsilon, got {permanent} and {epsilon}")
@@ -155,6 +155,16 @@ class RAPPOR(Memoized):
     def noise_variance(self) -> Fraction:
         """p* (1 - p*) / (h (q* - p*)^2): of a text whose h bits it shares with no other."""
         return self.p_star * (1 - self.p_star) / (self.h * (self.q_star - self.p_star) ** 2)
+
+    @property
+    def pushes(self) -> tuple[Fraction, Fraction]:
+        """How many honest reports of a text a chosen one looks like at most, and how many fewer it does at least.
+
+        With all bits of the text set, or none, and every other bit set with probability p*, the expected counts are
+        those of reports that hold it (1 - p*) / (q* - p*) times, or - p* / (q* - p*) times.
+        """
+        spread = self.q_star - self.p_star
+        return (1 - self.p_star) / spread, self.p_star / spread
 
     @cached_property
     def shape(self) -> Bits:

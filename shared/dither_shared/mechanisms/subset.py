@@ -3,8 +3,8 @@
     p = T / 2^64                              P[answer is in the subset]; ideally w e^eps / (w e^eps + d - w)
     q = p (w - 1) / (d - 1) + (1 - p) w / (d - 1)      P[another value is in it]
 
-Privacy. Every subset with the answer has one probability, every other subset another. Of all subsets a part w / d
-holds a given value, so the ratio of the two is T (d - w) / ((2^64 - T) w) = e^eps.
+Privacy. Every subset with the answer has one probability, every other subset another. A part w / d of all subsets holds
+a given value, so the ratio of the two is T (d - w) / ((2^64 - T) w) = e^eps.
 Estimate. A report supports the w values it holds. Two levels (two_level.py): the set of v is the subsets that hold v,
 a part w / d of all, and of these a part (w - 1) / (d - 1) holds a given other value.
 With the best w, next to d / (e^eps + 1), no mechanism has less average error, whatever d and epsilon are.
@@ -15,13 +15,14 @@ from collections.abc import Iterator
 from decimal import Decimal
 from fractions import Fraction
 from functools import cached_property
+from itertools import takewhile
 from math import comb, perm
 from typing import Self
 
 from dither_shared.errors import InvalidParameter
 from dither_shared.exact import exp_below
 from dither_shared.frozen import as_dict, frozen
-from dither_shared.mechanisms.need import MEMO_OUTPUTS_MAX, Need
+from dither_shared.mechanisms.need import OUTPUTS_MAX, Need
 from dither_shared.mechanisms.pure import PairLaw
 from dither_shared.mechanisms.two_level import OneShot, TwoLevelLaw, threshold_for
 from dither_shared.rng import Rng
@@ -72,11 +73,10 @@ class SubsetSelection(OneShot):
 
     @classmethod
     def memo_designs(cls, need: Need, permanent: Decimal) -> Iterator[Self]:
-        """Return those of every weight that makes few subsets."""
-        if need.d <= MEMO_OUTPUTS_MAX:  # every weight makes at least d subsets
-            for weight in range(1, need.d):
-                if comb(need.d, weight) <= MEMO_OUTPUTS_MAX:
-                    yield cls.for_weight(need.d, weight, permanent)
+        """Return the one of the best weight for reports of `need.epsilon`, and lighter ones of not too many subsets."""
+        best = cls.for_epsilon(need.d, need.epsilon).weight
+        for weight in (*light_weights(need.d, best), best):
+            yield cls.for_weight(need.d, weight, permanent)
 
     def parameters(self) -> dict[str, int]:
         """Return d, weight and threshold."""
@@ -89,6 +89,11 @@ class SubsetSelection(OneShot):
         two_of = others * max(others - 1, 1)  # of d = 2 there is one other value, and the numerators below are 0
         neither = (p * (w - 1) * (w - 2) + (1 - p) * w * (w - 1)) / two_of
         return PairLaw(both=Fraction(0), one=p * (w - 1) / others, neither=neither)
+
+    @property
+    def supported(self) -> tuple[int, int]:
+        """The subset's members."""
+        return self.weight, self.weight
 
     @property
     def outputs(self) -> int:
@@ -117,6 +122,11 @@ class SubsetSelection(OneShot):
     def uniform_report(self, rng: Rng) -> int:
         """Return any subset."""
         return self.shape.of(draw_distinct(self.d, self.weight, rng))
+
+
+def light_weights(size: int, below: int) -> Iterator[int]:
+    """Return the weights from 1 to below `below` that make at most OUTPUTS_MAX subsets of `size` values."""
+    return takewhile(lambda weight: comb(size, weight) <= OUTPUTS_MAX, range(1, below))
 
 
 def draw_distinct(size: int, count: int, rng: Rng) -> list[int]:

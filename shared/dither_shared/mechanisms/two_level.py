@@ -1,4 +1,4 @@
-"""What two-level mechanisms have in common: a report lies in the answer's set or outside of it, uniform within each.
+"""Two-level mechanisms: a report lies in the answer's set or outside of it, uniform within each.
 
 Each value v has a set S_v of s of the K possible reports, and any two of these sets share l of them. The device sends
 a uniform report of S_v with probability i, else a uniform one of the K - s others:
@@ -32,7 +32,7 @@ from dither_shared.frozen import frozen, replaced
 from dither_shared.mechanisms.equiprobable import Equiprobable, SymbolLaw
 from dither_shared.mechanisms.mechanism import Mechanism
 from dither_shared.mechanisms.memoized import MemoizedPure
-from dither_shared.mechanisms.need import MEMO_OUTPUTS_MAX, Need
+from dither_shared.mechanisms.need import Need
 from dither_shared.mechanisms.pure import PureMechanism
 from dither_shared.rng import SCALE, Rng
 from dither_shared.shapes import ReportShape
@@ -87,7 +87,7 @@ class TwoLevelLaw:
 
 
 class TwoLevel(PureMechanism):
-    """A pure mechanism whose reports have one of two probabilities. What it says of values holds for answers of one."""
+    """A pure mechanism whose reports have one of two probabilities, for answers of one value."""
 
     @property
     @abstractmethod
@@ -135,7 +135,7 @@ class OneShot(TwoLevel):
     @classmethod
     @abstractmethod
     def memo_designs(cls, need: Need, permanent: Decimal) -> Iterator[Self]:
-        """Return every design of epsilon `permanent` with at most MEMO_OUTPUTS_MAX reports: few enough to try all."""
+        """Return those of epsilon `permanent` that may have the least R(200) of about the least error."""
 
     def in_two_stages(self, epsilon: Decimal) -> TwoLevel:
         """Return the mechanism that memoizes a report of this one, with reports of `epsilon`."""
@@ -190,11 +190,6 @@ class MemoizedTwoLevel(MemoizedPure, TwoLevel):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.permanent.outputs > MEMO_OUTPUTS_MAX:
-            raise InvalidParameter(
-                f"memoized symbols must be of at most {MEMO_OUTPUTS_MAX}, got {self.permanent.outputs}: "
-                f"more would be a fingerprint"
-            )
         if not 0 < self.threshold_keep < SCALE:
             raise InvalidParameter(f"threshold_keep must be above 0 and below 2^64, got {self.threshold_keep}")
 
@@ -216,6 +211,16 @@ class MemoizedTwoLevel(MemoizedPure, TwoLevel):
         """That of the permanent part, but a report lies in the answer's set less often."""
         permanent, keep = self.permanent.law, Fraction(self.threshold_keep, SCALE)
         return replaced(permanent, inside=keep * permanent.inside + (1 - keep) * permanent.share)
+
+    @property
+    def pushes(self) -> tuple[Fraction, Fraction]:
+        """How many honest reports of a bucket a chosen one looks like at most, and how many fewer it does at least.
+
+        A uniform report of the bucket's set, or of all others, supports it surely, or never, and every other bucket
+        with a part l / s, or (s - l) / (K - s). So their expected counts differ by (p - q) times that many reports.
+        """
+        law = self.law
+        return (1 - law.overlap) / (law.p - law.q), law.overlap_outside / (law.p - law.q)
 
     def memo_law(self) -> SymbolLaw:
         """Return that of the permanent part, which is the same for every answer."""

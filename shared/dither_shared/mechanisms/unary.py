@@ -3,9 +3,9 @@
     p = T_p / 2^64      P[bit is sent as 1 | it is 1]      OUE: 1/2      SUE: 1 - q
     q = T_q / 2^64      P[bit is sent as 1 | it is 0]
 
-Privacy. Let an answer hold at most t of the d values. Where v has a bit and w has none a report's probabilities
-differ by a factor of at most p / q, where w has it and v not by at most (1 - q) / (1 - p), elsewhere not at all. With
-A the larger of the two factors and B the other one, two answers that share no value are the worst:
+Privacy. Let an answer hold at most t of the d values. On a bit that v has and w has not, a report's probabilities
+differ by a factor of at most p / q, on one that w has and v has not by at most (1 - q) / (1 - p), elsewhere not at all.
+With A the larger of the two factors and B the other one, two answers that share no value are the worst:
 
     e^eps = A^a B^b      a = min(t, d)      b = min(t, d - a)
 

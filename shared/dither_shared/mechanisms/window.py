@@ -8,8 +8,8 @@ probability T / 2^64, else a uniform one of the K - s others:
 
 A device without a place, which has no number, sends a uniform one of all K outputs.
 
-Privacy. Of two places only these two levels occur, and 1 / K lies between them, so the largest ratio of probabilities
-is T (K - s) / ((2^64 - T) s) = e^eps.
+Privacy. Two places have only these two levels, and 1 / K lies between them, so the largest ratio of probabilities is
+T (K - s) / ((2^64 - T) s) = e^eps.
 Estimate. The law of reports is a linear function of the shares of places: it is inverted for all of them at once
 (`analysis/numbers`). Near places look alike, which costs a single place's share much and sums of neighbours little.
 With b = (eps e^eps - e^eps + 1) / (2 e^eps (e^eps - 1 - eps)) of the row on either side, r = b d, a report tells most

@@ -8,7 +8,7 @@ from typing import Any
 from dither_shared.shapes.shape import BadReport, ReportShape
 
 _FORMATS = {1: "B", 2: "H", 4: "I", 8: "Q"}
-"""What `struct` calls an integer of so many bytes."""
+"""The letter of `struct` for an integer of so many bytes."""
 
 
 class Symbols(ReportShape):

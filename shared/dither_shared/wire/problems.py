@@ -1,4 +1,4 @@
-"""What the aggregator refuses, as problem documents (RFC 9457)."""
+"""The refusals of the aggregator, as problem documents (RFC 9457)."""
 
 from dither_shared.errors import DitherError
 from dither_shared.wire import PROBLEM_PREFIX
@@ -6,7 +6,8 @@ from dither_shared.wire import PROBLEM_PREFIX
 PROBLEMS: dict[str, tuple[int, str]] = {
     "malformed": (400, "The request is not what this address takes"),
     "key-missing": (401, "A key is needed"),
-    "key-wrong": (403, "The key is not one that this aggregator knows"),
+    "key-wrong": (401, "The key is not one that this aggregator knows"),
+    "key-scope": (403, "The key is not for this"),
     "not-found": (404, "There is nothing at this address"),
     "method-not-allowed": (405, "This address does not take this method"),
     "upload-conflict": (409, "This id came before with another body"),
@@ -18,8 +19,13 @@ PROBLEMS: dict[str, tuple[int, str]] = {
     "unsupported-media-type": (415, "The body must be application/json, as it is or in gzip"),
     "host-not-allowed": (421, "Nobody may read under this name"),
     "refused": (422, "Every group was refused"),
+    "not-done": (422, "What was asked for cannot be done"),
     "headers-too-large": (431, "The request's headers are too large"),
+    "too-many": (429, "Too many uploads came; send the same bytes again later"),
     "bad-tally": (500, "The stored counts are not those of any reports"),
+    "backlog-full": (503, "Too many uploads are not counted yet; send the same bytes again later"),
+    "disk-full": (507, "The store has no room to spare; send the same bytes again later"),
+    "key-waiting": (503, "This key waits for the app's next one; send the same bytes again later"),
     "unavailable": (503, "The aggregator cannot store reports now; send the same bytes again later"),
 }
 """Every answer that is not a success: the stable end of its `type`, its status, its title."""

@@ -1,6 +1,6 @@
 """Reading an upload, in the aggregator: what is not exactly one is refused.
 
-What spoils the whole upload raises a `Problem`; what spoils one group refuses that group, with a reason, and its
+A fault of the whole upload raises a `Problem`. A fault of one group refuses that group, with a reason, and its
 neighbours are kept.
 """
 
@@ -20,7 +20,8 @@ from dither_shared.wire import GROUPS_MAX, INFLATED_BYTES_MAX, REPORTS_MAX, VERS
 from dither_shared.wire.problems import Problem
 
 VALUES_MAX = 8 * REPORTS_MAX
-"""Of commas and opening brackets, in texts too: what a body may cost to parse before it is known to be an upload."""
+"""The most commas and opening brackets, in texts too: they bound the cost of parsing a body before it is known to be an
+upload."""
 
 _ID = re.compile(r"[A-Za-z0-9_-]{21}[AQgw]")  # 22 characters; the last carries two bits and four zeros
 _PLAN = re.compile(r"[0-9a-f]{16}")
@@ -100,7 +101,7 @@ _DECODER = json.JSONDecoder(parse_constant=_no_constants)
 
 
 def parse_json(body: bytes) -> object:
-    """Return the document of a JSON body; raise Problem. Of several fields of one name the last counts."""
+    """Return the document of a JSON body; raise Problem. The last of several fields of one name counts."""
     try:
         return _DECODER.decode(body.decode("utf-8"))
     except UnicodeDecodeError:

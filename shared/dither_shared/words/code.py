@@ -6,8 +6,8 @@ A text is bytes, its UTF-8. Two more answers are a byte that no UTF-8 has, so no
 
     "other"    FE            "none"    FF
 
-A prefix is an integer of so many bits, the first bit the most significant. Of the 2^14 ways to go on where a text has
-ended one is right, and a prefix that ended wrongly is no text's: whoever looks for texts drops it unseen.
+A prefix is an integer of so many bits, the first bit the most significant. One of the 2^14 ways to go on after the end
+of a text is right, and a prefix that ended wrongly is no text's: a search for texts drops it unseen.
 
 The text "to" in 18 bits: t after END is 10010, o after t 11000, END after o 11010, and SHA-256("to") begins with 011.
 """
@@ -50,7 +50,7 @@ def checksum(typed: bytes, length: int) -> int:
 
 @frozen
 class Start:
-    """What a prefix says of the texts that have it."""
+    """The knowledge that a prefix gives of the texts that have it."""
 
     typed: bytes
     """The characters whose codes are whole."""
@@ -58,29 +58,39 @@ class Start:
     """Whether that is the whole text."""
     possible: bool
     """Whether any text has this prefix: a text that ended has only one checksum."""
+    unread: int
+    """How many of its last bits belong to a character that is cut, or to the checksum."""
 
 
-def read_prefix(bits: int, length: int) -> Start:
-    """Read a prefix of `length` bits."""
-    typed = bytearray()
-    context, left = END, length
+NOTHING = Start(b"", ended=False, possible=True, unread=0)
+"""The knowledge that a prefix of no bits gives."""
+
+
+def read_prefix(bits: int, length: int, first: Start = NOTHING) -> Start:
+    """Read a prefix of `length` bits.
+
+    `first` is what was read of its first bits, and `length` then says how many more there are: none is read twice.
+    """
+    typed = bytearray(first.typed)
+    context = symbol_of(typed[-1]) if typed else END
+    left = first.unread + length
     while (taken := _symbol(context, bits, left)) is not None:
-        symbol, left = taken
+        symbol, after = taken
         if symbol == END:
-            own = bits & (1 << left) - 1 == checksum(bytes(typed), left)
-            return Start(bytes(typed), ended=True, possible=own and is_answer(bytes(typed)))
+            own = bits & (1 << after) - 1 == checksum(bytes(typed), after)
+            return Start(bytes(typed), ended=True, possible=own and is_answer(bytes(typed)), unread=after)
         if symbol == ESC:
-            if left < BYTE_BITS:
+            if after < BYTE_BITS:
                 break
-            left -= BYTE_BITS
-            byte = bits >> left & 0xFF
+            after -= BYTE_BITS
+            byte = bits >> after & 0xFF
             if byte in PRINTABLE:
-                return Start(bytes(typed), ended=False, possible=False)
+                return Start(bytes(typed), ended=False, possible=False, unread=after)
             typed.append(byte)
         else:
             typed.append(PRINTABLE.start + symbol)
-        context = symbol
-    return Start(bytes(typed), ended=False, possible=True)
+        context, left = symbol, after
+    return Start(bytes(typed), ended=False, possible=True, unread=left)
 
 
 def is_answer(typed: bytes) -> bool:

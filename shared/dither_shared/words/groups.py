@@ -6,9 +6,9 @@ whose reports tell the first bits of the code, and the verification group, the l
     number    a level's prefix as an integer, folded to 64 bits;  for verification the first 64 bits of SHA-256(text)
     bucket    (a number mod 2^64) >> 47, with the row's odd multiplier a: hashing.py
 
-What is sent is the bucket, one of 2^17, through projective geometry response. A prefix P of more than 64 bits is folded
-to (P mod 2^64) + c (P >> 64) mod 2^64, with c odd: two prefixes then meet as rarely as any two numbers of 64 bits, and
-the continuations of one prefix are still numbered in a row.
+The device sends the bucket, one of 2^17, through projective geometry response. A prefix P of more than 64 bits is
+folded to (P mod 2^64) + c (P >> 64) mod 2^64, with c odd: two prefixes then meet as rarely as any two numbers of 64
+bits, and the continuations of one prefix are still numbered in a row.
 """
 
 from dither_shared.errors import InvalidParameter
@@ -73,7 +73,7 @@ class Layout:
 
     levels: tuple[int, ...]
     weights: tuple[int, ...]
-    """Of each group; the verification group's is the last."""
+    """One for each group; the verification group's is the last."""
 
 
 LAYOUTS = {

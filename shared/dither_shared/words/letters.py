@@ -25,7 +25,7 @@ class Codes:
     """The codes after one symbol."""
 
     codes: tuple[tuple[int, int], ...]
-    """Of each symbol its code and the code's length."""
+    """The code of each symbol, and the code's length."""
     symbols: dict[tuple[int, int], int]
     """The other way round: the symbol of a length and a code."""
 

@@ -1,0 +1,25 @@
+"""From metrics to events: what a device says about them in so many days, or ever."""
+
+from collections.abc import Sequence
+
+from dither_shared.accounting.events import AllOf, Outputs
+from dither_shared.registry import Metric
+
+
+def said(metric: Metric, days: int | None = None) -> Outputs:
+    """Return what a device says about a metric in any `days` days in a row, or in its whole life.
+
+    A memoized answer enters once with its permanent epsilon, however often it is repeated.
+    """
+    times = metric.charges if days is None else min(metric.charges, periods_touched(metric.period_days, days))
+    return Outputs(metric.charge, times)
+
+
+def all_said(metrics: Sequence[Metric], days: int | None = None) -> AllOf:
+    """Return the same of several metrics of one device."""
+    return AllOf(tuple(said(metric, days) for metric in metrics))
+
+
+def periods_touched(period_days: int, days: int) -> int:
+    """Return the most periods that so many days in a row have a day of: in each a device answers once at most."""
+    return (days + period_days - 2) // period_days + 1
