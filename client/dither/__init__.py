@@ -1,8 +1,10 @@
 """dither: telemetry under local differential privacy.
 
-Every answer is randomized on the device before anything leaves it. `start()` is the way in; `client/README.md`
+Every answer is randomized on the device before anything leaves it. `start()` is the way in; `client/device.md`
 explains what a device keeps, sends and never says.
 """
+
+from typing import TYPE_CHECKING, Any
 
 from dither.device import Sending
 from dither.handles import Choice, Choices, Flag, Number, Table, Text
@@ -12,6 +14,9 @@ from dither.status import MetricStatus, Preview, Status
 from dither.telemetry import Telemetry
 from dither_shared.errors import ConfigurationError, DitherError, InvalidAnswer, InvalidParameter, RegistryError
 from dither_shared.registry import Registry
+
+if TYPE_CHECKING:
+    from dither.sentences import Sentence
 
 __all__ = [
     "Choice",
@@ -28,6 +33,7 @@ __all__ = [
     "Registry",
     "RegistryError",
     "Sending",
+    "Sentence",
     "Status",
     "Table",
     "Telemetry",
@@ -36,10 +42,14 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> str:
-    # The version is looked up when asked for: reading the distribution's metadata would slow every import.
+def __getattr__(name: str) -> Any:
+    # Looked up when asked for: reading the distribution's metadata, and what words need, would slow every import.
     if name == "__version__":
         from importlib.metadata import version
 
         return version("dither")
+    if name == "Sentence":
+        from dither.sentences import Sentence
+
+        return Sentence
     raise AttributeError(f"module 'dither' has no attribute {name!r}")

@@ -16,33 +16,50 @@ from dither_shared.errors import DitherError
 
 # command: (module, what it does). Modules have EXAMPLE, add_arguments(parser) and run(args) -> exit code.
 COMMANDS = {
-    "metrics": ("dither.commands.metrics", "check a registry, compare it with another, document it, type it"),
+    "metrics": ("dither.commands.metrics", "begin a registry, check it, compare it with another, document it, type it"),
     "privacy": ("dither.commands.privacy", "show what each metric of a registry promises, and what it can show"),
+    "audit": ("dither.commands.audit", "hold what metrics promise against what devices do"),
+    "attack": ("dither.commands.attack", "watch what an operator who keeps every report learns of simulated devices"),
     "device": ("dither.commands.device", "look at a device's file, its budget, or make it forget"),
     "serve": ("dither_aggregator.commands.serve", "take reports, fold them and show estimates"),
     "init": ("dither_aggregator.commands.init", "make an app's store"),
     "api": ("dither_aggregator.commands.api", "take reports and show estimates, where others fold"),
     "worker": ("dither_aggregator.commands.worker", "fold, estimate and maintain a store in Redis"),
     "beat": ("dither_aggregator.commands.beat", "ring for workers where something waits"),
+    "settings": ("dither_aggregator.commands.settings", "show every setting, its value, and who says so"),
     "quarantine": (
         "dither_aggregator.commands.quarantine",
         "look at reports that could not be counted, and settle them",
     ),
     "ledger": ("dither_aggregator.commands.ledger", "show that every accepted report is counted once"),
     "fsck": ("dither_aggregator.commands.fsck", "try every invariant of a store"),
+    "doctor": ("dither_aggregator.commands.doctor", "look at a store, its machine and its server, and say what to do"),
     "store": ("dither_aggregator.commands.store", "show a store, say how long it keeps what, move it to Redis"),
+    "keys": ("dither_aggregator.commands.keys", "make, list and revoke the keys of apps, readers and administrators"),
+    "journal": ("dither_aggregator.commands.journal", "list who changed what of an aggregator"),
     "mark": ("dither_aggregator.commands.mark", "name releases and other events, shown beside a metric's days"),
     "backup": ("dither_aggregator.commands.backup", "write everything that a store holds into a file"),
     "restore": ("dither_aggregator.commands.restore", "make a store of a backup"),
     "table": ("dither_aggregator.commands.table", "write synthetic records that agree with a table's measured pairs"),
     "words": ("dither_aggregator.commands.words", "write the texts that were found without a list"),
     "rappor": ("dither_aggregator.commands.rappor", "decode RAPPOR counts, and take over google/rappor's files"),
+    "loadtest": ("dither_aggregator.commands.loadtest", "measure how many uploads a second a server of yours takes"),
     "demo": ("dither_aggregator.commands.demo", "watch true frequencies come back out of noisy answers"),
 }
 
 
-AGGREGATOR_MODULES = {"celery", "flask", "httptools", "kombu", "numpy", "redis", "scipy", "uvicorn"}
-"""What the core install does not bring."""
+AGGREGATOR_MODULES = {
+    "celery",
+    "flask",
+    "httptools",
+    "kombu",
+    "numpy",
+    "prometheus_client",
+    "redis",
+    "scipy",
+    "uvicorn",
+}
+"""Packages that the core install does not bring."""
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -52,6 +69,8 @@ def main(argv: list[str] | None = None) -> int:
         sys.stdout.reconfigure(errors="backslashreplace")  # a registry's words may not be the locale's
     try:
         args = _parser(argv).parse_args(argv)
+        if "settle" in args:  # settings of the aggregator, which variables and a file may say, too
+            args.settle(args)
         code: int = args.run(args)
         if sys.stdout is not None:
             sys.stdout.flush()

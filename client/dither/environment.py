@@ -1,4 +1,4 @@
-"""What the environment says: that nobody is to be asked, where else to send, how much to tell the developer."""
+"""The environment's word: that nobody is to be asked, where else to send, how much to tell the developer."""
 
 import os
 from collections.abc import Mapping
@@ -17,7 +17,7 @@ class Environment:
     endpoint: str | None
     """DITHER_ENDPOINT: in place of the app's."""
     data_dir: str | None
-    """DITHER_DATA_DIR: in place of the app's."""
+    """DITHER_DATA_DIR: holds a folder for each app, in place of the directory that the app gives."""
     debug: bool
     """DITHER_DEBUG: say on stderr what telemetry does."""
     dry_run: bool

@@ -14,7 +14,7 @@ from weakref import WeakSet
 
 
 class Forking(Protocol):
-    """What has something to do around a fork."""
+    """An object with something to do around a fork."""
 
     def before_fork(self) -> None:
         """Get ready: in the parent."""

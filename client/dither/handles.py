@@ -91,7 +91,7 @@ class Words(Handle):
 
 
 class Number(Handle):
-    """A number in the metric's unit: how long, how large, how many. What is no number is "other", or the lowest.
+    """A number in the metric's unit: how long, how large, how many. Anything but a number is "other", or the lowest.
 
     Use for times, sizes and counts. Do not use for numbers that stand for something: a number that says who is a name.
 
@@ -123,8 +123,8 @@ class Table(Handle):
     """Several short questions answered together: a dict of columns, each with a listed value or a number.
 
     Use to ask what goes with what, such as which version crashes. Do not use for questions of their own: asked
-    together they share one epsilon, and each is told less precisely. What is missing or not listed is that column's
-    "other".
+    together they share one epsilon, and each is told less precisely. An answer that is missing or not listed is that
+    column's "other".
 
         telemetry.stability.record({"crashed": "yes", "version": "157"})
     """

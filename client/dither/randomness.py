@@ -1,4 +1,4 @@
-"""Where a device's randomness comes from: the operating system, and nowhere else."""
+"""A device's randomness: it comes from the operating system, and from nowhere else."""
 
 import os
 

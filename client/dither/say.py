@@ -1,4 +1,4 @@
-"""The logger `dither`. What is said never holds an answer, and saying it never fails."""
+"""The logger `dither`. A message never holds an answer, and sending it never fails."""
 
 import logging
 from contextlib import suppress

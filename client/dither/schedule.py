@@ -16,7 +16,7 @@ GRACE_DAYS = 7
 
 
 class Scheduled(Protocol):
-    """What of a metric decides when it is answered."""
+    """The part of a metric that decides when it is answered."""
 
     @property
     def schedule(self) -> str:

@@ -1,4 +1,4 @@
-"""What a telemetry object stands on: the device and its uploader, opened and closed as the person chooses."""
+"""The base of a telemetry object: the device and its uploader, opened and closed as the person chooses."""
 
 import logging
 from collections import Counter
@@ -50,7 +50,7 @@ class Session:
     def _begin_device(self) -> bool | None:
         """Open the device and look up what the person chose; return whether that lets it speak; None if it may erase.
 
-        What they chose here goes before what the app says. May be called by the sending thread.
+        Their choice here goes before what the app says. May be called by the sending thread.
         """
         device, consent = self._device, self._settings.consent
         if device is None:

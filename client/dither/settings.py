@@ -1,4 +1,4 @@
-"""What `start()` was given, after the environment had its say."""
+"""The arguments of `start()`, after the environment had its say."""
 
 import time
 from collections.abc import Callable
@@ -16,11 +16,13 @@ class Settings:
     registry: Registry
     transport: Transport
     directory: Path | None
-    """Where the device's file is, or None for a device in memory."""
+    """The directory of the device's file, or None for a device in memory."""
     consent: bool | None
     silent: str = ""
     """Why nothing may be recorded, kept or sent, whatever the person chose."""
     strict: bool = False
     public: int = 0
     """The place of the device's value in the registry's public column."""
+    development: bool = False
+    """Whether this is a developer's machine: `status()` says so."""
     clock: Callable[[], float] = time.time

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from os import PathLike
 from pathlib import Path
 
+from dither import development as developing
 from dither.environment import Environment
 from dither.say import LOGGER, say
 from dither.sending.transport import DryRun, HttpTransport, Transport
@@ -28,6 +29,9 @@ def start(
     consent: bool | None = None,
     strict: bool = False,
     public: Mapping[str, str] | None = None,
+    development: bool = False,
+    proxy: str | None = None,
+    ca_file: str | PathLike[str] | None = None,
 ) -> Telemetry:
     """Return the app's telemetry. Starts no thread and opens no connection until there is something to send.
 
@@ -36,8 +40,12 @@ def start(
     for the app in the user's data directory; ":memory:" keeps nothing beyond this process and has no quiet days.
     `consent` is the person's answer if the app asked for it, and counts until `set_consent` is called. Without either
     nothing is recorded, kept or sent. `public` is the device's value of the registry's public column, {"arm": "b"},
-    which reports of tables say in the clear: it must not come from an answer. The environment goes before all of it:
-    `client/README.md` has the variables.
+    which reports of tables say in the clear: it must not come from an answer. `development` is for a developer's
+    machine: metrics answer from the first period on, the device's file is in a folder `development` of its own, and
+    the endpoint must be on loopback. `proxy` is the address of an HTTP proxy, "http://proxy.example.org:3128", and
+    `ca_file` a PEM file of the certificate authorities to trust in place of the usual ones; without them the
+    environment's count, HTTPS_PROXY, NO_PROXY and REQUESTS_CA_BUNDLE. The environment goes before everything else:
+    `client/consent.md` has the variables.
 
     Raises RegistryError for a registry that cannot be used, and ConfigurationError for a `consent` that is no choice.
     After that nothing raises into the app, and `status()` says why it is silent; with `strict`, for tests, everything
@@ -55,11 +63,15 @@ def start(
     try:
         place = _place_of(public, registry.public)
         if not (environment.dry_run or environment.nobody):
-            directory = _directory(environment.data_dir or data_dir, registry.app)
+            directory = _directory(environment.data_dir, data_dir, registry.app)
+            if development and directory:
+                directory /= developing.FOLDER
         if not environment.dry_run:
-            transport = HttpTransport(environment.endpoint or endpoint, key)
+            transport = HttpTransport(environment.endpoint or endpoint, key, proxy, ca_file)
+            if development:
+                developing.check_here(environment.endpoint or endpoint)
     except (ConfigurationError, OSError, RuntimeError, TypeError, ValueError) as error:
-        # No home or working directory, no path, or a public value, endpoint or key that cannot be. The person's choices
+        # No home or working directory, no path, or a public value, address or key that cannot be. The person's choices
         # still go to the file.
         if strict:
             raise
@@ -67,7 +79,9 @@ def start(
         silent = silent or str(error)
     if environment.dry_run:
         consent = consent is not False
-    return Telemetry(Settings(registry, transport, directory, consent, silent, strict, public=place))
+    if development:
+        registry = developing.without_waiting(registry)
+    return Telemetry(Settings(registry, transport, directory, consent, silent, strict, place, development))
 
 
 def _place_of(public: Mapping[str, str] | None, column: PublicColumn | None) -> int:
@@ -82,11 +96,13 @@ def _place_of(public: Mapping[str, str] | None, column: PublicColumn | None) -> 
     return column.values.index(public[column.name])
 
 
-def _directory(data_dir: str | PathLike[str] | None, app: str) -> Path | None:
-    if data_dir == IN_MEMORY:
+def _directory(of_apps: str | None, data_dir: str | PathLike[str] | None, app: str) -> Path | None:
+    """Return the directory of the device's file: the environment's has a folder for each app that runs there."""
+    if (of_apps or data_dir) == IN_MEMORY:
         return None
+    directory = Path(of_apps) / app if of_apps else Path(data_dir) if data_dir else default_data_dir(app)
     # Absolute: where the app goes later, its device stays.
-    return (Path(data_dir) if data_dir else default_data_dir(app)).absolute()
+    return directory.absolute()
 
 
 def default_data_dir(app: str) -> Path:

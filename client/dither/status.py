@@ -1,4 +1,4 @@
-"""What an app can see of its telemetry, for a settings page or a bug report. Nothing here is sent."""
+"""The state of telemetry that an app can see, for a settings page or a bug report. Nothing here is sent."""
 
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
@@ -20,14 +20,14 @@ class MetricStatus:
     """Whether a metric takes an answer now."""
 
     silent: str = ""
-    """Why it does not, in a word of `client/README.md`, such as "answered" or "expired"; "" if it does."""
+    """Why it does not, in a word of `client/device.md`, such as "answered" or "expired"; "" if it does."""
     until: date | None = None
     """The first UTC day on which that may be over; None if it is not over by itself."""
 
 
 @frozen
 class Status:
-    """What a device has done and why it is silent."""
+    """The counts of a device, and why it is silent."""
 
     silent: str
     """Why nothing is recorded or sent at all; "" while something is."""
@@ -38,15 +38,17 @@ class Status:
     counts: Mapping[str, int] = MappingProxyType({})
     """Reports accepted; answers and reports not sent, by reason; "unlisted" answers, which were sent as "other"."""
     asks: Mapping[str, list[str]] = MappingProxyType({})
-    """What goes beyond what the person agreed to, by metric, and by "" for all: silent until `set_consent(True)`."""
+    """Terms beyond what the person agreed to, by metric, and by "" for all: silent until `set_consent(True)`."""
     refused: Sequence[str] = ()
     """Metrics that the person refuses."""
     metrics: Mapping[str, MetricStatus] = MappingProxyType({})
     """Why each metric is silent and until when; of a hidden one, whether its present period was answered, too."""
     sending: Sending = Sending()
-    """What became of the last attempt to send, and when the next one is."""
+    """The outcome of the last attempt to send, and the moment of the next one."""
     erasing: bool = False
     """Whether what was forgotten is still to be erased, because another process reads the file."""
+    development: bool = False
+    """Whether telemetry was started with `development`: nothing reaches an aggregator beyond this machine."""
 
     @property
     def ask(self) -> bool:
@@ -69,11 +71,14 @@ def status_of(
     metrics: Collection[str],
     silent: str,
     failures: Mapping[str, int],
+    *,
+    development: bool,
 ) -> Status:
     """Return the status of a device, or of none where nothing is recorded."""
     if device is None:
         word = {NOT_ASKED: "not-agreed", REFUSED: "refused"}.get(silent, "off")
-        return Status(silent, counts=dict(failures), metrics=dict.fromkeys(metrics, MetricStatus(word)))
+        unknown = dict.fromkeys(metrics, MetricStatus(word))
+        return Status(silent, counts=dict(failures), metrics=unknown, development=development)
     return Status(
         silent or (REFUSED if device.choice() is False else ""),  # said in another process
         device.waiting(),
@@ -84,6 +89,7 @@ def status_of(
         {name: MetricStatus(silence.reason, day_of(silence.until)) for name, silence in device.silences().items()},
         device.sending(),
         device.erasing(),
+        development,
     )
 
 

@@ -2,9 +2,10 @@
 
 import logging
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 from weakref import WeakSet
 
+from dither.device import Device
 from dither.handles import HANDLES
 from dither.say import say
 from dither.sending.courier import delay
@@ -15,6 +16,9 @@ from dither.status import CLOSED, Preview, Status, said, status_of
 from dither_shared.errors import InvalidAnswer
 from dither_shared.exact import from_micro
 from dither_shared.registry import Metric
+
+if TYPE_CHECKING:
+    from dither.sentences import Sentence
 
 T = TypeVar("T")
 
@@ -56,8 +60,15 @@ class Telemetry(Session):
         self._silent = str(error)
         say(logging.WARNING, "telemetry is off: %s", error)
 
+    def __enter__(self) -> Self:
+        """Return this object; the context's end closes it."""
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        self.close()
+
     def close(self) -> None:
-        """Stop, without waiting for the network. What waits in the device's file is sent by the next start."""
+        """Stop, without waiting for the network. The next start sends what waits in the device's file."""
         self._closed = True
         self._guarded(self._end, lambda error: None)
         self._silent = self._silent or CLOSED
@@ -94,7 +105,7 @@ class Telemetry(Session):
             return
         say(logging.DEBUG, "%s: %s", metric.name, silence or "recorded")
         if not silence or (uploader.wakes and not metric.hidden):
-            # What was recorded waits in the file, also if no thread can be started now.
+            # Recorded answers wait in the file, also if no thread can be started now.
             self._guarded(lambda: uploader.recorded(metric), lambda error: None)
 
     def _note_unlisted(self, metric: Metric, answer: object) -> None:
@@ -109,8 +120,7 @@ class Telemetry(Session):
         """Send what waits now instead of at its random moment; wait for at most `timeout` seconds.
 
         For tests, trials and short-lived programs. An app need not call it: what waits is sent by the next start. It
-        returns at once where there certainly is no connection, and while the wait after such a failure lasts. In
-        asyncio call it as `await asyncio.to_thread(telemetry.flush, 5)`.
+        returns at once where there certainly is no connection, and while the wait after such a failure lasts.
         """
         uploader = self._uploader
         if uploader is None or self._silent:
@@ -122,16 +132,33 @@ class Telemetry(Session):
 
         return self._guarded(lambda: uploader.flush(timeout), failed)
 
+    async def flush_async(self, timeout: float = 10.0) -> FlushResult:
+        """Do what `flush` does, on a thread of its own: the event loop goes on meanwhile.
+
+        A task that is cancelled stops waiting; what was begun goes on for the rest of `timeout`.
+        """
+        import asyncio  # an app that awaits this has it already; others need not wait for it
+
+        try:
+            return await asyncio.to_thread(self.flush, timeout)
+        except RuntimeError as error:  # no thread can be started
+            if self._settings.strict:
+                raise
+            return FlushResult(0, 0, said(error))
+
     # Looking.
 
     def status(self) -> Status:
         """Return what this device has done, why each metric is silent if it is, and what became of sending."""
-        device, metrics = self._device, self._settings.registry.metrics
 
-        def failed(error: Exception) -> Status:
-            return status_of(None, metrics, self._silent or said(error), self._failures)
+        def look(device: Device | None, silent: str) -> Status:
+            settings = self._settings
+            return status_of(
+                device, settings.registry.metrics, silent, self._failures, development=settings.development
+            )
 
-        return self._guarded(lambda: status_of(device, metrics, self._silent, self._failures), failed)
+        device = self._device
+        return self._guarded(lambda: look(device, self._silent), lambda error: look(None, self._silent or said(error)))
 
     def preview(self) -> Preview:
         """Return the upload that is sent next and what it costs, without building or charging it."""
@@ -146,6 +173,15 @@ class Telemetry(Session):
         return self._guarded(look, lambda error: Preview(b"", {}))
 
     # The person's choices.
+
+    def terms(self) -> "list[Sentence]":
+        """Return what the person is asked to agree to, a short sentence each: for a dialog, before `set_consent`.
+
+        `str()` of each is English; `client/consent.md` says how to translate them.
+        """
+        from dither.sentences import terms_of  # a dialog is seldom shown
+
+        return self._guarded(lambda: terms_of(self._settings.registry), lambda error: [])
 
     def set_consent(self, given: object, metric: str | None = None) -> bool:
         """Keep what the person chose: for the whole app, or with `metric` for one metric. Return whether it was kept.

@@ -34,7 +34,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     for name, summary in _ACTIONS.items():
         example = f"example: dither device {name} ~/.local/share/dither/example"
         action = actions.add_parser(name, help=summary, description=summary.capitalize() + ".", epilog=example)
-        action.add_argument("directory", metavar="DIR", type=Path, help=f"the app's data_dir, with {FILE_NAME} in it")
+        action.add_argument(
+            "directory",
+            metavar="DIR",
+            type=Path,
+            help=f"the app's data_dir, or its folder in DITHER_DATA_DIR, with {FILE_NAME} in it",
+        )
         action.add_argument("--json", action="store_true", help="print one JSON document")
 
 

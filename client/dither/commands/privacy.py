@@ -1,21 +1,32 @@
-"""`dither privacy`: what each metric of a registry promises a device, and what its reports can show."""
+"""`dither privacy`: what each metric of a registry promises a device, and what its reports can show.
+
+With `--scenario`, in `scenario.py`: what a device gives away in so long about several of them together.
+"""
 
 import argparse
 import json
+from collections.abc import Iterator
+from decimal import Decimal
 from fractions import Fraction
 from itertools import groupby
-from math import ceil, sqrt
+from math import sqrt
 from pathlib import Path
 
-from dither_shared.accounting.linking import DEVICES, linked_share
-from dither_shared.accounting.odds import percent_above, sure
-from dither_shared.cells import Cells
-from dither_shared.exact import exp_of_micro, from_micro
+from dither.commands import scenario
+from dither_shared.accounting.linking import hundredths, linked_share
+from dither_shared.accounting.made_up import Worth
+from dither_shared.accounting.odds import millionths_above, percent_above, sure
+from dither_shared.cells import Cells, one_cell
+from dither_shared.errors import ConfigurationError
+from dither_shared.exact import MICRO, exp_of_micro, from_micro
+from dither_shared.mechanisms import DEVICES, PureMechanism, choose
 from dither_shared.precision import critical_share, detectable_share, noise_floor
 from dither_shared.registry import Metric, Registry
 
-EXAMPLE = "dither privacy metrics.toml"
+EXAMPLE = "dither privacy metrics.toml --scenario year --metric theme --metric tools"
 REPORTS = 1_000_000
+FEWER = (2, 4, 10)
+"""A long list is compared with ones that are as many times shorter."""
 
 _LEGEND = f"""\
 epsilon   the privacy loss of one report, and of everything that a device ever says about the metric
@@ -36,15 +47,30 @@ R({DEVICES})    of {DEVICES} devices with the same answer, the share whose repor
           time, by the noise that memos repeat and by the cohort; (all) is of a device's metrics together"""
 
 
+_MADE_UP = f"""\
+made up   a chosen report weighs as many honest ones as "up" says where it raises what is named, and as "down" says
+          where it lowers it; one may raise so many values at once. Made up, 1 % of the reports raise by so many
+          percentage points what nobody has, and lower by so many what everybody has: of a share f by up - f and by
+          down + f times their part. A device names its cell itself, so all of them may be among the reports that an
+          estimate is read from. "at least" stands where no bound is known
+found     so many made up of {REPORTS:,} reports give a value that nobody has the critical share, with which about half
+          of all values are found; of words these are to be verified, and more to be proposed at each level"""
+
+
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Describe the command line."""
     parser.add_argument("registry", metavar="REGISTRY", type=Path, help="the app's metrics.toml")
+    parser.add_argument("--metric", action="append", metavar="NAME", help="only this metric; may be repeated")
+    scenario.add_arguments(parser)
     parser.add_argument("--json", action="store_true", help="print one JSON document")
 
 
 def run(args: argparse.Namespace) -> int:
-    """Show every metric of a registry, in its order."""
-    metrics = list(Registry.load(args.registry).metrics.values())
+    """Show the metrics of a registry, in its order."""
+    registry = Registry.load(args.registry)
+    metrics = _asked(registry, args.metric)
+    if scenario.asked(args):
+        return scenario.run(args, registry, metrics)
     if args.json:
         print(json.dumps([describe(metric) for metric in metrics]))
     else:
@@ -52,8 +78,16 @@ def run(args: argparse.Namespace) -> int:
         _print_read(metrics)
         _print_choices(metrics)
         _print_odds(metrics)
+        _print_made_up(metrics)
         _print_integers(metrics)
     return 0
+
+
+def _asked(registry: Registry, names: list[str] | None) -> list[Metric]:
+    unknown = sorted(set(names or ()) - registry.metrics.keys())
+    if unknown:
+        raise ConfigurationError(f"--metric must be one of {', '.join(registry.metrics)}, got {', '.join(unknown)}")
+    return [metric for name, metric in registry.metrics.items() if not names or name in names]
 
 
 def describe(metric: Metric) -> dict[str, object]:
@@ -66,15 +100,17 @@ def describe(metric: Metric) -> dict[str, object]:
         "cells": cells.count,
         "epsilon_report": from_micro(cells.charge),
         "epsilon_lifetime": from_micro(metric.reservation),
-        "sure_report": _rounded_up(sure(cells.exp_epsilon)),
-        "sure_permanent": _rounded_up(sure(exp_of_micro(metric.charge))) if metric.memoized else None,
-        "sure_lifetime": _rounded_up(sure(exp_of_micro(metric.reservation))),
+        "sure_report": millionths_above(sure(cells.exp_epsilon)),
+        "sure_permanent": millionths_above(sure(exp_of_micro(metric.charge))) if metric.memoized else None,
+        "sure_lifetime": millionths_above(sure(exp_of_micro(metric.reservation))),
         f"linked_of_{DEVICES}": linked_share((cells,)),
+        f"linked_of_{DEVICES}_of_fewer_values": dict(_of_fewer(metric)),
         "passed_over": _passed_over(metric),
         "bits_per_report": cells.report_bits,
         "std_error_at_1e6": noise_floor(metric, REPORTS),
         "detectable_at_1e6": detectable_share(metric, metric.d, REPORTS),
         "unit": metric.unit or None,
+        "made_up": [_made_up(metric, worth) for worth in metric.made_up],
         **{f"std_error_{name}_at_1e6": error for name, error in metric.std_errors(REPORTS).items()},
     }
 
@@ -92,9 +128,18 @@ def _passed_over(metric: Metric) -> dict[str, object] | None:
     }
 
 
-def _rounded_up(probability: Fraction) -> float:
-    """Return a probability to six digits, never below it: JSON's 1.0 is above .999999."""
-    return ceil(probability * 10**6) / 10**6
+def _of_fewer(metric: Metric) -> Iterator[tuple[int, float | None]]:
+    """Yield R of a memo that is as private, for shorter lists: by how many values, "other" among them."""
+    mechanism = metric.cells.parts[0].mechanism
+    if not (metric.memoized and metric.values and isinstance(mechanism, PureMechanism)):
+        return
+    ticks = mechanism.ticks if metric.kind.several else None
+    permanent = Decimal(metric.charge) / MICRO
+    for part in FEWER:
+        d = metric.d // part
+        if d > max(mechanism.ticks, 2):
+            fewer = choose(d, metric.epsilon, ticks=ticks, permanent=permanent)
+            yield d, linked_share((one_cell(fewer),))
 
 
 def _print_precision(metrics: list[Metric]) -> None:
@@ -144,7 +189,7 @@ def _print_choices(metrics: list[Metric]) -> None:
 
 def _in_words(metric: Metric, cells: Cells) -> str:
     error = sqrt(metric.kind.noise_variance(cells) / REPORTS)
-    linked = _share(linked_share((cells,)))
+    linked = hundredths(linked_share((cells,)))
     return f"{cells.name}, std error {error:.4%}, {cells.report_bits} bits, R({DEVICES}) {linked}"
 
 
@@ -157,15 +202,60 @@ def _print_odds(metrics: list[Metric]) -> None:
         answer = f"{percent_above(sure(exp_of_micro(metric.charge)))}%" if metric.memoized else "-"
         print(
             f"{metric.name:{width}}  {percent_above(report) + '%':>12}  {answer:>9}  {percent_above(life) + '%':>9}  "
-            f"{_share(linked_share((metric.cells,))):>6}"
+            f"{hundredths(linked_share((metric.cells,))):>6}"
         )
     if sum(linked_share((each,)) is not None for each in together) > 1:
-        print(f"{'(all)':{width}}  {'-':>12}  {'-':>9}  {'-':>9}  {_share(linked_share(together)):>6}")
+        print(f"{'(all)':{width}}  {'-':>12}  {'-':>9}  {'-':>9}  {hundredths(linked_share(together)):>6}")
+    for metric in metrics:
+        fewer = [f"{hundredths(linked)} of {d:,}" for d, linked in _of_fewer(metric)]
+        if fewer:
+            linked = hundredths(linked_share((metric.cells,)))
+            print(f"{metric.name}: R({DEVICES}) is {linked} of {metric.d:,} values; it would be {', '.join(fewer)}")
     print(f"\n{_ODDS}\n")
 
 
-def _share(linked: float | None) -> str:
-    return "-" if linked is None else f"{ceil(100 * linked) / 100:.2f}"
+def _made_up(metric: Metric, worth: Worth) -> dict[str, object]:
+    """Return what a made-up report is worth, and what 1 % of them do, rounded up."""
+    return {
+        "what": worth.what,
+        "bound": "at most" if worth.known else "at least",
+        "up": millionths_above(worth.up),
+        "down": millionths_above(worth.down),
+        "share_of_reports": float(worth.share),
+        "values_at_once": worth.at_once,
+        "raised_by_1_percent": millionths_above(worth.raised(1, 100)),
+        "lowered_by_1_percent": millionths_above(worth.lowered(1, 100)),
+        "found_at_1e6": _found(metric, worth),
+    }
+
+
+def _found(metric: Metric, worth: Worth) -> int | None:
+    """Return how many made-up reports make a value stand out that nobody has; None of what never stands out."""
+    if not worth.stands_out:
+        return None
+    return worth.needed(Fraction(critical_share(metric, metric.d, REPORTS)), REPORTS)
+
+
+def _print_made_up(metrics: list[Metric]) -> None:
+    width = _width(metrics)
+    print(
+        f"{'metric':{width}}  {'made up: of':32}  {'':8}  {'up':>6}  {'down':>6}  {'at once':>7}  {'1% raise':>8}  "
+        f"{'lower':>8}  {'found':>7}"
+    )
+    for metric in metrics:
+        for worth in metric.made_up:
+            said = _made_up(metric, worth)
+            up, down, raised, lowered = (
+                float(str(said[name])) for name in ("up", "down", "raised_by_1_percent", "lowered_by_1_percent")
+            )
+            at_once, found = (
+                "-" if said[name] is None else f"{said[name]:,}" for name in ("values_at_once", "found_at_1e6")
+            )
+            print(
+                f"{metric.name:{width}}  {worth.what:32}  {'up to' if worth.known else 'at least':8}  {up:6.2f}  "
+                f"{down:6.2f}  {at_once:>7}  {100 * raised:>7.2f}%  {100 * lowered:>7.2f}%  {found:>7}"
+            )
+    print(f"\n{_MADE_UP}\n")
 
 
 def _print_integers(metrics: list[Metric]) -> None:

@@ -1,10 +1,10 @@
 """The device: one SQLite file with the agreement, the budget, the schedule, a slot for each metric and built uploads.
 
-Each call is one transaction, so a device that is killed anywhere is found in a state it was in before or after. What
-is stored is public, random already, or a count; only of a memoized metric the file tells which listed answers it has
-given, since each costs once, and of a hidden one whether its present period was answered. Life of a report: `record`
-puts it in its metric's slot; building moves what the slots hold into one upload and freezes its bytes and id; `charge`
-charges it when a connection stands; `settle` forgets it.
+Each call is one transaction, so a device that is killed anywhere is found in a state it was in before or after. The
+file holds public facts, random bits and counts, with two exceptions: which listed answers a memoized metric has given,
+since each costs once, and whether a hidden metric's present period was answered. Life of a report: `record` puts it in
+its metric's slot; building moves what the slots hold into one upload and freezes its bytes and id; `charge` charges it
+when a connection stands; `settle` forgets it.
 """
 
 import math

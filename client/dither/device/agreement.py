@@ -1,4 +1,4 @@
-"""What the person agreed to, and what they refused. All within a transaction.
+"""The terms that the person agreed to, and the metrics that they refused. All within a transaction.
 
 Agreeing keeps the terms of every metric of the registry. A later registry that goes beyond them finds its metric held
 back until the person agrees again; the others go on. Refusing keeps what was agreed to, so that toggling refreshes

@@ -161,7 +161,7 @@ class Budget:
         spent, next_day = row[:2] if row else (0, 0)
         if row and self._has_memo(metric.name):
             if row[3] == memo_key:
-                # What was reserved stays so, and grows only where the device's epsilon bears it.
+                # A reservation never shrinks, and grows only if the device's epsilon bears it.
                 reserved = reserved if reserved > row[4] and self._fits(metric.name, reserved) else row[4]
             else:
                 # The memo cannot go on. All that was reserved counts as spent, for what was not would tell how many
@@ -223,7 +223,8 @@ def others_begun(file: DeviceFile, name: str) -> int:
 
 
 class Commitments:
-    """What a device was charged, or has reserved in built uploads, in micro-epsilon. Of a memo all that it reserved."""
+    """The charges of a device, and its reservations in built uploads, in micro-epsilon. A memo counts with all that it
+    reserved."""
 
     def __init__(self, committed: dict[str, int], memos: dict[str, int]) -> None:
         self._committed = committed

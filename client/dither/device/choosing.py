@@ -1,9 +1,9 @@
-"""What the person chooses, kept on the device."""
+"""The person's choices, kept on the device."""
 
 from dither.device.connected import DURABLE_WAIT_S, WAIT_S
 from dither.device.parts import Parts
 from dither.device.refusals import EVERYTHING
-from dither.device.schema import DeviceFault, DeviceUnusable
+from dither.device.schema import DeviceFault, DeviceUnusable, OtherVersion
 from dither.device.withdrawal import drop, forget
 
 
@@ -36,10 +36,10 @@ class Choosing(Parts):
             self.agree()
 
     def refuse(self) -> None:
-        """Keep that the person refuses, and drop what waits. What was charged stays charged, what was known stays.
+        """Keep that the person refuses, and drop what waits. Charges stay, and so does all that the device knows.
 
-        Where the file cannot be written it is kept beside it. Raises where that cannot be either: then it holds in this
-        process alone.
+        If the file cannot be written, the choice is kept beside it. Raises where that cannot be either: then it holds
+        in this process alone.
         """
         self._refuse(EVERYTHING)
 
@@ -65,9 +65,9 @@ class Choosing(Parts):
             self.open()
             self._write_refusals({metric}, DURABLE_WAIT_S)
         except Exception as error:
-            if (isinstance(error, DeviceUnusable) and not isinstance(error, DeviceFault)) or not (
-                self._refusals.note(metric)
-            ):
+            # The mark waits for the disk, or for the dither of the file's version.
+            waits = isinstance(error, DeviceFault | OtherVersion) or not isinstance(error, DeviceUnusable)
+            if not (waits and self._refusals.note(metric)):
                 raise
 
     def keep_refusals(self) -> None:

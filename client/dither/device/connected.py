@@ -1,7 +1,7 @@
 """The one connection to a device's file: opened when it is first used, shared by threads, never carried across a fork.
 
-It is closed before a fork, and opened again by whichever side needs it. Where that cannot be (a call is in the middle,
-or the state is in memory), the child has no device.
+It is closed before a fork, and opened again by whichever side needs it. If that cannot be (a call is in the middle, or
+the state is in memory), the child has no device.
 """
 
 import atexit
@@ -64,7 +64,7 @@ class Connected:
         """Take note that the connection is a new one."""
 
     def close(self) -> None:
-        """Close the file. What waits in it is sent by the next start."""
+        """Close the file. The next start sends its waiting reports."""
         lock = self._take(DURABLE_WAIT_S)
         try:
             self._ended = self._ended or "it was closed"

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from dither.device.connected import DURABLE_WAIT_S, WAIT_S, Connected
-from dither.device.schema import FILE_NAME
+from dither.device.schema import FILE_NAME, check_version, version_of
 
 DAY_S = 86_400
 
@@ -18,7 +18,7 @@ DAY_S = 86_400
 class DeviceFile(Connected):
     """The file in `directory`, or with None the same in memory. Threads take turns; so do processes.
 
-    What the part "Within a transaction" has is for use there.
+    The methods under "Within a transaction" are for use there.
     """
 
     def __init__(self, directory: Path | None, clock: Callable[[], float] = time.time, *, create: bool = True) -> None:
@@ -33,7 +33,7 @@ class DeviceFile(Connected):
         self.era = 0
         """Goes up when the file may have changed by more than an answer that this connection took."""
         self.noted: Counter[str] = Counter()
-        """What was counted since the last transaction that wrote, which keeps it."""
+        """Counts since the last transaction that wrote; the next one keeps them."""
         self._noting: dict[str, int] = {}  # of it, what the present transaction keeps
 
     def _opened(self) -> None:
@@ -88,7 +88,7 @@ class DeviceFile(Connected):
             db = self._idle()
             before = db.total_changes
             try:
-                # Whoever begins to write after a look may be refused at once, however long it would wait.
+                # A transaction that begins to write after a look may be refused at once, however long it would wait.
                 db.execute("BEGIN IMMEDIATE" if tries else "BEGIN")
                 self._check_state(db)
                 yield
@@ -103,6 +103,7 @@ class DeviceFile(Connected):
         if self.directory:
             (version,) = db.execute("PRAGMA data_version").fetchone()
             if version != self._state_at:
+                check_version(version_of(db))  # a newer dither's process may have brought it further
                 self._state, self._state_at = None, version
                 self._begin_era()
         if self._day != (day := self.clock_day()):
@@ -149,7 +150,7 @@ class DeviceFile(Connected):
             busy, _, _ = db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
             return not busy
 
-    # What is known without another look, so that an answer that is not taken costs next to nothing.
+    # Facts that need no other look, so that an answer that is not taken costs next to nothing.
 
     def _begin_era(self) -> None:
         self._known, self._answered = {}, set()

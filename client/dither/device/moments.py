@@ -20,10 +20,10 @@ NO_ANSWER_YET = "no answer yet"
 
 @frozen
 class Sending:
-    """What became of the last attempt to send, and when the next one is."""
+    """The outcome of the last attempt to send, and the moment of the next one."""
 
     outcome: str = ""
-    """What came of the last attempt, in a few words; "" if there was none."""
+    """The outcome of the last attempt, in a few words; "" if there was none."""
     last: datetime | None = None
     """When that was, in UTC."""
     next: datetime | None = None
@@ -60,7 +60,7 @@ class Moments:
         now = self._file.clock()
         return until if now < until <= now + PLAN_MAX_S else 0.0
 
-    # What came of an attempt.
+    # The outcome of an attempt.
 
     def failed(self, outcome: str, when: float, held_until: float | None) -> bool:
         """Note that an attempt failed and when the next one is; tell whether it is time for a warning.

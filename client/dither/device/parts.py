@@ -1,4 +1,4 @@
-"""What a device consists of, how it becomes an app's, and what can be seen of it without changing anything."""
+"""The parts of a device, how it becomes an app's, and what can be seen of it without changing anything."""
 
 import time
 from collections import Counter
@@ -22,10 +22,17 @@ class Parts:
     """The parts of a device, for `Device`."""
 
     def __init__(
-        self, registry: Registry, directory: Path | None, rng: Rng, clock: Callable[[], float] = time.time
+        self,
+        registry: Registry,
+        directory: Path | None,
+        rng: Rng,
+        clock: Callable[[], float] = time.time,
+        *,
+        goes_on: "Parts | None" = None,
     ) -> None:
+        """Make the parts. `goes_on` is a device in memory whose state goes on, as a file's does at another start."""
         self._registry = registry
-        self._file = DeviceFile(directory, clock)
+        self._file: DeviceFile = goes_on._file if goes_on else DeviceFile(directory, clock)
         self.hidden = any(metric.hidden for metric in registry.metrics.values())
         self._begun = False
         self._refusals = Refusals(directory)
@@ -56,12 +63,12 @@ class Parts:
             raise DeviceUnusable(f"the device file belongs to the app {owner!r}")
 
     def close(self) -> None:
-        """Close the file. What waits in it is sent by the next start."""
+        """Close the file. The next start sends its waiting reports."""
         self._file.close()
 
     @property
     def directory(self) -> Path | None:
-        """Where the file is, or None for a device in memory."""
+        """The directory of the file, or None for a device in memory."""
         return self._file.directory
 
     def waiting(self) -> int:

@@ -1,6 +1,7 @@
 """Refusals that could not be written into the device's file, as on a full disk: an empty file beside it for each.
 
-An empty file needs no room on most file systems. Whoever uses the device next writes the refusal into its file first.
+An empty file needs no room on most file systems. The next process that uses the device first writes the refusal into
+its file.
 """
 
 import os

@@ -1,4 +1,4 @@
-"""The tables of a device's file, and how it is made and opened."""
+"""The tables of a device's file, and how it is made, brought to this version, and opened."""
 
 import os
 import sqlite3
@@ -7,6 +7,7 @@ from contextlib import closing
 from functools import cache
 from pathlib import Path
 
+from dither.device.migrations import STEPS, migrate
 from dither_shared.errors import DitherError
 
 FILE_NAME = "device.sqlite3"
@@ -64,12 +65,19 @@ class DeviceUnusable(DitherError):
     """The device's file cannot be used; the app goes on without telemetry."""
 
 
+class OtherVersion(DeviceUnusable):
+    """The device's file has another version than this dither's, and stays as it is."""
+
+
 class DeviceFault(DeviceUnusable):
     """The device's file cannot be used now; later it may be: too many files are open, the disk fails or is full."""
 
 
 def connect(directory: Path | None, create: bool = True) -> sqlite3.Connection:
-    """Open the file, making it and its directory for the user alone; refuse a file of another version."""
+    """Open the file; make it and its directory for the user alone, or bring it to this version, if `create`.
+
+    A file of a newer version, or of one without a step, is refused and stays as it is.
+    """
     where = ":memory:"
     if directory:
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -79,10 +87,20 @@ def connect(directory: Path | None, create: bool = True) -> sqlite3.Connection:
     if directory:
         try:
             _prepare_patiently(db, create)
+        except OtherVersion:
+            _close_unchanged(db, Path(where))
+            raise
         except BaseException:
             db.close()
             raise
     return db
+
+
+def _close_unchanged(db: sqlite3.Connection, path: Path) -> None:
+    """Close a connection that may be the last one, and write nothing of the log into the file, as SQLite then would."""
+    with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)) as reader:
+        version_of(reader)  # from here on it is the last one, and cannot write
+        db.close()
 
 
 def _prepare_patiently(db: sqlite3.Connection, create: bool) -> None:
@@ -98,24 +116,45 @@ def _prepare_patiently(db: sqlite3.Connection, create: bool) -> None:
 
 
 def _prepare(db: sqlite3.Connection, create: bool) -> None:
-    (version,) = db.execute("PRAGMA user_version").fetchone()
-    if not (version or create):
-        raise DeviceUnusable("it is no device's: it was never used")
+    version = version_of(db)
+    check_version(version, create)
     if version == 0:
         db.execute(f"PRAGMA page_size = {PAGE_BYTES}")
     db.execute("PRAGMA journal_mode = WAL")
     db.execute("PRAGMA synchronous = NORMAL")
     db.execute("PRAGMA secure_delete = ON")
     db.execute("PRAGMA wal_autocheckpoint = 0")  # the sending thread's work, never a call's of the app
-    if version == 0:
-        db.execute("BEGIN IMMEDIATE")
-        if db.execute("PRAGMA user_version").fetchone() == (0,):  # and no other process was first
-            _make_tables(db)
-        db.execute("COMMIT")
-    elif version != SCHEMA_VERSION:
-        raise DeviceUnusable(f"the device file has version {version}; this dither reads {SCHEMA_VERSION}")
-    elif db.execute("PRAGMA quick_check(1)").fetchone() != ("ok",) or _is_cut(db):
+    if version and (db.execute("PRAGMA quick_check(1)").fetchone() != ("ok",) or _is_cut(db)):
         raise DeviceUnusable("the device file is damaged")
+    if version != SCHEMA_VERSION:
+        db.execute("BEGIN IMMEDIATE")
+        version = version_of(db)  # another process may have been first
+        check_version(version, create)
+        if version == 0:
+            _make_tables(db)
+        else:
+            migrate(db, SCHEMA_VERSION)
+        db.execute("COMMIT")
+
+
+def version_of(db: sqlite3.Connection) -> int:
+    """Return the version of a file's tables; 0 where there are none."""
+    (version,) = db.execute("PRAGMA user_version").fetchone()
+    return int(version)
+
+
+def check_version(version: int, create: bool = False) -> None:
+    """Raise DeviceUnusable for a file that is not to be used; `create` says that it may be made or brought here."""
+    if version == SCHEMA_VERSION or (create and (version == 0 or version in STEPS)):
+        return
+    if version == 0:
+        raise DeviceUnusable("it is no device's: it was never used")
+    next_step = "use the dither that wrote it, or a newer one"
+    if version in STEPS:
+        next_step = "the app brings it to this version at its first start with this dither"
+    elif version < SCHEMA_VERSION:
+        next_step = "no step leads from it to this version"
+    raise OtherVersion(f"the device file has version {version}; this dither reads {SCHEMA_VERSION}: {next_step}")
 
 
 def _is_cut(db: sqlite3.Connection) -> bool:

@@ -26,7 +26,7 @@ REASONS = {
 
 
 class Facts(NamedTuple):
-    """What decides whether a metric is silent. Days are counted from 1 January 1970."""
+    """The facts that decide whether a metric is silent. Days are counted from 1 January 1970."""
 
     today: int
     clock_day: int

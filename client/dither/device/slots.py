@@ -1,7 +1,7 @@
 """Recording: an answer is randomized into its metric's slot, or the metric stays silent. Within a transaction.
 
-Where presence is hidden, a period opens with "none" in the slot, the period's first answer takes its place, and the
-slot leaves when the period has closed: a device that was there in a period says something, whatever there was to say.
+With hidden presence a period opens with "none" in the slot, the period's first answer takes its place, and the slot
+leaves when the period has closed: a device that was there in a period says something, whatever there was to say.
 """
 
 import json
@@ -67,8 +67,8 @@ class Slots:
     def open_periods(self) -> None:
         """Let every metric whose presence is hidden say "none" unless it says something else before its period closes.
 
-        What tells whether the last period was answered goes, now that it has closed: in the file here, in the log by
-        what `replaced` asks for.
+        The last period has closed, so all traces of whether it was answered go: from the file here, from the log
+        because `replaced` asks for it.
         """
         today = self._file.today()
         if self._file.one("SELECT 1 FROM slot WHERE replaceable AND leaves <= ?", today):

@@ -1,4 +1,4 @@
-"""What a person takes back: what waits, and what the device knows. What was charged stays charged.
+"""Withdrawal: a person takes back what waits, and what the device knows. Charges stay.
 
 For a file alone, without a registry, so that it can be done from outside the app.
 """
@@ -11,8 +11,8 @@ FORGET_DAYS = 30
 def drop(file: DeviceFile, reason: str, metric: str | None = None) -> None:
     """Drop what waits of a metric, or everything, and count it; within a transaction.
 
-    A built upload that holds the metric goes with all that is in it: its bytes are frozen. What was only reserved for
-    it is free again. A hidden metric's period stays over: opening it again would tell that it was not answered yet.
+    A built upload that holds the metric goes with all that is in it: its bytes are frozen. Its reservations are free
+    again. A hidden metric's period stays over: opening it again would tell that it was not answered yet.
     """
     dropped = file.execute("DELETE FROM slot WHERE metric = COALESCE(?, metric)", metric).rowcount
     sql = "SELECT DISTINCT upload FROM report WHERE metric = COALESCE(?, metric)"
@@ -41,8 +41,8 @@ def forget_unused_classes(file: DeviceFile) -> None:
 def forget(file: DeviceFile) -> bool:
     """Erase the secret, memos, cohort and what waits, keep what was spent, and be silent for 30 days.
 
-    What a memo reserved counts as spent once a report of it was built: what is left of it would tell how many answers
-    it had. Return False while another connection still reads what was: then `erase` must be tried again.
+    All that a memo reserved counts as spent once a report of it was built: the rest would tell how many answers it had.
+    Return False while another connection still reads what was: then `erase` must be tried again.
     """
     with file.transaction(durable=True):
         file.execute(

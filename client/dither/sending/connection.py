@@ -13,6 +13,8 @@ from requests.adapters import HTTPAdapter
 from urllib3 import HTTPConnectionPool, HTTPSConnectionPool
 from urllib3.connection import HTTPConnection, HTTPSConnection
 
+from dither.sending.route import Route
+
 CONNECT_TIMEOUT_S = 10
 READ_TIMEOUT_S = 30
 ANSWER_TIMEOUT_S = 60.0
@@ -23,11 +25,10 @@ ANSWER_BYTES_MAX = 16 * 1024
 class Connection:
     """A session with everything that is the same for every upload worked out once."""
 
-    def __init__(self, url: str, headers: dict[str, str], key: str, *, trust_env: bool) -> None:
+    def __init__(self, route: Route, headers: dict[str, str], key: str) -> None:
         self._session = requests.Session()
         self._session.headers.clear()
         self._session.cookies.set_policy(DefaultCookiePolicy(allowed_domains=[]))
-        self._session.trust_env = trust_env
         self._adapter = _Adapter()
 
         def authorize(request: requests.PreparedRequest) -> requests.PreparedRequest:
@@ -35,8 +36,15 @@ class Connection:
             return request
 
         # Given as `auth`, the key also wins over a .netrc entry for the host.
-        self._request = self._session.prepare_request(requests.Request("POST", url, headers, auth=authorize))
-        self._settings: dict[str, Any] = dict(self._session.merge_environment_settings(url, {}, True, None, None))
+        self._request = self._session.prepare_request(requests.Request("POST", route.url, headers, auth=authorize))
+        # The environment's proxies and certificates, as requests reads them; then what the app said.
+        verify = route.ca_file or True
+        settings = self._session.merge_environment_settings(route.url, {}, True, verify, None)
+        self._settings: dict[str, Any] = dict(settings)
+        if route.proxy:
+            self._settings["proxies"] = {"https": route.proxy}
+        elif route.here:
+            self._settings["proxies"] = {}  # a proxy of the environment is for what is beyond this machine
 
     def post(self, body: bytes, stands: Callable[[], None]) -> tuple[int, Mapping[str, str], bytes]:
         """Send a body; return the answer's status, its headers, and its first bytes.
@@ -79,14 +87,15 @@ class _Attempt(threading.local):
     """The attempt that a thread makes."""
 
     stands: Callable[[], None] | None = None
-    """What is to be called before the first byte; None once it was."""
+    """The call to make before the first byte; None once it was made."""
 
 
 _attempt = _Attempt()
 
 
 class _Refused(BaseException):
-    """What `stands` raised. No Exception: those are taken for the network's on the way, some of them swallowed."""
+    """The exception that `stands` raised. No Exception: those are taken for the network's on the way, some of them
+    swallowed."""
 
     def __init__(self, error: Exception) -> None:
         super().__init__(error)

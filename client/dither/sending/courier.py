@@ -1,4 +1,4 @@
-"""What the sending thread does: it looks, and then waits or sends, until there is nothing to wait for."""
+"""The sending thread: it looks, and then waits or sends, until there is nothing to wait for."""
 
 import logging
 import sqlite3

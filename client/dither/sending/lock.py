@@ -1,7 +1,7 @@
 """Which process sends: the one that holds a lock, which ends with the process, however it ends.
 
 The lock is on a file of its own, beside the device's: closing any descriptor of the database would take away SQLite's
-locks on it. Where the file system has no locks, a lease in the device's file stands in, which ends after two minutes.
+locks on it. On a file system without locks a lease in the device's file stands in, which ends after two minutes.
 """
 
 import errno

@@ -80,7 +80,7 @@ class Sender:
     def _put_off(self, upload: BuiltUpload, answer: Answer) -> None:
         not_before = self._clock() + answer.retry_after_s
         when = not_before + _backoff_s(upload)
-        # What certainly cannot be reached is left alone by flushes, too: by those of further processes as well.
+        # Flushes, too, leave alone a server that certainly cannot be reached: those of other processes as well.
         held_until = not_before if answer.retry_after_s else None if answer.connected else when
         self.held = held_until is not None
         if self._device.put_off(upload.id, answer.detail, when, held_until):

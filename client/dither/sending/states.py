@@ -1,4 +1,4 @@
-"""What the sending thread does, by what it finds when it looks: one enum with one table."""
+"""The states of the sending thread, by what it finds when it looks: one enum with one table."""
 
 from collections.abc import Callable
 from enum import Enum
@@ -41,7 +41,7 @@ class Situation:
     """Whether the device's log is long, or holds what was forgotten."""
     flushing: bool = False
     now: float = 0.0
-    look: Look = Look(None, False, 0.0, "")  # noqa: RUF009: it is frozen
+    look: Look = Look(None, False, 0.0, "")
 
 
 @frozen

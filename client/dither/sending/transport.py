@@ -6,14 +6,15 @@ import os
 import re
 from collections.abc import Callable, Mapping
 from enum import Enum
+from os import PathLike
 from typing import TYPE_CHECKING, Protocol
-from urllib.parse import urlsplit
 
 from dither.say import say
 from dither.sending.importing import IMPORTING
+from dither.sending.route import find_route
 from dither_shared.errors import ConfigurationError
 from dither_shared.frozen import frozen
-from dither_shared.wire import GROUPS_MAX, PATH, PROBLEM_PREFIX
+from dither_shared.wire import GROUPS_MAX, PROBLEM_PREFIX
 
 if TYPE_CHECKING:
     from dither.sending.connection import Connection
@@ -27,7 +28,7 @@ _RETRY_AFTER_STEPS_S = (60.0, 600.0, 3_600.0, 21_600.0, 86_400.0)
 
 
 class Outcome(Enum):
-    """What the device does with the upload after an attempt."""
+    """The device's next step with the upload after an attempt."""
 
     ACCEPTED = "accepted"
     """Durably stored, now or before: forget it."""
@@ -62,31 +63,6 @@ class Answer:
     """The places of the upload's groups whose plans are retired."""
 
 
-def check_endpoint(endpoint: str) -> str:
-    """Return the address that uploads go to; raise ConfigurationError unless it is https, or http on loopback."""
-    try:
-        parts = urlsplit(endpoint)
-        valid = parts.scheme in ("http", "https") and parts.port != 0 and _is_host(parts.hostname or "", parts.netloc)
-        valid = valid and endpoint.isprintable() and not any(character in endpoint for character in " ?#")
-    except (ValueError, AttributeError, TypeError):
-        valid = False
-    if isinstance(endpoint, str) and "@" in endpoint:
-        raise ConfigurationError("endpoint must be like https://telemetry.example.org, without a user or a password")
-    if not valid:
-        raise ConfigurationError(f"endpoint must be like https://telemetry.example.org, got {endpoint!r}")
-    if parts.scheme == "http" and not is_loopback(parts.hostname or ""):
-        raise ConfigurationError(f"endpoint must be https beyond this machine, got {endpoint!r}")
-    return endpoint.rstrip("/") + PATH
-
-
-def _is_host(host: str, netloc: str) -> bool:
-    """Tell whether a host's name or address may be one. Plain calls: a pattern would take as long as a start may."""
-    if "[" in netloc:
-        return netloc.endswith("]") or "]:" in netloc
-    labels = host.removesuffix(".").split(".")
-    return all(label and not label.startswith("-") and not label.endswith("-") for label in labels)
-
-
 def check_key(key: str) -> str:
     """Return the key; raise ConfigurationError unless it can be sent in a header."""
     if not isinstance(key, str) or not re.fullmatch(r"[!-~]+", key):
@@ -94,25 +70,15 @@ def check_key(key: str) -> str:
     return key
 
 
-def is_loopback(host: str) -> bool:
-    """Tell whether a host name or address is this machine's loopback."""
-    import ipaddress  # only for addresses without TLS
-
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
-
-
 class Transport(Protocol):
-    """What sends an upload: over HTTP, or otherwise in a test."""
+    """Sends an upload: over HTTP, or otherwise in a test."""
 
     def post(self, upload_id: str, body: bytes, stands: Callable[[], None]) -> Answer:
         """Send one upload and say what to do with it. Never raises for what the network or the server does.
 
         Calls `stands` on this thread once a connection stands (TCP, a proxy's tunnel and TLS are done) and before the
-        first byte of the request: once, or never where there was no connection for certain. What it raises leaves
-        `post` as it is; then nothing is sent, and the connection is closed.
+        first byte of the request: once, or never where there was no connection for certain. `post` raises again what it
+        raises; then nothing is sent, and the connection is closed.
         """
 
     def idle(self) -> None:
@@ -131,8 +97,10 @@ HEADERS = {
 class HttpTransport:
     """Posts uploads to one aggregator: constant headers, no cookies, no redirects."""
 
-    def __init__(self, endpoint: str, key: str) -> None:
-        self._url = check_endpoint(endpoint)
+    def __init__(
+        self, endpoint: str, key: str, proxy: str | None = None, ca_file: str | PathLike[str] | None = None
+    ) -> None:
+        self._route = find_route(endpoint, proxy, ca_file)
         self._key = check_key(key)
         self._connection: Connection | None = None
         self._process = os.getpid()
@@ -147,8 +115,7 @@ class HttpTransport:
             if self._connection is None or self._process != os.getpid():
                 # One that came with a fork belongs to the other process: both would talk over one another.
                 self._process = os.getpid()
-                beyond = not is_loopback(urlsplit(self._url).hostname or "")
-                self._connection = Connection(self._url, HEADERS, self._key, trust_env=beyond)
+                self._connection = Connection(self._route, HEADERS, self._key)
             return read_answer(*self._connection.post(body, moment), upload_id)
         except Exception as error:
             if error is moment.error:

@@ -27,7 +27,7 @@ HURRY_STEP_S, HURRY_WAIT_S = 0.001, 0.1
 
 @frozen
 class FlushResult:
-    """What became of the reports that waited."""
+    """The outcome for the reports that waited."""
 
     sent: int
     """Reports that the aggregator acknowledged during the flush."""
@@ -38,7 +38,7 @@ class FlushResult:
 
 
 class Uploader(Courier):
-    """What the app and its forks ask of the thread: to send at a planned moment, or at once in a flush.
+    """The requests of the app and its forks to the thread: to send at a planned moment, or at once in a flush.
 
     A fork of the host app ends the thread if it only waits, so that the app forks with no thread of ours; where
     presence is hidden it goes on in either process, else with the next call.

@@ -27,7 +27,7 @@ class Request:
 
 @dataclass(frozen=True)
 class Reply:
-    """What a request is answered with."""
+    """The answer to a request."""
 
     status: int
     body: bytes = b""
@@ -39,7 +39,7 @@ class Reply:
 
 
 class Loopback:
-    """The server, while its context lasts. Where `answer` returns None the connection is closed without a reply."""
+    """The server, while its context lasts. If `answer` returns None, the connection is closed without a reply."""
 
     def __init__(self, answer: Callable[[Request], Reply | None]) -> None:
         self._answer = answer

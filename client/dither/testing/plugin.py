@@ -38,7 +38,7 @@ def dither_registry(pytestconfig: pytest.Config) -> Registry:
 def dither_consent() -> bool | None:
     """Return what the person said before the test: that they agree. It counts where the app's `start` has no `consent`.
 
-    Of a person who was never asked it is None:
+    It is None for a person who was never asked:
 
         @pytest.mark.parametrize("dither_consent", [None])
         def test_the_dialog_is_shown(telemetry): ...
@@ -61,8 +61,9 @@ def telemetry(
             telemetry.theme.record("dark")
             assert telemetry.recorded() == [Recorded("theme", "dark")]
 
-    What the app starts by itself within the test is this object, and what it started before stands for it meanwhile.
-    With `fake_aggregator` in the same test, `flush()` delivers there; else it says that the network is refused.
+    A start by the app within the test returns this object, and an object that it started before stands for it
+    meanwhile. With `fake_aggregator` in the same test, `flush()` delivers there; else it says that the network is
+    refused.
     """
     transport = None
     if "fake_aggregator" in request.fixturenames:

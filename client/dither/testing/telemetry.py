@@ -5,8 +5,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, time
 from os import PathLike
-from types import MappingProxyType
 
+from dither.development import without_waiting
 from dither.device import DAY_S, Device
 from dither.sending.states import State
 from dither.sending.transport import Answer, Outcome, Transport
@@ -76,7 +76,7 @@ class TelemetryForTests(Telemetry):
         self._recorded: list[Recorded] = []
         self._memory: _Memory | None = None
         super().__init__(
-            Settings(_answered_early(registry), transport or NoNetwork(), None, consent, strict=True, clock=self._clock)
+            Settings(without_waiting(registry), transport or NoNetwork(), None, consent, strict=True, clock=self._clock)
         )
 
     def recorded(self) -> list[Recorded]:
@@ -109,7 +109,7 @@ class TelemetryForTests(Telemetry):
         if self._memory is not None:
             self._memory.end()
 
-    # What differs from an app's.
+    # The differences from an app's.
 
     def _record(self, metric: Metric, answer: object) -> None:
         super()._record(metric, answer)
@@ -131,11 +131,6 @@ class TelemetryForTests(Telemetry):
 
     def _make_uploader(self, device: Device) -> Uploader:
         return _InFlushes(device, self._settings.transport, self._begin_device, self._clock)
-
-
-def _answered_early(registry: Registry) -> Registry:
-    metrics = {name: replaced(metric, schedule="early") for name, metric in registry.metrics.items()}
-    return replaced(registry, metrics=MappingProxyType(metrics))
 
 
 class _Memory(Device):

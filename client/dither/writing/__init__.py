@@ -1,1 +1,1 @@
-"""What commands write: pages in HTML and Markdown, to a file or to stdout."""
+"""The pages that commands write, in HTML and Markdown, to a file or to stdout."""

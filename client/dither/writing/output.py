@@ -1,4 +1,4 @@
-"""Where a page or a stub goes: to a file, or to stdout. Both are UTF-8, whatever the locale says."""
+"""The output of a page or a stub: a file, or stdout. Both are UTF-8, whatever the locale says."""
 
 import io
 import sys
@@ -12,6 +12,14 @@ def write(text: str, out: Path | None) -> None:
     else:
         speak_utf8()
         print(text, end="")
+
+
+def progress(doing: str) -> None:
+    """Say on stderr what is done now: on one line where somebody watches, which "" clears."""
+    if sys.stderr.isatty():
+        print(f"\r\033[K{doing}", end="", file=sys.stderr, flush=True)
+    elif doing:
+        print(doing, file=sys.stderr, flush=True)
 
 
 def speak_utf8() -> None:

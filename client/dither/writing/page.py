@@ -4,6 +4,8 @@ import re
 from dataclasses import dataclass
 from html import escape
 
+from dither.writing.plot import STYLE
+
 
 class Code(str):
     """A part of a text that people type, or look for in a file."""
@@ -54,12 +56,32 @@ class FactList:
 
 
 @dataclass(frozen=True)
+class TextTable:
+    """TextTable under a head. The first cell of a row names it; `summary` is what unfolds them, "" if they are open."""
+
+    head: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+    label: str
+    summary: str = ""
+
+
+@dataclass(frozen=True)
+class Drawing:
+    """A figure of `plot.py`. Markdown leaves it out: the numbers stand in a table beside it."""
+
+    html: str
+
+
+Block = Heading | Paragraph | FactList | TextTable | Drawing
+
+
+@dataclass(frozen=True)
 class Page:
     """A page: its title, what it says in short, and the rest in order."""
 
     title: Text
     lead: Text
-    blocks: tuple[Heading | Paragraph | FactList, ...]
+    blocks: tuple[Block, ...]
 
 
 def to_html(page: Page) -> str:
@@ -74,7 +96,7 @@ def to_html(page: Page) -> str:
 <meta name="color-scheme" content="light dark">
 <title>{escape("".join(page.title))}</title>
 <style>
-{_STYLE}</style>
+{_STYLE}{STYLE if any(isinstance(block, Drawing) for block in page.blocks) else ""}</style>
 </head>
 <body>
 <header>
@@ -107,6 +129,15 @@ dl { margin: 0; }
 dl div { padding: .5rem 0; border-top: 1px solid var(--line); }
 dt { color: var(--quiet); font-size: .875rem; }
 dd { margin: 0; }
+.wide { overflow-x: auto; }
+table { border-collapse: collapse; width: 100%; font-size: .875rem; font-variant-numeric: tabular-nums; }
+th, td { padding: .35rem 0 .35rem .9rem; text-align: right; vertical-align: top; white-space: nowrap; }
+th:first-child { padding-left: 0; text-align: left; white-space: normal; overflow-wrap: normal; }
+tbody th { min-width: 7rem; }
+details { margin: .5rem 0; }
+thead th { color: var(--quiet); font-weight: normal; }
+tbody tr { border-top: 1px solid var(--line); }
+tbody th { font-weight: normal; }
 summary { cursor: pointer; color: var(--quiet); }
 ul { columns: 12rem; column-gap: 2rem; margin: .5rem 0; padding-left: 1.25rem; }
 @media (min-width: 40rem) {
@@ -116,7 +147,7 @@ ul { columns: 12rem; column-gap: 2rem; margin: .5rem 0; padding-left: 1.25rem; }
 """
 
 
-def _html_block(block: Heading | Paragraph | FactList) -> str:
+def _html_block(block: Block) -> str:
     match block:
         case Heading(level, text):
             return f"<h{level}>{_html(text)}</h{level}>"
@@ -124,6 +155,26 @@ def _html_block(block: Heading | Paragraph | FactList) -> str:
             return f"<p>{_html(text)}</p>"
         case FactList(facts):
             return "<dl>\n" + "".join(map(_html_fact, facts)) + "</dl>"
+        case TextTable():
+            return _html_table(block)
+        case Drawing(html):
+            return html
+
+
+def _html_table(table: TextTable) -> str:
+    head = "".join(f'<th scope="col">{escape(cell)}</th>' for cell in table.head)
+    rows = "".join(
+        f'<tr><th scope="row">{escape(row[0])}</th>{"".join(f"<td>{escape(cell)}</td>" for cell in row[1:])}</tr>\n'
+        for row in table.rows
+    )
+    # Anything wider than a phone scrolls in a region of its own, with keys too.
+    html = (
+        f'<div class="wide" role="region" tabindex="0" aria-label="{escape(table.label)}">\n<table>\n'
+        f"<thead><tr>{head}</tr></thead>\n<tbody>\n{rows}</tbody>\n</table>\n</div>"
+    )
+    if not table.summary:
+        return html
+    return f"<details>\n<summary>{escape(table.summary)}</summary>\n{html}\n</details>"
 
 
 def _html_fact(fact: Fact) -> str:
@@ -146,7 +197,7 @@ def to_markdown(page: Page) -> str:
     return "\n\n".join(map(_markdown_block, blocks)) + "\n"
 
 
-def _markdown_block(block: Heading | Paragraph | FactList) -> str:
+def _markdown_block(block: Block) -> str:
     match block:
         case Heading(level, text):
             return f"{'#' * level} {_markdown(text)}"
@@ -154,6 +205,11 @@ def _markdown_block(block: Heading | Paragraph | FactList) -> str:
             return _markdown(text)
         case FactList(facts):
             return "\n".join(map(_markdown_fact, facts))
+        case TextTable(head, rows):
+            lines = (head, ("---",) * len(head), *rows)
+            return "\n".join(f"| {' | '.join(map(_escape_markdown, line))} |" for line in lines)
+        case Drawing():
+            return ""
 
 
 def _markdown_fact(fact: Fact) -> str:

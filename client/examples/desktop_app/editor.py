@@ -22,13 +22,14 @@ class Editor:
         self._ask = ask
 
     def open(self, theme: str, panels: list[str]) -> None:
-        """Open the window. What is told leaves by itself, at a random moment of the next hour or after a later start.
+        """Open the window. Answers leave by themselves, at a random moment of the next hour or after a later start.
 
         While there is no network one built upload and one waiting answer a metric are kept, not one for each day: a
         device that was away does not catch up.
         """
         if self._telemetry.status().ask:
-            self._telemetry.set_consent(self._ask(QUESTION))
+            dialog = "\n".join([QUESTION, *map(str, self._telemetry.terms())])
+            self._telemetry.set_consent(self._ask(dialog))
         self._telemetry.theme.record(theme)
         self._telemetry.panels.record(panels)
 

@@ -13,9 +13,9 @@ import dither
 METRICS = Path(__file__).with_name("metrics.toml")
 ENDPOINT, KEY = "https://telemetry.example.org", "the key that serve printed"
 
-# Where the module is imported: without --preload that is once in each worker, with --preload once in the master, and
-# the workers carry on what it started. Either way they share the one file in data_dir, and so one budget. In a
-# container put it on a volume: an installation that forgets itself would answer anew each time.
+# At the module's import: without --preload that is once in each worker, with --preload once in the master, and the
+# workers carry on what it started. Either way they share the one file in data_dir, and so one budget. In a container
+# put it on a volume: an installation that forgets itself would answer anew each time.
 telemetry = dither.start(
     METRICS,
     endpoint=ENDPOINT,

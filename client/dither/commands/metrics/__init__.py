@@ -3,12 +3,13 @@
 import argparse
 import importlib
 
-from dither.commands.metrics import check, diff, docs, types
+from dither.commands.metrics import check, diff, docs, new, types
 
 EXAMPLE = check.EXAMPLE
 
 # action: its module, which has SUMMARY, EXAMPLE, add_arguments(parser) and run(args) -> exit code.
 ACTIONS = {
+    "new": new,
     "check": check,
     "diff": diff,
     "docs": docs,

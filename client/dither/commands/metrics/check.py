@@ -2,47 +2,83 @@
 
 import argparse
 import json
+import re
+from datetime import timedelta
 from pathlib import Path
 
+from dither_shared.accounting.linking import hundredths
 from dither_shared.exact import from_micro, to_micro
+from dither_shared.mechanisms import DEVICES
 from dither_shared.registry import Metric, Registry, utc_today
 
-SUMMARY = "refuse a registry that cannot be used, or that exceeds device_epsilon"
+SUMMARY = "refuse a registry that cannot be used, exceeds device_epsilon or tells devices apart"
 EXAMPLE = "dither metrics check metrics.toml"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Describe the command line."""
     parser.add_argument("registry", metavar="REGISTRY", type=Path, help="the app's metrics.toml")
+    parser.add_argument(
+        "--expires-within",
+        metavar="DAYS",
+        type=_days,
+        help='such as "60d": exit 1 and name each metric that expires within so many days, or has expired',
+    )
     parser.add_argument("--json", action="store_true", help="print one JSON document")
 
 
+def _days(text: str) -> timedelta:
+    """Return a number of days, written as a registry writes a period."""
+    if not re.fullmatch(r"[1-9][0-9]{0,3}d", text):
+        raise argparse.ArgumentTypeError(f"must be 1d to 9999d, got {text!r}")
+    return timedelta(days=int(text[:-1]))
+
+
 def run(args: argparse.Namespace) -> int:
-    """Check the registry and show each metric's plan and cost."""
+    """Check the registry and show each metric's plan and cost; return 1 where one expires too soon."""
     registry = Registry.load(args.registry)
     registry.check_dates(utc_today(), str(args.registry))
+    registry.check_linked(str(args.registry))
     metrics = list(registry.metrics.values())
     reserved = from_micro(sum(metric.reservation for metric in metrics))
+    today = utc_today()
+    soon = [metric for metric in metrics if args.expires_within and metric.expires <= today + args.expires_within]
     if args.json:
         document = {
             "app": registry.app,
             "device_epsilon": from_micro(to_micro(registry.device_epsilon)),
             "reserved": reserved,
+            f"linked_of_{DEVICES}": registry.linked,
+            "linkable": registry.linkable,
             "metrics": [_describe(metric) for metric in metrics],
         }
+        if args.expires_within:
+            document["expires_soon"] = [metric.name for metric in soon]
         print(json.dumps(document))
-        return 0
+        return int(bool(soon))
     for metric in metrics:
         facts = _describe(metric)
         print(
             f"{metric.name}: {metric.asked.domain.summary} by {facts['mechanism']}, epsilon "
             f"{facts['epsilon_report']:g} a report and {facts['epsilon_lifetime']:g} for life, plan {facts['plan']}"
         )
-    today = utc_today()
     for metric in metrics:
         if metric.expires <= today:
             print(f"note: {metric.name} expired on {metric.expires}: devices are silent about it")
+        elif metric in soon:
+            print(f"expires soon: {metric.name} on {metric.expires}, in {(metric.expires - today).days} days")
+    if registry.linked is not None:
+        print(
+            f"note: R({DEVICES}) of all its metrics is {hundredths(registry.linked)}: the share of {DEVICES} devices "
+            f"with the same answers whose reports can be joined over time"
+        )
     print(f"{args.registry} is sound: one device may be charged {reserved:g} of {registry.device_epsilon}")
+    if soon:
+        print(
+            f"within {args.expires_within.days} days {', '.join(metric.name for metric in soon)} will have expired: "
+            f"ship a later date, to which people agree anew, or leave it out"
+        )
+        return 1
     return 0
 
 
@@ -51,6 +87,7 @@ def _describe(metric: Metric) -> dict[str, object]:
     return {
         "metric": metric.name,
         "plan": metric.plan.digest,
+        "document": metric.plan.to_document(),
         "values": metric.asked.domain.size,
         "mechanism": cells.name,
         "epsilon_report": from_micro(cells.charge),

@@ -12,8 +12,10 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from dither.writing.output import speak_utf8
+from dither_shared.accounting.linking import hundredths
 from dither_shared.domains import Domain
 from dither_shared.exact import from_micro, to_micro
+from dither_shared.mechanisms import DEVICES
 from dither_shared.registry import SENSITIVITIES, Metric, Registry
 from dither_shared.terms import Terms, device_asks
 
@@ -56,7 +58,7 @@ class Remark:
     what: str
     """"app", "consent", "meaning", "rev", "memo", "fit", "left", or the key that changed."""
     detail: str
-    """What happens, and the next step."""
+    """The consequence, and the next step."""
     finding: bool = True
 
 
@@ -89,6 +91,9 @@ def _of_the_whole(old: Registry, new: Registry) -> Iterator[Remark]:
         yield _note(None, "device_epsilon", old.device_epsilon, new.device_epsilon)
     if new.quiet_days != old.quiet_days:
         yield _note(None, "quiet_days", old.quiet_days, new.quiet_days)
+    linked = [hundredths(registry.linked) for registry in (old, new)]
+    if linked[0] != linked[1]:
+        yield _note(None, f"R({DEVICES})", *linked)
 
 
 def _consent(metric: str | None, asks: list[str]) -> Iterator[Remark]:
@@ -224,7 +229,7 @@ def _fit(old: Registry, new: Registry, metric: Metric) -> Iterator[Remark]:
     before = old.metrics.get(metric.name)
     goes_on = before is not None and before.memoized and before.plan.memo_key == metric.plan.memo_key
     if goes_on:
-        # What a memo reserved when it began is its own: only what it would grow by is refused.
+        # A memo keeps what it reserved when it began: only its growth is refused.
         effect = "its memos go on with the answers reserved when they began, and no more"
     detail = (
         f"{effect}, on devices that used all the {'' if is_new else 'other '}old metrics: beside {_shown(taken)} that "

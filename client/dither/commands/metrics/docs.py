@@ -16,7 +16,7 @@ EXAMPLE = "dither metrics docs metrics.toml --out telemetry.html"
 
 VALUES_IN_TEXT_MAX, CHARACTERS_IN_TEXT_MAX = 8, 600
 VALUES_MAX = 200
-"""Of longer lists a page shows the first, and how many more there are."""
+"""A page shows the first so many of a longer list, and how many more there are."""
 
 _FORMATS = {"html": to_html, "markdown": to_markdown}
 

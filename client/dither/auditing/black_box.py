@@ -1,0 +1,199 @@
+"""Tests of a claim on samples: what a randomizer does when it runs, whatever its law should be.
+
+Two events are tested, both chosen before the samples are drawn that decide: the best one of the exact laws, and one
+that is learned on other samples, for what no law foresees. A learned event is a set of outcomes, as some way of looking
+at them sees them: half of the samples to learn from order what is seen, by how much likelier it is under one input than
+under another, and the other half says where to cut.
+"""
+
+from collections import Counter
+from collections.abc import Hashable, Mapping, Sequence
+from itertools import permutations, product
+from math import inf, log, sqrt
+from typing import Any
+
+from dither.auditing.bounds import Expected, expected_bound, loss_bound, roughly_expected
+from dither.auditing.claims import Claim, Foreseen, Input
+from dither.auditing.exact import outcome_of
+from dither.auditing.exactness import Exactly
+from dither.auditing.laws import Likelier
+from dither.auditing.spreading import Spread
+from dither_shared.frozen import frozen
+from dither_shared.rng import Rng
+
+LEARNED_FROM_MAX = 25_000
+"""Samples of each input to learn an event from; a quarter of all that are drawn if that is less."""
+SEEN_MAX = 2_000_000
+"""Looks at samples of one input while learning: of reports of many bits fewer samples are looked at."""
+TOGETHER_MAX = 4
+"""Ways of looking whose events are tried at once."""
+EVENTS = 2
+"""Tests of a claim, which share its error."""
+PAIRS_MAX = 60
+"""Pairs of inputs that an event is chosen from."""
+LEARNED_INPUTS_MAX = 12
+"""The first inputs are those to learn from: every one is drawn from as often."""
+
+
+@frozen
+class Tested:
+    """The bound that an event has proved."""
+
+    one: str
+    other: str
+    event: str
+    hits: int
+    others: int
+    n: int
+    expected: Expected | None = None
+
+    def bound(self, alpha: float) -> float:
+        """Return the loss that is proved at 1 - alpha."""
+        return loss_bound(self.hits, self.others, self.n, alpha)
+
+
+def tested(claim: Claim, exactly: Exactly | None, n: int, alpha: float, rng: Rng, spread: Spread) -> list[Tested]:
+    """Return what the events of a claim have proved, of n samples a side; `alpha` is the error that they share."""
+    share = alpha / EVENTS
+    found = []
+    foreseen = claim.foresee(n, share) if claim.foresee else best_of_laws(claim, exactly, n, share) if exactly else None
+    if foreseen:
+        expected = expected_bound(foreseen.event.p, foreseen.event.q, n, share)
+        found.append(_test(claim, foreseen, "foreseen", n, rng, spread, expected))
+    learned = learn(claim, min(n // 4, LEARNED_FROM_MAX), rng, spread)
+    if learned:
+        found.append(_test(claim, learned, "learned", n, rng, spread))
+    return found
+
+
+def _test(
+    claim: Claim, chosen: Foreseen, event: str, n: int, rng: Rng, spread: Spread, expected: Expected | None = None
+) -> Tested:
+    def hits_of(each: Input) -> int:
+        holds = chosen.event.holds
+        return sum(spread(lambda share: sum(holds(_outcome(claim, each.value, rng)) for _ in range(share)), n))
+
+    one, other = chosen.one, chosen.other
+    return Tested(one.label, other.label, event, hits_of(one), hits_of(other), n, expected)
+
+
+def _outcome(claim: Claim, value: Any, rng: Rng) -> Any:
+    return outcome_of(lambda rng: claim.draw(value, rng), rng)
+
+
+def best_of_laws(claim: Claim, exactly: Exactly, n: int, alpha: float) -> Foreseen | None:
+    """Return the event of the exact laws of which most is to be expected."""
+    best, chosen = 0.0, None
+    for one, other in exactly.pairs[:PAIRS_MAX]:
+        for event in exactly.laws[one.label].events(exactly.laws[other.label]):
+            hoped = roughly_expected(event.p, event.q, n, alpha)
+            if hoped > best:
+                best, chosen = hoped, Foreseen(one, other, event)
+    return chosen
+
+
+# Learning.
+
+
+def learn(claim: Claim, samples: int, rng: Rng, spread: Spread) -> Foreseen | None:
+    """Return the event that tells two inputs apart best in so many samples of each; None where nothing does."""
+    inputs = claim.inputs[:LEARNED_INPUTS_MAX]
+    ways = max(1, sum(1 for _ in claim.see(_outcome(claim, claim.inputs[0].value, rng))))
+    half = max(1, min(samples, SEEN_MAX // ways) // 2)
+    halves = {each.label: tuple(_look(claim, each, half, rng, spread) for _ in range(2)) for each in inputs}
+    found: dict[tuple[int, int], list[_Held]] = {}
+    for pair in permutations(range(len(inputs)), 2):
+        (order, cut), (order_0, cut_0) = (halves[inputs[place].label] for place in pair)
+        for way in order:
+            score, what = _cut(order[way], order_0.get(way, {}), cut.get(way, {}), cut_0.get(way, {}))
+            if score > 0:
+                found.setdefault(pair, []).append(_Held(score, way, what))
+    if not found:
+        return None
+    pair = max(found, key=lambda each: max(held.score for held in found[each]))
+    best = sorted(found[pair], key=lambda held: held.score, reverse=True)[:TOGETHER_MAX]
+    one, other = (inputs[place] for place in pair)
+    together = _together(claim, one, other, best, half, rng, spread) if len(best) > 1 else best
+    return Foreseen(one, other, Likelier(lambda outcome: all(_held(claim, outcome, together)), 0.0, 0.0))
+
+
+@frozen
+class _Held:
+    """The value of an outcome, in one way of looking at it, when the event holds."""
+
+    score: float
+    way: Hashable
+    what: frozenset[Hashable]
+
+
+def _held(claim: Claim, outcome: Any, each: Sequence[_Held]) -> tuple[bool, ...]:
+    """Tell which of these an outcome is."""
+    seen = dict(claim.see(outcome))
+    return tuple(held.way in seen and seen[held.way] in held.what for held in each)
+
+
+def _together(
+    claim: Claim, one: Input, other: Input, best: Sequence[_Held], samples: int, rng: Rng, spread: Spread
+) -> Sequence[_Held]:
+    """Return those of which it tells most that all hold at once: of a subset, that one value is in and another not."""
+
+    def look(value: Any) -> Counter[tuple[bool, ...]]:
+        def work(share: int) -> Counter[tuple[bool, ...]]:
+            return Counter(_held(claim, _outcome(claim, value, rng), best) for _ in range(share))
+
+        return sum(spread(work, samples), Counter())
+
+    hits, others = look(one.value), look(other.value)
+    scores = {}
+    for chosen in product((False, True), repeat=len(best)):
+        if any(chosen):
+            counts = (
+                sum(count for held, count in seen.items() if all(h or not c for h, c in zip(held, chosen, strict=True)))
+                for seen in (hits, others)
+            )
+            scores[chosen] = _score(*counts)
+    most = max(scores, key=lambda chosen: scores[chosen])
+    return [held for held, is_chosen in zip(best, most, strict=True) if is_chosen]
+
+
+Looks = dict[Hashable, Counter[Hashable]]
+"""How often what was seen, for each way of looking."""
+
+
+def _look(claim: Claim, each: Input, samples: int, rng: Rng, spread: Spread) -> Looks:
+    def look(share: int) -> Looks:
+        counts: Looks = {}
+        for _ in range(share):
+            for way, what in claim.see(_outcome(claim, each.value, rng)):
+                counts.setdefault(way, Counter())[what] += 1
+        return counts
+
+    total: Looks = {}
+    for counts in spread(look, samples):
+        for way, seen in counts.items():
+            total.setdefault(way, Counter()).update(seen)
+    return total
+
+
+def _cut(
+    order: Mapping[Hashable, int],
+    order_0: Mapping[Hashable, int],
+    cut: Mapping[Hashable, int],
+    cut_0: Mapping[Hashable, int],
+) -> tuple[float, frozenset[Hashable]]:
+    """Return the best set of what is seen, and about what it would prove of as many samples again."""
+    ranked = sorted(order, key=lambda what: (order[what] + 0.5) / (order_0.get(what, 0) + 0.5), reverse=True)
+    hits = others = 0
+    best, place_of_best = -inf, 0
+    for place, what in enumerate(ranked, 1):
+        hits += cut.get(what, 0)
+        others += cut_0.get(what, 0)
+        if (score := _score(hits, others)) > best:
+            best, place_of_best = score, place
+    return best, frozenset(ranked[:place_of_best])
+
+
+def _score(hits: int, others: int) -> float:
+    """Return about what as many samples again would prove."""
+    low, high = hits - 2 * sqrt(hits), others + 2 * sqrt(others) + 3
+    return log(low / high) if low > 0 else -inf

@@ -1,0 +1,145 @@
+"""Bounds from counts of an event: a lower bound of the privacy loss, and the one to expect of so many samples.
+
+Let an event have probability P under one input and Q under another. In N samples of each it happens a and b times. With
+probability at least 1 - alpha both
+
+    P >= L(a)      Q <= U(b)      each at alpha / 2, by Clopper and Pearson 1934
+
+so the loss is at least ln(L(a) / U(b)). An event that is chosen before the samples are drawn needs no correction; one
+of k such events is tested at alpha / k.
+"""
+
+from functools import lru_cache
+from math import exp, inf, lgamma, log, log1p, sqrt
+from statistics import NormalDist
+
+from dither_shared.frozen import frozen
+
+NODES = 41
+"""Quantiles that stand for a count's law where it is nearly normal."""
+NORMAL_FROM = 8.0
+"""Standard deviation of a count from which it is."""
+_TINY = 1e-300
+
+
+@lru_cache(maxsize=4096)
+def least_share(count: int, n: int, alpha: float) -> float:
+    """Return the Clopper-Pearson lower bound of a probability, at level 1 - alpha, of `count` hits among n."""
+    return 0.0 if count == 0 else _beta_quantile(alpha, count, n - count + 1)
+
+
+def most_share(count: int, n: int, alpha: float) -> float:
+    """Return the Clopper-Pearson upper bound."""
+    return 1.0 - least_share(n - count, n, alpha)
+
+
+def share_interval(count: int, n: int, alpha: float = 0.05) -> tuple[float, float]:
+    """Return the Clopper-Pearson interval of a probability, at level 1 - alpha."""
+    return least_share(count, n, alpha / 2), most_share(count, n, alpha / 2)
+
+
+def loss_bound(hits: int, others: int, n: int, alpha: float) -> float:
+    """Return what so many hits among n samples of one input and of another prove at 1 - alpha, in epsilon; from 0."""
+    least = least_share(hits, n, alpha / 2)
+    return max(0.0, log(least / most_share(others, n, alpha / 2))) if least else 0.0
+
+
+@frozen
+class Expected:
+    """Mean and standard deviation of a bound over all samples that could have been drawn."""
+
+    mean: float
+    deviation: float
+
+
+def expected_bound(p: float, q: float, n: int, alpha: float) -> Expected:
+    """Return what `loss_bound` has to be expected to give for an event of these two probabilities."""
+    found = [
+        (weight * other_weight, loss_bound(hits, others, n, alpha))
+        for hits, weight in _counts(n, p)
+        for others, other_weight in _counts(n, q)
+    ]
+    return _mean(found)
+
+
+def expected_share(p: float, n: int, alpha: float) -> Expected | None:
+    """Return what `least_share` has to be expected to give for this probability; None if that is nothing."""
+    expected = _mean([(weight, least_share(hits, n, alpha)) for hits, weight in _counts(n, p)])
+    return expected if expected.mean else None
+
+
+def roughly_expected(p: float, q: float, n: int, alpha: float) -> float:
+    """Return the bound of the counts that are most likely: about the mean, at once."""
+    return loss_bound(round(n * p), round(n * q), n, alpha)
+
+
+def _mean(found: list[tuple[float, float]]) -> Expected:
+    """Return mean and deviation of numbers, each after its weight."""
+    total = sum(weight for weight, _ in found)
+    mean = sum(weight * bound for weight, bound in found) / total
+    return Expected(mean, sqrt(sum(weight * (bound - mean) ** 2 for weight, bound in found) / total))
+
+
+def _counts(n: int, p: float) -> list[tuple[int, float]]:
+    """Return counts that stand for a binomial law, with their weights: all likely ones, or quantiles of the normal."""
+    if not 0 < p < 1:
+        return [(round(n * p), 1.0)]
+    mean, deviation = n * p, sqrt(n * p * (1 - p))
+    if deviation >= NORMAL_FROM:
+        quantiles = ((place + 0.5) / NODES for place in range(NODES))
+        normal = NormalDist(mean, deviation)
+        return [(min(max(round(normal.inv_cdf(quantile)), 0), n), 1.0) for quantile in quantiles]
+    low, high = max(0, int(mean - 8 * deviation - 8)), min(n, int(mean + 8 * deviation + 8))
+    log_n = lgamma(n + 1)
+    weights = [
+        (count, exp(log_n - lgamma(count + 1) - lgamma(n - count + 1) + count * log(p) + (n - count) * log1p(-p)))
+        for count in range(low, high + 1)
+    ]
+    return [(count, weight) for count, weight in weights if weight > 1e-9]  # the rest moves nothing
+
+
+def _beta_quantile(share: float, a: float, b: float) -> float:
+    """Return x with P[Beta(a, b) <= x] = share, rounded down, by bisection."""
+    low, high = 0.0, 1.0
+    mean, deviation = a / (a + b), sqrt(a * b / ((a + b) ** 2 * (a + b + 1)))
+    for far in (4.0, 8.0, 16.0):  # where it nearly always is
+        if _beta_cdf(max(mean - far * deviation, 0.0), a, b) <= share:
+            low = max(mean - far * deviation, 0.0)
+            break
+    if _beta_cdf(mean, a, b) >= share:
+        high = mean
+    while high - low > 1e-12 * high:
+        middle = (low + high) / 2
+        if _beta_cdf(middle, a, b) < share:
+            low = middle
+        else:
+            high = middle
+        if high < _TINY:
+            return 0.0
+    return low
+
+
+def _beta_cdf(x: float, a: float, b: float) -> float:
+    """Return the regularized incomplete beta function, by its continued fraction (Lentz's method)."""
+    if x <= 0.0 or x >= 1.0:
+        return float(x > 0.0)
+    front = exp(lgamma(a + b) - lgamma(a) - lgamma(b) + a * log(x) + b * log1p(-x))
+    if x > (a + 1) / (a + b + 2):
+        return 1.0 - front * _fraction(1 - x, b, a) / b
+    return front * _fraction(x, a, b) / a
+
+
+def _fraction(x: float, a: float, b: float) -> float:
+    c, d = 1.0, 1.0 - (a + b) * x / (a + 1)
+    d = 1.0 / (d or _TINY)
+    value, before, place = d, inf, 1
+    while abs(value - before) > 1e-12 * abs(value):
+        before = value
+        even, twice = place * (b - place) * x, a + 2 * place
+        odd = -(a + place) * (a + b + place) * x
+        for term in (even / ((twice - 1) * twice), odd / (twice * (twice + 1))):
+            d = 1.0 / ((1.0 + term * d) or _TINY)
+            c = (1.0 + term / c) or _TINY
+            value *= c * d
+        place += 1
+    return value

@@ -1,0 +1,138 @@
+"""Laws of outcomes, as rational numbers, and the events that tell two of them apart."""
+
+from abc import ABC, abstractmethod
+from collections import Counter, defaultdict
+from collections.abc import Callable, Hashable, Iterator
+from fractions import Fraction
+from math import prod
+from typing import Any
+
+from dither_shared.frozen import frozen
+
+BITS_MAX = 10
+"""An event is made of so many bits on which two inputs differ; where there are more, of the first ones."""
+
+Outcome = Hashable
+
+
+@frozen
+class Likelier:
+    """Outcomes that are likelier under one input, where their probability is p, than under another, where it is q."""
+
+    holds: Callable[[Any], bool]
+    p: float
+    q: float
+
+
+class Law(ABC):
+    """The probability of each outcome under one input."""
+
+    @abstractmethod
+    def ratio(self, other: "Law") -> Fraction | None:
+        """Return the largest ratio of an outcome's probabilities, here to there; None where it is infinite."""
+
+    @abstractmethod
+    def events(self, other: "Law") -> Iterator[Likelier]:
+        """Yield the sets of outcomes whose ratio is at least some level, from the highest level down."""
+
+    @property
+    @abstractmethod
+    def repeats(self) -> Fraction:
+        """P[two independent outcomes are equal]."""
+
+
+@frozen
+class TableLaw(Law):
+    """The probability of each outcome that there is."""
+
+    probabilities: dict[Outcome, Fraction]
+
+    def ratio(self, other: Law) -> Fraction | None:
+        """Compare every outcome."""
+        theirs = other.probabilities if isinstance(other, TableLaw) else {}
+        if not self.probabilities.keys() <= theirs.keys():
+            return None
+        return max(p / q for p, q in {(p, theirs[outcome]) for outcome, p in self.probabilities.items()})
+
+    def events(self, other: Law) -> Iterator[Likelier]:
+        """Group outcomes by their ratio: a mechanism of two levels has three groups."""
+        theirs = other.probabilities if isinstance(other, TableLaw) else {}
+        groups: dict[tuple[Fraction, Fraction], list[Outcome]] = defaultdict(list)
+        for outcome, p in self.probabilities.items():
+            groups[p, theirs.get(outcome, Fraction(0))].append(outcome)
+        held: set[Outcome] = set()
+        p = q = Fraction(0)
+        for levels in sorted(groups, key=_order, reverse=True):
+            held = held | set(groups[levels])
+            p += len(groups[levels]) * levels[0]
+            q += len(groups[levels]) * levels[1]
+            yield Likelier(held.__contains__, float(p), float(q))
+
+    @property
+    def repeats(self) -> Fraction:
+        """Add up squares."""
+        return sum((count * p * p for p, count in Counter(self.probabilities.values()).items()), Fraction(0))
+
+
+@frozen
+class BitsLaw(Law):
+    """The probability of each of independent bits that it is 1."""
+
+    ones: tuple[Fraction, ...]
+
+    def _places(self, other: "BitsLaw") -> list[int]:
+        return [place for place, (p, q) in enumerate(zip(self.ones, other.ones, strict=True)) if p != q]
+
+    def ratio(self, other: Law) -> Fraction | None:
+        """Multiply the larger ratios of all bits."""
+        if not isinstance(other, BitsLaw):
+            return None
+        pairs = [(self.ones[place], other.ones[place]) for place in self._places(other)]
+        if any((q == 0 < p) or (q == 1 > p) for p, q in pairs):
+            return None
+        return prod(
+            (max(p / q if q else Fraction(0), (1 - p) / (1 - q) if q < 1 else Fraction(0)) for p, q in pairs),
+            start=Fraction(1),
+        )
+
+    def events(self, other: Law) -> Iterator[Likelier]:
+        """Group what the bits that differ can be by its ratio."""
+        if not isinstance(other, BitsLaw):
+            yield Likelier(lambda report: isinstance(report, int), 1.0, 0.0)
+            return
+        places = self._places(other)[:BITS_MAX]
+        groups: dict[tuple[Fraction, Fraction], list[int]] = defaultdict(list)
+        for pattern in range(1 << len(places)):
+            p, q = (_of_pattern(pattern, [law.ones[place] for place in places]) for law in (self, other))
+            groups[p, q].append(pattern)
+        held: frozenset[int] = frozenset()
+        p = q = Fraction(0)
+        for levels in sorted(groups, key=_order, reverse=True):
+            held |= frozenset(groups[levels])
+            p += len(groups[levels]) * levels[0]
+            q += len(groups[levels]) * levels[1]
+            yield Likelier(_HasPattern(places, held).__call__, float(p), float(q))
+
+    @property
+    def repeats(self) -> Fraction:
+        """Multiply those of all bits."""
+        return prod((p * p + (1 - p) ** 2 for p in self.ones), start=Fraction(1))
+
+
+class _HasPattern:
+    """Whether the bits at some places are one of some patterns."""
+
+    def __init__(self, places: list[int], held: frozenset[int]) -> None:
+        self._places, self._held = places, held
+
+    def __call__(self, report: int) -> bool:
+        return sum((report >> place & 1) << index for index, place in enumerate(self._places)) in self._held
+
+
+def _of_pattern(pattern: int, ones: list[Fraction]) -> Fraction:
+    return prod((one if pattern >> index & 1 else 1 - one for index, one in enumerate(ones)), start=Fraction(1))
+
+
+def _order(levels: tuple[Fraction, Fraction]) -> tuple[bool, Fraction]:
+    p, q = levels
+    return (q == 0 and p > 0), p / q if q else p

@@ -1,0 +1,89 @@
+"""Simulated devices: whole ones, in memory, with a clock of their own, and all that they upload."""
+
+import json
+from collections.abc import Iterable, Iterator
+from datetime import timedelta
+from decimal import Decimal
+from types import TracebackType
+from typing import Any
+
+from dither.device import DAY_S, BuiltUpload, Device
+from dither.schedule import day_number
+from dither_shared.frozen import frozen, replaced
+from dither_shared.registry import Metric, Registry
+from dither_shared.rng import Rng
+
+FAR = timedelta(days=10_000)
+EPSILON = Decimal(10**6)
+"""The epsilon of the whole device: it never falls silent for what it was charged."""
+
+
+@frozen
+class Reported:
+    """One report, and the cell that it names."""
+
+    cell: int
+    report: int
+
+
+def cut_down(registry: Registry, metrics: Iterable[Metric], epsilon: Decimal = EPSILON) -> Registry:
+    """Return a registry of these metrics alone, with room for all that they say.
+
+    Each answers in each of its periods, whatever its schedule: on other days it would say nothing, for any answer.
+    """
+    speaking = {each.name: replaced(each, schedule="early", expires=each.expires + FAR) for each in metrics}
+    return replaced(registry, metrics=speaking, device_epsilon=epsilon)
+
+
+class Simulated:
+    """A new device whose person agrees to everything. It ends with its `with` block."""
+
+    def __init__(self, registry: Registry, rng: Rng, public: int = 0) -> None:
+        self._rng = rng
+        metrics = list(registry.metrics.values())
+        self._day = max(day_number(each.expires - FAR) // each.period_days * each.period_days for each in metrics)
+        self._start(registry, None)
+        self.device.set_public(public)
+
+    def _start(self, registry: Registry, before: Device | None) -> None:
+        self.device = Device(registry, None, self._rng, lambda: self._day * DAY_S, goes_on=before)
+        self.device.open()
+        self.device.agree()
+        self.device.begin()
+
+    def upgrade(self, registry: Registry) -> None:
+        """Start the app again with another registry, to which the person agrees."""
+        self._start(registry, self.device)
+
+    def travel(self, days: int) -> None:
+        """Let so many days go by."""
+        self._day += days
+
+    def send(self) -> Iterator[BuiltUpload]:
+        """Yield the uploads that are due: an aggregator accepts everything."""
+        self.device.look()
+        while upload := self.device.next_upload():
+            self.device.charge(upload.id)
+            self.device.settle(upload.id, "accepted")
+            yield upload
+
+    def __enter__(self) -> "Simulated":
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.device.close()
+
+
+def groups_of(upload: BuiltUpload) -> list[dict[str, Any]]:
+    """Return the groups of an upload, in order."""
+    groups: list[dict[str, Any]] = json.loads(upload.body)["groups"]
+    return groups
+
+
+def told(upload: BuiltUpload, metric: Metric) -> Iterator[Reported]:
+    """Yield what an upload says of a metric."""
+    for group in groups_of(upload):
+        if group["metric"] == metric.name:
+            cell = group.get("cell", 0)
+            for report in group["reports"]:
+                yield Reported(cell, metric.cells.mechanism_of(cell).shape.from_wire(report))

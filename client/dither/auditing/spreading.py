@@ -1,0 +1,85 @@
+"""Who draws the samples: this process, or a process a core, each a share of them."""
+
+import multiprocessing
+import os
+import signal
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from multiprocessing.pool import IMapIterator
+from typing import Any, Protocol
+
+
+class Spread(Protocol):
+    """Who does some work for so many samples."""
+
+    def __call__(self, work: Callable[[int], Any], samples: int, each: int = 1, /) -> list[Any]:
+        """Do it in shares, and return what each share came to. A sample takes as long as `each` usual ones."""
+
+
+SHARES = 4
+"""Shares a process: those that are done early take another one."""
+WORTH = 1_000
+"""Samples for which it is worth to start processes."""
+
+LOOKS_EVERY_S = 0.25
+
+_work: Callable[[int], Any] = lambda share: None  # noqa: E731
+
+
+def in_turn(work: Callable[[int], Any], samples: int, each: int = 1) -> list[Any]:
+    """Do all of it here."""
+    return [work(samples)] if samples else []
+
+
+def over_cores(processes: int = os.cpu_count() or 1) -> Spread:
+    """Return what forks so many processes. Their randomness must be the system's: all others would draw the same."""
+    if processes == 1 or sys.platform != "linux":
+        return in_turn
+
+    def spread(work: Callable[[int], Any], samples: int, each: int = 1) -> list[Any]:
+        global _work
+        if samples * each < WORTH:
+            return in_turn(work, samples)
+        _work = work  # which a child inherits: it need not be such that it can be sent to one
+        parts = processes * SHARES
+        shares = [samples // parts + (place < samples % parts) for place in range(parts)]
+        with _interrupts_held() as let_in, multiprocessing.get_context("fork").Pool(processes) as pool:
+            let_in()
+            return _collected(pool.imap_unordered(_do, shares))
+
+    return spread
+
+
+def _collected(results: "IMapIterator[Any]") -> list[Any]:
+    """Return all results. Waits are short, because an interrupt that comes right before one is seen after it."""
+    came = []
+    while True:
+        try:
+            came.append(results.next(timeout=LOOKS_EVERY_S))
+        except multiprocessing.TimeoutError:
+            continue
+        except StopIteration:
+            return came
+
+
+@contextmanager
+def _interrupts_held() -> Iterator[Callable[[], None]]:
+    """Hold interrupts back until the yielded function is called, or the context ends.
+
+    A pool starts within, so that an interrupt comes when its `with` can end it: one that comes while it starts would
+    leave processes and threads behind that nobody ends. They have the same mask, and leave interrupts to this process.
+    """
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+
+    def let_in() -> None:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+    try:
+        yield let_in
+    finally:
+        let_in()
+
+
+def _do(share: int) -> Any:
+    return _work(share)

@@ -1,0 +1,98 @@
+"""`dither audit`: hold what each metric declares against its exact law, and against what devices do."""
+
+import argparse
+import json
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+from dither.auditing import adapters
+from dither.auditing.auditing import ALPHA, ERROR, Sampling, audit
+from dither.auditing.claims import Claim, Repetition
+from dither.auditing.devices import device_claims
+from dither.auditing.linking import POPULATION, linking_claims
+from dither.auditing.plans import claims_of
+from dither.auditing.spreading import over_cores
+from dither.auditing.tables import document, page, table
+from dither.writing.output import progress, speak_utf8, write
+from dither.writing.page import to_html
+from dither_shared.errors import ConfigurationError
+from dither_shared.registry import Metric, Registry
+
+EXAMPLE = "dither audit metrics.toml --html audit.html"
+
+REPORTS, REPORTS_MAX = 100_000, 100_000_000
+DEVICES, DEVICES_MAX = 1_000, 1_000_000
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Describe the command line."""
+    parser.add_argument("registry", metavar="REGISTRY", type=Path, nargs="?", help="the app's metrics.toml")
+    parser.add_argument("--metric", metavar="NAME", action="append", default=[], help="audit this metric alone; repeat")
+    parser.add_argument(
+        "--adapter", metavar="MODULE:NAME", action="append", default=[],
+        help="audit a randomizer of your own, which has inputs, epsilon and randomize(value, rng); repeat",
+    )  # fmt: skip
+    parser.add_argument(
+        "--reports", metavar="N", type=int, default=REPORTS, help="reports a side; 0 for exact laws alone [%(default)s]"
+    )
+    parser.add_argument(
+        "--devices", metavar="N", type=int, default=DEVICES, help="whole devices a side; 0 for none [%(default)s]"
+    )
+    parser.add_argument(
+        "--alpha", metavar="P", type=float, default=ALPHA, help="error of each bound that is shown [%(default)s]"
+    )
+    parser.add_argument(
+        "--error", metavar="P", type=float, default=ERROR, help="error of all verdicts together [%(default)s]"
+    )
+    parser.add_argument("--processes", metavar="N", type=int, default=os.cpu_count() or 1, help="one a core by default")
+    parser.add_argument("--html", metavar="FILE", type=Path, help="write a page to publish, too")
+    parser.add_argument("--json", action="store_true", help="print one JSON document")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Audit; return 1 where a claim does not hold."""
+    sampling = _sampling(args)
+    registry = Registry.load(args.registry) if args.registry else None
+    if args.html:
+        with args.html.open("a"):  # an audit takes minutes: whether its page can be written is tried first
+            pass
+    claims = [*(_claims(registry, args) if registry else ()), *map(adapters.load, args.adapter)]
+    if not claims:
+        raise ConfigurationError("an audit needs a registry, or a randomizer by --adapter: dither audit metrics.toml")
+    findings = audit(claims, sampling, progress)
+    progress("")
+    title = registry.app if registry else ", ".join(args.adapter)
+    if args.html:
+        write(to_html(page(title, findings, sampling)), args.html)
+    speak_utf8()
+    print(json.dumps(document(findings, sampling)) if args.json else table(findings, sampling))
+    return int(any(each.verdict for each in findings))
+
+
+def _sampling(args: argparse.Namespace) -> Sampling:
+    for name, value, most in (("reports", args.reports, REPORTS_MAX), ("devices", args.devices, DEVICES_MAX)):
+        if not 0 <= value <= most:
+            raise ConfigurationError(f"--{name} must be from 0 to {most:,}, got {value}")
+    for name, probability in (("alpha", args.alpha), ("error", args.error)):
+        if not 1e-12 <= probability <= 0.5:
+            raise ConfigurationError(f"--{name} must be a probability from 1e-12 to 0.5, got {probability}")
+    if not 1 <= args.processes <= 1_024:
+        raise ConfigurationError(f"--processes must be from 1 to 1024, got {args.processes}")
+    return Sampling(args.reports, args.devices, args.alpha, args.error, spread=over_cores(args.processes))
+
+
+def _claims(registry: Registry, args: argparse.Namespace) -> Sequence[Claim | Repetition]:
+    metrics: list[Metric] = []
+    for name in args.metric or registry.metrics:
+        if name not in registry.metrics:
+            raise ConfigurationError(f"there is no metric {name} in {args.registry}: {', '.join(registry.metrics)}")
+        metrics.append(registry.metrics[name])
+    claims: list[Claim | Repetition] = []
+    for metric in metrics:
+        claims += claims_of(metric)
+        if args.devices:
+            claims += device_claims(registry, metric)
+    if args.devices >= POPULATION:
+        claims += linking_claims(registry, metrics)
+    return claims

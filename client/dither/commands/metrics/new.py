@@ -1,0 +1,91 @@
+"""`dither metrics new`: write a registry to begin with. It passes `dither metrics check`, and each key is explained."""
+
+import argparse
+from datetime import timedelta
+from pathlib import Path
+
+from dither_shared.errors import ConfigurationError
+from dither_shared.kinds import KINDS
+from dither_shared.registry import Registry, utc_today
+from dither_shared.tables import METRIC_NAME
+
+SUMMARY = "write a registry to begin with; never over a file that is there"
+EXAMPLE = "dither metrics new metrics.toml --app notes --metric theme=choice --metric load_time=number"
+
+EPSILON, REPORTS = 1, 3
+OWNER = "team@example.org"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Describe the command line."""
+    parser.add_argument("registry", metavar="REGISTRY", type=Path, help="the file to write, such as metrics.toml")
+    parser.add_argument("--app", metavar="NAME", type=_name, required=True, help="the app's name, such as my_app")
+    kinds = ", ".join(f"{kind.name} {kind.meaning}" for kind in KINDS.values())
+    parser.add_argument(
+        "--metric",
+        metavar="NAME=KIND",
+        type=_metric,
+        action="append",
+        help=f"a question; may be given several times (default: theme=choice). Kinds: {kinds}",
+    )
+    parser.add_argument("--owner", metavar="ADDRESS", default=OWNER, help="who answers for it (default: %(default)s)")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Write the registry, if it is sound and no file is there."""
+    asked = args.metric or [("theme", "choice")]
+    names = [name for name, _ in asked]
+    if twice := {name for name in names if names.count(name) > 1}:
+        raise ConfigurationError(f"--metric must be given once for each name, got {min(twice)} twice")
+    text = registry_text(args.app, asked, args.owner)
+    Registry.parse(text, "the registry")  # what a name or an owner must not be
+    try:
+        with args.registry.open("x", encoding="utf-8", newline="\n") as file:
+            file.write(text)
+    except FileExistsError:
+        raise ConfigurationError(f"{args.registry} is there already, and stays as it is: name another file") from None
+    print(f"{args.registry} is written: put your questions in, then run dither metrics check {args.registry}")
+    return 0
+
+
+def registry_text(app: str, metrics: list[tuple[str, str]], owner: str) -> str:
+    """Return the text of a registry with metrics of a name and a kind each."""
+    head = f"""\
+[registry]
+app = "{app}"
+device_epsilon = {EPSILON * REPORTS * len(metrics)}.0  # the most that all metrics may ever charge one device
+quiet_days = 1  # a new device says nothing before then: throw-away containers never report
+"""
+    return "".join([head, *(_metric_text(name, kind, owner) for name, kind in metrics)])
+
+
+def _metric_text(name: str, kind: str, owner: str) -> str:
+    # TOML's basic strings have the escapes of JSON's.
+    owner = owner.replace("\\", "\\\\").replace('"', '\\"')
+    return f"""
+[metric.{name}]
+rev = 1  # numbers of another meaning need another rev
+kind = "{kind}"
+{KINDS[kind].starter}
+epsilon = {EPSILON}.0  # the privacy loss of one report
+reports = {REPORTS}  # the most reports in a device's life
+schedule = "spread"  # on days drawn by lot from the year; "early": in a device's first periods
+presence = "public"  # it tells nothing that a device answers; "hidden": a device without an answer says "none"
+period = "1d"  # at most one report in it
+owners = ["{owner}"]
+sensitivity = "low"  # how much the true answer would tell about a person: "low", "medium" or "high"
+expires = {utc_today() + timedelta(days=365)}  # devices fall silent then; at most a year away
+"""
+
+
+def _name(text: str) -> str:
+    if not METRIC_NAME.fullmatch(text):
+        raise argparse.ArgumentTypeError(f"must be a lower-case name such as my_app, got {text!r}")
+    return text
+
+
+def _metric(text: str) -> tuple[str, str]:
+    name, _, kind = text.partition("=")
+    if not METRIC_NAME.fullmatch(name) or kind not in KINDS:
+        raise argparse.ArgumentTypeError(f"must be NAME=KIND such as theme=choice, of {', '.join(KINDS)}, got {text!r}")
+    return name, kind

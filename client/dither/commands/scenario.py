@@ -1,0 +1,275 @@
+"""`dither privacy --scenario`: what a device says about some metrics in so long, and how much that tells.
+
+The sum is basic composition, which is what devices are charged. At a delta less may be proven.
+"""
+
+import argparse
+import json
+from collections.abc import Iterator, Sequence
+from decimal import Decimal, InvalidOperation
+from fractions import Fraction
+from math import ceil
+from textwrap import fill
+
+from dither_shared.accounting.composition import checked_delta
+from dither_shared.accounting.events import OneOf, group
+from dither_shared.accounting.life import all_said, periods_touched, said
+from dither_shared.accounting.linking import hundredths, linked_share
+from dither_shared.accounting.odds import (
+    NEARLY_CERTAIN,
+    millionths_above,
+    millionths_below,
+    moves,
+    percent_above,
+    percent_below,
+    sure,
+    unsure,
+)
+from dither_shared.errors import ConfigurationError, InvalidParameter
+from dither_shared.exact import MICRO, exp_of_micro, from_micro
+from dither_shared.mechanisms import DEVICES
+from dither_shared.registry import Metric, Registry
+
+SCENARIOS = {"day": 1, "month": 31, "year": 366, "life": None}
+"""The longest of each, in days; a life has no end but what its metrics reserve."""
+DELTA = Decimal("1e-6")
+DEVICES_MAX = 100
+PRIORS = (Fraction(1, 100), Fraction(1, 2), Fraction(99, 100))
+WIDTH = 110
+LITTLE = 0.01
+"""A bound at a delta that gains less than this share of the sum is not worth its delta."""
+
+_LEGEND = f"""\
+sure      what a guess of 1 : 1 about a device's answers can become at most
+R({DEVICES})    of {DEVICES} devices with the same answer, the share whose reports can be joined over time"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Describe the part of the command line that is about scenarios."""
+    parser.add_argument(
+        "--scenario", choices=SCENARIOS, help="what one device gives away in so long, all metrics together"
+    )
+    parser.add_argument(
+        "--devices", type=int, metavar="N", help="of a scenario: N devices that answer alike, such as a household's (1)"
+    )
+    parser.add_argument("--delta", metavar="D", help=f"of a scenario: the delta of bounds beside the sum ({DELTA:e})")
+
+
+def asked(args: argparse.Namespace) -> bool:
+    """Tell whether a scenario is asked for; raises ConfigurationError if only its options are."""
+    for option in ("devices", "delta"):
+        if getattr(args, option) is not None and args.scenario is None:
+            raise ConfigurationError(f"--{option} is for a scenario: add --scenario year")
+    return args.scenario is not None
+
+
+def run(args: argparse.Namespace, registry: Registry, metrics: Sequence[Metric]) -> int:
+    """Show what one device, or a group, says about these metrics of a registry."""
+    scenario = Scenario(args.scenario, metrics, registry, _devices(args.devices), _delta(args.delta))
+    if args.json:
+        print(json.dumps(scenario.to_document()))
+    else:
+        scenario.show()
+    return 0
+
+
+def _devices(devices: int | None) -> int:
+    if devices is not None and not 1 <= devices <= DEVICES_MAX:
+        raise ConfigurationError(f"--devices must be from 1 to {DEVICES_MAX}, got {devices}")
+    return devices or 1
+
+
+def _delta(text: str | None) -> Decimal:
+    try:
+        return DELTA if text is None else checked_delta(Decimal(text))
+    except InvalidOperation:
+        raise ConfigurationError(f"--delta must be a number such as 1e-6, got {text!r}") from None
+    except InvalidParameter as error:
+        raise ConfigurationError(f"--{error}") from None
+
+
+class Scenario:
+    """One device, or some that answer alike, these metrics, so many days."""
+
+    def __init__(self, name: str, metrics: Sequence[Metric], registry: Registry, devices: int, delta: Decimal) -> None:
+        self.name = name
+        self.days = SCENARIOS[name]
+        self.metrics = metrics
+        self.others = [other for other in registry.metrics if other not in {metric.name for metric in metrics}]
+        self.devices = devices
+        self.delta = delta
+        self.event = group(all_said(metrics, self.days), devices)
+        self.apart = group(OneOf(all_said(metrics, self.days).parts), devices)
+        self.exp_epsilon = exp_of_micro(self.event.micro)
+        self.linked = linked_share(tuple(metric.cells for metric in metrics))
+
+    def to_document(self) -> dict[str, object]:
+        """Return all of it as plain data; probabilities and epsilons are rounded up, "at_least" down."""
+        return {
+            "scenario": self.name,
+            "days": self.days,
+            "devices": self.devices,
+            "metrics": [self._of_metric(metric) for metric in self.metrics],
+            "epsilon": from_micro(self.event.micro),
+            "epsilon_if_each_device_answered_one": from_micro(self.apart.micro),
+            "bounds": [
+                {"epsilon": from_micro(bound.micro), "delta": float(bound.delta), "proof": bound.proof}
+                for bound in self.event.bounds(self.delta)
+            ],
+            "guesses": [
+                {
+                    "before": float(prior),
+                    "at_least": millionths_below(unsure(self.exp_epsilon, prior)),
+                    "at_most": millionths_above(sure(self.exp_epsilon, prior)),
+                }
+                for prior in PRIORS
+            ],
+            "any_guess_moves_by": millionths_above(moves(self.exp_epsilon)),
+            f"linked_of_{DEVICES}": self.linked,
+            "holds_for": list(self._holds_for()),
+            "does_not_hold_for": list(self._does_not_hold_for()),
+        }
+
+    def _of_metric(self, metric: Metric) -> dict[str, object]:
+        outputs = said(metric, self.days)
+        best = outputs.bounds(self.delta)[0]
+        return {
+            "metric": metric.name,
+            "memoized": metric.memoized,
+            "times": outputs.times,
+            "epsilon_each": from_micro(outputs.each),
+            "epsilon": from_micro(outputs.micro),
+            "reports": self._reports(metric, outputs.times),
+            "best": {"epsilon": from_micro(best.micro), "delta": float(best.delta), "proof": best.proof},
+            f"linked_of_{DEVICES}": linked_share((metric.cells,)),
+        }
+
+    def _reports(self, metric: Metric, times: int) -> int | None:
+        """Return the most reports; None where they have no end, and need none."""
+        if not metric.memoized:
+            return times
+        return None if self.days is None else periods_touched(metric.period_days, self.days)
+
+    # In words.
+
+    def show(self) -> None:
+        """Print it."""
+        print(f"{self._title()}\n")
+        self._show_metrics()
+        self._show_bounds()
+        self._show_guesses()
+        print("The sum holds for")
+        _show_list(self._holds_for())
+        print("\nThe sum does not hold for")
+        _show_list(self._does_not_hold_for())
+
+    def _title(self) -> str:
+        who = "one device" if self.devices == 1 else f"each of {self.devices} devices that answer alike"
+        long = "in its whole life" if self.days is None else f"in {_counted(self.days, 'day')}"
+        return f"{self.name}: the most that {who} can answer {long}"
+
+    def _show_metrics(self) -> None:
+        width = max(8, *(len(metric.name) for metric in self.metrics))
+        row = f"{{:{width}}}  {{:44}}  {{:>12}}  {{:>9}}  {{:>9}}  {{:>6}}".format
+        print(row("metric", "answers", "epsilon each", "together", "sure", f"R({DEVICES})"))
+        for metric in self.metrics:
+            outputs, linked = said(metric, self.days), hundredths(linked_share((metric.cells,)))
+            says = self._says(metric, outputs.times)
+            print(row(metric.name, says, _epsilon(outputs.each), _epsilon(outputs.micro), _sure(outputs.micro), linked))
+        says = "the sum" if self.devices == 1 else f"the sum, times {self.devices}"
+        micro, linked = self.event.micro, hundredths(self.linked)
+        print(f"{row('together', says, '', _epsilon(micro), _sure(micro), linked)}\n\n{_LEGEND}\n")
+
+    def _says(self, metric: Metric, times: int) -> str:
+        if not metric.memoized:
+            return _counted(times, "report")
+        reports = self._reports(metric, times)
+        copies = "any number of reports" if reports is None else _counted(reports, "report")
+        return f"{_counted(times, 'different answer')}, memoized: {copies}"
+
+    def _show_bounds(self) -> None:
+        print(f"{'epsilon':>9}  {'delta':>6}  proven by")
+        for bound in self.event.bounds(self.delta):
+            print(f"{_epsilon(bound.micro):>9}  {_delta_shown(bound.delta):>6}  {bound.proof}")
+        if len(self.metrics) > 1:
+            print(f"{_epsilon(self.apart.micro):>9}  {0:>6}  parallel composition, if each device answered only one")
+        best = self.event.bounds(self.delta)[0]
+        if best.micro > (1 - LITTLE) * self.event.micro:
+            print(f"A delta of {self.delta:e} gains next to nothing here: the sum is what counts.\n")
+        else:
+            print(
+                "The sum is what a device is charged. Less holds only up to delta, and only for all of it together.\n"
+            )
+
+    def _show_guesses(self) -> None:
+        print("How far a guess about all these answers together can move, whatever else somebody knows:\n")
+        print(f"{'before':>9}  {'least':>9}  {'most':>9}")
+        for prior in PRIORS:
+            least, most = unsure(self.exp_epsilon, prior), sure(self.exp_epsilon, prior)
+            print(f"{float(100 * prior):8.1f}%  {percent_below(least):>8}%  {percent_above(most):>8}%")
+        furthest = moves(self.exp_epsilon)
+        if furthest > NEARLY_CERTAIN:
+            print("Some guesses may move by more than 99 points.")
+        else:
+            print(f"No guess moves by more than {percent_above(furthest)} points.")
+        print("A guess about one metric moves as its own row says, if the other answers tell nothing of it.\n")
+
+    # The sum, and its limits. None of it depends on an answer.
+
+    def _holds_for(self) -> Iterator[str]:
+        alike = "" if self.devices == 1 else " of the group"
+        yield (
+            f"everything{alike} that is said about these metrics together, whatever the answers are, even if "
+            "one follows from another"
+        )
+        yield "whatever anybody computes from it, with whatever else they know, now or later"
+        if hidden := self._names(metric for metric in self.metrics if metric.hidden):
+            yield f"whether there was anything to say: {hidden}"
+        if memos := self._names(metric for metric in self.metrics if metric.memoized):
+            yield f"all reports of one answer, however many, because they copy one noisy answer: {memos}"
+
+    def _does_not_hold_for(self) -> Iterator[str]:
+        if public := self._names(metric for metric in self.metrics if not metric.hidden):
+            yield f"that a device answers at all, and in which periods, where presence is public: {public}"
+        if memos := self._names(metric for metric in self.metrics if metric.memoized):
+            yield f"when a memoized answer changed: the promise is between lives that change at the same times: {memos}"
+        if self.linked is not None:
+            yield (
+                f"which reports come from one device: of {DEVICES} devices with the same answers, about "
+                f"{ceil(DEVICES * self.linked)} can be joined over time, by what lasts in their reports"
+            )
+        yield "what the answers of other people tell about this person: of a household, or of everybody like them"
+        if self.devices == 1:
+            yield "several devices of one person: --devices N has the loss of N that answer alike"
+        yield "side channels: addresses, the time and size of uploads, what servers on the way log, the device itself"
+        if self.days is not None:
+            yield f"what was answered before and after {_counted(self.days, 'day')}: --scenario life has all of it"
+        if self.others:
+            yield f"the other metrics of this registry: {', '.join(self.others)}"
+        yield "other apps, a later registry that people agree to, and a copy of the device's file with its own budget"
+
+    def _names(self, metrics: Iterator[Metric]) -> str:
+        return ", ".join(metric.name for metric in metrics)
+
+
+def _counted(number: int, what: str) -> str:
+    return f"{number:,} {what}" if number == 1 else f"{number:,} {what}s"
+
+
+def _delta_shown(delta: Decimal) -> str:
+    return f"{delta:e}" if delta else "0"
+
+
+def _sure(micro: int) -> str:
+    return f"{percent_above(sure(exp_of_micro(micro)))}%"
+
+
+def _epsilon(micro: int) -> str:
+    """Return micro-epsilon as an epsilon of six digits, never below it."""
+    step: int = 10 ** len(str(micro // MICRO))
+    return f"{from_micro(ceil(Fraction(micro, step)) * step):.6g}"
+
+
+def _show_list(sentences: Iterator[str]) -> None:
+    for sentence in sentences:
+        print(fill(sentence, WIDTH, initial_indent="  - ", subsequent_indent="    "))

@@ -1,0 +1,91 @@
+"""The way to the aggregator: its address, a proxy, the authorities whose certificates are trusted."""
+
+from os import PathLike
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from dither_shared.errors import ConfigurationError
+from dither_shared.frozen import frozen
+from dither_shared.wire import PATH
+
+
+@frozen
+class Route:
+    """The way that uploads take."""
+
+    url: str
+    proxy: str = ""
+    """The app's proxy; "" for the environment's, if the aggregator is beyond this machine."""
+    ca_file: str = ""
+    """The app's certificate authorities; "" for the environment's, or those of `requests`."""
+
+    @property
+    def here(self) -> bool:
+        """Whether the aggregator is on this machine's loopback."""
+        return is_loopback(urlsplit(self.url).hostname or "")
+
+
+def find_route(endpoint: str, proxy: str | None = None, ca_file: str | PathLike[str] | None = None) -> Route:
+    """Return the way that an app asks for; raise ConfigurationError for one that cannot work."""
+    url = check_endpoint(endpoint)
+    through = "" if proxy is None else _check_proxy(proxy)
+    if url.startswith("http:"):
+        through = ""  # on loopback, where DITHER_ENDPOINT may lead a developer; a proxy would read reports and key
+    return Route(url, through, "" if ca_file is None else _check_file(ca_file))
+
+
+def check_endpoint(endpoint: str) -> str:
+    """Return the address that uploads go to; raise ConfigurationError unless it is https, or http on loopback."""
+    try:
+        parts = urlsplit(endpoint)
+        valid = parts.scheme in ("http", "https") and parts.port != 0 and _is_host(parts.hostname or "", parts.netloc)
+        valid = valid and endpoint.isprintable() and not any(character in endpoint for character in " ?#")
+    except (ValueError, AttributeError, TypeError):
+        valid = False
+    if isinstance(endpoint, str) and "@" in endpoint:
+        raise ConfigurationError("endpoint must be like https://telemetry.example.org, without a user or a password")
+    if not valid:
+        raise ConfigurationError(f"endpoint must be like https://telemetry.example.org, got {endpoint!r}")
+    if parts.scheme == "http" and not is_loopback(parts.hostname or ""):
+        raise ConfigurationError(f"endpoint must be https beyond this machine, got {endpoint!r}")
+    return endpoint.rstrip("/") + PATH
+
+
+def _check_proxy(proxy: str) -> str:
+    try:
+        parts = urlsplit(proxy)
+        # Its user and password are not looked at, and not shown: the message says none of it.
+        valid = parts.scheme in ("http", "https") and parts.port != 0
+        valid = valid and _is_host(parts.hostname or "", parts.netloc.rpartition("@")[2])
+        valid = valid and parts.path in ("", "/") and proxy.isprintable() and not {" ", "?", "#"} & set(proxy)
+    except (ValueError, AttributeError, TypeError):
+        valid = False
+    if not valid:
+        raise ConfigurationError("proxy must be like http://proxy.example.org:3128, or http://user:password@...")
+    return proxy
+
+
+def _check_file(ca_file: str | PathLike[str]) -> str:
+    # Absolute: where the app goes later, its authorities stay.
+    path = Path(ca_file).absolute()
+    if not path.is_file():
+        raise ConfigurationError(f"ca_file must be a file of certificates in PEM, and there is none at {path}")
+    return str(path)
+
+
+def _is_host(host: str, netloc: str) -> bool:
+    """Tell whether a host's name or address may be one. Plain calls: a pattern would take as long as a start may."""
+    if "[" in netloc:
+        return netloc.endswith("]") or "]:" in netloc
+    labels = host.removesuffix(".").split(".")
+    return all(label and not label.startswith("-") and not label.endswith("-") for label in labels)
+
+
+def is_loopback(host: str) -> bool:
+    """Tell whether a host name or address is this machine's loopback."""
+    import ipaddress  # only for addresses without TLS
+
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
