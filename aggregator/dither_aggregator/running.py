@@ -1,4 +1,4 @@
-"""Signals, a store that is still loading, and a log: shared by the commands that run until they are told to end."""
+"""Signals, and a store that is still loading: shared by the commands that run until they are told to end."""
 
 import logging
 import os
@@ -15,8 +15,6 @@ from typing import NoReturn
 from dither_aggregator.store import Store, StoreLoading
 
 LOOK_EVERY_S = 0.25
-SAME_AGAIN_AFTER_S = 60.0
-MESSAGES_MAX = 1_000
 _STDERR = 2
 
 _log = logging.getLogger("dither_aggregator")
@@ -93,38 +91,3 @@ def _ended_by_signals() -> Iterator[None]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
-
-
-# The log.
-
-
-def set_up_logging() -> None:
-    """Log warnings and errors to stderr, the same one at most once a minute: a client that causes one fills no disk."""
-    handler = logging.StreamHandler()
-    handler.addFilter(_Damper())
-    form = "%(asctime)s %(name)s %(levelname)s %(message)s"
-    logging.basicConfig(level=logging.WARNING, format=form, handlers=[handler])
-
-
-class _Damper(logging.Filter):
-    """Lets a message through, then none from the same place for a while; then says how many there were."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._said: dict[tuple[str, int, str], tuple[float, int]] = {}
-
-    def filter(self, record: logging.LogRecord) -> bool:
-        """Tell whether to log a record."""
-        message = record.getMessage()
-        key = record.name, record.lineno, message.partition("\n")[0]
-        now = time.monotonic()
-        since, dropped = self._said.get(key, (-SAME_AGAIN_AFTER_S, 0))
-        if now - since < SAME_AGAIN_AFTER_S:
-            self._said[key] = since, dropped + 1
-            return False
-        if len(self._said) >= MESSAGES_MAX:
-            self._said.clear()
-        self._said[key] = now, 0
-        if dropped:
-            record.msg, record.args = f"{message} (and {dropped} times more before)", ()
-        return True

@@ -1,4 +1,4 @@
-"""The threads behind the HTTP ones: a writer, and whatever else a process does for its store."""
+"""The threads behind the HTTP ones: a writer, and all others that work for the store of a process."""
 
 import gc
 import logging
@@ -9,8 +9,11 @@ from collections.abc import Callable, Collection
 from concurrent.futures import Future
 from functools import partial
 
-from dither_aggregator import upkeep
+from dither_aggregator import counters, upkeep
+from dither_aggregator.room import Lack, Room
+from dither_aggregator.signs import LAG_MAX_S
 from dither_aggregator.store import Receipt, Store, StoreError
+from dither_aggregator.vitals import Audit, Interrupted, Vitals
 from dither_shared.errors import DitherError
 from dither_shared.wire.problems import Problem
 from dither_shared.wire.reading import Upload
@@ -19,7 +22,7 @@ COMMIT_UPLOADS_MAX = 256
 """Uploads that share one commit, and so one wait for the disk."""
 WAITING_UPLOADS_MAX = 4 * COMMIT_UPLOADS_MAX
 WAITING_BYTES_MAX = 64 * 1024 * 1024
-"""Of the bodies that wait for the writer: what a store that hangs may cost in memory."""
+"""The most bytes of bodies that wait for the writer: a store that hangs costs no more memory."""
 COLLECT_AFTER = 50_000
 """Objects that come and stay before a collection looks for circles: uploads leave few."""
 REFRESH_EVERY_S = 1.0
@@ -29,8 +32,9 @@ RETRY_S = 2.0
 WRITER_FAILED_FOR_S = 30.0
 """How long a commit that failed counts when no other is tried. Who is told of it sends nothing, so none would be."""
 MAINTAIN_EVERY_S = 60.0
-LAG_MAX_S = 120.0
-"""For how long reports may wait without any being folded before somebody should look."""
+AUDIT_EVERY_S = 5.0
+AUDIT_SHARE = 1 / 50
+"""The part of its time that reading the ledger may take, at most: a long backlog is read each time."""
 
 _log = logging.getLogger("dither_aggregator")
 
@@ -45,20 +49,36 @@ class Service:
     and must return at once.
     """
 
-    def __init__(self, store: Store, on_reports: Callable[[Collection[int]], None] = lambda shards: None) -> None:
+    def __init__(
+        self,
+        store: Store,
+        on_reports: Callable[[Collection[int]], None] = lambda shards: None,
+        room: Room | None = None,
+    ) -> None:
         self.store = store
-        self.backlog = 0
-        """Uploads that were not folded when the watcher last looked."""
+        self.vitals: Vitals | None = None
+        """The vitals when the watcher last could look."""
+        self.audit: Audit | None = None
+        """The audit when the auditor last could look."""
+        self.lack: Lack | None = None
+        """Why the store was to take no uploads when the watcher last looked."""
+        self._room = room or Room()
         self._on_reports = on_reports
         self._submitted: queue.SimpleQueue[_Submission | None] = queue.SimpleQueue()
         self._waiting = threading.Lock()
         self._waiting_bytes = 0
         self._stopping = threading.Event()
         self._writer = threading.Thread(target=self._write, name="writer", daemon=True)
-        self._others = [threading.Thread(target=self._watch, name="watcher", daemon=True)]
+        self._others = [
+            threading.Thread(target=self._watch, name="watcher", daemon=True),
+            threading.Thread(target=self._audit, name="auditor", daemon=True),
+        ]
         self._trouble: dict[str, str] = {}
-        self._store_trouble: dict[str, str] = {}
+        self.store_trouble: dict[str, str] = {}
+        """The store's troubles when the watcher last looked, by kind: one may be that the store could not be read."""
         self._writer_failed_s = 0.0
+        self._shown: set[str] = set()
+        """Ids of keys that were shown since the watcher last looked."""
 
     def __enter__(self) -> "Service":
         gc.freeze()  # what is there by now stays: no collection need look at all of it for uploads that come and go
@@ -66,6 +86,7 @@ class Service:
         gc.set_threshold(COLLECT_AFTER, *self._collected_after[1:])
         for thread in (self._writer, *self._others):
             thread.start()
+        _log.info("it takes uploads")
         return self
 
     def __exit__(self, *exc_info: object) -> None:
@@ -76,8 +97,10 @@ class Service:
         self._on_reports(())  # wakes what waits for them
         for thread in self._others:
             thread.join()
+        self._try("keys", self._remember_keys)
         gc.set_threshold(*self._collected_after)
         gc.unfreeze()
+        _log.info("every upload that was taken is written")
 
     def submit(self, upload: Upload, body: bytes) -> Submitted:
         """Return what will hold the answer to an upload: its receipt once it is durable, or why it is not taken.
@@ -85,22 +108,36 @@ class Service:
         Never waits. Cancelled before its commit begins, it is not stored. Raises Problem when the store may lose what
         it takes, and when too much waits for it.
         """
-        if "settings" in self._store_trouble:
+        if "settings" in self.store_trouble:
             raise Problem("unavailable", "the store may lose what it acknowledges; nothing was stored")
         if not self._writer.is_alive():
             raise Problem("unavailable", "uploads are not written any more; nothing was stored")
         with self._waiting:
             if self._submitted.qsize() >= WAITING_UPLOADS_MAX or self._waiting_bytes + len(body) > WAITING_BYTES_MAX:
+                counters.limit_hit("waiting")
                 raise Problem("unavailable", "too much waits for the store; nothing was stored")
             self._waiting_bytes += len(body)
         answer: Submitted = Future()
         self._submitted.put((upload, body, answer))
         return answer
 
+    def key_shown(self, id_: str) -> None:
+        """Have it remembered that a key was shown today. Never waits: the watcher writes it, once a day."""
+        self._shown.add(id_)
+
     def trouble(self) -> dict[str, str]:
         """Return what is wrong now, by thread or by what the store says of itself; empty when the service is ready."""
+        return {**self.store_trouble, **self.own_trouble()}
+
+    def own_trouble(self) -> dict[str, str]:
+        """Return what is wrong with the service's own threads, by their names."""
         dead = {thread.name: "has ended" for thread in (self._writer, *self._others) if not thread.is_alive()}
-        return {**self._store_trouble, **self._trouble, **dead}
+        return {**self._trouble, **dead}
+
+    @property
+    def backlog(self) -> int:
+        """Uploads that were not folded when the watcher last could look."""
+        return self.vitals.backlog if self.vitals else 0
 
     # The writer: one commit for all that wait.
 
@@ -128,13 +165,20 @@ class Service:
         batch = [item for item in taken if item[2].set_running_or_notify_cancel()]
         if not batch:
             return
+        began = time.perf_counter()
         try:
             answers = self.store.append([(upload, body) for upload, body, _ in batch])
             self._trouble.pop("writer", None)
         except Exception as error:  # the writer must answer, and go on
             self._say("writer", error)
             self._writer_failed_s = time.monotonic()
+            counters.commit_failed()
             answers = [Problem("unavailable", "the store cannot be written") for _ in batch]
+        else:
+            took_s = time.perf_counter() - began
+            copies = sum(isinstance(answer, Receipt) and answer.duplicate for answer in answers)
+            counters.committed(took_s, copies)
+            _log.debug("a commit of %d uploads, %d of them copies, took %.0f ms", len(batch), copies, 1_000 * took_s)
         for (_, _, future), answer in zip(batch, answers, strict=True):
             future.set_result(answer)
         accepted = [answer.upload for answer in answers if isinstance(answer, Receipt)]
@@ -150,25 +194,50 @@ class Service:
         self._look()
         while not self._stopping.wait(REFRESH_EVERY_S):
             self._look()
+            self._try("keys", self._remember_keys)
+
+    def _remember_keys(self) -> None:
+        """Write which keys were shown. Those of a write that fails are not forgotten: they are shown again."""
+        shown, self._shown = self._shown, set()
+        if shown:
+            self.store.use_keys(shown)
 
     def _look(self) -> None:
         """Take up what other processes changed, and see whether the store is as it must be."""
         try:
             self.store.refresh()
-            trouble = self.store.trouble()
-            status = self.store.status()
-            self.backlog = sum(shard.backlog for shard in status)
-            waiting_s = max(shard.waiting_s for shard in status)
+            self.vitals = Vitals.of(self.store)
+            trouble = dict(self.vitals.trouble)
+            waiting_s = self.vitals.waiting_s
+            self.lack = self._room.lacking(self.vitals.backlog, self.vitals.left)
         except (DitherError, ValueError) as error:
             trouble = {"store": str(error)}
             waiting_s = 0.0
         if waiting_s > LAG_MAX_S:
             trouble["folding"] = f"reports wait, and none was folded for {waiting_s:.0f} seconds"
-        for kind in trouble.keys() - self._store_trouble.keys():
+        if self.lack:
+            trouble[self.lack.slug] = self.lack.said
+        for kind in trouble.keys() - self.store_trouble.keys():
             _log.error("%s: %s", kind, trouble[kind])
-        self._store_trouble = trouble
+        self.store_trouble = trouble
         if time.monotonic() - self._writer_failed_s > WRITER_FAILED_FOR_S:
             self._trouble.pop("writer", None)
+
+    # The auditor.
+
+    def _audit(self) -> None:
+        pause_s = 0.0
+        while not self._stopping.wait(pause_s):
+            began = time.monotonic()
+            try:
+                self.audit = Audit.of(self.store, self._stopping.is_set)
+            except Interrupted:
+                return
+            except DitherError:
+                pass  # the watcher says it, and the audit's age shows it
+            except Exception:  # a thread must outlive what nobody foresaw
+                _log.exception("the ledger could not be read")
+            pause_s = max(AUDIT_EVERY_S, (time.monotonic() - began) / AUDIT_SHARE)
 
     def _try(self, name: str, step: Callable[[], object]) -> bool:
         """Do a step that may fail and be tried again: everything in it is atomic. Return whether it succeeded."""
@@ -195,9 +264,9 @@ class Service:
 class WholeService(Service):
     """A service that also folds and maintains its store: all that one machine needs."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Store, room: Room | None = None) -> None:
         self._reports_came = threading.Event()
-        super().__init__(store, lambda shards: self._reports_came.set())
+        super().__init__(store, lambda shards: self._reports_came.set(), room)
         self._others += [
             threading.Thread(target=self._fold, name="counter", daemon=True),
             threading.Thread(target=self._maintain, name="scheduler", daemon=True),

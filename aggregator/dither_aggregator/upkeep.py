@@ -1,4 +1,4 @@
-"""What is done to a store beside taking uploads: by the threads of `dither serve`, and by workers.
+"""The work on a store besides taking uploads, by the threads of `dither serve` and by workers.
 
 Each step is atomic in the store, so that any number of processes may do any of them at any time, twice, or never to
 the end.

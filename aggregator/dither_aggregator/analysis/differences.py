@@ -80,7 +80,7 @@ def compare(
 ) -> Comparison:
     """Compare two windows of a plan. Raises TallyGone, and BadView where they share days."""
     if before.first <= after.last and after.first <= before.last:
-        raise BadView("the two windows share days: what is the same in both tells nothing of a change")
+        raise BadView("the two windows share days, which tell nothing of a change")
     views = [(window.last, view_of(window.days, alpha)) for window in (before, after)]
     old, new = (read(store, stored, last, view) for last, view in views)
     if names := estimand_of(stored.plan).compared(old, new):

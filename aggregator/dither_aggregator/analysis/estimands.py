@@ -34,14 +34,14 @@ ROWS_MAX = 250_000
 TAILS_MAX = 1_000
 """Tails that are kept, a few numbers each."""
 POOLED_BYTES_MAX = 32 * 1024 * 1024
-"""Of the counts of whole windows that are kept."""
+"""The most bytes of whole windows' counts that are kept."""
 
 
 class TallyGone(DitherError):
     """The counts of an epoch are no longer kept: `snapshot` is the id of what was made of them."""
 
     def __init__(self, epoch: date, snapshot: str) -> None:
-        super().__init__(f"the counts of {epoch} are no longer kept; what was made of them is snapshot {snapshot}")
+        super().__init__(f"the counts of {epoch} are no longer kept; snapshot {snapshot} has their estimates")
         self.epoch, self.snapshot = epoch, snapshot
 
 

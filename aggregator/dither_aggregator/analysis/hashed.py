@@ -43,7 +43,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dither_aggregator.analysis.inference import Floats, Method, Z
-from dither_aggregator.analysis.pure import estimate_shares, variance
+from dither_aggregator.analysis.pure import estimate_shares, population_ends, variance
 from dither_aggregator.counting.folding import Counts
 from dither_aggregator.counting.supports import hyperplanes_through, support_counts
 from dither_shared.domains import Hashed
@@ -71,7 +71,7 @@ class HashedShares:
     n: Counts
     """How many reports these rows have."""
     others: float
-    """What other texts add to a bucket on average."""
+    """The mean that other texts add to a bucket."""
     collisions: Floats
     """The variance of that."""
     chances: Floats
@@ -82,15 +82,22 @@ class HashedShares:
     @cached_property
     def estimate(self) -> Floats:
         """Raw and unbiased over the hash, float64[S]."""
+        return self._mass - self.others
+
+    @cached_property
+    def _mass(self) -> Floats:
+        """The share of all that are in a candidate's buckets."""
         p, q = float(self.mechanism.p), float(self.mechanism.q)
-        return np.asarray((self.support / self.n - q) / (p - q) - self.others)
+        return np.asarray((self.support / self.n - q) / (p - q))
 
     @cached_property
     def std_error(self) -> Floats:
-        """Of the share in the population, float64[S]."""
-        share = np.clip(self.estimate, 0.0, 1.0)
-        noise = variance(self.mechanism, share, 1, "population", self.repeats) / self.n
-        return np.asarray(np.sqrt(noise + self.collisions))
+        """The standard error of the share in the population, float64[S]."""
+        return np.asarray(np.sqrt(self._noise(self.estimate) + self.collisions))
+
+    def _noise(self, share: Floats) -> Floats:
+        """Return the variance of estimates of such shares, without what others add."""
+        return variance(self.mechanism, np.clip(share, 0.0, 1.0), self.n, "population", self.repeats)
 
     @property
     def noise_floor(self) -> float:
@@ -104,21 +111,9 @@ class HashedShares:
 
     def ends(self, alpha: float) -> tuple[Floats, Floats]:
         """Return the ends of each candidate's interval of confidence 1 - alpha."""
-        lower, upper = np.empty(len(self.n)), np.empty(len(self.n))
-        for n in np.unique(self.n).tolist():
-            here = self.n == n
-            read = estimate_shares(
-                self.mechanism,
-                self.support[here],
-                n,
-                error_of="population",
-                confidence=1 - alpha,
-                repeats=self.repeats,
-            )
-            wider = np.sqrt(1 + self.collisions[here] / read.std_error**2)
-            lower[here] = read.estimate - self.others + (read.lower - read.estimate) * wider
-            upper[here] = read.estimate - self.others + (read.upper - read.estimate) * wider
-        return lower, upper
+        lower, upper = population_ends(self.mechanism, self.support, self.n, alpha, self.repeats)
+        wider = np.sqrt(1 + self.collisions / self._noise(self._mass))
+        return self.estimate + (lower - self._mass) * wider, self.estimate + (upper - self._mass) * wider
 
 
 @dataclass(frozen=True)

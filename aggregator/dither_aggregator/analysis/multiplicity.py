@@ -7,10 +7,9 @@ Over families of tests both are combined (Benjamini and Bogomolov 2014): a famil
 chosen by Benjamini and Hochberg, and within each of these tests are made at alpha R / M.
 """
 
-from statistics import NormalDist
-
 import numpy as np
 import numpy.typing as npt
+from scipy.special import stdtrit
 
 from dither_aggregator.analysis.inference import Floats
 
@@ -34,9 +33,9 @@ def adaptive(p_values: Floats, alpha: float) -> Mask:
     return benjamini_hochberg(p_values, alpha / nulls) if called.any() else called
 
 
-def selected_z(found: int, tests: int, alpha: float) -> float:
-    """Return how many standard errors intervals of those found reach to each side."""
-    return -NormalDist().inv_cdf(alpha * max(found, 1) / max(tests, 1) / 2)
+def selected_z(found: int, tests: int, alpha: float, freedom: float) -> float:
+    """Return how many standard errors intervals of those found reach to each side, by a t law of such freedom."""
+    return -float(stdtrit(freedom, alpha * max(found, 1) / max(tests, 1) / 2))
 
 
 def holm(p_values: Floats, alpha: float) -> Mask:

@@ -93,7 +93,7 @@ class NumbersReading(Reading):
         """Return those of means by the normal law with CAUTION, those of quantiles by the shares up to every place.
 
         A quantile rose if it certainly was at most at some place before, and certainly is above that place after.
-        Where it is at the same place in both, one of the two is false for each place; so each of four tails (below and
+        If it is at the same place in both, one of the two is false for each place; so each of four tails (below and
         above, before and after) may take the same part of the risk.
         """
         assert isinstance(before, NumbersReading)

@@ -24,20 +24,22 @@ from dither_shared.exact import EPSILON_MAX, EPSILON_MIN
 
 N_MAX = 10**12
 EPSILON_STEPS = 100
-"""In one epsilon: what is searched for is a multiple of 0.01."""
+"""Steps in one epsilon: the search tries multiples of 0.01."""
 LASTING_STEPS = 14
 """How many larger n are tried, up to twice the one that is found: each a twentieth above the one before."""
 PERIOD_DAYS = 7
 """How often a device is asked, in the lines that are printed."""
 
-_STEP = 2 ** (1 / LASTING_STEPS)
+STEP = Decimal("0.000001")
+"""The registry takes epsilons in steps of this size."""
+_TWENTIETH = 2 ** (1 / LASTING_STEPS)
 
 Third = Literal["share", "width", "effect"]
 Computed = Literal["n", "epsilon", "share", "width", "effect"]
 
 
 class Unplannable(DitherError):
-    """What is asked for cannot be had, or makes no metric. The message says what to change."""
+    """The request cannot be met, or makes no metric. The message says what to change."""
 
 
 P = TypeVar("P", bound="Planned")
@@ -61,14 +63,14 @@ class Design(ABC, Generic[P]):
 
 @dataclass(frozen=True)
 class Question(ABC, Generic[P]):
-    """What decides the noise of a metric, besides epsilon and n."""
+    """All that decides the noise of a metric, besides epsilon and n."""
 
     kind: str
     d: int
     epsilon_permanent: Decimal | None = None
-    """Of memoized answers; None for fresh noise each time."""
+    """The epsilon of memoized answers; None for fresh noise each time."""
     days: int = 1
-    """Of the window that is read. It matters where answers are memoized: on each day their noise comes again."""
+    """The days of the window that is read. They matter for memoized answers: their noise comes again on each day."""
 
     third_name: ClassVar[Third]
     too_small: ClassVar[str]
@@ -87,10 +89,15 @@ class Question(ABC, Generic[P]):
             return 1
         return periods_touched(self.days, PERIOD_DAYS) + OVER_THE_EDGES
 
+    @property
+    def epsilon_max(self) -> Decimal:
+        """The most that a report may have."""
+        return EPSILON_MAX
+
     def design(self, epsilon: Decimal) -> Design[P]:
         """Return the registry's choice for reports of this epsilon; raise Unplannable."""
-        if not EPSILON_MIN <= epsilon <= EPSILON_MAX:
-            raise Unplannable(f"epsilon must be from {EPSILON_MIN} to {EPSILON_MAX}, got {epsilon:f}")
+        if not EPSILON_MIN <= epsilon <= self.epsilon_max:
+            raise Unplannable(f"epsilon must be from {EPSILON_MIN} to {self.epsilon_max}, got {epsilon:f}")
         if self.epsilon_permanent is not None and self.epsilon_permanent <= epsilon:
             raise Unplannable(f"epsilon_permanent must be above epsilon, {epsilon:f}, got {self.epsilon_permanent:f}")
         return self._compiled(epsilon)
@@ -186,7 +193,7 @@ def _least_n(question: Question[P], epsilon: Decimal, wanted: float) -> int:
 
     first = min(max(round(design.n_about(wanted)), 1), N_MAX)
     while n := _least(passes, first, N_MAX):
-        larger = [min(round(n * _STEP**step), N_MAX) for step in range(1, LASTING_STEPS + 1)]
+        larger = [min(round(n * _TWENTIETH**step), N_MAX) for step in range(1, LASTING_STEPS + 1)]
         failing = [each for each in larger if not passes(each)]
         if not failing:
             return n
@@ -196,9 +203,9 @@ def _least_n(question: Question[P], epsilon: Decimal, wanted: float) -> int:
 
 def _least_epsilon(question: Question[P], n: int, wanted: float) -> Decimal:
     """Return an epsilon in steps of 0.01 with which n reports reach a figure, where the one before it does not."""
-    most = EPSILON_MAX
+    most = question.epsilon_max
     if question.epsilon_permanent is not None:
-        most = question.epsilon_permanent - Decimal("0.000001")  # of the registry's steps the last below
+        most = question.epsilon_permanent - STEP  # the last below
 
     def passes(step: int) -> bool:
         return _shows(question.design(Decimal(step) / EPSILON_STEPS), n, wanted)
@@ -250,11 +257,11 @@ def neighbours(planned: P) -> Sequence[P]:
     The plan itself stands among them, in the order of n and of epsilon.
     """
     n, epsilon, question = planned.n, planned.epsilon, cast("Question[P]", planned.question)
-    most = question.epsilon_permanent or EPSILON_MAX + 1
+    most = min(question.epsilon_max, (question.epsilon_permanent or EPSILON_MAX + 1) - STEP)
     half = (epsilon / 2).quantize(Decimal("0.01"))
     around = [(max(n // 2, 1), epsilon), (n, epsilon), (min(2 * n, N_MAX), epsilon), (n, half), (n, 2 * epsilon)]
-    there = [(n, epsilon) for n, epsilon in dict.fromkeys(around) if EPSILON_MIN <= epsilon < most]
-    return [_forward(question, n, epsilon, question.third_name) for n, epsilon in there if epsilon <= EPSILON_MAX]
+    there = [(n, epsilon) for n, epsilon in dict.fromkeys(around) if EPSILON_MIN <= epsilon <= most]
+    return [_forward(question, n, epsilon, question.third_name) for n, epsilon in there]
 
 
 def registry_lines(planned: Planned, app: str, expires: date) -> str:

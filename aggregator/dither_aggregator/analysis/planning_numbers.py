@@ -40,7 +40,7 @@ from dither_shared.tables import TomlTable
 KIND = "number"
 ASKS = ("everything", "mean")
 LOW, HIGH = 0, 60
-"""Of the lines that are printed."""
+"""The range in the lines that are printed."""
 TOGETHER = 4
 """How many ranges are taken together at a time."""
 COARSEST = 4
@@ -49,7 +49,7 @@ COARSEST = 4
 
 @dataclass(frozen=True)
 class PlannedNumber(Planned):
-    """What n reports show of a number. Widths are parts of the range from low to high."""
+    """The precision of a number from n reports. Widths are parts of the range from low to high."""
 
     question: "NumberQuestion"
     cells: Cells
@@ -95,7 +95,7 @@ class _Numbers(Design[PlannedNumber]):
     cells: Cells
     errors: Errors
     coarser: Sequence[tuple[int, Errors]]
-    """By number of ranges, those of ranges taken together, and of these themselves."""
+    """The errors of ranges taken together, by their number, and of the ranges themselves."""
 
     def third(self, n: int) -> float | None:
         """Return the width that is planned."""

@@ -1,5 +1,6 @@
 """Planning a metric with listed values: the third figure is the share of a value that stands out from the noise."""
 
+from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
@@ -8,14 +9,13 @@ import numpy as np
 
 from dither_aggregator.analysis.planning import Computed, Design, Planned, Question, Unplannable
 from dither_aggregator.analysis.pure import standing_shares, variance
-from dither_shared.errors import InvalidParameter
 from dither_shared.kinds.choices import TICKS_MAX
 from dither_shared.kinds.listed import VALUES_MAX
 from dither_shared.mechanisms import PureMechanism, choose
 from dither_shared.precision import detectable_share
 
 KINDS = ("choice", "choices", "flag")
-"""Those whose detectable share follows from n alone: what a text's is depends on what else was said."""
+"""Kinds whose detectable share follows from n alone: a text's depends on the other answers, too."""
 D_MAX = VALUES_MAX + 1
 """The listed values, and "other"."""
 VALUES_SHOWN_MAX = 12
@@ -23,11 +23,9 @@ VALUES_SHOWN_MAX = 12
 
 
 @dataclass(frozen=True)
-class PlannedShares(Planned):
-    """What n reports show of listed values. Shares are of the reports, not percent."""
+class PlannedShare(Planned):
+    """A plan whose third figure is a share of the n reports: not percent."""
 
-    question: "ShareQuestion"
-    mechanism: PureMechanism
     critical_share: float | None
     """The least estimate that stands out; None where none does."""
     detectable_share: float | None
@@ -44,6 +42,44 @@ class PlannedShares(Planned):
         return self.wanted or self.detectable_share
 
     @property
+    @abstractmethod
+    def noise_floor(self) -> float:
+        """The standard error of what nobody has."""
+
+    @property
+    @abstractmethod
+    def mechanism_name(self) -> str:
+        """How the mechanism of a report is called."""
+
+    @property
+    @abstractmethod
+    def bits(self) -> int:
+        """How many bits a report has."""
+
+    def to_document(self) -> Mapping[str, object]:
+        """Return the mechanism and shares."""
+        return {
+            "d": self.question.d,
+            "mechanism": self.mechanism_name,
+            "bits": self.bits,
+            "noise_floor": self.noise_floor,
+            "critical_share": self.critical_share,
+            "detectable_share": self.detectable_share,
+        }
+
+    def in_meta(self) -> Mapping[str, object]:
+        """Return the share."""
+        return {"share": self.share}
+
+
+@dataclass(frozen=True)
+class PlannedShares(PlannedShare):
+    """A plan of listed values."""
+
+    question: "ShareQuestion"
+    mechanism: PureMechanism
+
+    @property
     def noise_floor(self) -> float:
         """The standard error of a value that nobody has."""
         return float(np.sqrt(variance(self.mechanism, np.zeros(1), self.n, "reports", self.question.repeats))[0])
@@ -53,21 +89,19 @@ class PlannedShares(Planned):
         """e^epsilon of one report."""
         return float(self.mechanism.exp_epsilon)
 
+    @property
+    def mechanism_name(self) -> str:
+        """That of one mechanism: a metric with listed values has no other."""
+        return self.mechanism.name
+
+    @property
+    def bits(self) -> int:
+        """Those of its report."""
+        return self.mechanism.shape.bits
+
     def to_document(self) -> Mapping[str, object]:
         """Return the mechanism and shares."""
-        return {
-            "d": self.question.d,
-            "ticks": self.question.ticks,
-            "mechanism": self.mechanism.name,
-            "bits": self.mechanism.shape.bits,
-            "noise_floor": self.noise_floor,
-            "critical_share": self.critical_share,
-            "detectable_share": self.detectable_share,
-        }
-
-    def in_meta(self) -> Mapping[str, object]:
-        """Return the share."""
-        return {"share": self.share}
+        return {**super().to_document(), "ticks": self.question.ticks}
 
 
 @dataclass(frozen=True)
@@ -89,7 +123,7 @@ class _Mechanism(Design[PlannedShares]):
 
     def planned(self, n: int, computed: Computed, wanted: float | None) -> PlannedShares:
         """Return the shares that n reports show."""
-        return PlannedShares(self.question, n, self.epsilon, computed, wanted, self.mechanism, *self._standing(n))
+        return PlannedShares(self.question, n, self.epsilon, computed, wanted, *self._standing(n), self.mechanism)
 
 
 @dataclass(frozen=True)
@@ -97,7 +131,7 @@ class ShareQuestion(Question[PlannedShares]):
     """A metric with listed values: d of them, "other" included, or the two of a flag."""
 
     ticks: int | None = None
-    """Of choices: the most values of one answer."""
+    """The most values of one answer, for choices."""
 
     third_name = "share"
     too_small = "so small a share"
@@ -114,12 +148,7 @@ class ShareQuestion(Question[PlannedShares]):
         super().__post_init__()
 
     def _compiled(self, epsilon: Decimal) -> _Mechanism:
-        try:
-            mechanism = choose(self.d, epsilon, ticks=self.ticks, permanent=self.epsilon_permanent)
-        except InvalidParameter as error:
-            raise Unplannable(
-                f"{error}; ask fewer values{', or fresh answers' * bool(self.epsilon_permanent)}"
-            ) from None
+        mechanism = choose(self.d, epsilon, ticks=self.ticks, permanent=self.epsilon_permanent)
         return _Mechanism(self, epsilon, mechanism)
 
     def answers(self) -> Sequence[str]:

@@ -6,9 +6,9 @@ times in five. With G tests, n reports of k arms, and V the variance of the shar
     effect = (z(1 - 5 % / 2 G) + z(80 %)) sqrt(V k / n + V k / ((k - 1) n))        G = k times all columns' values
 
 and of two arms half as many tests, since each is the other's. Holm's first step has this level, and the later ones tell
-a little more. V is that of a value that half of all have, where sampling is worst, with the noise of the mechanism. It
-is exact for the first value of the first column. For a projective geometry it depends on which symbols lie on a line:
-other values have up to 7 % more or less.
+a little more. V is that of a value that half of all have, where sampling is worst, with the noise of the mechanism. For
+a projective geometry that depends on which symbols lie on a line, and differs by up to an eighth from value to value: V
+is the largest of all columns' values.
 
 A question that asks for the column has its part of the reports. All that do have the same mechanism here, so that their
 pooling by inverse variance adds up their reports.
@@ -18,7 +18,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from functools import lru_cache
-from math import ceil, isqrt, sqrt
+from math import ceil, isqrt, prod, sqrt
 from statistics import NormalDist
 from tomllib import loads
 from typing import cast
@@ -187,9 +187,9 @@ class TableQuestion(Question[PlannedEffect]):
             raise Unplannable(f"{error}; plan fewer columns or values") from None
         domain = cast("Columns", asked.domain)
         asking = [place for place, columns in enumerate(domain.questions) if 0 in columns]
-        mechanism, symbols = cast("PureMechanism", asked.cells.mechanism_of(asking[0])), domain.symbols(asking[0])
+        mechanism, shape = cast("PureMechanism", asked.cells.mechanism_of(asking[0])), domain.shape(asking[0])
         every = len(domain.questions)
-        variance = every / len(asking) * share_variance(mechanism, symbols // self.d)
+        variance = every / len(asking) * share_variance(mechanism, tuple(shape))
         return _Experiment(self, epsilon, asked.cells, every, variance)
 
     def _asked(self, epsilon: Decimal) -> Asked:
@@ -226,31 +226,42 @@ def _listed(names: Sequence[str]) -> str:
     return ", ".join(f'"{name}"' for name in names)
 
 
-def share_variance(mechanism: PureMechanism, symbols: int) -> float:
-    """Return n times the variance of the share of the first column's first value, which has so many symbols.
+def share_variance(mechanism: PureMechanism, shape: tuple[int, ...]) -> float:
+    """Return n times the variance of the share of the value where it is largest, of columns with so many values each.
 
-    Half of all have the value, spread evenly over these symbols, and the others are spread evenly over all others.
+    Half of all have the value, spread evenly over its symbols, and the others are spread evenly over all others.
     """
     p, q, d = float(mechanism.p), float(mechanism.q), mechanism.d
+    symbols = np.repeat([d / values for values in shape], shape)
     if mechanism.geometry is None:
         assert mechanism.pairs is not None
-        sizes = np.array([symbols, d - symbols], dtype=np.float64)
-        square = float(PairedSupports(mechanism, mechanism.pairs, sizes, np.full(2, HALF)).squares[0])
+        sizes = (np.array([size, d - size]) for size in symbols)
+        squares = np.array(
+            [PairedSupports(mechanism, mechanism.pairs, each, np.full(2, HALF)).squares[0] for each in sizes]
+        )
     else:
         order, dimension = mechanism.geometry
         inside = points(order, dimension - 1)
-        ours, on = _through(order, dimension, symbols, d)
-        expected = on * p / inside + (1 - on) * (1 - p) / (len(on) - inside)
-        square = float(ours**2 @ expected)
-    return (square - (symbols * q + HALF * (p - q)) ** 2) / (p - q) ** 2
+        on, off = _squares_through(order, dimension, shape)
+        squares = on * p / inside + off * (1 - p) / (mechanism.shape.size - inside)
+    return float((squares - (symbols * q + HALF * (p - q)) ** 2).max()) / (p - q) ** 2
 
 
 @lru_cache(maxsize=8)
-def _through(order: int, dimension: int, symbols: int, d: int) -> tuple[Floats, Floats]:
-    """Return, for each point, how many of the first cells it supports, and how often an answer's hyperplane has it.
+def _squares_through(order: int, dimension: int, shape: tuple[int, ...]) -> tuple[Floats, Floats]:
+    """Return, for each value, the sums over all points on and off an answer's hyperplane of g^2: float64[values] each.
 
-    The search for an epsilon meets few geometries.
+    g is how many of the value's cells a point supports. The search for an epsilon meets few geometries.
     """
-    first = np.array([scatter(cell, d) for cell in range(symbols)])
-    ours, every = (hyperplanes_through(order, dimension, each).astype(np.float64) for each in (first, np.arange(d)))
-    return ours, HALF * ours / symbols + (1 - HALF) * (every - ours) / (d - symbols)
+    d = prod(shape)
+    cells = np.array([scatter(cell, d) for cell in range(d)]).reshape(shape)
+    every = hyperplanes_through(order, dimension, np.arange(d))
+    sums = []
+    for column, values in enumerate(shape):
+        for own in np.moveaxis(cells, column, 0).reshape(values, -1):
+            ours = hyperplanes_through(order, dimension, own)
+            on = HALF * ours / len(own) + (1 - HALF) * (every - ours) / (d - len(own))
+            squares = ours.astype(np.float64) ** 2
+            sums.append((squares @ on, squares @ (1 - on)))
+    on_sums, off_sums = np.array(sums).T
+    return on_sums, off_sums

@@ -98,6 +98,23 @@ def estimate_shares(
     return Estimates(n, estimate, std_error, lower, upper, method, floor)
 
 
+def population_ends(
+    mechanism: PureMechanism, support: Counts, n: Counts, alpha: float, repeats: int = 1
+) -> tuple[Floats, Floats]:
+    """Return the ends of intervals of confidence 1 - alpha, of shares in the population that have an n each.
+
+    `support` and `n` are int64[S]; a device may have sent `repeats` of the reports.
+    """
+    lower, upper = np.empty(len(n)), np.empty(len(n))
+    for reports in np.unique(n).tolist():
+        here = n == reports
+        read = estimate_shares(
+            mechanism, support[here], reports, error_of="population", confidence=1 - alpha, repeats=repeats
+        )
+        lower[here], upper[here] = read.lower, read.upper
+    return lower, upper
+
+
 def _method_of(mechanism: PureMechanism, n: int, z: float, spread: Floats, error_of: ErrorOf) -> Method:
     """Return the kind of interval that holds as often as it says and is the narrowest that does."""
     p, q = float(mechanism.p), float(mechanism.q)
@@ -106,7 +123,7 @@ def _method_of(mechanism: PureMechanism, n: int, z: float, spread: Floats, error
     return "exact" if error_of == "reports" and bool((spread == 1).all()) else "clopper-pearson"
 
 
-def variance(mechanism: PureMechanism, share: Floats, n: int, error_of: ErrorOf, repeats: int = 1) -> Floats:
+def variance(mechanism: PureMechanism, share: Floats, n: int | Counts, error_of: ErrorOf, repeats: int = 1) -> Floats:
     """Return the variance of the estimates of true shares, each in [0, 1]; at most, where devices report repeatedly."""
     of_reports = _of_reports(mechanism, share, n)
     if isinstance(mechanism, MemoizedPure):
@@ -122,10 +139,10 @@ def dispersion(mechanism: PureMechanism, share: Floats, error_of: ErrorOf, repea
 def change_chance(mechanism: PureMechanism, before: Counted, after: Counted) -> Floats:
     """Return two-sided p-values of a change of each value's share in the population between two windows.
 
-    Where nothing changed the counts of both have one rate, and given their sum the later one is binomial where rates
-    are small (Przyborowski and Wilenski 1940), whatever the rate. Of larger rates and of repeated reports it is
-    binomial in variance once both counts are divided by their dispersion, (1 - rate) times that of repeats. Where more
-    than half of the reports support a value those that do not are counted.
+    Without a change the counts of both windows have one rate. Given their sum, the later one is binomial for small
+    rates, whichever they are (Przyborowski and Wilenski 1940). For larger rates and repeated reports it is binomial in
+    variance once both counts are divided by their dispersion, (1 - rate) times that of repeats. If more than half of
+    the reports support a value, those that do not are counted.
     """
     (old, n_old, r_old), (new, n_new, r_new) = before, after
     p, q = float(mechanism.p), float(mechanism.q)
@@ -143,7 +160,7 @@ def change_chance(mechanism: PureMechanism, before: Counted, after: Counted) -> 
     return chances
 
 
-def _of_reports(mechanism: PureMechanism, share: Floats, n: int) -> Floats:
+def _of_reports(mechanism: PureMechanism, share: Floats, n: int | Counts) -> Floats:
     p, q = float(mechanism.p), float(mechanism.q)
     spread: Floats = (share * p * (1 - p) + (1 - share) * q * (1 - q)) / (n * (p - q) ** 2)
     return spread
@@ -200,8 +217,8 @@ def noise_below(mechanism: PureMechanism, n: int, repeats: int = 1) -> Callable[
 def noise_chance(mechanism: PureMechanism, n: int, largest: float, repeats: int = 1) -> float:
     """Return a p-value: how often noise alone makes the largest of d estimates that large, at most and two-sided.
 
-    It is the least alpha at which the exact interval of the estimate lies above zero. Where reports repeat noise its
-    lower end is moved away from the estimate, so that it passes zero where the unmoved one passes `bound`.
+    It is the least alpha at which the exact interval of the estimate lies above zero. If reports repeat noise, its
+    lower end is moved away from the estimate: it passes zero where the unmoved one passes `bound`.
     """
     p, q = float(mechanism.p), float(mechanism.q)
     spread = dispersion(mechanism, np.clip([largest], 0.0, 1.0), "reports", repeats)[0]

@@ -22,7 +22,7 @@ COLUMNS = (
     *("metric", "rev", "from", "to", "value", "n", "estimate", "std_error", "lower", "upper"),
     *("verdict", "rank_lower", "rank_upper", "provisional", "snapshot"),
 )
-"""What a row of every estimand has in a table; an estimand's own columns follow."""
+"""The columns of every estimand's rows in a table; an estimand's own columns follow."""
 
 
 @dataclass(frozen=True)
@@ -68,7 +68,7 @@ class Reading(ABC):
     tally: str = field(default="", kw_only=True)
     """The digest of the counts that were read."""
     _told: dict[str, Standing | None] = field(default_factory=dict, kw_only=True, repr=False, compare=False)
-    """What stands out, once somebody asked; copies of a reading under other names share it."""
+    """The standing, once somebody asked for it; copies of a reading under other names share it."""
 
     @property
     def own_columns(self) -> tuple[str, ...]:
@@ -191,7 +191,9 @@ class Estimand(ABC):
 
     name: str
     role: str
-    """What each name is: "listed", "candidate", "found" or "statistic"."""
+    """The role of each name: "listed", "candidate", "found" or "statistic"."""
+    looks_up: bool = False
+    """Whether any name may be asked for, also one that no reading shows by itself."""
 
     @abstractmethod
     def check(self, plan: Plan, view: View, asked: frozenset[str]) -> None:

@@ -1,7 +1,7 @@
 """Noise drawn again on a population that is known, so that estimates can be shown beside the truth.
 
 A simulation on made-up data, for a page that explains. Value k of the d - 1 listed ones has a share proportional to
-k^-1.1 (Zipf), and nobody says "other". Of n reports n_v hold value v, and the number of those that support it is
+k^-1.1 (Zipf), and nobody says "other". Let n_v of n reports hold value v. The number of reports that support it is
 
     C(v) = Binomial(n_v, p) + Binomial(n - n_v, q)
 
@@ -55,7 +55,7 @@ class Known:
 
 @dataclass(frozen=True)
 class Curse:
-    """What selecting the largest estimates does to them, each with an interval of its own: the winner's curse.
+    """The winner's curse: how wrong the largest estimates are for being selected, each with an interval of its own.
 
     Numbers of values, of one roll or averages of several; shares are sums over the values below the noise floor.
     """
@@ -91,7 +91,7 @@ class Rolled:
 
     @property
     def curse(self) -> Curse:
-        """What became of the largest estimates."""
+        """How wrong the largest estimates of this roll are."""
         below = [known for known in self.largest if known.truth < self.noise_floor]
         return Curse(
             len(self.largest),

@@ -1,4 +1,4 @@
-"""Rows: what every estimate of a reading has."""
+"""Rows: the attributes of every estimate of a reading."""
 
 from typing import Protocol
 

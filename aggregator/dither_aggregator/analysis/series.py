@@ -35,8 +35,8 @@ def series(
 ) -> list[Point]:
     """Return the points of some values under the plans that know them, by value, then by plan and day.
 
-    Intervals hold together for all days of all plans, and for all values of a plan: whoever chose these few chose them
-    out of all.
+    Intervals hold together for all days of all plans, and for all values of a plan: a reader chose these few out of
+    all.
     """
     days = sum(day in window for stored in plans for day in store.epochs(stored.plan))
     points = []

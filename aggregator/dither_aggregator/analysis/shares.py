@@ -110,7 +110,7 @@ class SharesReading(Reading):
 
     @property
     def has_tail(self) -> bool:
-        """Where noise is fresh: a memo's is the same on other days. Without a head the tail would be everything."""
+        """Whether the tail can be told: noise is fresh (a memo's comes again on other days), and there is a head."""
         standing = self.standing()
         told = standing is not None and not standing.too_few and standing.head and standing.crowd
         return bool(told) and not self.stored.plan.cells.memoized

@@ -40,7 +40,7 @@ class Snapshot:
 
     @property
     def estimates(self) -> Mapping[str, Any]:
-        """What was estimated then, as `Reading.to_document` gave it."""
+        """The estimates of then, as `Reading.to_document` gave them."""
         estimates: Mapping[str, Any] = self.document["estimates"]
         return estimates
 

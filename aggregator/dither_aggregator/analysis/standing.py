@@ -71,7 +71,7 @@ class Standing:
     scores: bool = False
     """Whether the bins are in standard errors: where each estimate has its own."""
     noun: str = "value"
-    """What one of the head or of the crowd is called."""
+    """The word for one of the head or of the crowd."""
     together: bool = True
     """Whether intervals hold all at once; else those of the head hold on average."""
 

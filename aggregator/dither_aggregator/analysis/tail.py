@@ -1,9 +1,9 @@
-"""The tail: what all values that do not stand out have together, with an interval that holds.
+"""The tail: the sum over all values that do not stand out, with an interval that holds.
 
 Values are set apart by the counts of one window. Their sum in the same window comes out too low, because noise helped
 to leave them out. So the sum is of other days: there the noise is new, and knows nothing of who was left out. The
-interval is of the share among the reports of those days. Of the population that they are a sample of it would say too
-much: the same devices report in both windows, so that their answers, unlike their noise, are partly the same.
+interval is of the share among the reports of those days. As an interval of the population that they are a sample of, it
+would be too narrow: the same devices report in both windows, so their answers, unlike their noise, are partly the same.
 
 Let V be the m values, k the number of them that an answer holds, F the mean of k over the n reports, and g(y) the
 number of values in V that a report y supports. Then
@@ -18,9 +18,9 @@ neither (`PairLaw`):
 
     Var[g | k] = E[g | k] + k (k - 1) B + 2 k (m - k) O + (m - k) (m - k - 1) N - E[g | k]^2
 
-This is c_0 + c_1 k + c_2 k^2, so its mean over the reports needs the mean of k^2, too. That is F where an answer holds
-one value. Where it holds up to t, whole numbers k with the mean F make it at least F^2 + b (1 - b), b being F less the
-whole number below, and at most min(t, m) F. The one that makes the variance larger counts.
+This is c_0 + c_1 k + c_2 k^2, so its mean over the reports needs the mean of k^2, too. That is F if an answer holds one
+value. If it holds up to t, whole numbers k with the mean F make it at least F^2 + b (1 - b), b being F less the whole
+number below, and at most min(t, m) F. The one that makes the variance larger counts.
 The reports tell it where B, O, N depend on the values (PGR): with S^2 their sample variance of g,
 
     mean of Var[g | answer] = E[S^2] - n / (n - 1) (p - q)^2 F (1 - F)
@@ -47,7 +47,7 @@ from dither_shared.mechanisms.pure import PairLaw
 
 @dataclass(frozen=True)
 class Sum:
-    """What some values have together: values a report, which is a share where an answer holds one value."""
+    """The sum over some values: values a report, which is a share if an answer holds one value."""
 
     estimate: float
     """Raw and unbiased: it may be negative."""
@@ -57,13 +57,13 @@ class Sum:
 
     @property
     def rest(self) -> "Sum":
-        """What all others have together, where it is one with these."""
+        """The sum over all other values, if both sums add up to one."""
         return Sum(1 - self.estimate, self.std_error, 1 - self.upper, 1 - self.lower)
 
 
 @dataclass(frozen=True)
 class Tail:
-    """What all values that do not stand out in a window have together in other days."""
+    """The sum over all values that do not stand out in a window, from other days."""
 
     total: Sum
     values: int

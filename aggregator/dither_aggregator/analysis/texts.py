@@ -8,10 +8,11 @@ from statistics import NormalDist, median
 from typing import cast
 
 import numpy as np
-from scipy.special import ndtr, ndtri
+from scipy.special import ndtr, ndtri, stdtr, stdtrit
 
 from dither_aggregator.analysis.decoding.candidates import decode_candidates
 from dither_aggregator.analysis.decoding.decoder import Decoded
+from dither_aggregator.analysis.decoding.fitting import FREEDOM_MAX
 from dither_aggregator.analysis.hashed import STRANGERS_MIN, HashedShares, Rows, Unlisted
 from dither_aggregator.analysis.inference import CONFIDENCE, Floats, Z
 from dither_aggregator.analysis.multiplicity import benjamini_hochberg, holm, simes
@@ -29,6 +30,8 @@ _OF_VALUES = frozenset({"error_of", "normalised"})
 
 
 UNLISTED = "Strings that are not in the list"
+CHANCE_MIN = 1e-300
+"""Rarer ones are told as this."""
 UNLISTED_REPORTS_MIN = 100
 """The interval of the unlisted mass is a normal one, by the spread of the reports: fewer do not tell that."""
 
@@ -57,6 +60,8 @@ class TextsReading(Reading):
     rows: Sequence[TextRow] = ()
     fit: dict[str, object] | None = None
     """How well the candidates explain the reports, and what they leave."""
+    freedom: float = FREEDOM_MAX
+    """The degrees of freedom of the estimates' t law (`decoding.fitting`)."""
 
     @property
     def distinct(self) -> Sequence[TextRow]:
@@ -67,8 +72,8 @@ class TextsReading(Reading):
         """Return the candidates that are there, with intervals that hold although they were found.
 
         With R of S candidates found at false discovery rate alpha (Benjamini and Hochberg, by two-sided p-values of
-        positive estimates), intervals of level 1 - alpha R / S lie above zero for just these. Of the intervals shown at
-        most alpha miss in the mean (Benjamini and Yekutieli 2005). Candidates that cannot be told apart are one.
+        positive estimates), intervals of level 1 - alpha R / S lie above zero for just these. On average at most alpha
+        of the intervals shown miss (Benjamini and Yekutieli 2005). Candidates that cannot be told apart are one.
         """
         if not self.rows:
             return None
@@ -100,12 +105,14 @@ class TextsReading(Reading):
         )
 
     def _scores(self, rows: Sequence[TextRow]) -> Floats:
-        """Return how many standard errors each estimate is away from zero."""
-        return np.array([row.estimate / row.std_error for row in rows])
+        """Return how many standard errors a normal law passes as rarely as each estimate's passes its own."""
+        scores = np.array([row.estimate / row.std_error for row in rows])
+        chances = np.maximum(stdtr(self.freedom, -np.abs(scores)), CHANCE_MIN)
+        return np.asarray(-np.sign(scores) * ndtri(chances))
 
     def _with_ends(self, rows: Sequence[TextRow], alpha: float) -> list[TextRow]:
         """Return rows with intervals of confidence 1 - alpha, each on its own."""
-        z = -NormalDist().inv_cdf(alpha / 2)
+        z = -float(stdtrit(self.freedom, alpha / 2))
         return [
             replace(row, lower=row.estimate - z * row.std_error, upper=row.estimate + z * row.std_error) for row in rows
         ]
@@ -117,7 +124,7 @@ class TextsReading(Reading):
 
     @property
     def sentences(self) -> Sequence[str]:
-        """What the list leaves unexplained, and the fit's sentences about it as a whole."""
+        """The fit's sentences on the list as a whole, and one on the part that it leaves unexplained."""
         if self.fit is None:
             return ()
         said = cast("Sequence[str]", self.fit["sentences"])
@@ -204,7 +211,19 @@ class Texts(Estimand):
         del fit["seconds"]  # of whichever request was the first
         view = replace(view, error_of="population")
         floor, rows = _floor_of(rows), _shown(rows, view)
-        return TextsReading(stored, epoch, provisional, tally.n, view, snapshot, floor, "wald", rows=rows, fit=fit)
+        return TextsReading(
+            stored,
+            epoch,
+            provisional,
+            tally.n,
+            view,
+            snapshot,
+            floor,
+            "wald",
+            rows=rows,
+            fit=fit,
+            freedom=decoded.error_freedom,
+        )
 
 
 def _read_rows(

@@ -1,11 +1,11 @@
 """Exact intervals of the share that holds a value among n reports, from the count of those that support it.
 
-Of n reports m hold the value and support it with probability p each, all others with q < p. So the count of support is
-C = Bin(m, p) + Bin(n - m, q), and its tail P_m[C >= c] grows with m. The lower end for a count c is the m at which this
-tail is alpha / 2. The upper end is the lower one of the mirrored law, n - C = Bin(n - m, 1 - q) + Bin(m, 1 - p). Each m
-between the ends passes both one-sided tests of level alpha / 2, so the interval holds every m with probability
-1 - alpha at least: the construction of Clopper and Pearson 1934, who had one binomial. Between two whole m the tail is
-linear, which is the law of a report that holds the value with the probability of the fraction.
+Let m of n reports hold the value. They support it with probability p each, all others with q < p. So the count of
+support is C = Bin(m, p) + Bin(n - m, q), and its tail P_m[C >= c] grows with m. The lower end for a count c is the m at
+which this tail is alpha / 2. The upper end is the lower one of the mirrored law, n - C = Bin(n - m, 1 - q) +
+Bin(m, 1 - p). Each m between the ends passes both one-sided tests of level alpha / 2, so the interval holds every m
+with probability 1 - alpha at least: the construction of Clopper and Pearson 1934, who had one binomial. Between two
+whole m the tail is linear, which is the law of a report that holds the value with the probability of the fraction.
 
 No such law exists beyond 0 and n. There the ends are Clopper and Pearson's for the rate of one binomial, mapped to
 shares by (rate - q) / (p - q). At m = 0 and at m = n one binomial is left, so both kinds of ends meet there.

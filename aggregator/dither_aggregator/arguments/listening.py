@@ -1,53 +1,22 @@
-"""`--host`, `--port`, `--health` and `--allow-host`: where a command listens, and under which names it is read."""
+"""Settings of a command that listens: where, under which names it is read, and whom it believes."""
 
 import argparse
-import sys
+from typing import TYPE_CHECKING
 
+from dither_aggregator.arguments.sources import add_settings
+from dither_aggregator.arguments.values import LOOPBACK
+from dither_aggregator.store.opening import is_redis
+from dither_aggregator.web.hosts import is_local
 from dither_aggregator.web.listener import Listener
 from dither_shared.errors import ConfigurationError
 
-LOOPBACK = "127.0.0.1"
+if TYPE_CHECKING:
+    from dither_aggregator.store import Store
 
 
 def add_listening_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add them."""
-    parser.add_argument("--host", default=LOOPBACK, help="the address to listen on (default: %(default)s)")
-    parser.add_argument("--port", type=port_number, default=8080, help="0 for any free one (default: %(default)s)")
-    parser.add_argument(
-        "--health",
-        metavar="[HOST:]PORT",
-        type=_place,
-        help=f"where monitors ask for /livez and /readyz (default: {LOOPBACK}, and the port after --port)",
-    )
-    parser.add_argument(
-        "--allow-host",
-        metavar="NAME",
-        action="append",
-        default=[],
-        type=_host_name,
-        help="a name, beside localhost, under which pages and estimates are read; may be repeated; * for any",
-    )
-
-
-def port_number(text: str) -> int:
-    """Read a TCP port."""
-    if not (text.isascii() and text.isdigit()) or int(text) > 65_535:
-        raise argparse.ArgumentTypeError(f"must be a number from 0 to 65535, got {text!r}")
-    return int(text)
-
-
-def _place(text: str) -> tuple[str, int]:
-    host, colon, port = text.rpartition(":")
-    if colon and not host:
-        raise argparse.ArgumentTypeError(f"must be HOST:PORT or PORT, got {text!r}")
-    return host.removeprefix("[").removesuffix("]") or LOOPBACK, port_number(port)
-
-
-def _host_name(text: str) -> str:
-    name = text.lower().rstrip(".")
-    if not name or not name.isascii() or any(each in name for each in ":/ "):
-        raise argparse.ArgumentTypeError(f"must be a host's name without scheme and port, got {text!r}")
-    return name
+    """Add --host, --port, --health, --allow-host and --trusted-proxy."""
+    add_settings(parser, "host", "port", "health", "allow_host", "trusted_proxy")
 
 
 def listeners(args: argparse.Namespace) -> tuple[Listener, Listener]:
@@ -55,13 +24,30 @@ def listeners(args: argparse.Namespace) -> tuple[Listener, Listener]:
     host, port = args.health or (LOOPBACK, _next_port(args.port))
     if port and port == args.port:  # also at another address: they are told apart by the port
         raise ConfigurationError(f"--health must have another port than {port}")
-    public, health = Listener(args.host, args.port), Listener(host, port, "--health")
+    return Listener(args.host, args.port), Listener(host, port, "--health")
+
+
+def reachable_reason(args: argparse.Namespace, public: Listener) -> str:
+    """Return why readers may come from beyond this machine, as the start of a sentence; "" where they may not."""
     if public.reachable_from_elsewhere:
-        print(
-            f"{args.host} can be reached from elsewhere: pages and estimates need no key, devices need TLS",
-            file=sys.stderr,
-        )
-    return public, health
+        return f"--host {args.host} can be reached from elsewhere"
+    if args.trusted_proxy:
+        return "--trusted-proxy passes on what comes from elsewhere"
+    beyond = [name for name in args.allow_host if not is_local(name)]
+    return f"--allow-host {beyond[0]} is a name for readers elsewhere" if beyond else ""
+
+
+def must_have_read_key(store: "Store", data: str, reason: str) -> None:
+    """Raise ConfigurationError where there is a reason to need a read key, and none was ever made.
+
+    One that was revoked is enough: then nobody may read, and uploads are taken.
+    """
+    if reason and not store.keys.reading_needs_key:
+        if is_redis(data):  # its address may have a password in it, and `dither api` takes over no keys from files
+            cure = "make one with `dither keys create read`, for the same store as here"
+        else:
+            cure = f"make one with `dither keys create read --data {data}`, or name a file in DITHER_READ_KEY_FILE"
+        raise ConfigurationError(f"{reason}, so reading must need a key: {cure}")
 
 
 def _next_port(port: int) -> int:

@@ -7,8 +7,16 @@ from functools import partial
 
 from dither_aggregator.arguments.broker import add_broker_argument, add_processes_argument, must_be_redis
 from dither_aggregator.arguments.data import add_data_argument, add_lossy_argument
-from dither_aggregator.arguments.listening import add_listening_arguments, listeners
-from dither_aggregator.running import answer_signals, open_when_loaded, set_up_logging
+from dither_aggregator.arguments.limits import add_limit_arguments, limits, room
+from dither_aggregator.arguments.listening import (
+    add_listening_arguments,
+    listeners,
+    must_have_read_key,
+    reachable_reason,
+)
+from dither_aggregator.arguments.sources import add_settings
+from dither_aggregator.log import set_up_logging
+from dither_aggregator.running import answer_signals, open_when_loaded
 from dither_aggregator.store import open_store
 from dither_aggregator.web.processes import HttpProcesses
 from dither_aggregator.web.served import ServedStore
@@ -22,34 +30,45 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_data_argument(parser)
     add_broker_argument(parser, required=False)
     add_listening_arguments(parser)
+    add_limit_arguments(parser)
     add_processes_argument(parser)
     add_lossy_argument(parser)
-    parser.add_argument(
-        "--json", action="store_true", help='print one line {"url": ..., "key": ..., "health": ...} when ready'
-    )
+    add_settings(parser, "log_format", "log_level")
+    parser.add_argument("--json", action="store_true", help='print one line {"url": ..., "health": ...} when ready')
 
 
 def run(args: argparse.Namespace) -> int:
     """Serve until SIGINT or SIGTERM; then answer what is being asked, and stop."""
-    set_up_logging()
+    set_up_logging(args.log_format, args.log_level)
     answer_signals()
     must_be_redis(args.data, "api")
     # Opened once before the first process starts: whatever is wrong with the store is said by the parent.
     open_ = partial(open_store, args.data, allow_lossy_store=args.allow_lossy_store)
     with closing(open_when_loaded(open_)) as store:
-        app, key, generation = store.app, store.key, store.generation
-    if args.broker:
-        check_broker(args.broker, args.data)
-    public, health = listeners(args)
-    served = ServedStore(args.data, args.broker, generation, args.allow_lossy_store, tuple(args.allow_host))
+        app, generation = store.app, store.generation
+        if args.broker:
+            check_broker(args.broker, args.data)
+        public, health = listeners(args)
+        reason = reachable_reason(args, public)
+        must_have_read_key(store, args.data, reason)
+    of_each = limits(args).shared(args.processes)
+    served = ServedStore(
+        args.data,
+        args.broker,
+        generation,
+        args.allow_lossy_store,
+        tuple(args.allow_host),
+        bool(reason),
+        of_each,
+        room(args),
+    )
     processes = HttpProcesses(served, public, health, args.processes)
 
     def announce() -> None:
         if args.json:
-            print(json.dumps({"url": public.url, "key": key, "health": health.url}), flush=True)
+            print(json.dumps({"url": public.url, "health": health.url}), flush=True)
         else:
             print(f"dither api takes reports of {app} at {public.url}")
-            print(f"key for devices: {key}")
             print(f"health for monitors: {health.url}/readyz", flush=True)
 
     processes.serve(announce)

@@ -22,6 +22,8 @@ def run(args: argparse.Namespace) -> int:
     """Write the backup; the store may be in use."""
     if args.file.exists() and not args.force:
         raise StoreError(f"{args.file} is there already; --force replaces it")
+    if args.file.exists() and not args.file.is_file():
+        raise StoreError(f"{args.file} is no file: name one that is new, or a backup to be replaced")
     with opened(args, read_only=True) as store:
         records = archive.write(args.file, store.dump())
         size = args.file.stat().st_size

@@ -10,7 +10,9 @@ from functools import partial
 
 from dither_aggregator.arguments.broker import add_broker_argument, must_be_redis
 from dither_aggregator.arguments.data import add_data_argument
-from dither_aggregator.running import answer_signals, open_when_loaded, set_up_logging
+from dither_aggregator.arguments.sources import add_settings
+from dither_aggregator.log import set_up_logging
+from dither_aggregator.running import answer_signals, open_when_loaded
 from dither_aggregator.store import StoreError, open_store
 from dither_aggregator.workers.bells import Rope, make_app
 from dither_aggregator.workers.brokers import address, check_broker
@@ -25,12 +27,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Describe the command line."""
     add_data_argument(parser)
     add_broker_argument(parser, required=True)
+    add_settings(parser, "log_format", "log_level")
     parser.add_argument("--json", action="store_true", help="print one line of JSON when ready")
 
 
 def run(args: argparse.Namespace) -> int:
     """Look every few seconds until SIGTERM or SIGINT; return 1 when the store is not the one it was any more."""
-    set_up_logging()
+    set_up_logging(args.log_format, args.log_level)
     answer_signals()
     must_be_redis(args.data, "beat")
     signal.signal(signal.SIGTERM, signal.default_int_handler)

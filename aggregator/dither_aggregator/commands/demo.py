@@ -17,7 +17,8 @@ from typing import Any
 import requests
 
 from dither_aggregator import upkeep
-from dither_aggregator.arguments.listening import port_number
+from dither_aggregator.arguments.values import port_number
+from dither_aggregator.scopes import WRITE
 from dither_aggregator.service import WholeService
 from dither_aggregator.simulate.comparing import COMPARING, TABLE_ROWS, holds, too_few_hold
 from dither_aggregator.simulate.fleet import Answers, Fleet
@@ -39,7 +40,7 @@ DEVICES_MAX = 2_000_000
 PROCESSES_MAX = 8
 FOLD_WITHIN_S = 60.0
 DAYS = 7
-"""Of the store's clock: what pages show by default is a week."""
+"""Days of the store's clock: pages show a week by default."""
 POPULATIONS: Mapping[str, Callable[[], Population]] = {"browsers": browsers, "census": census}
 
 
@@ -57,7 +58,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--port", type=port_number, default=0, help="the page's port (default: any free one)")
     parser.add_argument("--seed", type=_seed, help="draw the same true answers again; the noise is never repeatable")
     parser.add_argument("--all", action="store_true", help=f"print every row, not the {TABLE_ROWS} largest")
-    parser.add_argument("--exit", action="store_true", help="end after the tables instead of serving the pages")
+    then = parser.add_mutually_exclusive_group()
+    then.add_argument("--exit", action="store_true", help="end after the tables, as it does without a terminal")
+    then.add_argument("--serve", action="store_true", help="serve the pages until Ctrl-C, as it does at a terminal")
     parser.add_argument("--json", action="store_true", help="print exactly one JSON document; progress goes to stderr")
 
 
@@ -80,6 +83,8 @@ def run(args: argparse.Namespace) -> int:
     people = population.devices_max
     if people is not None and args.devices > people:
         raise DitherError(f"--devices must be at most {people} with --data {args.data}, got {args.devices}")
+    # Without a terminal nobody would see the address, or press Ctrl-C.
+    serves = args.serve or (not args.exit and sys.stdin.isatty() and sys.stdout.isatty())
     clock = _Clock()
     seed = secrets.randbits(32) if args.seed is None else args.seed
     answers = population.draw(args.devices, seed)
@@ -93,13 +98,14 @@ def run(args: argparse.Namespace) -> int:
                 app = create_app(service, in_threads(store))
                 server = HttpServer(app, Listener("127.0.0.1", args.port))
                 with server.in_background():
-                    document = _simulate(path, server.url, store, answers, clock)
+                    _, key = store.create_key(WRITE)
+                    document = _simulate(path, server.url, key, store, answers, clock)
                     if args.json:
                         print(json.dumps(document), flush=True)
                     else:
-                        print(_tables(document, registry, server.url, everything=args.all), flush=True)
-                    if not args.exit:
-                        _serve_on(server.url)
+                        print(_tables(document, registry, everything=args.all), flush=True)
+                    if serves:
+                        _serve_on(server.url, registry)
     return _verdict(document)
 
 
@@ -118,14 +124,14 @@ class _Clock:
         self._days_ago -= 1
 
 
-def _simulate(path: Path, url: str, store: Store, answers: Answers, clock: _Clock) -> dict[str, Any]:
+def _simulate(path: Path, url: str, key: str, store: Store, answers: Answers, clock: _Clock) -> dict[str, Any]:
     """Let the fleet send its answers, a part of it each day; return the demo's document."""
     devices = len(next(iter(answers.values())))
     bar = _Bar(devices)
     for day in range(DAYS):
         first, last = devices * day // DAYS, devices * (day + 1) // DAYS
         if first < last:
-            _send(path, url, store.key, {name: each[first:last] for name, each in answers.items()}, bar, first)
+            _send(path, url, key, {name: each[first:last] for name, each in answers.items()}, bar, first)
             _wait_for_fold(store)
         clock.next_day()
         for shard in range(store.shards):
@@ -190,7 +196,7 @@ def _verdict(document: dict[str, Any]) -> int:
     return 0 if fine else 1
 
 
-def _tables(document: dict[str, Any], registry: Registry, url: str, *, everything: bool) -> str:
+def _tables(document: dict[str, Any], registry: Registry, *, everything: bool) -> str:
     lines = []
     for compared in document["metrics"]:
         metric = registry.metrics[compared["metric"]]
@@ -204,14 +210,14 @@ def _tables(document: dict[str, Any], registry: Registry, url: str, *, everythin
         "",
         f"ledger: {Counted(**document['ledger']).equation}",
         f"{document['devices']:,} devices in {document['seconds']:.1f} s",
-        "pages: " + "  ".join(f"{url}/metrics/{metric['metric']}" for metric in document["metrics"]),
     ]
     return "\n".join(lines[1:])
 
 
-def _serve_on(url: str) -> None:
-    print(f"still serving {url} until Ctrl-C", file=sys.stderr, flush=True)
+def _serve_on(url: str, registry: Registry) -> None:
     try:
+        print("pages: " + "  ".join(f"{url}/metrics/{name}" for name in registry.metrics), file=sys.stderr)
+        print(f"still serving {url} until Ctrl-C", file=sys.stderr, flush=True)
         threading.Event().wait()
     except KeyboardInterrupt:
         print(file=sys.stderr)

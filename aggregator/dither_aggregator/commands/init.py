@@ -5,7 +5,15 @@ import json
 from contextlib import closing, suppress
 from pathlib import Path
 
+from dither_aggregator.administration import Administration
 from dither_aggregator.arguments.data import add_data_argument, add_lossy_argument
+from dither_aggregator.arguments.key_files import (
+    add_key_file_arguments,
+    first_write_key,
+    register_key_files,
+    say_write_key,
+)
+from dither_aggregator.arguments.sources import add_settings
 from dither_aggregator.store import Store, StoreError, create_store, open_store
 from dither_aggregator.store.opening import SHARDS, is_redis
 from dither_shared.registry import Registry, utc_today
@@ -17,11 +25,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Describe the command line."""
     parser.add_argument("registry", metavar="REGISTRY", type=Path, help="the app's metrics.toml")
     add_data_argument(parser)
-    parser.add_argument(
-        "--shards",
-        type=int,
-        help=f"of a Redis, for ever: as many processes can fold at once (default: {SHARDS})",
-    )
+    add_settings(parser, "shards")
+    add_key_file_arguments(parser)
     add_lossy_argument(parser)
     parser.add_argument("--json", action="store_true", help="print one JSON document")
 
@@ -39,8 +44,10 @@ def run(args: argparse.Namespace) -> int:
         )
     shards = SHARDS if args.shards is None else args.shards
     with closing(create_store(args.data, registry.app, shards, allow_lossy_store=args.allow_lossy_store)) as store:
-        store.load(registry)
-        _describe(store, len(registry.metrics), args.json)
+        Administration(store).start_with(registry)
+        register_key_files(store, args)
+        key = first_write_key(store, None if is_redis(args.data) else Path(args.data))
+        _describe(store, len(registry.metrics), key, args.json)
     return 0
 
 
@@ -51,10 +58,10 @@ def _app_of(name: str) -> str:
     return ""
 
 
-def _describe(store: Store, metrics: int, as_json: bool) -> None:
-    document = {"app": store.app, "shards": store.shards, "generation": store.generation, "key": store.key}
+def _describe(store: Store, metrics: int, key: str, as_json: bool) -> None:
+    document = {"app": store.app, "shards": store.shards, "generation": store.generation, "key": key or None}
     if as_json:
         print(json.dumps(document))
         return
     print(f"made a store for {store.app}: {metrics} metrics, {store.shards} shards, generation {store.generation}")
-    print(f"key for devices: {store.key}")
+    print(say_write_key(key))

@@ -22,12 +22,11 @@ def run(args: argparse.Namespace) -> int:
     """Load it; running processes take it up within seconds."""
     registry = Registry.load(args.registry)
     registry.check_dates(utc_today(), str(args.registry))
+    from dither_aggregator.administration import Administration
+
     with opened(args) as store:
-        before = {stored.id for stored in store.plans()}
-        store.load(registry)
-        plans = store.plans()
-    new = [stored.plan for stored in plans if stored.id not in before]
-    older = sum(not stored.current for stored in plans)
+        new = [stored.plan for stored in Administration(store).load(registry)]
+        older = sum(not stored.current for stored in store.plans())
     if args.json:
         added = [{"metric": plan.metric, "rev": plan.rev, "plan": plan.digest} for plan in new]
         print(json.dumps({"app": registry.app, "metrics": len(registry.metrics), "new": added, "older": older}))

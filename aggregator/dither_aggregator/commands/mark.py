@@ -4,6 +4,7 @@ import argparse
 import json
 from datetime import date
 
+from dither_aggregator.administration import Administration
 from dither_aggregator.arguments.data import add_data_argument, opened
 from dither_aggregator.store import Store
 from dither_aggregator.store.records import MARK_CHARACTERS_MAX, DayMark
@@ -60,7 +61,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _add(store: Store, mark: DayMark, as_json: bool) -> int:
-    added = store.add_mark(mark)
+    added = Administration(store).add_mark(mark)
     if as_json:
         print(json.dumps({**mark.to_document(), "added": added}))
     else:
@@ -81,8 +82,7 @@ def _list(store: Store, as_json: bool) -> int:
 
 
 def _remove(store: Store, day: date, text: str | None, as_json: bool) -> int:
-    asked = [mark for mark in store.marks() if mark.day == day and text in (None, mark.text)]
-    removed = [mark for mark in asked if store.remove_mark(mark)]
+    removed = Administration(store).remove_marks(day, text)
     if as_json:
         print(json.dumps({"removed": [mark.to_document() for mark in removed]}))
     else:

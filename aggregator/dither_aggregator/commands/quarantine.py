@@ -3,9 +3,10 @@
 import argparse
 import json
 
+from dither_aggregator.administration import Administration
 from dither_aggregator.arguments.data import add_data_argument, opened
 from dither_aggregator.store import Store, StoreError
-from dither_aggregator.store.aside import Aside, set_aside
+from dither_aggregator.store.aside import Aside
 from dither_aggregator.store.records import Quarantined
 
 EXAMPLE = "dither quarantine list --data /var/lib/dither"
@@ -50,11 +51,6 @@ def run(args: argparse.Namespace) -> int:
         if args.action == "show":
             return _show(store, waiting, args.id, args.json)
         lost = {item.id for item in waiting.values() if args.action == "replay" and item.damaged}
-        if refused := sorted(lost.intersection(args.id)):
-            raise StoreError(
-                f"{', '.join(refused)}: only damaged entries of the log are left, and no reports to count; "
-                "`dither quarantine drop` gives them up"
-            )
         ids = [id_ for id_ in waiting if id_ not in lost] if args.all else args.id
         return _settle(store, args.action, ids, args.json)
 
@@ -89,7 +85,7 @@ def _show(store: Store, waiting: dict[str, Quarantined], id_: str, as_json: bool
 
 
 def _aside(store: Store, as_json: bool) -> int:
-    done = [one for shard in range(store.shards) if (one := set_aside(store, shard))]
+    done = Administration(store).set_aside()
     if as_json:
         print(json.dumps({"aside": [_describe_aside(one) for one in done]}))
         return 0
@@ -112,8 +108,8 @@ def _describe_aside(one: Aside) -> dict[str, object]:
 
 
 def _settle(store: Store, action: str, ids: list[str], as_json: bool) -> int:
-    step = store.replay if action == "replay" else store.drop
-    done = [id_ for id_ in ids if step(id_)]
+    hands = Administration(store)
+    done = hands.replay(ids) if action == "replay" else hands.drop(ids)
     missing = [id_ for id_ in ids if id_ not in done]
     if as_json:
         print(json.dumps({action: done, "missing": missing}))

@@ -5,7 +5,7 @@ import json
 
 from dither_aggregator.arguments.data import add_data_argument, opened
 
-SUMMARY = "refuse the reports of a metric's rev from now on; what was counted stays"
+SUMMARY = "refuse the reports of a metric's rev from now on; counted reports stay"
 EXAMPLE = "dither metrics retire browser --rev 3 --data redis://10.0.0.5:6379/0"
 
 
@@ -20,8 +20,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Retire the plan, or take it back; running processes follow within seconds."""
+    from dither_aggregator.administration import Administration
+
     with opened(args) as store:
-        store.retire(args.metric, args.rev, retired=not args.undo)
+        Administration(store).retire(args.metric, args.rev, undo=args.undo)
     if args.json:
         print(json.dumps({"metric": args.metric, "rev": args.rev, "retired": not args.undo}))
         return 0

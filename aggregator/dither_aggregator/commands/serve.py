@@ -9,13 +9,29 @@ from contextlib import closing
 from pathlib import Path
 from queue import SimpleQueue
 
-from dither_aggregator.arguments.data import add_place_argument
-from dither_aggregator.arguments.listening import add_listening_arguments, listeners
-from dither_aggregator.running import answer_signals, set_up_logging
-from dither_aggregator.service import Service, WholeService
+from dither_aggregator.administration import Administration
+from dither_aggregator.arguments.key_files import (
+    add_key_file_arguments,
+    first_write_key,
+    register_key_files,
+    say_write_key,
+)
+from dither_aggregator.arguments.limits import add_limit_arguments, limits, room
+from dither_aggregator.arguments.listening import (
+    add_listening_arguments,
+    listeners,
+    must_have_read_key,
+    reachable_reason,
+)
+from dither_aggregator.arguments.sources import add_settings
+from dither_aggregator.arguments.values import directory
+from dither_aggregator.log import set_up_logging
+from dither_aggregator.running import answer_signals
+from dither_aggregator.service import WholeService
 from dither_aggregator.store import SQLiteStore
-from dither_aggregator.store.sqlite import exclusive
+from dither_aggregator.store.sqlite import exclusive, key_file
 from dither_aggregator.web import create_app
+from dither_aggregator.web.admission import Admission
 from dither_aggregator.web.readers import Readers
 from dither_aggregator.web.reading import ReadingApp
 from dither_aggregator.web.server import HttpServer
@@ -30,33 +46,39 @@ EXAMPLE = "dither serve metrics.toml --data /var/lib/dither --port 8080"
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Describe the command line."""
     parser.add_argument("registry", metavar="REGISTRY", type=Path, help="the app's metrics.toml")
-    add_place_argument(parser, "DIR", directory, "where reports are kept; made if missing")
+    add_settings(
+        parser, "data", required=True, read=directory, what="the directory where reports are kept; made if missing"
+    )
     add_listening_arguments(parser)
+    add_limit_arguments(parser)
+    add_key_file_arguments(parser)
+    add_settings(parser, "log_format", "log_level")
     parser.add_argument(
         "--json", action="store_true", help='print one line {"url": ..., "key": ..., "health": ...} when ready'
     )
 
 
-def directory(text: str) -> Path:
-    """Read a directory's name."""
-    if not text:
-        raise argparse.ArgumentTypeError("must name a directory")
-    if "://" in text:  # not repeated: there may be a password in it
-        raise argparse.ArgumentTypeError("must name a directory; `dither api` serves a store in Redis")
-    return Path(text)
-
-
 def run(args: argparse.Namespace) -> int:
     """Serve until SIGINT or SIGTERM; then answer what is being asked, fold what was accepted, and stop."""
-    set_up_logging()
+    set_up_logging(args.log_format, args.log_level)
     answer_signals()
     registry = Registry.load(args.registry)
     registry.check_dates(utc_today(), str(args.registry))
     with exclusive(args.data), closing(SQLiteStore.open_or_create(args.data, registry.app)) as store:
-        store.load(registry)
-        with WholeService(store) as service:
+        Administration(store).start_with(registry)
+        register_key_files(store, args)
+        kept = key_file.kept(args.data)
+        key = first_write_key(store, args.data)
+        public, health = listeners(args)
+        reason = reachable_reason(args, public)
+        must_have_read_key(store, str(args.data), reason)
+        with WholeService(store, room(args)) as service:
             _reload_on_sighup(store, args.registry)
-            _serve(service, args)
+            readers = Readers(str(args.data), store.generation)
+            app = create_app(service, ReadingApp(readers.answer), args.allow_host, reachable=bool(reason))
+            server = HttpServer(app, public, health, Admission(service, limits(args)), readers.close)
+            said = say_write_key(key if key != kept else f"in {args.data / key_file.NAME}" if kept else "")
+            _serve(server, store.app, key, said, args.json)
     return 0
 
 
@@ -70,7 +92,7 @@ def _reload_on_sighup(store: SQLiteStore, path: Path) -> None:
             try:
                 registry = Registry.load(path)
                 registry.check_dates(utc_today(), str(path))
-                store.load(registry)
+                Administration(store).load(registry)
             except (DitherError, OSError) as error:
                 _log.error("the registry was not loaded again: %s", error)
             else:
@@ -81,19 +103,16 @@ def _reload_on_sighup(store: SQLiteStore, path: Path) -> None:
     signal.signal(signal.SIGHUP, lambda *_: asked.put(None))
 
 
-def _serve(service: Service, args: argparse.Namespace) -> None:
-    """Announce the address and the key, then answer requests until a signal."""
-    readers = Readers(str(args.data), service.store.generation)
-    app = create_app(service, ReadingApp(readers.answer), args.allow_host)
-    server = HttpServer(app, *listeners(args), close=readers.close)
+def _serve(server: HttpServer, app: str, key: str, said: str, as_json: bool) -> None:
+    """Announce the address and where the key is, then answer requests until a signal."""
     # The server ends on both signals, after the requests that it is answering; then they do what is set here.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
-        if args.json:
-            print(json.dumps({"url": server.url, "key": service.store.key, "health": server.health}), flush=True)
+        if as_json:
+            print(json.dumps({"url": server.url, "key": key or None, "health": server.health}), flush=True)
         else:
-            print(f"dither serves {service.store.app} at {server.url}")
-            print(f"key for devices: {service.store.key}")
+            print(f"dither serves {app} at {server.url}")
+            print(said)
             print(f"health for monitors: {server.health}/readyz")
             print("Ctrl-C stops it", flush=True)
         server.run()

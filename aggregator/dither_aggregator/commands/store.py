@@ -5,7 +5,8 @@ import json
 import sys
 from pathlib import Path
 
-from dither_aggregator.arguments.data import add_data_argument, add_lossy_argument, opened, store_name
+from dither_aggregator.arguments.data import add_data_argument, add_lossy_argument, opened
+from dither_aggregator.arguments.values import store_name
 from dither_aggregator.store import Store, StoreError
 from dither_aggregator.store.copying import copy
 from dither_aggregator.store.opening import SHARDS, is_redis
@@ -36,7 +37,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "dither store copy --data /var/lib/dither --to redis://10.0.0.5:6379/0",
     )
     add_data_argument(move, "the directory")
-    move.add_argument("--to", metavar="STORE", type=store_name, required=True, help="an empty redis://HOST:PORT/DB")
+    to = move.add_mutually_exclusive_group(required=True)
+    to.add_argument("--to", metavar="STORE", type=store_name, help="an empty redis://HOST:PORT/DB")
+    to.add_argument("--to-file", metavar="FILE", type=Path, help="a file with that address: it may hold a password")
     move.add_argument("--shards", type=int, default=SHARDS, help="of the new store (default: %(default)s)")
     add_lossy_argument(move)
 
@@ -113,9 +116,10 @@ def _keep(store: Store, args: argparse.Namespace) -> int:
 
 
 def _copy(args: argparse.Namespace) -> int:
-    if is_redis(args.data) or not is_redis(args.to):
+    to = args.to or _read_address(args.to_file)
+    if is_redis(args.data) or not is_redis(to):
         raise StoreError("a store is copied from a directory to Redis; `dither backup` and `restore` do the rest")
-    rows, generation = copy(Path(args.data), args.to, args.shards, allow_lossy_store=args.allow_lossy_store)
+    rows, generation = copy(Path(args.data), to, args.shards, allow_lossy_store=args.allow_lossy_store)
     total = total_of(rows)
     if args.json:
         print(json.dumps({"generation": generation, **total.to_document()}))
@@ -123,3 +127,11 @@ def _copy(args: argparse.Namespace) -> int:
         print(f"copied: {total.equation}")
         print("start `dither api`, `worker` and `beat` on it, then let devices reach it", file=sys.stderr)
     return 0
+
+
+def _read_address(path: Path) -> str:
+    """Return the address in a file; raise StoreError without repeating what is in it."""
+    try:
+        return store_name(path.read_text(encoding="utf-8").strip())
+    except (OSError, UnicodeDecodeError, argparse.ArgumentTypeError) as error:
+        raise StoreError(f"{path} must hold the address of a Redis: {error}") from None

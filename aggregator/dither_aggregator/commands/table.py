@@ -1,4 +1,4 @@
-"""`dither table`: synthetic records of a table, for whoever needs rows: a prototype, a test, a tool that takes CSV."""
+"""`dither table`: synthetic records of a table, for all that need rows: a prototype, a test, a tool that takes CSV."""
 
 import argparse
 import csv

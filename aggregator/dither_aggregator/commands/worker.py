@@ -7,9 +7,11 @@ from functools import partial
 
 from dither_aggregator.arguments.broker import add_broker_argument, add_processes_argument, must_be_redis
 from dither_aggregator.arguments.data import add_data_argument, add_lossy_argument
-from dither_aggregator.running import answer_signals, open_when_loaded, set_up_logging
+from dither_aggregator.arguments.sources import add_settings
+from dither_aggregator.log import set_up_logging
+from dither_aggregator.running import answer_signals, open_when_loaded
 from dither_aggregator.store import open_store
-from dither_aggregator.workers.bells import FOLD, QUEUES
+from dither_aggregator.workers.bells import FOLD
 from dither_aggregator.workers.brokers import address, check_broker
 from dither_aggregator.workers.worker import work
 
@@ -21,23 +23,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_data_argument(parser)
     add_broker_argument(parser, required=True)
     add_processes_argument(parser)
-    parser.add_argument(
-        "--queues", type=_queues, default=QUEUES, help=f"what to do, of {','.join(QUEUES)} (default: all of it)"
-    )
+    add_settings(parser, "queues")
     add_lossy_argument(parser)
+    add_settings(parser, "log_format", "log_level")
     parser.add_argument("--json", action="store_true", help="print one line of JSON when ready")
 
 
-def _queues(text: str) -> tuple[str, ...]:
-    queues = tuple(dict.fromkeys(text.split(",")))
-    if not set(queues) <= set(QUEUES):
-        raise argparse.ArgumentTypeError(f"must be some of {','.join(QUEUES)}, got {text!r}")
-    return queues
-
-
 def run(args: argparse.Namespace) -> int:
-    """Work until SIGTERM or SIGINT. What can be wrong with the store is found before the first process starts."""
-    set_up_logging()
+    """Work until SIGTERM or SIGINT. Faults of the store are found before the first process starts."""
+    set_up_logging(args.log_format, args.log_level)
     answer_signals()
     must_be_redis(args.data, "worker")
     open_ = partial(open_store, args.data, allow_lossy_store=args.allow_lossy_store)

@@ -30,7 +30,7 @@ class BadTally(DitherError, ValueError):
 def tables(cells: Cells, counts: Counts) -> Iterator[tuple[Part, Counts, int]]:
     """Yield each part of a plan's cells with its rows of a tally's vector, and the number of its first cell.
 
-    Where the app sets a public value, the parts come once for each value.
+    If the app sets a public value, the parts come once for each value.
     The rows, int64[cells, 1 + size], are a view: for each cell the number n of its reports, then their counts.
     """
     first = start = 0

@@ -1,7 +1,7 @@
 """From a tally to support counts: in how many of the reports each of the d values is supported.
 
-For most mechanisms the tally counts just that. Of a projective geometry response it counts points, and a report
-supports the values on whose hyperplanes its point lies: all these sums come out of one pass of Fourier transforms.
+For most mechanisms the tally counts just that. For projective geometry response it counts points, and a report supports
+the values on whose hyperplanes its point lies: one pass of Fourier transforms gives all these sums.
 """
 
 from collections.abc import Sequence
@@ -81,7 +81,7 @@ def lies_on(order: int, dimension: int, values: Counts, reported: Counts) -> npt
 def hyperplanes_through(order: int, dimension: int, values: Counts) -> Counts:
     """Return, for each point of a projective space, on how many of the hyperplanes of some values it lies: int64[K].
 
-    Of a few values each by itself, of more by one transform.
+    A few values are counted one by one, more by one transform.
     """
     if len(values) <= ONE_BY_ONE_MAX:
         each = (hyperplane(order, dimension, value) for value in values.tolist())

@@ -1,6 +1,6 @@
-"""What the aggregator says of a metric, beside what is true of the devices that answered: by estimand.
+"""The aggregator's estimates of a metric, beside the truth of the devices that answered: by estimand.
 
-A compared row is a document: what the API says of a value or a statistic, and
+A compared row is a document: the API's of a value or a statistic, and
 
     truth          the share of devices with the value, or the statistic of their answers
     truth_upper    of a quantile: the upper end of the range between edges that the true one lies in
@@ -18,6 +18,7 @@ import numpy as np
 
 from dither_aggregator.analysis.inference import CONFIDENCE, Floats
 from dither_aggregator.analysis.numbers import QUANTILES, REPORTS_MIN
+from dither_aggregator.analysis.words.reading import LONGER
 from dither_shared.domains import Buckets
 from dither_shared.registry import Metric
 
@@ -27,7 +28,7 @@ FALSE_ALARM = 1e-9
 _TOLD = ("estimate", "std_error", "lower", "upper")
 _INTERVAL = f"{CONFIDENCE:.0%} interval".replace("%", " %")
 _WIDTH = 8
-"""Of the names of statistics."""
+"""The width of the names of statistics."""
 
 
 def holds(row: Row) -> bool:
@@ -72,6 +73,31 @@ class ComparingShares(Comparing):
         if shown < len(rows):
             yield f"  ... and {len(rows) - shown} smaller values (--all prints them)"
         yield f"  {_held(rows)}"
+
+
+class ComparingWords(Comparing):
+    """Texts that the reports themselves name, and the starts of longer ones."""
+
+    def rows(self, metric: Metric, answers: Sequence[object], told: Sequence[Row]) -> list[Row]:
+        """Return a row for each text that was proposed."""
+        counts = Counter(name for answer in answers for name in metric.names(answer))
+        return [
+            _compared(row, _share_of_word(row["value"], counts) / len(answers)) | {"verdict": row["verdict"]}
+            for row in told
+        ]
+
+    def table(self, metric: Metric, rows: Sequence[Row], *, everything: bool) -> Iterator[str]:
+        """Yield the texts that stand out; `everything` shows all that were proposed."""
+        shown = [row for row in rows if everything or row["verdict"] == "stands out"]
+        yield from _shares_table(shown, len(shown)) if shown else ("  no word stands out",)
+        if rows:
+            yield f"  {_held(rows)}, counting those of all {len(rows)} texts that were proposed"
+
+
+def _share_of_word(value: str, counts: Counter[str]) -> int:
+    if value.endswith(LONGER):
+        return sum(count for name, count in counts.items() if name.startswith(value.removesuffix(LONGER)))
+    return counts[value]
 
 
 class ComparingNumbers(Comparing):
@@ -213,5 +239,6 @@ COMPARING: dict[str, Comparing] = {
     "texts": ComparingShares(),
     "numbers": ComparingNumbers(),
     "tables": ComparingTables(),
+    "words": ComparingWords(),
 }
 """By the name of the estimand."""

@@ -1,12 +1,12 @@
 """A backup's file: the records of a dump, a JSON line each, in gzip. A file that is cut off or altered is refused.
 
-    {"format": "dither backup", "version": 2, "app": "example", "generation": "..."}
-    {"identity": {...}}  {"plan": {...}}  {"marks": {...}}  {"shard": {...}}  {"seen": {...}}  {"tally": {...}}
-    {"final": {...}}
+    {"format": "dither backup", "version": 3, "app": "example", "generation": "..."}
+    {"identity": {...}}  {"plan": {...}}  {"marks": {...}}  {"journal": {...}}  {"shard": {...}}  {"seen": {...}}
+    {"tally": {...}}  {"final": {...}}
     {"end": {"records": 1234, "sha256": "of all the lines before"}}
 
-Bytes are base64, days are ISO 8601. The file holds the key of the devices and the key of the digests: keep it as safe
-as the store.
+Bytes are base64, days are ISO 8601. The file holds no key's text, but the secret by which sessions are signed, and the
+key of the digests: keep it as safe as the store.
 """
 
 import gzip
@@ -22,6 +22,7 @@ from typing import Any
 from dither_aggregator.store.dump import (
     FinalRecord,
     Identity,
+    JournalRecord,
     MarksRecord,
     PlanRecord,
     Record,
@@ -31,11 +32,14 @@ from dither_aggregator.store.dump import (
 )
 from dither_aggregator.store.records import StoreError
 
-FORMAT, VERSION = "dither backup", 2
+FORMAT, VERSION = "dither backup", 3
+READ_VERSIONS = (2, VERSION)
+"""Version 2 has the text of the one key there was; what is made of it knows a hash of that text."""
 _KINDS: dict[str, type[Record]] = {
     "identity": Identity,
     "plan": PlanRecord,
     "marks": MarksRecord,
+    "journal": JournalRecord,
     "shard": ShardRecord,
     "seen": SeenRecord,
     "tally": TallyRecord,
@@ -100,8 +104,12 @@ def _read_lines(path: Path, lines: Iterable[bytes]) -> Iterator[Record]:
     digest, number, ended = hashlib.sha256(), 0, False
     for line in lines:
         document = json.loads(line)
-        if number == 0 and (document.get("format"), document.get("version")) != (FORMAT, VERSION):
-            raise StoreError(f"{path} is not a backup that this dither reads: it reads version {VERSION}")
+        if number == 0 and (document.get("format") != FORMAT or document.get("version") not in READ_VERSIONS):
+            versions = " and ".join(map(str, READ_VERSIONS))
+            raise StoreError(
+                f"{path} is not a backup that this dither reads: it reads versions {versions}; "
+                f"use the dither that wrote it"
+            )
         if ended:
             raise StoreError(f"{path} goes on behind its end")
         if "end" in document:

@@ -1,12 +1,12 @@
 """Setting damaged entries of a log apart, so that what is behind them is folded. An operator asks for it.
 
-An entry is damaged when it cannot be unpacked, or names a plan that the store does not have. What it held cannot be
-read, but the ledger knows: accepted and not folded, not in quarantine, and in no sound entry. No fold and no append
-changes that difference, so it can be computed before the step that uses it.
+An entry is damaged when it cannot be unpacked, or names a plan that the store does not have. Its reports cannot be
+read, but the ledger knows how many they are: those accepted and not folded, not in quarantine, and in no sound entry.
+No fold and no append changes that difference, so it can be computed before the step that uses it.
 
 Those reports go into the quarantine, a group for each plan and epoch, with the damaged entries as they are on the disk.
-The ledger balances again. The reports can be dropped, and not be replayed: nothing is left to count. Where several
-entries of a shard are damaged at once, nobody knows which held what: they are set apart together.
+The ledger balances again. The reports can be dropped, and not be replayed: nothing is left to count. If several entries
+of a shard are damaged at once, nobody knows which held what: they are set apart together.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -45,7 +45,7 @@ class Damaged(NamedTuple):
     one: LogEntry
     why: str
     day: date
-    """Of the entries around it: its own cannot be trusted."""
+    """The day of the entries around it: its own cannot be trusted."""
 
     @property
     def kept(self) -> bytes:
@@ -54,7 +54,7 @@ class Damaged(NamedTuple):
 
 
 class Aside(NamedTuple):
-    """What was set apart of a shard."""
+    """The damaged entries of a shard that were set apart."""
 
     shard: int
     entries: list[Damaged]

@@ -4,15 +4,20 @@ Each has a document for a backup's file, in JSON's own types: bytes are base64, 
 """
 
 import base64
+import secrets
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import date
 from typing import Any
 
+from dither_aggregator.store.keys import Key, first_key
+from dither_aggregator.store.packing import day_at
 from dither_aggregator.store.records import (
     Counted,
     DayMark,
     Final,
+    JournalEntry,
     LogGroup,
     Poison,
     RefusedCount,
@@ -27,10 +32,12 @@ class Identity:
     """The first record: what is fixed when a store is made."""
 
     app: str
-    key: str
+    keys: tuple[Key, ...]
+    secret: bytes
+    """It hashes keys and signs sessions."""
     digest_key: bytes
     generation: str
-    """Of the store that was dumped."""
+    """The generation of the store that was dumped."""
     retention: Retention
     tallies_from: date
 
@@ -38,6 +45,8 @@ class Identity:
         """Return what `from_document` needs to make this again."""
         return {
             **vars(self),
+            "keys": [key.to_document() for key in self.keys],
+            "secret": _text(self.secret),
             "digest_key": _text(self.digest_key),
             "retention": vars(self.retention),
             "tallies_from": self.tallies_from.isoformat(),
@@ -46,9 +55,15 @@ class Identity:
     @classmethod
     def from_document(cls, fields: Mapping[str, Any]) -> "Identity":
         """Make the record of a document. `archive.read` turns the errors of a wrong one into a StoreError."""
+        if "key" in fields:  # a backup of version 2, from before keys had scopes
+            secret = secrets.token_bytes(32)
+            key = first_key(fields["key"], secret, day_at(time.time()))
+            fields = {**fields, "keys": [key.to_document()], "secret": _text(secret)}
         return cls(
             **{
-                **fields,
+                **{name: value for name, value in fields.items() if name != "key"},
+                "keys": tuple(map(Key.from_document, fields["keys"])),
+                "secret": _bytes(fields["secret"]),
                 "digest_key": _bytes(fields["digest_key"]),
                 "retention": Retention(**fields["retention"]),
                 "tallies_from": date.fromisoformat(fields["tallies_from"]),
@@ -86,6 +101,22 @@ class MarksRecord:
     def from_document(cls, fields: Mapping[str, Any]) -> "MarksRecord":
         """Make the record of a document. `archive.read` turns the errors of a wrong one into a StoreError."""
         return cls(tuple(DayMark(date.fromisoformat(mark["day"]), mark["text"]) for mark in fields["marks"]))
+
+
+@dataclass(frozen=True)
+class JournalRecord:
+    """Some entries of the journal: later ones come in later records."""
+
+    entries: tuple[JournalEntry, ...]
+
+    def to_document(self) -> dict[str, object]:
+        """Return what `from_document` needs to make this again."""
+        return {"entries": [entry.to_document() for entry in self.entries]}
+
+    @classmethod
+    def from_document(cls, fields: Mapping[str, Any]) -> "JournalRecord":
+        """Make the record of a document. `archive.read` turns the errors of a wrong one into a StoreError."""
+        return cls(tuple(map(JournalEntry.from_document, fields["entries"])))
 
 
 @dataclass(frozen=True)
@@ -218,7 +249,7 @@ class FinalRecord:
         )
 
 
-Record = Identity | PlanRecord | MarksRecord | ShardRecord | SeenRecord | TallyRecord | FinalRecord
+Record = Identity | PlanRecord | MarksRecord | JournalRecord | ShardRecord | SeenRecord | TallyRecord | FinalRecord
 
 
 def _text(data: bytes) -> str:

@@ -11,7 +11,7 @@
     marks        texts that can be shown, and not too many
     refused      no number is negative, reasons are the wire's, metrics the store's, and no day is to come
 
-A store may be checked while it is in use: what is compared is of one instant in each shard.
+A store may be checked while it is in use: the check compares one instant of each shard.
 """
 
 import hashlib
@@ -73,16 +73,16 @@ def _check_marks(store: Store) -> Iterator[str]:
 
 @dataclass
 class _Checked:
-    """What was seen of a dump so far."""
+    """The part of a dump that was read so far."""
 
     store: Store
     tallies_from: date = date.min
     sealed: list[date] = field(default_factory=list)
     folded: dict[tuple[int, TallyKey], int] = field(default_factory=dict)
-    """By shard, plan and epoch, what the ledger says is folded and no tally has been seen of."""
+    """By shard, plan and epoch: reports that the ledger counts as folded, and no tally was read of."""
     cursors: dict[int, int] = field(default_factory=dict)
     ranges: dict[tuple[int, date], set[tuple[int, int]]] = field(default_factory=dict)
-    """By shard and epoch, those of all segments."""
+    """By shard and epoch: the ranges of all segments."""
     finals: list[tuple[int, date, Final]] = field(default_factory=list)
 
     def shard(self, record: ShardRecord) -> Iterator[str]:

@@ -20,7 +20,7 @@ def open_store(
 ) -> Store:
     """Open the store of this name; raise StoreError when there is none or it cannot be used.
 
-    One that is `unfinished` is opened only by whoever is filling it.
+    Only the process that fills it opens one that is `unfinished`.
     """
     if not is_redis(name):
         return SQLiteStore(Path(name), read_only=read_only, unfinished=unfinished)

@@ -102,7 +102,7 @@ def entry_day(entry: bytes) -> date:
 
 
 def count_pending(entries: Iterable[bytes]) -> dict[TallyKey, int]:
-    """Return how many reports of each plan and epoch are in entries of a log. Of a damaged one nobody knows: none."""
+    """Return how many reports of each plan and epoch are in entries of a log; a damaged one counts as none."""
     pending: dict[TallyKey, int] = {}
     for entry in entries:
         with suppress(DamagedEntry):

@@ -26,7 +26,7 @@ class StoredPlan:
     plan: Plan
     question: str
     candidates: tuple[str, ...]
-    """Of a text: what is looked for unless somebody asks for something else."""
+    """The candidates of a text that are looked for unless somebody asks for others."""
     reservation: int
     """The most that the metric may charge one device, ever, in micro-epsilon."""
     expires: date
@@ -135,7 +135,7 @@ class Plans:
             raise GroupRefused("expired")
         return stored.plan
 
-    # What changes them: each returns the plans that are to be stored in place of these.
+    # Changes: each returns the plans that are to be stored in place of these.
 
     def loading(self, registry: Registry) -> list[StoredPlan]:
         """Return these plans with a registry's: its own current, the older ones beside them.

@@ -1,12 +1,12 @@
-"""What a store takes and hands out: receipts, log groups, segments, tallies, the rows of the ledger."""
+"""The records that a store takes and hands out: receipts, log groups, segments, tallies, the rows of the ledger."""
 
 import hashlib
 import unicodedata
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
-from datetime import date
+from datetime import UTC, date, datetime
 from functools import cached_property
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -22,21 +22,25 @@ MARK_CHARACTERS_MAX = 80
 UNSHOWABLE = ("Cc", "Cs", "Zl", "Zp")
 """Unicode's categories of what a line of text cannot hold: controls, halves of characters, ends of lines."""
 
+COMMAND_LINE = "command line"
+"""Who changed something that no key was shown for."""
+JOURNAL_TIME = "%Y-%m-%dT%H:%M:%SZ"
+
 
 class StoreError(DitherError):
     """A store that cannot be opened or used, with the next step to take."""
 
 
 class StoreUnavailable(StoreError):
-    """The store cannot be reached or written now: the same call may work later. What was asked may have been done."""
+    """The store cannot be reached or written now: the same call may work later. The call may have been carried out."""
 
 
 class StoreLoading(StoreUnavailable):
-    """The store answers that it is reading its own files, as after a restart. What was asked was not done."""
+    """The store answers that it is reading its own files, as after a restart. The call was not carried out."""
 
 
 class Receipt(NamedTuple):
-    """What became of one upload: the answer to it, now and for every copy."""
+    """The answer to one upload, now and for every copy."""
 
     upload: str
     accepted: int
@@ -64,27 +68,27 @@ class LogGroup(NamedTuple):
 
 
 class LogRead(NamedTuple):
-    """What a counter read behind a shard's cursor: the uploads above `low` up to `high`."""
+    """The uploads that a counter read behind a shard's cursor: above `low` up to `high`."""
 
     low: int
     high: int
     groups: Sequence[LogGroup]
     mark: bytes = b""
-    """By what the store knows the last of them again."""
+    """Random tag of the last entry; the commit checks that it is unchanged."""
 
 
 class LogEntry(NamedTuple):
     """An upload in a shard's log, as it is kept."""
 
     place: int
-    """How many were ever logged, with it."""
+    """How many uploads were ever logged, with this one."""
     entry: bytes
     mark: bytes = b""
-    """By what the store knows it again."""
+    """Random tag of the entry; a step checks that it is unchanged."""
 
 
 class Segment(NamedTuple):
-    """The vector of what the log held of one plan and epoch above `low` and up to `high`. A tally is their sum."""
+    """The counts of one plan and epoch from the log's entries above `low` up to `high`. A tally is the sum of these."""
 
     plan: int
     epoch: date
@@ -93,7 +97,7 @@ class Segment(NamedTuple):
     n: int
     counts: Counts
     mark: bytes = b""
-    """By what the store knows it again."""
+    """Random tag of the segment; a step checks that it is unchanged."""
 
 
 def sum_segments(segments: Sequence[Segment]) -> Segment:
@@ -131,7 +135,7 @@ class Quarantined:
     """Accepted reports that could not be counted and wait for an operator."""
 
     id: str
-    """Of this store: SHARD-NUMBER."""
+    """SHARD-NUMBER, the same in no other group of this store."""
     plan: int
     cell: int
     epoch: date
@@ -153,7 +157,7 @@ class Quarantined:
 
 @dataclass(frozen=True)
 class Counted:
-    """Where the accepted reports of one plan and epoch are. `a + b` counts those of both."""
+    """The places of the accepted reports of one plan and epoch. `a + b` counts those of both."""
 
     accepted: int = 0
     folded: int = 0
@@ -187,7 +191,7 @@ class Counted:
 
     @property
     def kept(self) -> tuple[int, int, int, int]:
-        """What a store keeps, in the order of `from_kept`."""
+        """The counts that a store keeps, in the order of `from_kept`."""
         return self.accepted, self.folded, self.quarantined, self.dropped
 
     def __add__(self, other: "Counted") -> "Counted":
@@ -279,7 +283,7 @@ class ShardStatus:
     written: int
     """Uploads ever logged."""
     cursor: int
-    """Of them, those that are folded."""
+    """Uploads of these that are folded."""
     backlog: int
     """Uploads in the log."""
     day: date
@@ -312,6 +316,11 @@ class Retention:
     snapshots_days: int | None = None
 
 
+def is_one_line(text: str) -> bool:
+    """Whether a text can be shown as one line."""
+    return not any(unicodedata.category(character) in UNSHOWABLE for character in text)
+
+
 @dataclass(frozen=True, order=True)
 class DayMark:
     """A release or another event that the operator named."""
@@ -326,10 +335,37 @@ class DayMark:
         number = len(self.text)
         if not self.text.strip() or number > MARK_CHARACTERS_MAX:
             return f"a mark's text must have 1 to {MARK_CHARACTERS_MAX} characters, not spaces alone, got {number}"
-        if any(unicodedata.category(character) in UNSHOWABLE for character in self.text):
+        if not is_one_line(self.text):
             return f"a mark's text must be one line without control characters, got {self.text!r}"
         return ""
 
     def to_document(self) -> dict[str, str]:
         """Return day and text by name."""
         return {"day": self.day.isoformat(), "text": self.text}
+
+
+@dataclass(frozen=True)
+class JournalEntry:
+    """A change that somebody asked for."""
+
+    at: datetime
+    """The time in UTC, to the second, by the store's clock."""
+    actor: str
+    """The id of the key that asked, or COMMAND_LINE. Never an address."""
+    action: str
+    """The act, in two or three words."""
+    what: str
+    """The object of the act."""
+
+    def to_document(self) -> dict[str, str]:
+        """Return what `from_document` needs to make this again."""
+        return {**vars(self), "at": self.at.strftime(JOURNAL_TIME)}
+
+    @classmethod
+    def from_document(cls, fields: Mapping[str, Any]) -> "JournalEntry":
+        """Make the entry of a stored document; raise StoreError for a damaged one."""
+        try:
+            at = datetime.strptime(fields["at"], JOURNAL_TIME).replace(tzinfo=UTC)
+            return cls(at, fields["actor"], fields["action"], fields["what"])
+        except (ValueError, KeyError, TypeError) as error:
+            raise StoreError(f"an entry of the store's journal is damaged: {error!r}") from None

@@ -1,10 +1,9 @@
 """Filling a fresh store with the dump of another, whichever kind each is and however many shards it has.
 
-What of a shard was folded becomes one segment a tally, over as much of the new log as the old cursor had passed; what
-was pending comes behind it, oldest day first. Where shards come together, their sealed
-days are merged anew. Answered uploads go to the shard of their digest, so that a copy that
-arrives later is known. Where shards come together the days they used are taken at their latest, and the days they
-sealed at their earliest: nothing enters what was sealed.
+A shard's folded reports become one segment per tally, over as many places of the new log as the old cursor had passed;
+pending uploads come behind it, oldest day first. If shards come together, their sealed days are merged anew. Answered
+uploads go to the shard of their digest, so that a copy that arrives later is known. Shards that come together keep
+their latest day used and their earliest day sealed: nothing enters a sealed day.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -15,6 +14,7 @@ from operator import itemgetter
 from dither_aggregator.store.dump import (
     FinalRecord,
     Identity,
+    JournalRecord,
     MarksRecord,
     PlanRecord,
     Record,
@@ -52,6 +52,8 @@ def fill(store: Store, records: Iterable[Record]) -> None:
             case MarksRecord():
                 for mark in record.marks:
                     store.add_mark(mark)
+            case JournalRecord():
+                store.fill_journal(record)
             case ShardRecord():
                 place = record.shard % store.shards
                 before = shards.get(place)

@@ -7,7 +7,10 @@ from typing import Any
 from dither_aggregator.service import Service
 from dither_aggregator.web import problems
 from dither_aggregator.web.answers import App, Receive, Scope, Send, refusal
+from dither_aggregator.web.changing import changing_app
 from dither_aggregator.web.doors import HEALTH
+from dither_aggregator.web.exchange import ACTOR
+from dither_aggregator.web.gate import ADMINISTRATION, Gate, unstored
 from dither_aggregator.web.health import answer_health
 from dither_aggregator.web.hosts import check_reader
 from dither_aggregator.web.ingest import Ingest
@@ -15,12 +18,14 @@ from dither_shared.wire import PATH
 from dither_shared.wire.problems import Problem
 
 
-def create_app(service: Service, reading: App, hosts: Collection[str] = ()) -> App:
-    """Return the ASGI application around a running service. Whatever is not an upload is for `reading`.
+def create_app(service: Service, reading: App, hosts: Collection[str] = (), *, reachable: bool = False) -> App:
+    """Return the ASGI application around a running service. `reading` answers all that only reads.
 
-    `hosts` are the names, beside localhost, under which somebody may read.
+    `hosts` are the names, beside localhost, under which somebody may read; `reachable` says that readers may come from
+    beyond this machine, so that each of them needs a key.
     """
-    ingest = Ingest(service)
+    gate = Gate(service, reachable=reachable)
+    ingest, changing = Ingest(service, gate), changing_app(service.store)
 
     async def answer(scope: Scope, receive: Receive, send: Send) -> None:
         if scope["state"].get(HEALTH):
@@ -28,9 +33,12 @@ def create_app(service: Service, reading: App, hosts: Collection[str] = ()) -> A
         elif scope["path"] == PATH and scope["method"] == "POST":
             message = await receive()
             await (await ingest.answer(scope, message["body"])).send(send)
+        elif scope["path"].startswith(ADMINISTRATION):
+            check_reader(scope, hosts)
+            await changing({**scope, ACTOR: gate.administer(scope)}, receive, unstored(send))
         else:
             check_reader(scope, hosts)
-            await reading(scope, receive, send)
+            await gate.enter(scope, receive, send, reading)
 
     return in_words(answer)
 
@@ -54,6 +62,8 @@ def in_words(app: App) -> App:
             refused = Problem("unavailable", "the server is being stopped")
         except Exception as error:  # whatever it is, it is no fault of an upload's: the device must keep it
             refused = problems.failure(error)
+        if refused:
+            problems.note_refused(refused)
         if refused and not begun:
             await refusal(refused).send(send)
 

@@ -37,3 +37,14 @@ def refusal(problem: Problem) -> HttpAnswer:
     """Return the answer to a request that is refused."""
     headers = [(name.lower().encode(), value.encode()) for name, value in problems.headers_of(problem)]
     return HttpAnswer(problem.status, headers, problems.render(problem))
+
+
+class RefusesUnread:
+    """An application that refuses a request without reading its body."""
+
+    def __init__(self, problem: Problem) -> None:
+        self._problem = problem
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Refuse it."""
+        await refusal(self._problem).send(send)

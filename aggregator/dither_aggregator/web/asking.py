@@ -1,9 +1,10 @@
-"""What a request asks for: its parameters, each declared once, for pages, API and the API's own description."""
+"""The parameters of requests, each declared once, for pages, API and the API's own description."""
 
 from collections.abc import Collection, Mapping, Sequence
 from datetime import date
 from typing import Any, NoReturn
 
+import msgspec
 from flask import Request, request
 from marshmallow import RAISE, Schema, ValidationError, fields, pre_load, validate
 from webargs.flaskparser import FlaskParser
@@ -18,7 +19,7 @@ WINDOWS = (7, 28, 1)
 TODAY = "today"
 DAYS_MAX = 366
 LEVELS = ("95", "80", "99")
-"""Of intervals, in percent: the first is the default."""
+"""Levels of intervals, in percent: the first is the default."""
 
 Given = Mapping[str, Any]
 """The parameters of a request by their names; those that were left out are missing, or have their default."""
@@ -60,10 +61,10 @@ def one_of(choices: Sequence[str], says: str, **how: Any) -> fields.String:
 
 
 class Parameters(Schema):
-    """The parameters of an address. What a form left empty was not given; what nobody declared is refused."""
+    """The parameters of an address. A field that a form left empty was not given; an undeclared one is refused."""
 
     class Meta:
-        """Of marshmallow."""
+        """Marshmallow's options."""
 
         unknown = RAISE
 
@@ -128,6 +129,16 @@ class _Parser(FlaskParser):
             first = "is needed"
         raise Problem("malformed", f"{name} {first}")
 
+    def load_body(self, req: Request, schema: Schema) -> Given:
+        """Return the body, a JSON object, as a schema has it; raise Problem."""
+        try:
+            loaded: Given = schema.load(msgspec.json.decode(req.get_data(), type=dict[str, Any]))
+        except msgspec.MsgspecError:
+            raise Problem("malformed", "the body must be a JSON object") from None
+        except ValidationError as error:
+            self.handle_error(error, req, schema)
+        return loaded
+
 
 PARSER = _Parser()
 
@@ -136,6 +147,11 @@ def given(schema: type[Parameters]) -> Given:
     """Return the parameters of the request; raise Problem."""
     parsed: Given = PARSER.parse(schema(), request, location="query", unknown=RAISE)
     return parsed
+
+
+def given_body(schema: type[Schema]) -> Given:
+    """Return the members of the request's body; raise Problem."""
+    return PARSER.load_body(request, schema())
 
 
 def asked_plan(store: Store, metric: str, asked: Given) -> StoredPlan:

@@ -9,20 +9,20 @@ HEALTH_CONNECTIONS_MAX = 32
 BACKLOG = 4_096
 """Connections that the system holds until they are accepted, as far as it may (net.core.somaxconn)."""
 SILENT_S = 20
-"""For how long it holds one whose client has said nothing: many that never do cost the server nothing so."""
+"""How long it holds one whose client has said nothing: many of these cost the server nothing."""
 ACCEPTED_AT_ONCE = 32
-"""Of them, in one turn of the loop."""
+"""Connections that are accepted in one turn of the loop."""
 OTHER_FILES = 4 * ACCEPTED_AT_ONCE + 64
 """Files beside the connections: those accepted and not yet counted, those not quite gone, the store's."""
 SENT_BYTES = 64 * 1024
-"""Of an answer that the system holds for a connection; it takes twice as much room."""
+"""The part of an answer that the system holds for a connection; it takes twice as much room."""
 BODY_BYTES_MAX = 64 * 1024 * 1024
-"""Of bodies that are not whole yet, or wait behind another of their connection."""
+"""Bytes of bodies that are not whole yet, or wait behind another of their connection."""
 ANSWER_BYTES_MAX = 64 * 1024 * 1024
-"""Of answers to readers, compressed, that are not sent yet."""
+"""Bytes of answers to readers, compressed, that are not sent yet."""
 HEALTH_BODY_BYTES_MAX = 64 * 1024
 SHARE = 3 / 4
-"""Of what all may hold, one address may hold so much: behind a proxy everybody has the same one."""
+"""One address may hold this part of what all may hold: behind a proxy everybody has the same one."""
 
 
 def connections_max() -> int:
@@ -44,7 +44,7 @@ def peer_of(address: str) -> str:
 
 
 class Bound:
-    """What is held, counted by peer and together."""
+    """A bound on what is held, counted by peer and together."""
 
     def __init__(self, together: int) -> None:
         self._together = together

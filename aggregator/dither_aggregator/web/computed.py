@@ -1,4 +1,4 @@
-"""What pages and API compute alike out of a request: days of a few values, two windows, what moved, the tail."""
+"""Computations that pages and API share: days of a few values, two windows, changes, the tail."""
 
 from collections.abc import Sequence
 from datetime import date, timedelta
@@ -10,6 +10,7 @@ from marshmallow import fields, validate
 from dither_aggregator.analysis.changes import Changes, changes, side_by_side
 from dither_aggregator.analysis.differences import Comparison, compare
 from dither_aggregator.analysis.estimands import TallyGone, estimand_of, read, tail
+from dither_aggregator.analysis.quality.verdict import Quality, days
 from dither_aggregator.analysis.reading import BadView, Reading, View
 from dither_aggregator.analysis.series import VALUES_MAX, Point, series
 from dither_aggregator.analysis.tail import Tail
@@ -31,10 +32,12 @@ from dither_aggregator.web.long_lists import refuse_long, too_long
 from dither_shared.wire.problems import Problem
 
 SERIES_DAYS = 28
+QUALITY_DAYS = 28
+"""Days that are checked for one answer: words take half a second for each."""
 
 
 class SeriesAsked(WindowAsked, LevelAsked):
-    """What a metric's days are asked for."""
+    """The parameters of a metric's days."""
 
     values = fields.List(
         fields.String(),
@@ -90,7 +93,7 @@ def told_tail(store: Store, reading: Reading) -> Tail | None:
 
 
 class CompareAsked(WindowAsked, PlanAsked, LevelAsked):
-    """What two windows are asked for; the one before has by default as many days and ends where the other begins."""
+    """The parameters of two windows; the one before has by default as many days and ends where the other begins."""
 
     metric = fields.String(metadata={"description": "the metric's name"})
     base_first = Day(data_key="base_from", metadata={"description": "the first day of the window before"})
@@ -113,6 +116,15 @@ def compared(store: Store, stored: StoredPlan, before: Window, after: Window, le
         return compare(store, stored, before, after, 1 - int(level) / 100)
     except BadView as error:
         raise Problem("malformed", str(error)) from None
+
+
+def asked_quality(store: Store, metric: str, asked: Given) -> tuple[StoredPlan, Window, list[Quality]]:
+    """Return the plan and the days that a request names, and what is wrong with their counts."""
+    stored = asked_plan(store, metric, asked)
+    window = asked_window(store, asked) or default_window(store, stored)
+    if window.days > QUALITY_DAYS:
+        raise Problem("malformed", f"at most {QUALITY_DAYS} days are checked at a time, got {window.days}")
+    return stored, window, list(days(store, stored, window))
 
 
 def _day_before(day: date) -> date:

@@ -14,16 +14,18 @@ from typing import Any
 from httptools import HttpParserCallbackError, HttpParserError
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 
+from dither_aggregator import counters
 from dither_aggregator.web import problems
-from dither_aggregator.web.answers import refusal
+from dither_aggregator.web.answers import RefusesUnread, refusal
 from dither_aggregator.web.bounds import peer_of
 from dither_aggregator.web.doors import Door, Doors
-from dither_shared.wire import PATH
+from dither_aggregator.web.joining import Joining
+from dither_shared.wire import PATH, WIRE_BYTES_MAX
 from dither_shared.wire.problems import Problem
 
 HEADER_BYTES_MAX = 16 * 1024
 BODY_BYTES_MAX = 2 * 1024 * 1024
-"""Of any request. An upload may be much shorter; one that is a little too long is read, and refused in words."""
+"""The most bytes of a request's body. An upload may have far fewer; one slightly over that is read, and gets a 413."""
 PIPELINED_MAX = 8
 """Requests that may wait behind the one that is being answered. A client that sends more is cut off."""
 REQUEST_WITHIN_S = 20.0
@@ -34,14 +36,16 @@ ANSWERED_WITHIN_S = 120.0
 """From such an answer's begin to its end."""
 IDLE_WITHIN_S = 75.0
 """From an answer to the next request. Longer than a proxy keeps a connection: it is the proxy that should end it."""
+UNWANTED_BYTES_MAX = WIRE_BYTES_MAX
+"""Bytes of an unwanted body that are let by: a client that is cut off while it sends may read no answer."""
 LINGER_S = 3.0
-"""What a client may still take when the server ends, or has closed: to send the rest, to read the rest."""
+"""The time that a client still has when the server ends, or has closed: to send the rest, to read the rest."""
 
 _NO_LINGER = struct.pack("ii", 1, 0)
 
 
 class _CutOff(Exception):
-    """What was parsed is refused; raised through the parser."""
+    """The server refuses what was parsed; raised through the parser."""
 
 
 class BoundedConnection(HttpToolsProtocol):
@@ -63,11 +67,15 @@ class BoundedConnection(HttpToolsProtocol):
     _current: RequestResponseCycle | None = None
     """The request that is being answered, or was last."""
     _trailer_bytes: int | None = None
-    """What came since a chunk's head and is none of a body."""
+    """Bytes since a chunk's head that are none of a body's."""
+    _unwanted_bytes: int | None = None
+    """Bytes that came of an unwanted body; None where it is wanted, or over."""
+    _close_behind = False
+    """Whether the client wanted the connection closed after a request whose body is not wanted."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Give the client a time to say something, unless there are too many already."""
-        super().connection_made(_Joining(transport, self.loop))  # type: ignore[arg-type]
+        super().connection_made(Joining(transport, self.loop))  # type: ignore[arg-type]
         self.peer = peer_of(self.client[0]) if self.client else ""
         self.door, state = self.server_state.door_of(self.server)
         self.app_state = state
@@ -76,7 +84,7 @@ class BoundedConnection(HttpToolsProtocol):
             self._refuse(Problem("unavailable", "too many connections at a time"))
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Forget the connection, and tell whoever is at a request of it; uvicorn tells the last one alone."""
+        """Forget the connection, and tell all that answer its requests; uvicorn tells the last one alone."""
         self.door.leave(self)
         super().connection_lost(exc)
         if self._current and not self._current.response_complete:
@@ -87,15 +95,16 @@ class BoundedConnection(HttpToolsProtocol):
         self._current = self._unstarted = self.cycle = self.scope = None  # type: ignore[assignment]
 
     def displace(self) -> None:
-        """Close at once; what the client has not read is not kept for it."""
+        """Close at once, and keep nothing that the client has not read."""
         self.transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _NO_LINGER)
         self.transport.abort()
 
-    # What comes in.
+    # Incoming data.
 
     def data_received(self, data: bytes) -> None:
-        """Read on. What comes after an answer is the head of another request, however slowly."""
-        if not self._in_head and (self.cycle is None or self.cycle.response_complete):
+        """Read on. Data after an answer is the head of another request, however slowly it comes."""
+        between = self.cycle is None or self.cycle.response_complete
+        if between and not self._in_head and self._unwanted_bytes is None:
             self._begin()  # also where no request begins: a blank line
         if self._in_head:
             self._head_bytes += len(data)
@@ -120,7 +129,7 @@ class BoundedConnection(HttpToolsProtocol):
             self._begin()
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """Keep a header. What is behind a chunked body is none."""
+        """Keep a header. A trailer behind a chunked body is none."""
         if self._in_head:
             super().on_header(name, value)
 
@@ -137,14 +146,20 @@ class BoundedConnection(HttpToolsProtocol):
         if int(dict(self.headers).get(b"content-length", 0)) > BODY_BYTES_MAX:
             self._stop(_too_large())
         super().on_headers_complete()
-        if self.expect_100_continue and not self.pipeline and self.parser.get_http_version() != "1.0":
+        if problem := self.server_state.gate.admit(self.cycle.scope):
+            self._turn_away(problem)
+        elif self.expect_100_continue and not self.pipeline and self.parser.get_http_version() != "1.0":
             self.transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
         self.cycle.waiting_for_100_continue = False
 
     def on_body(self, body: bytes) -> None:
-        """Keep a part of a body."""
+        """Keep a part of a body, if anybody wants it."""
         self._trailer_bytes = None
-        if self.cycle.response_complete:
+        if self._unwanted_bytes is not None:
+            self._unwanted_bytes += len(body)
+            if self._unwanted_bytes > UNWANTED_BYTES_MAX:
+                raise _CutOff
+        if self._unwanted_bytes is not None or self.cycle.response_complete:
             return
         self.cycle.body += body
         if len(self.cycle.body) > BODY_BYTES_MAX:
@@ -158,9 +173,34 @@ class BoundedConnection(HttpToolsProtocol):
         if self._unstarted:
             unstarted, self._unstarted = self._unstarted, None
             self._start_asgi_task(*unstarted)
+        if self._unwanted_bytes is not None:
+            self._end_unwanted()
+
+    def _turn_away(self, problem: Problem) -> None:
+        """Answer a request before its body is there, in its turn; let the body by."""
+        if self.expect_100_continue:  # no body may come, or one may: nobody could tell it from the next request
+            self._stop(problem)
+        self._unwanted_bytes, self._close_behind = 0, not self.cycle.keep_alive
+        self.cycle.keep_alive = True
+        if self._unstarted:
+            (cycle, _), self._unstarted = self._unstarted, None
+            self._start_asgi_task(cycle, RefusesUnread(problem))
+        else:
+            self.pipeline[0] = self.cycle, RefusesUnread(problem)
+
+    def _end_unwanted(self) -> None:
+        """Go on behind a body that was not wanted."""
+        self._unwanted_bytes = None
+        if not self.cycle.response_complete:
+            self.cycle.keep_alive = not self._close_behind
+        elif self._close_behind:
+            self.transport.close()
+        else:
+            self._wait_for_next()
+            self.door.wait(self)
 
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
-        if cycle.more_body:
+        if cycle.more_body and not isinstance(app, RefusesUnread):
             self._unstarted = cycle, app
         else:
             self._current = cycle
@@ -176,7 +216,7 @@ class BoundedConnection(HttpToolsProtocol):
         (self._current if self.cycle.more_body else self.cycle).keep_alive = False
         return True
 
-    # What goes out.
+    # Outgoing data.
 
     def on_response_complete(self) -> None:
         """Wait for the next request, unless it is there."""
@@ -186,10 +226,13 @@ class BoundedConnection(HttpToolsProtocol):
             return
         if self.pipeline:
             self._start_asgi_task(*self.pipeline.pop())
-        elif not self._in_head:
-            self._until = self.loop.time() + IDLE_WITHIN_S  # in place of a timer for each answer
+        elif not self._in_head and self._unwanted_bytes is None:
+            self._wait_for_next()
         if not self._owed():
             self.door.wait(self)
+
+    def _wait_for_next(self) -> None:
+        self._until = self.loop.time() + IDLE_WITHIN_S  # in place of a timer for each answer
 
     def pause_writing(self) -> None:
         """Notice that the client does not read as fast as it is answered."""
@@ -210,7 +253,7 @@ class BoundedConnection(HttpToolsProtocol):
         error = sys.exc_info()[1]
         if isinstance(error, HttpParserCallbackError) and not isinstance(error.__context__, _CutOff | HttpParserError):
             self._problem = problems.failure(error.__context__ or error)  # ours: a device must keep its upload
-        if self.pipeline or self._owed():
+        if self.pipeline or self._owed() or self._unwanted_bytes is not None:
             self.transport.close()
         elif self._problem:
             self._refuse(self._problem)
@@ -219,7 +262,7 @@ class BoundedConnection(HttpToolsProtocol):
         else:
             self._refuse(Problem("malformed", "this is not HTTP"))
 
-    # What ends it.
+    # The end.
 
     def shutdown(self) -> None:
         """End after what is being answered; soon, where that waits for the client."""
@@ -253,47 +296,12 @@ class BoundedConnection(HttpToolsProtocol):
     def _refuse(self, problem: Problem) -> None:
         if self.transport.is_closing():
             return
+        counters.request_refused(problem.slug)
         answer = refusal(problem)
         fields = [*answer.headers, (b"content-length", b"%d" % len(answer.content)), (b"connection", b"close")]
         head = b"".join(b"%s: %s\r\n" % field for field in fields)
         self.transport.write(b"%s%s\r\n%s" % (STATUS_LINE[problem.status], head, answer.content))
         self.transport.close()
-
-
-class _Joining:
-    """A transport that sends in one what is written in one turn of the loop: an answer's head and its body.
-
-    It never stops reading: clients that leave would not be seen, and the bounds hold what they send.
-    """
-
-    def __init__(self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop) -> None:
-        self._transport, self._loop = transport, loop
-        self._parts: list[bytes] = []
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._transport, name)
-
-    def write(self, data: bytes) -> None:
-        """Send it soon, at once if it is long."""
-        self._parts.append(data)
-        if len(data) > HEADER_BYTES_MAX:
-            self.send()
-        elif len(self._parts) == 1:
-            self._loop.call_soon(self.send)
-
-    def pause_reading(self) -> None:
-        """Read on."""
-
-    def close(self) -> None:
-        """Send what there is, and close."""
-        self.send()
-        self._transport.close()
-
-    def send(self) -> None:
-        """Send what there is."""
-        if self._parts:
-            parts, self._parts = self._parts, []
-            self._transport.write(b"".join(parts))
 
 
 def _too_large() -> Problem:

@@ -1,13 +1,16 @@
-"""Who is in: the connections of each listener. One at a full door displaces one that waits for its client. So whoever
-keeps many open, or sends slowly, makes room for those that have something to say."""
+"""Who is in: the connections of each listener. One at a full door displaces one that waits for its client. So clients
+that keep many open, or send slowly, make room for those that have something to say."""
 
 from itertools import chain
 from typing import Any, Protocol
 
 from uvicorn.server import ServerState
 
+from dither_aggregator import counters
 from dither_aggregator.web import bounds
+from dither_aggregator.web.answers import Scope
 from dither_aggregator.web.bounds import Bound
+from dither_shared.wire.problems import Problem
 
 HEALTH = "health"
 """Stands in the state of a request that came through health's door."""
@@ -35,7 +38,10 @@ class Door:
 
     def enter(self, connection: Waiting) -> bool:
         """Count a new connection; return whether there is room, made if need be by closing one that waits."""
-        fits = self._connections.add(connection.peer, 1) or self._displace(connection, self._connections)
+        fits = self._connections.add(connection.peer, 1)
+        if not fits:
+            counters.limit_hit("connections")
+            fits = self._displace(connection, self._connections)
         self._new[connection] = None
         return fits
 
@@ -58,6 +64,8 @@ class Door:
         """Count so many bytes of bodies; return whether there is room, made if need be by closing others that wait."""
         fits = self._bytes.add(connection.peer, length - connection.buffered)
         connection.buffered = length
+        if not fits:
+            counters.limit_hit("bodies")
         while not fits and self._displace(connection, self._bytes):
             fits = self._bytes.add(connection.peer, 0)
         return fits
@@ -71,7 +79,7 @@ class Door:
     def _displace(self, newest: Waiting, bound: Bound) -> bool:
         """Close the connection that has waited longest; return whether there was one.
 
-        Those that never asked anything come first. Where the peer holds too much, it is one of its own.
+        Connections that never asked anything come first. If the peer holds too much, it is one of its own.
         """
         own = bound.over(newest.peer)
         for other in chain(self._new, self._known):
@@ -84,11 +92,33 @@ class Door:
         return False
 
 
-class Doors(ServerState):
-    """What uvicorn shares among connections, and the doors that they came through."""
+class Admitting(Protocol):
+    """Says which requests are read at all."""
 
-    def __init__(self, health_port: int | None) -> None:
+    def admit(self, scope: Scope) -> Problem | None:
+        """Return why a request is not to be read, given its head; else None. Never waits."""
+
+    def look(self) -> None:
+        """Do what is to be done now and then."""
+
+
+class AdmitAll:
+    """Lets everything in."""
+
+    def admit(self, scope: Scope) -> Problem | None:
+        """Return None."""
+        return None
+
+    def look(self) -> None:
+        """Do nothing."""
+
+
+class Doors(ServerState):
+    """The state that uvicorn shares among connections, the doors that they came through, and the gate behind these."""
+
+    def __init__(self, health_port: int | None, gate: Admitting) -> None:
         super().__init__()
+        self.gate = gate
         self._health_port = health_port
         self._public = Door(bounds.connections_max(), bounds.BODY_BYTES_MAX)
         self._health = Door(bounds.HEALTH_CONNECTIONS_MAX, bounds.HEALTH_BODY_BYTES_MAX)

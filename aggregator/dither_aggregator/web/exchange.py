@@ -7,12 +7,14 @@ import msgspec
 
 LENGTH = struct.Struct("<Q")
 KEPT_HEADERS = (b"content-type", b"if-none-match")
-"""Of a request: all others are dropped, so that no reader learns more of who asks."""
+"""A request's headers that are kept: all others are dropped, so that no reader learns more of who asks."""
+SESSION, ACTOR = "dither.session", "dither.actor"
+"""Names in a scope, and in the environment of WSGI: whether somebody is logged in, and the id of an admin key."""
 _encoder = msgspec.msgpack.Encoder()
 
 
 class Place(msgspec.Struct, frozen=True):
-    """What a reader is told first: which store it reads, and how long a list of candidates it may look for."""
+    """The first words to a reader: which store it reads, and how long a list of candidates it may look for."""
 
     data: str
     generation: str
@@ -20,13 +22,17 @@ class Place(msgspec.Struct, frozen=True):
 
 
 class ReadRequest(msgspec.Struct, frozen=True):
-    """A request. It does not say who asks."""
+    """A request. It does not say which reader asks."""
 
     method: str
     path: str
     query: bytes
     headers: list[tuple[bytes, bytes]]
     body: bytes
+    session: bool = False
+    """Whether who asks is logged in."""
+    actor: str = ""
+    """The id of the admin key that asks for a change. No reader is told of any."""
 
     @classmethod
     def of(cls, scope: Any, body: bytes) -> "ReadRequest":
@@ -34,11 +40,12 @@ class ReadRequest(msgspec.Struct, frozen=True):
         kept = [(name, value) for name, value in scope["headers"] if name in KEPT_HEADERS]
         length = [(b"content-length", b"%d" % len(body))] if body else []
         method = "GET" if scope["method"] == "HEAD" else scope["method"]  # the server leaves the content out
-        return cls(method, scope["path"], scope["query_string"], kept + length, body)
+        who = scope.get(SESSION, False), scope.get(ACTOR, "")
+        return cls(method, scope["path"], scope["query_string"], kept + length, body, *who)
 
 
 class ReadAnswer(msgspec.Struct, frozen=True):
-    """An answer. Where `length` says how long the content is, it is in gzip."""
+    """An answer. If `length` says how long the content is, it is in gzip."""
 
     status: int
     headers: list[tuple[str, str]]

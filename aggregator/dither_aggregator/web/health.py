@@ -1,45 +1,69 @@
-"""`/livez` and `/readyz`, for monitors: how the process is, in words that name no path and no address."""
+"""The addresses for monitors, at a listener of their own: `/livez`, `/readyz`, `/version` and `/metrics`.
+
+Nothing here asks the store: a store that hangs holds no monitor up. No answer names a path or an address.
+"""
 
 import json
+import platform
+import time
 from collections.abc import Mapping
+from functools import cache
+from importlib.metadata import version
 
+from dither_aggregator import signs
 from dither_aggregator.service import Service
+from dither_aggregator.signs import Sign, without_addresses
+from dither_aggregator.web import metrics
 from dither_aggregator.web.answers import JSON, HttpAnswer, Scope, refusal
 from dither_shared.wire.problems import Problem
-
-_HINTS = {
-    "writer": "uploads cannot be written",
-    "counter": "reports cannot be folded",
-    "scheduler": "days that are over cannot be sealed",
-    "watcher": "nobody looks after the store",
-    "store": "the store cannot be read",
-    "settings": "the store may lose what it acknowledges",
-}
-"""In place of what is said in the log, which may name a path or an address."""
-_SAID = {"clock", "folding", "lost"}
-"""What is wrong with these is told in days, seconds and uploads."""
 
 
 def answer_health(service: Service, scope: Scope) -> HttpAnswer:
     """Answer a monitor."""
     if scope["method"] not in ("GET", "HEAD"):
         return refusal(Problem("method-not-allowed", "a monitor only asks"))
-    if scope["path"] == "/livez":
-        return _answer(200, {"status": "alive"})
-    if scope["path"] != "/readyz":
-        return refusal(Problem("not-found", "there is /livez, and there is /readyz"))
+    match scope["path"]:
+        case "/livez":
+            return _answer(200, {"status": "alive"})
+        case "/readyz":
+            return _ready(service)
+        case "/version":
+            return _answer(200, versions(service))
+        case "/metrics":
+            return metrics.answer(service, checks(service), versions(service))
+    return refusal(Problem("not-found", "there are /livez, /readyz, /version and /metrics"))
+
+
+def _ready(service: Service) -> HttpAnswer:
+    """Say 503 where no upload should come; what needs a look and holds none up is in `checks` alone."""
     trouble = without_addresses(service.trouble())
-    status = "ready" if not trouble else "not ready"
-    return _answer(503 if trouble else 200, {"status": status, "trouble": trouble, "backlog": service.backlog})
-
-
-def without_addresses(trouble: Mapping[str, str]) -> dict[str, str]:
-    """Return what is wrong, by kind, in words that anybody may read."""
-    return {
-        kind: said if kind in _SAID else f"{_HINTS.get(kind, 'it failed')}; the log says why"
-        for kind, said in trouble.items()
+    document = {
+        "status": "not ready" if trouble else "ready",
+        "trouble": trouble,
+        "backlog": service.backlog,
+        "checks": [sign.to_document() for sign in checks(service)],
     }
+    return _answer(503 if trouble else 200, document)
 
 
-def _answer(status: int, document: dict[str, object]) -> HttpAnswer:
+def checks(service: Service) -> list[Sign]:
+    """Return the signs of health of a server and its store, as far as they were looked at."""
+    return [
+        *signs.of_threads(service.own_trouble()),
+        *signs.of_store(service.vitals, service.store_trouble),
+        *signs.of_ledger(service.audit, time.monotonic()),
+    ]
+
+
+def versions(service: Service) -> dict[str, str]:
+    """Return which software answers, and which kind of store it has."""
+    return {**_software(), "store": service.store.kind, "layout": str(service.store.layout)}
+
+
+@cache
+def _software() -> dict[str, str]:
+    return {"dither": version("dither"), "python": platform.python_version()}
+
+
+def _answer(status: int, document: Mapping[str, object]) -> HttpAnswer:
     return HttpAnswer(status, JSON, json.dumps(document).encode("ascii") + b"\n")

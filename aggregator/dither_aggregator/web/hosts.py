@@ -20,11 +20,20 @@ def check_reader(scope: Scope, allowed: Collection[str]) -> None:
     given = [value for name, value in scope["headers"] if name == b"host"]
     if len(given) != 1 or not scope["query_string"].isascii():
         raise Problem("malformed", "send one Host, and a query in ASCII")
-    host = given[0].decode("latin-1").lower()
-    found = _HOST.fullmatch(host)
-    name = found[1].strip("[]").rstrip(".") if found else ""
+    name = name_of(given[0])
     if not (ANY in allowed or name == "localhost" or name in allowed or _is_address(name)):
         raise Problem("host-not-allowed", "pages and estimates are not read under this name; --allow-host allows it")
+
+
+def name_of(host: bytes) -> str:
+    """Return the name that a Host header says, without its port; "" where it says none."""
+    found = _HOST.fullmatch(host.decode("latin-1").lower())
+    return found[1].strip("[]").rstrip(".") if found else ""
+
+
+def is_local(name: str) -> bool:
+    """Whether a name leads to the machine itself, wherever it is asked for."""
+    return name == "localhost" or (_is_address(name) and ip_address(name).is_loopback)
 
 
 def _is_address(name: str) -> bool:

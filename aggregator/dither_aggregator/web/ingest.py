@@ -5,16 +5,18 @@ commit without a thread. All that come meanwhile share the next commit.
 """
 
 import asyncio
-import hmac
 from collections import deque
 from contextlib import suppress
 
 import msgspec
 
+from dither_aggregator import counters
 from dither_aggregator.reading import parse_upload
 from dither_aggregator.service import Service, Submitted
 from dither_aggregator.store import Receipt
 from dither_aggregator.web.answers import JSON, HttpAnswer, Scope
+from dither_aggregator.web.gate import Gate
+from dither_aggregator.web.headers import headers_of
 from dither_shared.wire import WIRE_BYTES_MAX
 from dither_shared.wire.problems import Problem
 from dither_shared.wire.reading import inflate
@@ -28,8 +30,9 @@ HEAVY_WAITING_MAX = 256
 class Ingest:
     """Takes uploads for a running service."""
 
-    def __init__(self, service: Service) -> None:
+    def __init__(self, service: Service, gate: Gate) -> None:
         self._service = service
+        self._gate = gate
         self._heavy = asyncio.Lock()
         self._heavy_waiting = 0
         self._wake = _Wake()
@@ -37,7 +40,7 @@ class Ingest:
     async def answer(self, scope: Scope, body: bytes) -> HttpAnswer:
         """Answer an upload that came whole; raise Problem where it is not taken."""
         headers = headers_of(scope)
-        check_key(headers.get(b"authorization", b""), self._service.store.key)
+        self._gate.upload(headers)
         gzip = check_head(headers, len(body))
         if gzip or len(body) > HEAVY_BYTES:  # a kilobyte of gzip may be a megabyte of JSON
             await self._take_turn()
@@ -49,6 +52,7 @@ class Ingest:
     async def _take_turn(self) -> None:
         """Wait for a turn of the loop in which no other heavy upload is read: everything else has its own between."""
         if self._heavy_waiting >= HEAVY_WAITING_MAX:
+            counters.limit_hit("parsing")
             raise Problem("unavailable", "too much is being read at a time")
         self._heavy_waiting += 1
         try:
@@ -104,7 +108,7 @@ class _Wake:
                 loop.call_soon_threadsafe(self._settle_done)
 
     def _settle_done(self) -> None:
-        self._told = False  # first: whoever comes from now on wakes the loop again
+        self._told = False  # first: any that comes from now on wakes the loop again
         while self._done:
             _settle(self._done.popleft())
 
@@ -120,23 +124,6 @@ class _Wake:
 def _settle(future: "asyncio.Future[None]") -> None:
     if not future.done():
         future.set_result(None)
-
-
-def headers_of(scope: Scope) -> dict[bytes, bytes]:
-    """Return the headers by name; those that came twice are one, which is rarely a good one."""
-    headers: dict[bytes, bytes] = {}
-    for name, value in scope["headers"]:
-        headers[name] = headers[name] + b"," + value if name in headers else value
-    return headers
-
-
-def check_key(authorization: bytes, key: str) -> None:
-    """Refuse a request without the key, or with another one."""
-    scheme, _, given = authorization.partition(b" ")
-    if scheme.lower() != b"bearer" or not given:
-        raise Problem("key-missing", "send the key as Authorization: Bearer KEY")
-    if not hmac.compare_digest(given.strip(), key.encode()):
-        raise Problem("key-wrong", "this is not the key that the aggregator printed when it started")
 
 
 def check_head(headers: dict[bytes, bytes], length: int) -> bool:

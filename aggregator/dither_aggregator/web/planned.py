@@ -1,4 +1,4 @@
-"""What a request for a plan asks: for the page and the API alike."""
+"""The parameters of a request for a plan, for the page and the API alike."""
 
 import re
 from collections.abc import Mapping
@@ -8,20 +8,22 @@ from typing import Any
 
 from marshmallow import ValidationError, fields
 
-from dither_aggregator.analysis import planning_numbers, planning_tables
+from dither_aggregator.analysis import planning_numbers, planning_tables, planning_texts
 from dither_aggregator.analysis.planning import N_MAX, Planned, Question, plan
 from dither_aggregator.analysis.planning_numbers import ASKS, NumberQuestion
 from dither_aggregator.analysis.planning_shares import D_MAX, ShareQuestion
 from dither_aggregator.analysis.planning_shares import KINDS as LISTED
 from dither_aggregator.analysis.planning_tables import ARMS_MAX, ARMS_MIN, TableQuestion
+from dither_aggregator.analysis.planning_texts import TextQuestion
 from dither_aggregator.web.asking import WINDOWS, Given, Parameters, Whole, one_of
 from dither_shared.domains.columns import COLUMNS_MAX, COLUMNS_MIN
 from dither_shared.exact import EPSILON_MAX, EPSILON_MIN
 from dither_shared.kinds.choices import TICKS_MAX
+from dither_shared.words.groups import PROPOSED
 
-KINDS = (*LISTED, planning_numbers.KIND, planning_tables.KIND)
+KINDS = (*LISTED, planning_numbers.KIND, planning_tables.KIND, planning_texts.TEXT, planning_texts.WORDS)
 EXPIRES_AFTER = timedelta(days=180)
-"""Of the registry's lines that are printed: within its limit of a year."""
+"""The expiry in the registry's lines that are printed: within its limit of a year."""
 PERCENT_MIN = Decimal("0.00000001")
 
 
@@ -57,26 +59,28 @@ class PlanningAsked(Parameters):
         D_MAX,
         load_default=30,
         metadata={
-            "description": "all values, other included; 2 of a flag; of a number the ranges from low to high; of a "
-            "table those of each column"
+            "description": "all values, other included; 2 for a flag; for a number the ranges from low to high; for a "
+            "table those of each column; for a text the candidates, which are at most as many here"
         },
     )
-    ticks = Whole(2, TICKS_MAX, load_default=3, metadata={"description": "of choices: the most values of one answer"})
-    asks = one_of(ASKS, "of a number: mean, quantiles and shape, or the mean alone")
-    columns = Whole(COLUMNS_MIN, COLUMNS_MAX, load_default=3, metadata={"description": "of a table: how many"})
+    ticks = Whole(2, TICKS_MAX, load_default=3, metadata={"description": "for choices: the most values of one answer"})
+    asks = one_of(ASKS, "for a number: mean, quantiles and shape, or the mean alone")
+    columns = Whole(
+        COLUMNS_MIN, COLUMNS_MAX, load_default=3, metadata={"description": "for a table: the number of columns"}
+    )
     arms = Whole(
-        ARMS_MIN, ARMS_MAX, load_default=2, metadata={"description": "of a table: arms of one size that are compared"}
+        ARMS_MIN, ARMS_MAX, load_default=2, metadata={"description": "for a table: arms of one size that are compared"}
     )
     epsilon_permanent = Exact(
-        EPSILON_MIN, EPSILON_MAX, 6, metadata={"description": "of memoized answers; fresh noise without it"}
+        EPSILON_MIN, EPSILON_MAX, 6, metadata={"description": "the epsilon of memoized answers; fresh noise without it"}
     )
-    days = one_of(tuple(map(str, WINDOWS)), "of the window that is read; matters where answers are memoized")
+    days = one_of(tuple(map(str, WINDOWS)), "days of the window that is read; matters for memoized answers")
     n = Whole(1, N_MAX, metadata={"description": "reports in the window"})
     epsilon = Exact(EPSILON_MIN, EPSILON_MAX, 6, metadata={"description": "the privacy loss of one report"})
-    share_percent = _percent("of listed values: a true share to be told from noise")
-    width_percent = _percent("of a number: the width of the 95 % interval of its median, in percent of low to high")
+    share_percent = _percent("for values, texts and words: a true share to be told from noise")
+    width_percent = _percent("for a number: the width of the 95 % interval of its median, in percent of low to high")
     effect_percent = _percent(
-        "of a table: a difference of a value's share between one arm and all others, in percentage points"
+        "for a table: a difference of a value's share between one arm and all others, in percentage points"
     )
 
 
@@ -87,7 +91,7 @@ GIVEN = ("n", "epsilon", "share_percent", "width_percent", "effect_percent")
 def planned(asked: Given) -> Planned:
     """Return what a request asks to plan; raise Unplannable.
 
-    What a form holds for other kinds does not count.
+    Fields for other kinds do not count.
     """
     question = _question(asked)
     percent = asked.get(f"{question.third_name}_percent")
@@ -101,6 +105,8 @@ def _question(asked: Given) -> Question[Any]:
             return _numbers(asked)
         case planning_tables.KIND:
             return _tables(asked)
+        case planning_texts.TEXT | planning_texts.WORDS:
+            return _texts(asked)
     return _listed(asked)
 
 
@@ -125,3 +131,9 @@ def _numbers(asked: Given) -> NumberQuestion:
 def _tables(asked: Given) -> TableQuestion:
     permanent, days = asked.get("epsilon_permanent"), int(asked["days"])
     return TableQuestion(planning_tables.KIND, asked["d"], permanent, days, asked["columns"], asked["arms"])
+
+
+def _texts(asked: Given) -> TextQuestion:
+    kind = asked["kind"]
+    d = PROPOSED if kind == planning_texts.WORDS else asked["d"]
+    return TextQuestion(kind, d, asked.get("epsilon_permanent"), int(asked["days"]))

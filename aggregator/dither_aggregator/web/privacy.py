@@ -3,13 +3,14 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from math import ceil
+from math import ceil, floor
 
 from dither_aggregator.store import StoredPlan
-from dither_shared.accounting.linking import DEVICES, linked_share
-from dither_shared.accounting.made_up import moved
+from dither_shared.accounting.linking import linked_share
+from dither_shared.accounting.made_up import Worth
 from dither_shared.accounting.odds import NEARLY_CERTAIN, percent_above, sure
 from dither_shared.exact import exp_of_micro
+from dither_shared.mechanisms import DEVICES
 
 FEW = 10
 """The made-up reports that the box speaks of, beside 1 % of all."""
@@ -19,7 +20,7 @@ PRIORS = (1, 9, 99)
 
 @dataclass(frozen=True)
 class Stage:
-    """What somebody may see of one device: a report, all reports of one memoized answer, or of its life."""
+    """The reports that somebody may see of one device: one, all of one memoized answer, or all of its life."""
 
     name: str
     epsilon: float
@@ -41,33 +42,46 @@ class Privacy:
 
     stages: Sequence[Stage]
     """From one report to a device's life, each with more epsilon than the one before."""
-    weight: str
-    """In honest reports, what a made-up one is worth at most; "" where no bound is known."""
-    few_move: str
-    """By how many percentage points `few` of the reports shown move an estimate; "" where there are not as many."""
-    percent_moves: str
-    """By how many percentage points 1 % of the reports move it."""
+    made_up: Sequence["MadeUp"]
+    """How far made-up reports move estimates; those that are read first come first."""
     linked: int | None
-    """Of `devices` with the same answer, about how many can be joined over time; None where nothing lasts."""
+    """About how many of `devices` with the same answer can be joined over time; None where nothing lasts."""
     linked_together: int | None
     """The same by all that one device sends for the app's metrics; None where it is no other number."""
-    few: int = FEW
     devices: int = DEVICES
     priors: Sequence[int] = PRIORS
 
 
+@dataclass(frozen=True)
+class MadeUp:
+    """How far made-up reports move one estimate: up where nobody has it, and down where everybody has.
+
+    Numbers are percentage points but for `weight`, and rounded up where they are bounds, else down.
+    """
+
+    what: str
+    known: bool
+    """Whether they move no more; else they may."""
+    weight: str
+    """How many honest reports one is worth."""
+    percent_up: str
+    """How far 1 % of the reports move it."""
+    percent_down: str
+    few_up: str
+    """How far `few` of those shown move it; "" where there are not as many."""
+    few_down: str
+    few: int = FEW
+
+
 def privacy_of(stored: StoredPlan, plans: Sequence[StoredPlan], n: int) -> Privacy:
     """Return the box of a plan, one of an app's `plans`, of which n reports are shown."""
-    cells = stored.plan.cells
-    weight, few, percent = moved(cells, 1, 1), moved(cells, FEW, max(n, FEW)), moved(cells, 1, 100)
+    plan, cells = stored.plan, stored.plan.cells
     others = (other.plan for other in plans if other.current and other.plan.metric != stored.plan.metric)
     linked = _devices(linked_share((cells,)))
     together = _devices(linked_share((cells, *(plan.cells for plan in others))))
     return Privacy(
         _stages(stored),
-        weight="" if weight is None else f"{ceil(10 * weight) / 10:,.1f}",
-        few_move="" if few is None or n < FEW else _points(few),
-        percent_moves="" if percent is None else _points(percent),
+        [_made_up(worth, n) for worth in plan.kind.made_up(plan.domain, cells)],
         linked=linked,
         linked_together=None if together == linked else together,
     )
@@ -89,8 +103,25 @@ def _devices(linked: float | None) -> int | None:
     return None if linked is None else ceil(DEVICES * linked)
 
 
-def _points(share: Fraction) -> str:
-    """Return a share as percentage points, rounded up to two digits or a whole number: raw estimates have no end."""
+def _made_up(worth: Worth, n: int) -> MadeUp:
+    """Return what m made-up of n reports move, in words; a weight counts both ways."""
+    weight = max(worth.up, worth.down + 1)
+    moves = [of(1, 100) for of in (worth.raised, worth.lowered)]
+    few = [of(FEW, n) for of in (worth.raised, worth.lowered)] if n >= FEW else []
+    percent_up, percent_down, *fews = (_points(share, up=worth.known) for share in (*moves, *few))
+    few_up, few_down = fews or ("", "")
+    return MadeUp(
+        worth.what, worth.known, _rounded(weight, 1, up=worth.known), percent_up, percent_down, few_up, few_down
+    )
+
+
+def _points(share: Fraction, *, up: bool) -> str:
+    """Return a share as percentage points, to two digits or a whole number: raw estimates have no end."""
     points = 100 * share
     decimals = 0 if points >= 10 else 1 if points >= 1 else 2 if points >= Fraction(1, 10) else 3
-    return f"{ceil(points * 10**decimals) / 10**decimals:,.{decimals}f}"
+    return _rounded(points, decimals, up=up)
+
+
+def _rounded(number: Fraction, decimals: int, *, up: bool) -> str:
+    steps = number * 10**decimals
+    return f"{(ceil(steps) if up else floor(steps)) / 10**decimals:,.{decimals}f}"

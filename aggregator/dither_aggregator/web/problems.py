@@ -7,6 +7,7 @@ import traceback
 from flask import Flask, Response, has_request_context, render_template, request
 from werkzeug.exceptions import HTTPException
 
+from dither_aggregator import counters
 from dither_aggregator.analysis.estimands import TallyGone
 from dither_aggregator.counting.folding import BadTally
 from dither_aggregator.store import StoreError
@@ -15,6 +16,10 @@ from dither_shared.wire.problems import Problem
 CONTENT_TYPE = "application/problem+json"
 NOSNIFF = ("X-Content-Type-Options", "nosniff")
 RETRY_AFTER_S = 60
+RETRIED = (429, 503, 507)
+"""Statuses that ask for the same request again later. `retry_after_s` in the document says when, if it is there."""
+WAITING_RETRY_AFTER_S = 3_600
+"""For devices whose key waits. They keep to it when their app is updated meanwhile: so it is far less than six days."""
 API, DOCUMENT = "/v1/", "/openapi.json"
 
 _SLUGS = {404: "not-found", 405: "method-not-allowed", 413: "too-large"}
@@ -27,13 +32,20 @@ def render(problem: Problem) -> bytes:
     return json.dumps(problem.to_document()).encode("ascii") + b"\n"
 
 
+def note_refused(problem: Problem) -> None:
+    """Count a request that is refused as a whole; the log says no more of it than the kind of problem."""
+    counters.request_refused(problem.slug)
+    _log.debug("a request was refused: %s", problem.slug)
+
+
 def headers_of(problem: Problem) -> list[tuple[str, str]]:
     """Return the headers of the answer, the length left out."""
     headers = [("Content-Type", CONTENT_TYPE), NOSNIFF]
     if problem.status == 401:
         headers.append(("WWW-Authenticate", "Bearer"))
-    if problem.status == 503:
-        headers.append(("Retry-After", str(RETRY_AFTER_S)))
+    if problem.status in RETRIED:
+        usual_s = WAITING_RETRY_AFTER_S if problem.slug == "key-waiting" else RETRY_AFTER_S
+        headers.append(("Retry-After", str(problem.extra.get("retry_after_s", usual_s))))
     return headers
 
 
@@ -80,7 +92,8 @@ def _respond_gone(error: TallyGone) -> Response:
     return respond(Problem("gone", str(error), snapshot=error.snapshot))
 
 
-def _respond_store(error: StoreError) -> Response:
+def respond_store(error: StoreError) -> Response:
+    """Answer that the store cannot be used now."""
     return respond(Problem("unavailable", str(error)))
 
 
@@ -89,5 +102,5 @@ def register(app: Flask) -> None:
     app.register_error_handler(Problem, respond)
     app.register_error_handler(BadTally, _respond_bad_tally)
     app.register_error_handler(TallyGone, _respond_gone)
-    app.register_error_handler(StoreError, _respond_store)
+    app.register_error_handler(StoreError, respond_store)
     app.register_error_handler(HTTPException, _respond_http)

@@ -16,7 +16,9 @@ from typing import Any, Protocol, cast
 
 from uvicorn.supervisors.multiprocess import Multiprocess, Process
 
+from dither_aggregator import counters
 from dither_aggregator.running import answer_signals, say_stacks_on_sigusr1
+from dither_aggregator.web.doors import Admitting
 from dither_aggregator.web.listener import Listener
 from dither_aggregator.web.server import DRAIN_WITHIN_S, Server, configured
 from dither_shared.errors import ConfigurationError
@@ -27,7 +29,7 @@ KILL_AFTER_S = DRAIN_WITHIN_S + 10
 _log = logging.getLogger("dither_aggregator")
 
 
-class ServedApp(Protocol):
+class ServedApp(Admitting, Protocol):
     """An ASGI application that can be pickled; its lifespan opens in each process what that needs."""
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
@@ -41,13 +43,16 @@ class _Process(Process):
     """A server process: uvicorn's, with our server in it."""
 
     health_port: int | None = None
+    counted: counters.Shared
 
     def target(self, sockets: list[socket.socket] | None = None) -> None:
         """Be a server process."""
+        counters.share(self.counted)
         say_stacks_on_sigusr1()
         signal.signal(signal.SIGQUIT, signal.SIG_IGN)  # a terminal's: the parent hears it too, and ends this one
         threading.Thread(target=_end_with_parent, name="lifeline", daemon=True).start()
-        self._server = Server(self.config, self.health_port, cast("ServedApp", self.config.app).close)
+        app = cast("ServedApp", self.config.app)
+        self._server = Server(self.config, self.health_port, app, app.close)
         super().target(sockets)
 
 
@@ -63,6 +68,7 @@ class HttpProcesses(Multiprocess):
         super().__init__(config, [listener.socket for listener in listeners])
         answer_signals()  # which uvicorn has taken; processes inherit that SIGHUP does nothing
         self._health_port = health.port if health else None
+        self._counted = counters.shared_rows(processes)
         self._announce: Callable[[], None] | None = None
         self._failed = False
 
@@ -78,7 +84,7 @@ class HttpProcesses(Multiprocess):
 
     def init_processes(self) -> None:
         """Start them all."""
-        self.processes = [self._started() for _ in range(self.processes_num)]
+        self.processes = [self._started(place) for place in range(self.processes_num)]
 
     def keep_subprocess_alive(self) -> None:
         """Replace processes that have ended, and announce that all are ready.
@@ -95,7 +101,7 @@ class HttpProcesses(Multiprocess):
                 self.should_exit.set()
                 return
             _log.error("server process %d ended with %d; another one takes its place", process.pid, process.exitcode)
-            self.processes[place] = self._started()
+            self.processes[place] = self._started(place)
         if self._announce and all(process.is_ready(timeout=0.1) for process in self.processes):
             announce, self._announce = self._announce, None
             announce()
@@ -118,9 +124,10 @@ class HttpProcesses(Multiprocess):
                 process.kill()
                 process.join()
 
-    def _started(self) -> _Process:
+    def _started(self, place: int) -> _Process:
         process = _Process(self.config, self.sockets)
         process.health_port = self._health_port
+        process.counted = counters.Shared(self._counted, place)
         process.start()
         return process
 

@@ -13,7 +13,7 @@ from typing import BinaryIO
 import msgspec
 from flask import Flask
 
-from dither_aggregator.running import set_up_logging
+from dither_aggregator.log import set_up_logging
 from dither_aggregator.store import Store, StoreError, open_store
 from dither_aggregator.web import problems
 from dither_aggregator.web.exchange import LENGTH, Place, ReadAnswer, ReadRequest, encode

@@ -15,6 +15,7 @@ from contextlib import suppress
 
 import msgspec
 
+from dither_aggregator import counters
 from dither_aggregator.web.exchange import LENGTH, Place, ReadAnswer, ReadRequest, encode
 from dither_shared.wire.problems import Problem
 
@@ -59,20 +60,22 @@ class Readers:
     async def answer(self, asked: ReadRequest) -> ReadAnswer:
         """Answer a request; raise Problem where nobody can."""
         if self._waiting >= WAITING_MAX:
+            counters.limit_hit("readers")
             raise _too_many()
         self._waiting += 1
         try:
             await asyncio.wait_for(self._free.acquire(), WAIT_WITHIN_S)
         except TimeoutError:
+            counters.limit_hit("readers")
             raise _too_many() from None
         finally:
             self._waiting -= 1
-        # Whoever asks and leaves does not end a reader: another one is a second's work.
+        # A client that asks and leaves does not end a reader: starting another one takes a second.
         answered = await asyncio.shield(self._begun(self._ask(asked)))
         return await self._begun(self._look_for_many(asked)) if answered.is_long else answered
 
     async def close(self) -> None:
-        """End the readers, whatever they are at; who waits for them is told."""
+        """End the readers, whatever they are at; requests that wait for them get an answer."""
         self._closed = True
         for task in self._asked:
             task.cancel()

@@ -16,7 +16,7 @@ from dither_aggregator.store import Store
 from dither_aggregator.web import api, bounds, pages, problems
 from dither_aggregator.web.answers import Receive, Scope, Send
 from dither_aggregator.web.bounds import Bound, peer_of
-from dither_aggregator.web.exchange import LONG, ReadAnswer, ReadRequest
+from dither_aggregator.web.exchange import ACTOR, LONG, SESSION, ReadAnswer, ReadRequest
 from dither_aggregator.web.long_lists import LongList
 from dither_shared.wire import PATH
 from dither_shared.wire.problems import Problem
@@ -75,7 +75,7 @@ def _accepts_gzip(scope: Scope) -> bool:
 
 
 def _chunks(answered: ReadAnswer, packed: bool) -> Iterator[bytes]:
-    """Yield what is sent, a little at a time: what nobody reads is not unpacked."""
+    """Yield the content, a little at a time: parts that nobody reads are not unpacked."""
     if packed or answered.length is None:
         for at in range(0, len(answered.content), CHUNK_BYTES):
             yield answered.content[at : at + CHUNK_BYTES]
@@ -92,14 +92,20 @@ def _chunks(answered: ReadAnswer, packed: bool) -> Iterator[bytes]:
 
 def reading_app(store: Store, candidates_max: int | None = None) -> Flask:
     """Return the WSGI application of pages and API. Lists of more than `candidates_max` raise LongList."""
+    app = bare_app()
+    app.add_url_rule(PATH, "reports", methods=["POST"])  # never comes here; other methods are told so
+    api.register(app, store, candidates_max=candidates_max)
+    problems.register(app)  # after the API: flask-smorest has words of its own for errors
+    pages.register(app, store)
+    return app
+
+
+def bare_app() -> Flask:
+    """Return a WSGI application without an address."""
     app = Flask("dither_aggregator.web")
     app.config["PROPAGATE_EXCEPTIONS"] = True
     app.json.sort_keys = False  # type: ignore[attr-defined]  # of the default provider; keys read best as written
-    app.url_map.strict_slashes = app.url_map.merge_slashes = False  # no address is another one's: nothing redirects
-    app.add_url_rule(PATH, "reports", methods=["POST"])  # never comes here; other methods are told so
-    api.register(app, store, candidates_max)
-    problems.register(app)  # after the API: flask-smorest has words of its own for errors
-    pages.register(app, store)
+    app.url_map.strict_slashes = app.url_map.merge_slashes = False  # no address is another one's
     app.after_request(pages.guard)
     return app
 
@@ -115,8 +121,9 @@ def respond(app: Flask, asked: ReadRequest) -> ReadAnswer:
         "headers": asked.headers,
     }
     try:
-        environ = build_environ(scope, cast("Any", BytesIO(asked.body)))
-        return pack(Response.from_app(app, cast("Any", environ), buffered=True))
+        environ = cast("dict[str, Any]", build_environ(scope, cast("Any", BytesIO(asked.body))))
+        environ |= {SESSION: asked.session, ACTOR: asked.actor}
+        return pack(Response.from_app(app, environ, buffered=True))
     except LongList:
         return LONG
     except Exception as error:

@@ -5,10 +5,13 @@ import sys
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, field
 
-from dither_aggregator.running import set_up_logging
+from dither_aggregator.limits import Limits
+from dither_aggregator.log import set_up_logging
+from dither_aggregator.room import Room
 from dither_aggregator.service import Service
 from dither_aggregator.store import StoreError, open_store
 from dither_aggregator.web import create_app
+from dither_aggregator.web.admission import Admission
 from dither_aggregator.web.answers import App, Receive, Scope, Send
 from dither_aggregator.web.readers import Readers
 from dither_aggregator.web.reading import ReadingApp
@@ -16,6 +19,7 @@ from dither_aggregator.workers.bells import Rope, make_app
 from dither_aggregator.workers.looking import AtWorkers
 from dither_aggregator.workers.ringer import Ringer
 from dither_shared.errors import DitherError
+from dither_shared.wire.problems import Problem
 
 READERS = 1
 """A process: there are several."""
@@ -25,7 +29,7 @@ READERS = 1
 class ServedStore:
     """Opens in its lifespan what one process needs of its own; it rings for what it wrote last before it ends.
 
-    A process that is started again takes up no other store: whoever's key that does not know would be told so for good.
+    A process that is started again takes up no other store: it would refuse the keys of this one for good.
     """
 
     data: str
@@ -33,7 +37,12 @@ class ServedStore:
     generation: str
     allow_lossy_store: bool
     hosts: tuple[str, ...]
+    reachable: bool
+    limits: Limits = field(default_factory=Limits)
+    """The part of one process."""
+    room: Room = field(default_factory=Room)
     _app: App | None = field(default=None, init=False)
+    _admission: Admission | None = field(default=None, init=False)
     _readers: Readers | None = field(default=None, init=False)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -43,6 +52,15 @@ class ServedStore:
         else:
             assert self._app
             await self._app(scope, receive, send)
+
+    def admit(self, scope: Scope) -> Problem | None:
+        """Return why a request is not to be read."""
+        return self._admission.admit(scope) if self._admission else None
+
+    def look(self) -> None:
+        """Forget whom there is no need to know any more."""
+        if self._admission:
+            self._admission.look()
 
     async def close(self) -> None:
         """End the readers."""
@@ -71,13 +89,14 @@ class ServedStore:
         if self.broker:
             rope = opened.enter_context(closing(Rope(make_app(self.broker))))
             ringer = opened.enter_context(Ringer(rope.ring))
-            service = opened.enter_context(Service(store, ringer.reports_came))
+            service = opened.enter_context(Service(store, ringer.reports_came, self.room))
         else:
-            service = opened.enter_context(Service(store))
+            service = opened.enter_context(Service(store, room=self.room))
+        self._admission = Admission(service, self.limits)
         look_for_many = None
         if self.broker:
             look_for_many = AtWorkers(
                 self.broker, opened.enter_context(closing(Rope(make_app(self.broker)))).ring
             ).answer
         self._readers = Readers(self.data, self.generation, READERS, look_for_many)
-        return create_app(service, ReadingApp(self._readers.answer), self.hosts)
+        return create_app(service, ReadingApp(self._readers.answer), self.hosts, reachable=self.reachable)

@@ -13,7 +13,7 @@ import uvicorn
 
 from dither_aggregator.web import bounds
 from dither_aggregator.web.connection import BoundedConnection
-from dither_aggregator.web.doors import Doors
+from dither_aggregator.web.doors import AdmitAll, Admitting, Doors
 from dither_aggregator.web.listener import Listener
 
 DRAIN_WITHIN_S = 25
@@ -35,10 +35,12 @@ async def _nothing() -> None:
 class Server(uvicorn.Server):
     """Beyond uvicorn's: somebody looks after the connections, at the end too."""
 
-    def __init__(self, config: uvicorn.Config, health_port: int | None, close: Close = _nothing) -> None:
+    def __init__(
+        self, config: uvicorn.Config, health_port: int | None, gate: Admitting, close: Close = _nothing
+    ) -> None:
         super().__init__(config)
         self._close = close
-        self.server_state: Doors = Doors(health_port)
+        self.server_state: Doors = Doors(health_port, gate)
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Begin to listen, and to look after who comes."""
@@ -60,6 +62,7 @@ class Server(uvicorn.Server):
         loop = asyncio.get_running_loop()
         while True:
             await asyncio.sleep(LOOK_EVERY_S)
+            self.server_state.gate.look()
             for connection in list(self.server_state.connections):
                 if self.should_exit:
                     connection.shutdown()  # again: it may have been made after the others were told
@@ -85,11 +88,21 @@ def configured(app: Any, **changed: Any) -> uvicorn.Config:
 
 
 class HttpServer:
-    """Answers what comes to a listener, and to health's if there is one. `close` ends what may take long."""
+    """Answers what comes to a listener, and to health's if there is one.
 
-    def __init__(self, app: Any, public: Listener, health: Listener | None = None, close: Close = _nothing) -> None:
+    `gate` says which requests are read at all, `close` ends what may take long.
+    """
+
+    def __init__(
+        self,
+        app: Any,
+        public: Listener,
+        health: Listener | None = None,
+        gate: Admitting | None = None,
+        close: Close = _nothing,
+    ) -> None:
         self._listeners = [each for each in (public, health) if each]
-        self._server = Server(configured(app), health.port if health else None, close)
+        self._server = Server(configured(app), health.port if health else None, gate or AdmitAll(), close)
         self.url = public.url
         self.health = health.url if health else None
 

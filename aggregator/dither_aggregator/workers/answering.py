@@ -1,4 +1,4 @@
-"""What a worker's process does when it hears a bell."""
+"""The answers of a worker's process to bells."""
 
 import logging
 import time
@@ -84,7 +84,7 @@ class Answering:
             _log.warning("%s; beat rings for what is left", error)
         except StoreUnavailable as error:
             if not self._unavailable:
-                _log.error("%s; what waits is left to the next bells", error)
+                _log.error("%s; the work is left to the next bells", error)
             self._unavailable = True
         except StoreError as error:
             _log.error("%s", error)

@@ -30,7 +30,7 @@ IDLE_CHECK_S = 30
 
 
 class Bell(NamedTuple):
-    """What to do, and with which shard, metric or ticket."""
+    """A kind of work, and the shard, metric or ticket that it is for."""
 
     kind: str
     about: int | str

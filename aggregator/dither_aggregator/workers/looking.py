@@ -1,7 +1,8 @@
 """Long lists of candidates, looked for by a worker: an API process asks through the broker, and waits.
 
-One list at a time, so that it never holds up more than one process of the workers. What is asked lies under a key that
-lives for seconds, and is kept alive by who waits: when it is gone, the work is ended. A bell carries the ticket alone.
+One list at a time, so that it never holds up more than one process of the workers. The request lies under a key that
+lives for seconds, and the process that waits keeps it alive: when it is gone, the work is ended. A bell carries the
+ticket alone.
 """
 
 import asyncio
@@ -29,7 +30,7 @@ ANSWER = "dither:look:{}"
 
 
 class _Look(msgspec.Struct, frozen=True):
-    """What is looked for, and for whom."""
+    """A request, and the ticket of the process that waits."""
 
     ticket: str
     asked: ReadRequest

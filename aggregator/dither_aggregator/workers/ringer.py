@@ -17,7 +17,7 @@ _log = logging.getLogger("dither_aggregator")
 class Ringer:
     """Rings from a thread of its own, so that neither a slow broker nor a lost one is felt. Use as a context manager.
 
-    What it cannot ring it rings when the broker is back; what it never rings the watchdog does.
+    It keeps bells that it cannot ring until the broker is back; the watchdog makes up for any that it never rings.
     """
 
     def __init__(self, ring: Callable[[Sequence[Bell]], None], every_s: float = RING_EVERY_S) -> None:

@@ -9,7 +9,8 @@ from collections.abc import Callable, Sequence
 from datetime import date
 
 from dither_aggregator import upkeep
-from dither_aggregator.service import LAG_MAX_S, MAINTAIN_EVERY_S
+from dither_aggregator.service import MAINTAIN_EVERY_S
+from dither_aggregator.signs import LAG_MAX_S
 from dither_aggregator.store import Store, StoreUnavailable
 from dither_aggregator.store.records import ShardStatus
 from dither_aggregator.workers.bells import ESTIMATE, FOLD, MAINTAIN, Bell, BrokerError

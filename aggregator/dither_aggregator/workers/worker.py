@@ -74,7 +74,7 @@ def work(
 
 
 class _Orders:
-    """What parent and processes tell each other: two bytes of memory that they share."""
+    """The orders and answers between parent and processes: two bytes of memory that they share."""
 
     def __init__(self) -> None:
         self._parent = os.getpid()

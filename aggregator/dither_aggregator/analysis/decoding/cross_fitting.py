@@ -55,6 +55,7 @@ def infer_by_folds(equations: Equations) -> Found:
         chi_square,
         freedom,
         common=equations.common,
+        cohorts=equations.cohorts,
         split=True,
     )
 

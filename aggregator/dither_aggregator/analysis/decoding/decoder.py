@@ -16,19 +16,22 @@ eighths of the cohorts, none below zero, and each is estimated from what the oth
 
 Weights are 1 / variance, r (1 - r) / (N_c (q* - p*)^2) with r the bit's rate, by a first fit: the error is that of the
 share in the population of which the reports are a random sample, and a little more than that of the share among the
-reports. What the model does not explain, such as frequent strings that the list misses, shows in the residuals: every
+reports. The residuals show all that the model does not explain, such as frequent strings that the list misses: every
 standard error is multiplied by sqrt(max(1, chi-square / degrees of freedom)), taken within cohorts. Intervals hold on
 average over the hash, too: what a missing string adds to a candidate's bits is the same in each decoding with the same
-cohorts.
+cohorts. With few cohorts such a string is no normal noise, so verdicts, and intervals of the strings found, are by a t
+law (`Found.freedom`).
 
 `proportion` is another column, for looking at: only of candidates that somebody seems to have, none below zero. It is
 biased; verdicts and intervals are made of the others.
 
 Erlingsson, Pihur, Korolova 2014 (the mechanism, and least squares after selection); Benjamini, Hochberg 1995; Holm
-1979; Storey, Taylor, Siegmund 2004. The prior of `proportion`: Kiefer, Wolfowitz 1956; Jiang, Zhang 2009.
+1979; Storey, Taylor, Siegmund 2004; Satterthwaite 1946 (the t law). The prior of `proportion`: Kiefer, Wolfowitz 1956;
+Jiang, Zhang 2009.
 
-equations.py makes the equations. least_squares.py solves them and fitting.py makes estimates of it; of many candidates
-cross_fitting.py does, with the fits of message_passing.py. selection.py has the column for looking at.
+equations.py makes the equations. least_squares.py solves them and fitting.py turns the fit into estimates;
+cross_fitting.py does that for many candidates, with the fits of message_passing.py. selection.py has the column for
+looking at.
 """
 
 import time
@@ -36,7 +39,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-from scipy.special import chdtrc, ndtr, ndtri
+from scipy.special import chdtrc, ndtri, stdtr
 
 from dither_aggregator.analysis.decoding.cross_fitting import infer_by_folds
 from dither_aggregator.analysis.decoding.equations import Channel, Equations, Ints, make_equations, merge, reweighted
@@ -90,18 +93,20 @@ class Decoded:
     unexplained_upper: float
     chi_square: float
     degrees_of_freedom: int
+    error_freedom: float
+    """The degrees of freedom of the t law that says how rarely an estimate is so far from zero."""
     seconds: float
     sentences: tuple[str, ...]
 
     def summary(self) -> dict[str, object]:
-        """Return all but the rows, ready for JSON: every number is finite."""
-        return {name: value for name, value in vars(self).items() if name != "rows"}
+        """Return what is told of the fit, ready for JSON: every number is finite."""
+        return {name: value for name, value in vars(self).items() if name not in ("rows", "error_freedom")}
 
     @property
     def shown(self) -> tuple[Candidate, ...]:
         """The rows, of which those found have wider intervals: of these at most 5 % miss on average, although found."""
         apart = [row for row in self.rows if row.group in ("", row.value)]
-        z = selected_z(sum(row.significant for row in apart), len(apart), ALPHA)
+        z = selected_z(sum(row.significant for row in apart), len(apart), ALPHA, self.error_freedom)
         return tuple(
             replace(row, lower=row.estimate - z * row.std_error, upper=row.estimate + z * row.std_error)
             if row.significant
@@ -143,6 +148,7 @@ def decode(tally: Counts, candidates: Sequence[str], bits: Ints, channel: Channe
         unexplained_upper=upper,
         chi_square=found.chi_square,
         degrees_of_freedom=found.degrees_of_freedom,
+        error_freedom=found.freedom,
         sentences=tuple(_sentences(tally, candidates, group_of, found)),
         seconds=time.perf_counter() - started,
     )
@@ -173,7 +179,7 @@ def _infer(equations: Equations) -> Found:
 
 
 def _rows(candidates: Sequence[str], group_of: Ints, found: Found, proportion: Floats) -> tuple[Candidate, ...]:
-    p_values = ndtr(-found.estimate / found.std_error)
+    p_values: Floats = stdtr(found.freedom, -found.estimate / found.std_error).astype(np.float64)
     reported = adaptive(p_values, ALPHA), holm(p_values, ALPHA)
     sizes = np.bincount(group_of)
     _, first = np.unique(group_of, return_index=True)

@@ -29,13 +29,13 @@ FOLDS = 8
 WHOLE_MAX = 2_000
 """The most candidates that are fitted at once: the cost is cubic."""
 FIRST_FIT_STEPS = 100
-"""Of the fit that weights are made of: it need not be exact."""
+"""Steps of the fit that yields the weights: it need not be exact."""
 TINY = 1e-9
 
 
 @dataclass(frozen=True)
 class Channel:
-    """What happens to a string's bits on the way: k bits, h hashes, m cohorts, two stages of noise."""
+    """The way of a string's bits into reports: k bits, h hashes, m cohorts, two stages of noise."""
 
     k: int
     h: int
@@ -74,12 +74,12 @@ class Equations:
     reports: Ints
     """int64[R]: the cohort's reports."""
     common: float
-    """What the h bits of a string share of the sampling variance, (1 - 1 / h) / n."""
+    """The part of the sampling variance that the h bits of a string share, (1 - 1 / h) / n."""
     channel: Channel
 
     @property
     def unlisted(self) -> float:
-        """What each row holds of the column of strings that are not listed."""
+        """The entry of each row in the column of strings that are not listed."""
         return self.channel.unlisted
 
     @property

@@ -8,6 +8,9 @@ from dither_aggregator.analysis.decoding.equations import Equations, Mask
 from dither_aggregator.analysis.decoding.least_squares import least_squares
 from dither_aggregator.analysis.inference import Floats, Z
 
+FREEDOM_MAX = 1e6
+"""A t law with more is normal."""
+
 
 @dataclass(frozen=True)
 class Found:
@@ -20,7 +23,24 @@ class Found:
     unlisted_error: float
     chi_square: float
     degrees_of_freedom: int
+    cohorts: int
     split: bool = False
+
+    @property
+    def scale2(self) -> float:
+        """By how much the residuals' variance is larger than that of the noise: 1 at least."""
+        return max(1.0, self.chi_square / self.degrees_of_freedom) if self.degrees_of_freedom > 0 else 1.0
+
+    @property
+    def freedom(self) -> float:
+        """The degrees of freedom of the t law that estimates have.
+
+        Noise is normal. The error from strings outside the list is not, with few cohorts: it is one draw of the hash in
+        each, and a string that many have may lie in a candidate's bits. So only the noise's part of the variance is
+        known for certain, and the other has as many degrees as cohorts less one (Satterthwaite 1946; Welch 1947).
+        """
+        added = 1 - 1 / self.scale2
+        return min(max(self.cohorts - 1, 1) / added**2, FREEDOM_MAX) if added else FREEDOM_MAX
 
     @property
     def unlisted_interval(self) -> tuple[float, float]:
@@ -31,7 +51,7 @@ class Found:
 def know_nothing(candidates: int) -> Found:
     """Return what is found where there is no report."""
     unknown = np.zeros(candidates + 1)
-    return settle(unknown, unknown, unknown > 0, 0.0, 0, common=0.0)
+    return settle(unknown, unknown, unknown > 0, 0.0, 0, common=0.0, cohorts=0)
 
 
 def infer_whole(equations: Equations) -> Found:
@@ -39,7 +59,13 @@ def infer_whole(equations: Equations) -> Found:
     fit = least_squares(equations, np.arange(equations.patterns.shape[0]))
     variance = fit.scale**2 * fit.variances
     return settle(
-        fit.coefficients, variance, fit.determined, fit.chi_square, fit.degrees_of_freedom, common=equations.common
+        fit.coefficients,
+        variance,
+        fit.determined,
+        fit.chi_square,
+        fit.degrees_of_freedom,
+        common=equations.common,
+        cohorts=equations.cohorts,
     )
 
 
@@ -51,6 +77,7 @@ def settle(
     freedom: int,
     *,
     common: float,
+    cohorts: int,
     split: bool = False,
 ) -> Found:
     """Complete the variances, and call an estimate nothing, 0 with a standard error of 1, where that is what is known.
@@ -63,4 +90,4 @@ def settle(
     known = determined & (error < 1)
     estimate, error = np.where(known, coefficients, 0.0), np.where(known, error, 1.0)
     unlisted = float(estimate[-1]), float(error[-1])
-    return Found(estimate[:-1], error[:-1], known[:-1], *unlisted, chi_square, freedom, split)
+    return Found(estimate[:-1], error[:-1], known[:-1], *unlisted, chi_square, freedom, cohorts, split)

@@ -53,10 +53,10 @@ def least_squares(equations: Equations, chosen: Ints) -> Fit:
 def _scale(equations: Equations, residual: Floats, rank: int) -> float:
     """Return the root of the residual chi-square by its degrees of freedom, of differences within cohorts; at least 1.
 
-    A string sets about h bits in every cohort. What unlisted strings add to one bit they take from the others, so
-    residuals differ more within a cohort than their sizes say, by k / (k - 1) in variance, and such differences are
-    what candidates are estimated from. The cohorts' sums are left out, and with them all degrees of freedom of theirs
-    but one, which is the unlisted column's.
+    A string sets about h bits in every cohort. Unlisted strings that add to one bit take from the others, so residuals
+    differ more within a cohort than their sizes say, by k / (k - 1) in variance, and candidates are estimated from such
+    differences. The cohorts' sums are left out, and with them all degrees of freedom of theirs but one, which is the
+    unlisted column's.
     """
     weight, cohort = equations.weight, equations.cohort
     sums = np.bincount(cohort, weight)

@@ -12,16 +12,16 @@ from dither_aggregator.analysis.inference import Floats
 SELECTED_MAX = 500
 """The most candidates that have a proportion."""
 GRID, ITERATIONS = 60, 200
-"""Of the prior of the shares."""
+"""Points, and steps, of the fit of the shares' prior."""
 
 
 def selected_shares(equations: Equations, found: Found) -> Floats:
     """Return the shares of the candidates that anybody seems to have, float64[G]: none below zero, at most 1 in all.
 
-    Half way between two answers, of which each is better somewhere. One takes candidates alone: the median of what a
-    candidate's share may be, given its estimate and how the shares of all of them are spread. Where that is zero the
-    candidate is not selected. The other fits the selected ones together, with the unlisted column and none below zero.
-    Where one of them is far off the other pulls it back: over the benchmark's cases neither alone does as well.
+    Half way between two answers, each better somewhere. One takes candidates alone: the median of what a candidate's
+    share may be, given its estimate and how the shares of all of them are spread. A candidate is not selected if that
+    is zero. The other fits the selected ones together, with the unlisted column and none below zero. If one of them is
+    far off, the other pulls it back: over the benchmark's cases neither alone does as well.
     """
     estimate, error, determined = found.estimate, found.std_error, found.determined
     alone = np.zeros(len(estimate))

@@ -13,9 +13,9 @@ the fit is right, and is unbiased whatever it is:
     f^ = M^-1 A' R^-1 c / n      M = A' R^-1 A      f^ sums to one
     Cov = W' [ diag(c) - (sum over cells of c c' / n_cell) ] W / n^2      W = R^-1 A M^-1
 
-The covariance is that of the population: it counts that devices are a sample, with cells as large as they are. Where a
-device may report repeatedly more comes on top (`repeats`). A count of which few are expected may be zero, and would say
-that it is certain: a standard error counts FURTHER reports more where they weigh most, as Agresti and Coull 1998 do.
+The covariance is that of the population: it counts that devices are a sample, with cells as large as they are. Repeated
+reports of a device add more (`repeats`). A count of which few are expected may be zero, and would say that it is
+certain: a standard error counts FURTHER reports more where they weigh most, as Agresti and Coull 1998 do.
 """
 
 from dataclasses import dataclass, replace

@@ -14,7 +14,7 @@ from dither_shared.rng import SCALE
 def law_matrix(mechanism: Mechanism) -> Floats:
     """Return P[y | v], float64[K, d], by output and answer; raise TypeError for reports that are no symbols.
 
-    Of a window a last column follows, that of answers without a place.
+    A window has one more column, the last: answers without a place.
     """
     return _law(mechanism)
 

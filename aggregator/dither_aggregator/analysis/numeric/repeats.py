@@ -1,4 +1,4 @@
-"""What repeated reports of the same devices add to a fit's variance, at most."""
+"""The most that repeated reports of the same devices add to a fit's variance."""
 
 import numpy as np
 

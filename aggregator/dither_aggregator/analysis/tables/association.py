@@ -16,10 +16,10 @@ standard errors. Its cumulants are 2^(r-1) (r-1)! tr S^r, and a gamma law with t
 the second and 22 / c + 1 / c^2 to the third cumulant (Haldane 1937).
 
 Cramer's V is sqrt(phi^2 / (k - 1)), with phi^2 the sum of R_ab^2 / (t^2 m_a. m_.b) and k the smaller number of symbols:
-0 where one column tells nothing of the other, 1 where it tells it all. What noise adds to phi^2 on average is taken
-off, so that it does not grow with the number of cells (as Bergsma 2013 does for samples), and what is below zero is
-zero. Its interval is of a sum of squares with the variance 2 tr S^2 + 4 s phi^2, s the mean of S along the residuals.
-It is of symbols whose one-way shares are told (`ratios.SURE`): one over a share near zero is mostly noise.
+0 where one column tells nothing of the other, 1 where it tells it all. The mean that noise adds to phi^2 is taken off,
+so that it does not grow with the number of cells (as Bergsma 2013 does for samples); a result below zero is zero. Its
+interval is of a sum of squares with the variance 2 tr S^2 + 4 s phi^2, s the mean of S along the residuals. It is of
+symbols whose one-way shares are told (`ratios.SURE`): one over a share near zero is mostly noise.
 """
 
 from dataclasses import dataclass
@@ -41,7 +41,7 @@ CELLS_MAX = 1_024
 
 @dataclass(frozen=True)
 class Association:
-    """What two columns have to do with each other."""
+    """The association of two columns."""
 
     p_value: float
     size: float

@@ -26,12 +26,12 @@ class Margin:
     whole: float
     whole_variance: float
     covariances: Floats
-    """Of each share with the whole."""
+    """The covariance of each share with the whole."""
     steepness: float
     third: Floats
     """The third cumulant of each share where nobody has it, float64[B]: that of as many rare counts."""
     third_slope: float
-    """What it grows by with the share."""
+    """How much it grows with the share."""
 
     @property
     def ratios(self) -> Ratios:

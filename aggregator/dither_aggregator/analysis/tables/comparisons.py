@@ -11,9 +11,9 @@ Whether there is a difference is tested without any division. With the four shar
     R = CELL ALL - GROUP OUTCOME
 
 is (GROUP)(ALL - GROUP) times the difference: zero but for noise where there is none, however few have the group. Its
-variance is by the delta method, with what two noisy factors add to it, Var Var + Cov^2. Where the cell's own share
-came out low so did its variance: the larger one counts of that at the estimate and that at R = 0. Verdicts are by Holm,
-over all groups and outcomes of two columns, those included of which nothing else is said: none is false with .95.
+variance is by the delta method, and two noisy factors add Var Var + Cov^2 to it. A cell whose share came out low has
+too low a variance: the larger one counts of that at the estimate and that at R = 0. Verdicts are by Holm, over all
+groups and outcomes of two columns, those included of which nothing else is said: none is false with .95.
 """
 
 from dataclasses import dataclass
@@ -31,7 +31,7 @@ class Differences:
     """Rates of groups less those of all others; arrays float64[A, B]."""
 
     told: npt.NDArray[np.bool_]
-    """Where both the group and all others are known well enough."""
+    """Whether both the group and all others are known well enough."""
     estimate: Floats
     std_error: Floats
     lower: Floats

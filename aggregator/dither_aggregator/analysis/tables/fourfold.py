@@ -6,14 +6,14 @@
     ALL       of those with something to say
 
 All four are sums of the cells of one pair of columns. So are their covariances: exact, by the mechanism's design
-(`laws`). Devices that were asked other questions say the same of a group or an outcome, with independent noise. What
-they say is joined by least squares. With u the four, S their covariance, and c = H u + an error of variance V the share
-of the group, or of the outcome, in all other questions
+(`laws`). Devices that were asked other questions say the same of a group or an outcome, with independent noise. Least
+squares joins all their answers. With u the four, S their covariance, and c = H u + an error of variance V the share of
+the group, or of the outcome, in all other questions
 
     u + K (c - H u)        S - K H S        K = S H' (H S H' + V)^-1
 
-Where an outcome is one end of a range, to which coins round numbers, the group is of those with a number, and so are
-all: then other questions say nothing of a group.
+If an outcome is one end of a range, to which coins round numbers, the group is of those with a number, and so are all:
+then other questions say nothing of a group.
 """
 
 from dataclasses import dataclass, replace
@@ -63,7 +63,7 @@ class Fourfold:
 
     @property
     def rates(self) -> Ratios:
-        """Of each group the share with the outcome, float64[A, B]."""
+        """The share of each group that has the outcome, float64[A, B]."""
         return self._ratios(np.array([1.0, 0, 0, 0]), np.array([0.0, 1, 0, 0]))
 
     @property

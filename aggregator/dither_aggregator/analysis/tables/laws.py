@@ -5,16 +5,16 @@ M_i of them, and g_i is how many of these a report supports. With phi_i the shar
 
     E[g_i] = M_i q + phi_i (p - q)            estimate    m_i = (mean of g_i - M_i q) / (p - q)
 
-Reports are independent, so estimates covary as g does in one report, over n (p - q)^2. That takes E[g_i g_j]. Where a
-report's chance to support two symbols depends only on how many of the two the answer is, O for one and N for none
-(`PairLaw`; an answer is never two),
+Reports are independent, so estimates covary as g does in one report, over n (p - q)^2. That takes E[g_i g_j]. A
+report's chance to support two symbols may depend only on how many of the two the answer is, O for one and N for none
+(`PairLaw`; an answer is never two). Then
 
     E[g_i g_j] = N M_i M_j + (O - N) (M_i phi_j + M_j phi_i)                                     i and j different
     E[g_i g_i] = N M_i^2 + 2 (O - N) M_i phi_i + E[g_i] - N M_i - 2 (O - N) phi_i
 
 The first line for i = j, too, and what is left on the diagonal is for a symbol with itself. For GRR and subset
-selection that is all. It is linear in phi, so with raw shares for phi it is estimated without bias. Of a projective
-geometry (PGR) it depends on which symbols lie on a line: there E is taken over the points that were reported.
+selection that is all. It is linear in phi, so with raw shares for phi it is estimated without bias. For a projective
+geometry (PGR) the chance depends on which symbols lie on a line: there E is taken over the points that were reported.
 
     repeats    the same devices with r reports each add (r - 1) / n times the covariance of their answers
 
@@ -37,7 +37,7 @@ from dither_shared.mechanisms.pgr import points
 from dither_shared.mechanisms.pure import PairLaw
 
 ENTRIES_MAX = 1 << 23
-"""Of symbols times points: 64 MiB of them."""
+"""The most entries of a matrix of symbols by points: 64 MiB of them."""
 POINTS_MIN = 512
 
 
@@ -119,7 +119,7 @@ class PairedSupports(SupportLaw):
 class PointSupports(SupportLaw):
     """The same from the points that were reported: on the hyperplanes of how many symbols of a cell each lies.
 
-    Of large tables from as many of the reports as ENTRIES_MAX and POINTS_MIN allow, evenly spread over all of them: a
+    For large tables it takes as many of the reports as ENTRIES_MAX and POINTS_MIN allow, evenly spread over all: a
     standard error from 512 reports is itself off by 3 %.
     """
 

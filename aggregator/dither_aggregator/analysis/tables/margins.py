@@ -1,8 +1,8 @@
 """One-way tables, combined from every pair that holds the column.
 
 The pair v = (a, b) measures column a by its row sums. With s_b values of b, and Var_v the mean variance of the pair's
-cells, a row sum has a variance of about s_b Var_v. All pairs with a measure the same shares. Where each has reports of
-its own, the mean of their row sums with weights 1 / (s_b Var_v) has about the least variance. It is as good as
+cells, a row sum has a variance of about s_b Var_v. All pairs with a measure the same shares. If each pair has reports
+of its own, the mean of their row sums with weights 1 / (s_b Var_v) has about the least variance. It is as good as
 unbiased, since the weights hardly depend on what single cells came to.
 
 Norm-Sub makes of it shares that are possible: the nearest point of the simplex (Wang et al. 2020), which subtracts one

@@ -1,8 +1,8 @@
 """The measured pairs of columns: raw, unbiased shares, of which a synthesis is made.
 
-Where a device reports one pair, drawn publicly and uniformly, each pair has its own reports and its own noise. Where it
-reports all columns at once, every pair is of the same reports. The variance of a cell is that of the design, and of
-the devices as a sample of all (`questions.CellTable`). Covariances between cells are left out. For GRR of few cells
+If a device reports one pair, drawn publicly and uniformly, each pair has its own reports and its own noise. If it
+reports all columns at once, every pair is read from the same reports. The variance of a cell is that of the design, and
+of the devices as a sample of all (`questions.CellTable`). Covariances between cells are left out. For GRR of few cells
 they are not small.
 """
 

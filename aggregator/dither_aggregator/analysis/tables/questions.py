@@ -18,7 +18,7 @@ from dither_shared.mechanisms import PureMechanism
 
 @dataclass(frozen=True)
 class QuestionTally:
-    """What the devices of one cell of a plan are asked, and what they sent."""
+    """The question to the devices of one cell of a plan, and the counts of their answers."""
 
     columns: tuple[int, ...]
     """The places of the columns that it asks for."""
@@ -28,7 +28,7 @@ class QuestionTally:
     """Whether the last symbol is that of a device with nothing to say."""
     mechanism: PureMechanism
     counts: Counts
-    """What a tally counts of these reports."""
+    """The tally's counts of these reports."""
     n: int
     """How many they are, at least one."""
     repeats: int = 1

@@ -84,7 +84,7 @@ class TablesReading(Reading):
 
 
 class Tables(Estimand):
-    """What goes with what."""
+    """The estimand of tables: shares of columns, and which columns and values go together."""
 
     name = "tables"
     role = "statistic"

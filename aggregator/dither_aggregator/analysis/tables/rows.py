@@ -9,7 +9,7 @@ STATISTICS: tuple[Statistic, ...] = get_args(Statistic)
 Verdict = Literal["higher", "lower", "associated", "cannot be told"]
 VERDICTS: tuple[Verdict, ...] = get_args(Verdict)
 _MARKS = (" = ", " & ", " | ", ", less ")
-"""What joins the parts of names."""
+"""These join the parts of names."""
 
 
 @dataclass(frozen=True)
@@ -21,7 +21,7 @@ class TableRow:
     estimate: float
     """Raw: a share or rate may be below 0 or above 1. A mean is in the column's unit."""
     std_error: float
-    """Of an association: half the width of its interval, over the z of its level."""
+    """For an association it is half the width of its interval, over the z of its level."""
     lower: float
     upper: float
     statistic: Statistic
@@ -32,7 +32,7 @@ class TableRow:
     """The column by which devices are grouped; of a cell and an association the other column."""
     group: str | None = None
     verdict: Verdict | None = None
-    """Of differences from all others and associations: what is no noise. None while more reports may come."""
+    """Whether a difference from all others, or an association, is more than noise. None while more reports may come."""
     p_value: float | None = None
 
 

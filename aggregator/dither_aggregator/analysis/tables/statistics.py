@@ -36,7 +36,7 @@ ALPHA = 0.05
 CAUTION = 1.25
 """P-values of associations are multiplied by this: their law is a close approximation, not a bound."""
 CELLS_MAX = 4_096
-"""Of two columns with more cells together nothing is told but what each is by itself: it would take too long."""
+"""Two columns with more cells together are told by themselves alone: more would take too long."""
 NUMBERS = np.array([True, True, False])
 """Which symbols of a number that coins round are of one."""
 
@@ -71,7 +71,7 @@ class TableStatistics:
         for question, a, b in self._pairs:
             yield from self._of_pair(question, a, b)
 
-    # What is asked.
+    # The questions.
 
     @cached_property
     def _pairs(self) -> list[tuple[QuestionTally, int, int]]:
@@ -96,7 +96,7 @@ class TableStatistics:
 
     @cached_property
     def _margins(self) -> dict[int, list[tuple[QuestionTally, Margin]]]:
-        """What each question says of each column: shares of those with something to say or, of a range, a number."""
+        """The margins of each column, by question: shares of those with an answer or, for a range, with a number."""
         return {
             column: [
                 (question, margin(question.table((column,)), NUMBERS if column in self._scales else None))
@@ -141,7 +141,7 @@ class TableStatistics:
 
     @cached_property
     def _tested(self) -> list[tuple[int, int, Association, float, bool]]:
-        """Two columns, what they have to do with each other, its p-value, and whether that is told; of each pair."""
+        """Each pair of columns: the two, their association, its p-value, and whether it is told."""
         pairs = [(question, a, b) for question, a, b in self._pairs if a < b]
         found = [association(question.table((a, b)), self._z(len(pairs))) for question, a, b in pairs]
         p_values = np.array([1.0 if each is None else min(1.0, CAUTION * each.p_value) for each in found])

@@ -7,44 +7,55 @@ has, so it passes a line of t standard errors with probability Phi(f / e - t). T
     a level         STANDS_OUT, or where more than KEPT_MAX noisy prefixes pass that, what so many pass
     verification    z(1 - .05 / 50), for the 50 texts that a search usually proposes
 
-and the groups have different reports, so the probabilities multiply.
+and the groups have different reports, so the probabilities multiply. All of them depend on f / e alone: a word of half
+the share needs four times the devices.
 """
 
 from collections.abc import Sequence
-from math import prod, sqrt
+from functools import cache
+from math import ceil, prod, sqrt
 from statistics import NormalDist
 
 from dither_aggregator.analysis.words.search import KEPT_MAX, STANDS_OUT
-from dither_shared.words.groups import PROPOSED
+from dither_shared.precision import POWER
+from dither_shared.words.groups import PROPOSED, Layout
 
 USUAL_BITS = 30
 """The code of a word of seven letters."""
 FALSE_WORDS = 0.05
-POWER = 0.8
-DEVICES_MAX = 1 << 42
+SIGNAL_MAX = 1_000.0
 
 
-def devices_needed(
-    share: float, noise_variance: float, levels: Sequence[int], weights: Sequence[int], bits: int = USUAL_BITS
-) -> int:
+def devices_needed(share: float, noise_variance: float, layout: Layout, bits: int = USUAL_BITS) -> int:
     """Return the fewest reports with which a word of this share is named with probability POWER, about.
 
-    `noise_variance` is that of one report, for a word that nobody has; `weights` are the groups' parts of the reports,
-    the verification group's last; `bits` is the length of the word's code. At most DEVICES_MAX.
+    `noise_variance` is that of one report, for a word that nobody has; `bits` is the length of the word's code.
     """
-    few, many = 0, DEVICES_MAX
-    while many - few > max(few // 1_000, 1):
-        n = (few + many) // 2
-        few, many = (few, n) if _power(share, noise_variance / n, levels, weights, bits) >= POWER else (n, many)
+    return ceil(noise_variance * (signal_needed(layout, bits) / share) ** 2)
+
+
+@cache
+def signal_needed(layout: Layout, bits: int = USUAL_BITS) -> float:
+    """Return the share of such a word in standard errors: those that a group of all reports would have."""
+    few, many = 0.0, SIGNAL_MAX
+    while many - few > few / 10_000:
+        signal = (few + many) / 2
+        few, many = (few, signal) if _power(signal, layout, bits) >= POWER else (signal, many)
     return many
 
 
-def _power(share: float, variance: float, levels: Sequence[int], weights: Sequence[int], bits: int) -> float:
-    """Return the probability that a word is named, where one group of all reports would have this variance."""
+def verification_line() -> float:
+    """Return the standard errors of the verification group that a word passes."""
+    return -NormalDist().inv_cdf(FALSE_WORDS / PROPOSED)
+
+
+def _power(signal: float, layout: Layout, bits: int) -> float:
+    """Return the probability that a word is named whose share is so many standard errors of all reports."""
     normal = NormalDist()
-    lines = [*_lines(levels, bits), -normal.inv_cdf(FALSE_WORDS / PROPOSED)]
-    parts = [weight / sum(weights) for weight in (*weights[: len(lines) - 1], weights[-1])]
-    return prod(normal.cdf(share / sqrt(variance / part) - line) for part, line in zip(parts, lines, strict=True))
+    lines = [*_lines(layout.levels, bits), verification_line()]
+    weights = (*layout.weights[: len(lines) - 1], layout.weights[-1])
+    parts = [weight / sum(layout.weights) for weight in weights]
+    return prod(normal.cdf(signal * sqrt(part) - line) for part, line in zip(parts, lines, strict=True))
 
 
 def _lines(levels: Sequence[int], bits: int) -> list[float]:

@@ -1,4 +1,4 @@
-"""What is read of words: those that the tallies name, and the starts of longer ones."""
+"""The reading of words: those that the tallies name, and the starts of longer ones."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -26,7 +26,7 @@ from dither_shared.words.groups import PROPOSED, ROWS
 
 _OF_OTHERS = frozenset({"error_of", "normalised", "candidates", "simultaneous"})
 LONGER = "…"
-"""What stands behind the start of longer texts."""
+"""Follows the start of longer texts."""
 
 
 @dataclass(frozen=True)
@@ -92,6 +92,7 @@ class WordsEstimand(Estimand):
 
     name = "words"
     role = "found"
+    looks_up = True
 
     def check(self, plan: Plan, view: View, asked: frozenset[str]) -> None:
         """Refuse what is for listed values and for candidates; intervals always hold together."""
@@ -132,7 +133,8 @@ class WordsEstimand(Estimand):
 def look_up(plan: Plan, tally: Tally, values: Sequence[str], wanted: Wanted) -> tuple[float, list[WordRow]]:
     """Return the same standard error, and rows of texts that somebody names: by the verification group alone.
 
-    They are looked for in the form in which devices tell them apart. Of names for one text the first has the row.
+    They are looked for in the form in which devices tell them apart. If several names are one text, the first has the
+    row.
     """
     domain = cast("Coded", plan.domain)
     *_, last = tables(plan.cells, tally.counts)
@@ -160,6 +162,7 @@ def search_tally(
         [Level(*each) for each in zip(domain.levels, levels, strict=True)],
         verification,
         known=UNTYPED[: len(domain.untexts)],
+        is_said=domain.is_said,
         wanted=wanted,
         progress=progress,
     )

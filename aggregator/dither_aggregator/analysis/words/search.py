@@ -1,9 +1,9 @@
 """The search: prefixes that many have, extended level by level to whole texts.
 
-Each level's reports tell hashed prefixes of one length. Of all continuations of what is kept from the level before,
-those that stand out of the noise are read by the code; what no text starts with is dropped, and the best are kept. The
-levels only propose: a text that they find for nothing costs a test later, and is no false word. verdict.py decides,
-with reports that took no part in this.
+Each level's reports tell hashed prefixes of one length. Prefixes kept from the level before are continued in every way.
+The code (`dither_shared.words.code`) reads the continuations that stand out of the noise; those that no text starts
+with are dropped, and the best are kept. The levels only propose: a text that they find for nothing costs a test later,
+and is no false word. verdict.py decides, with reports that took no part in this.
 
 A score says how well all levels so far agree on a text. With f the estimate of the last level, and g of one before, of
 which the text can be no more than a part, that level speaks for min(f, g) of it. The score is the mean of these over
@@ -19,7 +19,7 @@ from math import sqrt
 import numpy as np
 
 from dither_aggregator.analysis.words.sketches import Numbers, Sketch
-from dither_shared.words.code import Start, prefix_of, read_prefix
+from dither_shared.words.code import NOTHING, Start, prefix_of, read_prefix
 from dither_shared.words.groups import folded
 
 Progress = Callable[[float], None]
@@ -58,7 +58,7 @@ class Prefix:
 
 @dataclass(frozen=True)
 class Proposed:
-    """What a search proposes: it is not yet told whether anybody has any of it."""
+    """The proposals of a search: it is not yet told whether anybody has any of them."""
 
     texts: tuple[bytes, ...]
     """Whole texts."""
@@ -70,7 +70,7 @@ class Proposed:
 
 def search(levels: Sequence[Level], progress: Progress = lambda done: None) -> Proposed:
     """Look for texts, through all levels."""
-    kept = [Prefix(0, read_prefix(0, 0), ())]
+    kept = [Prefix(0, NOTHING, ())]
     texts: list[bytes] = []
     length = looked_at = 0
     for place, level in enumerate(levels):
@@ -97,7 +97,7 @@ def _extended(
     possible = [
         (parent, bits, start)
         for parent, bits in _standing_out(prefixes, level.length - length, sketch, progress)
-        for start in [read_prefix(bits, level.length)]
+        for start in [read_prefix(bits, level.length - length, parent.start)]
         if start.possible
     ]
     known = (prefix_of(typed, level.length) for typed in texts)

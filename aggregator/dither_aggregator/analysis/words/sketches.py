@@ -21,14 +21,14 @@ import numpy.typing as npt
 from scipy.special import bdtrc, bdtrik, ndtr, ndtri
 
 from dither_aggregator.analysis.inference import Floats
-from dither_aggregator.analysis.pure import estimate_shares
+from dither_aggregator.analysis.pure import population_ends
 from dither_aggregator.counting.folding import Counts
 from dither_aggregator.counting.supports import support_counts
 from dither_shared.hashing import WORD_BITS
 from dither_shared.mechanisms import PureMechanism
 
 Numbers = npt.NDArray[np.uint64]
-"""What is hashed: a prefix, or the number of a whole text."""
+"""Numbers to hash: of prefixes, or of whole texts."""
 
 HEAVY = 30
 """So many candidates at most are taken for heavy."""
@@ -74,19 +74,8 @@ class Sketched:
 
         `repeats` is how many of the reports one device may have sent.
         """
-        lower, upper = np.empty(len(self.n)), np.empty(len(self.n))
-        for n in np.unique(self.n).tolist():
-            here = self.n == n
-            read = estimate_shares(
-                self.mechanism,
-                self.support[here],
-                n,
-                error_of="population",
-                confidence=1 - alpha,
-                repeats=repeats,
-            )
-            lower[here], upper[here] = read.lower - 1 / self.mechanism.d, read.upper - 1 / self.mechanism.d
-        return lower, upper
+        lower, upper = population_ends(self.mechanism, self.support, self.n, alpha, repeats)
+        return lower - 1 / self.mechanism.d, upper - 1 / self.mechanism.d
 
 
 def null_rate(mechanism: PureMechanism) -> float:
@@ -99,7 +88,7 @@ class Sketch:
     """The rows of one group of reports."""
 
     shares: npt.NDArray[np.float32]
-    """float32[rows, buckets], without the part that is expected of others: what is looked up most stays in caches."""
+    """float32[rows, buckets], without the part that is expected of others: small, so that lookups stay in caches."""
     n: Counts
     """Reports, int64[rows]."""
     multipliers: Numbers
@@ -125,7 +114,7 @@ class Sketch:
     def share_at(self, z: float) -> float:
         """Return the share that an estimate from all rows passes as rarely as a normal law passes z standard errors.
 
-        Of a text that nobody has, by the binomial law of its count; infinite where there are no reports.
+        The estimate is that of a text that nobody has, by the binomial law of its count. Infinite without reports.
         """
         n = int(self.n.sum())
         if not n:

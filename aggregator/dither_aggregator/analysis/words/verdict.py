@@ -1,6 +1,6 @@
 """The verdict: which proposed texts people have, by the verification group alone.
 
-Its reports tell whole texts and took no part in the search. Of m proposed texts one is a word if
+Its reports tell whole texts and took no part in the search. One of m proposed texts is a word if
 
     P[as many reports support a text that nobody has]  <=  alpha / m
 
@@ -13,7 +13,7 @@ A prefix at the last level that goes on has no whole text to verify. It is shown
 that length that were looked at, which the levels before chose without it. The mass is that of all texts that start so.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from statistics import NormalDist
 
@@ -27,7 +27,7 @@ from dither_shared.hashing import number_of
 
 @dataclass(frozen=True)
 class Wanted:
-    """What intervals are to hold."""
+    """How often, and for how many reports of one device, intervals are to hold."""
 
     confidence: float = CONFIDENCE
     """How often all of them together. So often, too, no word is named that nobody has; and, apart, no prefix."""
@@ -56,7 +56,7 @@ class Word:
 
 @dataclass(frozen=True)
 class FoundWords:
-    """What a tally tells of texts that nobody listed."""
+    """The texts that a tally tells although nobody listed them."""
 
     proposed: tuple[Word, ...]
     """All texts that the search proposed, the largest first: whatever is a word `stands_out`."""
@@ -69,15 +69,17 @@ def find_words(
     verification: Sketch,
     *,
     known: Sequence[bytes] = (),
+    is_said: Callable[[bytes], bool] = lambda typed: True,
     wanted: Wanted = DEFAULT,
     progress: Progress = lambda done: None,
 ) -> FoundWords:
     """Search the levels, and decide by the verification group.
 
-    `known` is judged with what is proposed, whether or not it was found.
+    `known` is judged with what is proposed, whether or not it was found. `is_said` tells whether a device may say a
+    text; others cost no test.
     """
     proposed = search(levels, progress)
-    texts = tuple(dict.fromkeys((*known, *proposed.texts)))
+    texts = tuple(dict.fromkeys((*known, *filter(is_said, proposed.texts))))
     return FoundWords(verified(texts, verification, wanted), _longer(proposed, levels[-1].sketch, wanted))
 
 

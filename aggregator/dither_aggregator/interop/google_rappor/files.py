@@ -62,7 +62,7 @@ class BadFile(DitherError, ValueError):
 
 @dataclass(frozen=True)
 class Params:
-    """What reports were made with: k bits, h hashes, m cohorts, p, q and f as the paper has them."""
+    """The parameters of the reports: k bits, h hashes, m cohorts, p, q and f as the paper has them."""
 
     k: int
     h: int

@@ -29,7 +29,7 @@ WAIT_S = 2.0
 
 @dataclass(frozen=True)
 class Imported:
-    """What became of the reports of a file."""
+    """How many reports of a file were counted."""
 
     counted: int
     counted_before: int
@@ -126,7 +126,8 @@ def _send(transport: Transport, upload_id: str, body: bytes, sleep: Callable[[fl
         sleep(WAIT_S * attempt)
         answer = transport.post(upload_id, body, lambda: None)
     if answer.outcome is Outcome.STOPPED:
-        raise DitherError(f"the aggregator did not take the key ({answer.detail}); it prints its own when it starts")
+        made_by = "`dither keys create write` makes one"
+        raise DitherError(f"the aggregator did not take the key ({answer.detail}); {made_by}")
     if answer.outcome is not Outcome.ACCEPTED:
         raise DitherError(f"the aggregator did not take an upload ({answer.detail}); {again}")
     if answer.rejected:

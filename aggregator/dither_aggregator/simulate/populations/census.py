@@ -46,6 +46,13 @@ question = "In which country were people born?"
 sensitivity = "medium"
 {candidates}"""
 
+_WORK = """\
+kind = "words"
+length = "long"
+question = "What do people call their work?"
+sensitivity = "medium"\
+"""
+
 _CHOICE = """\
 kind = "choice"
 question = "{question}"
@@ -71,7 +78,10 @@ class Census(Population):
 
     @property
     def asks(self) -> Mapping[str, str]:
-        """Two numbers, with a range for each year and each hour, two choices, a text and a table."""
+        """Two numbers, with a range for each year and each hour, two choices, a text, words and a table.
+
+        Words ask once more for the occupation, without a list.
+        """
         columns = {name: self.known[name] for name in EARNINGS}
         columns["income"] = columns["income"][::-1]  # the demo prints rates of the first column's first value
         return {
@@ -84,6 +94,7 @@ class Census(Population):
                 question="What do people do for a living?", values=listed(self.known["occupation"])
             ),
             "country": _COUNTRY.format(candidates=listed(self.known["native_country"], "candidates")),
+            "work": _WORK,
             "earnings": _EARNINGS.format(
                 columns="\n".join(f"columns.{name} = {json.dumps(values)}" for name, values in columns.items())
             ),
@@ -98,9 +109,14 @@ class Census(Population):
             "hours": [int(each["hours_per_week"]) for each in people],
             "education": [each["education"] for each in people],
             "occupation": [each["occupation"] for each in people],
-            "country": [None if each["native_country"] == UNKNOWN else each["native_country"] for each in people],
+            "country": [_known(each["native_country"]) for each in people],
+            "work": [_known(each["occupation"]) for each in people],
             "earnings": [{name: each[name] for name in EARNINGS} for each in people],
         }
+
+
+def _known(text: str) -> str | None:
+    return None if text == UNKNOWN else text
 
 
 def census() -> Census:

@@ -32,7 +32,7 @@ class Population(ABC):
     """Devices that each answer every metric once."""
 
     epsilon = 2.0
-    """Of each report."""
+    """The epsilon of each report."""
 
     @property
     def devices_max(self) -> int | None:

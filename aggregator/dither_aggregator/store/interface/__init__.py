@@ -8,6 +8,8 @@
     erasing      the bytes of merged days leave the store's files
     quarantine   reports that could not be counted
     marks        releases and other events that the operator named
+    keyring      who may upload, read and administer
+    journal      who asked for which change
     refused      how many groups were not taken, and why
     moving       dump and restore
 
@@ -38,6 +40,8 @@ Roles are mixins and not objects of their own, because one effect moves what sev
 
 from dither_aggregator.store.interface.epochs import Epochs
 from dither_aggregator.store.interface.erasing import Erasing
+from dither_aggregator.store.interface.journal import Journal
+from dither_aggregator.store.interface.keyring import Keyring
 from dither_aggregator.store.interface.ledger import Ledger
 from dither_aggregator.store.interface.log import Log
 from dither_aggregator.store.interface.marks import Marks
@@ -50,7 +54,7 @@ from dither_aggregator.store.interface.tallies import Tallies
 __all__ = ["SHARDS", "Store"]
 
 
-class Store(Ledger, Log, Tallies, Epochs, Erasing, Quarantine, Marks, Refusing, Moving):
+class Store(Ledger, Log, Tallies, Epochs, Erasing, Quarantine, Marks, Refusing, Moving, Keyring, Journal):
     """The state of one aggregator. Open one with `dither_aggregator.store.open_store`; close it when done.
 
     Every method raises StoreUnavailable while the store cannot be reached or written, and StoreError when it is not,

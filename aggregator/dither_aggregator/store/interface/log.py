@@ -26,16 +26,16 @@ class Prepared(NamedTuple):
     """An upload as a store takes it."""
 
     digest: bytes
-    """Of its id: what a copy is known by."""
+    """The digest of its id, by which a copy is known."""
     answer: bytes
     groups: bytes
     """Its entry of the log but for the day; empty when no group was accepted."""
     counts: list[tuple[int, int]]
     """(plan, n) of each group."""
     result: Receipt | Problem
-    """What is answered when it is new."""
+    """The answer when it is new."""
     refused: Mapping[tuple[str, str], RefusedCount]
-    """What is counted when it is new, by metric and reason."""
+    """The refused groups to count when it is new, by metric and reason."""
 
 
 class Log(Opened):
@@ -47,7 +47,7 @@ class Log(Opened):
 
         When this returns they are durable. A Problem is the answer to an upload that is not taken: its id came before
         with another body, or no group of it was accepted (then it is not remembered). Groups that are refused are
-        counted (`refused`), unless the id came before. Where it raises, nothing is known to be stored.
+        counted (`refused`), unless the id came before. If it raises, nothing is known to be stored.
         """
 
     def _prepare(self, upload: Upload, body: bytes) -> Prepared:

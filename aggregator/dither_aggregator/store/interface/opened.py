@@ -1,35 +1,43 @@
 """An open store: what it is, its plans, its clock, and how far each of its shards is."""
 
 import hashlib
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from datetime import date
 
-from dither_aggregator.store.packing import day_at
+from dither_aggregator.room import Free
+from dither_aggregator.store.keys import Keys
+from dither_aggregator.store.packing import DAY_S, day_at, day_number
 from dither_aggregator.store.plans import Plans, StoredPlan
 from dither_aggregator.store.records import ShardStatus, StoreError
 from dither_shared.plan import Plan
 from dither_shared.registry import Registry
 
 SHARDS = 16
-"""Of a Redis store, unless told otherwise: as many counters can work at once."""
+"""Shards of a Redis store, unless told otherwise: as many counters can work at once."""
 SAVE_ATTEMPTS = 10
 
 
 class Opened(ABC):
-    """What every role of a store stands on."""
+    """The base of every role of a store."""
 
+    kind: str
+    """The database that it is kept in, for people."""
+    layout: int
+    """The version of its tables or keys."""
     app: str
     """The app whose reports these are."""
-    key: str
-    """What devices show to be let in."""
     generation: str
     """Drawn when the store was made. A store that came back empty or from a backup has another one and is refused."""
     shards: int
     lossy: str = ""
     """Why what is acknowledged may be lost all the same, by the operator's choice; "" when it may not."""
     _digest_key: bytes
+    _secret: bytes
+    """Hashes keys and signs sessions: all processes of a store know it, and its backups do."""
     _plans: Plans
+    _keys: Keys
 
     def shard_of(self, upload_digest: bytes) -> int:
         """Return the shard of an upload: the leading bits of the keyed digest of its id."""
@@ -95,11 +103,22 @@ class Opened(ABC):
 
     @abstractmethod
     def refresh(self) -> None:
-        """Take up what other processes changed: plans, and the offset of the clock. Cheap; call it every second."""
+        """Take up what other processes changed: plans, keys, the clock's offset. Cheap; call it every second."""
 
     @abstractmethod
     def _save_plans(self, plans: Sequence[StoredPlan], version: int) -> bool:
         """Store all plans *if the stored version is still this one*, with the next; return whether it was."""
+
+    # Keys, as they were at the last refresh. The role Keyring changes them.
+
+    @property
+    def keys(self) -> Keys:
+        """The keys, as far as this process knows without asking."""
+        return self._keys
+
+    def signing_secret(self, purpose: bytes) -> bytes:
+        """Return a secret for one purpose, the same in every process of the store: 32 bytes."""
+        return hashlib.blake2b(purpose, key=self._secret, digest_size=32, person=b"dither sign").digest()
 
     # Time.
 
@@ -110,6 +129,14 @@ class Opened(ABC):
     def clock_day(self) -> date:
         """Return the day by the store's clock, as far as this process knows without asking."""
         return day_at(self._now_s())
+
+    def ahead_s(self) -> float:
+        """Return by how many seconds the store's clock is ahead of this machine's, as far as this process knows."""
+        return self._now_s() - time.time()
+
+    def over_for_s(self, day: date) -> float:
+        """Return for how many seconds a day has been over, by the store's clock; 0 while it is not."""
+        return max(0.0, self._now_s() - (day_number(day) + 1) * DAY_S)
 
     @abstractmethod
     def set_clock_offset(self, seconds: float) -> None:
@@ -124,6 +151,10 @@ class Opened(ABC):
     def backlog(self) -> int:
         """Return how many accepted uploads are not folded."""
         return sum(shard.backlog for shard in self.status())
+
+    @abstractmethod
+    def left(self) -> Free | None:
+        """Return what is left of the disk, or of the memory, that the store may have; None where nothing says."""
 
     def trouble(self) -> dict[str, str]:
         """Return what is wrong with the store now, by kind; empty when it is as it must be."""

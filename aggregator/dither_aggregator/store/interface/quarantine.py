@@ -16,9 +16,9 @@ class Quarantine(Opened):
 
     @abstractmethod
     def log_entries(self, shard: int) -> Iterator[LogEntry]:
-        """Yield what a shard's log holds, oldest first and damaged or not, in pieces.
+        """Yield the entries of a shard's log, oldest first and damaged or not, in pieces.
 
-        What is folded meanwhile is left out; what comes meanwhile may be.
+        Entries that are folded meanwhile are left out; entries that come meanwhile may be.
         """
 
     @abstractmethod
@@ -28,14 +28,14 @@ class Quarantine(Opened):
         """Take entries out of a shard's log, and put what was in them into the quarantine; return whether.
 
         *If the cursor is still before `oldest`, and all of them are those that were read*: the cursor moves beyond it,
-        so that whoever else read it commits nothing; in the place of each other one comes the entry that is given.
+        so that others who read it commit nothing; in the place of each other one comes the entry that is given.
         """
 
     @abstractmethod
     def replay(self, id_: str) -> bool:
         """Put a quarantined group back into the log, in today's epoch; return whether it was there.
 
-        Where that is another epoch, the reports leave the old one's accepted and quarantined in the same step.
+        If its own epoch was another, the reports leave that one's accepted and quarantined in the same step.
         """
 
     @abstractmethod

@@ -1,4 +1,4 @@
-"""Refused groups: how many there were, by day, metric and reason. What was in them is nowhere.
+"""Refused groups: how many there were, by day, metric and reason. Their reports are stored nowhere.
 
 They are counted in the step that appends the upload's other groups, so that a copy that is known counts nothing. An
 upload of which every group is refused is not remembered: each copy of it counts. A request that is refused as a whole,

@@ -1,7 +1,7 @@
 """The store for several machines: shards in one Redis, every effect one script.
 
-Durable is what Redis has written and synced before it answers: `appendonly yes` and `appendfsync always`, which is
-checked when the store is opened and again with its state.
+A write is durable if Redis has written and synced it before it answers: `appendonly yes` and `appendfsync always`,
+which is checked when the store is opened and again with its state.
 
 The roles stand on `opened.py`, and that on `calls.py` and `client.py`; `scripts.py` has every key and every script,
 `packing.py` the bytes.
@@ -10,6 +10,8 @@ The roles stand on `opened.py`, and that on `calls.py` and `client.py`; `scripts
 from dither_aggregator.store.interface import Store
 from dither_aggregator.store.redis.epochs import RedisEpochs
 from dither_aggregator.store.redis.erasing import RedisErasing
+from dither_aggregator.store.redis.journal import RedisJournal
+from dither_aggregator.store.redis.keyring import RedisKeyring
 from dither_aggregator.store.redis.ledger import RedisLedger
 from dither_aggregator.store.redis.log import RedisLog
 from dither_aggregator.store.redis.marks import RedisMarks
@@ -30,6 +32,8 @@ class RedisStore(
     RedisTallies,
     RedisEpochs,
     RedisMarks,
+    RedisKeyring,
+    RedisJournal,
     RedisRefusing,
     Store,
 ):

@@ -48,7 +48,7 @@ class RedisCalls(Opened):
         return self._client.run_each([self._call(script, shard, *arguments) for shard in range(self.shards)])
 
     def _scan(self, script: scripts.Script, shard: int, *arguments: object) -> Iterator[list[Any]]:
-        """Yield a long collection in pieces: what is in it all the time comes once, or more often."""
+        """Yield a long collection in pieces: an element that is in it all the time comes once, or more often."""
         cursor: object = 0
         while cursor != b"0":
             cursor, items = self._run(script, shard, *arguments, cursor, SCAN_ITEMS)

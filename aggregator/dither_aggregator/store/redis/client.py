@@ -53,7 +53,7 @@ class Client:
 
     def __init__(self, url: str) -> None:
         self.name = _without_password(url)
-        """What people are told: the address without a user and password."""
+        """The address for people, without a user and password."""
         try:
             pool = redis.BlockingConnectionPool.from_url(
                 url,
@@ -137,7 +137,7 @@ class Client:
             return StoreError(f"{self.name} is damaged: {text.removeprefix(DAMAGED).strip()}")
         return StoreError(f"{self.name} cannot be used: {text}")
 
-    # What kind of Redis it is.
+    # The kind of Redis.
 
     def check(self) -> None:
         """Raise StoreError for a Redis that is too old, or a replica."""

@@ -52,7 +52,7 @@ class RedisEpochs(RedisOpened, Epochs):
         content: bytes | None = self._run_global(scripts.SNAPSHOT, id_)
         return content
 
-    # What is kept.
+    # Retention.
 
     def retention(self) -> Retention:
         """Return for how long tallies and snapshots are kept."""

@@ -18,7 +18,7 @@ from dither_aggregator.store.redis import scripts
 from dither_aggregator.store.redis.epochs import RedisEpochs
 
 Information = Mapping[str, object]
-"""What Redis tells about itself."""
+"""The facts that Redis tells about itself."""
 
 
 class _Rewrite(NamedTuple):

@@ -1,8 +1,8 @@
 """The ledger of the Redis store.
 
-Of a day that is sealed it can change by one thing alone: a group is taken out of the quarantine. So those days, the
-most of them, are read in pieces, then those that are open in one step, with how often that has happened. A piece holds
-Redis up for a moment; all of them would for long.
+The rows of a sealed day can change in one way alone: a group is taken out of the quarantine. So the sealed days, the
+most of them, are read in pieces, then the open ones in one step, with how often that has happened. A piece holds Redis
+up for a moment; all of them would for long.
 """
 
 from collections.abc import Sequence
@@ -23,7 +23,7 @@ from dither_shared.plan import Plan
 
 
 class Settled(NamedTuple):
-    """What was read of a shard in pieces: the rows of the days that it had sealed, and those that are still open."""
+    """A shard's rows that were read in pieces: of the days that it had sealed, and of those still open."""
 
     day: int
     sealed: int
@@ -41,7 +41,7 @@ class RedisLedger(RedisOpened, Ledger):
         """Return the ledger as it is at one instant, with what the log held then.
 
         A long log is read in pieces too: what was in it stays what it was, and is read from its end that is folded
-        first. Where the counters are faster all is done again, and at last in one step.
+        first. If the counters are faster, all is read again, and at last in one step.
         """
         settled = self._settled(shard)
         for _ in range(INSTANT_ATTEMPTS):

@@ -30,11 +30,12 @@ def begin(client: Client, app: str, shards: int) -> None:
         "version": scripts.VERSION,
         "token": token,
         "app": app,
-        "key": secrets.token_urlsafe(24),
         "digest_key": secrets.token_bytes(32),
+        "secret": secrets.token_bytes(32),
         "generation": generation,
         "shards": shards,
         "plans_version": 0,
+        "keys_version": 0,
         "tallies_from": day_number(date.min),
     }
     there = client.run(*call(scripts.BEGIN, scripts.GLOBAL, *_fields(state)))

@@ -1,8 +1,8 @@
 """A Redis store as records: read while it is in use, each shard as it is at one instant; written in pieces.
 
-What can still change of a shard is read in one transaction. What cannot is read in pieces: the ledger of the days that
-are sealed, what was refused on past days, the names of the tallies and nearly all of the log before it, sealed tallies
-and the ids of past days after it.
+The parts of a shard that can still change are read in one transaction. The rest is read in pieces: before that the
+ledger of sealed days, the refused groups of past days, the names of the tallies and nearly all of the log; after it
+sealed tallies and the ids of past days.
 """
 
 import secrets
@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 from dither_aggregator.store.dump import (
     FinalRecord,
     Identity,
+    JournalRecord,
     MarksRecord,
     PlanRecord,
     Record,
@@ -37,6 +38,8 @@ from dither_aggregator.store.redis import scripts
 from dither_aggregator.store.redis.calls import INSTANT_ATTEMPTS, chunks
 from dither_aggregator.store.redis.client import Command
 from dither_aggregator.store.redis.epochs import RedisEpochs
+from dither_aggregator.store.redis.journal import RedisJournal
+from dither_aggregator.store.redis.keyring import RedisKeyring
 from dither_aggregator.store.redis.ledger import RedisLedger, Settled
 from dither_aggregator.store.redis.log import READ_REDIS_BYTES_MAX
 from dither_aggregator.store.redis.marks import RedisMarks
@@ -59,32 +62,37 @@ FILL_ITEMS = 1_000
 
 
 class _Instant(NamedTuple):
-    """What can still change of a shard, as it was at one instant."""
+    """The parts of a shard that can still change, as they were at one instant."""
 
     record: ShardRecord
     seen: dict[bytes, bytes]
     """The answers of the shard's day."""
     past_days: list[int]
     names: list[bytes]
-    """Of all its tallies."""
+    """The names of all its tallies."""
     still_open: Mapping[bytes, list[bytes]]
     """The segments of those whose day is not sealed."""
 
 
-class RedisMoving(RedisLedger, RedisTallies, RedisEpochs, RedisMarks, Moving):
+class RedisMoving(RedisLedger, RedisTallies, RedisEpochs, RedisMarks, RedisKeyring, RedisJournal, Moving):
     """Dumps without holding the store up; fills one that nobody else can open."""
 
     def dump(self) -> Iterator[Record]:
         """Yield everything, each shard as it is at one instant."""
-        state = self._run_global(scripts.GET, "app", "key", "digest_key", "tallies_from")
-        app, key, digest_key, tallies_from = state
+        app, secret, digest_key, tallies_from = self._run_global(
+            scripts.GET, "app", "secret", "digest_key", "tallies_from"
+        )
         first = day_of(int(tallies_from))
-        yield Identity(app.decode(), key.decode(), digest_key, self.generation, self.retention(), first)
+        self.refresh()
+        keys = tuple(sorted(self._keys.by_id.values(), key=lambda key: key.id))
+        yield Identity(app.decode(), keys, secret, digest_key, self.generation, self.retention(), first)
         told: set[int] = set()
         yield from self._dump_plans(told)
         if marks := self.marks():
             yield MarksRecord(tuple(marks))
-        # What is final by now is sealed in every shard, so it is whole in what follows.
+        for entries in chunks(self.journal(), FILL_ITEMS):
+            yield JournalRecord(tuple(entries))
+        # An epoch that is final by now is sealed in every shard, so the shards' dumps hold all of it.
         finals = [(plan, epoch, final) for plan in sorted(told) for epoch, final in self._finals(plan).items()]
         for shard in range(self.shards):
             yield from self._dump_shard(shard, told)
@@ -101,7 +109,7 @@ class RedisMoving(RedisLedger, RedisTallies, RedisEpochs, RedisMarks, Moving):
                 yield PlanRecord(item.to_document())
 
     def _dump_shard(self, shard: int, told: set[int]) -> Iterator[Record]:
-        """Yield a shard: what can still change as at one instant, what cannot afterwards."""
+        """Yield a shard: first, of one instant, the parts that can still change, then the rest."""
         read = self._read_instant(shard)
         yield from self._dump_plans(told)
         yield read.record
@@ -178,10 +186,12 @@ class RedisMoving(RedisLedger, RedisTallies, RedisEpochs, RedisMarks, Moving):
     def fill_identity(self, identity: Identity) -> None:
         """Take over what devices and copies of uploads are recognised by."""
         first = day_number(identity.tallies_from)
-        fields = ("app", identity.app, "key", identity.key, "digest_key", identity.digest_key, "tallies_from", first)
-        self._run_global(scripts.SET, *fields)
+        known_by = ("app", identity.app, "secret", identity.secret, "digest_key", identity.digest_key)
+        self._run_global(scripts.SET, *known_by, "tallies_from", first)
         self.set_retention(identity.retention)
-        self.app, self.key, self._digest_key = identity.app, identity.key, identity.digest_key
+        self.app, self._digest_key, self._secret = identity.app, identity.digest_key, identity.secret
+        self._save_keys(identity.keys, self._keys.version)
+        self.refresh()
 
     def fill_seen(self, record: SeenRecord) -> None:
         """Remember answered uploads, each in the shard of its digest."""

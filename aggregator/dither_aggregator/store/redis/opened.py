@@ -6,7 +6,9 @@ from collections.abc import Callable, Sequence
 from datetime import date
 from typing import Self
 
+from dither_aggregator.room import Free
 from dither_aggregator.store.interface import SHARDS
+from dither_aggregator.store.keys import Key, Keys
 from dither_aggregator.store.packing import day_of
 from dither_aggregator.store.plans import Plans, StoredPlan
 from dither_aggregator.store.records import ShardStatus, StoreError, StoreUnavailable
@@ -20,7 +22,10 @@ SHARDS_MAX = 1024
 
 
 class RedisOpened(RedisCalls):
-    """What every role of a Redis store stands on."""
+    """The base of every role of a Redis store."""
+
+    kind = "Redis"
+    layout = scripts.VERSION
 
     def __init__(
         self,
@@ -81,12 +86,18 @@ class RedisOpened(RedisCalls):
             raise StoreError(f"{name} holds no store; `dither init` makes one")
         version = state.get("version", b"0").decode()
         if version != str(scripts.VERSION):
-            raise StoreError(f"{name} holds a store of version {version}; this dither reads {scripts.VERSION}")
+            older = version.isdigit() and int(version) < scripts.VERSION
+            next_step = (
+                "`dither backup` by the dither that wrote it, then `dither restore` into an empty Redis by this one"
+            )
+            raise StoreError(
+                f"{name} holds a store of version {version}; this dither reads {scripts.VERSION}: "
+                f"{next_step if older else 'use the dither that wrote it'}"
+            )
         self.app = state["app"].decode()
-        self.key = state["key"].decode()
         self.generation = state["generation"].decode()
         self.shards = int(state["shards"])
-        self._digest_key = state["digest_key"]
+        self._digest_key, self._secret = state["digest_key"], state["secret"]
         self._token = state["token"].decode()
         if self._token != scripts.token(self.generation) and not unfinished:
             raise StoreError(f"{name} holds a store that was not filled to its end; {START_AGAIN}")
@@ -98,17 +109,21 @@ class RedisOpened(RedisCalls):
 
     def refresh(self) -> None:
         """Take up what other processes changed."""
-        known = self._plans.version if hasattr(self, "_plans") else -1
+        plans = self._plans.version if hasattr(self, "_plans") else -1
+        keys = self._keys.version if hasattr(self, "_keys") else -1
         before = self._clock()
-        now, version, documents = self._run_global(scripts.REFRESH, known)
+        now, plans_version, plans_now, keys_version, keys_now = self._run_global(scripts.REFRESH, plans, keys)
         self._ahead_s = float(now) - (before + self._clock()) / 2
-        if documents is not None:
-            stored = [StoredPlan.from_json(document) for document in documents]
-            self._plans = Plans(sorted(stored, key=lambda item: item.id), int(version))
+        if plans_now is not None:
+            stored = [StoredPlan.from_json(document) for document in plans_now]
+            self._plans = Plans(sorted(stored, key=lambda item: item.id), int(plans_version))
+        if keys_now is not None:
+            known = [Key.from_document(json.loads(document)) for document in keys_now]
+            self._keys = Keys(known, int(keys_version), self._secret)
 
     def _save_plans(self, plans: Sequence[StoredPlan], version: int) -> bool:
         documents = [value for item in plans for value in (item.id, json.dumps(item.to_document()))]
-        return bool(self._run_global(scripts.SAVE_PLANS, version, *documents))
+        return bool(self._run_global(scripts.SAVE, "plans", version, *documents))
 
     def _now_s(self) -> float:
         """Return the time by Redis's clock, as far as it was ahead of this process's at the last refresh."""
@@ -143,6 +158,13 @@ class RedisOpened(RedisCalls):
                 )
             )
         return statuses
+
+    def left(self) -> Free | None:
+        """Return what is left of `maxmemory`, as Redis counts it; None where there is none, or Redis does not tell."""
+        memory = self._client.information()
+        most = int(str(memory.get("maxmemory", 0)))
+        used = int(str(memory.get("used_memory", 0))) - int(str(memory.get("mem_not_counted_for_evict", 0)))
+        return Free("memory", max(most - used, 0), most) if most else None
 
     def _trouble(self) -> dict[str, str]:
         trouble = {}

@@ -1,8 +1,11 @@
 """Every key of the Redis store, and every script that changes or reads it.
 
-    dither:{g}                      hash: version, token, app, key, digest_key, generation, shards, plans_version,
-                                    tallies_days, snapshots_days, tallies_from, clock_offset_s, erased, erasing
+    dither:{g}                      hash: version, token, app, secret, digest_key, generation, shards, plans_version,
+                                    keys_version, tallies_days, snapshots_days, tallies_from, clock_offset_s, erased,
+                                    erasing
     dither:{g}:plans                hash: plan -> document
+    dither:{g}:keys                 hash: a key's id -> document, which has a hash of its text
+    dither:{g}:journal              list: documents of what operators did, the oldest first
     dither:{g}:finals:PLAN          hash: day -> digest and the snapshot's id, with a space between
     dither:{g}:snapshot:ID          string
     dither:{g}:snapshots            sorted set: ids by day
@@ -23,8 +26,8 @@
 
 `packing.py` beside it has the bytes of all these; a day is the number of days since 1970.
 
-What stands in braces is the hash slot in a Redis Cluster: an effect is one script on the keys of one slot. KEYS[1] is
-the hash that the others are named after, ARGV[1] the token that must stand in it. So a Redis that came back empty, half
+The text in braces is the hash slot in a Redis Cluster: an effect is one script on the keys of one slot. KEYS[1] is the
+hash that the others are named after, ARGV[1] the token that must stand in it. So a Redis that came back empty, half
 filled, or filled by another version is refused before anything is read.
 
 A script either checks first and then writes, or does nothing; scripts that can free memory run without any to spare.
@@ -35,8 +38,8 @@ from typing import NamedTuple
 
 from dither_aggregator.store.redis.packing import MARK_BYTES, QUARANTINED, SEGMENT
 
-VERSION = 2
-"""Of this layout. A store of another one is refused."""
+VERSION = 3
+"""The version of this layout. A store of another one is refused."""
 GLOBAL = "dither:{g}"
 
 
@@ -175,22 +178,38 @@ redis.call('HSET', KEYS[1], 'token', ARGV[2])
 REFRESH = _read(
     _CLOCK,
     """
-local version = redis.call('HGET', at, 'plans_version')
-local plans = version ~= ARGV[2] and redis.call('HVALS', at .. ':plans')
-return {string.format('%.6f', now), version, plans}
+local reply = {string.format('%.6f', now)}
+for i, what in ipairs({'plans', 'keys'}) do
+    local version = redis.call('HGET', at, what .. '_version')
+    reply[#reply + 1] = version
+    reply[#reply + 1] = version ~= ARGV[i + 1] and redis.call('HVALS', at .. ':' .. what)
+end
+return reply
 """,
 )
-"""Return the time, the version of the plans, and their documents where the caller's version is another."""
+"""Return the time; of plans, then of keys, the version, and their documents where the caller's version is another."""
 
-SAVE_PLANS = _script(
+SAVE = _script(
     _CHECK,
     """
-if redis.call('HGET', at, 'plans_version') ~= ARGV[2] then return 0 end
-redis.call('HINCRBY', at, 'plans_version', 1)
-for i = 3, #ARGV, 2 do redis.call('HSET', at .. ':plans', ARGV[i], ARGV[i + 1]) end
+local version, key = ARGV[2] .. '_version', at .. ':' .. ARGV[2]
+if redis.call('HGET', at, version) ~= ARGV[3] then return 0 end
+redis.call('HINCRBY', at, version, 1)
+for i = 4, #ARGV, 2 do redis.call('HSET', key, ARGV[i], ARGV[i + 1]) end
 return 1
 """,
 )
+"""Store documents of `plans` or `keys` if their version is still the caller's; return whether it was."""
+
+JOURNAL = _read("return redis.call('LRANGE', at .. ':journal', ARGV[2], ARGV[3])")
+NOTE = _script(
+    _CHECK,
+    """
+redis.call('RPUSH', at .. ':journal', unpack(ARGV, 3))
+redis.call('LTRIM', at .. ':journal', -ARGV[2], -1)
+""",
+)
+"""Add entries to the journal, and let go of the oldest beyond so many."""
 
 GET = _read("return redis.call('HMGET', at, unpack(ARGV, 2))")
 SET = _script(
@@ -395,7 +414,7 @@ return 1
 """,
     flags="allow-oom",
 )
-"""Where the cursor is `low` and the log's entry `high` the one that was read: store segments and quarantine."""
+"""Store segments and quarantine, if the cursor is `low` and the log's entry `high` the one that was read."""
 
 SET_ASIDE = _script(
     _CHECK,
@@ -424,8 +443,8 @@ return 1
 """,
     flags="allow-oom",
 )
-"""Where the cursor is `low` and each entry (place, SHA-1, entry in its place) the one that was read: take the oldest
-away, put others in the place of the rest, and store quarantine."""
+"""Take the oldest entry away, put others in the place of the rest, and store quarantine: if the cursor is `low` and
+each entry (place, SHA-1, entry in its place) the one that was read."""
 
 # A shard's tallies and days.
 
@@ -634,7 +653,7 @@ return {cursor, names}
 """Return, of some tallies, the names of those that do not have as many segments as is written of them, and where to go
 on."""
 
-# What a shard refused.
+# A shard's refused groups.
 
 REFUSED = _read("return redis.call('HGETALL', at .. ':refused:' .. ARGV[2])")
 

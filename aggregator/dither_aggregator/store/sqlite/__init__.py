@@ -7,6 +7,8 @@ from dither_aggregator.store.interface import Store
 from dither_aggregator.store.sqlite.epochs import SQLiteEpochs
 from dither_aggregator.store.sqlite.erasing import SQLiteErasing
 from dither_aggregator.store.sqlite.file import FILE_NAME
+from dither_aggregator.store.sqlite.journal import SQLiteJournal
+from dither_aggregator.store.sqlite.keyring import SQLiteKeyring
 from dither_aggregator.store.sqlite.lock import LOCK_NAME, exclusive
 from dither_aggregator.store.sqlite.log import SQLiteLog
 from dither_aggregator.store.sqlite.marks import SQLiteMarks
@@ -26,6 +28,8 @@ class SQLiteStore(
     SQLiteErasing,
     SQLiteEpochs,
     SQLiteMarks,
+    SQLiteKeyring,
+    SQLiteJournal,
     SQLiteRefusing,
     Store,
 ):

@@ -53,7 +53,7 @@ class SQLiteEpochs(SQLiteOpened, Epochs):
         rows = self._rows("SELECT content FROM snapshot WHERE id = ?", id_)
         return rows[0][0] if rows else None
 
-    # What is kept.
+    # Retention.
 
     def retention(self) -> Retention:
         """Return for how long tallies and snapshots are kept."""

@@ -1,7 +1,7 @@
 """The file of the SQLite store: connections, transactions, and the rows of its state.
 
-A reader of a file in WAL mode needs a `-wal` and a `-shm` beside it, or the right to make them. Where nobody may write,
-as in a snapshot that is mounted, there are three cases:
+A reader of a file in WAL mode needs a `-wal` and a `-shm` beside it, or the right to make them. A directory that nobody
+may write to, such as a snapshot that is mounted, has three cases:
 
     both are there          SQLite reads both
     the first holds nothing everything is in the file, which is read as `immutable`, without locks
@@ -25,7 +25,7 @@ FILE_NAME = "store.sqlite3"
 CACHE_KIB = 16_384
 BUSY_S = 30
 CHECKPOINT_PAGES = 8_192
-"""Of the write-ahead log: 32 MiB. Reports that are folded by then are never written to the file itself."""
+"""Pages of the write-ahead log: 32 MiB. Reports that are folded by then are never written to the file itself."""
 
 
 class SQLiteFile:
@@ -35,7 +35,7 @@ class SQLiteFile:
         self._path = directory / FILE_NAME
         self._read_only = read_only
         self._immutable: tuple[int, int] | None = None
-        """What the file was when it was first read as one that nobody writes to."""
+        """The file's state when it was first read as one that nobody writes to."""
         self._local = threading.local()
         self._connections: list[sqlite3.Connection] = []
         if not self._path.exists():
@@ -61,7 +61,7 @@ class SQLiteFile:
         db.execute(f"PRAGMA wal_autocheckpoint = {CHECKPOINT_PAGES}")
         # A commit that has returned is on the disk: only then is an upload acknowledged.
         db.execute("PRAGMA synchronous = FULL")
-        # What is deleted is overwritten: see erasing.py. Some builds of SQLite do this by default, others do not.
+        # Deleted rows are overwritten: see erasing.py. Some builds of SQLite do this by default, others do not.
         db.execute("PRAGMA secure_delete = ON")
         return db
 
@@ -99,7 +99,7 @@ class SQLiteFile:
     def _check_immutable(self) -> None:
         """Raise StoreUnavailable when somebody has written to a file that was read as if nobody did."""
         if self._immutable and self._immutable != _content_id(self._path):
-            raise StoreUnavailable(f"{self._path} was changed while it was read, by whoever can write it; try again")
+            raise StoreUnavailable(f"{self._path} was changed while it was read: somebody can write it; try again")
 
     def close(self) -> None:
         """Close every thread's connection."""

@@ -15,6 +15,7 @@ from dither_aggregator.counting.folding import Counts
 from dither_aggregator.store.dump import (
     FinalRecord,
     Identity,
+    JournalRecord,
     MarksRecord,
     PlanRecord,
     Record,
@@ -23,29 +24,33 @@ from dither_aggregator.store.dump import (
     TallyRecord,
 )
 from dither_aggregator.store.interface.moving import Moving
+from dither_aggregator.store.keys import Key
 from dither_aggregator.store.packing import pack_counts, unpack_counts
-from dither_aggregator.store.records import Final, Segment
+from dither_aggregator.store.records import Final, JournalEntry, Segment
 from dither_aggregator.store.sqlite import rows
 from dither_aggregator.store.sqlite.epochs import SQLiteEpochs
+from dither_aggregator.store.sqlite.journal import SQLiteJournal
+from dither_aggregator.store.sqlite.keyring import SQLiteKeyring
 from dither_aggregator.store.sqlite.marks import marks_in
 from dither_aggregator.store.sqlite.refused import count_refused, refused_in
 
 DUMP_ROWS = 10_000
 
 
-class SQLiteMoving(SQLiteEpochs, Moving):
-    """What is read of one transaction, and written in one a record."""
+class SQLiteMoving(SQLiteEpochs, SQLiteKeyring, SQLiteJournal, Moving):
+    """A SQLite store as records: read in one transaction, and written in one for each record."""
 
     def dump(self) -> Iterator[Record]:
         """Yield everything, as it is at one instant."""
         with closing(self._connect()) as db:
             db.execute("BEGIN")
             state = dict(db.execute("SELECT key, value FROM state"))
-            yield _identity(state)
+            yield _identity(db, state)
             for (document,) in db.execute("SELECT document FROM plan ORDER BY id"):
                 yield PlanRecord(json.loads(document))
             if marks := marks_in(db):
                 yield MarksRecord(tuple(marks))
+            yield from _journal(db)
             yield _shard(db, state)
             yield from _seen(db)
             of_tallies = db.execute(rows.SELECT_SEGMENTS)
@@ -68,11 +73,13 @@ class SQLiteMoving(SQLiteEpochs, Moving):
     def fill_identity(self, identity: Identity) -> None:
         """Take over what devices and copies of uploads are recognised by."""
         with self._transaction():
-            for key in ("app", "key", "digest_key"):
+            for key in ("app", "digest_key", "secret"):
                 self._set_state(key, getattr(identity, key))
             self._set_state("tallies_from", identity.tallies_from.isoformat())
         self.set_retention(identity.retention)
-        self.app, self.key, self._digest_key = identity.app, identity.key, identity.digest_key
+        self.app, self._digest_key, self._secret = identity.app, identity.digest_key, identity.secret
+        self._save_keys(identity.keys, self._keys.version)
+        self.refresh()
 
     def fill_seen(self, record: SeenRecord) -> None:
         """Remember answered uploads."""
@@ -114,15 +121,23 @@ class SQLiteMoving(SQLiteEpochs, Moving):
             self._set_state("moved_to", to)
 
 
-def _identity(state: Mapping[str, Any]) -> Identity:
+def _identity(db: sqlite3.Connection, state: Mapping[str, Any]) -> Identity:
+    keys = db.execute("SELECT document FROM key ORDER BY id")
     return Identity(
         state["app"],
-        state["key"],
+        tuple(Key.from_document(json.loads(document)) for (document,) in keys),
+        state["secret"],
         state["digest_key"],
         state["generation"],
         rows.retention_of(state),
         date.fromisoformat(state["tallies_from"]),
     )
+
+
+def _journal(db: sqlite3.Connection) -> Iterator[JournalRecord]:
+    entries = db.execute("SELECT entry FROM journal ORDER BY seq")
+    while batch := entries.fetchmany(DUMP_ROWS):
+        yield JournalRecord(tuple(JournalEntry.from_document(json.loads(entry)) for (entry,) in batch))
 
 
 def _shard(db: sqlite3.Connection, state: Mapping[str, Any]) -> ShardRecord:

@@ -2,6 +2,7 @@
 
 import json
 import secrets
+import shutil
 import sqlite3
 import time
 from collections.abc import Callable, Sequence
@@ -10,7 +11,9 @@ from datetime import date, timedelta
 from pathlib import Path
 from typing import Self
 
+from dither_aggregator.room import Free
 from dither_aggregator.store.interface.opened import Opened
+from dither_aggregator.store.keys import Key, Keys
 from dither_aggregator.store.packing import day_at
 from dither_aggregator.store.plans import Plans, StoredPlan
 from dither_aggregator.store.records import ShardStatus, StoreError
@@ -19,8 +22,10 @@ from dither_aggregator.store.sqlite.file import FILE_NAME, SQLiteFile
 
 
 class SQLiteOpened(SQLiteFile, Opened):
-    """What every role of a SQLite store stands on."""
+    """The base of every role of a SQLite store."""
 
+    kind = "SQLite"
+    layout = schema.VERSION
     shards = 1
 
     def __init__(
@@ -76,6 +81,9 @@ class SQLiteOpened(SQLiteFile, Opened):
             if version != schema.VERSION:
                 raise StoreError(f"it has version {version}; this dither reads {schema.VERSION}")
         else:
+            # By one that cannot write: closing another would write the log of a newer store into its file.
+            with closing(self._connect_as("mode=ro")) as reader:
+                schema.version_of(reader)
             with self._transaction() as db:
                 schema.migrate(db)
         state = self._states()
@@ -85,9 +93,8 @@ class SQLiteOpened(SQLiteFile, Opened):
         if self.moved_to and not moved:
             raise StoreError(f"it was copied to the store {self.moved_to}, which goes on in its place")
         self.app = state["app"]
-        self.key = state["key"]
         self.generation = state["generation"]
-        self._digest_key = state["digest_key"]
+        self._digest_key, self._secret = state["digest_key"], state["secret"]
         self.refresh()
 
     def finish(self) -> None:
@@ -106,13 +113,19 @@ class SQLiteOpened(SQLiteFile, Opened):
                 documents = self._rows("SELECT document FROM plan ORDER BY id")
                 stored = [StoredPlan.from_json(document) for (document,) in documents]
                 self._plans = Plans(stored, state["plans_version"])
+            if not hasattr(self, "_keys") or self._keys.version != state["keys_version"]:
+                documents = self._rows("SELECT document FROM key")
+                known = [Key.from_document(json.loads(document)) for (document,) in documents]
+                self._keys = Keys(known, state["keys_version"], self._secret)
+
+    def _next_version(self, name: str, version: int) -> bool:
+        """Within a transaction: move a version on if it is still this one; return whether it was."""
+        moved = self._db.execute("UPDATE state SET value = value + 1 WHERE key = ? AND value = ?", (name, version))
+        return moved.rowcount == 1
 
     def _save_plans(self, plans: Sequence[StoredPlan], version: int) -> bool:
         with self._transaction() as db:
-            moved = db.execute(
-                "UPDATE state SET value = value + 1 WHERE key = 'plans_version' AND value = ?", (version,)
-            )
-            if moved.rowcount != 1:
+            if not self._next_version("plans_version", version):
                 return False
             rows = [(item.id, json.dumps(item.to_document())) for item in plans]
             db.executemany("INSERT OR REPLACE INTO plan VALUES (?, ?)", rows)
@@ -159,6 +172,11 @@ class SQLiteOpened(SQLiteFile, Opened):
             )
         ]
 
+    def left(self) -> Free | None:
+        """Return what is left of the directory's disk, for those who are not root."""
+        disk = shutil.disk_usage(self._path.parent)
+        return Free("disk", disk.free, disk.total)
+
     def _trouble(self) -> dict[str, str]:
         return {"store": f"{self._path} is not the file that was opened"} if self._replaced() else {}
 
@@ -170,12 +188,13 @@ class SQLiteOpened(SQLiteFile, Opened):
 def _first_state(app: str, today: date, unfinished: bool) -> dict[str, object]:
     return {
         "app": app,
-        "key": secrets.token_urlsafe(24),
         "digest_key": secrets.token_bytes(32),
+        "secret": secrets.token_bytes(32),
         "generation": secrets.token_hex(8),
         "day": today.isoformat(),
         "sealed": (today - timedelta(days=1)).isoformat(),
         "tallies_from": date.min.isoformat(),
         "plans_version": 0,
+        "keys_version": 0,
         "unfinished": int(unfinished),
     }

@@ -1,4 +1,4 @@
-"""What the rows of the SQLite store's tables mean: each record has one way in and one way out."""
+"""The meaning of the rows of the SQLite store's tables: each record has one way in and one way out."""
 
 from collections.abc import Mapping
 from datetime import date

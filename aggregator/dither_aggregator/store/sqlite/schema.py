@@ -1,11 +1,18 @@
 """The tables of the SQLite store, and how each version of them came from the one before."""
 
+import json
+import secrets
 import sqlite3
+import time
 from collections.abc import Callable
+from pathlib import Path
 
+from dither_aggregator.store.keys import first_key
+from dither_aggregator.store.packing import day_at
 from dither_aggregator.store.records import StoreError
+from dither_aggregator.store.sqlite import key_file
 
-VERSION = 4
+VERSION = 5
 
 _TABLES = """
 CREATE TABLE state (key TEXT PRIMARY KEY, value NOT NULL) WITHOUT ROWID;
@@ -44,6 +51,14 @@ CREATE TABLE final (
 CREATE TABLE snapshot (id TEXT PRIMARY KEY, epoch TEXT NOT NULL, content BLOB NOT NULL) WITHOUT ROWID;
 INSERT INTO cursor VALUES (0);
 """
+_KEYS = """
+CREATE TABLE key (  -- each with a hash of its text
+    id TEXT PRIMARY KEY, document TEXT NOT NULL
+) WITHOUT ROWID;
+CREATE TABLE journal (  -- of what operators did
+    seq INTEGER PRIMARY KEY AUTOINCREMENT, entry TEXT NOT NULL
+);
+"""
 
 
 MARKS = """
@@ -67,23 +82,44 @@ def has_table(db: sqlite3.Connection, name: str) -> bool:
 
 def create(db: sqlite3.Connection, state: dict[str, object]) -> None:
     """Make the tables in an empty file, within a transaction."""
-    for statement in _TABLES.split(";\n"):
-        db.execute(statement)
+    _make(db, _TABLES + _KEYS)
     db.executemany("INSERT INTO state VALUES (?, ?)", state.items())
     db.execute(f"PRAGMA user_version = {VERSION}")
 
 
-def migrate(db: sqlite3.Connection) -> None:
-    """Bring a file's tables to VERSION, within a transaction; raise StoreError for a version that is not known."""
+def _make(db: sqlite3.Connection, tables: str) -> None:
+    for statement in tables.split(";\n"):
+        db.execute(statement)
+
+
+def version_of(db: sqlite3.Connection) -> int:
+    """Return the version of a file's tables; raise StoreError for one that no step leads from."""
     (version,) = db.execute("PRAGMA user_version").fetchone()
-    while version != VERSION:
-        if version not in STEPS:
-            next_step = "start with an empty directory" if version < VERSION else "use the dither that wrote it"
-            raise StoreError(f"it has version {version}; this dither reads {VERSION}: {next_step}")
+    if version != VERSION and version not in STEPS:
+        next_step = "start with an empty directory" if version < VERSION else "use the dither that wrote it"
+        raise StoreError(f"it has version {version}; this dither reads {VERSION}: {next_step}")
+    return int(version)
+
+
+def migrate(db: sqlite3.Connection) -> None:
+    """Bring a file's tables to VERSION, within a transaction; raise StoreError for a version without a step."""
+    while (version := version_of(db)) != VERSION:
         STEPS[version](db)
-        version += 1
-        db.execute(f"PRAGMA user_version = {version}")
+        db.execute(f"PRAGMA user_version = {version + 1}")
 
 
-STEPS: dict[int, Callable[[sqlite3.Connection], None]] = {}
-"""What brings the tables of a version to the next. There is none yet: older tables are refused."""
+def _from_4(db: sqlite3.Connection) -> None:
+    """Put the hash of the one key in the place of its text, which goes into `write.key` beside the file."""
+    ((_, _, path),) = db.execute("PRAGMA database_list")
+    ((text,),) = db.execute("SELECT value FROM state WHERE key = 'key'")
+    secret = secrets.token_bytes(32)
+    key = first_key(text, secret, day_at(time.time()))
+    key_file.keep(Path(path).parent, text)  # first: cut off here, the next attempt writes the same again
+    _make(db, _KEYS)
+    db.execute("INSERT INTO key VALUES (?, ?)", (key.id, json.dumps(key.to_document())))
+    db.execute("DELETE FROM state WHERE key = 'key'")
+    db.executemany("INSERT INTO state VALUES (?, ?)", [("secret", secret), ("keys_version", 1)])
+
+
+STEPS: dict[int, Callable[[sqlite3.Connection], None]] = {4: _from_4}
+"""The step that brings the tables of a version to the next. Tables older than these are refused."""

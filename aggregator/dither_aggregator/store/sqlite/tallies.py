@@ -13,7 +13,7 @@ SELECT DISTINCT plan, epoch, whole.low, whole.high FROM segment JOIN
 (SELECT epoch, MIN(low) AS low, MAX(high) AS high FROM segment WHERE epoch <= ? GROUP BY epoch) AS whole USING (epoch)
 WHERE segment.low > whole.low OR segment.high < whole.high
 """
-"""What lies side by side is no longer than all of it, so this finds two segments as well as one that is too short."""
+"""Two segments of an epoch are each shorter than all of it: this finds both of them, and one that is too short."""
 
 
 class SQLiteTallies(SQLiteOpened, Tallies):

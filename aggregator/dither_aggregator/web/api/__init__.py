@@ -4,17 +4,21 @@ An operation is a function of the store, of what was asked and of what its addre
 line here has the schemas of its parameters and of its answer: they check requests, and they make /openapi.json.
 """
 
+from collections.abc import Collection
+
 from flask import Flask
 
 from dither_aggregator.store import Store
 from dither_aggregator.web.api import description, documents, tables
+from dither_aggregator.web.api.administering import CHANGES
 from dither_aggregator.web.api.description import Operation
 from dither_aggregator.web.api.estimates import EstimatesAsked, estimates, estimates_of
 from dither_aggregator.web.api.listings import ValuesAsked, marks, metric_snapshots, metrics, snapshot, values
+from dither_aggregator.web.api.quality import QualityAsked, quality
 from dither_aggregator.web.api.rowsets import RowsAsked
 from dither_aggregator.web.asking import Parameters
 
-__all__ = ["OPERATIONS", "register"]
+__all__ = ["CHANGES", "OPERATIONS", "register"]
 
 OPERATIONS = (
     Operation("/metrics", metrics, "every plan of every metric", RowsAsked, documents.MetricsMeta, documents.MetricRow),
@@ -47,7 +51,7 @@ OPERATIONS = (
     Operation(
         "/metrics/<metric>/snapshots",
         metric_snapshots,
-        "what was kept of each final day",
+        "the snapshot of each final day",
         RowsAsked,
         documents.MetricMeta,
         documents.KeptRow,
@@ -61,6 +65,14 @@ OPERATIONS = (
         documents.ValueDocument,
     ),
     Operation(
+        "/metrics/<metric>/quality",
+        quality,
+        "whether the counts of closed days can be those of devices that add noise as they should",
+        QualityAsked,
+        documents.QualityMeta,
+        documents.QualityRow,
+    ),
+    Operation(
         "/compare",
         tables.compare,
         "the difference of each value between two windows of a metric",
@@ -71,7 +83,7 @@ OPERATIONS = (
     Operation(
         "/changes",
         tables.changes,
-        "what moved between the last sealed days and as many before, of all metrics: a week each",
+        "changes between the last sealed days and as many before, in all metrics: a week each",
         RowsAsked,
         documents.ChangesMeta,
         documents.DifferenceRow,
@@ -79,7 +91,7 @@ OPERATIONS = (
     Operation(
         "/plan",
         tables.plan,
-        "of reports, epsilon and detectable share, or width of a number's interval, the third, given two",
+        "the third of reports, epsilon and detectable share, or width of a number's interval, given two",
         tables.PlanRowsAsked,
         documents.PlanMeta,
         documents.PlanRow,
@@ -96,10 +108,12 @@ OPERATIONS = (
         "/snapshots/<id_>", snapshot, "the content of a snapshot: its id is the SHA-256 of these bytes", Parameters
     ),
 )
-"""Every address under /v1 that is read."""
+"""Every address under /v1 that is read with a read key."""
 
 
-def register(app: Flask, store: Store, candidates_max: int | None) -> None:
-    """Add the addresses that analysts read."""
+def register(
+    app: Flask, store: Store, answered: Collection[Operation] = OPERATIONS, candidates_max: int | None = None
+) -> None:
+    """Add every address. Those that are not `answered` here are described all the same, and answer that nobody does."""
     app.config["CANDIDATES_MAX"] = candidates_max
-    description.register(app, store, OPERATIONS)
+    description.register(app, store, (*OPERATIONS, *CHANGES), answered)

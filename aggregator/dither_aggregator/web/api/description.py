@@ -1,9 +1,10 @@
 """Operations of the API as Flask routes and as an OpenAPI document, out of the same declarations.
 
-flask-smorest checks the parameters by the schemas that describe them. It has no types: what of it is used is here.
+flask-smorest checks the parameters by the schemas that describe them. It has no types: the parts that are used are
+here.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
 from typing import Any
@@ -16,10 +17,11 @@ from marshmallow import RAISE, Schema, fields
 from dither_aggregator.store import Store
 from dither_aggregator.web.api.documents import Described, ProblemDocument
 from dither_aggregator.web.api.rowsets import CSV, JSON, RowSet, respond
-from dither_aggregator.web.api.uploads import SECURITY, UPLOADS
+from dither_aggregator.web.api.uploads import ADMIN_KEY, READ_KEY, SECURITY, UPLOADS
 from dither_aggregator.web.asking import PARSER, Parameters, given
 from dither_aggregator.web.problems import API, CONTENT_TYPE, DOCUMENT
 from dither_shared.wire import PATH
+from dither_shared.wire.problems import Problem
 
 NAME = "api"
 """Endpoints are called after it: `api.estimates`."""
@@ -34,13 +36,18 @@ class Operation:
     answer: Callable[..., RowSet | Response]
     """Called with the store, what was asked, and what the address names."""
     says: str
-    """What it returns, in a few words."""
+    """The answer, in a few words."""
     asked: type[Parameters]
     meta: type[Schema] | None = None
-    """Of the rows that it returns; None where it returns something else."""
+    """The `meta` of the rows that it returns; None where it returns something else."""
     row: type[Schema] | None = None
     method: str = "GET"
     body: type[Schema] | None = None
+
+    @property
+    def changes(self) -> bool:
+        """Whether it needs an admin key."""
+        return self.address.startswith("/admin/")
 
     @property
     def name(self) -> str:
@@ -48,15 +55,15 @@ class Operation:
         return self.answer.__name__
 
 
-def register(app: Flask, store: Store, operations: tuple[Operation, ...]) -> None:
-    """Add operations to an application, with the document that describes them."""
+def register(app: Flask, store: Store, operations: Sequence[Operation], answered: Collection[Operation]) -> None:
+    """Add operations to an application, with the document that describes them. Some may be answered elsewhere."""
     api, blueprint = flask_smorest.Api(), flask_smorest.Blueprint(NAME, __name__, url_prefix=API.rstrip("/"))
     blueprint.ARGUMENTS_PARSER = PARSER
     api.DEFAULT_ERROR_RESPONSE_NAME = None  # ours are problem documents
     api.init_app(app, spec_kwargs={"title": "dither", "version": version("dither"), "openapi_version": OPENAPI})
     for operation in operations:
         blueprint.route(operation.address, methods=[operation.method], endpoint=operation.name)(
-            _described(blueprint, operation, _view(operation, store))
+            _described(blueprint, operation, _view(operation, store if operation in answered else None))
         )
     api.register_blueprint(blueprint)
     described = api.spec.to_dict()
@@ -72,8 +79,10 @@ def register(app: Flask, store: Store, operations: tuple[Operation, ...]) -> Non
         return Response(document, content_type=JSON)
 
 
-def _view(operation: Operation, store: Store) -> Callable[..., Response]:
+def _view(operation: Operation, store: Store | None) -> Callable[..., Response]:
     def view(asked: dict[str, Any], **named: str) -> Response:
+        if store is None:
+            raise Problem("not-found", "this is answered by another process")
         answer = operation.answer(store, asked, **named)
         return respond(answer, asked["format"]) if isinstance(answer, RowSet) else answer
 
@@ -92,6 +101,7 @@ def _described(blueprint: Any, operation: Operation, view: Callable[..., Respons
     view = blueprint.response(200, answers, description=operation.says)(view)
     for status, says in ((400, "a parameter is wrong, unknown or given twice"), ("default", "a refusal")):
         view = blueprint.alt_response(status, schema=ProblemDocument, content_type=CONTENT_TYPE, description=says)(view)
+    view = blueprint.doc(security=ADMIN_KEY if operation.changes else READ_KEY)(view)
     if operation.body:
         body = {"content": {JSON: {"schema": operation.body}}, "required": True}
         view = blueprint.doc(requestBody=body)(view)

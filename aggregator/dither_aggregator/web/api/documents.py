@@ -7,6 +7,7 @@ from typing import Any
 
 from marshmallow import INCLUDE, Schema, fields, validate
 
+from dither_aggregator.analysis.quality.verdict import CHECKS
 from dither_aggregator.analysis.standing import VERDICTS
 from dither_aggregator.analysis.tables.rows import STATISTICS as TABLE_STATISTICS
 from dither_aggregator.analysis.tables.rows import VERDICTS as TABLE_VERDICTS
@@ -56,12 +57,12 @@ def _how(says: str, how: dict[str, Any]) -> dict[str, Any]:
     return {"required": True, **({"metadata": {"description": says}} if says else {}), **how}
 
 
-# What several have in common.
+# Parts of several documents.
 
 PLAN = "the digest of the plan"
-SNAPSHOT = "the id of what was kept of the day once it was finalized; null of a day that is not, and of several days"
+SNAPSHOT = "the id of the finalized day's snapshot; null for a day that is not final, and for several days"
 PROVISIONAL = "more reports may still come"
-UNIT = 'in which numbers are; "" of shares'
+UNIT = 'the unit of numbers; "" for shares'
 
 
 class WindowDocument(Described):
@@ -79,12 +80,12 @@ class PagedMeta(Described):
 
 
 class PrivacyDocument(Described):
-    """What reports cost a device."""
+    """The cost of reports for a device."""
 
-    mechanism = _text("what randomized the answers on the devices")
-    epsilon = _number("of one report")
-    epsilon_permanent = _number("of all reports of one memoized answer; null of fresh noise", allow_none=True)
-    epsilon_lifetime = _number("of all reports of a device's life")
+    mechanism = _text("the mechanism that randomized the answers on the devices")
+    epsilon = _number("the epsilon of one report")
+    epsilon_permanent = _number("the epsilon of all reports of a memo; null for fresh noise", allow_none=True)
+    epsilon_lifetime = _number("the epsilon of all reports of a device's life")
 
 
 # Estimates.
@@ -104,9 +105,9 @@ class NormalisedDocument(Described):
 
 
 class TailDocument(WindowDocument):
-    """What the values that do not stand out have together, in days before, whose noise did not choose them.
+    """The share of all values that do not stand out, from days before, whose noise did not choose them.
 
-    Of answers that may hold several values it is the number of them a report. Values apart are not in it.
+    If answers may hold several values, it is the number of them a report. Values apart are not in it.
     """
 
     values = _whole("how many values")
@@ -118,7 +119,7 @@ class TailDocument(WindowDocument):
 
 
 class EstimatesMeta(WindowDocument, PrivacyDocument, PagedMeta):
-    """What holds of all rows."""
+    """Facts of all rows together."""
 
     app = _text()
     metric = _text()
@@ -144,21 +145,21 @@ class EstimatesMeta(WindowDocument, PrivacyDocument, PagedMeta):
         allow_none=True,
         validate=validate.OneOf(("wald", "clopper-pearson", "exact")),
     )
-    error_of = _text("what errors and intervals are of", validate=validate.OneOf(("reports", "population")))
-    fit = fields.Nested(FitDocument, metadata={"description": "of texts"})
-    normalised = fields.Nested(NormalisedDocument, metadata={"description": "where it was asked for"})
-    unit = _text("of numbers: in which mean, quantiles and the ends of ranges are", required=False)
+    error_of = _text("the devices that errors and intervals are of", validate=validate.OneOf(("reports", "population")))
+    fit = fields.Nested(FitDocument, metadata={"description": "for texts"})
+    normalised = fields.Nested(NormalisedDocument, metadata={"description": "if it was asked for"})
+    unit = _text("for numbers: the unit of mean, quantiles and the ends of ranges", required=False)
     untold = fields.List(
         fields.String(),
-        metadata={"description": "of numbers: quantiles that may lie in more than a third of the axis, without a row"},
+        metadata={"description": "for numbers: quantiles that may lie in more than a third of the axis, without a row"},
     )
 
 
 class ValueDocument(WindowDocument):
     """One value's number with its error. Shares are raw and unbiased: they may be negative.
 
-    Of numbers a mean or a quantile is in the metric's unit. A quantile lies between two edges: its estimate is the
-    lower end of the range in which it seems to lie, and its interval ends at edges.
+    A number's mean or quantile is in the metric's unit. A quantile lies between two edges: its estimate is the lower
+    end of the range in which it seems to lie, and its interval ends at edges.
     """
 
     metric = _text()
@@ -184,38 +185,38 @@ class EstimateRow(ValueDocument):
     """One value's estimate: a share of the n reports, or a statistic of numbers or of a table."""
 
     normalised = _number("the share that is possible, where it was asked for; biased", required=False)
-    proportion = _number("of a text: the share of a constrained fit; biased", required=False)
-    z = _number("of words: how far it stands out, in standard errors of a normal law", required=False)
-    whole = _truth("of words: whether it is a whole text, and not the start of longer ones", required=False)
+    proportion = _number("for a text: the share of a constrained fit; biased", required=False)
+    z = _number("for words: how far it stands out, in standard errors of a normal law", required=False)
+    whole = _truth("for words: whether it is a whole text, and not the start of longer ones", required=False)
     group = _text(
-        'of a text: the candidate with the same bits, "" where there is none; of a table: which value of group_column '
-        "the row is of, null of all devices",
+        'for a text: the candidate with the same bits, "" where there is none; for a table: which value of '
+        "group_column the row is of, null for all devices",
         required=False,
         allow_none=True,
     )
     statistic = _text(
-        "of numbers and tables: what the row is of. Shares of numbers are of those who gave one, "
+        "for numbers and tables: what the row is of. Shares of numbers are of those who gave one, "
         "share_of_reports is of all reports",
         required=False,
         validate=validate.OneOf(tuple(dict.fromkeys((*STATISTICS, *TABLE_STATISTICS)))),
     )
-    column = _text("of a table: the column that the row is of", required=False)
-    label = _text("its value; null of a mean and of an association", required=False, allow_none=True)
+    column = _text("for a table: the column that the row is of", required=False)
+    label = _text("its value; null for a mean and for an association", required=False, allow_none=True)
     group_column = _text("the column that makes the groups, or goes with it", required=False, allow_none=True)
     p_value = _number(
-        "of differences and associations: how often noise and sampling alone make as much; null of others",
+        "for differences and associations: how often noise and sampling alone make as much; null for others",
         required=False,
         allow_none=True,
     )
     low = _number(
-        "of numbers: the lower end of the range that the row is of, in the unit, null where it is open; of a mean the "
+        "for numbers: the lower end of the range that the row is of, in the unit, null where it is open; of a mean the "
         "least that fits, however numbers lie within ranges, null where nothing is rounded to ranges",
         required=False,
         allow_none=True,
     )
     high = _number("its upper end, or the most", required=False, allow_none=True)
     fitted = _number(
-        "of numbers: the share that is possible, or the mean of such shares; biased, to look at; null of others",
+        "for numbers: the share that is possible, or the mean of such shares; biased, to look at; null for others",
         required=False,
         allow_none=True,
     )
@@ -231,6 +232,41 @@ class SeriesMeta(WindowDocument):
     level = _whole("how sure the intervals are, in percent: all at once, of all days and values")
     error_of = _text()
     unit = _text(UNIT)
+
+
+class QualityMeta(WindowDocument):
+    """Which days of which plan were checked."""
+
+    app = _text()
+    metric = _text()
+    question = _text()
+    plan = _text(PLAN)
+    rev = _whole()
+    days_checked = _whole("closed days with reports whose counts are kept")
+    days_implausible = _whole("those with a check that is implausible")
+    false_alarms = _number("at most this part of a sound metric's days is called implausible")
+
+
+class QualityRow(Described):
+    """One check of one closed day, with the count that is farthest off."""
+
+    metric = _text()
+    rev = _whole()
+    epoch = _day("the day (UTC), by itself")
+    n = _whole("its reports")
+    check = _text(
+        "cells are reports by cell or cohort; shares support of a value, a bit or a symbol, between what nobody and "
+        "what everybody would give; ones the bits set in all reports; unused the support of values that nobody can "
+        "have, each by itself or together",
+        validate=validate.OneOf(CHECKS),
+    )
+    tests = _whole("how many counts it looks at")
+    of = _text("the name of the count, in words that follow the number")
+    observed = _whole("the count")
+    expected_lower = _number("the least that is expected, whatever is answered")
+    expected_upper = _number("the most")
+    p_value = _number("how often honest devices are so far off at most, in any of the counts of five checks")
+    verdict = _text(validate=validate.OneOf(("implausible", "nothing found")))
 
 
 class BaseDocument(Described):
@@ -281,17 +317,17 @@ class ChangesMeta(WindowDocument, BaseDocument):
 
 
 class PlanMeta(Described):
-    """What was computed."""
+    """The computed plan."""
 
     computed = _text(validate=validate.OneOf(("n", "epsilon", "share", "width", "effect")))
-    share = _number("the share that was asked for, or the detectable one; null of numbers and tables", allow_none=True)
+    share = _number("the share that was asked for, or the detectable one; null for numbers and tables", allow_none=True)
     width_percent = _number(
-        "of a number: the width that was asked for, or that of the median's interval, or of the mean's where it is "
+        "for a number: the width that was asked for, or that of the median's interval, or of the mean's where it is "
         "all that is asked",
         allow_none=True,
     )
     effect_percent = _number(
-        "of a table: the difference between arms that was asked for, or the least that is told", allow_none=True
+        "for a table: the difference between arms that was asked for, or the least that is told", allow_none=True
     )
     registry = _text("the lines of a registry, as TOML")
 
@@ -301,34 +337,34 @@ class PlanRow(Described):
 
     kind = _text()
     d = _whole(
-        "values, other included, of a table in each column; of a number ranges or steps, null where only its mean is "
-        "asked",
+        "values, other included; for a table those of each column; for a number its ranges or steps, null where "
+        "only its mean is asked",
         allow_none=True,
     )
     ticks = _whole("the most values of one answer", allow_none=True)
-    asks = _text("of a number: everything, or mean", allow_none=True)
-    columns = _whole("of a table: how many", allow_none=True)
-    arms = _whole("of a table: how many of one size are compared", allow_none=True)
+    asks = _text("for a number: everything, or mean", allow_none=True)
+    columns = _whole("for a table: the number of columns", allow_none=True)
+    arms = _whole("for a table: how many of one size are compared", allow_none=True)
     n = _whole("reports")
-    epsilon = _number("of one report")
-    epsilon_permanent = _number("of one memoized answer", allow_none=True)
-    days = _whole("of the window")
+    epsilon = _number("the epsilon of one report")
+    epsilon_permanent = _number("the epsilon of one memoized answer", allow_none=True)
+    days = _whole("days of the window")
     mechanism = _text()
-    bits = _whole("of a report")
-    noise_floor = _number("null of numbers and tables", allow_none=True)
+    bits = _whole("bits of a report")
+    noise_floor = _number("null for numbers and tables", allow_none=True)
     critical_share = _number(allow_none=True)
     detectable_share = _number(allow_none=True)
     mean_width_percent = _number(
-        "of the mean's 95 % interval, in percent of the range from low to high; null where nothing is told",
+        "the width of the mean's 95 % interval, in percent of the range from low to high; null where nothing is told",
         allow_none=True,
     )
     median_width_percent = _number(
-        "of the median's interval, which holds together with those of the mean and of other quantiles; null where it "
-        "is not told",
+        "the width of the median's interval, which holds together with those of the mean and of other quantiles; null "
+        "where it is not told",
         allow_none=True,
     )
     effect_percent = _number(
-        "of a table: the least difference of a value's share between one arm and all others that is told four times "
+        "for a table: the least difference of a value's share between one arm and all others that is told four times "
         "in five, in percentage points; null where none is",
         allow_none=True,
     )
@@ -340,7 +376,7 @@ class CandidatesBody(Described):
     candidates = fields.List(fields.String(), required=True)
 
 
-# What there is to read.
+# Listings.
 
 
 class MetricsMeta(Described):
@@ -348,7 +384,7 @@ class MetricsMeta(Described):
 
     app = _text()
     lossy = _truth("whether it may lose what it acknowledged, as its operator allowed")
-    today = _day("by the store's clock (UTC)")
+    today = _day("today by the store's clock (UTC)")
     sealed = _day("the last day that nothing can enter any more")
 
 
@@ -360,7 +396,7 @@ class MetricRow(PrivacyDocument):
     question = _text()
     plan = _text(PLAN)
     rev = _whole()
-    current = _truth("whether it is what the registry says now")
+    current = _truth("whether the registry has it now")
     retired = _truth("whether its reports are refused")
     expires = _day()
     values = _whole("how many listed values it has")
@@ -399,7 +435,7 @@ class ValueRow(Described):
 
 
 class KeptRow(Described):
-    """What was kept of one final day."""
+    """The snapshot of one final day."""
 
     metric = _text()
     rev = _whole()

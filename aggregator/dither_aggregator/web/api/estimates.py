@@ -38,7 +38,7 @@ VALUES_MAX = 1_000
 
 
 class EstimatesAsked(WindowAsked, PlanAsked, LevelAsked, PagedAsked, RowsAsked):
-    """What the estimates of a metric are asked for."""
+    """The parameters of a metric's estimates."""
 
     top = top("so many at most of the values that stand out, the largest first; needs simultaneous intervals")
     intervals = fields.String(
@@ -70,7 +70,7 @@ def estimates_of(store: Store, asked: Given, metric: str) -> RowSet:
 
 def _estimates(store: Store, asked: Given, stored: StoredPlan, candidates: tuple[str, ...] | None = None) -> RowSet:
     window = asked_window(store, asked) or default_window(store, stored)
-    view = replace(_read_view(stored.plan, candidates, asked), days=window.days)
+    view = replace(_read_view(stored.plan, candidates, asked), days=window.days, values=_looked_up(stored, asked))
     refuse_long(stored, candidates)
     reading = read(store, stored, window.last, view)
     telling = reading
@@ -110,6 +110,15 @@ def _tell(reading: Reading, standing: Standing | None) -> list[Told]:
     if reading.view.simultaneous:  # and the intervals that standing out was told by
         return [told.get(row.value) or Told(row) for row in reading.rows]
     return [told.get(row.value, Told(row))._replace(row=row) for row in reading.rows]
+
+
+def _looked_up(stored: StoredPlan, asked: Given) -> tuple[str, ...] | None:
+    """Return the values that are asked for where any can be looked up by name, also those that no search finds."""
+    estimand = estimand_of(stored.plan)
+    values = tuple(dict.fromkeys(asked.get("values") or ()))
+    if not (values and estimand.looks_up and all(estimand.knows(stored, value) for value in values)):
+        return None
+    return values
 
 
 def _named(reading: Reading, told: Sequence[Told], values: Sequence[str]) -> list[Told]:

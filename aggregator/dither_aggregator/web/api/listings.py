@@ -1,4 +1,4 @@
-"""What there is to read: metrics, the values of each, what was kept of finalized days, and the marks."""
+"""Listings: metrics, the values of each, the snapshots of finalized days, and the marks."""
 
 from collections.abc import Sequence
 from datetime import date

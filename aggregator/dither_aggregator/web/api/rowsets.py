@@ -25,11 +25,11 @@ class RowSet:
     """Rows, each a sequence of the columns' values: texts, numbers, truths or None."""
 
     meta: Mapping[str, object]
-    """What holds of all rows. CSV has none of it."""
+    """Facts of all rows together. CSV has none of them."""
     columns: Sequence[str]
     rows: Iterable[Sequence[object]]
     name: str
-    """Of a file with these rows, without its ending: letters, digits, `_` and `-`."""
+    """The name of a file with these rows, without its ending: letters, digits, `_` and `-`."""
 
 
 def respond(made: RowSet, form: str) -> Response:

@@ -1,4 +1,4 @@
-"""What pages compute, as rows: days of a few values, two windows side by side, what moved, a plan of a metric."""
+"""The results of pages as rows: days of a few values, two windows side by side, changes, a plan of a metric."""
 
 from collections.abc import Iterator
 
@@ -38,17 +38,17 @@ PLAN = (
 
 
 class SeriesRowsAsked(SeriesAsked, RowsAsked):
-    """What the days of a metric are asked for."""
+    """The parameters of a metric's days."""
 
 
 class CompareRowsAsked(CompareAsked, RowsAsked):
-    """What two windows are asked for."""
+    """The parameters of two windows."""
 
     metric = fields.String(required=True, metadata={"description": "the metric's name"})
 
 
 class PlanRowsAsked(PlanningAsked, RowsAsked):
-    """What is planned."""
+    """The parameters of a plan."""
 
 
 def series(store: Store, asked: Given, metric: str) -> RowSet:

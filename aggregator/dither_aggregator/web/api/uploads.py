@@ -2,12 +2,18 @@
 
 from typing import Any
 
+from dither_aggregator.scopes import SCOPES
 from dither_aggregator.web.api.rowsets import JSON
 from dither_aggregator.web.problems import CONTENT_TYPE
 from dither_shared.wire.problems import PROBLEMS
 
-SECURITY = {"key": {"type": "http", "scheme": "bearer"}}
-"""The key that `dither serve` prints."""
+SECURITY = {
+    f"{scope}Key": {"type": "http", "scheme": "bearer", "description": f"`dither keys create {scope}` makes one"}
+    for scope in SCOPES
+}
+READ_KEY: list[dict[str, list[str]]] = [{"readKey": []}, {"adminKey": []}, {}]
+"""The last says that no key may be needed: before a read key is made."""
+ADMIN_KEY: list[dict[str, list[str]]] = [{"adminKey": []}]
 
 
 def _members(*optional: str, **members: Any) -> dict[str, Any]:
@@ -19,7 +25,11 @@ def _members(*optional: str, **members: Any) -> dict[str, Any]:
 def _refusals(*slugs: str) -> dict[str, Any]:
     """Return problem documents, by their statuses."""
     content = {CONTENT_TYPE: {"schema": {"$ref": "#/components/schemas/ProblemDocument"}}}
-    return {str(PROBLEMS[slug][0]): {"description": PROBLEMS[slug][1], "content": content} for slug in slugs}
+    said: dict[str, list[str]] = {}
+    for slug in slugs:
+        status, title = PROBLEMS[slug]
+        said.setdefault(str(status), []).append(title)
+    return {status: {"description": "; ".join(titles), "content": content} for status, titles in said.items()}
 
 
 _TEXT, _COUNT = {"type": "string"}, {"type": "integer", "minimum": 0}
@@ -46,12 +56,15 @@ UPLOADS = {
         "operationId": "reports",
         "summary": "the receipt of an upload, which is on the disk",
         "tags": ["uploads"],
-        "security": [{"key": []}],
+        "security": [{"writeKey": []}],
         "requestBody": {"required": True, "content": {JSON: {"schema": _UPLOAD}}},
         "responses": {
             "202": {"description": "it was stored, now or before", "content": {JSON: {"schema": _RECEIPT}}},
-            **_refusals("malformed", "key-missing", "key-wrong", "upload-conflict", "expired", "length-required"),
-            **_refusals("too-large", "unsupported-media-type", "refused", "headers-too-large", "unavailable"),
+            **_refusals(
+                *("malformed", "key-missing", "key-wrong", "key-scope", "upload-conflict", "expired"),
+                *("length-required", "too-large", "unsupported-media-type", "refused", "headers-too-large", "too-many"),
+                *("key-waiting", "backlog-full", "unavailable", "disk-full"),
+            ),
         },
     }
 }

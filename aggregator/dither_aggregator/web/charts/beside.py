@@ -33,7 +33,7 @@ class Beside:
 
     plot: Plot
     truths: tuple[float, ...]
-    """Where each mark's truth is, in percent of the width."""
+    """The place of each mark's truth, in percent of the width."""
 
     @property
     def pairs(self) -> Sequence[tuple[Mark, float]]:

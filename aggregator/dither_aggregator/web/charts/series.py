@@ -58,7 +58,7 @@ class Panel:
     runs: Sequence[Run]
     dots: Sequence[Dot]
     ticks: Sequence[Tick]
-    """Of the shares, or numbers: `x` is the place down, in pixels."""
+    """Ticks of the shares, or numbers: `x` is the place down, in pixels."""
 
 
 @dataclass(frozen=True)
@@ -75,7 +75,7 @@ class DayBar:
 
 @dataclass(frozen=True)
 class MarkLabel:
-    """What a mark says."""
+    """The text of a mark."""
 
     x: float
     y: int
@@ -93,9 +93,9 @@ class SeriesChart:
     most: int
     dates: Sequence[Tick]
     marks: Sequence[float]
-    """Where a plan begins, or the operator marked a day: places across."""
+    """Places across of days on which a plan begins, or that the operator marked."""
     labels: Sequence[MarkLabel]
-    """Of the marks, as far as they overlap nothing."""
+    """The labels of the marks, without those that would overlap."""
     reports_height: int
     panel_height: int = PANEL_HEIGHT
 

@@ -35,7 +35,7 @@ class Plot:
     noise_width: float
     height: int
     critical_x: float | None = None
-    """Where the line is that a value must pass to stand out."""
+    """The place of the line that a value must pass to stand out."""
 
 
 def draw(

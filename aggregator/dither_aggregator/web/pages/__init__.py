@@ -17,9 +17,11 @@ from dither_aggregator.web.charts.scale import (
     rough_in_points,
     visible,
 )
+from dither_aggregator.web.exchange import SESSION
 from dither_aggregator.web.pages import (
     changes,
     compare,
+    login,
     metric,
     overview,
     pipeline,
@@ -35,6 +37,14 @@ _POLICY = (
     "frame-ancestors 'none'"
 )
 
+_FOR_PAGES = {
+    "Content-Security-Policy": _POLICY,
+    "Referrer-Policy": "no-referrer",
+    "X-Frame-Options": "DENY",  # frame-ancestors, for browsers that do not know it
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Permissions-Policy": "camera=(), geolocation=(), microphone=(), payment=(), usb=()",
+}
+
 Page = Callable[..., "str | tuple[str, int] | Response"]
 ADDRESSES: dict[str, Page] = {
     "/": overview.show,
@@ -45,11 +55,12 @@ ADDRESSES: dict[str, Page] = {
     "/plan": planning.show,
     "/pipeline": pipeline.show,
     "/help/reading": reading_help.show,
+    "/login": login.show,
     "/s/<id_>": snapshot.show,
     "/s/<id_>.csv": snapshot.csv,
     "/s/<id_>.svg": snapshot.svg,
 }
-"""What shows each page, called with the store and with what its address names."""
+"""The function that shows each page, called with the store and with the parts of its address."""
 MENU = (
     ("overview", "Metrics"),
     ("changes", "Changes"),
@@ -57,11 +68,11 @@ MENU = (
     ("pipeline", "Pipeline"),
     ("reading_help", "How to read"),
 )
-"""What every page leads to."""
+"""The links of every page."""
 
 
 TAGGED_BYTES_MAX = 1024 * 1024
-"""Of answers that get a tag: larger ones cost more to compare than they save."""
+"""The most bytes of an answer that gets a tag: larger ones cost more to compare than they save."""
 
 
 def register(app: Flask, store: Store) -> None:
@@ -71,9 +82,14 @@ def register(app: Flask, store: Store) -> None:
     app.jinja_env.filters.update(rank=rank_in_words, days=in_words, visible=visible, measure=measure_of, beside=beside)
     app.jinja_env.globals.update(shares=SHARES)
     app.jinja_env.trim_blocks = app.jinja_env.lstrip_blocks = True
-    app.context_processor(lambda: {"app_name": store.app, "lossy": store.lossy, "pages": MENU})
+    app.context_processor(lambda: _of_every_page(store))
     for address, show in ADDRESSES.items():
         app.add_url_rule(address, _endpoint(show), _bound(show, store))
+
+
+def _of_every_page(store: Store) -> dict[str, object]:
+    session = request.environ.get(SESSION, False)
+    return {"app_name": store.app, "lossy": store.lossy, "pages": MENU, "session": session}
 
 
 def _endpoint(show: Page) -> str:
@@ -87,11 +103,11 @@ def _bound(show: Page, store: Store) -> Page:
 
 
 def guard(response: Response) -> Response:
-    """Let a page load its own style sheet and script and nothing else, from nowhere else."""
+    """Let a page load its own style sheet and script and nothing else, from nowhere else, and no site use it."""
     if (response.mimetype or "").startswith(("text/", "image/")):
-        response.headers["Content-Security-Policy"] = _POLICY
-        response.headers["Referrer-Policy"] = "no-referrer"
+        response.headers.update(_FOR_PAGES)
     response.headers["X-Content-Type-Options"] = "nosniff"
+    response.headers["Cross-Origin-Resource-Policy"] = "same-origin"
     return _tagged(response)
 
 

@@ -1,4 +1,4 @@
-"""What moved: the last sealed days beside as many before, over all metrics."""
+"""Changes: the last sealed days beside as many before, over all metrics."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ METRICS_SHOWN = 100
 
 @dataclass(frozen=True)
 class Moved:
-    """What a metric's entry shows."""
+    """The entry of a metric."""
 
     comparison: Comparison
     rows: Sequence[Difference]

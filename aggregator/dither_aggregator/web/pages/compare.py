@@ -34,7 +34,7 @@ SCORES_SHOWN = 4.0
 
 
 class ComparePageAsked(CompareAsked):
-    """What the page of a comparison is asked."""
+    """The parameters of a comparison's page."""
 
     search = fields.String(load_default="", metadata={"description": "a part of a value"})
     page = Whole(1, 99_999, load_default=1)

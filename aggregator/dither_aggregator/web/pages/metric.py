@@ -1,4 +1,4 @@
-"""What a metric's page says, in words and plots: what can be told first, then the rest as one crowd."""
+"""A metric's page, in words and plots: first all that can be told, then the rest as one crowd."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -35,6 +35,7 @@ from dither_aggregator.web.charts.shares import Plot, draw
 from dither_aggregator.web.computed import told_tail
 from dither_aggregator.web.long_lists import refuse_long
 from dither_aggregator.web.pages.numbers import numbers_part
+from dither_aggregator.web.pages.quality import told_quality
 from dither_aggregator.web.pages.tables import tables_part
 from dither_aggregator.web.pages.words import in_words, lagging, plan_state
 from dither_aggregator.web.privacy import privacy_of
@@ -51,17 +52,17 @@ LISTED_MAX = 25
 
 
 class MetricAsked(WindowAsked, PlanAsked, LevelAsked):
-    """What a metric's page is asked."""
+    """The parameters of a metric's page."""
 
     search = fields.String(load_default="", metadata={"description": "a part of a value"})
     page = Whole(1, 99_999, load_default=1)
-    of = fields.String(metadata={"description": "of a table: the column whose rates are shown"})
-    by = fields.String(metadata={"description": "of a table: the column that makes the groups"})
+    of = fields.String(metadata={"description": "for a table: the column whose rates are shown"})
+    by = fields.String(metadata={"description": "for a table: the column that makes the groups"})
 
 
 @dataclass(frozen=True)
 class Controls:
-    """What the form of a page holds."""
+    """The values in the form of a page."""
 
     plans: Sequence[StoredPlan]
     windows: Sequence[tuple[str, str]]
@@ -74,11 +75,11 @@ class Controls:
 
 
 class PagePart(Protocol):
-    """What a template of its own draws of a reading."""
+    """A part of the page that a template of its own draws."""
 
     @property
     def headline(self) -> str:
-        """What can be told, in a sentence."""
+        """The answer, in a sentence."""
 
     @property
     def template(self) -> str:
@@ -97,7 +98,7 @@ class MetricPage:
     state: Sequence[str]
     """Sentences on what these reports are."""
     headline: str
-    """What can be told, in one or two sentences."""
+    """The answer, in one or two sentences."""
     reading: Reading | None = None
     """None where its counts are no longer kept."""
     standing: Standing | None = None
@@ -106,22 +107,24 @@ class MetricPage:
     page: int = 1
     pages: int = 1
     found: Sequence[tuple[Row, str]] = ()
-    """What was searched for, each with a verdict."""
+    """The values that were searched for, each with a verdict."""
     matching: int = 0
     """How many values match; the first of them are shown."""
     levels: Sequence[str] = LEVELS
     plot: Plot | None = None
     crowd: Histogram | None = None
     tail: str = ""
-    """What the crowd has together, in sentences; "" where that cannot be told."""
+    """The share of the whole crowd, in sentences; "" where that cannot be told."""
     part: PagePart | None = None
-    """What is shown of an estimand with a part of its own."""
+    """The part of an estimand that has one of its own."""
+    quality: str = ""
+    """Faults in the counts of single days, in sentences; "" where none is found."""
     gone: str | None = None
     """The snapshot that was made of a day whose counts are no longer kept."""
 
 
 PARTS: Mapping[str, Callable[[Reading, Given], PagePart]] = {"numbers": numbers_part, "tables": tables_part}
-"""What draws the readings of an estimand, where it is not shares that stand out or do not."""
+"""The function that makes the part of an estimand, other than shares that stand out or do not."""
 
 
 def show(store: Store, name: str) -> tuple[str, int]:
@@ -152,7 +155,8 @@ def _shown(store: Store, reading: Reading, controls: Controls, asked: Given) -> 
     stored, window = reading.stored, reading.window
     state = [*plan_state(store, stored), *_window_state(store, reading, controls.level), *reading.sentences]
     standing = reading.standing() if reading.rows else None
-    bare = MetricPage(stored, window, controls, in_words(window), state, "", reading, standing)
+    quality = told_quality(store, stored, window)
+    bare = MetricPage(stored, window, controls, in_words(window), state, "", reading, standing, quality=quality)
     if reading.n == 0:
         return replace(bare, headline="No reports of these days are counted.")
     if not reading.rows:
@@ -232,7 +236,7 @@ def headline_of(standing: Standing, reading: Reading) -> str:
 
 
 def _tail_in_words(tail: Tail, reading: Reading, standing: Standing) -> str:
-    """Return what the crowd has together, of which days, and why not of those shown."""
+    """Return the share of the whole crowd, its days, and why these are not the days shown."""
     total, several = tail.total, reading.stored.plan.kind.several
     estimate = precise(total.estimate, total.std_error)
     lower, upper = (end(share, total.std_error) for share in (total.lower, total.upper))

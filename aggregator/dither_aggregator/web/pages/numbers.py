@@ -13,7 +13,7 @@ from dither_shared.domains import NumberDomain
 from dither_shared.plan import Plan
 
 SHAPES = ("share", "share_above")
-"""What is drawn: the share of each range or, where these cannot be told, the share above each."""
+"""Statistics to draw: the share of each range or, where these cannot be told, the share above each."""
 TO = "\N{NO-BREAK SPACE}to "
 
 
@@ -29,7 +29,7 @@ class ToldStatistic:
 
 @dataclass(frozen=True)
 class NumbersPart:
-    """What the template shows of numbers."""
+    """The part of the page for numbers."""
 
     headline: str
     told: Sequence[ToldStatistic]
@@ -79,7 +79,7 @@ class NumberWords:
 
     @property
     def cut(self) -> str:
-        """What becomes of numbers beyond the outermost edges."""
+        """A sentence on numbers beyond the outermost edges."""
         first, last = self.measure.edge(self.first), self.measure.edge(self.last)
         return f"Numbers below {first} are counted as {first}, and those above {last} as {last}."
 

@@ -30,7 +30,7 @@ SORTS = ("name", "reports", "latest", "detectable")
 
 
 class OverviewAsked(Parameters):
-    """What the list of metrics is asked."""
+    """The parameters of the list of metrics."""
 
     search = fields.String(load_default="", metadata={"description": "a part of a metric's name or question"})
     sort = one_of(SORTS, "by what the rows are sorted")
@@ -39,7 +39,7 @@ class OverviewAsked(Parameters):
 
 @dataclass(frozen=True)
 class Summary:
-    """What can be told of a metric's default window."""
+    """The answer of a metric's default window."""
 
     n: int
     detectable: float | None
@@ -48,7 +48,7 @@ class Summary:
     out: int
     """How many values stand out on the metric's own page."""
     says: str
-    """What it says if something stands out in it, or where that is not asked."""
+    """Its words if something stands out in it, or where that is not asked."""
 
 
 @dataclass(frozen=True)
@@ -64,7 +64,7 @@ class Line:
 
     @property
     def says(self) -> str:
-        """What can be told, in a few words."""
+        """The answer, in a few words."""
         if self.summary.p_value is None or self.stands_out:
             return self.summary.says
         return f"{self.summary.says}, but not among all metrics" if self.summary.out else "nothing stands out"

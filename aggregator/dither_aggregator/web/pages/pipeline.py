@@ -10,33 +10,22 @@ from datetime import date, timedelta
 
 from flask import render_template
 
-from dither_aggregator import upkeep
-from dither_aggregator.service import LAG_MAX_S
+from dither_aggregator import signs, upkeep
+from dither_aggregator.signs import LAG_MAX_S, Sign, duration
 from dither_aggregator.store import LedgerRow, Store
 from dither_aggregator.store.plans import GRACE
 from dither_aggregator.store.records import Counted, Quarantined, ShardStatus, TallyKey, total_of
+from dither_aggregator.vitals import Vitals
 from dither_aggregator.web.asking import Parameters, given
-from dither_aggregator.web.health import without_addresses
 from dither_aggregator.web.pages.capped import Capped
 from dither_aggregator.web.pages.refused import RefusedShown, refused_before
 from dither_aggregator.web.pages.words import EXPIRES_SOON_DAYS
 
 ROWS_MAX = 100
 SHARDS_MAX = 16
-"""Of more shards a row has the sum, and those that lag have rows of their own."""
+"""The most shards with a row each: beyond, one row has the sum, and those that lag have rows of their own."""
 REASONS_MAX = 20
 REASON_CHARACTERS = 200
-
-
-@dataclass(frozen=True)
-class Sign:
-    """A sign of health: what it is now, what it must be, and what to do where it is not; commands are in backticks."""
-
-    what: str
-    value: str
-    limit: str
-    well: bool
-    hint: str
 
 
 @dataclass(frozen=True)
@@ -100,19 +89,24 @@ def show(store: Store) -> str:
 
 def pipeline_page(store: Store) -> PipelinePage:
     """Return what the page shows."""
-    status, counted, day = store.status(), store.counted(), store.today()
+    vitals, counted, day = Vitals.of(store), store.counted(), store.today()
+    status = vitals.status
     total = total_of(counted.values())
     rows = _telling(store, counted)
     unbalanced = sum(not row.balanced for row in rows)
-    signs = [*_signs(store, status, day), _quarantine(total.quarantined - total.dropped)]
+    told = [
+        *signs.of_store(vitals, vitals.trouble),
+        *_of_days(vitals, len(upkeep.unfinalized(store))),
+        signs.quarantine(total.quarantined - total.dropped),
+    ]
     return PipelinePage(
         day,
-        f"{total.equation}: {_verdict(unbalanced, sum(not sign.well for sign in signs))}",
+        f"{total.equation}: {_verdict(unbalanced, sum(not sign.well for sign in told))}",
         total,
         total_of([each for (_, epoch), each in counted.items() if epoch == day]),
         unbalanced,
         Capped.of(rows, ROWS_MAX),
-        signs,
+        told,
         _waits(status),
         Capped.of(_shards(status), ROWS_MAX),
         Capped.of(_reasons(store.quarantined()), REASONS_MAX),
@@ -150,13 +144,7 @@ def _waits(status: Sequence[ShardStatus]) -> str:
     waiting = max(shard.waiting_s for shard in status)
     uploads = "One upload waits" if backlog == 1 else f"{backlog:,} uploads wait"
     shard = "of the shard that has waited longest " * (len(status) > 1)
-    return f"{uploads} to be folded; {shard}nothing was folded for {_duration(waiting)}."
-
-
-def _duration(seconds: float) -> str:
-    if seconds < 120:
-        return f"{seconds:.0f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 7_200 else f"{seconds / 3_600:,.0f} h"
+    return f"{uploads} to be folded; {shard}nothing was folded for {duration(waiting)}."
 
 
 def _shards(status: Sequence[ShardStatus]) -> list[ShardShown]:
@@ -175,7 +163,7 @@ def _shard(name: str, shards: Sequence[ShardStatus]) -> ShardShown:
         sum(shard.written for shard in shards),
         sum(shard.cursor for shard in shards),
         backlog,
-        _duration(max(shard.waiting_s for shard in shards)) if backlog else "",
+        duration(max(shard.waiting_s for shard in shards)) if backlog else "",
         _day(min(shard.sealed for shard in shards)),
         _day(min(shard.merged for shard in shards)),
     )
@@ -188,78 +176,11 @@ def _day(day: date) -> str:
 # Signs of health.
 
 
-def _signs(store: Store, status: Sequence[ShardStatus], day: date) -> list[Sign]:
-    """Return what the store can tell of its health."""
-    trouble = without_addresses(store.trouble())
-    if store.lossy:
-        trouble["settings"] = "the store may lose what it acknowledges, as whoever started it chose"
-    used = max(shard.day for shard in status)
-    clock = Sign("clock", f"{store.clock_day()}", f"{used} or later", "clock" not in trouble, _SET_CLOCK)
-    of_days = [_folding(status), *_of_days(store, status, day), clock]
-    trouble.pop("clock", None)
-    said = [
-        Sign(what, trouble.get(kind, now), must, kind not in trouble, hint)
-        for kind, (what, now, must, hint) in _OF_STORE.items()
-    ]
-    others = [
-        Sign(kind, trouble[kind], "as it must be", False, "Read the log of the server.")
-        for kind in sorted(trouble.keys() - _OF_STORE.keys())
-    ]
-    return [*of_days, *said, *others]
-
-
-_SET_CLOCK = (
-    "Set the clock of the store's machine. Until it is there again, reports count on the latest day that was used."
-)
-_OF_STORE = {
-    "store": (
-        "store",
-        "the one that was opened",
-        "the one that was opened",
-        "Put the store back that was there, or restart the server with the one that is. The log says which.",
-    ),
-    "settings": (
-        "durability",
-        "what is acknowledged is on the disk",
-        "what is acknowledged is on the disk",
-        "Give the store the settings that deploy/README.md lists; the log of the server names those that differ.",
-    ),
-    "lost": (
-        "losses",
-        "none seen",
-        "none",
-        "Acknowledged uploads are gone from the store: see deploy/README.md on the settings of Redis and on restoring.",
-    ),
-}
-"""By the kind of trouble: the sign, its value where all is well, its limit, and the hint."""
-
-
-def _folding(status: Sequence[ShardStatus]) -> Sign:
-    waiting = max(shard.waiting_s for shard in status)
-    return Sign(
-        "folding",
-        f"nothing folded for {_duration(waiting)}" if any(shard.backlog for shard in status) else "nothing waits",
-        f"within {_duration(LAG_MAX_S)}",
-        waiting <= LAG_MAX_S,
-        "Does `dither serve`, or `dither worker`, run? Its log says what it cannot fold; `dither fsck` names damaged "
-        "entries, and `dither quarantine aside` sets them apart.",
-    )
-
-
-def _of_days(store: Store, status: Sequence[ShardStatus], day: date) -> list[Sign]:
-    sealed, merged = min(shard.sealed for shard in status), min(shard.merged for shard in status)
-    yesterday = day - timedelta(days=1)
-    unfinalized = len(upkeep.unfinalized(store))
+def _of_days(vitals: Vitals, unfinalized: int) -> list[Sign]:
+    """Return what a store tells of the days that it has sealed."""
+    sealed, merged = (min(getattr(shard, what) for shard in vitals.status) for what in ("sealed", "merged"))
     usual = "Some minutes after midnight (UTC) this is usual; later: "
     return [
-        Sign(
-            "sealing",
-            f"{sealed} is sealed",
-            f"{yesterday} or later",
-            sealed >= yesterday,
-            f"{usual}a day is sealed once nothing of it waits. Does `dither serve`, or `dither beat` with a "
-            "`dither worker`, run?",
-        ),
         Sign(
             "merging",
             f"{_day(merged)} is merged" if merged > date.min else "no day yet",
@@ -277,17 +198,7 @@ def _of_days(store: Store, status: Sequence[ShardStatus], day: date) -> list[Sig
     ]
 
 
-def _quarantine(waiting: int) -> Sign:
-    return Sign(
-        "quarantine",
-        f"{waiting:,} report{'s wait' if waiting != 1 else ' waits'}" if waiting else "nothing waits",
-        "nothing waits",
-        not waiting,
-        "`dither quarantine list` says why; replay what can be counted now, and drop what never can be.",
-    )
-
-
-# What was kept apart, what is kept, and what ends.
+# Quarantine, retention, and plans that end.
 
 
 def _reasons(waiting: Sequence[Quarantined]) -> list[Reason]:
@@ -306,7 +217,7 @@ def _kept(store: Store) -> list[str]:
         for what, days in (("Tallies", retention.tallies_days), ("Snapshots", retention.snapshots_days))
     ]
     if first > date.min:
-        said.append(f"Tallies of days before {first} were given up; what was made of them is in snapshots.")
+        said.append(f"Tallies of days before {first} were given up; snapshots have their estimates.")
     if erased > date.min:
         said.append(f"Up to {erased} the store's files hold merged tallies, and no upload.")
     return said

@@ -11,14 +11,16 @@ from dither_aggregator.analysis.planning import Planned, Unplannable, neighbours
 from dither_aggregator.analysis.planning_numbers import ASKS, PlannedNumber
 from dither_aggregator.analysis.planning_shares import PlannedShares
 from dither_aggregator.analysis.planning_tables import PlannedEffect
+from dither_aggregator.analysis.planning_texts import WORDS, PlannedText
 from dither_aggregator.analysis.tables.arms import REPORTS_MIN
+from dither_aggregator.analysis.words.needed import USUAL_BITS
 from dither_aggregator.store import Store
 from dither_aggregator.web.asking import WINDOWS, Given, given
 from dither_aggregator.web.charts.scale import rough, rough_in_points
 from dither_aggregator.web.planned import EXPIRES_AFTER, GIVEN, KINDS, PlanningAsked, planned
 
 EXAMPLE = {"n": "12000", "epsilon": "1.0"}
-"""What the form holds before anything is asked."""
+"""The form's values before anything is asked."""
 NOTHING_GIVEN = "Give two of reports, epsilon and share (of a number width, of a table effect): the third is computed."
 
 
@@ -27,7 +29,7 @@ class PlanningPage:
     """All that the template shows of a plan."""
 
     controls: Mapping[str, str]
-    """What the form holds, by the parameters' names."""
+    """The form's values, by the parameters' names."""
     headline: str
     planned: Planned | None = None
     neighbours: Sequence[Planned] = ()
@@ -38,6 +40,7 @@ class PlanningPage:
     asks: Sequence[str] = ASKS
     quantiles: int = len(QUANTILES)
     arm_reports_min: int = REPORTS_MIN
+    usual_bits: int = USUAL_BITS
 
     @property
     def template(self) -> str:
@@ -81,6 +84,15 @@ def _(answer: PlannedShares) -> str:
     if answer.question.kind == "flag":
         return f"{_start(answer)}a “yes” of {share} is told from zero at least four times in five."
     return f"{_start(answer)}a value that {share} have stands out from the noise four times in five."
+
+
+@_headline.register
+def _(answer: PlannedText) -> str:
+    words = answer.question.kind == WORDS
+    told = "word of seven letters" if words else "text on the list"
+    if answer.share is None:
+        return f"{_start(answer)}even a {told} that everybody has is found less than four times in five."
+    return f"{_start(answer)}a {told} that {rough(answer.share)} have is found four times in five."
 
 
 @_headline.register

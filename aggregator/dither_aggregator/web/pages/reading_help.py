@@ -8,6 +8,7 @@ from flask import render_template
 
 from dither_aggregator.analysis.numbers import MEAN_REPORTS_MIN
 from dither_aggregator.analysis.numbers import REPORTS_MIN as NUMBER_REPORTS_MIN
+from dither_aggregator.analysis.quality.verdict import ALPHA as QUALITY_ALPHA
 from dither_aggregator.analysis.rerolling import LARGEST, ROLLS, Curse, Rolled, average, holds, roll
 from dither_aggregator.analysis.standing import Ranked, Standing
 from dither_aggregator.analysis.tables.arms import REPORTS_MIN as TABLE_REPORTS_MIN
@@ -24,7 +25,7 @@ N_MAX, D_MAX, SEED_MAX = 10**9, 5_000, 999_999
 
 
 class ReadingHelpAsked(Parameters):
-    """What noise is drawn, on what."""
+    """The parameters of the page: which noise is drawn, on how many reports and values."""
 
     n = Whole(1, N_MAX, load_default=8_000)
     d = Whole(2, D_MAX, load_default=300)
@@ -53,6 +54,7 @@ class ReadingHelpPage:
     group_errors_min: float = GROUP_ERRORS_MIN
     number_reports_min: int = NUMBER_REPORTS_MIN
     mean_reports_min: int = MEAN_REPORTS_MIN
+    quality_days: int = round(1 / QUALITY_ALPHA)
     rolls: int = ROLLS
     windows: Sequence[int] = WINDOWS
 

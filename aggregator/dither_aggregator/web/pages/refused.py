@@ -1,4 +1,4 @@
-"""What the pipeline's page shows of refused groups: how many there were by reason and metric, and what to do."""
+"""Refused groups on the pipeline's page: how many there were by reason and metric, and what to do."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -66,7 +66,7 @@ class RefusedRow:
 
 @dataclass(frozen=True)
 class RefusedShown:
-    """What was refused on the last days."""
+    """The groups that were refused on the last days."""
 
     rows: Capped[RefusedRow]
     """Those with the most reports first."""

@@ -29,7 +29,7 @@ LABEL_EM = 24.0
 
 @dataclass(frozen=True)
 class Together:
-    """What two columns have to do with each other."""
+    """The association of two columns."""
 
     row: TableRow
     told: bool
@@ -57,7 +57,7 @@ class RateLine:
 
 @dataclass(frozen=True)
 class TablesPart:
-    """What the template shows of a table."""
+    """The part of the page for tables."""
 
     headline: str
     columns: Sequence[str]
@@ -127,7 +127,7 @@ def headline_of_tables(reading: TablesReading) -> str:
 
 def _together(pairs: Sequence[TableRow], told: Sequence[TableRow]) -> str:
     if not pairs:
-        return "Shares of single columns can be told; what goes with what cannot."
+        return "Shares of single columns can be told; associations of columns cannot."
     if not told and len(pairs) == 1:
         return f"{pairs[0].column} and {pairs[0].group_column} cannot be told to go together."
     if not told:

@@ -39,7 +39,7 @@ class TimePage:
     table: Sequence[tuple[date, Sequence[Point]]] = ()
     """The points of each day and plan."""
     marks: Sequence[tuple[date, str, bool]] = ()
-    """What happened on which day, and whether the operator named it; by day."""
+    """Events of the days, each with its day and whether the operator named it; by day."""
     left_out: int = 0
     """Marks of these days that are too many to show."""
     cut: str = ""
@@ -51,7 +51,7 @@ class TimePage:
 LISTED_MAX = 1_000
 """So many values are offered in the form's list; others are typed."""
 MARKS_SHOWN_MAX = 100
-"""Of more marks in a window the latest are shown."""
+"""The most marks shown in a window, the latest."""
 
 
 def show(store: Store, name: str) -> str:

@@ -1,0 +1,23 @@
+"""How much may come, and how much room a store must have."""
+
+import argparse
+
+from dither_aggregator.arguments.sources import add_settings
+from dither_aggregator.limits import Limits
+from dither_aggregator.room import Room
+
+
+def add_limit_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add --limit-address, --limit-key, --backlog-max and --disk-floor."""
+    add_settings(parser, "limit_address", "limit_key", "backlog_max", "disk_floor")
+
+
+def limits(args: argparse.Namespace) -> Limits:
+    """Return how often uploads may come."""
+    by_address, this_machine = args.limit_address
+    return Limits(args.limit_key, by_address, this_machine, tuple(args.trusted_proxy))
+
+
+def room(args: argparse.Namespace) -> Room:
+    """Return what the store must have left."""
+    return Room(args.backlog_max, args.disk_floor)

@@ -1,0 +1,128 @@
+"""Every setting of the aggregator, once: its flag, its environment variable, its key in a file, and its default.
+
+    --limit-address 50     DITHER_LIMIT_ADDRESS=50     limit_address = 50     in this order; the first one counts
+
+`sources.py` finds out which one is in force. `deploy/settings.md` has this table for operators.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from dither_aggregator.arguments import values
+from dither_aggregator.log import LEVELS
+from dither_aggregator.room import BACKLOG_UPLOADS_MAX, Floor, Room
+from dither_aggregator.scopes import SCOPES
+
+FILE_VARIABLE = "DITHER_SETTINGS"
+"""Names the file, as --settings does."""
+OF_DEVICES = ("DITHER_DATA_DIR", "DITHER_DEBUG", "DITHER_DRY_RUN", "DITHER_ENDPOINT", "DITHER_TELEMETRY")
+"""Variables of the SDK, which an aggregator's machine may have, too."""
+
+
+@dataclass(frozen=True)
+class Setting:
+    """One setting. `default` is text, as everywhere else; None where there is none, or `default_said` says which."""
+
+    name: str
+    metavar: str
+    read: Callable[[str], object]
+    what: str
+    default: str | None = None
+    default_said: str = ""
+    secret: bool = False
+    """Whether it may hold a password: it may stand in a file of its own, and is never shown whole."""
+    several: bool = False
+    switch: bool = False
+    """Whether it is there or not, without a value."""
+
+    @property
+    def flag(self) -> str:
+        """The option of the command line."""
+        return "--" + self.name.replace("_", "-")
+
+    @property
+    def variable(self) -> str:
+        """The environment variable."""
+        return "DITHER_" + self.name.upper()
+
+    @property
+    def said_by_default(self) -> str:
+        """The default, in words for people."""
+        return self.default_said or self.default or ("off" if self.switch else "none")
+
+
+_ALL = (
+    Setting("data", "STORE", values.store_name, "the store: a directory (SQLite) or redis://HOST:PORT/DB", secret=True),
+    Setting(
+        "broker",
+        "REDIS",
+        str,
+        "the Redis that carries bells, another one than the store's: redis://HOST:PORT/DB",
+        secret=True,
+    ),
+    Setting("host", "ADDRESS", str, "the address to listen on", values.LOOPBACK),
+    Setting("port", "PORT", values.port_number, "the port to listen on; 0 for any free one", "8080"),
+    Setting(
+        "health",
+        "[HOST:]PORT",
+        values.place,
+        "where monitors ask for /livez and /readyz",
+        default_said=f"{values.LOOPBACK}, and the port after --port",
+    ),
+    Setting(
+        "allow_host",
+        "NAME",
+        values.host_name,
+        "a name, beside localhost, under which pages and estimates are read; may be repeated; * for any",
+        several=True,
+    ),
+    Setting(
+        "trusted_proxy",
+        "CIDR",
+        values.network,
+        "a proxy, or a network of proxies alone, whose X-Forwarded-For says who sends an upload; may be repeated",
+        several=True,
+    ),
+    Setting(
+        "limit_address",
+        "RATE",
+        values.rate_of_addresses,
+        "uploads a second from one address, as 20 or, with how many at once, 20:1200; off",
+        values.AUTO,
+        default_said="20:1200; off for loopback while no proxy is trusted",
+    ),
+    Setting("limit_key", "RATE", values.rate, "uploads a second with one key, as for an address; off", values.OFF),
+    Setting(
+        "backlog_max",
+        "UPLOADS",
+        values.uploads,
+        "uploads that may wait to be folded before no more are taken; off",
+        str(BACKLOG_UPLOADS_MAX),
+    ),
+    Setting(
+        "disk_floor",
+        "SIZE",
+        Floor.parse,
+        "room that uploads leave on the disk, or in a Redis below its maxmemory: 1GB, 5%, the lesser of both, or off",
+        Room().floor.text,
+    ),
+    *(
+        Setting(f"{scope}_key_file", "FILE", str, f"a file whose {scope} key is taken over at the start")
+        for scope in SCOPES
+    ),
+    Setting("log_format", "FORMAT", values.log_format, "text: lines for people; json: an object a line", "text"),
+    Setting("log_level", "LEVEL", values.log_level, f"the least that is logged, of {', '.join(LEVELS)}", "warning"),
+    Setting("processes", "N", values.processes, "how many processes", values.AUTO, default_said="one a CPU"),
+    Setting("queues", "NAMES", values.queues, "what a worker does, of fold,estimate,maintain,look", "all"),
+    Setting(
+        "shards", "N", values.shards, "of a new store in Redis, for ever: so many can fold at once", default_said="16"
+    ),
+    Setting(
+        "allow_lossy_store",
+        "",
+        bool,
+        "use a Redis that may lose acknowledged reports; every page then says so",
+        switch=True,
+    ),
+)
+SETTINGS = {setting.name: setting for setting in _ALL}

@@ -1,0 +1,38 @@
+"""`dither journal`: who asked for which change of an aggregator, and when."""
+
+import argparse
+import json
+
+from dither_aggregator.arguments.data import add_data_argument, opened
+from dither_aggregator.store.interface.journal import JOURNAL_MAX
+
+EXAMPLE = "dither journal --last 20 --data /var/lib/dither"
+LAST = 100
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Describe the command line."""
+    says = "so many of the last entries (default: %(default)s)"
+    parser.add_argument("--last", metavar="N", type=_number, default=LAST, help=says)
+    add_data_argument(parser)
+    parser.add_argument("--json", action="store_true", help="print one JSON document")
+
+
+def _number(text: str) -> int:
+    if not (text.isascii() and text.isdigit()) or len(text) > 6 or not 1 <= int(text) <= JOURNAL_MAX:
+        raise argparse.ArgumentTypeError(f"must be a number from 1 to {JOURNAL_MAX}, got {text!r}")
+    return int(text)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Print the entries, the latest last."""
+    with opened(args, read_only=True) as store:
+        entries = [entry.to_document() for entry in store.journal(args.last)]
+    if args.json:
+        print(json.dumps({"journal": entries}))
+        return 0
+    for entry in entries:
+        print(f"{entry['at']}  {entry['actor']:12}  {entry['action']:17}  {entry['what']}")
+    if not entries:
+        print("nobody has changed anything")
+    return 0

@@ -1,0 +1,197 @@
+"""The signs that `dither doctor` reads: of a store, of the machine that it runs on, and of a server if there is one.
+
+Nothing is changed, and the store may be in use meanwhile.
+"""
+
+import os
+import platform
+import resource
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from importlib.metadata import version
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import requests
+
+from dither_aggregator import signs
+from dither_aggregator.analysis.quality.verdict import ALPHA, days
+from dither_aggregator.analysis.windows import Window
+from dither_aggregator.signs import Sign
+from dither_aggregator.store import Store, open_store
+from dither_aggregator.store.opening import is_redis
+from dither_aggregator.vitals import Audit, Vitals
+from dither_aggregator.web import bounds
+from dither_shared.errors import DitherError
+
+CLOCK_OFF_MAX_S = 60.0
+FAULTS_SHOWN = 3
+ASK_WITHIN_S = 10.0
+FILES = bounds.CONNECTIONS_MAX + bounds.OTHER_FILES
+OTHERS_MAY = 0o077
+"""The bits of a file's mode that are about others than its owner."""
+
+
+def examine(data: str, health: str | None) -> Iterator[Sign]:
+    """Yield all signs, those of the store first."""
+    yield from _store(data)
+    if not is_redis(data):
+        yield from _directory(Path(data))
+    yield _file_limit()
+    if health:
+        yield from _server(health)
+
+
+# The store.
+
+
+def _store(data: str) -> Iterator[Sign]:
+    hint = (
+        "Is --data the store that the server uses, and does it run where that can be reached? `dither init` makes one."
+    )
+    try:
+        store = open_store(data, read_only=True, allow_lossy_store=True)
+    except DitherError as error:
+        yield Sign("opening", str(error), "opens", False, hint)
+        return
+    with closing(store):
+        yield Sign("opening", "opens", "opens", True, hint)
+        yield _versions(store)
+        yield from _tried("reading", lambda: _look(store))
+        yield from _tried("files", lambda: [_files(store)])
+        yield from _tried("quality", lambda: [_quality(store)])
+
+
+def _tried(what: str, look: Callable[[], list[Sign]]) -> list[Sign]:
+    """Return what a look tells, or that it failed."""
+    try:
+        return look()
+    except (DitherError, ValueError) as error:
+        hint = "`dither fsck` says what is damaged; `dither restore` makes a store of a backup."
+        return [Sign(what, str(error), "can be read", False, hint)]
+
+
+def _versions(store: Store) -> Sign:
+    """Tell the versions; a store of another layout does not open."""
+    value = f"dither {version('dither')}, Python {platform.python_version()}, {store.kind} of layout {store.layout}"
+    return Sign("versions", value, f"layout {store.layout}", True, "deploy/upgrading.md has the order of upgrades.")
+
+
+def _look(store: Store) -> list[Sign]:
+    vitals = Vitals.of(store)
+    return [
+        *signs.of_store(vitals, vitals.trouble),
+        _time(store.ahead_s()),
+        *signs.of_ledger(Audit.of(store), time.monotonic()),
+    ]
+
+
+def _time(ahead_s: float) -> Sign:
+    return Sign(
+        "time",
+        f"the store's clock is {abs(ahead_s):,.1f} s {'ahead of' if ahead_s >= 0 else 'behind'} this machine's",
+        f"within {CLOCK_OFF_MAX_S:.0f} s",
+        abs(ahead_s) <= CLOCK_OFF_MAX_S,
+        "Have NTP set the clocks of both machines: days begin and end by the store's.",
+    )
+
+
+def _files(store: Store) -> Sign:
+    faults = list(islice(store.integrity(), FAULTS_SHOWN))
+    return Sign(
+        "files",
+        "; ".join(faults) or "whole",
+        "whole",
+        not faults,
+        "`dither fsck` names all that is damaged; `dither restore` makes a store of a backup.",
+    )
+
+
+def _quality(store: Store) -> Sign:
+    """Tell of which metrics honest devices hardly ever send the counts of the last closed day.
+
+    Over all metrics, and so of sound ones on one day in 1 / ALPHA at most.
+    """
+    window = Window.ending(store.sealed(), 1)
+    least = [
+        (min(each.p_value for each in day.checks), stored.plan.metric)
+        for stored in store.plans()
+        for day in days(store, stored, window)
+        if day.checks
+    ]
+    wrong = sorted({metric for p_value, metric in least if p_value <= ALPHA / len(least)})
+    return Sign(
+        "quality",
+        f"{', '.join(wrong)} on {window.last}"
+        if wrong
+        else f"nothing found in {len(least):,} tallies of {window.last}",
+        "counts that honest devices send",
+        not wrong,
+        "A broken build of the app, or made-up reports: /v1/metrics/NAME/quality has what is off, and since when.",
+    )
+
+
+# The machine.
+
+
+def _directory(directory: Path) -> Iterator[Sign]:
+    """Yield what a directory's rights tell. One that cannot be looked at does not open either."""
+    try:
+        mode = directory.stat().st_mode
+    except OSError:
+        return
+    may = os.access(directory, os.W_OK | os.X_OK) and all(os.access(path, os.W_OK) for path in directory.iterdir())
+    yield Sign(
+        "permission",
+        f"{'may' if may else 'may not'} be written by user {os.geteuid()}",
+        "may be written",
+        may,
+        "Run this as the user that serves the store; if it is that one, give the directory and its files to it.",
+    )
+    yield Sign(
+        "secrecy",
+        f"mode {mode & 0o777:o}",
+        "700",
+        not mode & OTHERS_MAY,
+        "The directory holds keys and reports of devices that can still be told apart: `chmod 700` it.",
+    )
+
+
+def _file_limit() -> Sign:
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    endless = hard == resource.RLIM_INFINITY
+    return Sign(
+        "file limit",
+        "none" if endless else f"{hard:,} files",
+        f"at least {FILES:,} files",
+        endless or hard >= FILES,
+        "A server takes as many connections as files allow: set `LimitNOFILE=` in its systemd unit, or `ulimit -n`.",
+    )
+
+
+# A server.
+
+
+def _server(health: str) -> Iterator[Sign]:
+    hint = "Is it the address of --health, and does the server run? Its log says why it does not answer."
+    try:
+        ready, told = _asked(health, "/readyz"), _asked(health, "/version")
+        waits = [check for check in ready["checks"] if not check["ok"]]
+        theirs = f"dither {told['dither']}, Python {told['python']}"
+    except (requests.RequestException, ValueError, KeyError, TypeError) as error:
+        yield Sign("server", f"no answer ({type(error).__name__})", "ready", False, hint)
+        return
+    yield Sign("server", str(ready["status"]), "ready", ready["status"] == "ready", "Its checks below say why.")
+    for check in waits:
+        what, value, limit, hint = (str(check[key]) for key in ("check", "value", "limit", "hint"))
+        yield Sign(f"server's {what}", value, limit, False, hint)
+    ours = f"dither {version('dither')}, Python {platform.python_version()}"
+    yield Sign("server's version", theirs, ours, theirs == ours, "Restart it: another version was installed since.")
+
+
+def _asked(health: str, path: str) -> Any:
+    with requests.Session() as session:
+        session.trust_env = False  # no proxy stands between a monitor and what it looks at
+        return session.get(health.removesuffix("/readyz").rstrip("/") + path, timeout=ASK_WITHIN_S).json()

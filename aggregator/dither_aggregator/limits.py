@@ -1,0 +1,78 @@
+"""How often uploads may come. `web/admission.py` keeps to it."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from ipaddress import IPv4Network, IPv6Network
+
+from dither_shared.errors import ConfigurationError
+
+SECOND_NS = 1_000_000_000
+HOUR_NS = 3_600 * SECOND_NS
+BURST_S = 60
+"""A burst, unless told otherwise: as much as comes in so many seconds."""
+Network = IPv4Network | IPv6Network
+
+
+@dataclass(frozen=True)
+class Rate:
+    """A token every `interval_ns`, at most `burst` of them at a time. ConfigurationError for one that is no rate."""
+
+    interval_ns: int
+    burst: int
+
+    def __post_init__(self) -> None:
+        if self.interval_ns < 1 or self.burst < 1:
+            raise ConfigurationError("a rate must be above 0 and at most a thousand million a second, a burst above 0")
+        if self.full_after_ns > HOUR_NS:
+            raise ConfigurationError("a rate must be such that its burst is there again within an hour")
+
+    @property
+    def full_after_ns(self) -> int:
+        """How long an empty bucket takes to be full."""
+        return self.interval_ns * self.burst
+
+    @classmethod
+    def parse(cls, text: str) -> "Rate":
+        """Read `20` (a second) or `20:1200` (and at most so many at once); raise ConfigurationError."""
+        per_s, colon, burst = text.partition(":")
+        try:
+            interval_ns = round(SECOND_NS / float(per_s))
+            most = int(burst) if colon else max(round(BURST_S * float(per_s)), 1)
+        except (ValueError, ArithmeticError):
+            raise ConfigurationError(
+                "a rate must be like 20 (a second), or 20:1200 (at most so many at once)"
+            ) from None
+        return cls(interval_ns, most)
+
+    def shared(self, processes: int) -> "Rate":
+        """Return the part of one process among several; raise ConfigurationError where that is too slow."""
+        try:
+            return Rate(self.interval_ns * processes, max(self.burst // processes, 1))
+        except ConfigurationError:
+            raise ConfigurationError(f"a rate this low cannot be divided among {processes} processes") from None
+
+
+BY_ADDRESS = Rate.parse("20:1200")
+"""By default. Behind a NAT with 10,000 devices, each with four uploads a day, there are .5 a second on average. Ten
+times as many in the worst hour, as after an outage, are 5. So this leaves a factor of four, and devices that are told
+to wait lose nothing. One address can send 1.7 million uploads a day."""
+
+
+@dataclass(frozen=True)
+class Limits:
+    """How often uploads may come, over all processes of one command, and whose word is taken for who sends them."""
+
+    by_key: Rate | None = None
+    by_address: Rate | None = BY_ADDRESS
+    this_machine: bool = False
+    """Whether that holds for loopback, too, while no proxy is trusted. If one passes everything on from there, all
+    devices have its address."""
+    trusted_proxies: Sequence[Network] = ()
+
+    def shared(self, processes: int) -> "Limits":
+        """Return the part of one process; raise ConfigurationError for a rate that cannot be divided so."""
+        return replace(
+            self,
+            by_key=self.by_key and self.by_key.shared(processes),
+            by_address=self.by_address and self.by_address.shared(processes),
+        )

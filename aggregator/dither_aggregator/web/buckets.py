@@ -1,0 +1,86 @@
+"""Token buckets, many and small: how often each key, and each address, may send an upload.
+
+A bucket is one integer, the moment at which it is full again: as an arithmetic, the same as tokens that drip in. A
+bucket that is full is the same as none. Who a bucket belongs to is kept under a keyed hash. Its key is drawn anew each
+hour, and a bucket moves to the new key when it is used again. One that is not used is full by then, because no bucket
+takes longer than an hour to fill: so nobody gets a second burst by the change. The old hour's key and buckets are
+forgotten as soon as all of them are full.
+"""
+
+import hashlib
+import secrets
+import time
+from collections import OrderedDict
+from collections.abc import Callable
+
+from dither_aggregator.limits import HOUR_NS, Rate
+
+BUCKETS_MAX = 50_000
+"""That are not full, in one process: about 10 MB. More take the place of the one that was used longest ago."""
+
+
+class _Hour:
+    """TokenBuckets under one key: who it is of, hashed, and when it is full. The one used longest ago comes first."""
+
+    def __init__(self, now: int) -> None:
+        self.since = now
+        self.full_at: OrderedDict[bytes, int] = OrderedDict()  # a dict walks over all that it let go of in front
+        self._key = secrets.token_bytes(32)
+
+    def forget(self, now: int) -> None:
+        """Forget who is full, as far as they come first."""
+        while self.full_at and next(iter(self.full_at.values())) <= now:
+            self.full_at.popitem(last=False)
+
+    def name(self, who: bytes) -> bytes:
+        """Return under which name somebody is kept."""
+        return hashlib.blake2b(who, key=self._key, digest_size=12).digest()
+
+
+class TokenBuckets:
+    """A bucket for each that asks, of one process and one thread. `clock` never goes back, in nanoseconds."""
+
+    def __init__(
+        self, rate: Rate, buckets_max: int = BUCKETS_MAX, clock: Callable[[], int] = time.monotonic_ns
+    ) -> None:
+        self._rate = rate
+        self._max = buckets_max
+        self._clock = clock
+        self._hour = _Hour(clock())
+        self._before: _Hour | None = None
+
+    @property
+    def held(self) -> int:
+        """How many buckets are remembered."""
+        return len(self._hour.full_at) + (len(self._before.full_at) if self._before else 0)
+
+    def take(self, who: bytes) -> int:
+        """Take a token; return 0, or after how many nanoseconds there will be one."""
+        now = self._clock()
+        self._turn(now)
+        name = self._hour.name(who)
+        full_at = self._hour.full_at.pop(name, None)
+        if full_at is None and self._before:
+            full_at = self._before.full_at.pop(self._before.name(who), None)
+        full_at = max(full_at or now, now)
+        wait_ns = max(full_at + self._rate.interval_ns - now - self._rate.full_after_ns, 0)
+        self._hour.full_at[name] = full_at if wait_ns else full_at + self._rate.interval_ns
+        if self.held > self._max:
+            (self._before or self._hour).full_at.popitem(last=False)
+            self._turn(now)
+        return wait_ns
+
+    def forget(self) -> None:
+        """Forget what is full, and who it was of. To be called now and then where nobody may ask for long."""
+        now = self._clock()
+        self._turn(now)
+        for hour in (self._hour, self._before):
+            if hour:
+                hour.forget(now)
+
+    def _turn(self, now: int) -> None:
+        """Begin a new hour when one is over; let go of the old one when nothing of it matters."""
+        if now - self._hour.since >= HOUR_NS:
+            self._hour, self._before = _Hour(now), self._hour
+        if self._before and (not self._before.full_at or now - self._hour.since >= self._rate.full_after_ns):
+            self._before = None

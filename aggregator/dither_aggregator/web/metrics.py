@@ -1,0 +1,113 @@
+"""`/metrics`: the numbers of health for Prometheus, whose naming they follow. aggregator/health.md explains each.
+
+Totals come from the store, so all servers of a store show the same ones and a restart loses none; every server shows
+all of them, so sum over none. The counts of a server's own are in `counters.py`. No label has a value that anybody
+sends, and there is none by metric: pages and API have that.
+"""
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
+from prometheus_client.registry import Collector
+
+from dither_aggregator import counters, signs
+from dither_aggregator.service import Service
+from dither_aggregator.signs import Sign
+from dither_aggregator.vitals import Audit, Vitals
+from dither_aggregator.web.answers import HttpAnswer
+from dither_shared.wire.reading import REASONS
+
+HEADERS = [
+    (b"content-type", CONTENT_TYPE_PLAIN_0_0_4.encode("ascii")),
+    (b"x-content-type-options", b"nosniff"),
+]
+
+
+def answer(service: Service, checks: Sequence[Sign], versions: Mapping[str, str]) -> HttpAnswer:
+    """Return all metrics."""
+    registry = CollectorRegistry()
+    registry.register(_Read(service.vitals, service.audit, checks, not service.trouble(), versions))
+    return HttpAnswer(200, HEADERS, generate_latest(registry) + generate_latest(counters.REGISTRY))
+
+
+class _Read(Collector):
+    """The numbers that were last read of the store."""
+
+    def __init__(
+        self,
+        vitals: Vitals | None,
+        audit: Audit | None,
+        checks: Sequence[Sign],
+        ready: bool,
+        versions: Mapping[str, str],
+    ) -> None:
+        self._vitals, self._audit, self._checks, self._ready = vitals, audit, checks, ready
+        self._versions = versions
+
+    def collect(self) -> Iterator[Metric]:
+        yield _labelled("dither_build_info", "The software and its kind of store; always 1.", self._versions)
+        yield _gauge("dither_ready", "Whether uploads should come: 1 where /readyz answers 200.", self._ready)
+        check = GaugeMetricFamily("dither_check_ok", "Whether a check of /readyz is well.", labels=["check"])
+        for sign in self._checks:
+            if sign.what in signs.FIXED:
+                check.add_metric([sign.what], float(sign.well))
+        yield check
+        if self._vitals:
+            yield from _of_vitals(self._vitals)
+        if self._audit:
+            yield from _of_audit(self._audit)
+
+
+def _of_vitals(vitals: Vitals) -> Iterator[Metric]:
+    status = vitals.status
+    yield _gauge("dither_status_age_seconds", "Since the store was last looked at.", time.monotonic() - vitals.read)
+    yield _counter(
+        "dither_uploads_accepted", "Uploads with reports that were accepted.", sum(s.written for s in status)
+    )
+    yield _counter("dither_uploads_folded", "Of them, those that are folded.", sum(s.cursor for s in status))
+    yield _gauge("dither_backlog_uploads", "Accepted uploads that are not folded.", vitals.backlog)
+    yield _gauge(
+        "dither_folding_lag_seconds", "For how long something has waited and nothing was folded.", vitals.waiting_s
+    )
+    yield _gauge("dither_seal_age_seconds", "For how long the latest sealed day has been over.", vitals.seal_age_s)
+    if vitals.left:
+        what = vitals.left.what
+        yield _gauge(f"dither_{what}_free_bytes", f"How much {what} the store can still take.", vitals.left.free)
+        yield _gauge(f"dither_{what}_size_bytes", f"How much {what} there is for the store.", vitals.left.total)
+
+
+def _of_audit(audit: Audit) -> Iterator[Metric]:
+    total = audit.total
+    yield _gauge("dither_ledger_age_seconds", "Since the ledger was last read.", time.monotonic() - audit.began)
+    yield _gauge("dither_ledger_imbalance_reports", "Reports by which the ledger does not balance.", audit.imbalance)
+    yield _counter("dither_reports_accepted", "Reports that were accepted.", total.accepted)
+    yield _counter("dither_reports_folded", "Of them, those that are counted.", total.folded)
+    yield _gauge("dither_reports_pending", "Of them, those that wait to be folded.", total.pending)
+    yield _gauge("dither_reports_quarantined", "Of them, those that wait in quarantine.", audit.waiting)
+    yield _counter("dither_reports_dropped", "Of them, those that an operator gave up.", total.dropped)
+    groups = CounterMetricFamily("dither_groups_refused", "Groups refused since midnight (UTC).", labels=["reason"])
+    reports = CounterMetricFamily(
+        "dither_reports_refused", "Reports in groups refused since midnight (UTC).", labels=["reason"]
+    )
+    for reason in REASONS:
+        groups.add_metric([reason], audit.refused_groups.get(reason, 0))
+        reports.add_metric([reason], audit.refused_reports.get(reason, 0))
+    yield groups
+    yield reports
+
+
+def _gauge(name: str, text: str, value: float) -> Metric:
+    return GaugeMetricFamily(name, text, value=float(value))
+
+
+def _counter(name: str, text: str, value: float) -> Metric:
+    return CounterMetricFamily(name, text, value=float(value))
+
+
+def _labelled(name: str, text: str, labels: Mapping[str, str]) -> Metric:
+    family = GaugeMetricFamily(name, text, labels=list(labels))
+    family.add_metric(list(labels.values()), 1.0)
+    return family
