@@ -30,6 +30,7 @@ from dither_shared.shapes import Bits, Symbols
 from dither_shared.wire import reading
 from dither_shared.wire.writing import encode_upload, new_upload_id
 from tests.benchmarks import accuracy, growth, ingest, naive, workload
+from tests.benchmarks import audit as audits
 from tests.benchmarks.load import AnswerReader
 from tests.benchmarks.numbers import channels, comparing, coverage, hierarchical, means, square_wave
 from tests.benchmarks.numbers.ours import estimate, ours, plan_of, weighted
@@ -42,6 +43,7 @@ from tests.benchmarks.tables import coverage as table_coverage
 from tests.benchmarks.tables import references
 from tests.benchmarks.tables.census import census
 from tests.benchmarks.timing import in_turns, many, seconds
+from tests.support.audits import EVERY, of_metric
 from tests.support.redis_servers import running_redis
 
 
@@ -468,3 +470,21 @@ def test_an_aim_for_tables_that_is_missed_is_named(n: int, two_way: float, mbi: 
     theirs += 1e-6 * np.array([[1], [-1], [1], [-1]])  # as differences of seeds are never all the same
     missed = tables.aims_missed(n, "4", {tables.OURS: ours_errors, tables.MBI: theirs})
     assert [each.split(": ")[1] for each in missed] == words
+
+
+# Audits.
+
+
+def test_audits_are_measured_and_what_they_miss_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+    assert audits.audit_registry("flag", of_metric(EVERY["flag"]), 300, 10) == []
+    with (
+        patch.object(audits, "EVERY", {"flag": EVERY["flag"]}),
+        patch.object(audits, "SAMPLES_OF_MANY", 200),
+    ):
+        assert audits.many(4) == []
+    printed = capsys.readouterr().out
+    assert "1.0000=" in printed
+    assert "4 audits of sound mechanisms, 200 reports a side, family-wise error 0.001: 0 alarms" in printed
+    with patch.object(audits, "REPORTS", 300):
+        (missed,) = audits.audit_registry("flag", of_metric(EVERY["flag"]), 300, 0)
+    assert "is below 0.98 of 1.0000" in missed

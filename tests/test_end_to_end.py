@@ -2,9 +2,12 @@
 
 import json
 import os
+import pty
 import random
+import select
 import signal
 import socket
+import subprocess
 import threading
 import time
 from collections import Counter
@@ -21,14 +24,14 @@ from dither_aggregator.commands.demo import _verdict
 from dither_aggregator.simulate.fleet import send
 from dither_aggregator.simulate.populations.census import census
 from dither_shared.registry import Registry
-from tests.support.aggregators import dither, serve, start
+from tests.support.aggregators import DITHER, ENVIRONMENT, dither, serve, start
 from tests.support.registries import registry_text
 
 pytestmark = pytest.mark.slow
 
 
 def test_the_demo_finds_the_truth() -> None:
-    """Of 266 intervals of 94.5 %, as they are for 3,000 devices, fewer than 226 hold in 3 of 10^9 runs (binomial)."""
+    """Fewer than 226 of 266 intervals of 94.5 %, as they are for 3,000 devices, hold in 3 of 10^9 runs (binomial)."""
     done = dither("demo", "--devices", 3_000, "--seed", 1, "--exit", "--json", timeout_s=280)
     assert done.returncode == 0, done.stderr
     assert "3,000 of 3,000 devices" in done.stderr
@@ -54,7 +57,7 @@ def test_the_demo_finds_the_truth() -> None:
 
 
 def test_the_demo_finds_ages_hours_and_earnings_of_people() -> None:
-    """Of some 390 intervals of 94.5 %, the 52 that make the exit code 1 fail in one run of 10^8 (binomial).
+    """The exit code is 1 if 52 of some 390 intervals of 94.5 % fail: one run of 10^8 (binomial).
 
     A mean is 6 standard errors off in 2 runs of 10^9. Intervals of quartiles are 5 to 9 ranges wide, with a
     deviation of 2; of 25, a third of all, they would not be told. One of the ten pairs of columns gets fewer than the
@@ -63,9 +66,9 @@ def test_the_demo_finds_ages_hours_and_earnings_of_people() -> None:
     done = dither("demo", "--data", "census", "--devices", 4_000, "--seed", 1, "--exit", "--json", timeout_s=280)
     assert done.returncode == 0, done.stderr
     document = json.loads(done.stdout)
-    assert document["ledger"] == {"accepted": 24_000, "folded": 24_000, "pending": 0, "quarantined": 0}
+    assert document["ledger"] == {"accepted": 28_000, "folded": 28_000, "pending": 0, "quarantined": 0}
     metrics = {metric["metric"]: metric for metric in document["metrics"]}
-    assert list(metrics) == ["age", "hours", "education", "occupation", "country", "earnings"]
+    assert list(metrics) == ["age", "hours", "education", "occupation", "country", "work", "earnings"]
     assert {(metric["n"], metric["epsilon"]) for metric in metrics.values()} == {(4_000, 2.0)}
     for name, ranges in (("age", 75), ("hours", 100)):
         rows = metrics[name]["rows"]
@@ -103,24 +106,38 @@ def test_the_demo_finds_it_when_too_few_intervals_hold_or_reports_are_missing() 
 
 
 def test_the_demo_prints_its_tables_and_serves_until_interrupted() -> None:
-    process = start("demo", "--devices", 300)
-    assert process.stdout
-    printed: list[str] = []
-    for line in process.stdout:
-        printed.append(line)
-        if line.startswith("pages: "):
-            break
-    url = printed[-1].split()[1]
+    process = start("demo", "--devices", 300, "--serve")
+    assert process.stderr
+    url = next(line.split()[1] for line in process.stderr if line.startswith("pages: "))
     assert "Which browser versions" in requests.get(url, timeout=10).text
     process.send_signal(signal.SIGINT)
-    _, err = process.communicate(timeout=60)
-    text = "".join(printed)
+    text, err = process.communicate(timeout=60)
     assert process.returncode in (0, 1)  # of so few devices' intervals fewer may hold
     assert "Traceback" not in err
     assert "browser: 300 reports by pgr" in text
     assert "mobile: 300 reports by grr" in text
     assert "of 264 intervals hold the truth" in text
     assert "ledger: 600 accepted = 600 folded + 0 pending + 0 quarantined" in text
+
+
+def test_the_demo_ends_by_itself_without_a_terminal_and_serves_at_one() -> None:
+    ended = dither("demo", "--devices", 60, timeout_s=120)
+    assert ended.returncode in (0, 1)
+    assert "ledger: 120 accepted = 120 folded" in ended.stdout
+    assert "pages: " not in ended.stdout + ended.stderr
+    person, terminal = pty.openpty()
+    try:
+        command = [*DITHER, "demo", "--devices", "60"]
+        process = subprocess.Popen(command, stdin=terminal, stdout=terminal, stderr=terminal, env=ENVIRONMENT)
+        shown = b""
+        while b"still serving" not in shown:
+            assert select.select([person], [], [], 120)[0], shown
+            shown += os.read(person, 65_536)
+        process.send_signal(signal.SIGINT)
+        assert process.wait(60) in (0, 1)
+    finally:
+        os.close(terminal)
+        os.close(person)
 
 
 def free_port() -> int:

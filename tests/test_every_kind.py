@@ -13,12 +13,14 @@ from typing import Any
 import pytest
 import requests
 
+from dither_aggregator.service import Service
 from dither_aggregator.simulate.fleet import Answers, send
 from dither_shared.registry import Registry, utc_today
 from tests.support.aggregators import aggregator
+from tests.support.keys import write_key
 
 DEVICES = 3_200
-"""Of fewer than 3,000 numbers are not shown."""
+"""Numbers of fewer than 3,000 are not shown."""
 VALUES = [f"v{number}" for number in range(12)]
 METRICS = {
     "flag": 'kind = "flag"\nreports = 1\nepsilon = 2',
@@ -70,7 +72,7 @@ def draw_answers(registry: Registry, rng: random.Random) -> Answers:
 
 
 def check_numbers(name: str, answers: Sequence[object], rows: Sequence[dict[str, Any]]) -> None:
-    """Shares are of those who gave a number. Of the other two forms what is no number counts as the lowest."""
+    """Shares are of those who gave a number. The other two forms count what is no number as the lowest."""
     told = [answer for answer in answers if isinstance(answer, float)]
     cut = [min(max(answer, 0.0), 10.0) for answer in told]
     if name != "number":
@@ -91,6 +93,25 @@ def check_numbers(name: str, answers: Sequence[object], rows: Sequence[dict[str,
         assert least - error < truth < most + error, (name, row)
 
 
+def check_estimates(registry: Registry, answers: Answers, url: str, service: Service) -> None:
+    """Assert that all reports are counted, and that each estimate is near the truth."""
+    deadline = time.monotonic() + 30
+    while service.store.backlog():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    assert all(row.balanced for row in service.store.ledger())
+    for name, metric in registry.metrics.items():
+        reading = requests.get(f"{url}/v1/metrics/{name}/estimates?window=today", timeout=30).json()
+        assert reading["meta"]["n"] == DEVICES
+        if metric.kind.name == "number":
+            check_numbers(name, answers[name], reading["rows"])
+            continue
+        truth = Counter(value for answer in answers[name] for value in metric.names(answer))
+        for row in reading["rows"]:
+            off = row["estimate"] - truth[row["value"]] / DEVICES
+            assert abs(off) < 6 * row["std_error"], (name, row)
+
+
 @pytest.mark.slow
 def test_estimates_of_every_kind_hold_the_truth(tmp_path: Path) -> None:
     """Some 130 estimates, none 6 standard errors off: the noise is fresh each time, a false alarm of 3e-7 in a run."""
@@ -98,22 +119,6 @@ def test_estimates_of_every_kind_hold_the_truth(tmp_path: Path) -> None:
     answers = draw_answers(registry, random.Random(11))
     done: list[int] = []
     with aggregator(registry, tmp_path) as (url, service):
-        send(registry, url, service.store.key, answers, done.append)
+        send(registry, url, write_key(service.store), answers, done.append)
         assert (len(done), sum(done)) == (DEVICES, 0)
-        deadline = time.monotonic() + 30
-        while service.store.backlog():
-            assert time.monotonic() < deadline
-            time.sleep(0.05)
-        assert all(row.balanced for row in service.store.ledger())
-        for name, metric in registry.metrics.items():
-            reading = requests.get(
-                f"{url}/v1/metrics/{name}/estimates?window=today", timeout=120
-            ).json()  # words take seconds
-            assert reading["meta"]["n"] == DEVICES
-            if metric.kind.name == "number":
-                check_numbers(name, answers[name], reading["rows"])
-                continue
-            truth = Counter(value for answer in answers[name] for value in metric.names(answer))
-            for row in reading["rows"]:
-                off = row["estimate"] - truth[row["value"]] / DEVICES
-                assert abs(off) < 6 * row["std_error"], (name, row)
+        check_estimates(registry, answers, url, service)

@@ -14,7 +14,7 @@ ROOT = Path(__file__).parents[1]
 MAY_IMPORT = {
     "shared/dither_shared": {"dither_shared"},
     "client/dither": {"dither", "dither_shared", "requests", "urllib3"},
-    "client/examples": {"dither", "flask"},
+    "client/examples": {"celery", "dither", "django", "fastapi", "flask"},
     # For an app's own tests, which pytest loads.
     "client/dither/testing": {"dither", "dither_shared", "pytest"},
     "aggregator/dither_aggregator": {
@@ -26,10 +26,12 @@ MAY_IMPORT = {
         "flask",
         "flask_smorest",
         "httptools",
+        "itsdangerous",
         "kombu",
         "marshmallow",
         "msgspec",
         "numpy",
+        "prometheus_client",
         "redis",
         "scipy",
         "a2wsgi",
@@ -41,6 +43,10 @@ MAY_IMPORT = {
     # Sends reports of another system's clients as a device sends its own.
     "aggregator/dither_aggregator/interop/google_rappor/importing.py": {"dither", "dither_aggregator", "dither_shared"},
     "aggregator/dither_aggregator/commands/rappor.py": {"dither", "dither_aggregator", "dither_shared"},
+    # The doctor asks a server's health as a monitor does.
+    "aggregator/dither_aggregator/examining.py": {"dither_aggregator", "dither_shared", "requests"},
+    # The load's address and key are checked as a device's are.
+    "aggregator/dither_aggregator/commands/loadtest.py": {"dither", "dither_aggregator", "dither_shared"},
     # The demo compares what the simulated devices know with what the API says.
     "aggregator/dither_aggregator/commands/demo.py": {"dither_aggregator", "dither_shared", "requests"},
 }

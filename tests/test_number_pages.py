@@ -9,7 +9,7 @@ from playwright.sync_api import Browser
 
 from tests.aggregator.test_snapshot_page import keep
 from tests.support.numeric import FORMS, hump, number_site, put_numbers, two_weeks
-from tests.test_page_states import check_looks, check_size, opened, served
+from tests.test_page_states import Pages, address_of, check_looks, check_size, opened, served
 
 pytestmark = pytest.mark.slow
 
@@ -51,11 +51,10 @@ STATES = {
 }
 """Addresses of all states with what each of them says; a snapshot is addressed by its metric."""
 LOOKS = ((320, "light"), (390, "dark"), (1280, "light"), (2560, "dark"))
-Served = tuple[str, dict[str, str]]
 
 
 @pytest.fixture(scope="module")
-def pages(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+def pages(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pages]:
     """All states; yield the address, and the id of each snapshot."""
     rng = np.random.default_rng(11)
     with number_site(tmp_path_factory.mktemp("states"), {**FORMS, **OTHERS}) as one:
@@ -74,19 +73,14 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
             yield url, ids
 
 
-def address(pages: Served, path: str) -> str:
-    url, ids = pages
-    return url + (f"/s/{ids[path.removeprefix('/s/')]}" if path.startswith("/s/") else path)
+@pytest.mark.parametrize("path", STATES)
+def test_a_page_is_accessible_fits_and_overlaps_nothing(browser: Browser, pages: Pages, path: str) -> None:
+    check_looks(browser, address_of(pages, path), STATES[path], LOOKS)
 
 
 @pytest.mark.parametrize("path", STATES)
-def test_a_page_is_accessible_fits_and_overlaps_nothing(browser: Browser, pages: Served, path: str) -> None:
-    check_looks(browser, address(pages, path), STATES[path], LOOKS)
-
-
-@pytest.mark.parametrize("path", STATES)
-def test_a_page_is_no_larger_than_need_be(browser: Browser, pages: Served, path: str) -> None:
-    check_size(browser, address(pages, path))
+def test_a_page_is_no_larger_than_need_be(browser: Browser, pages: Pages, path: str) -> None:
+    check_size(browser, address_of(pages, path))
 
 
 CONTRAST = """([mark, of]) => {
@@ -105,16 +99,16 @@ CONTRAST = """([mark, of]) => {
     [(".shape .bar", "stroke", 3), (".shape .interval", "stroke", 3), (".shape .axis", "fill", 4.5)],
 )
 def test_marks_of_the_shape_can_be_told_from_the_page(
-    browser: Browser, pages: Served, scheme: str, mark: str, of: str, least: float
+    browser: Browser, pages: Pages, scheme: str, mark: str, of: str, least: float
 ) -> None:
-    page, _ = opened(browser, address(pages, "/metrics/load"), 1280, color_scheme=scheme)
+    page, _ = opened(browser, address_of(pages, "/metrics/load"), 1280, color_scheme=scheme)
     with closing(page.context):
         assert page.evaluate(CONTRAST, [mark, of]) >= least
 
 
 @pytest.mark.parametrize("how", [{"forced_colors": "active"}, {}])
-def test_the_shape_is_seen_in_forced_colours_and_in_print(browser: Browser, pages: Served, how: dict[str, str]) -> None:
-    page, complaints = opened(browser, address(pages, "/metrics/load"), 390, **how)
+def test_the_shape_is_seen_in_forced_colours_and_in_print(browser: Browser, pages: Pages, how: dict[str, str]) -> None:
+    page, complaints = opened(browser, address_of(pages, "/metrics/load"), 390, **how)
     with closing(page.context):
         if not how:
             page.emulate_media(media="print")
@@ -126,8 +120,8 @@ def test_the_shape_is_seen_in_forced_colours_and_in_print(browser: Browser, page
 
 
 @pytest.mark.parametrize("metric", ["load", "memo"])
-def test_the_crosshair_reads_the_bars_in_the_order_of_the_axis(browser: Browser, pages: Served, metric: str) -> None:
-    page, _ = opened(browser, address(pages, f"/metrics/{metric}"), 390)
+def test_the_crosshair_reads_the_bars_in_the_order_of_the_axis(browser: Browser, pages: Pages, metric: str) -> None:
+    page, _ = opened(browser, address_of(pages, f"/metrics/{metric}"), 390)
     with closing(page.context):
         plot = page.locator(".plot.shape")
         titles = plot.locator("title").all_text_contents()

@@ -7,13 +7,15 @@ from contextlib import closing, contextmanager
 from datetime import timedelta
 from itertools import product
 from pathlib import Path
+from socketserver import ThreadingMixIn
+from wsgiref.simple_server import WSGIRequestHandler, WSGIServer
 
 import numpy as np
 import pytest
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, Page
-from werkzeug.serving import WSGIRequestHandler, make_server
 
+from dither_aggregator.store import Tally
 from dither_aggregator.store.records import DayMark
 from tests.support.sites import Site, site, zipf
 
@@ -24,21 +26,30 @@ TURNED = "a value \N{RIGHT-TO-LEFT OVERRIDE}turned round"
 VALUES = (*(f"model {number}" for number in range(298)), WIDE, TURNED)
 D = len(VALUES) + 1
 LOOKS = list(product((390, 1280), ("light", "dark")))
+Pages = tuple[str, dict[str, str]]
+"""The address of the pages, and the id of each metric's snapshot."""
 BYTES_MAX, PACKED_MAX, NODES_MAX, HEIGHT_MAX = 300_000, 60_000, 5_000, 6_000
 
 
 class Quiet(WSGIRequestHandler):
-    def log(self, *said: object) -> None:
+    def log_message(self, *said: object) -> None:
         pass
+
+
+class Threaded(ThreadingMixIn, WSGIServer):
+    """A server that closes what a page opened also where Chromium drops the connection, as werkzeug's does not."""
+
+    daemon_threads = True
 
 
 @contextmanager
 def served(one: Site) -> Iterator[str]:
-    server = make_server("127.0.0.1", 0, one.client.application, threaded=True, request_handler=Quiet)
+    server = Threaded(("127.0.0.1", 0), Quiet)
+    server.set_app(one.client.application)
     thread = threading.Thread(target=server.serve_forever)
     thread.start()
     try:
-        yield f"http://127.0.0.1:{server.port}"
+        yield f"http://127.0.0.1:{server.server_port}"
     finally:
         server.shutdown()
         thread.join()
@@ -111,6 +122,12 @@ OVERLAPS = """() => [...document.querySelectorAll('svg')].flatMap(svg => {
         .filter(([_, b]) => a.top < b.bottom - 3 && b.top < a.bottom - 3)
         .map(([two, _]) => one + ' | ' + two))
 })"""
+
+
+def address_of(pages: Pages, path: str) -> str:
+    """Return the address of a page; a snapshot is named by its metric."""
+    url, ids = pages
+    return url + (f"/s/{ids[path.removeprefix('/s/')]}" if path.startswith("/s/") else path)
 
 
 def check_looks(browser: Browser, url: str, says: str, looks: Sequence[tuple[int, str]]) -> None:
@@ -204,6 +221,18 @@ def test_everything_is_reached_by_keyboard(browser: Browser, address: str) -> No
             reached.add(page.evaluate("document.activeElement.outerHTML"))
         wanted = page.locator("main a, main select, main input:not([type=hidden]), main button, nav a")
         assert {each.evaluate("element => element.outerHTML") for each in wanted.all()} <= reached
+
+
+def test_a_page_that_says_what_is_wrong_with_a_day_is_accessible_and_fits(browser: Browser, tmp_path: Path) -> None:
+    with site(tmp_path, D, 'mechanism = "oue"', values=VALUES) as one:
+        counts = one.store.tally(one.plan, one.day(1)).counts + 2_000
+        counts[1 + D - 2] = 0  # of the value that turns round
+        for back in (1, 2):
+            one.hold(one.plan, Tally(2_000, counts), back)
+        with served(one) as url:
+            check_looks(browser, f"{url}/metrics/color", "Data quality: on ", LOOKS)
+            check_looks(browser, f"{url}/help/reading", "data quality", LOOKS[:1])
+            check_size(browser, f"{url}/metrics/color")
 
 
 def test_fifty_thousand_values_are_a_page_of_the_same_size(browser: Browser, tmp_path: Path) -> None:

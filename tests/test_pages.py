@@ -15,6 +15,7 @@ from dither_shared.rng import Rng
 from dither_shared.wire.writing import encode_upload, new_upload_id
 from tests.support.aggregators import aggregator
 from tests.support.clocks import Clock
+from tests.support.keys import write_key
 from tests.support.laws import pure
 from tests.support.registries import registry
 
@@ -34,7 +35,7 @@ def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
             answer = requests.post(
                 f"{address}/v1/reports",
                 data=body,
-                headers={"Authorization": f"Bearer {service.store.key}", "Content-Type": "application/json"},
+                headers={"Authorization": f"Bearer {write_key(service.store)}", "Content-Type": "application/json"},
                 timeout=30,
             )
             assert answer.status_code == 202, answer.text

@@ -1,6 +1,7 @@
-"""What the README shows, runs."""
+"""The README's examples run."""
 
 import re
+import tomllib
 from datetime import timedelta
 from pathlib import Path
 
@@ -9,10 +10,12 @@ import pytest
 from dither.cli import COMMANDS
 from dither_shared.registry import Registry, utc_today
 from tests.support.aggregators import aggregator
+from tests.support.keys import write_key
 
 ROOT = Path(__file__).parents[1]
 ROOMS = ("client", "shared", "aggregator", "deploy", "tests")
-READMES = (ROOT / "README.md", *(page for room in ROOMS for page in sorted((ROOT / room).glob("*.md"))))
+OTHERS = (ROOT / name for name in ("CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md"))
+READMES = (ROOT / "README.md", *OTHERS, *(page for room in ROOMS for page in sorted((ROOT / room).glob("*.md"))))
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 
 
@@ -30,7 +33,9 @@ def test_the_eight_lines_send_a_report(
     monkeypatch.chdir(tmp_path)
     registry = Registry.load("metrics.toml")
     with aggregator(registry, tmp_path / "data") as (url, service):
-        code = code.replace("http://127.0.0.1:8080", url).replace("the key that serve printed", service.store.key)
+        code = code.replace("http://127.0.0.1:8080", url).replace(
+            "the key that serve printed", write_key(service.store)
+        )
         exec(compile(code, "README.md", "exec"), {})
         printed = capsys.readouterr().out.strip()
         assert f"`{printed}`" in README
@@ -55,6 +60,21 @@ def test_its_links_lead_somewhere() -> None:
             assert (path.parent / target).exists(), f"{path}: {target}"
 
 
+def anchors(page: Path) -> set[str]:
+    """Return the anchors that a page's headings have: in lower case, hyphens for spaces, other punctuation left out."""
+    headings = re.findall(r"^#+ (.*)$", page.read_text(encoding="utf-8"), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+def test_its_links_lead_to_headings_that_are_there() -> None:
+    seen = 0
+    for path in READMES:
+        for target, anchor in re.findall(r"\]\((?!http)([^)#]*)#([^)]+)\)", path.read_text(encoding="utf-8")):
+            seen += 1
+            assert anchor in anchors(path.parent / target if target else path), f"{path}: {target}#{anchor}"
+    assert seen >= 20
+
+
 @pytest.mark.parametrize("page", READMES[1:], ids=lambda page: f"{page.parent.name}/{page.name}")
 def test_the_files_that_it_names_exist(page: Path) -> None:
     """A table may name a file by its end: `wire/` or `sqlite/log.py`."""
@@ -62,6 +82,13 @@ def test_the_files_that_it_names_exist(page: Path) -> None:
     for name in re.findall(r"`([\w./]+(?:\.py|/))`", page.read_text(encoding="utf-8")):
         ends = "/" + name.removeprefix("../")
         assert any(f"/{path}".endswith(ends) for path in there), name
+
+
+def test_the_wheel_that_it_names_is_of_this_version() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    assert set(re.findall(r"dither-[\d.]+-py3-none-any\.whl", README)) == {
+        f"dither-{project['version']}-py3-none-any.whl"
+    }
 
 
 def test_the_registry_example_proves_its_budget() -> None:

@@ -314,7 +314,7 @@ def test_the_crosshair_is_seen_and_does_not_move_by_itself(browser: Browser, add
 
 
 def test_a_snapshots_page_has_a_crosshair_too(browser: Browser, record: Record) -> None:
-    """Of a real server, behind its own headers."""
+    """The page comes from a real server, behind its own headers."""
     with opened(browser, record.address("/s/{color}")) as one:
         one.page.locator("[data-marks]").first.focus()
         one.page.keyboard.press("End")

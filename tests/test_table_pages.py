@@ -11,7 +11,7 @@ from playwright.sync_api import Browser
 from tests.aggregator.test_snapshot_page import keep
 from tests.aggregator.test_tables_page import ARMS, STABILITY, lone, stability
 from tests.support.drawn_tables import alone, draw_table, shape_of, table_site
-from tests.test_page_states import check_looks, check_size, opened, served
+from tests.test_page_states import Pages, address_of, check_looks, check_size, opened, served
 
 pytestmark = pytest.mark.slow
 
@@ -48,11 +48,10 @@ STATES = {
     "/s/stability": "a snapshot: it never changes",
 }
 """Addresses of all states with what each of them says; a snapshot is addressed by its metric."""
-Served = tuple[str, dict[str, str]]
 
 
 @pytest.fixture(scope="module")
-def pages(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+def pages(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pages]:
     """All states; yield the address, and the id of each snapshot."""
     rng = np.random.default_rng(11)
     others = {name: lone(rev) for rev, name in enumerate(("still", "few", "nobody"), 1)}
@@ -72,23 +71,18 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
             yield url, ids
 
 
-def address(pages: Served, path: str) -> str:
-    url, ids = pages
-    return url + (f"/s/{ids[path.removeprefix('/s/')]}" if path.startswith("/s/") else path)
+@pytest.mark.parametrize("path", STATES)
+def test_a_page_is_accessible_fits_and_overlaps_nothing(browser: Browser, pages: Pages, path: str) -> None:
+    check_looks(browser, address_of(pages, path), STATES[path], LOOKS)
 
 
 @pytest.mark.parametrize("path", STATES)
-def test_a_page_is_accessible_fits_and_overlaps_nothing(browser: Browser, pages: Served, path: str) -> None:
-    check_looks(browser, address(pages, path), STATES[path], LOOKS)
+def test_a_page_is_no_larger_than_need_be(browser: Browser, pages: Pages, path: str) -> None:
+    check_size(browser, address_of(pages, path))
 
 
-@pytest.mark.parametrize("path", STATES)
-def test_a_page_is_no_larger_than_need_be(browser: Browser, pages: Served, path: str) -> None:
-    check_size(browser, address(pages, path))
-
-
-def test_a_reader_chooses_a_pair_in_the_form_and_in_the_matrix(browser: Browser, pages: Served) -> None:
-    page, _ = opened(browser, address(pages, "/metrics/stability"), 1280)
+def test_a_reader_chooses_a_pair_in_the_form_and_in_the_matrix(browser: Browser, pages: Pages) -> None:
+    page, _ = opened(browser, address_of(pages, "/metrics/stability"), 1280)
     with closing(page.context):
         page.locator("select[name=of]").select_option("load")
         page.locator("select[name=by]").select_option("arm")
@@ -98,8 +92,8 @@ def test_a_reader_chooses_a_pair_in_the_form_and_in_the_matrix(browser: Browser,
         assert page.locator("h2", has_text=" by ").count() == 1
 
 
-def test_the_crosshair_reads_each_group(browser: Browser, pages: Served) -> None:
-    page, _ = opened(browser, address(pages, "/metrics/stability?of=crashed&by=arm"), 390)
+def test_the_crosshair_reads_each_group(browser: Browser, pages: Pages) -> None:
+    page, _ = opened(browser, address_of(pages, "/metrics/stability?of=crashed&by=arm"), 390)
     with closing(page.context):
         plot = page.locator(".multiples .plot").first
         titles = plot.locator("title").all_text_contents()

@@ -48,6 +48,7 @@ from dither_shared.shapes import Symbols
 from dither_shared.tables import TomlTable
 from dither_shared.terms import Terms
 from tests.support.aggregators import http_server, web_app
+from tests.support.keys import write_key
 from tests.support.laws import pure
 from tests.support.redis_servers import running_redis
 from tests.support.stores import Place, RedisPlace, SQLitePlace
@@ -322,12 +323,12 @@ def fetched(url: str, metric: str) -> Shown:
 
 
 def test_toys_from_outside_work_from_the_registry_to_the_page(asked: Registry, place: Place) -> None:
-    """Of 9 estimates none is 6 standard errors off the truth: a false alarm of 2e-8 in a run."""
+    """None of 9 estimates is 6 standard errors off the truth: a false alarm of 2e-8 in a run."""
     store = place.make(asked, "toys")
     with WholeService(store) as service:
         server = http_server(web_app(service))
         with server.in_background():
-            truth = answers_of(asked, server.url, store.key)
+            truth = answers_of(asked, server.url, write_key(store))
             deadline = time.monotonic() + 60
             while store.backlog():
                 assert time.monotonic() < deadline

@@ -322,7 +322,7 @@ def test_a_day_of_texts_that_is_not_over_has_no_verdicts(texts: Client) -> None:
 
 
 def test_texts_are_looked_for_in_the_registrys_list(texts: Client) -> None:
-    """Of 5 estimates none is 6 standard errors off the truth: a false alarm of 1e-8, and the seed is fixed."""
+    """None of 5 estimates is 6 standard errors off the truth: a false alarm of 1e-8, and the seed is fixed."""
     answer = texts.get(ADDRESS).json()
     meta, rows = answer["meta"], {row["value"]: row for row in answer["rows"]}
     assert (meta["n"], meta["mechanism"], meta["interval_method"]) == (4_000, "rappor", "wald")
@@ -394,7 +394,7 @@ def test_a_text_with_no_candidates_says_what_to_do(tmp_path: Path) -> None:
         client.session.close()
 
 
-# What there is to read.
+# Lists of metrics and values.
 
 
 def test_the_metrics_are_listed(one: Site) -> None:

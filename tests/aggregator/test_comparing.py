@@ -87,7 +87,7 @@ def test_true_quantiles_of_all_people_are_those_of_the_census() -> None:
 
 @pytest.mark.parametrize(("wider", "caught"), [(1.0, False), (1.6, True)])
 def test_noise_larger_than_its_standard_error_is_caught(wider: float, caught: bool) -> None:
-    """Of 225 intervals that fail with chance .05, too many do in one run of 10^9. With the wider noise .22 fail."""
+    """Too many of 225 intervals that fail with chance .05 do so in one run of 10^9. With the wider noise .22 fail."""
     noise = np.random.default_rng(7).normal(scale=wider, size=225)
     assert too_few_hold([{"truth": 0.0, "lower": each - 1.96, "upper": each + 1.96} for each in noise]) is caught
 
@@ -208,3 +208,23 @@ def test_a_table_of_rates_shows_the_first_value_in_the_largest_groups() -> None:
 
 def test_rates_of_too_few_reports_are_not_told() -> None:
     assert table(EARNINGS, []) == "  too few reports to tell any rate of income = >50K"
+
+
+def word(value: str, lower: float, upper: float, verdict: str = "cannot be told from zero") -> dict[str, Any]:
+    return {"value": value, "estimate": lower, "std_error": 0.1, "lower": lower, "upper": upper, "verdict": verdict}
+
+
+def test_words_stand_beside_how_many_say_them_and_starts_beside_all_that_begin_so() -> None:
+    said = ["Sales"] * 5 + ["Craft-repair"] * 2 + ["Craftsman", None, None]
+    rows = COMPARING["words"].rows(
+        METRICS["work"], said, [word("Sales", 0.4, 0.6, "stands out"), word("Craft…", 0.2, 0.4), word("other", 0, 0.3)]
+    )
+    assert [row["truth"] for row in rows] == [0.5, 0.3, 0.2]
+    short, long = (list(COMPARING["words"].table(METRICS["work"], rows, everything=all_)) for all_ in (False, True))
+    assert [line.split()[0] for line in short[1:-1]] == ["Sales"]
+    assert [line.split()[0] for line in long[1:-1]] == ["Sales", "Craft…", "other"]
+    assert short[-1] == "  3 of 3 intervals hold the truth (100.0%), counting those of all 3 texts that were proposed"
+
+
+def test_where_no_word_stands_out_the_table_says_so() -> None:
+    assert list(COMPARING["words"].table(METRICS["work"], [], everything=True)) == ["  no word stands out"]

@@ -154,7 +154,7 @@ def test_over_many_metrics_few_are_told_to_have_moved_wrongly() -> None:
 
 
 def test_a_share_near_one_moves_as_visibly_as_one_near_none() -> None:
-    """Of a flag each report supports one of two values: what is told of one is told of the other."""
+    """Each report of a flag supports one of two values: what is told of one is told of the other."""
     mechanism = GRR.for_epsilon(2, Decimal(6))
     for old, new, n_old, n_new in ((1_455, 1_425, 1_500, 1_500), (700, 900, 1_000, 1_200), (3, 40, 50, 60)):
         both = [(np.array([count, n - count]), n, 1) for count, n in ((old, n_old), (new, n_new))]

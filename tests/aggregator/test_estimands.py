@@ -90,7 +90,7 @@ def test_what_is_kept_is_bounded_by_its_rows(made: list[View], monkeypatch: pyte
 
 
 def test_candidates_count_though_there_is_no_row() -> None:
-    """Whoever asks for long lists on days without reports fills the room like everybody else."""
+    """A reader with long lists on days without reports fills the room like any other."""
     asked = registry(kind="text", epsilon="1", epsilon_permanent="4").metrics["color"]
     stored = StoredPlan(2, asked.plan, asked.question, (), asked.reservation, asked.expires, current=True)
     kept().clear()

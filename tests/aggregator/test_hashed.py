@@ -158,7 +158,7 @@ def near_the_heavy(seed: int) -> Mask:
 
 @pytest.mark.slow
 def test_the_mass_that_is_not_in_the_list_has_an_interval_that_holds() -> None:
-    """Of 30 at least 24: by the binomial law fewer in one of 6 million runs, if each holds with .95."""
+    """At least 24 of 30 hold: by the binomial law fewer do in one of 6 million runs, if each holds with .95."""
     scores = []
     for seed in range(ROUNDS):
         one = drawn(seed)
@@ -188,7 +188,7 @@ def test_a_row_without_reports_is_left_out() -> None:
 
 @pytest.mark.slow
 def test_texts_that_nobody_has_are_as_rarely_called_found_as_is_said() -> None:
-    """Of 30 lists of 2,000 strangers Simes' test at .05 may reject 1.5; more than 9 once in 4 million runs."""
+    """Simes' test at .05 may reject 1.5 of 30 lists of 2,000 strangers; more than 9 once in 4 million runs."""
     lists = [rows_of(drawn(seed)).shares(strangers(seed)) for seed in range(ROUNDS)]
     found = sum(bool(benjamini_hochberg(each.chances, 0.05).any()) for each in lists)
     assert found <= 9

@@ -4,20 +4,23 @@ import asyncio
 import json
 import logging
 from concurrent.futures import Future
+from datetime import date
 from typing import Any
 
 import pytest
 
 from dither_aggregator.service import Submitted
 from dither_aggregator.store import Receipt
+from dither_aggregator.store.keys import Keys
 from dither_aggregator.web import create_app, ingest
 from dither_aggregator.web.answers import Receive, Scope, Send
-from dither_aggregator.web.ingest import check_key, headers_of
+from dither_aggregator.web.gate import shown_key
+from dither_aggregator.web.headers import headers_of
 from dither_shared.wire import PATH, PROBLEM_PREFIX, WIRE_BYTES_MAX
 from dither_shared.wire.problems import Problem
 from dither_shared.wire.reading import GroupRefused
 
-KEY = "k" * 43
+KEY = "0123456789abcdef" * 2 + "fedcba98"
 ID = "AAECAwQFBgcICQoLDA0ODw"
 
 
@@ -27,8 +30,15 @@ class Asked:
     def __init__(self, error: Exception | None = None, hangs: bool = False) -> None:
         self.hangs = hangs
         self.store = self
-        self.key = KEY
+        self.keys = Keys([], 0, b"secret")
+        self.keys = Keys(self.keys.adding("write", KEY, "", date(2026, 11, 20)), 1, b"secret")
         self.error = error
+
+    def signing_secret(self, purpose: bytes) -> bytes:
+        return purpose
+
+    def key_shown(self, id_: str) -> None:
+        assert id_ in self.keys.by_id
 
     def find_plan(self, metric: str, digest: str) -> Any:
         if self.error:
@@ -92,7 +102,7 @@ def test_a_receipt_is_json_that_nobody_sniffs() -> None:
         ({"content_type": "application/jsonp"}, 415, "unsupported-media-type"),
         ({"content_encoding": "deflate"}, 415, "unsupported-media-type"),
         ({"authorization": ""}, 401, "key-missing"),
-        ({"authorization": f"Bearer {KEY}, Bearer {KEY}"}, 403, "key-wrong"),
+        ({"authorization": f"Bearer {KEY}, Bearer {KEY}"}, 401, "key-wrong"),
     ],
 )
 def test_a_refusal_is_a_problem_document(headers: dict[str, str | None], status: int, slug: str) -> None:
@@ -114,8 +124,8 @@ def test_a_chunked_body_needs_no_length() -> None:
 
 def test_keys_that_come_twice_are_none() -> None:
     headers = [(b"authorization", b"Bearer wrong"), (b"authorization", f"Bearer {KEY}".encode())]
-    with pytest.raises(Problem, match="not the key"):
-        check_key(headers_of({"headers": headers})[b"authorization"], KEY)
+    with pytest.raises(Problem, match="no such key"):
+        shown_key(Asked().keys.find, headers_of({"headers": headers})[b"authorization"], ["write"])
 
 
 def test_a_store_that_does_not_answer_keeps_the_upload_on_the_device(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,14 +1,24 @@
-"""Where a command listens, and what it says of an address that it cannot have."""
+"""A command's address, and what it says of one that it cannot have."""
 
 import argparse
+import re
 import socket
 import subprocess
 import sys
 from collections.abc import Sequence
+from contextlib import closing
+from pathlib import Path
 
 import pytest
 
-from dither_aggregator.arguments.listening import add_listening_arguments, listeners
+from dither_aggregator.arguments.listening import (
+    add_listening_arguments,
+    listeners,
+    must_have_read_key,
+    reachable_reason,
+)
+from dither_aggregator.arguments.sources import settle
+from dither_aggregator.store import SQLiteStore
 from dither_aggregator.web import bounds
 from dither_shared.errors import ConfigurationError
 from tests.support.aggregators import ENVIRONMENT
@@ -17,7 +27,9 @@ from tests.support.aggregators import ENVIRONMENT
 def parsed(*arguments: str) -> argparse.Namespace:
     parser = argparse.ArgumentParser(exit_on_error=False)
     add_listening_arguments(parser)
-    return parser.parse_args(arguments)
+    args = parser.parse_args(arguments)
+    settle(args)
+    return args
 
 
 @pytest.mark.parametrize(
@@ -65,11 +77,43 @@ def test_one_port_cannot_be_both() -> None:
         listeners(parsed("--host", "127.0.0.2", "--port", port, "--health", f"127.0.0.1:{port}"))
 
 
-def test_what_can_be_reached_from_elsewhere_is_said(capsys: pytest.CaptureFixture[str]) -> None:
-    public, health = listeners(parsed("--host", "0.0.0.0", "--port", "0"))
+@pytest.mark.parametrize(
+    ("arguments", "reason"),
+    [
+        ((), ""),
+        (("--host", "localhost", "--allow-host", "localhost", "--allow-host", "127.0.0.3"), ""),
+        (("--host", "0.0.0.0"), "--host 0.0.0.0 can be reached from elsewhere"),
+        (("--allow-host", "localhost", "--allow-host", "*"), "--allow-host * is a name for readers elsewhere"),
+        (("--allow-host", "t.example.org"), "--allow-host t.example.org is a name for readers elsewhere"),
+        (("--allow-host", "10.0.0.5"), "--allow-host 10.0.0.5 is a name for readers elsewhere"),
+    ],
+)
+def test_why_readers_may_come_from_elsewhere_is_said(arguments: Sequence[str], reason: str) -> None:
+    args = parsed(*arguments, "--port", "0")
+    public, health = listeners(args)
     with public.socket, health.socket:
-        assert "can be reached from elsewhere" in capsys.readouterr().err
         assert public.url.startswith("http://127.0.0.1:")
+        assert reachable_reason(args, public) == reason
+
+
+def test_nobody_is_served_from_elsewhere_before_reading_needs_a_key(tmp_path: Path) -> None:
+    with closing(SQLiteStore.create(tmp_path, "example")) as store:
+        must_have_read_key(store, str(tmp_path), "")
+        cures = {
+            str(tmp_path): f"read --data {tmp_path}`",
+            "redis://:secret@localhost:1/0": "read`, for the same store",
+        }
+        for data, cure in cures.items():
+            said = f"because, so reading must need a key: make one with `dither keys create {cure}"
+            with pytest.raises(ConfigurationError, match=re.escape(said)):
+                must_have_read_key(store, data, "because")
+        store.create_key("write")
+        with pytest.raises(ConfigurationError, match="DITHER_READ_KEY_FILE"):
+            must_have_read_key(store, str(tmp_path), "because")
+        key, _ = store.create_key("read")
+        must_have_read_key(store, str(tmp_path), "because")
+        store.revoke_key(key.id)  # nobody may read, and uploads are taken
+        must_have_read_key(store, str(tmp_path), "because")
 
 
 @pytest.mark.parametrize(("soft", "hard", "most"), [(256, 1_024, 832), (256, 256, 64), (1_024, 4_096, 2_000)])

@@ -1,4 +1,4 @@
-"""What the HTML of a metric's page says, over many populations: read as a person reads it, not as it was computed."""
+"""The words on a metric's page, over many populations: read as a person reads its HTML, not as it was computed."""
 
 import re
 from datetime import timedelta

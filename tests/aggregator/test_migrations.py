@@ -1,5 +1,9 @@
 """A store of an earlier version is brought to this one, step by step; of a version without a step it is left alone."""
 
+import gzip
+import hashlib
+import json
+import os
 import sqlite3
 from contextlib import closing
 from datetime import date
@@ -7,9 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from dither_aggregator.store import SQLiteStore, StoreError
+from dither_aggregator.store import SQLiteStore, StoreError, archive
 from dither_aggregator.store.fsck import check
-from dither_aggregator.store.sqlite import FILE_NAME, schema
+from dither_aggregator.store.restoring import restore
+from dither_aggregator.store.sqlite import FILE_NAME, key_file, schema
 from tests.support.registries import registry
 from tests.support.stores import append, body_of
 
@@ -87,7 +92,7 @@ def test_a_migration_that_is_cut_off_changes_nothing(
     assert steps == ["first", "first", "second"]
 
 
-@pytest.mark.parametrize("version", [0, 1, 2, schema.VERSION - 1, schema.VERSION + 1, 99])
+@pytest.mark.parametrize("version", [0, 1, 2, schema.VERSION - 2, schema.VERSION + 1, 99])
 def test_a_version_without_a_step_is_refused_in_a_sentence_and_left_alone(directory: Path, version: int) -> None:
     path = directory / FILE_NAME
     say_version(directory, version)
@@ -95,3 +100,83 @@ def test_a_version_without_a_step_is_refused_in_a_sentence_and_left_alone(direct
     with pytest.raises(StoreError, match=f"has version {version}; this dither reads {schema.VERSION}"):
         SQLiteStore(directory)
     assert path.read_bytes() == before
+
+
+# From version 4, in which a store had the text of one key.
+
+KEY = "DEkX0bWpVY3zKk9uQm4tJxN7aRfPs2Lh"
+AS_IN_4 = f"""
+DROP TABLE key; DROP TABLE journal;
+DELETE FROM state WHERE key IN ('secret', 'keys_version');
+INSERT INTO state VALUES ('key', '{KEY}');
+PRAGMA user_version = 4;
+"""
+
+
+@pytest.fixture
+def of_4(directory: Path) -> Path:
+    """Return a directory with a store as version 4 made it."""
+    say_version(directory, schema.VERSION)
+    with closing(sqlite3.connect(directory / FILE_NAME)) as db:
+        db.executescript(AS_IN_4)
+    return directory
+
+
+def test_the_one_key_of_version_4_still_lets_uploads_in_and_is_known_by_a_hash(of_4: Path) -> None:
+    for _ in range(2):
+        with closing(SQLiteStore(of_4)) as store:
+            (key,) = store.keys.listed()
+            assert (key.scope, key.state, store.keys.find(KEY.encode())) == ("write", "active", key)
+            assert not store.keys.reading_needs_key
+            assert store.journal() == []
+            assert (store.backlog(), list(check(store))) == (1, [])
+    assert key_file.kept(of_4) == KEY
+    assert (of_4 / key_file.NAME).stat().st_mode & 0o777 == 0o600
+    for path in of_4.iterdir():
+        assert (KEY.encode() in path.read_bytes()) == (path.name == key_file.NAME), path
+
+
+def test_keys_of_version_4_that_cannot_be_written_to_a_file_change_nothing(
+    of_4: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "fsync", full)
+        with pytest.raises(StoreError, match="No space left on device"):
+            SQLiteStore(of_4)
+    assert version_of(of_4) == 4
+    assert {path.name for path in of_4.iterdir()} == {FILE_NAME}
+    with closing(SQLiteStore(of_4)) as store:
+        assert store.keys.find(KEY.encode())
+
+
+# A backup of version 2, which has the text of that key.
+
+
+def as_in_2(backup: Path) -> None:
+    """Rewrite a backup as version 2 wrote it."""
+    with gzip.open(backup) as file:
+        lines = [json.loads(line) for line in file]
+    lines[0]["version"] = 2
+    identity = lines[1]["identity"]
+    del identity["keys"], identity["secret"]
+    identity["key"] = KEY
+    written = [json.dumps(line, separators=(",", ":")).encode() + b"\n" for line in lines[:-1]]
+    end = {"records": len(written), "sha256": hashlib.sha256(b"".join(written)).hexdigest()}
+    backup.write_bytes(gzip.compress(b"".join(written) + json.dumps({"end": end}).encode() + b"\n"))
+
+
+def test_a_backup_of_version_2_is_restored_with_its_key_as_a_write_key(tmp_path: Path) -> None:
+    with closing(SQLiteStore.create(tmp_path / "old", "example")) as store:
+        store.load(ASKED)
+        append(store, body_of(ASKED, {"color": [1, 0]}))
+        archive.write(tmp_path / "backup", store.dump())
+    as_in_2(tmp_path / "backup")
+    with closing(SQLiteStore.create(tmp_path / "new", "example", unfinished=True)) as made:
+        restore(made, archive.read(tmp_path / "backup"))
+        (key,) = made.keys.listed()
+        assert (key.scope, key.state, made.keys.find(KEY.encode())) == ("write", "active", key)
+        assert (made.backlog(), made.journal(), list(check(made))) == (1, [], [])
+    assert not any(KEY.encode() in path.read_bytes() for path in (tmp_path / "new").iterdir())

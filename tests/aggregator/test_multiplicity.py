@@ -50,8 +50,9 @@ def test_the_nulls_beside_a_share_of_half_would_be_caught() -> None:
 
 
 def test_intervals_of_those_found_are_of_the_level_that_benjamini_and_yekutieli_give() -> None:
-    assert selected_z(0, 20, 0.05) == selected_z(1, 20, 0.05) == pytest.approx(3.0233, abs=1e-4)
-    assert selected_z(20, 20, 0.05) == pytest.approx(1.96, abs=1e-3)
+    assert selected_z(0, 20, 0.05, 1e6) == selected_z(1, 20, 0.05, 1e6) == pytest.approx(3.0233, abs=1e-4)
+    assert selected_z(20, 20, 0.05, 1e6) == pytest.approx(1.96, abs=1e-3)
+    assert selected_z(20, 20, 0.05, 7.0) == pytest.approx(2.3646, abs=1e-4)
 
 
 def test_of_nothing_nothing_is_called_true() -> None:

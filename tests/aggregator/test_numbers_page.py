@@ -461,7 +461,7 @@ def test_a_snapshot_that_does_not_agree_says_so(tmp_path: Path) -> None:
         assert "This version of dither estimates other numbers" in made.client.get(f"/s/{id_}").text
 
 
-# What can be asked.
+# Questions that can be asked.
 
 
 @pytest.fixture(scope="module")

@@ -19,7 +19,7 @@ from flask.testing import FlaskClient
 from dither_aggregator import upkeep
 from dither_aggregator.counting import folding
 from dither_aggregator.counting.folding import Counts
-from dither_aggregator.service import LAG_MAX_S
+from dither_aggregator.signs import LAG_MAX_S
 from dither_aggregator.store import SQLiteStore
 from dither_aggregator.store.records import Retention
 from dither_aggregator.store.sqlite import FILE_NAME
@@ -32,6 +32,7 @@ from dither_shared.wire.reading import REASONS
 from dither_shared.wire.writing import new_upload_id
 from tests.support.aggregators import aggregator, sqlite_store
 from tests.support.clocks import Clock
+from tests.support.keys import write_key
 from tests.support.redis_servers import running_redis
 from tests.support.registries import registry, registry_text
 from tests.support.stores import answer, append, body_of, fold_all, store_on
@@ -133,7 +134,7 @@ def test_the_page_agrees_with_the_ledger_and_tells_no_secret(tmp_path: Path) -> 
             answer = session.post(
                 url + PATH,
                 data=json.dumps(document).encode(),
-                headers={"Authorization": f"Bearer {service.store.key}", "Content-Type": "application/json"},
+                headers={"Authorization": f"Bearer {write_key(service.store)}", "Content-Type": "application/json"},
                 timeout=30,
             )
             assert answer.json()["rejected"] == [{"group": 2, "reason": "unknown-metric", "count": 7}]
@@ -149,7 +150,7 @@ def test_the_page_agrees_with_the_ledger_and_tells_no_secret(tmp_path: Path) -> 
         assert "In the last 7 days, 3 groups of reports were refused, with 21 reports." in words(html)
         assert "nothing" not in {row[0] for row in table(html, "rows")}
         address = url.removeprefix("http://")
-        for secret in (service.store.key, service.store.generation, str(tmp_path), address, FILE_NAME, *ids):
+        for secret in (write_key(service.store), service.store.generation, str(tmp_path), address, FILE_NAME, *ids):
             assert secret not in html
         assert re.findall("<script.*", html) == ['<script src="/static/dither.js" defer></script>']
         assert "default-src 'none'" in session.get(f"{url}/pipeline", timeout=30).headers["Content-Security-Policy"]

@@ -75,7 +75,7 @@ def test_the_reports_that_are_computed_show_the_share_and_one_less_does_not(name
 
 
 def test_more_reports_than_were_computed_show_the_share_too() -> None:
-    """Where few counts are expected each further one that must be passed undoes a part of what more reports gain.
+    """Each further count that must be passed undoes a part of the gain of more reports, if few are expected.
 
     Between the numbers that were tried up to 3 % more than the share may be needed.
     """
@@ -218,14 +218,14 @@ def test_nothing_given_is_a_form_with_an_example_that_can_be_sent(client: FlaskC
         ),
         ("n=10&epsilon=2&epsilon_permanent=2", "epsilon_permanent must be above epsilon, 2, got 2"),
         ("n=10&share_percent=5&epsilon_permanent=0.01", "epsilon_permanent must be above 0.01"),
-        ("d=5000&n=10&epsilon=1&epsilon_permanent=2", "there is no memoized mechanism for 5000 values"),
         ("kind=choices&d=4&ticks=5&n=10&epsilon=1", "ticks must be from 2 to 4, got 5"),
         ("n=1000000000001&epsilon=1", "n must be a number from 1 to 1000000000000"),
         ("n=10&epsilon=0.001", "epsilon must be a number from 0.01 to 20"),
         ("n=10&epsilon=1e1", "epsilon must be a number from 0.01 to 20 with at most 6 decimals"),
         ("n=10&share_percent=100.1", "share_percent must be a number from 0.00000001 to 100"),
         ("d=65537&n=10&epsilon=1", "d must be a number from 2 to 65536"),
-        ("kind=text", "kind must be choice or choices or flag"),
+        ("kind=sketch", "kind must be choice or choices or flag"),
+        ("kind=text&n=10&epsilon=1&epsilon_permanent=2", "only fresh texts are planned"),
         ("share=3", "there is no parameter 'share' here"),
     ],
 )

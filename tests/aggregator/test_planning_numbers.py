@@ -123,7 +123,7 @@ def median_is_right(planned: PlannedNumber, found: Seen) -> bool:
 def test_a_planned_width_is_that_of_readings(name: str) -> None:
     """Averages of 12 readings, seeded: the mean's width within 15 %, the median's within 25 % and a range.
 
-    What these leave is at least 4.9 standard errors of the averages of 12 (measured): false alarms 1e-6.
+    These margins are at least 4.9 standard errors of the averages of 12 (measured): false alarms 1e-6.
     """
     question, n, epsilon = QUESTIONS[name]
     planned = plan(question, n, Decimal(epsilon), None)

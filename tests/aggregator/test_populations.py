@@ -10,8 +10,9 @@ from dither_aggregator.simulate.fleet import Answers
 from dither_aggregator.simulate.populations.browsers import browsers
 from dither_aggregator.simulate.populations.census import EARNINGS, census
 from dither_aggregator.simulate.populations.population import Population
-from dither_shared.domains import Buckets, Columns
+from dither_shared.domains import Buckets, Coded, Columns
 from dither_shared.registry import Registry, utc_today
+from dither_shared.words.code import prefix_of, read_prefix
 
 PEOPLE = 48_842
 
@@ -60,6 +61,7 @@ def together() -> Counter[tuple[object, ...]]:
             each["education"],
             each["occupation"],
             None if each["native_country"] == "?" else each["native_country"],
+            None if each["occupation"] == "?" else each["occupation"],
             *(each[name] for name in EARNINGS),
         )
         for each in census().people
@@ -136,6 +138,15 @@ def test_a_country_is_a_text_with_candidates_and_an_unknown_one_is_no_text() -> 
     assert len(metric.asked.candidates) == 41
     assert {each for each in answers if each is not None} == set(metric.asked.candidates)
     assert sum(not metric.takes(each) for each in answers) == 857
+
+
+def test_work_is_asked_in_words_that_all_fit_into_the_levels() -> None:
+    metric = registry_of(census()).metrics["work"]
+    domain = metric.asked.domain
+    assert isinstance(domain, Coded)
+    answers = {each for each in census().draw(PEOPLE, seed=1)["work"] if isinstance(each, str)}
+    assert len(answers) == 14
+    assert all(read_prefix(prefix_of(each.encode(), domain.levels[-1]), domain.levels[-1]).ended for each in answers)
 
 
 def test_each_file_of_data_is_shipped_with_its_source_and_licence() -> None:

@@ -85,13 +85,14 @@ def test_what_memos_mean_is_said(tmp_path: Path) -> None:
     assert "and of about 49 by the app's metrics together." in text
 
 
-def test_a_text_says_its_cohort_and_no_weight(tmp_path: Path) -> None:
+def test_a_text_says_its_cohort_and_no_bound(tmp_path: Path) -> None:
     with site(tmp_path, 12, kind="text", epsilon="1.0", epsilon_permanent="4.0", answers=1) as one:
         text, flag = box(one), box(one, "dark")
     assert "the device's cohort, one of 128 that it keeps" in text
     assert "the reports of nearly all could be joined over time" in text
-    assert "A made-up report looks like an honest one and can weigh more." in text
-    assert "percentage points" not in text
+    assert re.search(r"it can weigh [\d.]+ times as much or more: no bound is known\.", text)
+    assert re.search(r"raise it by at least [\d.]+ percentage points and lower it by at least [\d.]+", text)
+    assert "up to" not in text
     assert "cohort" not in flag
 
 
@@ -107,17 +108,20 @@ def test_what_made_up_reports_move_is_a_bound(tmp_path: Path) -> None:
         one.put(np.full(12, 100), np.random.default_rng(1))
         text = box(one)
         mechanism = pure(one.plan)
-    weight = float(mechanism.made_up_weight)
+    up, down = float((1 - mechanism.q) / (mechanism.p - mechanism.q)), float(mechanism.p / (mechanism.p - mechanism.q))
     said = re.search(
-        r"weigh ([\d.]+) times .* up to ([\d.]+) percentage points, and by up to ([\d.]+) with 10 of the 1,200", text
+        r"weigh ([\d.]+) times .* raise it by up to ([\d.]+) percentage points and lower it by up to ([\d.]+); "
+        r"with 10 of the 1,200 shown, raise it by up to ([\d.]+) and lower it by up to ([\d.]+)\.",
+        text,
     )
     assert said
-    for shown, truth in zip(map(float, said.groups()), (weight, weight, 10 / 1_200 * 100 * weight), strict=True):
+    few = 10 / 1_200 * 100
+    for shown, truth in zip(map(float, said.groups()), (max(up, down), up, down, few * up, few * down), strict=True):
         assert truth <= shown < truth + 0.1
 
 
 def test_ten_made_up_reports_are_not_said_to_be_of_fewer(tmp_path: Path) -> None:
     with site(tmp_path, 12) as one:
         one.put(np.array([9, *np.zeros(11, np.int64)]), np.random.default_rng(1))
-        assert "percentage points." in box(one)
+        assert "percentage points" in box(one)
         assert "shown" not in box(one)

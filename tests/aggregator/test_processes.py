@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 
 from dither_aggregator.web.answers import HttpAnswer, Receive, Scope, Send
+from dither_aggregator.web.doors import AdmitAll
 from dither_aggregator.web.listener import Listener
 from dither_aggregator.web.processes import HttpProcesses
 from dither_shared.wire import PATH
@@ -27,7 +28,7 @@ WORKERS = 2
 
 
 @dataclass
-class Who:
+class Who(AdmitAll):
     """An application that answers which process it is; each leaves a file when it ends as it should."""
 
     directory: Path

@@ -6,6 +6,7 @@ from statistics import NormalDist
 import numpy as np
 import numpy.typing as npt
 import pytest
+from scipy.special import stdtrit
 
 from dither_aggregator.analysis.decoding import cross_fitting, decoder
 from dither_aggregator.analysis.decoding.decoder import Candidate, Channel, Decoded, decode
@@ -146,7 +147,7 @@ def test_intervals_hold_with_more_candidates_than_equations() -> None:
 LONG = Channel(8, 2, 64, 0.35, 0.65)
 LONG_SHARES = np.append(1 / np.arange(1, 101), np.zeros(500)) / sum(1 / np.arange(1, 101))
 LISTED = np.arange(600) % 10 >= 3
-"""Of 600 strings, for 512 equations, three tenths are not in the list, the most frequent one among them."""
+"""Three tenths of 600 strings, for 512 equations, are not in the list, the most frequent one among them."""
 
 
 def off_of_a_long_list(seed: int) -> tuple[Floats, bool]:
@@ -224,7 +225,8 @@ def test_intervals_of_found_candidates_allow_for_being_found() -> None:
     draw_ = draw_case(TYPICAL, 1)
     decoded = decode(draw_.tally, draw_.candidates, draw_.bits, TYPICAL.channel)
     found = sum(row.significant for row in decoded.rows)
-    z = -NormalDist().inv_cdf(0.025 * found / len(decoded.rows))
+    z = -stdtrit(decoded.error_freedom, 0.025 * found / len(decoded.rows))
+    assert z > -NormalDist().inv_cdf(0.025 * found / len(decoded.rows))
     for row, shown in zip(decoded.rows, decoded.shown, strict=True):
         half = (z if row.significant else Z) * row.std_error
         assert (shown.lower, shown.upper) == pytest.approx((row.estimate - half, row.estimate + half), abs=1e-12)
@@ -390,7 +392,7 @@ def test_the_document_is_json_without_gaps(n: int) -> None:
     assert read["rows"][0].keys() == Candidate.__dataclass_fields__.keys()
     assert None not in read["rows"][0].values()
     assert read["summary"]["n"] == n
-    assert read["summary"].keys() == Decoded.__dataclass_fields__.keys() - {"rows"}
+    assert read["summary"].keys() == Decoded.__dataclass_fields__.keys() - {"rows", "error_freedom"}
 
 
 def spoil(tally: Ints, place: tuple[int, int], count: int) -> Ints:
@@ -467,7 +469,7 @@ def test_a_prior_of_estimates_far_below_zero_gives_numbers() -> None:
     assert np.isfinite(slope).all()
 
 
-# What the benchmark draws.
+# The benchmark's draws.
 
 
 def test_drawn_counts_follow_their_law() -> None:

@@ -284,7 +284,7 @@ def test_reports_need_their_columns(name: str, tmp_path: Path) -> None:
     assert message == f"line 1: must be a header with the columns client,cohort,irr; {name} is there 0 times"
 
 
-# What all of them have in common.
+# All files.
 
 
 @pytest.mark.parametrize("reader", READERS)

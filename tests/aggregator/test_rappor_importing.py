@@ -16,6 +16,7 @@ from dither_aggregator.service import Service
 from dither_shared.errors import DitherError
 from dither_shared.registry import utc_today
 from tests.support.aggregators import aggregator, dither
+from tests.support.keys import write_key
 from tests.support.registries import registry, registry_text
 
 TEXT = {
@@ -52,11 +53,12 @@ def served(tmp_path: Path) -> Iterator[tuple[str, Service]]:
         yield pair
 
 
-def run(files: Path, served: tuple[str, Service], *more: str) -> tuple[int, str, str]:
+def run(files: Path, served: tuple[str, Service], *more: str, key: str = "") -> tuple[int, str, str]:
     url, service = served
     done = dither(
         *("rappor", "import-reports", files / "reports.csv", "--params", files / "params.csv"),
-        *("--registry", files / "metrics.toml", "--metric", "color", "--endpoint", url, "--key", service.store.key),
+        *("--registry", files / "metrics.toml", "--metric", "color"),
+        *("--endpoint", url, "--key", key or write_key(service.store)),
         *more,
     )
     return done.returncode, done.stdout, done.stderr
@@ -95,14 +97,9 @@ def test_what_cannot_be_imported_is_refused_in_words(files: Path, served: tuple[
             plan_for(ASKED, metric, PARAMS)
     with pytest.raises(DitherError, match="cannot be counted together"):
         plan_for(ASKED, "color", Params(16, 2, 64, Fraction(1, 2), Fraction(3, 4), Fraction(0)))
-    code, out, err = run(files, (served[0], _WrongKey()))  # type: ignore[arg-type]
+    code, out, err = run(files, served, key="wrong")
     assert (code, out) == (2, "")
-    assert "the aggregator did not take the key (403 key-wrong); it prints its own" in err
-
-
-class _WrongKey:
-    class store:  # noqa: N801
-        key = "wrong"
+    assert "the aggregator did not take the key (401 key-wrong); `dither keys create write`" in err
 
 
 class Unreliable:

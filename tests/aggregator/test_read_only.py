@@ -49,7 +49,7 @@ def closed(served: SQLiteStore, tmp_path: Path) -> Path:
 
 @pytest.fixture
 def snapshot(served: SQLiteStore, tmp_path: Path) -> Path:
-    """What a snapshot of its file system has, or kill -9 leaves."""
+    """The files as a snapshot of the file system has them, or as kill -9 leaves them."""
     shutil.copytree(tmp_path / "served", tmp_path / "snapshot")
     assert wal(tmp_path / "snapshot").stat().st_size
     return tmp_path / "snapshot"

@@ -21,7 +21,8 @@ from dither_shared.registry import Registry
 from dither_shared.rng import Rng
 from dither_shared.wire import PATH
 from dither_shared.wire.writing import WireGroup, encode_upload, new_upload_id
-from tests.support.aggregators import Served, serve
+from tests.support.aggregators import ENVIRONMENT, Served, serve
+from tests.support.keys import STRONG, bearer
 from tests.support.machines import Machine, Site, is_running, wait_until
 from tests.support.registries import registry_text
 
@@ -30,7 +31,7 @@ pytestmark = pytest.mark.slow
 TEXT = registry_text(kind="text", epsilon="4", epsilon_permanent="8", color="candidates_expected = 9")
 COLOR = Registry.parse(TEXT).metrics["color"]
 MANY = [f"word {number}" for number in range(60_000)]
-"""What takes a reader minutes."""
+"""A list that takes a reader minutes."""
 LOOK = "/v1/metrics/color/estimates?window=today"
 
 
@@ -143,9 +144,12 @@ def test_answers_are_compressed_for_those_who_take_that(served: Served) -> None:
     assert len(packed) < len(plain)
 
 
-def test_nobody_reads_under_a_name_that_is_not_allowed(served: Served, tmp_path: Path) -> None:
-    def ask(url: str, host: str) -> int:
-        return requests.get(url + "/v1/metrics", headers={"Host": host}, timeout=60).status_code
+def test_nobody_reads_under_a_name_that_is_not_allowed(
+    served: Served, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def ask(url: str, host: str, key: str = "") -> int:
+        headers = {"Host": host, **(bearer(key) if key else {})}
+        return requests.get(url + "/v1/metrics", headers=headers, timeout=60).status_code
 
     port = _place(served.url)[1]
     for host in ("localhost", f"LOCALHOST:{port}", "127.0.0.1", "10.1.2.3:80", f"[::1]:{port}", "localhost."):
@@ -161,9 +165,12 @@ def test_nobody_reads_under_a_name_that_is_not_allowed(served: Served, tmp_path:
         assert ask(served.url, host) == 421, host
     (tmp_path / "metrics.toml").write_text(TEXT, encoding="utf-8")
     options = ("--port", 0, "--allow-host", "Telemetry.Example.org")
+    monkeypatch.setitem(ENVIRONMENT, "DITHER_READ_KEY_FILE", str(tmp_path / "read.key"))
+    (tmp_path / "read.key").write_text(STRONG)
     with serve(tmp_path / "metrics.toml", tmp_path / "data", *options) as named:
-        assert ask(named.url, "telemetry.example.org:443") == 200
-        assert ask(named.url, "attacker.example") == 421
+        assert ask(named.url, "telemetry.example.org:443", STRONG) == 200
+        assert ask(named.url, "telemetry.example.org:443") == 401
+        assert ask(named.url, "attacker.example", STRONG) == 421
         headers = {"Host": "anything.example", "Authorization": f"Bearer {named.key}"}
         answer = requests.post(named.url + PATH, headers=headers, timeout=30)
         assert answer.status_code == 415  # devices show a key: their name for us is the proxy's business
@@ -254,7 +261,7 @@ def site(tmp_path: Path) -> Iterator[Site]:
 def asked(site: Site) -> Iterator[tuple[Any, Machine]]:
     """Run an API and a worker, with some reports counted."""
     with site.api() as api, site.worker() as worker:
-        assert upload(api.said["url"], api.said["key"], reports(50)) == 202
+        assert upload(api.said["url"], site.key, reports(50)) == 202
         wait_until(lambda: requests.get(api.said["url"] + LOOK, timeout=60).json()["meta"]["n"] == 50)
         yield api, worker
 

@@ -1,5 +1,6 @@
 """Commands that run until they are told to end: a Redis that is loading at their start, SIGUSR1 and SIGQUIT."""
 
+import json
 import logging
 import os
 import signal
@@ -7,14 +8,17 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from datetime import datetime, timedelta
 from pathlib import Path
 from types import SimpleNamespace
 from typing import IO
 
 import pytest
+import requests
 
-from dither_aggregator import running as running_module
-from tests.support.aggregators import dither, serve
+from dither_aggregator import log as log_module
+from dither_shared.wire import PATH
+from tests.support.aggregators import ENVIRONMENT, dither, serve, start
 from tests.support.machines import Crowd, Machine, Site, is_running, wait_until
 from tests.support.registries import registry_text
 
@@ -182,10 +186,10 @@ def test_a_terminal_s_sigquit_ends_parents_and_processes_in_order(site: Site) ->
 def test_the_same_line_is_logged_once_a_minute(monkeypatch: pytest.MonkeyPatch) -> None:
     said: list[str] = []
     now = [100.0]
-    monkeypatch.setattr(running_module, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    monkeypatch.setattr(log_module, "time", SimpleNamespace(monotonic=lambda: now[0]))
     handler = logging.Handler()
     handler.emit = lambda record: said.append(record.getMessage())  # type: ignore[method-assign]
-    handler.addFilter(running_module._Damper())
+    handler.addFilter(log_module._Damper())
     log = logging.Logger("of this test")
     log.addHandler(handler)
 
@@ -196,7 +200,7 @@ def test_the_same_line_is_logged_once_a_minute(monkeypatch: pytest.MonkeyPatch) 
     flood()
     log.error("a client left, %s", "in another way")
     assert [line.partition("\n")[0] for line in said] == ["a client left, as before", "a client left, in another way"]
-    now[0] += running_module.SAME_AGAIN_AFTER_S
+    now[0] += log_module.SAME_AGAIN_AFTER_S
     flood()
     assert len(said) == 3
     assert said[2].endswith("(and 99 times more before)")
@@ -205,5 +209,54 @@ def test_the_same_line_is_logged_once_a_minute(monkeypatch: pytest.MonkeyPatch) 
 def test_logging_is_set_up_once_and_leaves_others_handlers_alone() -> None:
     root = logging.getLogger()
     before = [(handler, list(handler.filters)) for handler in root.handlers]
-    running_module.set_up_logging()
+    log_module.set_up_logging()
     assert [(handler, list(handler.filters)) for handler in root.handlers] == before
+
+
+def test_each_record_is_one_line_of_json() -> None:
+    code = """
+import logging
+from dither_aggregator.log import set_up_logging
+
+set_up_logging("json", "debug")
+log = logging.getLogger("dither_aggregator")
+log.debug("two\\nlines of %d", 1)
+try:
+    raise ValueError("nobody foresaw this")
+except ValueError:
+    log.exception("it failed")
+logging.getLogger("asyncio").info("a library says this of 127.0.0.1")
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=ENVIRONMENT)
+    first, second = map(json.loads, done.stderr.splitlines())
+    assert datetime.fromisoformat(first.pop("time")).utcoffset() == timedelta(0)
+    assert first == {"level": "debug", "logger": "dither_aggregator", "message": "two\nlines of 1"}
+    assert second["exception"].endswith("ValueError: nobody foresaw this")
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_all_processes_of_a_command_log_in_json(command: str, site: Site) -> None:
+    said = {"DITHER_LOG_FORMAT": "json", "DITHER_LOG_LEVEL": "debug"}
+    with site.machine(command, *options(command, site), environment=said) as one:
+        if command == "api":
+            with requests.Session() as session:
+                session.trust_env = False
+                assert session.get(one.said["url"] + "/", timeout=60).status_code == 200  # by a reader's process
+                assert session.post(one.said["url"] + PATH, timeout=60).status_code == 401
+        code, err = one.stop()
+    assert code == 0, err
+    records = [json.loads(line) for line in err.splitlines()]
+    assert all({"time", "level", "logger", "message"} <= record.keys() for record in records), records
+    if command == "api":
+        assert "a request was refused: key-missing" in {record["message"] for record in records}
+
+
+@pytest.mark.parametrize("given", [("--log-level", "loud"), ("--log-format", "xml")])
+def test_a_log_that_there_is_not_is_refused(given: tuple[str, str], tmp_path: Path) -> None:
+    for words, environment in ((given, {}), ((), {f"DITHER_{given[0][2:].upper().replace('-', '_')}": given[1]})):
+        process = start("serve", "metrics.toml", "--data", tmp_path, *words, **environment)
+        _, err = process.communicate(timeout=60)
+        assert process.returncode == 2
+        said = f"argument {given[0]}" if words else next(iter(environment))
+        assert f"{said}: must be one of" in err
+        assert "Traceback" not in err

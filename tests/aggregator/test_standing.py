@@ -64,7 +64,7 @@ def test_a_device_that_is_asked_by_the_week_reports_less_often() -> None:
             assert len(touched) + 2 <= reports_max(weekly, days)
 
 
-# What stands out.
+# Values that stand out.
 
 
 @pytest.mark.parametrize("epsilon", [1, 2, 3, 4, 5, 6])
@@ -87,7 +87,7 @@ def test_noise_stands_out_on_one_page_in_twenty_at_most(epsilon: int, d: int, n:
 
 
 def test_a_line_too_low_lets_noise_out() -> None:
-    """What the test above would see of intervals that hold each on its own."""
+    """Intervals that hold each on its own would fail the test above."""
     mechanism = choose(300, Decimal(4))
     q = float(mechanism.q)
     each = estimate_shares(mechanism, np.arange(3_000), 3_000)

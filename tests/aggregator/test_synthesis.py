@@ -89,7 +89,7 @@ def test_pairs_without_noise_give_back_the_margins_of_every_column() -> None:
     for column in range(len(SIZES)):
         raw, variance = combined_margin(exact_pairs(table), column)
         assert np.allclose(raw, two_way(table, (column,)), atol=1e-12)
-        # Of three pairs, each alone has 1e-6 times the values of its other column.
+        # Each of the pairs alone has a variance of 1e-6 times the values of its other column.
         others = [size for at, size in enumerate(SIZES) if at != column]
         assert variance == pytest.approx(1e-6 / sum(1 / size for size in others))
 
@@ -212,7 +212,7 @@ def test_weights_are_positive_and_sum_to_one_even_where_nobody_is() -> None:
 
 
 def test_weights_have_no_interaction_of_three_columns() -> None:
-    """Of all tables with their two-way margins they are the closest to the start, which pairs alone have changed."""
+    """Pairs alone have changed the start: no table with the same two-way margins is closer to it."""
     pairs = drawn("4")
     change = np.log(synthesise(pairs).weights.ravel() / start(pairs, SIZES)).reshape(SIZES)
     for columns in combinations(range(len(SIZES)), 3):
@@ -260,7 +260,7 @@ def test_a_million_cells_take_bounded_memory_and_say_how_far_they_are() -> None:
     assert peak < 80e6
 
 
-# What is refused.
+# Refusals.
 
 
 def pair(columns: tuple[int, int], *shape: int) -> PairTable:

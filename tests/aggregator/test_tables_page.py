@@ -98,7 +98,7 @@ def rows_of(one: Site, name: str) -> list[dict[str, Any]]:
     return rows
 
 
-# What it says.
+# The page's words.
 
 
 def test_a_page_opens_with_what_goes_together_and_what_differs_by_the_public_column(one: Site) -> None:
@@ -258,7 +258,7 @@ def test_no_two_rows_have_one_name_whatever_the_labels_are() -> None:
     assert len(set(names)) == len(names)
 
 
-# What is shown first was selected.
+# The pair that is shown first was selected.
 
 FIVE = "a = ['x', 'y'], b = ['u', 'v'], c = ['s', 't'], d = ['p', 'q'], e = ['n', 'm']".replace("'", '"')
 NULL = alone(*((0.5, 0.4, 0.1),) * 5)

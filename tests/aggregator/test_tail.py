@@ -1,4 +1,4 @@
-"""What the values that do not stand out have together: its law by enumeration, its intervals over many populations."""
+"""The sum of the values that do not stand out: its law by enumeration, its intervals over many populations."""
 
 import random
 import re
@@ -110,7 +110,7 @@ def test_the_sum_and_its_variance_are_those_of_the_exact_law(mechanism: PureMech
 
 
 def test_the_sum_of_variances_would_be_seen() -> None:
-    """Of a GRR with few values it is too large by a quarter and more; the sum of all of them has no variance at all."""
+    """It is too large by a quarter and more for a GRR with few values; all of them together have no variance."""
     mechanism = GRR.for_epsilon(4, E)
     counts = np.array([400_000, 200_000, 200_000, 200_000])
     made = sum_shares(mechanism, counts, 1_000_000, np.array([False, True, True, True]), 0.95)
@@ -213,7 +213,7 @@ def test_the_sum_of_other_days_holds_for_their_reports() -> None:
 
 
 def test_the_sum_of_the_same_window_is_caught() -> None:
-    """What the test above would see, where noise decides much of who is in the tail."""
+    """The test above would see it: here noise decides much of who is in the tail."""
     held = [
         holds(total, tail_of(reading, counts))
         for reading, drawn, _, counts in readings(120, seed=8, designs=(("grr", 30), ("ss", 30)))

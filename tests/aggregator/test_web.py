@@ -33,6 +33,7 @@ from dither_shared.wire.problems import PROBLEMS
 from dither_shared.wire.writing import encode_upload, new_upload_id
 from tests.support.aggregators import aggregator, http_server
 from tests.support.clocks import Clock
+from tests.support.keys import write_key
 from tests.support.registries import registry
 
 EXPIRES = date(2026, 11, 20) + timedelta(days=100)
@@ -49,7 +50,7 @@ class Client:
         self.session.trust_env = False
 
     def post(self, body: bytes, **headers: str | None) -> requests.Response:
-        given = {"Authorization": f"Bearer {self.service.store.key}", "Content-Type": "application/json"}
+        given = {"Authorization": f"Bearer {write_key(self.service.store)}", "Content-Type": "application/json"}
         changed = {name.replace("_", "-"): value for name, value in headers.items()}
         return self.session.post(self.url + PATH, data=body, headers={**given, **changed}, timeout=30)
 
@@ -112,8 +113,8 @@ BIG = b" " * (256 * 1024 + 1)
         (upload([1]), {"Authorization": None}, 401, "key-missing"),
         (upload([1]), {"Authorization": "Basic abc"}, 401, "key-missing"),
         (upload([1]), {"Authorization": "Bearer "}, 401, "key-missing"),
-        (upload([1]), {"Authorization": "Bearer wrong"}, 403, "key-wrong"),
-        (upload([1]), {"Authorization": "Bearer w\xe4rong"}, 403, "key-wrong"),
+        (upload([1]), {"Authorization": "Bearer wrong"}, 401, "key-wrong"),
+        (upload([1]), {"Authorization": "Bearer w\xe4rong"}, 401, "key-wrong"),
         (upload([1]), {"Content_Type": "text/plain"}, 415, "unsupported-media-type"),
         (upload([1]), {"Content_Type": None}, 415, "unsupported-media-type"),
         (upload([1]), {"Content_Encoding": "br"}, 415, "unsupported-media-type"),
@@ -177,7 +178,7 @@ def test_what_is_not_even_http_is_refused_in_words(client: Client, request_bytes
 
 
 def test_a_body_without_a_length_is_refused_and_a_chunked_one_taken(client: Client) -> None:
-    authorized = POST + b"Authorization: Bearer " + client.service.store.key.encode() + b"\r\n"
+    authorized = POST + b"Authorization: Bearer " + write_key(client.service.store).encode() + b"\r\n"
     status, document = raw(client, authorized + b"\r\n")
     assert (status, document["type"]) == (411, "urn:dither:problem:length-required")
     body = upload([1])
@@ -220,7 +221,7 @@ def test_a_wrong_method_is_told_the_right_ones(client: Client) -> None:
 
 
 def test_a_failure_of_ours_is_no_fault_of_the_uploads() -> None:
-    """What escapes the application must not leave as a plain 500: a device must know to keep its upload."""
+    """An error that escapes the application must not leave as a plain 500: a device must know to keep its upload."""
 
     async def broken(scope: Scope, receive: Receive, send: Send) -> None:
         raise RuntimeError("a bug")
@@ -275,7 +276,7 @@ def test_counts_that_are_damaged_are_refused_in_words(damage: str, tmp_path: Pat
         client = Client(url, service, clock)
         client.post(upload([1, 0]))
         client.folded()
-        with sqlite3.connect(tmp_path / "store.sqlite3") as db:
+        with closing(sqlite3.connect(tmp_path / "store.sqlite3")) as db, db:
             db.execute(f"UPDATE segment SET {damage}")
         db.close()
         answer = client.get("/v1/metrics/dark/estimates?window=today")
@@ -378,9 +379,12 @@ def test_a_lossy_store_says_so_on_every_page(client: Client, monkeypatch: pytest
 
 def test_it_says_that_it_is_alive_and_ready(client: Client) -> None:
     assert client.health("/livez") == (200, {"status": "alive"})
-    assert client.health() == (200, {"status": "ready", "trouble": {}, "backlog": 0})
+    status, ready = client.health()
+    assert (status, ready.pop("status"), ready.pop("trouble"), ready.pop("backlog")) == (200, "ready", {}, 0)
+    assert all(check["ok"] for check in ready.pop("checks"))
+    assert ready == {}
     assert client.health("/")[0] == 404
-    for path in ("/livez", "/readyz"):
+    for path in ("/livez", "/readyz", "/version", "/metrics"):
         assert client.get(path).status_code == 404
 
 

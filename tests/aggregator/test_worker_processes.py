@@ -3,6 +3,7 @@
 import os
 import signal
 import time
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import ExitStack, closing
 from pathlib import Path
@@ -13,6 +14,7 @@ import requests
 from dither_aggregator.workers.bells import FOLD, MAINTAIN, Bell, Rope, make_app
 from tests.support.aggregators import dither
 from tests.support.clocks import DAY_S
+from tests.support.http import Connection, upload
 from tests.support.machines import Crowd, Site, end, is_running, wait_until
 
 pytestmark = pytest.mark.slow
@@ -194,7 +196,7 @@ def test_a_signal_to_the_whole_group_is_no_other_than_one_to_the_parent(site: Si
 
 
 def test_sighup_ends_nobody(site: Site) -> None:
-    """Whoever tells all of dither to load again means no harm to those that need not be told."""
+    """A SIGHUP to all of dither must not harm processes that need not be told to load again."""
     with site.api() as api, site.worker() as worker, site.beat() as beat:
         children = worker.children()
         for pid in (api.process.pid, beat.process.pid, worker.process.pid, *children):
@@ -256,6 +258,25 @@ def test_the_stores_own_redis_is_refused_as_its_broker_under_any_name(site: Site
             done = dither(command, "--data", site.data.url, "--broker", broker)
             assert done.returncode == 2
             assert "is the store's own Redis" in done.stderr
+
+
+def test_the_processes_of_an_api_let_no_more_by_than_the_limit(site: Site) -> None:
+    options = ("--port", 0, "--processes", 2, "--limit-address", "0.01:10")
+    with site.machine("api", *site.places, *options) as api, ExitStack() as opened:
+        statuses: Counter[int] = Counter()
+        for _ in range(40):
+            made = Connection(int(api.said["url"].rsplit(":", 1)[1]))
+            opened.callback(made.socket.close)
+            made.send(upload(0))
+            statuses[made.answer()[0]] += 1
+    assert 5 <= statuses[401] <= 10  # without a key; who is limited is not asked for it
+    assert statuses[429] == 40 - statuses[401]
+
+
+def test_a_limit_that_cannot_be_divided_is_refused(site: Site) -> None:
+    done = dither("api", *site.places, "--processes", 64, "--limit-key", "0.001:1")
+    assert done.returncode == 2
+    assert "a rate this low cannot be divided among 64 processes" in done.stderr
 
 
 def test_passwords_come_by_the_environment_and_are_told_to_nobody(site: Site) -> None:

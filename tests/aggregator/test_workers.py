@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 
 from dither_aggregator import upkeep
-from dither_aggregator.service import LAG_MAX_S, MAINTAIN_EVERY_S, Service
+from dither_aggregator.service import MAINTAIN_EVERY_S, Service
+from dither_aggregator.signs import LAG_MAX_S
 from dither_aggregator.store import SQLiteStore, Store, StoreError, StoreUnavailable
 from dither_aggregator.workers import answering as answering_module
 from dither_aggregator.workers.answering import Answering
@@ -258,7 +259,7 @@ def other_store() -> None:
     raise StoreError("this is another store")
 
 
-# What is done when a bell is heard.
+# Bells that are heard.
 
 
 class Hearer:
@@ -345,7 +346,7 @@ def test_a_store_that_is_lost_for_a_while_is_named_once_and_bells_are_answered_a
     hearer.answering.fold(0)
     assert store.backlog() == 0
     assert [record.getMessage() for record in caplog.records] == [
-        "redis at nowhere cannot be used now; what waits is left to the next bells",
+        "redis at nowhere cannot be used now; the work is left to the next bells",
         "the store can be used again",
     ]
     assert hearer.gone == 0

@@ -4,7 +4,7 @@ import argparse
 from collections.abc import Callable
 from functools import partial
 
-from tests.benchmarks import accuracy, attacks, growth, ingest, pages, rappor, sdk, servers, speed
+from tests.benchmarks import accuracy, attacks, audit, composition, growth, ingest, pages, rappor, sdk, servers, speed
 from tests.benchmarks.numbers import comparing as numbers
 from tests.benchmarks.tables import comparing as tables
 from tests.benchmarks.texts import comparing as texts
@@ -13,6 +13,7 @@ from tests.benchmarks.words import comparing as words
 SECTIONS: dict[str, Callable[..., None]] = {
     "accuracy": accuracy.run,
     "speed": speed.run,
+    "composition": composition.run,
     "rappor": rappor.run,
     "sdk": sdk.run,
     "servers": servers.run,
@@ -24,6 +25,7 @@ SECTIONS: dict[str, Callable[..., None]] = {
     "tables": tables.run,
     "texts": texts.run,
     "words": words.run,
+    "audit": audit.run,
 }
 
 
@@ -34,11 +36,13 @@ def main() -> None:
     numbers.add_options(parser)
     tables.add_options(parser)
     words.add_options(parser)
+    audit.add_options(parser)
     asked = parser.parse_args()
     sections = SECTIONS | {
         "numbers": partial(numbers.run, asked.n, asked.seeds, asked.json),
         "tables": partial(tables.run, asked.table_n, asked.table_seeds, asked.table_coverage),
         "words": partial(words.run, asked.words_n, asked.words_seeds),
+        "audit": partial(audit.run, asked.audit_reports, asked.audit_devices, asked.audit_times),
     }
     for name in asked.sections or sections:
         print(f"\n{name}")

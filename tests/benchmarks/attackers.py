@@ -11,8 +11,8 @@ import resource
 import secrets
 import sys
 
+from dither_aggregator.simulate.load import post
 from dither_shared.kinds.kind import CANDIDATES_MAX
-from tests.benchmarks.load import post
 from tests.benchmarks.swarm import Attacker, Swarm
 
 NICE = 10

@@ -2,7 +2,7 @@
 
 The server has a core, and all clients another one. Each attack has a server of its own: good uploads come to it at a
 steady rate, first alone, then beside the attackers, then alone again. In the end the ledger must have each of them,
-once. Where there is one core, everything shares it, and waits say little.
+once. On a machine with one core everything shares it, and waits say little.
 
     python -m tests.benchmarks.attacks SECONDS [NAME...]    # attacks of another length, or some of them
 """
@@ -21,13 +21,13 @@ from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from dither_aggregator.simulate.load import template
 from dither_aggregator.store import SQLiteStore
 from dither_shared.plan import Plan
 from dither_shared.registry import Registry
 from tests.benchmarks import workload
 from tests.benchmarks.attackers import ATTACKERS
 from tests.benchmarks.growth import Loader
-from tests.benchmarks.load import template
 from tests.benchmarks.outcomes import (
     BACK_WITHIN_S,
     LOG_BYTES_MAX,

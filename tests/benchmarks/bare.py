@@ -6,6 +6,7 @@ python -m tests.benchmarks.bare [PROCESSES]
 import sys
 
 from dither_aggregator.web.answers import HttpAnswer, Receive, Scope, Send
+from dither_aggregator.web.doors import AdmitAll
 from dither_aggregator.web.listener import Listener
 from dither_aggregator.web.processes import HttpProcesses
 from dither_aggregator.web.server import HttpServer
@@ -14,7 +15,7 @@ from tests.benchmarks.peers.wsgi_app import RECEIPT
 ACCEPTED = HttpAnswer(202, [(b"content-type", b"application/json")], RECEIPT)
 
 
-class App:
+class App(AdmitAll):
     """Answers every request alike."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:

@@ -18,7 +18,7 @@ from tests.benchmarks.programs import Sdk, deaf, up
 
 EXAMPLE = Path(__file__).parents[2] / "client" / "examples" / "cli_app"
 RUNS = 24
-"""Of a day."""
+"""The runs of a day."""
 WORST_MAX_S = 0.25
 WITHOUT = {
     "import dither\n": "",
@@ -31,7 +31,7 @@ WITHOUT = {
     "        deliver(telemetry)\n": "",
     "        telemetry.close()\n": "        pass\n",
 }
-"""What is taken out of the program to have it without dither."""
+"""Replacements that take dither out of the program."""
 
 
 def day(sdk: Sdk, server: str, scratch: Path) -> list[float]:

@@ -1,4 +1,4 @@
-"""What grows with reports and with metrics: each store loaded through its own commits and folds, as workers do it.
+"""Growth with reports and with metrics: each store is loaded through its own commits and folds, as workers do it.
 
 Uploads are made before, as large as the wire takes them, 2,000 reports; only ids and the store's part are new. A case
 is a process of its own, so that its peak memory is its own.
@@ -34,7 +34,7 @@ from tests.benchmarks.timing import seconds
 from tests.support.aggregators import ENVIRONMENT
 from tests.support.redis_servers import running_redis
 
-FULL = bool(os.environ.get("DITHER_BENCH_FULL"))
+FULL = bool(os.environ.get("BENCH_FULL"))
 """Whether every case goes to 100 million reports, which takes a quarter of an hour."""
 MILLION = 1_000_000
 SIZES = (1 * MILLION, 10 * MILLION, 100 * MILLION)
@@ -49,7 +49,7 @@ MIB = 1024 * 1024
 FLAT_MAX = 5.0
 """How much longer a thing may take with ten times the reports, where it should take as long."""
 FLAT_MS_MIN = 10.0
-"""What took less counts as this: a Redis that rewrites its file answers later."""
+"""A shorter time counts as this: a Redis that rewrites its file answers later."""
 FLAT = ("tally_ms", "estimate_ms", "page_ms", "list_ms", "ledger_ms", "status_ms", "refresh_ms", "maintain_ms")
 
 Figures = dict[str, Any]
@@ -64,7 +64,7 @@ def run() -> None:
     print(
         "  list: the page of all metrics. to record: looking for days that are final. memory: the most there ever was"
     )
-    print("" if FULL else "  DITHER_BENCH_FULL=1 takes every case to 100 million reports\n")
+    print("" if FULL else "  BENCH_FULL=1 takes every case to 100 million reports\n")
     print(f"  {'':29}" + "".join(f"{title:>{width}}" for title, width, _ in COLUMNS))
     for kind, metrics in CASES:
         sizes = SIZES if FULL or (kind, metrics) == DAY else SIZES[:2]

@@ -20,10 +20,10 @@ from statistics import median
 
 from dither_aggregator import upkeep
 from dither_aggregator.reading import parse_upload
+from dither_aggregator.simulate.load import CONNECTIONS, Driven, Load, template
 from dither_aggregator.store import SQLiteStore, Store, create_store, open_store
 from dither_shared.wire.writing import encode_upload, new_upload_id
 from tests.benchmarks import workload
-from tests.benchmarks.load import CONNECTIONS, Driven, Load, template
 from tests.benchmarks.peers import HERE, PeerUnavailable, environment
 from tests.support.aggregators import ENVIRONMENT, dither, serve, start
 from tests.support.redis_servers import running_redis
@@ -45,7 +45,7 @@ TICKS = os.sysconf("SC_CLK_TCK")
 
 @dataclass(frozen=True)
 class Turn:
-    """What one load on one server came to."""
+    """The figures of one load on one server."""
 
     driven: Driven
     uploads: int
@@ -104,7 +104,7 @@ class Target:
 
 
 Place = Callable[[Path], AbstractContextManager[tuple[Target, Target]]]
-"""What runs a server without and with a store."""
+"""Runs two servers: one without a store, one with."""
 
 
 def run() -> None:
@@ -232,7 +232,7 @@ def redis(scratch: Path) -> Iterator[tuple[Target, Target]]:
             assert data.process
             processes = {"api": api.pid, "redis": data.process.pid, "worker": worker.pid}
             said = json.loads(line)
-            yield bare, Target("Redis", said["url"], processes, said["key"], data.url)
+            yield bare, Target("Redis", said["url"], processes, json.loads(made.stdout)["key"], data.url)
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""What became of an attack, and what was meant to: the aims of `attacks.py`."""
+"""The outcome of an attack, beside the aims of `attacks.py`."""
 
 import math
 from collections import Counter
@@ -10,7 +10,7 @@ WAIT_MIN_S = 0.05
 WAIT_RATIO = 3
 """Good uploads' p99 may be so many times the base's, or WAIT_MIN_S."""
 MEMORY_MAX_MIB = 512
-"""Of all of the server's processes. Shared pages are counted once."""
+"""The most for all of the server's processes. Shared pages are counted once."""
 LOG_BYTES_MAX = 16 * 1024
 BACK_WITHIN_S = 5.0
 RECOVERY_S = 30.0
@@ -19,7 +19,7 @@ RECOVERY_S = 30.0
 
 @dataclass
 class Outcome:
-    """What became of an attack."""
+    """The figures of one attack."""
 
     base: Waits
     attacked: Waits
@@ -33,7 +33,7 @@ class Outcome:
     uploads: int
     """Good ones, each with an id of its own."""
     counted: int
-    """Of those, as the ledger has it."""
+    """The number of them in the ledger."""
     done: Counter[str] = field(default_factory=Counter)
     """By the attackers."""
 

@@ -1,4 +1,4 @@
-"""What pages cost a processor, beside one estimate of the same counts: with 50,001 values, and with 1,000 metrics.
+"""The processor time of pages, beside one estimate of the same counts: with 50,001 values, and with 1,000 metrics.
 
 The store is a real one, with reports on each of 366 days. It runs in the environment of a reader.
 """
@@ -41,9 +41,9 @@ DAYS = 366
 REPORTS_A_DAY = 900
 METRICS = 1_000
 BEYOND_MAX_S = 0.2
-"""What the first page of a window may take beyond one estimate of it."""
+"""The first page of a window may take so much longer than one estimate of it."""
 KNOWN_MAX_S = 0.02
-"""What the answer may take that nothing has changed."""
+"""The answer that nothing has changed may take so long."""
 TIMES = 9
 """How often that is asked: the first answer is held to the aim, the median is shown beside it."""
 SERIES_MAX_S = 1.5

@@ -54,7 +54,7 @@ class Sdk:
 
 
 class Request(Protocol):
-    """What came to a server."""
+    """A request that came to a server."""
 
     @property
     def headers(self) -> dict[str, str]: ...

@@ -38,12 +38,12 @@ GAIN_MIN = 1.15
 """How many times as many are found as before, on average over the cases; in none fewer."""
 AS_MANY_MIN = 14
 """In so many cases at least as many true ones as the original, as an aim."""
-LARGE_SECONDS_MAX = 10.0
+LARGE_SECONDS_MAX = 2.0
 
 
 @dataclass(frozen=True)
 class Original:
-    """What the original reported: strings, false ones, its TV and how often its 95 % interval held (least, most)."""
+    """The original's results: strings found, false ones, its TV and how often its 95 % interval held (least, most)."""
 
     reported: int
     false: int
@@ -173,7 +173,7 @@ def draw(channel: Channel, bits: Ints, shares: Floats, n: int, rng: np.random.Ge
 
 @dataclass(frozen=True)
 class Draw:
-    """What a decoder gets, and the truth behind it."""
+    """A decoder's input, and the truth behind it."""
 
     tally: Ints
     candidates: tuple[str, ...]

@@ -24,9 +24,9 @@ TRIALS = 3
 SLOW_S = 1.0
 """An exit that takes longer is not tried again."""
 FORKED = ("event_0", "event_1", "event_2")
-"""What a program that forks records."""
+"""A program that forks records these."""
 NOT_THEIRS = ("pip", "setuptools", "pkg_resources", "_distutils_hack", "distutils-precedence")
-"""What comes with a venv."""
+"""Each venv comes with these."""
 
 START_RATIO_MAX = 0.5
 NOISY_MAX = 0.6
@@ -36,7 +36,7 @@ OWN_MIB_MAX = 0.3
 P50_US_MAX, P99_US_MAX = 60.0, 300.0
 SILENT_P50_US_MAX = 8.0
 BARE_MORE_US = 30.0
-"""What an accepted answer may take more than a bare commit of the same bytes, where that takes longer than its aim."""
+"""If a bare commit of the same bytes is slow itself, an accepted answer may take so much more than that."""
 EXIT_S_MAX = 0.1
 MIB = 1024 * 1024
 SERVERS = ("up", "closed", "hung")
@@ -46,7 +46,7 @@ ALL = (*OWN, "dither_aggregator")
 
 @dataclass(frozen=True)
 class Aim:
-    """What dither must reach, and what it did."""
+    """An aim of dither, and the figure that it reached."""
 
     what: str
     came: str
@@ -63,12 +63,12 @@ class Start:
     own_s: float
     """Without that of a bare process."""
     ratio: float
-    """Of that to `import requests`."""
+    """Compared with `import requests`."""
 
 
 @dataclass
 class Figures:
-    """What was measured of one SDK."""
+    """The measurements of one SDK."""
 
     start: Start
     distributions: int

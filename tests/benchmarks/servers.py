@@ -24,7 +24,7 @@ from tests.benchmarks.peers import HERE, PeerUnavailable, environment, wsgi_app
 from tests.support.aggregators import ENVIRONMENT
 
 THREADS = 32
-"""Of the others; in dither's an upload waits for its commit without a thread."""
+"""The other servers' threads; in dither's an upload waits for its commit without a thread."""
 REQUESTS = 4_000
 ROUNDS = 2
 """The better one counts."""

@@ -38,7 +38,7 @@ PEERS = {
     "ss": (("multi_freq_ldpy", "ss"),),
     "pgr": (("pure_ldp", "olh"), ("multi_freq_ldpy", "olh")),
 }
-"""What a peer offers in the place of each mechanism: local hashing where we have projective geometry response."""
+"""The peers' counterparts of each mechanism: local hashing where we have projective geometry response."""
 
 _UNITS = {"randomize_us": "us", "fold_us": "us a report", "estimate_ms": "ms"}
 

@@ -13,7 +13,8 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 
-from tests.benchmarks.load import AnswerReader, Template, address_of, connecting
+from dither_aggregator.simulate.load import Template, address_of
+from tests.benchmarks.load import AnswerReader, connecting
 
 RATE = 200
 """Uploads a second."""
@@ -45,7 +46,7 @@ class Try:
 
 @dataclass(frozen=True)
 class Waits:
-    """What became of the attempts of a while."""
+    """The attempts of a while, and how they ended."""
 
     tried: int
     failures: Counter[str]
@@ -226,7 +227,7 @@ class Uploader:
             self.settled.add(one.serial)
 
     def _close(self, line: _Line, how: str) -> None:
-        """Close a connection. What waits on it, if anything does, has failed in this way."""
+        """Close a connection. An attempt that waits on it has failed in this way."""
         if line.current:
             self._end(line.current, how)
         with suppress(ValueError):

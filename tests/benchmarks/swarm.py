@@ -12,7 +12,8 @@ from itertools import count
 from typing import ClassVar
 from urllib.parse import urlsplit
 
-from tests.benchmarks.load import AnswerReader, address_of, connecting, template
+from dither_aggregator.simulate.load import address_of, template
+from tests.benchmarks.load import AnswerReader, connecting
 
 OTHER = "other_3"
 """The metric of the attackers' uploads: good ones are of another."""
@@ -27,7 +28,7 @@ class Attacker:
     endless: ClassVar[bool] = False
     """Whether there is always more to send."""
     buffer_bytes: ClassVar[int] = 0
-    """Of its receive buffer; 0 leaves it as it is."""
+    """The size of its receive buffer; 0 leaves it as it is."""
     again_s: ClassVar[float] = 1.0
     """After so long, a connection that was closed is opened again."""
     tick_s: ClassVar[float] = 0.0

@@ -1,4 +1,4 @@
-"""What the aggregator is measured with: a registry with every shape of report, and reports drawn at random."""
+"""The load of the aggregator's benchmarks: a registry with every shape of report, and reports drawn at random."""
 
 from collections.abc import Mapping, Sequence
 from datetime import timedelta

@@ -123,6 +123,35 @@ answers = 1
 )
 
 
+def test_a_registry_that_tells_devices_apart_is_refused_until_it_says_so(tmp_path: Path) -> None:
+    path = tmp_path / "metrics.toml"
+    path.write_text(f"{PRIVACY}\n{TWO_MEMOS}", encoding="utf-8")
+    refusal = dither("metrics", "check", path)
+    assert (refusal.returncode, refusal.stdout) == (2, "")
+    assert "R(200) must be at most 0.25, got 1.00" in refusal.stderr
+    assert "(theme 0.02, city 0.18, home 1.00)" in refusal.stderr
+    path.write_text(f"{PRIVACY}\n{TWO_MEMOS}".replace("[registry]", "[registry]\nlinkable = true"), encoding="utf-8")
+    done = dither("metrics", "check", path)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "note: R(200) of all its metrics is 1.00" in done.stdout
+    document = json.loads(dither("metrics", "check", path, "--json").stdout)
+    assert document["linkable"] is True
+    assert document["linked_of_200"] > 0.99
+
+
+def test_privacy_says_what_fewer_values_would_give(tmp_path: Path) -> None:
+    path = tmp_path / "metrics.toml"
+    path.write_text(f"{PRIVACY}\n{TWO_MEMOS}", encoding="utf-8")
+    assert (
+        "city: R(200) is 0.18 of 39 values; it would be 0.15 of 19, 0.07 of 9, 0.02 of 3\n"
+        in dither("privacy", path).stdout
+    )
+    rows = {row["metric"]: row for row in json.loads(dither("privacy", path, "--json").stdout)}
+    fewer = rows["city"]["linked_of_200_of_fewer_values"]
+    assert {d: round(linked, 2) for d, linked in fewer.items()} == {"19": 0.15, "9": 0.06, "3": 0.01}
+    assert rows["home"]["linked_of_200_of_fewer_values"] == rows["dark"]["linked_of_200_of_fewer_values"] == {}
+
+
 def test_privacy_shows_what_each_metric_promises_and_can_show(tmp_path: Path) -> None:
     path = tmp_path / "metrics.toml"
     path.write_text(PRIVACY, encoding="utf-8")
@@ -153,11 +182,13 @@ def test_privacy_shows_what_each_metric_promises_and_can_show(tmp_path: Path) ->
             "sure_permanent",
             "sure_lifetime",
             "linked_of_200",
+            "linked_of_200_of_fewer_values",
             "passed_over",
             "bits_per_report",
             "std_error_at_1e6",
             "detectable_at_1e6",
             "unit",
+            "made_up",
         ]
         assert row["unit"] is None
         assert float(metric.epsilon) - 1e-6 <= row["epsilon_report"] <= float(metric.epsilon)
@@ -167,6 +198,12 @@ def test_privacy_shows_what_each_metric_promises_and_can_show(tmp_path: Path) ->
         p, q = float(mechanism.p), float(mechanism.q)
         assert row["std_error_at_1e6"] == pytest.approx((q * (1 - q) / 1e6) ** 0.5 / (p - q), rel=1e-12)
         assert 4 < row["detectable_at_1e6"] / row["std_error_at_1e6"] + 2.5 < 8
+        (made_up,) = row["made_up"]
+        assert made_up["bound"] == "at most"
+        assert (made_up["up"], made_up["down"]) == pytest.approx(((1 - q) / (p - q), q / (p - q)), abs=2e-6)
+        assert made_up["raised_by_1_percent"] == pytest.approx(made_up["up"] / 100, abs=2e-6)
+        assert made_up["lowered_by_1_percent"] == pytest.approx((made_up["down"] + 1) / 100, abs=2e-6)
+        assert (made_up["found_at_1e6"] is None) == (row["metric"] == "dark")
     life = {row["metric"]: row["epsilon_lifetime"] for row in document}
     assert life == {"dark": 3, "browser": 2, "theme": 6, "tools": 8, "named": 2.5}
     assert [row["bits_per_report"] for row in document] == [1, 11, 2, 8, 4]
@@ -323,12 +360,15 @@ def test_serve_announces_itself_in_words_and_stops_cleanly(
     assert time.monotonic() - started < 10
 
 
-def test_serve_warns_when_others_can_reach_it(registry_path: Path, tmp_path: Path) -> None:
-    with serve(registry_path, tmp_path / "data", "--port", 0, "--host", "0.0.0.0") as served:
+def test_serve_listens_where_others_reach_it_once_reading_needs_a_key(registry_path: Path, tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    beyond = ("--data", data, "--port", 0, "--host", "0.0.0.0")
+    said = "--host 0.0.0.0 can be reached from elsewhere, so reading must need a key: make one with "
+    assert f"{said}`dither keys create read --data {data}`" in refused("serve", registry_path, *beyond)
+    assert dither("keys", "create", "read", "--data", data).returncode == 0
+    with serve(registry_path, data, *beyond[2:]) as served:
         assert served.url.startswith("http://127.0.0.1:")
-        assert served.stop() == (
-            "0.0.0.0 can be reached from elsewhere: pages and estimates need no key, devices need TLS\n"
-        )
+        assert served.stop() == ""
 
 
 def test_the_ledger_of_no_store_is_refused(tmp_path: Path) -> None:

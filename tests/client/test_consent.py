@@ -1,4 +1,4 @@
-"""What the person chooses, through the telemetry object."""
+"""The person's choices, through the telemetry object."""
 
 import logging
 import sqlite3

@@ -112,6 +112,12 @@ def answers_and_sends(telemetry: Telemetry, clock: Clock) -> None:
     clock.travel(1)
 
 
+def answers_and_waits_for_a_day_off(telemetry: Telemetry, clock: Clock) -> None:
+    answers_and_sends(telemetry, clock)
+    while telemetry.status().metrics["color"].silent != "unscheduled":  # on 3 days of 365 at most
+        clock.travel(1)
+
+
 def answers_and_cannot_send(telemetry: Telemetry, clock: Clock) -> None:
     for _ in range(2):
         telemetry.color.record("red")
@@ -169,7 +175,7 @@ LIVES: dict[str, tuple[Life, dict[str, Any], Answering]] = {
     "expired": (expires, {}, TAKEN),
     "refused": (refuses_one, {}, TAKEN),
     "all refused": (refuses_all, {}, TAKEN),
-    "unscheduled": (answers_and_sends, {"schedule": "spread", "reports": 3, "epsilon": "1"}, TAKEN),
+    "unscheduled": (answers_and_waits_for_a_day_off, {"schedule": "spread", "reports": 3, "epsilon": "1"}, TAKEN),
     "clock-behind": (goes_back, {}, TAKEN),
     "retired": (answers_and_sends, {}, Answering(Outcome.DROPPED, retired=(0,))),
     "wrong-key": (answers_and_sends, {}, Answering(Outcome.STOPPED)),

@@ -4,6 +4,7 @@ from pathlib import Path
 import pytest
 
 import dither
+from dither.device import FILE_NAME
 from dither.environment import Environment
 from tests.support.registries import registry
 from tests.support.servers import Reply, accepted, scripted
@@ -70,6 +71,18 @@ def test_the_environments_endpoint_and_directory_go_before_the_apps(
         telemetry.close()
         assert len(requests) == 1
     assert [path.name for path in tmp_path.iterdir()] == ["here"]
+
+
+def test_the_environments_directory_has_a_folder_for_each_app(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DITHER_DATA_DIR", str(tmp_path))
+    for app in ("notes", "editor"):
+        telemetry = dither.start(registry(app=app), endpoint="https://example.org", key="k", consent=True)
+        telemetry.color.record("red")
+        assert (telemetry.status().silent, telemetry.status().waiting) == ("", 1)
+        telemetry.close()
+    assert sorted(path.relative_to(tmp_path).as_posix() for path in tmp_path.glob(f"*/{FILE_NAME}")) == [
+        f"{app}/{FILE_NAME}" for app in ("editor", "notes")
+    ]
 
 
 def test_an_endpoint_of_the_environment_that_cannot_work_does_not_break_the_app(

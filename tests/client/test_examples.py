@@ -4,7 +4,6 @@ import importlib.util
 import os
 import pty
 import re
-import shutil
 import socket
 import sqlite3
 import subprocess
@@ -13,9 +12,9 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, closing, contextmanager, suppress
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
-from datetime import date, timedelta
+from datetime import date
 from pathlib import Path
 from types import ModuleType
 
@@ -31,51 +30,17 @@ from dither.settings import Settings
 from dither.status import NOT_ASKED
 from dither.telemetry import Telemetry
 from dither_aggregator.service import Service, WholeService
-from dither_shared.registry import Registry, utc_today
+from dither_shared.registry import Registry
 from tests.support.aggregators import ENVIRONMENT, aggregator, http_server, sqlite_store, web_app
 from tests.support.clocks import Clock
-
-EXAMPLES = Path(__file__).parents[2] / "client" / "examples"
-NOW = {"quiet_days = 1": "quiet_days = 0", 'presence = "public"': 'presence = "public"\nschedule = "early"'}
-"""So that a first day has answers: the shipped registries say nothing then, and on few days of a year."""
+from tests.support.examples import EXAMPLES, NOW, children, counted, gunicorn, has_open, point, shipped, until
+from tests.support.keys import write_key
 
 
-def shipped(example: str, directory: Path, changes: dict[str, str] | None = None) -> Path:
-    """Copy an example; put what is changed, and a day to come, into its registry."""
-    copy = shutil.copytree(EXAMPLES / example, directory / example, ignore=shutil.ignore_patterns("__pycache__"))
-    text = (copy / "metrics.toml").read_text(encoding="utf-8")
-    text, dates = re.subn(r"expires = \S+", f"expires = {utc_today() + timedelta(days=200)}", text)
-    assert dates == text.count("[metric.")
-    for before, after in (changes or {}).items():
-        assert before in text
-        text = text.replace(before, after)
-    (copy / "metrics.toml").write_text(text, encoding="utf-8")
-    return copy
-
-
-def point(program: Path, url: str, key: str) -> None:
-    """Let a program send to this aggregator."""
-    code = program.read_text(encoding="utf-8")
-    for before, after in {"https://telemetry.example.org": url, "the key that serve printed": key}.items():
-        assert before in code
-        code = code.replace(before, after)
-    program.write_text(code, encoding="utf-8")
-
-
-def counted(service: Service) -> dict[str, int]:
-    """Return how many reports of each metric the aggregator has accepted."""
-    return {row.metric: row.accepted for row in service.store.ledger()}
-
-
-def until(condition: Callable[[], object], within_s: float = 30) -> None:
-    """Wait until something is so."""
-    deadline = time.monotonic() + within_s
-    while not condition():
-        assert time.monotonic() < deadline, "it did not come to pass in time"
-        time.sleep(0.02)
-
-
-@pytest.mark.parametrize(("example", "metrics"), [("cli_app", 3), ("flask_app", 2), ("desktop_app", 2)])
+@pytest.mark.parametrize(
+    ("example", "metrics"),
+    [("cli_app", 3), ("flask_app", 2), ("desktop_app", 2), ("django_app", 2), ("fastapi_app", 2), ("celery_app", 2)],
+)
 def test_a_shipped_registry_is_sound_and_its_dates_are_at_most_a_year_away(example: str, metrics: int) -> None:
     registry = Registry.load(EXAMPLES / example / "metrics.toml")
     registry.check_dates(date(2026, 11, 21), example)
@@ -134,7 +99,7 @@ class Notes:
 
     @property
     def kept(self) -> list[Path]:
-        """What telemetry keeps on the disk."""
+        """Everything that telemetry keeps on the disk."""
         return list((self.home / ".local" / "share" / "dither").rglob("*"))
 
 
@@ -145,7 +110,7 @@ def notes(directory: Path) -> Iterator[tuple[Notes, Service]]:
     (directory / "home").mkdir()
     registry = Registry.load(copy / "metrics.toml")
     with aggregator(registry, directory / "data") as (url, service):
-        point(copy / "notes.py", url, service.store.key)
+        point(copy / "notes.py", url, write_key(service.store))
         yield Notes(copy / "notes.py", directory / "home", registry, url), service
 
 
@@ -219,8 +184,8 @@ def test_an_aggregator_that_does_not_answer_delays_no_exit(tmp_path: Path) -> No
             deaf_s = min(timed(lambda: app.run(*arguments, DITHER_ENDPOINT=deaf)) for _ in range(3))  # noqa: B023
             assert deaf_s < 2 * usual_s + 0.25
         assert counted(service) == {}
-        # What was left is sent when the one that delivers has given up, and as long after as it has to be left alone.
-        transport = HttpTransport(app.url, service.store.key)
+        # The rest is sent when the process that delivers has given up, and has been left alone for as long as it must.
+        transport = HttpTransport(app.url, write_key(service.store))
         directory = app.home / ".local" / "share" / "dither" / "notes"
         later = Telemetry(
             Settings(app.registry, transport, directory, None, clock=lambda: time.time() + 2 * BACKOFF_S + 20)
@@ -249,50 +214,6 @@ def test_commands_at_the_same_time_are_one_device(tmp_path: Path) -> None:
 # The web app.
 
 
-@contextmanager
-def gunicorn(
-    program: Path, log: Path, *options: str, **environment: str
-) -> Iterator[tuple[subprocess.Popen[bytes], str]]:
-    """Run a web app under gunicorn with four workers; yield the master and its address."""
-    # Reports leave within the hour; for a test, within half a second.
-    impatient = "import dither.sending.courier\ndither.sending.courier.SEND_WITHIN_S = 0.5\n"
-    (program.parent / "conf.py").write_text(impatient, encoding="utf-8")
-    arguments = ["--workers", "4", "--bind", "127.0.0.1:0", "--config", "conf.py", *options, f"{program.stem}:app"]
-    with log.open("wb") as stderr:
-        master = subprocess.Popen(
-            [sys.executable, "-m", "gunicorn", *arguments],
-            cwd=program.parent,
-            stdin=subprocess.DEVNULL,
-            stdout=stderr,
-            stderr=stderr,
-            env={**ENVIRONMENT, **environment},
-        )
-        try:
-            until(lambda: log.read_text().count("Booting worker") == 4)
-            found = re.search(r"http://127\.0\.0\.1:\d+", log.read_text())
-            assert found
-            yield master, found[0]
-        finally:
-            # Its workers end by themselves when they find that the master has.
-            if master.poll() is None:
-                master.kill()
-            master.wait()
-
-
-def children(pid: int) -> list[int]:
-    """Return the processes that a process has started."""
-    return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
-
-
-def has_open(pid: int, name: str) -> bool:
-    """Tell whether a process has a file of that name open."""
-    found = False
-    for descriptor in Path(f"/proc/{pid}/fd").iterdir():
-        with suppress(FileNotFoundError):  # closed since
-            found |= name in str(descriptor.readlink())
-    return found
-
-
 @pytest.mark.slow
 @pytest.mark.skipif(
     sys.platform != "linux", reason="the test finds the worker that holds the device in /proc, which only Linux has"
@@ -306,7 +227,7 @@ def test_four_workers_under_gunicorn_are_one_device(tmp_path: Path, options: lis
     registry, log, data = Registry.load(copy / "metrics.toml"), tmp_path / "log", tmp_path / "wiki"
     with ExitStack() as stack:
         url, service = stack.enter_context(aggregator(registry, tmp_path / "data"))
-        point(copy / "wiki.py", url, service.store.key)
+        point(copy / "wiki.py", url, write_key(service.store))
         served = gunicorn(copy / "wiki.py", log, *options, WIKI_DATA=str(data), WIKI_TELEMETRY="on")
         master, address = stack.enter_context(served)
         pool = stack.enter_context(ThreadPoolExecutor(8))
@@ -328,7 +249,9 @@ def test_four_workers_under_gunicorn_are_one_device(tmp_path: Path, options: lis
         assert time.monotonic() - started < 10
         assert not re.search(r"Traceback|Exception|Error|CRITICAL|WORKER TIMEOUT", log.read_text())
 
-        device = dither.start(registry, endpoint=url, key=service.store.key, data_dir=data / "telemetry", consent=True)
+        device = dither.start(
+            registry, endpoint=url, key=write_key(service.store), data_dir=data / "telemetry", consent=True
+        )
         assert device.flush(20) == dither.FlushResult(sent=0, waiting=0, detail="")
         assert device.status().spent == {"proxied": 1.0, "server": 2.0}
         assert device.status().counts["accepted"] == 2
@@ -381,6 +304,7 @@ class Desktop:
         self.registry, self.module = Registry.load(copy / "metrics.toml"), load(copy / "editor.py")
 
     def ask(self, question: str) -> bool:
+        assert "Which theme do people use?" in question
         self.asked += 1
         return self.agrees
 
@@ -421,7 +345,7 @@ def test_a_desktop_that_was_offline_for_a_week_sends_what_was_kept_once(tmp_path
                 until(lambda: app.planned() > app.clock.now)  # the next one: this one is over and done with
         assert telemetry.status().silent == "closed"
     with sqlite_store(app.registry, tmp_path / "data") as store:
-        app.key = store.key
+        app.key = write_key(store)
         with WholeService(store) as service, http_server(web_app(service), port).in_background():
             with app.day() as (telemetry, _):
                 until(lambda: counted(service).get("theme", 0) >= 2)  # by itself: it was due for days
@@ -432,7 +356,7 @@ def test_a_desktop_that_was_offline_for_a_week_sends_what_was_kept_once(tmp_path
             assert app.asked == 1
             reports = counted(service)["theme"]
             assert counted(service) == {"panels": reports, "theme": reports}
-    # Of seven days two are told, of the day that found the network again at most one more, and of the day after one.
+    # Two reports of the seven days, at most one of the day that found the network again, and one of the day after.
     assert reports in (3, 4)
     assert status.spent == {"panels": float(reports), "theme": float(reports)}
     assert status.waiting == 0
@@ -488,4 +412,4 @@ def test_the_desktop_app_opens_and_closes(tmp_path: Path) -> None:
         env={**ENVIRONMENT, "DITHER_DATA_DIR": str(tmp_path / "device")},
     )
     assert (done.returncode, done.stderr) == (0, "")
-    assert (tmp_path / "device" / FILE_NAME).exists()
+    assert (tmp_path / "device" / "editor" / FILE_NAME).exists()

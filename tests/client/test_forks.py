@@ -43,6 +43,7 @@ from dither_aggregator.service import Service, WholeService
 from dither_aggregator.web.answers import Receive, Scope, Send
 from dither_shared.registry import Registry
 from tests.support.aggregators import http_server, sqlite_store, web_app
+from tests.support.keys import write_key
 from tests.support.registries import registry, registry_text
 from tests.support.servers import Reply, accepted, scripted
 
@@ -51,6 +52,11 @@ PATHS = [str(ROOT / "client"), str(ROOT / "shared"), str(Path(requests.__file__)
 OTHER_PYTHONS = sorted(Path.home().glob(".pyenv/versions/3.1[2-9]*/bin/python"))
 
 forks = pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
+UNTOLD_FORK = pytest.mark.skipif(
+    sys.version_info >= (3, 13), reason="since 3.13 Python ends a child whose fork it was not told of beforehand"
+)
+QUIET = ("-W", "ignore:This process:DeprecationWarning")
+"""Since 3.12 Python warns of a fork beside threads, and some hosts have their own. Later options go before this one."""
 has_proc = pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="looks into /proc")
 
 
@@ -194,7 +200,7 @@ class World:
         program = self.directory.with_name(f"{host.__name__}.py")
         program.write_text("\n".join([first, PROLOGUE, *sources, "telemetry = start()", call]), encoding="utf-8")
         done = subprocess.run(
-            [python, *options, program, *self.settings(data_dir)],
+            [python, *QUIET, *options, program, *self.settings(data_dir)],
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
@@ -209,7 +215,7 @@ class World:
     def settings(self, data_dir: object = None) -> list[str]:
         """Return what `start` and `request_came` read from the command line."""
         paths = [data_dir or self.directory, self.directory.with_name("metrics.toml"), self.directory.with_name("came")]
-        return [self.url, self.service.store.key, *map(str, paths)]
+        return [self.url, write_key(self.service.store), *map(str, paths)]
 
     def counted(self) -> dict[str, int]:
         """Return how many reports of each metric the aggregator has accepted."""
@@ -217,7 +223,7 @@ class World:
 
     def counted_in_the_end(self) -> dict[str, int]:
         """Send what still waits, as the next start does, and return how many reports were accepted."""
-        transport = HttpTransport(self.url, self.service.store.key)
+        transport = HttpTransport(self.url, write_key(self.service.store))
         with closing(Telemetry(Settings(self.registry, transport, self.directory, True))) as device:
             assert device.flush(30).waiting == 0
             spent = device.status().spent
@@ -413,7 +419,7 @@ def test_a_fork_does_not_wait_for_a_request_in_flight(world: World) -> None:
 @forks
 @pytest.mark.slow
 def test_forks_while_another_thread_records_all_the_time(tmp_path: Path) -> None:
-    """Where the device is taken for a quarter of a second an answer is lost, and counted as failed; never a fork."""
+    """An answer is lost, and counted as failed, if the device is taken for a quarter of a second; never a fork."""
 
     def host() -> None:
         stop = threading.Event()
@@ -641,7 +647,7 @@ def test_a_device_in_memory_is_the_parents_alone_and_a_child_says_so(world: Worl
 
 
 @forks
-@pytest.mark.parametrize("hooks", [True, False])
+@pytest.mark.parametrize("hooks", [pytest.param(True, marks=UNTOLD_FORK), False])
 def test_a_fork_from_c_leaves_the_child_without_a_device(world: World, hooks: bool) -> None:
     """uWSGI forks so: Python hears of it afterwards, in the child, or not at all. The connection is the parent's."""
 
@@ -715,7 +721,11 @@ def test_a_process_that_closed_in_the_middle_of_a_request_holds_nobody_back(worl
     world.delay_s = 0.0
     with closing(
         dither.start(
-            world.registry, endpoint=world.url, key=world.service.store.key, data_dir=world.directory, consent=True
+            world.registry,
+            endpoint=world.url,
+            key=write_key(world.service.store),
+            data_dir=world.directory,
+            consent=True,
         )
     ) as device:
         assert device.flush(5).detail == ""

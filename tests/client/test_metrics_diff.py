@@ -1,4 +1,4 @@
-"""What `dither metrics diff` finds, and that devices then do what it says."""
+"""The findings of `dither metrics diff`, and devices that then do what it says."""
 
 import json
 import subprocess
@@ -202,7 +202,7 @@ def test_people_are_asked_again_once_and_no_note_repeats_it(
     assert remark.finding
     assert remark.detail.count(said) == 1
     assert remark.detail.endswith(": ask people again; until they agree, devices do not answer it")
-    assert {remark.what for remark in remarks} <= {"consent", "meaning", "rev", "memo"}
+    assert {remark.what for remark in remarks} <= {"consent", "meaning", "rev", "memo", "R(200)"}
 
 
 def test_asking_for_less_is_noted_and_needs_nothing() -> None:
@@ -245,6 +245,14 @@ def test_another_app_is_a_finding() -> None:
     assert (app.what, app.finding) == ("app", True)
     assert "keep the name a" in app.detail
     assert (days.what, days.detail, days.finding) == ("quiet_days", "quiet_days changes from 1 to 0", False)
+
+
+def test_devices_that_can_be_told_apart_better_are_noted() -> None:
+    asked = {**COLOR, "memoize": True, "epsilon": 1, "epsilon_permanent": 2, "answers": 1}
+    del asked["reports"]
+    few, many = (Registry.parse(text_of({"color": {**asked, "values": [f"v{i}" for i in range(d)]}})) for d in (2, 99))
+    (linked,) = [remark for remark in compare(few, many) if remark.what == "R(200)"]
+    assert (linked.detail, linked.finding) == ("R(200) changes from 0.02 to 0.37", False)
 
 
 def reports_after(old: Registry, new: Registry, metric: str, directory: Path, idle: tuple[str, ...] = ()) -> int:
@@ -317,7 +325,7 @@ def test_a_metric_that_left_is_noted_with_all_it_reserved() -> None:
 def test_a_new_metric_fits_beside_all_that_was_ever_reserved_or_is_silent(
     tmp_path: Path, epsilon: float, silent: bool
 ) -> None:
-    """Of 6 for one that stays, 6 for one that left and 6 for the new one."""
+    """18 is 6 for one that stays, 6 for one that left and 6 for the new one."""
     old, new = asked(12, color=COLOR, left=COLOR), asked(epsilon, color=COLOR, tools=TOOLS)
     fit = of_kind(compare(old, new), "fit")
     assert [(remark.metric, remark.finding) for remark in fit] == ([("tools", True)] if silent else [])

@@ -49,7 +49,7 @@ def with_values(*values: str) -> Registry:
 
 
 class Read(HTMLParser):
-    """What a page holds, and whether its tags close in order."""
+    """The content of a page, and whether its tags close in order."""
 
     def __init__(self, html: str) -> None:
         super().__init__()

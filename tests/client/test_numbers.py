@@ -320,7 +320,7 @@ def test_what_is_timed_is_sent(telemetry: TelemetryForTests, fake_aggregator: Fa
     assert fake_aggregator.reports == {"load": 1}
 
 
-# What a device keeps.
+# The device's file.
 
 
 def test_a_number_is_nowhere_in_the_slots() -> None:

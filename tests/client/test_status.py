@@ -413,7 +413,7 @@ def test_sending_says_the_last_outcome_when_it_was_and_when_the_next_attempt_is(
 def test_a_flush_without_a_connection_returns_at_once_and_so_do_all_until_the_wait_is_over(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Of whichever process: an offline command line pays nothing for its flush, and no pause between attempts."""
+    """This holds for any process: an offline command line pays nothing for its flush, and no pause between attempts."""
     monkeypatch.setattr("dither.sending.courier.PAUSE_S", 60.0)
     monkeypatch.setattr("dither.sending.courier.jitter", lambda most: most)
     clock = Clock()

@@ -106,7 +106,7 @@ def test_a_hidden_table_says_none_in_every_pair_where_nothing_was_recorded() -> 
         assert metric.class_of(metric.read(None), cell, rng) == 0
 
 
-# What an app may record.
+# Answers that an app may record.
 
 
 class Raising:
@@ -224,7 +224,7 @@ def test_a_planted_reader_that_lets_one_column_spoil_all_is_caught(monkeypatch: 
     assert list(PEOPLE_ASKED.names(WRONG[0][0])) != WRONG[0][1]
 
 
-# What a device keeps.
+# The device's file.
 
 
 def test_no_answer_is_in_the_file_the_log_or_what_is_raised(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

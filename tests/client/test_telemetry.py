@@ -1,3 +1,4 @@
+import asyncio
 import decimal
 import json
 import logging
@@ -114,6 +115,50 @@ def test_after_close_nothing_happens() -> None:
         device.color.record("red")
         assert device.flush(1) == dither.FlushResult(0, 0, "closed")
         assert requests == []
+
+
+def test_a_context_closes_it_and_lets_the_apps_own_error_pass() -> None:
+    with scripted(Reply(body=accepted)) as (url, _):
+        device = dither.start(registry(), endpoint=url, key="k", data_dir=":memory:", consent=True)
+
+        def live() -> None:
+            with device as entered:
+                assert (entered, device.status().silent) == (device, "")
+                raise KeyError("the app's")
+
+        with pytest.raises(KeyError, match="the app's"):
+            live()
+        assert device.status().silent == "closed"
+
+
+def test_a_flush_in_asyncio_lets_others_run_meanwhile() -> None:
+    answered = threading.Event()
+
+    def wait(body: bytes) -> bytes:
+        assert answered.wait(20)  # the event loop must run on for this answer to come
+        return accepted(body)
+
+    async def live() -> dither.FlushResult:
+        device.color.record("red")
+        flushing = asyncio.create_task(device.flush_async(20))
+        while not requests:
+            await asyncio.sleep(0.01)
+        answered.set()
+        return await flushing
+
+    with telemetry(Reply(body=wait)) as (device, requests):
+        assert asyncio.run(live()) == dither.FlushResult(sent=1, waiting=0, detail="")
+
+
+def test_a_flush_in_asyncio_without_a_thread_raises_nothing_into_the_app() -> None:
+    async def live() -> dither.FlushResult:
+        await asyncio.get_running_loop().shutdown_default_executor()
+        device.color.record("red")
+        return await device.flush_async(1)
+
+    with telemetry() as (device, requests):
+        assert asyncio.run(live()) == dither.FlushResult(0, 0, "failed (RuntimeError)")
+        assert (device.status().waiting, requests) == (1, [])
 
 
 def test_a_flush_tries_again_until_the_aggregator_is_back() -> None:

@@ -1,4 +1,4 @@
-"""What an app's own tests see, in this process; what a fresh project needs, in a pytest of its own."""
+"""`dither.testing` in an app's own tests, in this process, and in a fresh project, in a pytest of its own."""
 
 import gzip
 import inspect
@@ -36,6 +36,7 @@ from dither_shared.wire.writing import encode_upload, new_upload_id
 from tests.support import aggregators
 from tests.support.clocks import Clock
 from tests.support.devices import EXPIRES, make, record
+from tests.support.keys import write_key
 from tests.support.registries import registry, registry_text
 
 pytest_plugins = ["pytester", "dither.testing"]
@@ -319,7 +320,7 @@ def both(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Both]:
     clock = Clock()
     with (
         aggregators.aggregator(EXPECTED, tmp_path_factory.mktemp("store"), clock) as (url, service),
-        FakeAggregator(EXPECTED, key=service.store.key, clock=clock) as fake,
+        FakeAggregator(EXPECTED, key=write_key(service.store), clock=clock) as fake,
     ):
         asked = Both(url, fake, clock)
         yield asked
@@ -365,7 +366,7 @@ BIG = b" " * (256 * 1024 + 1)
         (upload([1]), {"Authorization": None}, 401),
         (upload([1]), {"Authorization": "Basic abc"}, 401),
         (upload([1]), {"Authorization": "Bearer "}, 401),
-        (upload([1]), {"Authorization": "Bearer wrong"}, 403),
+        (upload([1]), {"Authorization": "Bearer wrong"}, 401),
         (upload([1]), {"Content_Type": "text/plain"}, 415),
         (upload([1]), {"Content_Type": None}, 415),
         (upload([1]), {"Content_Type": "Application/JSON; charset=utf-8"}, 202),
@@ -416,7 +417,7 @@ def test_an_expired_metric_is_refused_after_the_same_grace(tmp_path: Path) -> No
     clock = Clock()
     with (
         aggregators.aggregator(EXPECTED, tmp_path, clock) as (url, service),
-        FakeAggregator(EXPECTED, key=service.store.key, clock=clock) as fake,
+        FakeAggregator(EXPECTED, key=write_key(service.store), clock=clock) as fake,
     ):
         both = Both(url, fake, clock)
         clock.travel(100 + GRACE_DAYS - 1)
@@ -440,6 +441,7 @@ OUTCOMES = {
     "malformed": DROPPED,
     "key-missing": STOPPED,
     "key-wrong": STOPPED,
+    "key-scope": STOPPED,
     "not-found": KEPT,
     "method-not-allowed": KEPT,
     "upload-conflict": DROPPED,
@@ -451,9 +453,14 @@ OUTCOMES = {
     "unsupported-media-type": DROPPED,
     "host-not-allowed": KEPT,
     "refused": DROPPED,
+    "not-done": DROPPED,
     "headers-too-large": DROPPED,
+    "too-many": KEPT,
     "bad-tally": KEPT,
+    "key-waiting": KEPT,
     "unavailable": KEPT,
+    "backlog-full": KEPT,
+    "disk-full": KEPT,
 }
 """DESIGN.md, "The wire": what the SDK does after each answer."""
 
@@ -648,7 +655,7 @@ def test_an_address_before_the_context_is_a_mistake_that_is_named() -> None:
 def test_a_wrong_key_is_refused_over_the_real_sdk(fake_aggregator: FakeAggregator) -> None:
     telemetry = dither.start(registry(), endpoint="https://telemetry.example.org", key="production", consent=True)
     telemetry.color.record("red")
-    assert telemetry.flush() == dither.FlushResult(0, 1, "403 key-wrong")
+    assert telemetry.flush() == dither.FlushResult(0, 1, "401 key-wrong")
     telemetry.close()
 
 
@@ -841,7 +848,7 @@ def test_a_test_with_the_fake_alone_uses_the_real_start(project: pytest.Pytester
         def test_a_file(fake_aggregator, monkeypatch, tmp_path):
             monkeypatch.setenv("DITHER_DATA_DIR", str(tmp_path))
             dither.start("metrics.toml", **SETTINGS).close()
-            assert [path.name for path in tmp_path.iterdir()] == ["device.sqlite3"]
+            assert [path.name for path in tmp_path.glob("*/*")] == ["device.sqlite3"]
         """,
     )
     run(project, passed=2)

@@ -16,7 +16,8 @@ import requests
 import urllib3
 
 from dither.sending.connection import Connection
-from dither.sending.transport import HEADERS, Answer, DryRun, HttpTransport, Outcome, check_endpoint, read_answer
+from dither.sending.route import Route, check_endpoint
+from dither.sending.transport import HEADERS, Answer, DryRun, HttpTransport, Outcome, read_answer
 from dither.testing.telemetry import NoNetwork
 from dither_shared.errors import ConfigurationError
 from dither_shared.wire import GROUPS_MAX, PROBLEM_PREFIX
@@ -272,8 +273,8 @@ def test_a_netrc_entry_does_not_replace_the_key(monkeypatch: pytest.MonkeyPatch,
     os.chmod(netrc, 0o600)  # noqa: PTH101
     monkeypatch.setenv("NETRC", str(netrc))
     # As for a host beyond this machine.
-    monkeypatch.setattr("dither.sending.transport.is_loopback", lambda host: host == "")
-    monkeypatch.setattr("dither.sending.transport.check_endpoint", lambda endpoint: endpoint + "/v1/reports")
+    monkeypatch.setattr("dither.sending.route.is_loopback", lambda host: host == "")
+    monkeypatch.setattr("dither.sending.route.check_endpoint", lambda endpoint: endpoint + "/v1/reports")
     assert post(Reply(body=accepted))[2]["Authorization"] == "Bearer the-key"
 
 
@@ -351,8 +352,8 @@ def trusted(tmp_path_factory: pytest.TempPathFactory) -> Certificate:
 @pytest.fixture
 def _beyond(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let the environment count, as for a host beyond this machine, and only what a test puts there."""
-    monkeypatch.setattr("dither.sending.transport.is_loopback", lambda host: False)
-    monkeypatch.setattr("dither.sending.transport.check_endpoint", lambda endpoint: endpoint + "/v1/reports")
+    monkeypatch.setattr("dither.sending.route.is_loopback", lambda host: False)
+    monkeypatch.setattr("dither.sending.route.check_endpoint", lambda endpoint: endpoint + "/v1/reports")
     for name in ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY"):
         monkeypatch.delenv(name, raising=False)
         monkeypatch.delenv(name.lower(), raising=False)
@@ -363,7 +364,7 @@ def _beyond(monkeypatch: pytest.MonkeyPatch) -> None:
 @contextmanager
 def road(way: str, trusted: Certificate, monkeypatch: pytest.MonkeyPatch, keep: int = 99) -> Iterator[Road]:
     """Yield a transport whose aggregator is reached over plain HTTP, over TLS, or over TLS in a proxy's tunnel."""
-    monkeypatch.setenv("REQUESTS_CA_BUNDLE", str(trusted.certificate))
+    monkeypatch.setenv("REQUESTS_CA_BUNDLE", str(trusted.authority))
     events: list[str] = []
     with ExitStack() as stack:
         context = None if way == "plain" else trusted.server_context()
@@ -459,7 +460,7 @@ def test_the_connection_alone_passes_on_what_stands_raises() -> None:
         raise error
 
     with running(Aggregator([], accepted)) as aggregator:
-        connection = Connection(f"http://127.0.0.1:{aggregator.port}/v1/reports", HEADERS, "k", trust_env=False)
+        connection = Connection(Route(f"http://127.0.0.1:{aggregator.port}/v1/reports"), HEADERS, "k")
         with pytest.raises(BrokenPipeError) as caught:
             connection.post(BODY, refuse)
         assert caught.value is error
@@ -525,7 +526,7 @@ def test_a_certificate_that_is_not_trusted_is_no_connection(
 ) -> None:
     if bundle:
         other = certificate(tmp_path, "127.0.0.1")
-        monkeypatch.setenv("REQUESTS_CA_BUNDLE", str(other.certificate))
+        monkeypatch.setenv("REQUESTS_CA_BUNDLE", str(other.authority))
     with running(Aggregator([], accepted, trusted.server_context())) as aggregator:
         assert not_connected(f"https://127.0.0.1:{aggregator.port}") == "no answer (SSLError)"
     assert not any(aggregator.connections)
@@ -534,7 +535,7 @@ def test_a_certificate_that_is_not_trusted_is_no_connection(
 @pytest.mark.usefixtures("_beyond")
 def test_a_certificate_for_another_host_is_no_connection(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     elsewhere = certificate(tmp_path, "telemetry.invalid")
-    monkeypatch.setenv("REQUESTS_CA_BUNDLE", str(elsewhere.certificate))
+    monkeypatch.setenv("REQUESTS_CA_BUNDLE", str(elsewhere.authority))
     with running(Aggregator([], accepted, elsewhere.server_context())) as aggregator:
         assert not_connected(f"https://127.0.0.1:{aggregator.port}") == "no answer (SSLError)"
     assert not any(aggregator.connections)

@@ -16,7 +16,7 @@ from tests.code_table.counting import COUNTS
 
 TABLE = Path(dither_shared.words.__file__).with_name("letters.bin")
 USUAL = 20.0
-"""What follows any symbol counts as so many characters of each context."""
+"""The usual shares, over all contexts, count as so many characters of each."""
 ANYTHING = 0.05
 """This share of each context is spread evenly over all symbols."""
 ESCAPED, ESCAPED_AGAIN = 0.01, 0.7

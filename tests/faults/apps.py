@@ -47,10 +47,10 @@ def start(asked: Registry, directory: Path, transport: Transport, clock: Clock, 
 
 @dataclass
 class Seen:
-    """What an app saw of its telemetry."""
+    """An app's view of its telemetry."""
 
     spent_first: Mapping[str, float]
-    """What was charged when it started."""
+    """The charges when it started."""
     spent: Mapping[str, float]
     silent: str
     counts: Mapping[str, int]

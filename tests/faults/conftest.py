@@ -1,4 +1,4 @@
-"""Where the files of devices are kept."""
+"""A place for the files of devices."""
 
 from collections.abc import Iterator
 from pathlib import Path

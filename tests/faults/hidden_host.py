@@ -176,7 +176,7 @@ def lock(file: Path, mode: str) -> "subprocess.Popen[str]":
 
 
 class Scene:
-    """What a host does beside recording: as it starts, and each evening."""
+    """A host's work beside recording: as it starts, and each evening."""
 
     settle_s: float | None = 0.1
     """How long a forked child waits before its thread does anything, or None for what it is by itself."""

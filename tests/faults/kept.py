@@ -1,13 +1,13 @@
-"""What two devices' files tell of their answers: nothing but what is said here, row by row.
+"""Two devices' files tell nothing of their answers but what is said here, row by row.
 
-Of two devices that differ in their answers and in their noise alone, these may differ:
+These may differ between two devices that differ in their answers and in their noise alone:
 
 - where there is a secret and a cohort, what they are; each upload's id;
 - each report's symbol, in its slot or in its upload, of the same length; and which cell is told with it;
 - whether the slot of a metric whose presence is hidden is `replaceable`, until its period has closed;
 - of a memoized metric whose answers differ, the classes, what was charged for them, and which reports charge one. That
-  is by design, and README says so. Where all answers are the same, their number is; of a text, whose class depends on
-  the cohort, only where there were no answers at all.
+  is by design, and client/device.md says so. The number of classes is the same if all answers are; of a text, whose
+  class depends on the cohort, only if there were no answers at all.
 
 All else is the same: every other row and column, each time and counter, and the uploads' lengths.
 """
@@ -25,7 +25,7 @@ TABLES = {
 }  # fmt: skip
 """Every table, and the order of its rows."""
 _OWN = {"secret", "cohort"}
-"""What of the state each device draws for itself."""
+"""The part of the state that each device draws for itself."""
 _PAID = {"charge", "class"}
 
 

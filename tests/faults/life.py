@@ -48,7 +48,7 @@ FATES = (
     "accepted", "unheard", "heard-late", "unreached", "dropped", "too-large",
     "killed-before", "killed-standing", "killed-after",
 )  # fmt: skip
-"""What can become of an attempt: the answer is lost, the first connection breaks before a byte has left and another one
+"""The fates of an attempt: the answer is lost, the first connection breaks before a byte has left and another one
 stands, the aggregator is out of reach, the process is killed before a connection stands, when one does, or after."""
 _TEXT = RAPPOR.of_probabilities(8, 1, *(Decimal(one) for one in ("0.5", "0.5", "0.75")))  # type: ignore[arg-type]
 
@@ -115,12 +115,12 @@ class Report:
     cost: int
     """Micro-epsilon of the report, or of the permanent answer."""
     memo: tuple[bytes, bytes] | None
-    """What the permanent answer was drawn from."""
+    """The bytes that the permanent answer was drawn from."""
 
 
 @dataclass
 class Account:
-    """What a witness knows that a kill or a power cut undoes together with the device's file."""
+    """A witness's knowledge that a kill or a power cut undoes together with the device's file."""
 
     slots: dict[str, Report] = field(default_factory=dict)
     uploads: dict[str, dict[str, Report]] = field(default_factory=dict)
@@ -157,9 +157,9 @@ class Witness:
         self._lives = self._starts = self._made = 0
         self.account = Account()
         self.sent: set[Report] = set()
-        """What may have arrived."""
+        """Reports that may have arrived."""
         self.stood: set[Report] = set()
-        """What a connection stood for, whether it left or not."""
+        """Reports that a connection stood for, whether they left or not."""
         self.memoized: set[str] = set()
         """The metrics that ever had a memo: what they are charged is no sum of reports."""
         self.counted: Counter[int] = Counter()
@@ -356,7 +356,7 @@ class Witness:
         self._known_ids[upload_id] = (now, body)
         self.counted.update(report.number for report in held.values())
 
-    # What must hold.
+    # Checks.
 
     def check(self, agreed_epsilon: int, agreed_lives: dict[str, int]) -> None:
         """Compare what the device says that it was charged with what left it and with what was agreed to."""
@@ -382,7 +382,7 @@ class Witness:
 
 @dataclass(frozen=True)
 class Person:
-    """What the person of both devices has chosen so far."""
+    """The choices so far of the person of both devices."""
 
     chosen: bool | None = None
     refused: frozenset[str] = frozenset()
@@ -445,7 +445,7 @@ class Pair:
     def _day_after(self, days: int) -> date:
         return EPOCH + timedelta(days=int(self.clock.now // DAY_S) + days)
 
-    # What every step ends with.
+    # The end of every step.
 
     def _each(self, action: Callable[[Witness], T]) -> T:
         """Let both do the same, and return what both answered."""
@@ -521,7 +521,7 @@ class Pair:
 
     @step
     def record(self, name: str, answers: tuple[object, object]) -> None:
-        """Record an answer on each device. Where presence is hidden, one of them may be `...`: nothing to say."""
+        """Record an answer on each device. One of them may be `...` if presence is hidden: nothing to say."""
         self._record_both(name, answers)
         self._settle_down()
 

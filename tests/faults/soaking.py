@@ -3,9 +3,9 @@
 import os
 from pathlib import Path
 
-SOAK = bool(os.environ.get("DITHER_SOAK"))
+SOAK = bool(os.environ.get("SOAK_TESTS"))
 MEMORY = "/dev/shm" if Path("/dev/shm").is_dir() else None
-"""Where nothing waits for a disk, or None for the usual place of temporary files."""
+"""A directory where nothing waits for a disk, or None for the usual place of temporary files."""
 
 
 def scaled(short: int, long: int) -> int:

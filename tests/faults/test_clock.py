@@ -58,7 +58,7 @@ def test_a_year_away_and_back_counts_nothing_twice_and_what_waits_is_sent(
     for _ in range(5):
         pair.attempt("accepted")
     for witness in pair.both:
-        # Of a metric whose presence is hidden the present period is still open.
+        # The present period of a metric with hidden presence is still open.
         assert set(witness.account.slots) <= {"mode"}
         assert not witness.account.uploads
 

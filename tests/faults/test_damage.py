@@ -1,7 +1,7 @@
 """A device's file that is cut, overwritten or half lost, before a start and during one.
 
-Whatever happened to it, nothing raises into the app, and either the device goes on with all that it was charged, or
-it is silent, says so, and sends nothing.
+Nothing raises into the app, whatever happened to the file, and either the device goes on with all that it was charged,
+or it is silent, says so, and sends nothing.
 """
 
 import os
@@ -111,7 +111,7 @@ def test_a_damaged_sector_is_found_or_does_no_harm(home: Path, images: tuple[Ima
 
 
 def test_no_damage_raises_into_the_app(home: Path, images: tuple[Image, Image]) -> None:
-    """Of the database and of its log, wherever and however long."""
+    """The damage is in the database or in its log, wherever and however long."""
     rng = random.Random(2)
     for number in range(scaled(60, 3_000)):
         image = dict(rng.choice(images))
@@ -233,7 +233,7 @@ def scribble(path: Path) -> None:
 def replace(path: Path) -> None:
     """Put another database in its place, as a backup that is played back does."""
     path.unlink()
-    with sqlite3.connect(path) as other:
+    with closing(sqlite3.connect(path)) as other, other:
         other.execute("CREATE TABLE metric (name TEXT)")
     other.close()
 

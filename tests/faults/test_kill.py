@@ -33,6 +33,7 @@ from tests.faults.recorder import BUGS, STEPS
 from tests.faults.soaking import scaled
 from tests.support.aggregators import ENVIRONMENT, aggregator
 from tests.support.clocks import Clock
+from tests.support.keys import write_key
 
 pytestmark = pytest.mark.slow
 
@@ -72,7 +73,7 @@ class Killed:
     acknowledged: Counter[str] = field(default_factory=Counter)
 
     def start(self, *how: object) -> "subprocess.Popen[bytes]":
-        arguments = (self.path, self.directory, self.url, self.service.store.key, self.day, *how)
+        arguments = (self.path, self.directory, self.url, write_key(self.service.store), self.day, *how)
         return subprocess.Popen(
             [sys.executable, "-m", "tests.faults.recorder", *map(str, arguments)],
             stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=ENVIRONMENT,
@@ -120,7 +121,7 @@ class Killed:
         """Send all that waits, and return what the device counted."""
         clock = Clock()
         clock.travel(self.day)
-        transport = HttpTransport(self.url, self.service.store.key)
+        transport = HttpTransport(self.url, write_key(self.service.store))
         telemetry = Telemetry(Settings(Registry.load(self.path), transport, self.directory, consent=True, clock=clock))
         assert telemetry.flush(60).waiting == 0
         counts = telemetry.status().counts

@@ -1,4 +1,4 @@
-"""Where presence is hidden, uploads leave at moments of one law, with answers and without: simulated devices.
+"""Uploads leave at moments of one law, with answers and without, if presence is hidden: simulated devices.
 
 Each device is its own, in memory, with the thread's own decisions on a clock of the test; the randomness of moments is
 seeded. A suspend stops the thread's sleep and not the clock, as the system's does.

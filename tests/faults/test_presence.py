@@ -1,4 +1,4 @@
-"""Where presence is hidden, one device records and the other has nothing to say: nobody can tell.
+"""Nobody can tell the device that records from the one with nothing to say, if presence is hidden.
 
 `Pair` compares after every step when something is due, the groups with their plans, and all that the files tell.
 """
@@ -135,7 +135,7 @@ def test_a_sleep_over_midnight_does_not_tell_it_by_what_is_counted_of_others(pai
 
 
 def test_why_public_answers_are_not_taken_does_not_tell_whether_a_hidden_one_was(pair: Pair) -> None:
-    """What is counted in memory is kept, or lost in a kill, on both."""
+    """A count in memory is kept, or lost in a kill, on both."""
     ask(pair, hue=HIDDEN, size=Question(charges=20))
     for _ in range(3):
         pair.record("size", ("a", "b"))
@@ -146,7 +146,7 @@ def test_why_public_answers_are_not_taken_does_not_tell_whether_a_hidden_one_was
 
 
 def test_a_release_without_hidden_metrics_does_not_keep_who_has_answered(pair: Pair) -> None:
-    """What is replaceable is wiped when the period has closed, though an earlier upload keeps it from leaving."""
+    """A replaceable slot is wiped when the period has closed, though an earlier upload keeps it from leaving."""
     ask(pair, hue=HIDDEN, size=Question(charges=20))
     pair.record("size", ("a", "b"))
     pair.attempt("unheard")

@@ -1,4 +1,4 @@
-"""Where presence is hidden, real programs fork and meet faults, and nobody who sees uploads can tell which has answers.
+"""Real programs with hidden presence fork and meet faults, and nobody who sees uploads can tell which has answers.
 
 A host (`hidden_host.py`) is run for six days in pairs that differ in `record` alone: one device records every day, the
 other never. Both must send one upload a day, on the same days.

@@ -25,6 +25,7 @@ from tests.faults.test_kill import registry_text
 from tests.support.aggregators import ENVIRONMENT, http_server, sqlite_store, web_app
 from tests.support.clocks import Clock
 from tests.support.devices import MEMO
+from tests.support.keys import write_key
 from tests.support.registries import registry
 
 pytestmark = pytest.mark.slow
@@ -32,7 +33,7 @@ pytestmark = pytest.mark.slow
 PROCESSES = 8
 FLAGS = 160
 SLOW_S = 0.03
-"""What the aggregator takes longer for an upload, so that two at a time would meet."""
+"""The aggregator takes so much longer for an upload, so that two at a time would meet."""
 
 
 class Gate:
@@ -68,7 +69,7 @@ def test_eight_processes_share_one_budget_one_lock_and_every_report(home: Path, 
     with gated(registry, home / "aggregator") as (url, store, gate):
         processes = [
             subprocess.Popen(
-                [sys.executable, "-m", "tests.faults.crowd", path, home / "device", url, store.key, str(seed)],
+                [sys.executable, "-m", "tests.faults.crowd", path, home / "device", url, write_key(store), str(seed)],
                 stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=ENVIRONMENT,
             )
             for seed in range(PROCESSES * round_, PROCESSES * (round_ + 1))
@@ -108,7 +109,7 @@ def test_a_file_that_another_process_is_just_making_is_waited_for(home: Path, ho
         telemetry.close()
 
 
-# What was forgotten, while another process reads.
+# Forgetting while another process reads.
 
 
 def files_with(directory: Path, content: bytes) -> list[str]:

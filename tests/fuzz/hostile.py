@@ -118,7 +118,7 @@ FRAGMENTS = (
     *("[]", "[[]]", "{}", '{"a": 1}', '{"a": 1, "a": 1}', "[1, 2]", "[null]", "[" * 60 + "]" * 60),
     *('"' + "A" * 10_000 + '"', '"\u00c4\u00e4"', '"\U0001f600"', '"\u2028"', '"\ufeff"', '"\\x"', '"\t"'),
 )
-"""What stands where something else belongs; some of it is not JSON."""
+"""Fragments to stand where something else belongs; some are not JSON."""
 
 
 def places(value: Any, place: Place = ()) -> list[Place]:

@@ -83,7 +83,7 @@ def read(body: bytes, find_plan: FindPlan) -> Reading:
 
 
 def read_json(body: bytes) -> Any:
-    """Return the document. Of several fields of one name the last counts."""
+    """Return the document. The last of several fields of one name counts."""
 
     def fields(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         named = {}

@@ -1,4 +1,4 @@
-"""What must hold of every body, whoever made it."""
+"""The properties of every body, whoever made it."""
 
 import json
 from collections.abc import Callable

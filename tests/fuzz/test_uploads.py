@@ -1,4 +1,4 @@
-"""Whatever comes, the parser answers with an upload or a problem of the sender's, in bounded memory."""
+"""The parser answers anything with an upload or a problem of the sender's, in bounded memory."""
 
 import inspect
 import json

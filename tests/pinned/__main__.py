@@ -1,4 +1,4 @@
-"""Write the pinned vectors again: `python -m tests.pinned [metrics] [streams] [google_rappor] [planted_bugs]`.
+"""Write the pinned vectors again: `python -m tests.pinned [metrics] [answers] [streams] [google_rappor] [names] ..`.
 
 For whoever changes a number on purpose: what it should not have changed shows in the difference. Run it from the
 repository's root. Streams are drawn anew only with `draw`; without it the recorded uploads are replayed as they are.
@@ -11,7 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from tests.pinned import google_rappor, metrics, planted, recipes
+from tests.pinned import answers, google_rappor, metrics, names, planted, recipes
 from tests.pinned.comparing import VECTORS, load
 from tests.pinned.streams import replay
 
@@ -47,17 +47,19 @@ def lines(value: Any, depth: int = 0, deep: int = 3) -> str:
 
 FILES: dict[str, tuple[Callable[[], Any], int]] = {
     "metrics": (metrics.pinned, 4),
+    "answers": (answers.pinned, 3),
     "streams": (replayed, 3),
     "google_rappor": (google_rappor.pinned, 4),
     "planted_bugs": (listed, 2),
+    "names": (names.pinned, 2),
 }
 
 
-def main(names: list[str]) -> None:
+def main(wanted: list[str]) -> None:
     """Write the named files, or all of them."""
-    for name in [name for name in names if name != DRAW] or FILES:
+    for name in [name for name in wanted if name != DRAW] or FILES:
         make, deep = FILES[name]
-        content = recipes.pinned() if name == "streams" and DRAW in names else make()
+        content = recipes.pinned() if name == "streams" and DRAW in wanted else make()
         (VECTORS / f"{name}.json").write_text(lines(content, deep=deep) + "\n", encoding="utf-8")
 
 

@@ -8,7 +8,7 @@ from typing import Any
 VECTORS = Path(__file__).parents[1] / "vectors"
 RELATIVE = 1e-12
 ABSOLUTE = 1e-15
-"""Of numbers that are zero but for rounding."""
+"""For numbers that are zero but for rounding."""
 
 
 def load(name: str) -> Any:

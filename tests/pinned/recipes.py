@@ -83,7 +83,7 @@ def candidates(number: int) -> str:
 
 
 def bad_groups() -> list[Step]:
-    """What is refused and what is taken beside it; copies, conflicts."""
+    """Refused groups, and those taken beside them; copies, conflicts."""
     rng = random.Random("bad groups")
     toml = registry_of(
         "name = color\n" + choice(3, "2", FRESH), "name = word\n" + one_of(2, own_parameters(16, 2, 8), candidates(3))
@@ -222,7 +222,7 @@ STREAMS: dict[str, Callable[[], list[Step]]] = {
     "projective geometry": lambda: simple(8, choice(12, "1.5", FRESH, by("pgr")), "choice", 12, 400),
     "OUE": lambda: simple(9, choice(10, "2", FRESH, by("oue")), "choice", 10, 300),
     "SUE": lambda: simple(10, choice(6, "1", FRESH, by("sue")), "choice", 6, 500),
-    "memoized GRR": lambda: simple(11, choice(5, "1", permanently("4")), "choice", 5, 200, repeats=3),
+    "memoized GRR": lambda: simple(11, choice(5, "1", permanently("4"), by("grr")), "choice", 5, 200, repeats=3),
     "memoized projective geometry": lambda: simple(12, choice(30, "2", permanently("5")), "choice", 30, 400),
     "memoized SUE, hidden": lambda: simple(
         13, choice(9, "2", permanently("5"), by("sue"), HIDDEN), "choice", 9, 250, silent=50

@@ -1,17 +1,17 @@
-"""What is pinned in vectors/ comes out the same: exactly, and floats to 12 digits."""
+"""Everything that is pinned in vectors/ comes out the same: exactly, and floats to 12 digits."""
 
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.pinned import google_rappor, planted
+from tests.pinned import answers, google_rappor, names, planted
 from tests.pinned.adapter import describe, refusal
 from tests.pinned.comparing import differences, load
 from tests.pinned.registries import write_values
 from tests.pinned.streams import replay
 
-METRICS, STREAMS, GOOGLE, BUGS = map(load, ("metrics", "streams", "google_rappor", "planted_bugs"))
+METRICS, ANSWERS, STREAMS, GOOGLE, BUGS = map(load, ("metrics", "answers", "streams", "google_rappor", "planted_bugs"))
 
 
 def by_name(vector: dict[str, Any]) -> str:
@@ -29,6 +29,10 @@ def test_a_metric_is_what_it_was(tmp_path: Path, vector: dict[str, Any]) -> None
 def test_a_registry_is_refused_in_the_same_words(tmp_path: Path, vector: dict[str, Any]) -> None:
     write_values(vector["registry"], tmp_path)
     assert refusal(vector["registry"], tmp_path) == vector["error"]
+
+
+def test_answers_have_the_values_that_they_had() -> None:
+    assert differences(ANSWERS, answers.pinned()) == []
 
 
 @pytest.mark.parametrize("stream", STREAMS, ids=by_name)
@@ -54,6 +58,16 @@ def test_no_planted_bug_has_gone() -> None:
     collected = planted.collect(BUGS)
     gone = {file: [test for test in tests if test not in collected.get(file, ())] for file, tests in BUGS.items()}
     assert {file: tests for file, tests in gone.items() if tests} == {}
+
+
+def test_no_name_that_others_rely_on_has_gone() -> None:
+    assert names.gone(load("names"), names.pinned()) == []
+
+
+def test_a_name_that_goes_is_seen() -> None:
+    pinned = {"commands": {"keys": ["create", "list"], "mark": ["add"]}}
+    assert names.gone(pinned, {"commands": {"keys": ["create", "list", "show"], "mark": ["add"]}, "api": {}}) == []
+    assert names.gone(pinned, {"commands": {"keys": ["create"]}}) == ["/commands/keys/list", "/commands/mark"]
 
 
 def test_a_difference_is_seen() -> None:

@@ -6,12 +6,15 @@ from fractions import Fraction
 from functools import partial
 from hashlib import sha256
 
+import numpy as np
+import numpy.typing as npt
 import pytest
 
 from dither_shared.cells import Cells, Part
 from dither_shared.domains import Hashed
 from dither_shared.errors import RegistryError
 from dither_shared.exact import exp_below
+from dither_shared.frozen import replaced
 from dither_shared.kinds import Answer
 from dither_shared.kinds.text import BUCKETS, ROWS, TextKind
 from dither_shared.mechanisms import PGR, PureMechanism
@@ -155,7 +158,7 @@ def test_the_hash_stays_with_the_metrics_name_whatever_its_rev_or_epsilon() -> N
 
 
 def test_texts_that_share_a_bucket_hardly_ever_share_another() -> None:
-    """Of 20,000 texts 1,526 pairs are expected in a row, sd 39; in two rows at once .012. A false alarm: below 1e-6."""
+    """1,526 pairs of 20,000 texts are expected in a row, sd 39; in two rows at once .012. A false alarm: below 1e-6."""
     domain = Hashed("site", BUCKETS)
     texts = [f"word {number}" for number in range(20_000)]
     rows = [[domain.bucket(each, row) for each in texts] for row in range(ROWS)]
@@ -173,11 +176,58 @@ def pairs(found: Sequence[object]) -> int:
     return sum(count * (count - 1) // 2 for count in counts.values())
 
 
-@pytest.mark.parametrize("row", range(ROWS))
-def test_the_salt_of_a_rev_would_move_a_text(row: int) -> None:
-    """A planted bug: were the rev in the salt, a new rev would make all collisions others."""
-    revs = [Hashed(f"site|{rev}", BUCKETS).bucket("word", row) for rev in (1, 2)]
-    assert revs[0] != revs[1]
+HashOf = Callable[[Metric], Hashed]
+NEWER = (text("1", rev=2), text("4", rev=3), text("1", presence="hidden", rev=4))
+"""Revs that may follow the first one, `text("1")`."""
+
+
+def test_what_others_add_to_a_text_is_the_same_in_every_rev() -> None:
+    check_additions_stay(hash_of)
+
+
+def test_a_salt_that_changes_with_the_rev_or_the_plan_is_caught() -> None:
+    """Planted bugs. Between two revs nobody changed a text, and yet shares would seem to have risen and fallen."""
+
+    def of_rev(metric: Metric) -> Hashed:
+        return replaced(hash_of(metric), salt=f"{metric.name}|{metric.rev}")
+
+    def of_plan(metric: Metric) -> Hashed:
+        return replaced(hash_of(metric), salt=f"{metric.name}|{metric.plan.digest}")
+
+    for planted in (of_rev, of_plan):
+        with pytest.raises(AssertionError):
+            check_additions_stay(planted)
+        moved = np.abs(additions(planted(text("1"))) - additions(planted(NEWER[0])))
+        assert moved.max() > 0.01
+
+
+def hash_of(metric: Metric) -> Hashed:
+    domain = metric.asked.domain
+    assert isinstance(domain, Hashed)
+    return domain
+
+
+def check_additions_stay(domain_of: HashOf) -> None:
+    usual = additions(domain_of(text("1")))
+    assert usual.max() > 0.01
+    for newer in NEWER:
+        assert np.array_equal(additions(domain_of(newer)), usual)
+
+
+def additions(domain: Hashed, texts: int = 2_000) -> npt.NDArray[np.float64]:
+    """Return what all others add to the share that is estimated of each of many texts, by Zipf's law: float64[texts].
+
+    Others that share a text's bucket in a row count there, and each row is of a quarter of the reports. There are few
+    buckets, so that some texts share one with those that many have.
+    """
+    domain = replaced(domain, buckets=1_024)
+    shares = 1 / np.arange(1, texts + 1)
+    shares /= shares.sum()
+    added = np.zeros(texts)
+    for row in range(ROWS):
+        _, places = np.unique([domain.bucket(f"word {number}", row) for number in range(texts)], return_inverse=True)
+        added += (np.bincount(places, shares)[places] - shares) / ROWS
+    return added
 
 
 @pytest.mark.parametrize(

@@ -229,7 +229,7 @@ def test_the_mean_alone_is_one_window_at_the_full_epsilon(epsilon: str) -> None:
 # Memoized: whether a number is above a threshold within the cohort's step.
 
 STEPS = Thresholds((0, 10, 30, 40, 100), 1, "s")
-"""Of unequal width."""
+"""Its steps have unequal widths."""
 COHORTS = range(STEPS.size)
 NUMBERS = [Fraction(text) for text in ("-5", "0", "0.5", "1", "2.5", "3", "3.1", "7", "9.99", "10", "400")]
 

@@ -1,4 +1,4 @@
-"""What a host app may record where a number is asked for: which range it is, exactly, and that nothing raises."""
+"""A host app may record anything where a number is asked for: its range is exact, and nothing raises."""
 
 import datetime
 import decimal
@@ -198,7 +198,7 @@ def test_edges_by_floats_would_be_caught() -> None:
     assert bisect_right([-10, 0, 1, 2, 3], math.floor(0.3 * 10)) == 5
 
 
-# Where the host has changed what decimals do.
+# Hosts that have changed what decimals do.
 
 
 @pytest.mark.parametrize("traps", [[], [decimal.Inexact, decimal.Rounded, decimal.InvalidOperation]], ids=len)

@@ -9,6 +9,7 @@ import pytest
 
 from dither_shared.bloom import bloom_bits
 from dither_shared.errors import RegistryError
+from dither_shared.frozen import replaced
 from dither_shared.mechanisms import RAPPOR
 from dither_shared.mechanisms.parameter_sets import PARAMETER_SETS, choose_rappor
 from dither_shared.registry import Registry, utc_today
@@ -270,10 +271,12 @@ def test_what_no_mechanism_can_do_is_refused_with_the_next_step() -> None:
     assert "metric.color: values are too many: there is no oue for 5001 values" in refused(
         registry_text(values=many, color='mechanism = "oue"')
     )
-    assert "; ask fewer values, or ask fresh answers" in refused(registry_text(values=many, **MEMO))
-    several = refused(registry_text(**MEMO, kind="choices", values=many, color="ticks_max = 2"))
-    assert "values are too many: there is no memoized mechanism for 5001 values with reports of at most" in several
-    assert "no memoized grr for 5001 values" in refused(registry_text(values=many, **MEMO, color='mechanism = "grr"'))
+    named = refused(registry_text(values=many, **MEMO, color='mechanism = "oue"'))
+    assert "values are too many: there is no memoized oue for 5001 values with reports of at most" in named
+    assert named.endswith("; ask fewer values, or leave mechanism out")
+    assert registry(values=many, **MEMO).metrics["color"].mechanism.name == "pgr"
+    assert registry(values=many, **MEMO, color='mechanism = "grr"').metrics["color"].mechanism.name == "grr"
+    assert registry(**MEMO, kind="choices", values=many, color="ticks_max = 2").metrics["color"].memoized
 
 
 def test_several_ticks_are_limited() -> None:
@@ -398,3 +401,37 @@ def test_a_text_has_the_bloom_bits_of_its_devices_cohort() -> None:
     for cohort in (0, 5, 127):
         (bit,) = bloom_bits("word", cohort, mechanism.k, 1)
         assert color.class_of("word", cohort, NO_COINS) == 1 << bit
+
+
+def lasting(values: int, head: str = "") -> Registry:
+    """Return a registry of one memoized list of so many values at (1, 2), with lines for its head."""
+    listed = tuple(f"v{number}" for number in range(values))
+    text = registry_text(values=listed, epsilon="1", epsilon_permanent="2", answers=1)
+    return Registry.parse(text.replace("[registry]\n", f"[registry]\n{head}\n"))
+
+
+def test_a_registry_that_tells_many_devices_apart_must_say_so() -> None:
+    short, long = lasting(32), lasting(299)
+    short.check_linked()
+    assert short.linked == pytest.approx(0.2414, abs=1e-3)  # with the flag beside it
+    with pytest.raises(RegistryError) as caught:
+        long.check_linked("app/metrics.toml")
+    message = str(caught.value)
+    assert "app/metrics.toml: registry: R(200) must be at most 0.25, got 0.70" in message
+    assert "(color 0.64, dark 0.01)" in message
+    assert "or say linkable = true" in message
+    lasting(299, "linkable = true").check_linked()
+    with pytest.raises(RegistryError, match="linkable must be true or false, got 1"):
+        lasting(299, "linkable = 1")
+
+
+def test_two_short_lists_tell_many_devices_apart_together() -> None:
+    one, other = (lasting(32).metrics["color"] for _ in range(2))
+    both = replaced(lasting(32), metrics={"one": one, "other": other})
+    with pytest.raises(RegistryError, match=r"got 0\.81.*\(one 0\.18, other 0\.18\)"):
+        both.check_linked()
+
+
+def test_a_registry_without_memos_and_cohorts_links_nobody() -> None:
+    assert registry().linked is None
+    registry().check_linked()

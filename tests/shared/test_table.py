@@ -207,7 +207,7 @@ def test_pairs_at_different_epsilons_would_be_caught() -> None:
         check_parts(Cells(tuple(parts)), Decimal(1))
 
 
-# What a report tells.
+# The content of a report.
 
 
 def test_a_report_tells_all_columns_where_that_has_less_error_and_a_pair_where_not() -> None:

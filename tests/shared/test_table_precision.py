@@ -25,9 +25,9 @@ from tests.support.tables import domain_of, table
 
 TENTH, HALF = 0.1, 0.5
 AT_ONCE = 'a = ["x", "y"], b = ["u"], c = ["v"]'
-"""Of 3, 2 and 2 symbols."""
+"""Columns of 3, 2 and 2 symbols."""
 IN_PAIRS = 'a = ["x", "y"], b = ["u", "v"], c = { low = 0, high = 1, asks = ["mean"] }'
-"""Of 3 symbols each, and with another value in a: of 4, 3 and 3."""
+"""Columns of 3 symbols each, and with another value in a: of 4, 3 and 3."""
 CASES = [
     table(columns, epsilon=Decimal(epsilon), presence=presence)
     for columns in (AT_ONCE, IN_PAIRS, IN_PAIRS.replace('"y"', '"y", "z"'))

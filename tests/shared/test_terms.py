@@ -1,4 +1,4 @@
-"""What people are asked again for, and what they are not."""
+"""People are asked again for some changes, and not for others."""
 
 import hashlib
 from datetime import date, timedelta

@@ -82,7 +82,7 @@ def test_the_half_width_is_that_of_the_paper(epsilon: str) -> None:
 
 
 class OffByOne(SquareWave):
-    """Of the reports outside, the one beside the window is taken for one below."""
+    """A report outside that is beside the window is taken for one below."""
 
     def randomize(self, answer: int, rng: Rng) -> int:
         inside, within = rng.coin(self.threshold), rng.uniform(self.width)
@@ -102,14 +102,14 @@ class Narrow(SquareWave):
 
 
 class OfItsOwn(SquareWave):
-    """What has no place is sent as a symbol that nothing else is sent as."""
+    """An answer without a place is sent as a symbol of its own."""
 
     def randomize(self, answer: int, rng: Rng) -> int:
         return self.outputs if answer == self.d else super().randomize(answer, rng)
 
 
 class Nowhere(SquareWave):
-    """What has no place is sent as from the first one: private, but the estimate takes it for a number."""
+    """An answer without a place is sent as from the first one: private, but the estimate takes it for a number."""
 
     def randomize(self, answer: int, rng: Rng) -> int:
         return super().randomize(answer % self.d, rng)

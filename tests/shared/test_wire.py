@@ -19,7 +19,10 @@ from dither_shared.wire.reading import GroupRefused, inflate, parse_upload
 from dither_shared.wire.writing import encode_upload, new_upload_id
 from tests.support.registries import registry
 
-VECTORS = json.loads((Path(__file__).parents[1] / "vectors" / "uploads.json").read_text(encoding="utf-8"))
+VECTORS, *MORE_PLANS = (
+    json.loads((Path(__file__).parents[1] / "vectors" / f"{name}.json").read_text(encoding="utf-8"))
+    for name in ("uploads", "plans", "answers")
+)
 MANY = tuple(f"v{number}" for number in range(40))
 MORE = tuple(f"v{number}" for number in range(127))
 ASKED = (
@@ -30,8 +33,10 @@ ASKED = (
     registry(values=MORE),  # a point
     registry(kind="text", epsilon="1", epsilon_permanent="4", color="candidates_expected = 3\nmechanism = 'rappor'"),
 )
+STORED = [Plan.from_document(vector["plan"]) for vectors in MORE_PLANS for vector in vectors]
 PLANS = {
-    (plan.metric, plan.digest): plan for asked in ASKED for plan in (metric.plan for metric in asked.metrics.values())
+    (plan.metric, plan.digest): plan
+    for plan in (*STORED, *(metric.plan for asked in ASKED for metric in asked.metrics.values()))
 }
 COLOR, DARK, MANY_COLORS = (
     ASKED[0].metrics["color"].plan,

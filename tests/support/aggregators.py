@@ -14,6 +14,7 @@ from dither_aggregator.service import Service, WholeService
 from dither_aggregator.store import SQLiteStore
 from dither_aggregator.web import create_app
 from dither_aggregator.web.answers import App
+from dither_aggregator.web.doors import Admitting
 from dither_aggregator.web.listener import Listener
 from dither_aggregator.web.reading import in_threads
 from dither_aggregator.web.server import HttpServer
@@ -46,9 +47,9 @@ def web_app(service: Service) -> App:
     return create_app(service, in_threads(service.store))
 
 
-def http_server(app: App, port: int = 0) -> HttpServer:
+def http_server(app: App, port: int = 0, gate: Admitting | None = None) -> HttpServer:
     """Return a server on loopback, its health on another port."""
-    return HttpServer(app, Listener("127.0.0.1", port), Listener("127.0.0.1", 0))
+    return HttpServer(app, Listener("127.0.0.1", port), Listener("127.0.0.1", 0), gate)
 
 
 @dataclass

@@ -5,19 +5,20 @@
         cluster["api-0"].kill()
         cluster["api-0"].start()
 
-What they wrote is in files, and is shown when a test fails.
+The processes' output is in files, and is shown when a test fails.
 """
 
 import json
 import os
 import signal
 import socket
+import ssl
 import subprocess
 import sys
 import threading
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -25,9 +26,11 @@ from typing import Any
 import requests
 
 from dither_aggregator.store import Store, create_store, open_store
+from dither_aggregator.store.sqlite import key_file
 from dither_shared.registry import Registry
 from tests.support.aggregators import DITHER, ENVIRONMENT
 from tests.support.failing import ENVIRONMENT_NAME, Orders
+from tests.support.keys import write_key
 from tests.support.redis_servers import RedisServer
 
 READY_WITHIN_S = 60
@@ -60,9 +63,17 @@ def tracks_resources(pid: int) -> bool:
 class Process:
     """A `dither` command, with the processes that it starts: they are one group of their own."""
 
-    def __init__(self, directory: Path, name: str, arguments: Iterable[object], orders: Orders | None = None) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        name: str,
+        arguments: Iterable[object],
+        orders: Orders | None = None,
+        environment: Mapping[str, str] | None = None,
+    ) -> None:
         self.name = name
         self.orders = orders
+        self._environment = environment or {}
         self._arguments = [str(argument) for argument in arguments]
         self._out, self._err = directory / f"{name}.out", directory / f"{name}.log"
         self._process: subprocess.Popen[bytes] | None = None
@@ -84,7 +95,7 @@ class Process:
                 stdin=subprocess.DEVNULL,
                 stdout=out,
                 stderr=err,
-                env={**ENVIRONMENT, **environment},
+                env={**ENVIRONMENT, **self._environment, **environment},
                 start_new_session=True,
             )
 
@@ -169,10 +180,12 @@ class Cluster(ABC):
     """An aggregator, and the processes it consists of. All of them end with it."""
 
     urls: list[str]
-    """Where devices send their reports."""
+    """The addresses that devices send their reports to."""
     health: list[str]
-    """Where monitors ask, for each of them."""
+    """The address that monitors ask, for each of them."""
     store_name: str
+    trusted: ssl.SSLContext | None = None
+    """How devices check who answers, where that is a proxy with TLS."""
 
     def __init__(self, directory: Path, registry: str, orders: Orders | None = None) -> None:
         self.directory = directory
@@ -240,10 +253,9 @@ class Cluster(ABC):
         return open_store(self.store_name, allow_lossy_store=True)
 
     @property
+    @abstractmethod
     def key(self) -> str:
-        """What devices show to be let in."""
-        with closing(self.open()) as store:
-            return store.key
+        """The key that devices show to be let in."""
 
     @abstractmethod
     def restart_store(self) -> None:
@@ -272,6 +284,10 @@ class OneMachine(Cluster):
         self.store_name = str(self.data)
         self.add(SERVE, "serve", self.registry, "--data", self.data, *self.place(), "--json")
 
+    @property
+    def key(self) -> str:
+        return key_file.kept(self.data)
+
     def restart_store(self) -> None:
         self[SERVE].start()
 
@@ -296,6 +312,11 @@ class SeveralMachines(Cluster):
         self.store_name = self.data.url
         with closing(create_store(self.data.url, self._app(), shards, allow_lossy_store=lossy)) as store:
             store.load(Registry.load(self.registry))
+            self._key = write_key(store)
+
+    @property
+    def key(self) -> str:
+        return self._key
 
     def _app(self) -> str:
         return Registry.load(self.registry).app

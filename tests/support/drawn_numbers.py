@@ -1,8 +1,8 @@
 """Numbers of a made-up population: its tallies, drawn from the exact laws of a plan, and what is true of it.
 
-A population is a few thousand exact numbers (floats are fractions), each with its share. Where each lies is asked of
-the SDK's own code, which compares integers; the coins that round a number enter by their probability. So what is true
-comes from the numbers and never from the places to which the plan sends them.
+A population is a few thousand exact numbers (floats are fractions), each with its share. The SDK's own code, which
+compares integers, says where each lies; the coins that round a number enter by their probability. So what is true comes
+from the numbers and never from the places to which the plan sends them.
 """
 
 from dataclasses import dataclass
@@ -35,7 +35,7 @@ class Population:
 
     numbers: Floats
     weights: Floats
-    """Of those with a number: they sum to one."""
+    """The shares among devices with a number: they sum to one."""
     other: float = 0.0
     none: float = 0.0
 

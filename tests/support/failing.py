@@ -1,6 +1,6 @@
 """`dither` with faults in it: killed, put to sleep or failing at a named point, or with a bug planted.
 
-    python -m tests.support.failing api --data ...      # what is to happen stands in DITHER_TEST_ORDERS
+    python -m tests.support.failing api --data ...      # what is to happen stands in TEST_ORDERS
 
 A fault is at an effect of the store, `commit_fold` as an example, or at `ring`:
 
@@ -22,18 +22,18 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-ENVIRONMENT_NAME = "DITHER_TEST_ORDERS"
+ENVIRONMENT_NAME = "TEST_ORDERS"
 BEFORE, WITHIN, AFTER = "before", "within", "after"
 KILL, KILL_GROUP, KILL_REDIS, RAISE, SLEEP = "kill", "kill group", "kill redis", "raise", "sleep"
 TOO_LATE = "too late"
-"""What is noted of an effect that did nothing, because somebody else was faster."""
+"""The note on an effect that did nothing, because somebody else was faster."""
 WITHIN_STEPS = 12
-"""Of SQLite's machine: so far a transaction comes that is cut short."""
+"""A transaction that is cut short comes so far, in steps of SQLite's machine."""
 
 
 @dataclass(frozen=True)
 class Fault:
-    """What happens the n-th time that a process comes to a point, `times` times over all processes at most."""
+    """A fault at the n-th time that a process comes to a point, `times` times over all processes at most."""
 
     point: str
     when: str
@@ -48,13 +48,13 @@ class Fault:
 
     @property
     def over(self) -> str:
-        """What is noted when a sleep is over."""
+        """The note when a sleep is over."""
         return f"{self.name} over"
 
 
 @dataclass(frozen=True)
 class Orders:
-    """What is other in a process than in production. `directory` is where processes note the faults that happened."""
+    """A process's differences from production. `directory` is where processes note the faults that happened."""
 
     directory: Path
     faults: tuple[Fault, ...] = ()
@@ -253,7 +253,7 @@ def _commit_without_a_sync(owner: type) -> None:
     owner._connect = relaxed
 
 
-# What an older release does that takes part in an upgrade.
+# An older release that takes part in an upgrade.
 
 
 def _know_no_new_plans(owner: type) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 
 from dither_aggregator.web import in_words
 from dither_aggregator.web.answers import HttpAnswer, Receive, Scope, Send
-from dither_aggregator.web.doors import HEALTH
+from dither_aggregator.web.doors import HEALTH, Admitting
 from dither_aggregator.web.server import HttpServer
 from dither_shared.wire import PATH, PROBLEM_PREFIX
 from tests.support.aggregators import http_server
@@ -51,9 +51,11 @@ class Echo:
 class Connection:
     """One connection, byte by byte if need be."""
 
-    def __init__(self, port: int) -> None:
-        self.socket = socket.create_connection(("127.0.0.1", port), timeout=20)
+    def __init__(self, port: int, source: str = "127.0.0.1") -> None:
+        self.socket = socket.create_connection(("127.0.0.1", port), timeout=20, source_address=(source, 0))
         self._rest = b""
+        self.fields: dict[bytes, bytes] = {}
+        """The headers of the last answer."""
 
     def send(self, data: bytes) -> None:
         self.socket.sendall(data)
@@ -66,8 +68,8 @@ class Connection:
             assert chunk, f"closed after {data!r}"
             data += chunk
         head, _, body = data.partition(b"\r\n\r\n")
-        fields = dict(line.lower().split(b": ", 1) for line in head.split(b"\r\n")[1:])
-        length = int(fields[b"content-length"])
+        self.fields = dict(line.lower().split(b": ", 1) for line in head.split(b"\r\n")[1:])
+        length = int(self.fields[b"content-length"])
         while len(body) < length:
             body += self.socket.recv(65536)
         self._rest = body[length:]
@@ -89,8 +91,8 @@ class Served:
         assert http.health
         self.port, self.health = (int(url.rsplit(":", 1)[1]) for url in (http.url, http.health))
 
-    def connect(self, data: bytes = b"", port: int = 0) -> Connection:
-        made = Connection(port or self.port)
+    def connect(self, data: bytes = b"", port: int = 0, source: str = "127.0.0.1") -> Connection:
+        made = Connection(port or self.port, source)
         self.opened.callback(made.socket.close)
         made.send(data)
         return made
@@ -103,9 +105,9 @@ class Served:
 
 
 @contextmanager
-def running() -> Iterator[Served]:
+def running(gate: Admitting | None = None) -> Iterator[Served]:
     echo = Echo()
-    http = http_server(in_words(echo))
+    http = http_server(in_words(echo), gate=gate)
     with http.in_background(), ExitStack() as opened:
         yield Served(echo, http, opened)
 

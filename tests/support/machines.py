@@ -3,6 +3,7 @@
 import json
 import os
 import random
+import re
 import signal
 import subprocess
 import threading
@@ -33,7 +34,7 @@ class Machine:
 
     process: subprocess.Popen[str]
     said: dict[str, Any] = field(default_factory=dict)
-    """What it said when it was ready."""
+    """The document that it printed when it was ready."""
 
     def children(self) -> list[int]:
         """Return the process ids of its processes, multiprocessing's own left out."""
@@ -67,6 +68,8 @@ class Site:
         self.registry_path = directory / "metrics.toml"
         self.registry_path.write_text(registry or registry_text(), encoding="utf-8")
         self.registry = Registry.load(self.registry_path)
+        self.key = ""
+        """The key that devices show, once there is a store."""
 
     @contextmanager
     def running(self) -> Iterator[None]:
@@ -81,8 +84,11 @@ class Site:
             self.broker.stop()
 
     def init(self, *options: object) -> subprocess.CompletedProcess[str]:
-        """Make the store."""
-        return dither("init", self.registry_path, "--data", self.data.url, *options)
+        """Make the store, and take notice of its first write key."""
+        done = dither("init", self.registry_path, "--data", self.data.url, *options)
+        if found := re.search(r"dither_write_\w+", done.stdout):
+            self.key = found[0]
+        return done
 
     @property
     def places(self) -> tuple[str, ...]:
@@ -143,7 +149,7 @@ class Crowd:
     """Devices that upload known reports and keep each until it is answered with 202."""
 
     def __init__(self, site: Site, api: Machine, seed: int = 1) -> None:
-        self._url, self._key = api.said["url"] + PATH, api.said["key"]
+        self._url, self._key = api.said["url"] + PATH, site.key
         self._plan = site.registry.metrics["dark"].plan
         self._random = random.Random(seed)
         self._lock = threading.Lock()

@@ -137,6 +137,18 @@ class Proxy(_Server):
                 _relay(sock, beyond)
 
 
+class Relay(_Server):
+    """Passes everything on to a port: with a context, the TLS end in front of a server without TLS."""
+
+    def __init__(self, port: int, context: ssl.SSLContext | None = None) -> None:
+        super().__init__(context)
+        self._target = port
+
+    def serve(self, sock: socket.socket) -> None:
+        with socket.create_connection(("127.0.0.1", self._target)) as beyond:
+            _relay(sock, beyond)
+
+
 class Speaker(_Server):
     """Says its words to everybody, and nothing else whatever it is told; hangs up at once where there are none."""
 

@@ -1,4 +1,4 @@
-"""What devices answer that are asked for several columns, drawn from the exact laws of the mechanisms."""
+"""Devices' answers to questions for several columns, drawn from the exact laws of the mechanisms."""
 
 from collections.abc import Sequence
 from decimal import Decimal

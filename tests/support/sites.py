@@ -14,6 +14,7 @@ import numpy as np
 from flask.testing import FlaskClient
 
 from dither_aggregator.analysis import estimands
+from dither_aggregator.analysis.quality import verdict
 from dither_aggregator.store import SQLiteStore, Tally
 from dither_aggregator.web.reading import reading_app
 from dither_shared.plan import Plan
@@ -43,12 +44,16 @@ class Site:
 
     def hold(self, plan: Plan, tally: Tally, days_ago: int = 1) -> None:
         """Let a day before today have a tally."""
-        self.tallies[plan.digest, self.store.today() - timedelta(days=days_ago)] = tally
+        self.tallies[plan.digest, self.day(days_ago)] = tally
         self.forget()
+
+    def day(self, days_ago: int) -> date:
+        """Return a day before today."""
+        return self.store.today() - timedelta(days=days_ago)
 
     def forget(self) -> None:
         """Let sealed windows be added up anew: in a store they cannot change."""
-        for cache in (estimands._pool_once.cache, estimands._tail_once.cache):
+        for cache in (estimands._pool_once.cache, estimands._tail_once.cache, verdict._once.cache):
             assert cache is not None
             cache.clear()
 

@@ -26,7 +26,7 @@ Change = Callable[[bytes], bytes]
 
 
 class Place(ABC):
-    """Where a store is kept. Its clock starts at noon of the day after this one, so that a day is whole."""
+    """A place for a store. Its clock starts at noon of the day after this one, so that a day is whole."""
 
     kind: str
 

@@ -14,7 +14,7 @@ from tests.support.drawn_numbers import Floats, draw_numbers, places_of, stored_
 
 DRAWS = 2_000
 SIGMAS = 6.0
-"""Of 150 means and more, one strays that far with 3e-7."""
+"""One of 150 or more means strays that far with a chance of 3e-7."""
 MANY_POINTS = stored_number("low = 0\nhigh = 300\nbuckets = 120", epsilon="1")
 FEW_POINTS = stored_number("low = 0\nhigh = 30\nbuckets = 10", epsilon="4")
 
@@ -63,7 +63,7 @@ def spread_of(stored: StoredPlan, draws: int) -> tuple[Floats, Floats, NumberCha
 
 @pytest.mark.parametrize("stored", [FRESH, MEMO], ids=["fresh", "memoized"])
 def test_the_covariance_is_the_spread_of_fits(stored: StoredPlan) -> None:
-    """Of 2,000 draws a standard deviation has an error of 1.6 %: 9 % would be 5.7 sigma, 1e-8 for each of 50."""
+    """A standard deviation of 2,000 draws has an error of 1.6 %: 9 % would be 5.7 sigma, 1e-8 for each of 50."""
     said, found, _ = spread_of(stored, DRAWS)
     assert said == pytest.approx(found, rel=0.09)
 

@@ -94,7 +94,7 @@ def test_strict_bounds_alone_would_be_caught(monkeypatch: pytest.MonkeyPatch) ->
 
 @pytest.mark.parametrize(("epsilon", "memo"), [("8", ""), ("8", "9")], ids=["fresh", "memoized"])
 def test_shares_of_few_hold(epsilon: str, memo: str) -> None:
-    """Of 3,000 devices one in 200 lies above the last edge: few reports say so."""
+    """One in 200 of the 3,000 devices lies above the last edge: few reports say so."""
     lines = "low = 0\nhigh = 80\nbuckets = 16"
     stored = stored_number(lines, epsilon=epsilon, memo=memo)
     whole = population(np.array([1.0, 79.0]), np.array([0.995, 0.005]))
@@ -230,7 +230,7 @@ def test_too_few_reports_say_so(stored: StoredPlan, least: int) -> None:
 
 
 def test_nothing_is_told_without_the_reports_of_a_cohort() -> None:
-    """Of a fleet whose devices are few and report often a cohort may be empty: nothing tells of its step."""
+    """A small fleet that reports often may leave a cohort empty: nothing tells of its step."""
     counts = [np.array([300, 300]) * (cohort != 3) for cohort in range(8)]
     assert not read_numbers(MEMO, tally_of(MEMO.plan, counts)).rows
     (window, points) = (np.zeros(len(law), dtype=np.int64) for law in cell_laws(HIDDEN.plan))
@@ -271,7 +271,7 @@ DIFFERING = (
 @pytest.mark.slow
 @pytest.mark.parametrize("case", DIFFERING, ids=["fresh", "memoized"])
 def test_differences_of_one_population_are_hardly_ever_told(case: coverage.Case) -> None:
-    """Of 400 pairs 5 % may have one: more than the bound with 1e-7."""
+    """5 % of 400 pairs may have one; more than the bound do with a chance of 1e-7."""
     assert coverage.told_falsely(case, 400) <= misses_max(400)
 
 

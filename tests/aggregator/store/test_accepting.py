@@ -1,4 +1,4 @@
-"""What both stores promise of uploads: taken once, answered alike, counted on a day that never goes back."""
+"""Both stores take each upload once, answer its copies alike, and count it on a day that never goes back."""
 
 import json
 import threading
@@ -267,7 +267,7 @@ def test_another_process_takes_up_the_moved_clock(place: Place, store: Store) ->
     assert all(shard.clock_day == place.day(2) for shard in other.status())
 
 
-# What is kept.
+# The stored content.
 
 
 def test_no_id_is_kept(place: Place, store: Store, asked: Registry) -> None:

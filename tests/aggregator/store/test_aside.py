@@ -1,4 +1,4 @@
-"""What both stores promise of damaged entries of a log: set apart, they hold up nothing, and what they held is told."""
+"""Both stores set damaged entries of a log apart: these hold up nothing, and what they held is told."""
 
 from contextlib import closing
 from pathlib import Path

@@ -22,6 +22,8 @@ from tests.aggregator.store.conftest import place_of
 from tests.support.registries import registry
 from tests.support.stores import Place, answer, append, balance, body_of, fold_all, seal_all
 
+TEXT = b"0123456789abcdef0123" + b"fedcba98765432100000"
+"""The text of a key."""
 PAIRS = [("sqlite", 1), ("redis", 4), ("redis", 3), ("redis", 9)]
 
 
@@ -72,6 +74,10 @@ def lived(place: Place, store: Store, asked: Registry, bodies: list[bytes], monk
     store.set_retention(Retention(400, 500))
     store.add_mark(DayMark(place.day(1), "version 158"))
     store.add_mark(DayMark(place.day(), "a day that was \N{SNOWMAN}"))
+    store.register_key("write", TEXT.decode(), "the app")
+    store.revoke_key(store.create_key("read")[0].id)
+    for what in ("first", "second"):
+        store.note("command line", "mark add", what)
     store.retire("dark", 1)
     answer(store, body_of(asked, {"dark": [1, 0]}))  # refused
     held = store.quarantined()
@@ -89,7 +95,13 @@ def copied(source: Store, target: Place) -> Store:
 def test_a_copy_is_the_same(lived: Store, place: Place, target: Place, asked: Registry) -> None:
     copy = copied(lived, target)
     target.travel(2)
-    assert (copy.app, copy.key) == (lived.app, lived.key)
+    assert copy.app == lived.app
+    assert copy.keys.listed() == lived.keys.listed()
+    assert {key.state for key in copy.keys.listed()} == {"active", "revoked"}
+    assert copy.keys.find(TEXT) == lived.keys.find(TEXT) != None  # noqa: E711 - neither is missing
+    assert copy.signing_secret(b"session") == lived.signing_secret(b"session")
+    assert copy.journal() == lived.journal()
+    assert [entry.what for entry in copy.journal()] == ["first", "second"]
     assert copy.generation != lived.generation
     assert (copy.retention(), copy.tallies_from()) == (lived.retention(), lived.tallies_from())
     assert copy.plans() == lived.plans()
@@ -209,7 +221,7 @@ def test_a_dump_begins_with_what_the_store_is(lived: Store) -> None:
 
 @pytest.mark.parametrize("seed", range(3))
 def test_a_dump_of_a_busy_store_balances(place: Place, store: Store, asked: Registry, target: Place, seed: int) -> None:
-    """Appending, folding, compacting, sealing and loading go on. What was answered before the dump is in it."""
+    """Appending, folding, compacting, sealing and loading go on. Uploads answered before the dump are in it."""
     rng = random.Random(seed)
     before = [body_of(asked, {"color": [rng.randrange(4)], "dark": [1, 0]}) for _ in range(30)]
     for body in before:

@@ -1,4 +1,4 @@
-"""What both stores promise of epochs: a day closes once, nothing enters it afterwards, and what is final stays."""
+"""Both stores close a day once: nothing enters it afterwards, and what is final stays."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""What both stores promise of erasing: their files hold nothing that tells the uploads of a merged day apart."""
+"""Both stores erase everything in their files that tells the uploads of a merged day apart."""
 
 import random
 import sqlite3

@@ -1,4 +1,4 @@
-"""What both stores promise of folding: whoever is late, doubled or overtaken changes nothing."""
+"""Both stores fold each report once: a counter that is late, doubled or overtaken changes nothing."""
 
 import random
 import threading
@@ -219,7 +219,7 @@ def test_a_compaction_that_was_overtaken_changes_nothing(place: Place, store: St
     assert colors(place, store, asked) == expected.tolist()
 
 
-# What cannot be counted.
+# Reports that cannot be counted.
 
 
 def spoil(place: Place, reports: bytes, instead: bytes) -> None:

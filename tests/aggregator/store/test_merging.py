@@ -1,4 +1,4 @@
-"""What both stores promise of merging: a final day is one segment a tally and shard, of one range, and sums stay."""
+"""Both stores merge a final day to one segment a tally and shard, of one range, and sums stay."""
 
 import threading
 from collections.abc import Iterator
@@ -32,7 +32,7 @@ UPLOADS: list[dict[str, list[int]]] = [
     {"dark": [1]},
     {"color": [3]},
 ]
-"""Of one day: `font` is in one of them."""
+"""All are of one day: `font` is in one of them."""
 WHOLE = (0, len(UPLOADS))
 
 

@@ -1,4 +1,4 @@
-"""What both stores promise of plans: kept whole, side by side, changed by one at a time."""
+"""Both stores keep plans whole and side by side, and one process at a time changes them."""
 
 import json
 import threading
@@ -29,13 +29,7 @@ def test_plans_are_stored_whole(place: Place, store: Store, asked: Registry) -> 
 def test_a_store_is_found_again(place: Place, store: Store, asked: Registry) -> None:
     append(store, body_of(asked, {"dark": [1]}))
     again = place.open()
-    assert (again.app, again.key, again.generation, again.shards) == (
-        store.app,
-        store.key,
-        store.generation,
-        store.shards,
-    )
-    assert len(store.key) >= 20
+    assert (again.app, again.generation, again.shards) == (store.app, store.generation, store.shards)
     fold_all(again)
     assert balance(store) == (1, 1, 0, 0)
 

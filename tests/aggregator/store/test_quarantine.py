@@ -1,4 +1,4 @@
-"""What both stores promise of the quarantine: nothing in it is lost, and it goes back as a whole or is given up."""
+"""Both stores lose nothing of the quarantine: a group goes back as a whole or is given up."""
 
 import threading
 

@@ -71,7 +71,7 @@ def test_scripts_that_redis_has_forgotten_are_loaded_and_run_once(server: RedisS
 def test_a_dump_is_of_one_instant_though_redis_has_forgotten_a_script_that_it_needs(
     server: RedisServer, asked: Registry, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What it lacks is not read later than the rest."""
+    """The part of the missing script is not read later than the rest."""
     with closing(store_on(server, asked)) as store, closing(RedisStore(server.url)) as other:
         append(store, body_in(store, 0, asked, {"dark": [1, 0]}))
         load = Client._load

@@ -1,4 +1,4 @@
-"""What is Redis's alone: making and opening, settings, other stores in its place, slots."""
+"""The Redis store alone: making and opening, settings, other stores in its place, slots."""
 
 import re
 import threading
@@ -21,6 +21,7 @@ from dither_aggregator.store.redis.client import Client
 from dither_aggregator.web.served import ServedStore
 from dither_shared.registry import Registry
 from dither_shared.wire.problems import Problem
+from tests.support.keys import STRONG
 from tests.support.redis_servers import RedisServer, running_redis
 from tests.support.stores import (
     RedisPlace,
@@ -47,7 +48,7 @@ def kind() -> str:
 def test_a_store_is_named_by_its_address(server: RedisServer) -> None:
     with closing(create_store(server.url, "example")) as made, closing(open_store(server.url)) as again:
         assert isinstance(again, RedisStore)
-        assert (again.app, again.key, again.generation, again.shards) == (made.app, made.key, made.generation, 16)
+        assert (again.app, again.generation, again.shards) == (made.app, made.generation, 16)
         assert (again.lossy, again.trouble(), again.integrity()) == ("", {}, [])
 
 
@@ -152,7 +153,7 @@ def test_another_version_is_refused(server: RedisServer) -> None:
         RedisStore(server.url)
 
 
-# What an address tells, and does not.
+# Addresses, and the passwords in them.
 
 
 def test_a_password_is_in_no_message(tmp_path: Path, asked: Registry) -> None:
@@ -317,6 +318,11 @@ USES: dict[str, Callable[[Store, Registry], object]] = {
     "set_aside": lambda store, asked: store.set_aside(0, LogEntry(1, b""), {}, []),
     "replay": lambda store, asked: store.replay("0-1"),
     "drop": lambda store, asked: store.drop("0-1"),
+    "create_key": lambda store, asked: store.create_key("write"),
+    "register_key": lambda store, asked: store.register_key("write", STRONG),
+    "revoke_key": lambda store, asked: store.revoke_key("0" * 8),
+    "note": lambda store, asked: store.note("command line", "mark add", "version 158"),
+    "journal": lambda store, asked: store.journal(),
     "dump": lambda store, asked: list(store.dump()),
 }
 
@@ -347,8 +353,10 @@ def test_another_store_in_its_place_is_refused(server: RedisServer, asked: Regis
 
 def test_every_method_was_tried_on_a_store_that_is_not_there() -> None:
     untouched = {"plans", "stored", "plan_by_id", "find_plan", "clock_day", "digest", "shard_of", "close"}
+    # Clocks, what is left, which is of no store, and a secret that was read when it was opened.
+    untouched |= {"ahead_s", "over_for_s", "left", "signing_secret"}
     filling = {name for name in dir(Store) if name.startswith("fill_")} | {"finish"}
-    through_others = {"replace_segments", "all_segments", "shard_ledger", "backlog"}
+    through_others = {"replace_segments", "all_segments", "shard_ledger", "backlog", "use_keys"}
     methods = {name for name in dir(Store) if not name.startswith("_") and callable(getattr(Store, name))}
     assert methods == USES.keys() | untouched | filling | through_others
 
@@ -447,9 +455,9 @@ def test_nothing_asks_for_all_keys(server: RedisServer, asked: Registry) -> None
 def test_an_api_process_that_starts_again_takes_up_no_other_store(server: RedisServer, asked: Registry) -> None:
     with closing(store_on(server, asked)) as store:
         with ExitStack() as opened, pytest.raises(StoreError, match="another store was put in the place"):
-            ServedStore(server.url, None, "other", False, ())._open(opened)
+            ServedStore(server.url, None, "other", False, (), reachable=False)._open(opened)
         with ExitStack() as opened:
-            assert callable(ServedStore(server.url, None, store.generation, False, ())._open(opened))
+            assert callable(ServedStore(server.url, None, store.generation, False, (), reachable=False)._open(opened))
 
 
 def test_a_dump_during_which_old_tallies_are_given_up_is_not_whole(place: RedisPlace, asked: Registry) -> None:

@@ -26,7 +26,7 @@ from tests.support.questions import PAIRS, PRODUCT
 @pytest.mark.slow
 @pytest.mark.parametrize("case", range(len(CASES)))
 def test_intervals_of_arms_and_of_their_differences_hold(case: int) -> None:
-    """Of 95 %, some 2,500 intervals: rows of a seed depend on each other, so that they count as 800 at least."""
+    """Some 2,500 intervals of 95 %: rows of a seed depend on each other, so that they count as 800 at least."""
     held = coverage(case, 80)
     assert 0.91 <= held <= 0.985
 
@@ -45,7 +45,7 @@ def test_a_small_arm_with_rare_values_is_not_told_to_differ_more_often() -> None
 
 @pytest.mark.slow
 def test_the_variance_that_a_small_arm_happens_to_have_would_be_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where few came, few would seem to be the truth."""
+    """If few came, few would seem to be the truth."""
     monkeypatch.setattr(Ratios, "variance_at", lambda self, ratio: np.zeros(len(ratio)))
     assert false_pages_of_uneven_arms(120) > 22 / 120
 

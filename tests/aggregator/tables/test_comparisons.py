@@ -89,7 +89,7 @@ def test_other_questions_are_joined_by_least_squares() -> None:
     assert own.knowing(None, None) is own
 
 
-# What is drawn.
+# Drawn tables.
 
 EVEN = np.array([[0.3, 0.1], [0.2, 0.4]])
 NOTHING = np.outer([0.5, 0.3, 0.2], [0.6, 0.3, 0.1])
@@ -121,7 +121,7 @@ RATIOS = Fourfold._ratios
 
 @pytest.mark.parametrize("epsilon", ["1", "4"])
 def test_intervals_of_rates_and_differences_hold(epsilon: str) -> None:
-    """Of 400 seeds, a false alarm of 2.5e-7 for each end of each count.
+    """Each end of each count of 400 seeds has a false alarm with a chance of 2.5e-7.
 
     The planted bug: as if a group's noise had nothing to do with that of its cells.
     """

@@ -12,7 +12,7 @@ from dither_shared.mechanisms import SubsetSelection, choose
 from tests.support.questions import PRODUCT, draw_questions, in_symbols
 
 SHARES = np.random.default_rng(5).dirichlet(np.ones(13))
-"""Of 2 x 3 x 2 cells, and of those with nothing to say."""
+"""The shares of 2 x 3 x 2 cells, and of devices with nothing to say."""
 N = 50_000
 
 

@@ -37,3 +37,15 @@ def test_a_word_that_only_the_second_window_proposes_rose(one: Site) -> None:
     rows = one.client.get("/v1/compare?metric=color").get_json()["rows"]
     told = {row["value"]: row["verdict"] for row in rows if row["verdict"] in ("rose", "fell")}
     assert told == {"firefox": "fell", "chrome": "rose"}
+
+
+def test_a_word_that_no_search_proposes_is_looked_up_by_name(one: Site) -> None:
+    asked = "/v1/metrics/color/estimates?window=1&values=chrome&values=opera"
+    rows = {row["value"]: row for row in one.client.get(asked).get_json()["rows"]}
+    assert set(rows) == {"chrome", "opera"}
+    assert rows["chrome"]["verdict"] == "stands out"
+    assert rows["opera"]["verdict"] == "cannot be told from zero"
+    assert rows["opera"]["lower"] < 0 < rows["opera"]["upper"]
+    assert one.client.get("/v1/metrics/color/estimates?values=chro…").status_code == 400
+    every = {row["value"] for row in one.client.get("/v1/metrics/color/estimates?window=1").get_json()["rows"]}
+    assert "opera" not in every

@@ -19,7 +19,7 @@ from tests.support.registries import registry
 DAY = date(2026, 11, 23)
 Shares = Mapping[str | None, float]
 SHARES: Shares = {"firefox": 0.4, "other": 0.2, "https://example.org/a-long-way": 0.2, None: 0.1}
-"""What the devices say; the rest say texts that nobody else says."""
+"""The devices' answers; the rest say texts that nobody else says."""
 
 
 def words(**keys: object) -> Metric:
@@ -120,6 +120,23 @@ def test_names_that_devices_take_for_one_text_have_one_row() -> None:
     assert found["Firefox "] > 0.5 > found["chrome"]
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize(("casefold", "proposes"), [(True, False), (False, True)])
+def test_texts_that_no_device_says_are_not_proposed(casefold: bool, proposes: bool) -> None:
+    """300 devices at epsilon 1 say nothing of any level, so the search proposes what noise makes, capitals too."""
+    metric = registry(kind="words", reports=1, epsilon="1", color=f"casefold = {str(casefold).lower()}").metrics[
+        "color"
+    ]
+    proposed: set[str] = set()
+    for seed in range(3):
+        found = estimate(stored(metric), DAY, tally_of(metric, 300 + seed))
+        proposed |= {row.value for row in found.rows}
+    domain = metric.plan.domain
+    assert isinstance(domain, Coded)
+    assert any(name != name.casefold() for name in proposed) is proposes
+    assert len(proposed) > 10
+
+
 @pytest.mark.parametrize("option", ["error_of", "normalised", "candidates", "simultaneous"])
 def test_options_of_lists_are_refused(option: str) -> None:
     plan = words().plan
@@ -136,7 +153,7 @@ def test_what_is_none_is_shown_where_presence_is_hidden() -> None:
 
 @pytest.mark.slow
 def test_words_that_somebody_names_are_looked_up_whether_or_not_they_were_found(reading: WordsReading) -> None:
-    """Of four estimates none is 6 standard errors off: a false alarm of 1e-8, and the seed is fixed."""
+    """None of four estimates is 6 standard errors off: a false alarm of 1e-8, and the seed is fixed."""
     metric, names = words(), ("firefox", "“other”", "other", "nobody says so", "https://exa…")
     asked = estimate(stored(metric), DAY, tally_of(metric, 12_000), View(values=names))
     found = {row.value: row for row in asked.rows}

@@ -6,11 +6,12 @@ import numpy as np
 import pytest
 
 from dither_aggregator.analysis.words import search as searching
-from dither_aggregator.analysis.words.needed import FALSE_WORDS, POWER, devices_needed
+from dither_aggregator.analysis.words.needed import FALSE_WORDS, devices_needed
 from dither_aggregator.analysis.words.search import Level, search
 from dither_aggregator.analysis.words.sketches import Sketch
 from dither_aggregator.analysis.words.verdict import FoundWords, Wanted, find_words, verified
 from dither_shared.mechanisms import PGR, choose
+from dither_shared.precision import POWER
 from dither_shared.words.code import NONE_BYTE, OTHER_BYTE
 from dither_shared.words.groups import BUCKETS, LAYOUTS, ROWS, Groups
 from tests.support.points import draw_points
@@ -118,7 +119,7 @@ def test_a_run_names_a_false_word_as_rarely_as_is_stated() -> None:
 
 
 def test_fewer_words_are_named_at_a_higher_level() -> None:
-    """Of one text the lines are 0.8, 1.6 and 2.3 standard errors. Estimates of nothing but noise lie on both sides."""
+    """The lines for one text are 0.8, 1.6 and 2.3 standard errors. Estimates of nothing but noise lie on both sides."""
     rng, design = np.random.default_rng(6), mechanism(bits=10)
     verification = noise(rng, design)
     for place in range(300):
@@ -134,7 +135,7 @@ def test_without_proposals_nothing_is_named() -> None:
 
 def test_devices_needed_fall_with_share_and_rise_with_the_code_and_the_noise() -> None:
     def needed(share: float = 0.01, epsilon: str = "2", bits: int = 30) -> int:
-        return devices_needed(share, float(mechanism(epsilon).noise_variance), SHORT.levels, SHORT.weights, bits)
+        return devices_needed(share, float(mechanism(epsilon).noise_variance), SHORT, bits)
 
     assert needed(0.02) < needed()
     assert needed(epsilon="4") < needed() < needed(epsilon="1")
@@ -148,7 +149,7 @@ def test_words_of_the_stated_share_are_named_as_often_as_is_stated() -> None:
 
     The words of one run share their noise in no bucket, so the chances are all but independent.
     """
-    n = devices_needed(0.01, float(mechanism().noise_variance), SHORT.levels, SHORT.weights)
+    n = devices_needed(0.01, float(mechanism().noise_variance), SHORT)
     words = [f"{first}{last}".encode() for first in ("home", "work", "back", "over") for last in NAMES]
     others = [f"{number:05d}".encode() for number in range(20_000)]
     shares = np.array([0.01] * len(words) + [0.68 / len(others)] * len(others))

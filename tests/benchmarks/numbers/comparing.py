@@ -56,7 +56,7 @@ NOTICEABLE = 2.0
 
 @dataclass(frozen=True)
 class Errors:
-    """What one design does at one epsilon on one shape: an error for each seed, float64[S]; NaN where it has none."""
+    """One design's errors at one epsilon on one shape: one for each seed, float64[S]; NaN where it has none."""
 
     w1: Floats
     mass: Floats

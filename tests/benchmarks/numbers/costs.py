@@ -1,4 +1,4 @@
-"""What numbers cost: a report on the device, and all statistics of a day on the aggregator."""
+"""The costs of numbers: a report on the device, and all statistics of a day on the aggregator."""
 
 import secrets
 import time
@@ -25,7 +25,7 @@ REPORT_MAX = 2.0
 """Times what a report of a choice takes."""
 REPORT_AIM_US = 10.0
 DAY_MAX_S = 0.6
-"""Of one core: a machine that is busy with other things takes longer."""
+"""Seconds of one core: a machine that is busy with other things takes longer."""
 ROUNDS = 3
 NUMBER = 37.25
 LINES = {

@@ -35,14 +35,14 @@ FALSE_MAX = 0.05
 FINE = 8
 """The different numbers in each bucket of a smooth shape."""
 SLACK = 1e-9
-"""Of the axis: bounds are computed, and a truth may lie on one."""
+"""As a part of the axis: bounds are computed, and a truth may lie on one."""
 EVEN = "low = 0\nhigh = 100\nbuckets = 62"
 RATIOS = 'low = 1\nhigh = 10000\nbuckets = 62\nscale = "log"'
 COUNTS = "low = 0\nhigh = 62\nbuckets = 62"
 AGES = "low = 17\nhigh = 90\nbuckets = 73"
 HOURS = "low = 1\nhigh = 99\nbuckets = 98"
 FIRST = {"zeros": 0, "age": 17, "hours": 1}
-"""Of the shapes that are of whole numbers, the lowest."""
+"""The lowest number of each shape of whole numbers."""
 
 Hits = Mapping[str, list[float]]
 """By the sort of interval, the part of each reading's that hold the truth."""
@@ -62,7 +62,7 @@ class Case:
 
     @property
     def name(self) -> str:
-        """What distinguishes it, in a line."""
+        """A line that tells it from other cases."""
         form = f"memoized, {self.memo} for life" if self.memo else "mean alone" if "asks" in self.lines else "fresh"
         return f"{self.shape:8} eps {self.epsilon:>3}, n {self.n:7,}, {form}{', hidden' if self.none else ''}"
 

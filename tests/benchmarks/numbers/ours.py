@@ -1,4 +1,4 @@
-"""What dither does with a number, for the comparison: the registry's plan, exact draws of its tallies, the page's fit.
+"""Numbers as dither does them, for the comparison: the registry's plan, exact draws of its tallies, the page's fit.
 
 A public coin sends each report through one of two cells, each at the full epsilon: the window (square wave), which sees
 the shape, or the points (PGR or GRR), which see a mass on one bucket. One likelihood is fitted to both counts.

@@ -9,7 +9,8 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-PEERS = ("pure_ldp", "multi_freq_ldpy", "mbi")
+PEERS = ("pure_ldp", "multi_freq_ldpy", "mbi", "dp_accounting")
+AUDITED = ("pure_ldp", "multi_freq_ldpy", "opendp")
 SDKS = ("sentry", "posthog", "opentelemetry", "glean")
 HERE = Path(__file__).parent
 ROOT = HERE.parents[2]
@@ -39,6 +40,12 @@ def ask(peer: str, questions: list[dict[str, Any]], timeout_s: float = ANSWER_TI
     if len(answers) != len(questions):
         raise PeerUnavailable(f"{peer} must answer {len(questions)} questions, got {len(answers)} answers")
     return list(answers)
+
+
+def audit_peer(peer: str, reports: int, timeout_s: float = ANSWER_TIMEOUT_S) -> list[dict[str, Any]]:
+    """Return what an audit finds of a peer's randomizers, with so many reports a side; see `ask_audit.py`."""
+    command = [str(environment(peer)), "-I", str(HERE / "ask_audit.py"), peer]
+    return list(json.loads(_run(f"auditing {peer}", command, timeout_s, json.dumps({"reports": reports}))))
 
 
 def environment(peer: str) -> Path:

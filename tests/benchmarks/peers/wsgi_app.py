@@ -1,4 +1,4 @@
-"""What an upload is to a server: a body to read, a wait for a commit in $COMMIT_S, a short answer."""
+"""An upload as a server sees it: a body to read, a wait for a commit in $COMMIT_S, a short answer."""
 
 import os
 import time

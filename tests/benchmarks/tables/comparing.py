@@ -45,7 +45,7 @@ Measured = Mapping[str, Floats]
 
 @dataclass(frozen=True)
 class Drawn:
-    """What one seed draws."""
+    """The draw of one seed."""
 
     truth: Floats
     pairs: tuple[PairTable, ...]

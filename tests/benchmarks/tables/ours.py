@@ -1,4 +1,4 @@
-"""What dither does with pair tables, for the comparison: the one place to plug it in."""
+"""Pair tables as dither does them, for the comparison: the one place to plug it in."""
 
 from dither_aggregator.analysis.tables.pairs import PairTable
 from dither_aggregator.analysis.tables.synthesis import synthesise

@@ -1,4 +1,4 @@
-"""What else is made of pair tables, as plain code; and the full product, which asks every device for all at once."""
+"""Other methods for pair tables, as plain code; and the full product, which asks every device for all at once."""
 
 from collections.abc import Callable, Mapping
 from decimal import Decimal
@@ -19,7 +19,7 @@ from tests.support.tallies import draw_tally
 Pairs = tuple[PairTable, ...]
 
 ROUNDS = 100
-"""Of proportional fitting: tables that noise made contradict each other have no fixed point."""
+"""Rounds of proportional fitting: noisy tables contradict each other, and have no fixed point."""
 MBI_ITERATIONS = 1_000
 """Its own default."""
 

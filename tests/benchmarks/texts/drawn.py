@@ -1,5 +1,6 @@
 """Reports of a million devices, each with one text, drawn by the law of every way to send it."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from math import exp
@@ -9,37 +10,46 @@ import numpy.typing as npt
 
 from dither_shared.domains import Hashed
 from dither_shared.kinds.text import BUCKETS, ROWS
-from dither_shared.mechanisms import PGR, RAPPOR
+from dither_shared.mechanisms import PGR, RAPPOR, MemoizedTwoLevel
 from tests.support.points import draw_points
+from tests.support.tallies import draw_tally
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 
 UNLISTED = 0.3
 """The share of devices whose text is in no list."""
+LAWS: dict[str, Callable[[Ints], Floats]] = {
+    "zipf": lambda place: np.power(place, -1.0),
+    "zipf 1.5": lambda place: np.power(place, -1.5),
+    "exp": lambda place: np.exp(-5 * place / len(place)),
+}
 SKETCH_ROWS, SKETCH_BUCKETS = 2_048, 1_024
-"""Of Apple's sketches (Learning with privacy at scale, 2017): so many hashes, and so many buckets each."""
+"""The size of Apple's sketches (Learning with privacy at scale, 2017): so many hashes, and so many buckets each."""
 
 
 @dataclass(frozen=True)
 class Devices:
-    """Texts by Zipf's law, of which the first half is listed; the others have `UNLISTED` of the devices."""
+    """Texts of which the first half is listed, by some law; the others have a part of the devices, by the same one."""
 
     listed: int
     n: int
     seed: int
+    law: str = "zipf"
+    unlisted: float = UNLISTED
 
     @cached_property
     def rng(self) -> np.random.Generator:
-        """What draws."""
+        """The source of all draws."""
         return np.random.default_rng(self.seed)
 
     @cached_property
     def shares(self) -> Floats:
         """The share of each text, float64[2 x listed]."""
-        zipf = 1 / np.arange(1, self.listed + 1)
-        zipf /= zipf.sum()
-        return np.concatenate([(1 - UNLISTED) * zipf, UNLISTED * zipf])
+        place = np.arange(1, self.listed + 1)
+        law = LAWS[self.law](place)
+        law /= law.sum()
+        return np.concatenate([(1 - self.unlisted) * law, self.unlisted * law])
 
     @cached_property
     def names(self) -> tuple[str, ...]:
@@ -82,6 +92,18 @@ def draw_bits(devices: Devices, rappor: RAPPOR, m: int, bits: Ints) -> Ints:
         tally[cohort, 0] = n = holders.sum()
         tally[cohort, 1:] = rng.binomial(set_, float(rappor.q_star)) + rng.binomial(n - set_, float(rappor.p_star))
     return tally
+
+
+def draw_buckets(devices: Devices, memo: MemoizedTwoLevel, m: int) -> tuple[Hashed, Ints]:
+    """Return a domain of this seed's own, and the tally of first reports of hashed memos, int64[m, 1 + K]."""
+    domain, rng = Hashed(f"benchmark {devices.seed}", memo.d), devices.rng
+    cohorts, table = rng.integers(0, m, devices.n), []
+    for cohort in range(m):
+        mine = devices.texts[cohorts == cohort]
+        buckets = np.array([domain.bucket(name, cohort) for name in devices.names])[mine]
+        tally = draw_tally(memo, np.bincount(buckets, minlength=memo.d), rng)
+        table.append(np.concatenate([[len(mine)], tally]))
+    return domain, np.array(table)
 
 
 def sketch_buckets(devices: Devices) -> Ints:

@@ -32,7 +32,7 @@ FOUND_MIN, RECALL_MIN, SECONDS_MAX, MIB_MAX = 12, 0.95, 15, 1024
 
 @dataclass
 class Runs:
-    """What a way found, run by run."""
+    """The finds of one way, run by run."""
 
     found: list[int] = field(default_factory=list)
     first_10: list[float] = field(default_factory=list)
@@ -85,7 +85,7 @@ def _print_real() -> None:
     runs = Runs()
     words, seconds = _timed(lambda: real.find(REAL, AIM[1], AIM[2], seed=0))
     runs.add(_named(words), {word: rank for rank, word in enumerate(vocabulary())}, seconds)
-    print(f"{REAL} real reports, epsilon {AIM[1]}, zipf {AIM[2]}, with randomizing and folding: {runs}")
+    print(f"{REAL} real reports, epsilon {AIM[1]}, zipf {AIM[2]}, sent over HTTP: {runs}")
 
 
 def _named(words: FoundWords) -> list[str]:

@@ -1,31 +1,33 @@
-"""Real reports: from an answer through the kind, the cells and the randomizer to a tally, device by device."""
+"""Real reports: from an answer through the device and HTTP to the store's tally, device by device."""
 
-import random
-from collections import defaultdict
+import os
 from datetime import timedelta
-from typing import cast
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import numpy as np
 
 from dither_aggregator.analysis.words.reading import search_tally
 from dither_aggregator.analysis.words.verdict import FoundWords, Wanted
-from dither_aggregator.counting.folding import fold_cells
-from dither_aggregator.store import Tally
-from dither_shared.registry import Metric, Registry, utc_today
-from dither_shared.rng import Rng
-from dither_shared.shapes import Symbols
+from dither_aggregator.simulate.fleet import Fleet
+from dither_aggregator.upkeep import fold_all
+from dither_shared.registry import Registry, utc_today
 from tests.benchmarks.words.vocabulary import devices, vocabulary
+from tests.support.aggregators import aggregator
+from tests.support.keys import write_key
+
+WORD = "word"
 
 
-def metric_of(epsilon: str) -> Metric:
-    """Return a metric that asks for words."""
-    text = f"""
+def registry_text(epsilon: str) -> str:
+    """Return the text of a registry that asks for words."""
+    return f"""
 [registry]
 app = "benchmark"
 device_epsilon = {epsilon}
 quiet_days = 0
 
-[metric.word]
+[metric.{WORD}]
 rev = 1
 kind = "words"
 question = "Which word is yours?"
@@ -33,24 +35,28 @@ epsilon = {epsilon}
 reports = 1
 presence = "public"
 period = "1d"
+schedule = "early"
 owners = ["team@example.org"]
 sensitivity = "low"
 expires = {utc_today() + timedelta(days=180)}
 """
-    return Registry.parse(text).metrics["word"]
 
 
 def find(n: int, epsilon: str, zipf: float, seed: int) -> FoundWords:
-    """Return the words that n devices' real reports tell."""
-    metric = metric_of(epsilon)
-    chance = random.Random(seed)
-    rng = Rng(chance.getrandbits)
-    reports: dict[int, list[int]] = defaultdict(list)
-    for word, number in zip(vocabulary(), devices(n, zipf, np.random.default_rng(seed)).tolist(), strict=True):
-        for _ in range(number):
-            cell = metric.cells.draw(rng)
-            seen = metric.class_of(metric.read(word), cell, rng)
-            reports[cell].append(metric.cells.mechanism_of(cell).randomize(seen, rng))
-    width = cast("Symbols", metric.cells.mechanism_of(0).shape).width
-    packed = {cell: np.array(each, dtype=f"<u{width}").tobytes() for cell, each in reports.items()}
-    return search_tally(metric.plan, Tally(n, fold_cells(metric.cells, packed)), Wanted())[1]
+    """Return the words that n devices' uploads tell: each draws its noise, and sends over HTTP."""
+    held = devices(n, zipf, np.random.default_rng(seed)).tolist()
+    said = [word for word, number in zip(vocabulary(), held, strict=True) for _ in range(number)]
+    text = registry_text(epsilon)
+    registry = Registry.parse(text)
+    with TemporaryDirectory() as directory, aggregator(registry, Path(directory)) as (url, service):
+        path = Path(directory) / "metrics.toml"
+        path.write_text(text, encoding="utf-8")
+        with Fleet(path, url, write_key(service.store), {WORD: said}, processes=os.cpu_count() or 1) as fleet:
+            for done in fleet.progress():
+                assert done.unsent == 0
+        for shard in range(service.store.shards):
+            fold_all(service.store, shard)
+        metric = registry.metrics[WORD]
+        tally = service.store.tally(metric.plan, service.store.today())
+        assert tally.n == n
+        return search_tally(metric.plan, tally, Wanted())[1]

@@ -149,7 +149,7 @@ def registry_of(device_epsilon: int, **metrics: str) -> Registry:
 
 
 Day = tuple[list[str], list[str]]
-"""What was said to each metric's answer, and the metrics of the upload."""
+"""The reply to each metric's answer, and the metrics of the upload."""
 
 
 def history(directory: Path, steps: list[tuple[Registry, str, bool]]) -> tuple[list[Day], dict[str, int]]:

@@ -3,7 +3,7 @@ import sqlite3
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 import pytest
@@ -63,7 +63,7 @@ def test_a_file_of_another_app_or_version_is_refused(tmp_path: Path) -> None:
     device.close()
     with pytest.raises(DeviceUnusable, match="belongs to the app 'example'"):
         make(Clock(), tmp_path, app="another")
-    with sqlite3.connect(tmp_path / FILE_NAME) as db:
+    with closing(sqlite3.connect(tmp_path / FILE_NAME)) as db, db:
         db.execute("PRAGMA user_version = 99")
     db.close()
     with pytest.raises(DeviceUnusable, match="version 99; this dither reads 5"):

@@ -248,7 +248,7 @@ def test_a_preview_shows_nothing_that_would_be_given_up() -> None:
 
 
 def test_nobody_writes_between_the_looks_of_a_preview(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whoever reads and then writes is refused at once where another connection has written between the two."""
+    """A connection that reads and then writes is refused at once if another one has written between the two."""
     device, asked = make(Clock(), tmp_path)
     record(device, asked)
     build = Outbox.build

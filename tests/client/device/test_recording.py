@@ -1,4 +1,4 @@
-"""What recording costs: no write where it is silent, one transaction where it is not, and never a checkpoint."""
+"""The cost of recording: no write where it is silent, one transaction where it is not, and never a checkpoint."""
 
 import random
 import sqlite3
@@ -149,7 +149,7 @@ class Thinking(Taker):
 def test_the_log_stays_short_where_a_process_only_records(
     tmp_path: Path, server: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Three hundred metrics for twenty days, as fast as it goes. What is agreed to for them is one write before."""
+    """Three hundred metrics for twenty days, as fast as it goes. The agreement to them is one write before."""
     checkpoints: set[str] = set()
     tidy = Device.tidy
 

@@ -160,7 +160,7 @@ def test_no_tick_is_an_answer_like_any_other(answer: object) -> None:
     assert device.spent()["color"] == 6_000_000
 
 
-# What is silent.
+# Silent records.
 
 
 def test_a_silent_record_writes_nothing_and_its_reason_is_kept_with_what_is_written_next(tmp_path: Path) -> None:
@@ -212,7 +212,7 @@ def test_what_was_known_of_a_silent_metric_ends_with_a_change_in_another_process
     assert record(device, asked) == ""
 
 
-# Where presence is hidden.
+# Hidden presence.
 
 HIDDEN: dict[str, Any] = {"presence": "hidden", "reports": 20, "epsilon": "1"}
 

@@ -1,4 +1,4 @@
-"""What the fault tests of whole aggregators share: both kinds of them, hurried, and kept alive."""
+"""Whole aggregators for the fault tests: both kinds of them, hurried, and kept alive."""
 
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -56,7 +56,7 @@ def kept_alive(cluster: Cluster, *servers: RedisServer) -> Iterator[None]:
     """Start what has ended again, as a supervisor does, while the block runs; at its end everything runs.
 
     Around a load, which settles at its end what it has begun: whoever has noted its kill may still be running then.
-    Of Redis servers only these: not those that somebody else restarts.
+    Only the given Redis servers are started again: somebody else restarts the others.
     """
     ending = threading.Event()
 

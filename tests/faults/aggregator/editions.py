@@ -48,7 +48,7 @@ def registry_of(metrics: dict[str, str], expires: dict[str, date], revs: dict[st
 def editions(first_day: date) -> list[Registry]:
     """Return the first registry, one with a changed metric, a new one and one that left, and the first, prolonged.
 
-    Of the first, two metrics expire within days.
+    Two metrics of the first expire within days.
     """
     expires = dict.fromkeys((*METRICS, "late"), first_day + timedelta(days=300))
     soon = {"subset": first_day + timedelta(days=1), "ticks": first_day + timedelta(days=9)}

@@ -28,7 +28,7 @@ FAULTS = ("before", "within", "after")
 
 
 class Faults:
-    """What the next effect of any of its stores suffers."""
+    """The fault that the next effect of any of its stores suffers."""
 
     def __init__(self) -> None:
         self._next, self._work = "", 0

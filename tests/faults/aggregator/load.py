@@ -3,6 +3,7 @@
 import http.client
 import json
 import random
+import ssl
 import threading
 import time
 from collections import Counter
@@ -45,7 +46,7 @@ REGISTRY = Registry.parse(REGISTRY_TEXT)
 
 
 class Answer:
-    """What came back for one attempt: status 0 when nothing did."""
+    """The answer to one attempt: status 0 when nothing came back."""
 
     def __init__(self, status: int = 0, content: bytes = b"") -> None:
         self.status = status
@@ -60,8 +61,11 @@ class Answer:
 class Device:
     """A connection that is kept, to one address after another."""
 
-    def __init__(self, urls: Callable[[], Sequence[str]], key: str, seed: object) -> None:
+    def __init__(
+        self, urls: Callable[[], Sequence[str]], key: str, seed: object, trusted: ssl.SSLContext | None = None
+    ) -> None:
         self._urls = urls
+        self._trusted = trusted
         self._key = key
         self._rng = random.Random(f"device {seed}")
         self._connection: http.client.HTTPConnection | None = None
@@ -71,7 +75,7 @@ class Device:
         try:
             if self._connection is None:
                 place = urlsplit(self._rng.choice(list(self._urls())))
-                self._connection = http.client.HTTPConnection(str(place.hostname), place.port, timeout=ANSWER_WITHIN_S)
+                self._connection = self._connected(str(place.hostname), place.port)
             headers = {"Authorization": f"Bearer {self._key}", "Content-Type": "application/json"}
             self._connection.request("POST", PATH, body, headers)
             response = self._connection.getresponse()
@@ -82,6 +86,11 @@ class Device:
         if response.will_close or response.status >= 500:
             self.close()
         return Answer(response.status, content)
+
+    def _connected(self, host: str, port: int | None) -> http.client.HTTPConnection:
+        if self._trusted:
+            return http.client.HTTPSConnection(host, port, timeout=ANSWER_WITHIN_S, context=self._trusted)
+        return http.client.HTTPConnection(host, port, timeout=ANSWER_WITHIN_S)
 
     def close(self) -> None:
         """Let go of the connection."""
@@ -94,11 +103,15 @@ class Load:
     """Devices, each on a thread of its own, that send new uploads until told to stop. Use as a context manager.
 
     An upload without a definite answer is sent again with the same bytes until it has one, so that in the end nothing
-    is open. What was answered is sent again now and then.
+    is open. Answered uploads are sent again now and then.
     """
 
-    def __init__(self, oracle: Oracle, cluster: Cluster, devices: int = 8, pause_s: float = 0.0) -> None:
+    def __init__(
+        self, oracle: Oracle, cluster: Cluster, devices: int = 8, pause_s: float = 0.0, *, floor: bool = False
+    ) -> None:
         self.oracle = oracle
+        self._floor = floor
+        """Whether the store's room may come to an end: what is refused for that is not stored."""
         self.answers: Counter[int] = Counter()
         self.lock = threading.Lock()
         """Held while the oracle is told something."""
@@ -153,11 +166,11 @@ class Load:
 
     def send_again(self, id_: str) -> None:
         """Send an upload of before once more, until it is answered."""
-        with closing(Device(lambda: self._cluster.urls, self._key, id_)) as device:
+        with closing(Device(lambda: self._cluster.urls, self._key, id_, self._cluster.trusted)) as device:
             self._settle(device, id_, self.oracle.body(id_))
 
     def _live(self, number: int) -> None:
-        device = Device(lambda: self._cluster.urls, self._key, number)
+        device = Device(lambda: self._cluster.urls, self._key, number, self._cluster.trusted)
         rng = random.Random(f"load {number}")
         try:
             while not self._stopping.is_set():
@@ -196,12 +209,15 @@ class Load:
                     assert not answer.status or answer.document["type"] == f"{PROBLEM_PREFIX}unavailable", answer
                     self._tell_unknown(id_)
                     return False
+                case 507 if self._floor:
+                    assert answer.document["type"] == f"{PROBLEM_PREFIX}disk-full", answer
+                    return False
                 case _:
                     raise AssertionError(f"upload {id_} was answered with {answer}")
         return True
 
     def _tell_unknown(self, id_: str) -> None:
-        """What was stored, if anything was, may lack the groups of any of the plans that may be refused."""
+        """An upload without an answer, if stored, may lack the groups of any of the plans that may be refused."""
         groups = self.oracle.sent(id_).groups
         plans = sorted({group.plan for group in groups} & self.refusing)
         for number in range(len(plans) + 1):

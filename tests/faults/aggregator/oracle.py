@@ -1,4 +1,4 @@
-"""What an aggregator must hold, known from what was sent and what it answered; and what it does hold, compared.
+"""An account of uploads and of their answers: it knows what an aggregator must hold, and compares.
 
     oracle = Oracle(seed, registry)
     id_, body = oracle.upload()                 # send it, then say what came of it:
@@ -7,11 +7,11 @@
     oracle.unknown(id_)                         #   no answer: stored, or not
     oracle.check(store)                         # AssertionError where the store holds anything else
 
-Every report comes from the seed, so the exact sums are known. Of an upload whose answer was lost, all must be there or
-nothing, and every later check must find such a choice; sending the same bytes again settles it.
+Every report comes from the seed, so the exact sums are known. An upload whose answer was lost must be there as a whole
+or not at all, and every later check must find such a choice; sending the same bytes again settles it.
 
-Where the epoch of each upload is told (`epoch=`), sums are compared day by day, else over all days. `check` may be
-called while nobody changes the store; `check_conservation` at any instant; `check_ledger` takes the rows of
+Sums are compared day by day if the epoch of each upload is told (`epoch=`), else over all days. `check` may be called
+while nobody changes the store; `check_conservation` at any instant; `check_ledger` takes the rows of
 `dither ledger --json`.
 """
 
@@ -78,7 +78,7 @@ def within(epoch: date | None, later: date | None) -> bool:
 
 @dataclass
 class _Seen:
-    """What a check saw of one store, which later ones must find again."""
+    """The findings of a check of one store: later checks must find them again."""
 
     status: dict[int, ShardStatus] = field(default_factory=dict)
     ledgers: dict[int, ShardLedger] = field(default_factory=dict)
@@ -101,7 +101,7 @@ class Oracle:
         self._forgotten: dict[tuple[PlanKey, date], Vector] = {}
         self._day, self._sealed_until = date.min, date.min
 
-    # What is sent.
+    # Uploads.
 
     def upload(self, groups_max: int = GROUPS_MAX, reports_max: int = 8) -> tuple[str, bytes]:
         """Return a new upload: its id and its body."""
@@ -145,7 +145,7 @@ class Oracle:
         """Return an account of the same, for a copy of the store that goes its own way."""
         return deepcopy(self)
 
-    # What was answered.
+    # Answers.
 
     def acknowledged(
         self,
@@ -255,7 +255,7 @@ class Oracle:
         self._check_refusals(sent, refused)
         assert len(refused) == len(sent.groups), f"upload {id_} was refused, and not all of its groups"
 
-    # What an operator does with the quarantine.
+    # An operator's work on the quarantine.
 
     def replayed(self, plan: Plan, held: Quarantined, epoch: date) -> None:
         """Account for a quarantined group that was put back into the log, on this day."""
@@ -271,7 +271,7 @@ class Oracle:
         """Account for a quarantined group that was given up."""
         self._dropped.append(((plan.metric, plan.digest), held))
 
-    # What must hold.
+    # Checks.
 
     def check(self, store: Store) -> None:
         """Raise AssertionError unless the store holds exactly what it acknowledged. Nobody may change it meanwhile."""
@@ -335,7 +335,7 @@ class Oracle:
                 _check_segments(name, segments, status.cursor)
                 n = sum(segment.n for segment in segments)
                 if n != row.folded:
-                    # Where shards came together, some of them may have given their part up and others not.
+                    # Some of the shards that came together may have given their part up, and others not.
                     given_up = n < row.folded and self._may_be_given_up(store, plan, epoch)
                     assert given_up, f"{name}: the tally has {n} reports, the ledger says {row.folded}"
             for epoch, found in ranges.items():

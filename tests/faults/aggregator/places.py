@@ -1,4 +1,4 @@
-"""Where the stores of a simulation are kept: empty directories, and empty databases of one Redis."""
+"""The places of a simulation's stores: empty directories, and empty databases of one Redis."""
 
 import itertools
 import os
@@ -27,7 +27,7 @@ DIGEST_KEY_BYTES = 32
 
 
 class Place(ABC):
-    """Where one store is kept."""
+    """The place of one store."""
 
     kind: str
     name: str

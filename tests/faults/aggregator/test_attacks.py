@@ -1,6 +1,6 @@
 """`make bench ARGS=attacks`, three seconds of each: nothing that is asserted here depends on how fast a machine is.
 
-What is acknowledged is counted once, most good uploads get through, memory and the log are bounded, health answers,
+Acknowledged uploads are counted once, most good uploads get through, memory and the log are bounded, health answers,
 and the server takes uploads again when the attackers have gone. A server without a bound is told from one with it.
 """
 
@@ -27,7 +27,7 @@ FAULTS = {
     "sulks": ("wrong-keys", "questions for its health failed"),
     "breaks": ("wrong-keys", "it did not come back"),
 }
-"""What is wrong with a planted server, the attack that shows it, and the words for it."""
+"""For each planted server, the attack that shows its fault, and the words for it."""
 
 
 @pytest.fixture(scope="module")

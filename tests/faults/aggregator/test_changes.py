@@ -1,4 +1,4 @@
-"""What changes while it runs: the registry, the release, and the layout of the store."""
+"""An aggregator changes while it runs: its registry, its release, and the layout of its store."""
 
 import signal
 import time
@@ -121,7 +121,7 @@ def test_processes_of_another_layout_are_refused_before_they_read_or_write(home:
     with aggregator(REDIS, home, orders(home)) as cluster:
         assert isinstance(cluster, SeveralMachines)
         later = orders(home, settings={"store.redis.scripts.VERSION": 99})
-        with pytest.raises(AssertionError, match="holds a store of version 2; this dither reads 99"):
+        with pytest.raises(AssertionError, match="holds a store of version 3; this dither reads 99"):
             cluster.add_api(orders=later).start()
         cluster.remove("api-1")
         with Load(oracle, cluster, devices=4) as load:

@@ -10,6 +10,7 @@ from tests.faults.aggregator.clustered import REDIS, SQLITE, aggregator, orders
 from tests.faults.aggregator.load import REGISTRY, Load, check_all, wait_folded
 from tests.faults.aggregator.oracle import Oracle
 from tests.faults.soaking import scaled
+from tests.support.aggregators import ENVIRONMENT
 from tests.support.clusters import SERVE, Cluster, SeveralMachines, wait_until
 
 pytestmark = pytest.mark.slow
@@ -29,10 +30,10 @@ def ready(cluster: Cluster) -> bool:
     return cluster.ready().status_code == 200
 
 
-def refuses(load: Load) -> None:
+def refuses(load: Load, status: int = 503) -> None:
     """Wait until uploads are refused, and are not any more acknowledged."""
-    refused = load.answers[503]
-    wait_until(lambda: load.answers[503] > refused + 30, "uploads being refused")
+    refused = load.answers[status]
+    wait_until(lambda: load.answers[status] > refused + 30, "uploads being refused")
 
 
 def test_on_a_full_disk_uploads_are_refused_and_room_ends_that(home: Path) -> None:
@@ -53,15 +54,20 @@ def test_on_a_full_disk_uploads_are_refused_and_room_ends_that(home: Path) -> No
         assert "Traceback" not in cluster[SERVE].written()
 
 
-def test_when_redis_is_full_uploads_are_refused_and_folding_goes_on_and_memory_ends_that(home: Path) -> None:
+@pytest.mark.parametrize(("floor", "spare", "status"), [("off", 50_000, 503), ("10%", 0, 507)], ids=["off", "floor"])
+def test_when_redis_is_full_uploads_are_refused_and_folding_goes_on_and_memory_ends_that(
+    floor: str, spare: int, status: int, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without a floor Redis refuses them; with one, the aggregator does before."""
+    monkeypatch.setitem(ENVIRONMENT, "DITHER_DISK_FLOOR", floor)
     oracle = Oracle("memory", REGISTRY)
     with aggregator(REDIS, home, orders(home)) as cluster:
         assert isinstance(cluster, SeveralMachines)
-        with Load(oracle, cluster, devices=4) as load, cluster.data.client() as client:
+        with Load(oracle, cluster, devices=4, floor=status == 507) as load, cluster.data.client() as client:
             for _ in range(ROUNDS):
                 load.wait_for(50)
-                client.config_set("maxmemory", int(client.info("memory")["used_memory"]) + 50_000)
-                refuses(load)
+                client.config_set("maxmemory", int(client.info("memory")["used_memory"]) + spare)
+                refuses(load, status)
                 wait_until(lambda: not ready(cluster), "readiness being red")  # folding makes some room at times
                 wait_folded(cluster)  # without any memory to spare
                 with closing(cluster.open()) as store:

@@ -70,7 +70,7 @@ def test_a_kill_at_every_named_point_loses_and_doubles_nothing(
 
 
 def test_kills_at_random_moments_lose_and_double_nothing(home: Path) -> None:
-    """Of the one process of one machine. Of several machines all are killed in test_cluster.py."""
+    """The one process of one machine is killed. All processes of several machines are killed in test_cluster.py."""
     oracle, rng = Oracle("kills", REGISTRY), random.Random(1)
     with aggregator(SQLITE, home) as cluster:
         with Load(oracle, cluster) as load:
@@ -97,7 +97,7 @@ def test_processes_whose_parent_alone_is_killed_end_after_what_they_have_begun(h
         check_all(oracle, cluster)
 
 
-# What this suite would find.
+# Bugs that this suite finds.
 
 
 def answer_before_the_commit(home: Path, kind: str) -> None:

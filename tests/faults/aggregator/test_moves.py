@@ -21,6 +21,7 @@ from tests.support.aggregators import dither
 from tests.support.clocks import DAY_S
 from tests.support.clusters import Cluster, Process
 from tests.support.failing import AFTER, BEFORE, KILL, WITHIN, Fault, Orders
+from tests.support.keys import STRONG
 from tests.support.redis_servers import RedisServer, running_redis
 
 pytestmark = pytest.mark.slow
@@ -58,7 +59,7 @@ def back_up(cluster: Cluster, file: Path) -> float:
 
 
 def check_beginning(load: Load, store: Store, ids: set[str]) -> None:
-    """What is in a shard's copy was sent before anything that is not in it was acknowledged."""
+    """Each upload in a shard's copy was sent before any that is not in it was acknowledged."""
     for shard in range(store.shards):
         of_shard = {id_ for id_ in load.acknowledged if store.shard_of(store.digest(id_.encode())) == shard}
         last = max((load.sent[id_] for id_ in of_shard & ids), default=0.0)
@@ -101,6 +102,7 @@ def test_a_backup_under_load_holds_a_sound_beginning_wherever_it_is_restored(hom
 STEPS = (
     "fill_identity",
     "fill_plans",
+    "fill_journal",
     "fill_seen",
     "fill_segments",
     "fill_shard",
@@ -130,6 +132,9 @@ def lived(directory: Path) -> Oracle:
     oracle = Oracle("moved", REGISTRY)
     with closing(SQLiteStore.create(directory, APP)) as store:
         store.load(REGISTRY)
+        store.register_key("write", STRONG)
+        store.create_key("read", "the web team")
+        store.note("command line", "key create", "read")
         for day in range(3):
             store.set_clock_offset(day * DAY_S)
             for number in range(20):
@@ -174,6 +179,13 @@ def states(directory: Path) -> set[str]:
         return set(store._states())
 
 
+def known(store: Store) -> list[object]:
+    """Return who is let in, by what sessions are signed, and who changed what."""
+    key = store.keys.find(STRONG.encode())
+    assert key
+    return [key.id, store.signing_secret(b"sessions"), *store.keys.listed(), *store.journal()]
+
+
 def send_again(oracle: Oracle, store: Store) -> None:
     """Send everything again, as devices do that did not hear of the answer: it is known."""
     for id_ in oracle.ids():
@@ -190,6 +202,8 @@ def test_a_move_that_is_killed_at_any_step_loses_and_doubles_nothing(home: Path)
         for number, cut in enumerate(CUTS):
             directory = home / f"store-{number}"
             oracle = lived(directory)
+            with closing(open_store(str(directory))) as store:
+                known_before = known(store)
             ordered = Orders(home / f"faults-{number}", (cut,))
             killed = Process(
                 home, f"copy-{number}", ["store", "copy", "--data", directory, "--to", server.url, "--shards", 4]
@@ -203,6 +217,7 @@ def test_a_move_that_is_killed_at_any_step_loses_and_doubles_nothing(home: Path)
             move(directory, server)
             assert not opens(str(directory))
             with closing(open_store(server.url)) as store:
+                assert known(store) == known_before
                 oracle.check(store)
                 send_again(oracle, store)
                 for shard in range(store.shards):

@@ -115,9 +115,9 @@ ACTIONS = (
 )
 MET = {"new", "copy", "upload-conflict", "refused"} | {"committed", "overtaken", "merged", "merged too late"}
 MET |= {"poison", "replayed", "dropped", "final", "given up", *FAULTS}
-"""What a number of runs has met, or they prove little."""
+"""A number of runs must meet all of these, or they prove little."""
 SEEDS = st.integers(0, 2**32 - 1)
-"""Of what an action draws: one number, because what Hypothesis draws for one run has a limit."""
+"""An action draws all it needs from one number, because Hypothesis limits its own draws for one run."""
 
 
 class Orderings(RuleBasedStateMachine):

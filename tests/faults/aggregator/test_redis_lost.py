@@ -97,7 +97,7 @@ def test_a_redis_that_comes_back_empty_is_refused_until_it_has_its_file_again(ho
 
 
 def test_an_api_that_had_acknowledged_more_than_redis_came_back_with_says_so(home: Path) -> None:
-    """What was folded before is still exact, and what is acknowledged afterwards too."""
+    """Reports folded before are still counted exactly, and so are those acknowledged afterwards."""
     with aggregator(REDIS, home, orders(home)) as cluster:
         assert isinstance(cluster, SeveralMachines)
         kept, lost = Oracle("kept", REGISTRY), Oracle("lost", REGISTRY)

@@ -1,4 +1,4 @@
-"""What is acknowledged was synced to the disk before; and what happens where it was not.
+"""Uploads are synced to the disk before they are acknowledged; a Redis that does not wait for its disk loses some.
 
 strace shows the order of the calls. Whether a disk keeps what it says it synced when the power goes is not tried.
 """
@@ -118,7 +118,7 @@ def test_redis_has_synced_each_upload_before_it_answers_where_it_is_told_to(home
 
 SLOW_S = 3.0
 QUICKER_S = 0.05
-"""Where each upload waits for it."""
+"""The disk's delay if each upload waits for it."""
 GATHERED_BYTES = 20_000
 ATTEMPTS = 5
 """How often the control may fail to show a loss."""

@@ -59,7 +59,7 @@ P = ParamSpec("P")
 
 PROCESSES = 3
 HELD_MAX = 6
-"""What was read and not yet written: so many of a kind."""
+"""The most of a kind that is held: read, and not yet written."""
 READ_UPLOADS = 3
 CROWDED = 3
 """In place of thousands and dozens, so that the edges are met."""
@@ -85,7 +85,7 @@ class HeldMerge(NamedTuple):
 
 @dataclass(frozen=True)
 class Known:
-    """What is known of a plan at one version of the registry."""
+    """The terms of a plan at one version of the registry."""
 
     expires: date
     retired: bool = False
@@ -128,7 +128,7 @@ class World:
         """Reports that no counter can count at the moment."""
         self.failed = False
         self.met: Counter[str] = Counter()
-        """What happened, how often."""
+        """How often each thing happened."""
         self._shard = 0
         self._days = 0
         self._reads: list[HeldRead] = []
@@ -278,7 +278,7 @@ class World:
         assert refused == expected, f"of {sent.id} {refused} were refused, and {expected} should be"
 
     def _answered(self, sent: Sent, answer: Receipt | Problem, epoch: date, latest: date) -> None:
-        """Account for an answer. What was not new did not move the day, and was looked for on the latest."""
+        """Account for an answer. A copy or a refusal did not move the day, and was looked for on the latest."""
         if isinstance(answer, Receipt):
             self.met["copy" if answer.duplicate else "new"] += 1
             self.oracle.acknowledged(sent.id, answer, body=sent.body, epoch=latest if answer.duplicate else epoch)
@@ -620,7 +620,7 @@ class World:
             place.leave()
 
     def _go_on(self, oracle: Oracle) -> None:
-        """Do what others do meanwhile. What is sent now may be in the dump."""
+        """Do what others do meanwhile. An upload that is sent now may be in the dump."""
         id_, _ = self.oracle.upload(groups_max=3)
         sent = oracle.note(self.oracle.sent(id_))
         self._append([sent])

@@ -2,10 +2,11 @@
 
 from decimal import Decimal
 from fractions import Fraction
+from math import exp, isclose, tanh
 
 import pytest
 
-from dither_shared.accounting.odds import percent_above, sure
+from dither_shared.accounting.odds import moves, percent_above, percent_below, sure, unsure
 from dither_shared.mechanisms import GRR, OUE, PGR, SUE, MemoizedTwoLevel, PrivSet, PureMechanism, SubsetSelection
 from tests.support.laws import answers, law
 
@@ -41,6 +42,51 @@ def surest(mechanism: PureMechanism, prior: Fraction) -> Fraction:
 @pytest.mark.parametrize("mechanism", SMALL, ids=str)
 def test_nobody_becomes_surer_than_is_said_and_somebody_as_sure(mechanism: PureMechanism, prior: Fraction) -> None:
     assert surest(mechanism, prior) == sure(mechanism.exp_epsilon, prior)
+
+
+def unsurest(mechanism: PureMechanism, prior: Fraction) -> Fraction:
+    """Return the smallest posterior probability of an answer, over all reports, answers and others in its place."""
+    laws = [law(mechanism, answer) for answer in answers(mechanism)]
+    return min(
+        prior * one[y] / (prior * one[y] + (1 - prior) * other[y])
+        for one in laws
+        for other in laws
+        if other is not one
+        for y in one
+    )
+
+
+@pytest.mark.parametrize("mechanism", SMALL, ids=str)
+def test_nobody_is_talked_out_of_a_guess_further_than_is_said(mechanism: PureMechanism) -> None:
+    for prior in PRIORS:
+        assert unsurest(mechanism, prior) == unsure(mechanism.exp_epsilon, prior)
+
+
+@pytest.mark.parametrize("epsilon", ["0.01", "1", "2", "8", "20"])
+def test_no_guess_moves_further_than_is_said_and_one_as_far(epsilon: str) -> None:
+    exp_epsilon = GRR.for_epsilon(2, Decimal(epsilon)).exp_epsilon
+    said = moves(exp_epsilon)
+    assert isclose(said, tanh(float(epsilon) / 4), rel_tol=1e-14)
+    for place in range(1, 997):
+        prior = Fraction(place, 997)
+        assert sure(exp_epsilon, prior) - prior < said
+        assert prior - unsure(exp_epsilon, prior) < said
+    most = Fraction(1 / (1 + exp(float(epsilon) / 2)))
+    assert said - (sure(exp_epsilon, most) - most) < Fraction(1, 10**15)
+    assert said - (1 - most - unsure(exp_epsilon, 1 - most)) < Fraction(1, 10**15)
+
+
+def test_tanh_of_half_of_epsilon_would_be_caught() -> None:
+    """It is how far two answers' probabilities of a report differ, which is more."""
+    assert moves(GRR.for_epsilon(2, E2).exp_epsilon) < Fraction(tanh(1))
+
+
+def test_a_probability_is_shown_downward_and_never_as_nothing() -> None:
+    for place in range(1, 1000):
+        probability = Fraction(place, 997 * 10)
+        shown = percent_below(probability)
+        assert shown == "below 1" if probability < Fraction(1, 100) else Fraction(shown) / 100 <= probability
+    assert (percent_below(Fraction(1, 100)), percent_below(Fraction("0.50099"))) == ("1.0", "50.0")
 
 
 def test_odds_of_a_smaller_epsilon_would_be_caught() -> None:

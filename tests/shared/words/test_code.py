@@ -99,3 +99,12 @@ def test_common_words_are_shorter_than_with_six_bits_a_character() -> None:
     words = ["the", "Germany", "firefox", "Exec-managerial", "Visual Studio Code", "bash", "United States"]
     coded = sum(len(written_out(word.encode())) - 256 for word in words)
     assert coded < 0.85 * sum(6 * (len(word) + 1) for word in words)
+
+
+@given(st.integers(0, (1 << PREFIX_MAX) - 1), st.integers(1, PREFIX_MAX), st.integers(1, PREFIX_MAX))
+def test_a_prefix_that_is_read_on_from_its_start_says_the_same(bits: int, one: int, other: int) -> None:
+    cut, length = sorted((one, other))
+    bits >>= PREFIX_MAX - length
+    start = read_prefix(bits >> length - cut, cut)
+    if start.possible and not start.ended:
+        assert read_prefix(bits, length - cut, start) == read_prefix(bits, length)

@@ -161,3 +161,24 @@ def test_a_name_stands_for_the_text_that_devices_make_of_it(name: str) -> None:
 
 def test_precision_is_planned_for_as_many_texts_as_a_search_proposes() -> None:
     assert words().d == PROPOSED
+
+
+def test_an_epsilon_whose_tallies_would_be_hundreds_of_megabytes_is_refused() -> None:
+    assert words("6").cells.tally_size < 4 * ROWS * (1 << 18)
+    with pytest.raises(RegistryError, match=r"must be a number from 0\.01 to 6 "):
+        words("6.1")
+
+
+@pytest.mark.parametrize(("casefold", "said"), [(False, True), (True, False)])
+def test_what_no_device_says_is_told_apart(casefold: bool, said: bool) -> None:
+    domain = domain_of(words(lines=f"casefold = {str(casefold).lower()}"))
+    assert domain.is_said(b"Firefox") is said
+    assert domain.is_said("straße".encode()) is not casefold  # folded it is strasse
+    assert domain.is_said(b"firefox")
+    assert domain.is_said(b"x" * 200)
+    assert not domain.is_said(b"x" * 201)
+    assert not domain.is_said(b" firefox")
+    assert not domain.is_said("e\N{COMBINING ACUTE ACCENT}".encode())
+    assert domain.is_said(domain.typed(domain.unread()))
+    assert not domain.is_said(domain.typed(domain.nothing()))
+    assert domain_of(words(presence="hidden")).is_said(domain.typed(domain.nothing()))

@@ -1,8 +1,8 @@
 """Be a program that uses a telemetry SDK: `python -I program.py SDK SCENARIO ENDPOINT DIRECTORY`.
 
 The SDK's module, `use_SDK.py`, has `start(endpoint, directory)`, `record(session, i)` for an event named `event_i`, and
-`finish(session)`, which delivers what was recorded as far as the SDK can be asked to. What a scenario measured is left
-in DIRECTORY/answer.json.
+`finish(session)`, which delivers what was recorded as far as the SDK can be asked to. A scenario's measurements are
+left in DIRECTORY/answer.json.
 
 Nothing is imported here that an interpreter does not have at hand: in the bare program it would be taken for a part of
 the interpreter, and hidden from what the SDKs cost.

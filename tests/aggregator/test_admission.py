@@ -1,0 +1,255 @@
+"""Who may send how often: a real server, and clients at several loopback addresses."""
+
+import logging
+import random
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from ipaddress import ip_network
+from pathlib import Path
+
+import pytest
+
+from dither.sending.sender import Sender
+from dither.sending.transport import HttpTransport, Outcome
+from dither_aggregator.limits import Limits, Rate
+from dither_aggregator.room import Floor, Room
+from dither_aggregator.service import Service, WholeService
+from dither_aggregator.web import bounds
+from dither_aggregator.web.admission import Admission
+from dither_aggregator.web.clients import Clients
+from dither_shared.wire import PATH
+from dither_shared.wire.writing import encode_upload, new_upload_id
+from tests.support.aggregators import http_server, serve, sqlite_store, web_app
+from tests.support.clocks import Clock
+from tests.support.devices import make, record
+from tests.support.http import Connection, slug, until
+from tests.support.keys import write_key
+from tests.support.registries import registry, registry_text
+
+ASKED = registry()
+FEW = Rate.parse("0.01:5")
+"""So few that none come back while a test runs."""
+PROXY = (ip_network("127.0.0.1"),)
+
+
+class Taking:
+    """A running aggregator with limits."""
+
+    def __init__(self, url: str, service: Service, admission: Admission, opened: ExitStack) -> None:
+        self.url, self.service, self.admission = url, service, admission
+        self._opened = opened
+
+    def connect(self, source: str = "127.0.0.1") -> Connection:
+        made = Connection(int(self.url.rsplit(":", 1)[1]), source)
+        self._opened.callback(made.socket.close)
+        return made
+
+    def post(self, source: str = "127.0.0.1", key: str = "", passed_on: str = "", times: int = 1) -> list[int]:
+        """Send uploads from an address; return the statuses."""
+        made = self.connect(source)
+        return [self.send(made, key, passed_on)[0] for _ in range(times)]
+
+    def send(self, made: Connection, key: str = "", passed_on: str = "") -> tuple[int, str]:
+        """Send one; return the status, and how the problem is called."""
+        made.send(request(key or write_key(self.service.store), passed_on))
+        status, document = made.answer()
+        return status, slug(document) if status >= 400 else ""
+
+
+def request(key: str, passed_on: str = "") -> bytes:
+    body = encode_upload(new_upload_id(random.getrandbits), [("dark", ASKED.metrics["dark"].plan.digest, [1])])
+    lines = [f"POST {PATH} HTTP/1.1", "Host: x", f"Authorization: Bearer {key}", "Content-Type: application/json"]
+    lines += [f"X-Forwarded-For: {passed_on}"] if passed_on else []
+    return "\r\n".join([*lines, f"Content-Length: {len(body)}", "", ""]).encode() + body
+
+
+@contextmanager
+def taking(directory: Path, limits: Limits, room: Room | None = None) -> Iterator[Taking]:
+    with sqlite_store(ASKED, directory) as store, WholeService(store, room) as service, ExitStack() as opened:
+        admission = Admission(service, limits)
+        server = http_server(web_app(service), gate=admission)
+        with server.in_background():
+            yield Taking(server.url, service, admission, opened)
+
+
+def test_others_go_on_while_one_address_floods(tmp_path: Path) -> None:
+    with taking(tmp_path, Limits(by_address=FEW, this_machine=True)) as to:
+        flood, good = to.connect("127.0.0.2"), [to.connect(f"127.0.0.{last}") for last in range(3, 13)]
+        for sender in good:
+            flood.send(b"".join(request(write_key(to.service.store)) for _ in range(8)))
+            statuses = [flood.answer()[0] for _ in range(8)]
+            assert statuses == ([202] * 5 + [429] * 3 if sender is good[0] else [429] * 8)
+            assert to.send(sender)[0] == 202
+        assert to.admission.hits == {"address": 75}
+        until(lambda: sum(row.folded for row in to.service.store.ledger()) == 15)
+
+
+def test_a_429_says_when_and_why(tmp_path: Path) -> None:
+    with taking(tmp_path, Limits(by_address=FEW, this_machine=True)) as to:
+        assert to.post(times=5) == [202] * 5
+        made = to.connect()
+        made.send(request(write_key(to.service.store)))
+        status, document = made.answer()
+        assert (status, slug(document), document["limit"]) == (429, "too-many", "address")
+        assert 95 <= document["retry_after_s"] == int(made.fields[b"retry-after"]) <= 100
+        assert made.fields[b"content-type"] == b"application/problem+json"
+
+
+def test_a_wrong_key_costs_its_address_and_not_the_key(tmp_path: Path) -> None:
+    with taking(tmp_path, Limits(FEW, FEW, this_machine=True)) as to:
+        assert to.post("127.0.0.2", key="wrong", times=7) == [401] * 5 + [429] * 2
+        assert to.post("127.0.0.3", times=2) == [202, 202]
+        assert to.post("127.0.0.4", times=4) == [202, 202, 202, 429]
+        assert to.admission.hits == {"address": 2, "key": 1}
+
+
+def test_without_a_proxy_this_machine_has_no_limit_unless_told(tmp_path: Path) -> None:
+    with taking(tmp_path, Limits(by_address=FEW)) as to:
+        assert to.post(passed_on="203.0.113.9", times=10) == [202] * 10
+
+
+def test_behind_a_trusted_proxy_each_client_has_a_limit_and_this_machine_too(tmp_path: Path) -> None:
+    with taking(tmp_path, Limits(by_address=FEW, trusted_proxies=PROXY)) as to:
+        assert to.post(passed_on="203.0.113.9", times=6) == [202] * 5 + [429]
+        assert to.post(passed_on="203.0.113.10") == [202]
+        assert to.post(times=6) == [202] * 5 + [429]
+        for forged in range(5):  # whoever is no proxy says what it likes
+            assert to.post("127.0.0.2", passed_on=f"198.51.100.{forged}") == [202]
+        assert to.post("127.0.0.2", passed_on="203.0.113.11") == [429]
+
+
+def test_forged_addresses_do_not_help_a_client_of_a_proxy(tmp_path: Path) -> None:
+    with taking(tmp_path, Limits(by_address=FEW, trusted_proxies=PROXY)) as to:
+        made = to.connect()
+        statuses = [to.send(made, passed_on=f"198.51.100.{forged}, 203.0.113.9")[0] for forged in range(7)]
+        assert statuses == [202] * 5 + [429] * 2
+
+
+@pytest.mark.parametrize("planted", ["anybody", "leftmost"])
+def test_a_planted_bug_is_seen(planted: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def client_of(self: Clients, address: str, headers: list[tuple[bytes, bytes]]) -> str:
+        said = dict(headers).get(b"x-forwarded-for", address.encode()).decode().split(", ")
+        return said[0] if planted == "leftmost" else said[-1]
+
+    monkeypatch.setattr(Clients, "client_of", client_of)
+    shows = {
+        "leftmost": test_forged_addresses_do_not_help_a_client_of_a_proxy,
+        "anybody": test_behind_a_trusted_proxy_each_client_has_a_limit_and_this_machine_too,
+    }
+    with pytest.raises(AssertionError):
+        shows[planted](tmp_path)
+
+
+def test_the_bounds_of_connections_go_by_the_real_peer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bounds, "CONNECTIONS_MAX", 4)
+    with taking(tmp_path, Limits(by_address=FEW, trusted_proxies=PROXY)) as to:
+        held = [to.connect() for _ in range(3)]
+        for last, each in enumerate(held):
+            assert to.send(each, passed_on=f"203.0.113.{last}")[0] == 202
+        assert to.post(passed_on="203.0.113.9") == [202]
+        assert held[0].closed()
+
+
+def test_what_is_no_upload_is_not_limited(tmp_path: Path) -> None:
+    with taking(tmp_path, Limits(FEW, FEW, this_machine=True)) as to:
+        made = to.connect()
+        for _ in range(10):
+            made.send(b"GET /v1/metrics HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
+            assert made.answer()[0] == 200
+
+
+@pytest.mark.parametrize(
+    ("room", "status", "problem"),
+    [
+        (Room(backlog_max=3, floor=Floor.parse("off")), 503, "backlog-full"),
+        (Room(floor=Floor.parse("100000TB,99.9999%")), 507, "disk-full"),
+    ],
+    ids=["backlog", "disk"],
+)
+def test_a_store_without_room_is_told_of_before_the_body(
+    room: Room, status: int, problem: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with sqlite_store(ASKED, tmp_path) as store, Service(store, room=room) as service, ExitStack() as opened:
+        admission = Admission(service, Limits())
+        server = http_server(web_app(service), gate=admission)
+        with server.in_background():
+            to = Taking(server.url, service, admission, opened)
+            until(lambda: to.post() == [status])
+            made = to.connect()
+            made.send(request(write_key(store)).partition(b"\r\n\r\n")[0] + b"\r\n\r\n")
+            assert (made.answer()[0], made.fields[b"retry-after"]) == (status, b"600")
+            assert to.send(to.connect(), key="wrong") == (401, "key-wrong")
+            assert to.admission.hits[problem] >= 2
+            assert list(service.trouble()) == [problem]
+            backlog = store.backlog()
+    assert (backlog >= 3) == (problem == "backlog-full")  # what came before the watcher looked
+
+
+def test_what_was_refused_is_said_in_numbers_and_without_addresses(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.WARNING), taking(tmp_path, Limits(by_address=FEW, this_machine=True)) as to:
+        assert to.post("127.0.0.9", times=8)[5:] == [429] * 3
+        to.admission.look()
+        to.admission.look()
+        key = write_key(to.service.store)
+    said = [record.getMessage() for record in caplog.records if "limits" in record.getMessage()]
+    assert len(said) == 1
+    assert "(address)" in said[0]
+    assert "127.0.0.9" not in caplog.text
+    assert key not in caplog.text
+
+
+@pytest.mark.parametrize("limit", ["address", "key", "backlog-full", "disk-full"])
+def test_the_sdk_keeps_what_is_refused_and_sends_the_same_bytes_again(limit: str, tmp_path: Path) -> None:
+    """DESIGN, "The wire": Retry-After is rounded up, and jitter comes on top."""
+    one = Rate.parse("0.01:1")
+    room = {
+        "backlog-full": Room(backlog_max=1, floor=Floor.parse("off")),
+        "disk-full": Room(floor=Floor.parse("100000TB,99.9999%")),
+    }.get(limit, Room(floor=Floor.parse("off")))
+    limits = Limits(one if limit == "key" else None, one if limit == "address" else None, this_machine=True)
+    planned: set[float] = set()
+    with sqlite_store(ASKED, tmp_path) as store, Service(store, room=room) as service, ExitStack() as opened:
+        admission = Admission(service, limits)
+        server = http_server(web_app(service), gate=admission)
+        with server.in_background():
+            to = Taking(server.url, service, admission, opened)
+            if limit != "disk-full":
+                assert to.post() == [202]
+            until(lambda: to.post()[0] >= 429)
+            for seed in range(3):
+                clock = Clock()
+                device, asked = make(clock, seed=seed)
+                record(device, asked)
+                transport = HttpTransport(server.url, write_key(store))
+                sender = Sender(device, transport, clock)
+                before = device.next_upload()
+                assert sender.attempt() is Outcome.KEPT
+                transport.idle()
+                after = device.next_upload()
+                assert before is not None
+                assert after is not None
+                assert (before.id, before.body) == (after.id, after.body)
+                when = device.look().when
+                assert when is not None
+                assert 600 <= when - clock.now <= 720
+                planned.add(when - clock.now)
+    assert len(planned) == 3
+
+
+def test_serve_keeps_to_its_flags(tmp_path: Path) -> None:
+    path = tmp_path / "metrics.toml"
+    path.write_text(registry_text(), encoding="utf-8")
+    flags = ("--port", 0, "--limit-address", "0.01:5", "--limit-key", "0.01:7")
+    with serve(path, tmp_path / "data", *flags) as served, ExitStack() as opened:
+        statuses = []
+        for source, times in (("127.0.0.2", 6), ("127.0.0.3", 3)):
+            made = Connection(int(served.url.rsplit(":", 1)[1]), source)
+            opened.callback(made.socket.close)
+            for _ in range(times):
+                made.send(request(served.key))
+                status, document = made.answer()
+                statuses.append(document["limit"] if status == 429 else status)
+        assert statuses == [202] * 5 + ["address"] + [202, 202, "key"]
+        assert "refused by limits: 2" not in served.stop()  # the first is said at once, the second a minute later

@@ -1,0 +1,558 @@
+"""Who is let in by a real `dither serve`: every address with every key, sessions, and what is open before a key is."""
+
+import gzip
+import json
+import secrets
+import time
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import dataclass, field
+from hashlib import sha256
+from http.client import HTTPConnection
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import pytest
+import requests
+from itsdangerous import TimestampSigner
+
+from dither.sending.transport import HttpTransport
+from dither.settings import Settings
+from dither.telemetry import Telemetry
+from dither_aggregator.store import SQLiteStore
+from dither_aggregator.store.sqlite import FILE_NAME, key_file
+from dither_aggregator.web import problems
+from dither_aggregator.web.login import COOKIE, SESSION_S
+from dither_aggregator.web.problems import API, CONTENT_TYPE, DOCUMENT
+from dither_aggregator.web.reading import reading_app
+from dither_shared.registry import Registry
+from dither_shared.wire import PATH
+from dither_shared.wire.writing import encode_upload, new_upload_id
+from tests.support.aggregators import ENVIRONMENT, Served, dither, serve
+from tests.support.keys import STRONG, bearer
+from tests.support.machines import Site, wait_until
+from tests.support.registries import registry, registry_text
+
+ASKED = registry()
+WEAK, WRONG, REVOKED, READ, ADMIN = "weak", "wrong", "revoked", "read", "admin"
+SCOPES = ("write", "read", "admin")
+ADMIN_ADDRESS = f"{API}admin/"
+
+
+@dataclass
+class Locked:
+    """A running aggregator whose pages need a key, and its keys by name."""
+
+    served: Served
+    home: Path
+    keys: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def data(self) -> Path:
+        return self.home / "data"
+
+    def ask(self, method: str, path: str, key: str | None = None, **how: Any) -> requests.Response:
+        headers = {**(bearer(self.keys[key]) if key else {}), **how.pop("headers", {})}
+        url = self.served.url + path
+        return requests.request(method, url, headers=headers, allow_redirects=False, timeout=60, **how)
+
+    def upload(self, key: str) -> requests.Response:
+        body = encode_upload(new_upload_id(secrets.randbits), [("dark", DARK, [1])])
+        return self.ask("POST", PATH, data=body, headers={**bearer(key), "Content-Type": "application/json"})
+
+    def login(self, key: str, place: str = "/", **headers: str) -> requests.Response:
+        return self.ask("POST", "/login", data={"key": key, "next": place}, headers=headers)
+
+    def wait_for(self, path: str, headers: dict[str, str], status: int) -> None:
+        """Wait until it has taken up a change of the keys."""
+        wait_until(lambda: self.ask("GET", path, headers=headers).status_code == status, 5)
+
+    def session(self, key: str) -> dict[str, str]:
+        """Return the header of a session."""
+        answer = self.login(self.keys[key])
+        assert answer.status_code == 303
+        return {"Cookie": answer.headers["Set-Cookie"].partition(";")[0]}
+
+    def made(self, scope: str, label: str = "") -> tuple[str, str]:
+        """Make a key on the command line, and wait until the server knows it; return its id and its text."""
+        done = dither("keys", "create", scope, "--label", label, "--data", self.data, "--json")
+        assert done.returncode == 0, done.stderr
+        said = json.loads(done.stdout)
+        with closing(SQLiteStore(self.data)) as store:
+            (key,) = [one for one in store.keys.listed() if one.id == said["id"]]
+        if scope == "write":
+            wait_until(lambda: self.upload(said["key"]).status_code == 202, 10)
+        else:
+            wait_until(lambda: "Set-Cookie" in self.login(said["key"]).headers, 10)
+        assert key.label == label
+        return said["id"], said["key"]
+
+
+DARK = ASKED.metrics["dark"].plan.digest
+
+
+@pytest.fixture(scope="module")
+def locked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Locked]:
+    home = tmp_path_factory.mktemp("locked")
+    (home / "metrics.toml").write_text(registry_text(), encoding="utf-8")
+    with serve(home / "metrics.toml", home / "data") as served:
+        one = Locked(served, home)
+        one.keys = {WEAK: served.key, WRONG: "dither_read_00000000_" + "a" * 32}
+        for name, scope in ((READ, "read"), (ADMIN, "admin"), (REVOKED, "admin")):
+            id_, one.keys[name] = one.made(scope)
+        assert dither("keys", "revoke", id_, "--data", one.data).returncode == 0
+        wait_until(lambda: one.ask("GET", "/v1/marks", REVOKED).status_code == 401, 10)
+        yield one
+
+
+def addresses(directory: Path) -> list[tuple[str, str]]:
+    """Return the methods and addresses of everything that the application answers, from its own table."""
+    with closing(SQLiteStore.create(directory, "example")) as store:
+        rules = list(reading_app(store).url_map.iter_rules())
+    found = []
+    for rule in rules:
+        path = rule.rule.replace("<path:filename>", "dither.css").replace("<id_>", "0" * 64)
+        path = path.replace("<name>", "color").replace("<metric>", "color")
+        assert "<" not in path
+        found += [(method, path) for method in sorted((rule.methods or set()) - {"HEAD", "OPTIONS"})]
+    return found
+
+
+def test_every_address_wants_a_key_that_is_for_it(locked: Locked, tmp_path: Path) -> None:
+    """The addresses that are open to everybody are listed here: the login page, and what it is drawn with."""
+    found = addresses(tmp_path / "other")
+    assert len(found) > 30
+    assert {(method, path) for method, path in found if path.startswith(ADMIN_ADDRESS)}
+    for method, path in found:
+        body: dict[str, Any] = {"data": b"{}"} if method == "POST" else {}
+        for key in (None, WRONG, REVOKED, WEAK, READ, ADMIN):
+            answer = locked.ask(method, path, key, **body)
+            status, told = answer.status_code, f"{method} {path} with {key}: {answer.status_code}"
+            if path in ("/login", "/static/dither.css"):
+                assert status == 200, told
+            elif path == PATH:
+                assert status == {None: 401, WRONG: 401, REVOKED: 401, WEAK: 415}.get(key, 403), told
+            elif path.startswith(ADMIN_ADDRESS):
+                assert status == {None: 401, WRONG: 401, REVOKED: 401, WEAK: 403, READ: 403}.get(key, status), told
+                assert key != ADMIN or status in (200, 400), told
+            elif key in (READ, ADMIN):
+                assert status in (200, 400, 404), told
+                assert answer.headers["Cache-Control"] == "no-store", told
+            elif key is None and not path.startswith((API, DOCUMENT)):
+                assert (status, urlsplit(answer.headers["Location"]).path) == (303, "/login"), told
+                assert answer.content == b""
+            else:
+                assert status == (403 if key == WEAK else 401), told
+            if status in (401, 403):
+                assert answer.headers["Content-Type"] == CONTENT_TYPE
+                assert ("WWW-Authenticate" in answer.headers) == (status == 401), told
+                slug = answer.json()["type"].rpartition(":")[2]
+                assert slug in {401: ("key-missing", "key-wrong"), 403: ("key-scope",)}[status]
+
+
+@pytest.mark.parametrize("path", ["/static/../v1/marks", "/static/%2e%2e/v1/marks", "//v1/marks", "/%761/marks"])
+def test_no_detour_leads_past_the_gate(locked: Locked, path: str) -> None:
+    with closing(HTTPConnection("127.0.0.1", urlsplit(locked.served.url).port or 0, timeout=60)) as connection:
+        connection.request("GET", path)
+        answer = connection.getresponse()
+        assert answer.status in (303, 401, 404), path
+        assert b"rows" not in answer.read()
+
+
+def test_headers_of_owasp_are_there(locked: Locked) -> None:
+    session = locked.session(READ)
+    for path in ("/", "/metrics/color", "/pipeline", "/login", "/metrics/none"):
+        headers = locked.ask("GET", path, headers=session).headers
+        policy = dict(each.partition(" ")[::2] for each in headers["Content-Security-Policy"].split("; "))
+        assert policy["default-src"] == policy["frame-ancestors"] == policy["base-uri"] == "'none'"
+        assert policy["form-action"] == "'self'"
+        assert headers["X-Frame-Options"] == "DENY"
+        assert headers["Referrer-Policy"] == "no-referrer"
+        assert headers["Cross-Origin-Opener-Policy"] == headers["Cross-Origin-Resource-Policy"] == "same-origin"
+        assert "camera=()" in headers["Permissions-Policy"]
+        assert headers["X-Content-Type-Options"] == "nosniff"
+        assert headers["Cache-Control"] == "no-store"
+        assert "Server" not in headers
+    for path in ("/v1/metrics", "/v1/none"):
+        headers = locked.ask("GET", path, READ).headers
+        assert (headers["X-Content-Type-Options"], headers["Cache-Control"]) == ("nosniff", "no-store")
+        assert headers["Cross-Origin-Resource-Policy"] == "same-origin"
+
+
+# Sessions.
+
+
+def test_who_logs_in_gets_where_it_wanted(locked: Locked) -> None:
+    first = locked.ask("GET", "/metrics/color?window=28")
+    assert first.headers["Location"] == "/login?next=%2Fmetrics%2Fcolor%3Fwindow%3D28"
+    form = locked.ask("GET", first.headers["Location"])
+    assert 'name="next" value="/metrics/color?window=28"' in form.text
+    assert "Log out" not in form.text
+    entered = locked.login(locked.keys[READ], "/metrics/color?window=28")
+    assert (entered.status_code, entered.headers["Location"]) == (303, "/metrics/color?window=28")
+    session = {"Cookie": entered.headers["Set-Cookie"].partition(";")[0]}
+    page = locked.ask("GET", "/metrics/color?window=28", headers=session)
+    assert (page.status_code, "Log out" in page.text) == (200, True)
+    assert locked.ask("GET", "/v1/marks", headers=session).status_code == 200  # what pages lead to
+
+
+def test_a_session_is_a_signed_id_that_only_this_site_is_sent(locked: Locked) -> None:
+    key = locked.keys[READ]
+    value, *flags = locked.login(key).headers["Set-Cookie"].split("; ")
+    assert flags == [f"Max-Age={SESSION_S}", "Path=/", "HttpOnly", "SameSite=Lax"]
+    assert value.startswith(f"{COOKIE}={key.split('_')[2]}.")
+    assert key.split("_")[3] not in value
+    for host, proto in (("telemetry.example.org", ""), ("10.0.0.5", ""), ("localhost", "https")):
+        said = locked.login(key, Host=host, **({"X-Forwarded-Proto": proto} if proto else {}))
+        if said.status_code != 421:  # a name that nobody allowed
+            assert said.headers["Set-Cookie"].endswith("; Secure"), host
+
+
+def test_a_session_is_worth_what_its_key_is(locked: Locked) -> None:
+    id_, locked.keys["short"] = locked.made("read")
+    session = locked.session("short")
+    assert locked.ask("GET", "/", headers=session).status_code == 200
+    assert dither("keys", "revoke", id_, "--data", locked.data).returncode == 0
+    wait_until(lambda: locked.ask("GET", "/", headers=session).status_code == 303, 5)
+    assert locked.ask("GET", "/v1/marks", headers=session).status_code == 401
+
+
+def test_sessions_that_are_spoiled_or_old_are_none(locked: Locked, monkeypatch: pytest.MonkeyPatch) -> None:
+    cookie = locked.session(READ)["Cookie"]
+    id_, stamp, signature = cookie.partition("=")[2].split(".")
+    with closing(SQLiteStore(locked.data)) as store:
+        signed_by = {key.id: store.signing_secret(b"session " + key.digest) for key in store.keys.listed()}
+        listed = store.keys.listed()
+    admin = next(key for key in listed if key.scope == "admin" and key.state == "active")
+    write = next(key for key in listed if key.scope == "write")
+
+    def genuine(id_: str, ago_s: int = 0, of: str = "") -> str:
+        signer = TimestampSigner(signed_by[of or id_], salt="dither session", digest_method=sha256)
+        with monkeypatch.context() as patched:
+            patched.setattr(TimestampSigner, "get_timestamp", lambda self: int(time.time()) - ago_s)
+            return signer.sign(id_).decode()
+
+    def status(value: str) -> int:
+        return locked.ask("GET", "/", headers={"Cookie": f"theme=dark; {COOKIE}={value}"}).status_code
+
+    assert (status(genuine(id_)), status(genuine(id_, SESSION_S - 60))) == (200, 200)
+    assert status(genuine(admin.id)) == 200
+    for spoiled in (
+        f"{admin.id}.{stamp}.{signature}",
+        f"{id_}.{stamp}.{signature[:-2]}AA",
+        f"{id_}.{stamp}",
+        id_,
+        "",
+        genuine(id_, SESSION_S + 60),
+        genuine(write.id),
+        genuine("00000000", of=id_),
+        genuine(admin.id, of=id_),
+    ):
+        assert status(spoiled) == 303, spoiled
+
+
+def test_logging_out_takes_the_cookie_away_and_no_get_does(locked: Locked) -> None:
+    session = locked.session(READ)
+    assert locked.ask("GET", "/logout", headers=session).status_code in (404, 405)
+    assert locked.ask("GET", "/", headers=session).status_code == 200
+    left = locked.ask("POST", "/logout", headers=session)
+    assert (left.status_code, left.headers["Location"]) == (303, "/login")
+    assert left.headers["Set-Cookie"].startswith(f"{COOKIE}=; Max-Age=0; ")
+
+
+@pytest.mark.parametrize("name", [WEAK, WRONG, REVOKED])
+def test_a_key_that_may_not_read_gives_no_session(locked: Locked, name: str) -> None:
+    answer = locked.login(locked.keys[name], "/pipeline")
+    assert (answer.status_code, answer.headers["Location"]) == (303, "/login?wrong=yes&next=%2Fpipeline")
+    assert "Set-Cookie" not in answer.headers
+    page = locked.ask("GET", answer.headers["Location"])
+    assert "This is not a read or admin key" in page.text
+
+
+@pytest.mark.parametrize(
+    "place",
+    ["//elsewhere.example", "https://elsewhere.example", "/\\elsewhere.example", "elsewhere", "/\tx", "/\u20ac"],
+)
+def test_logging_in_leads_nowhere_else(locked: Locked, place: str) -> None:
+    assert locked.login(locked.keys[READ], place).headers["Location"] == "/"
+
+
+@pytest.mark.parametrize(
+    ("headers", "taken"),
+    [
+        ({"Sec-Fetch-Site": "same-origin", "Origin": "null"}, True),
+        ({"Sec-Fetch-Site": "none"}, True),
+        ({"Sec-Fetch-Site": "cross-site"}, False),
+        ({"Sec-Fetch-Site": "same-site", "Origin": "http://localhost"}, False),
+        ({"Origin": "https://elsewhere.example"}, False),
+        ({"Origin": "null"}, False),
+        ({"Origin": "{url}"}, True),
+        ({}, True),
+    ],
+)
+@pytest.mark.parametrize("path", ["/login", "/logout"])
+def test_forms_of_other_sites_are_refused(locked: Locked, path: str, headers: dict[str, str], taken: bool) -> None:
+    said = {name: value.format(url=locked.served.url) for name, value in headers.items()}
+    answer = locked.ask("POST", path, data={"key": locked.keys[READ]}, headers=said)
+    assert answer.status_code == (303 if taken else 400), answer.text
+    assert ("Set-Cookie" in answer.headers) == taken
+
+
+@pytest.mark.parametrize("body", [b"key", b"\xff=1", b"a=1&b=2&c=3&d=4&e=5"])
+def test_what_is_no_form_is_refused(locked: Locked, body: bytes) -> None:
+    headers = {"Content-Type": "application/x-www-form-urlencoded"}
+    assert locked.ask("POST", "/login", data=body, headers=headers).status_code == 400
+    assert locked.ask("POST", "/login", data=b"key=x", headers={"Content-Type": "text/plain"}).status_code == 400
+
+
+def test_a_session_changes_nothing_and_posts_nothing(locked: Locked) -> None:
+    session = locked.session(ADMIN)
+    mark = json.dumps({"day": "2026-11-20", "text": "version 158"})
+    assert locked.ask("POST", f"{ADMIN_ADDRESS}marks/add", data=mark, headers=session).status_code == 401
+    assert locked.ask("GET", f"{ADMIN_ADDRESS}keys", headers=session).status_code == 401
+    posted = locked.ask("POST", "/v1/metrics/color/estimates", data=b"{}", headers=session)
+    assert posted.status_code == 401
+
+
+# Uploads.
+
+
+def test_a_key_that_waits_has_uploads_come_again(locked: Locked) -> None:
+    id_, old = locked.made("write", "version 157")
+    _, new = locked.made("write", "version 158")
+    assert (locked.upload(old).status_code, locked.upload(new).status_code) == (202, 202)
+    assert dither("keys", "revoke", id_, "--wait", "--data", locked.data).returncode == 0
+    wait_until(lambda: locked.upload(old).status_code == 503, 5)
+    answer = locked.upload(old)
+    assert answer.json()["type"].endswith(":key-waiting")
+    assert int(answer.headers["Retry-After"]) == problems.WAITING_RETRY_AFTER_S
+    assert locked.upload(new).status_code == 202
+    assert dither("keys", "revoke", id_, "--data", locked.data).returncode == 0
+    wait_until(lambda: locked.upload(old).status_code == 401, 5)
+    assert locked.upload(new).status_code == 202
+
+
+@pytest.mark.parametrize("how", [("--wait",), ()], ids=["waiting", "revoked"])
+def test_an_installed_app_loses_nothing_when_its_next_version_has_the_next_key(
+    locked: Locked, tmp_path: Path, how: tuple[str, ...]
+) -> None:
+    """The SDK keeps what it could not send with the old key, and sends it with the next one when it may."""
+    (id_, old), (_, new) = locked.made("write"), locked.made("write")
+    assert dither("keys", "revoke", id_, *how, "--data", locked.data).returncode == 0
+    wait_until(lambda: locked.upload(old).status_code == (503 if how else 401), 5)
+    asked = Registry.load(locked.home / "metrics.toml")
+
+    def version(key: str, after_s: float = 0.0) -> tuple[int, int]:
+        transport = HttpTransport(locked.served.url, key)
+        settings = Settings(asked, transport, tmp_path, True, clock=lambda: time.time() + after_s)
+        with closing(Telemetry(settings)) as device:
+            if key == old:
+                device.color.record("red")
+            result = device.flush(20)
+        return result.sent, result.waiting
+
+    assert version(old) == (0, 1)
+    if how:  # it was told when to come again
+        assert version(new) == (0, 1)
+    assert version(new, after_s=2 * problems.WAITING_RETRY_AFTER_S) == (1, 0)
+
+
+def test_the_day_of_the_last_use_is_written_by_the_watcher(locked: Locked) -> None:
+    id_, text = locked.made("write")
+
+    def last_used() -> object:
+        with closing(SQLiteStore(locked.data)) as store:
+            return store.keys.by_id[id_].last_used
+
+    assert locked.upload(text).status_code == 202
+    wait_until(lambda: last_used() is not None, 10)
+    with closing(SQLiteStore(locked.data)) as store:
+        assert last_used() == store.clock_day()
+
+
+# Before a key is needed, and the first key.
+
+
+def test_reading_is_open_until_a_read_key_is_made_and_not_through_a_proxy(tmp_path: Path) -> None:
+    (tmp_path / "metrics.toml").write_text(registry_text(), encoding="utf-8")
+    with serve(tmp_path / "metrics.toml", tmp_path / "data") as served:
+        one = Locked(served, tmp_path)
+        for path in ("/", "/pipeline", "/v1/metrics", "/openapi.json"):
+            assert one.ask("GET", path).status_code == 200
+            for name in ("X-Forwarded-For", "Forwarded", "Via", "X-Real-IP"):  # somebody else asks, through a proxy
+                assert one.ask("GET", path, headers={name: "for=192.0.2.1"}).status_code in (303, 401)
+        assert one.ask("GET", f"{ADMIN_ADDRESS}keys").status_code == 401
+        assert one.ask("GET", f"{ADMIN_ADDRESS}keys", headers=bearer(served.key)).status_code == 403
+        began = time.monotonic()
+        one.made("write")
+        assert one.ask("GET", "/").status_code == 200  # a write key changes nothing for readers
+        id_, _ = one.made("read")
+        wait_until(lambda: one.ask("GET", "/").status_code == 303, 5)
+        assert time.monotonic() - began < 60
+        assert dither("keys", "revoke", id_, "--data", one.data).returncode == 0
+        time.sleep(1.5)  # beyond the second in which it is taken up
+        assert one.ask("GET", "/").status_code == 303  # revoking the last one opens nothing
+
+
+def test_the_first_write_key_is_kept_in_a_file_of_its_own(tmp_path: Path) -> None:
+    (tmp_path / "metrics.toml").write_text(registry_text(), encoding="utf-8")
+    data = tmp_path / "data"
+    with serve(tmp_path / "metrics.toml", data) as first:
+        assert key_file.kept(data) == first.key
+        assert (data / key_file.NAME).stat().st_mode & 0o777 == 0o600
+    with serve(tmp_path / "metrics.toml", data) as again:
+        assert again.key == first.key
+        assert Locked(again, tmp_path).upload(again.key).status_code == 202
+    for spoil in (lambda path: path.write_text(STRONG), Path.unlink):
+        spoil(data / key_file.NAME)
+        with serve(tmp_path / "metrics.toml", data) as without:
+            assert not without.key  # nobody can tell it any more
+            assert Locked(without, tmp_path).upload(first.key).status_code == 202
+
+
+def test_a_file_of_the_first_write_key_that_holds_none_is_told(tmp_path: Path) -> None:
+    (tmp_path / "metrics.toml").write_text(registry_text(), encoding="utf-8")
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / key_file.NAME).write_text("secret")
+    done = dither("serve", tmp_path / "metrics.toml", "--data", tmp_path / "data")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith("dither: write.key: the key is too weak: ")
+    assert done.stderr.endswith("take the file away, and one is made\n")
+
+
+def test_init_tells_the_first_write_key_which_serve_takes_over(tmp_path: Path) -> None:
+    (tmp_path / "metrics.toml").write_text(registry_text(), encoding="utf-8")
+    made = dither("init", tmp_path / "metrics.toml", "--data", tmp_path / "data", "--json")
+    assert made.returncode == 0, made.stderr
+    with serve(tmp_path / "metrics.toml", tmp_path / "data") as served:
+        assert served.key == json.loads(made.stdout)["key"]
+        assert Locked(served, tmp_path).upload(served.key).status_code == 202
+
+
+def test_keys_come_from_files_that_the_environment_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "metrics.toml").write_text(registry_text(), encoding="utf-8")
+    drawn = {scope: f"{number}{STRONG}" for number, scope in enumerate(SCOPES)}
+    for scope, text in drawn.items():
+        (tmp_path / scope).write_text(f"{text}\n")
+        monkeypatch.setitem(ENVIRONMENT, f"DITHER_{scope.upper()}_KEY_FILE", str(tmp_path / scope))
+    with serve(tmp_path / "metrics.toml", tmp_path / "data") as served:
+        one = Locked(served, tmp_path)
+        assert not served.key  # none was made: there is one
+        assert one.upload(drawn["write"]).status_code == 202
+        assert one.ask("GET", "/v1/marks", headers=bearer(drawn["read"])).status_code == 200
+        (listed,) = [row for row in keys_of(one) if row["scope"] == "read"]
+        assert dither("keys", "revoke", listed["id"], "--data", one.data).returncode == 0
+    (tmp_path / "write").write_text(f"next{STRONG}")
+    with serve(tmp_path / "metrics.toml", tmp_path / "data") as served:
+        one = Locked(served, tmp_path)
+        assert [row["scope"] for row in keys_of(one)] == ["write", "write", "read", "admin"]
+        assert one.upload(f"next{STRONG}").status_code == one.upload(drawn["write"]).status_code == 202
+        assert one.ask("GET", "/v1/marks", headers=bearer(drawn["read"])).status_code == 401  # revoked, and stays so
+
+
+def keys_of(one: Locked) -> list[dict[str, Any]]:
+    done = dither("keys", "list", "--data", one.data, "--json")
+    assert done.returncode == 0, done.stderr
+    rows: list[dict[str, Any]] = json.loads(done.stdout)["keys"]
+    return rows
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("secret", "is too weak: it must have 160 random bits, which are 40 hexadecimal digits or 27 characters"),
+        ("", "is too weak"),
+        ("two words of a key that is long enough 9f3c07b1e5d28a46", "printable ASCII characters without spaces"),
+        (None, "cannot be read: No such file or directory"),
+    ],
+)
+def test_a_key_file_that_is_no_good_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str | None, says: str
+) -> None:
+    (tmp_path / "metrics.toml").write_text(registry_text(), encoding="utf-8")
+    if text is not None:
+        (tmp_path / "key").write_text(text)
+    monkeypatch.setitem(ENVIRONMENT, "DITHER_READ_KEY_FILE", str(tmp_path / "key"))
+    for command in ("serve", "init"):
+        done = dither(command, tmp_path / "metrics.toml", "--data", tmp_path / command)
+        assert (done.returncode, done.stdout) == (2, "")
+        assert done.stderr.startswith("dither: DITHER_READ_KEY_FILE=")
+        assert says in done.stderr
+        assert "Traceback" not in done.stderr
+        assert not text or text not in done.stderr
+
+
+# Silence.
+
+
+def test_no_key_is_in_any_file_or_log_or_answer_but_the_one_that_makes_it(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "metrics.toml").write_text(registry_text(), encoding="utf-8")
+    with serve(tmp_path / "metrics.toml", tmp_path / "data") as served:
+        one = Locked(served, tmp_path, {WEAK: served.key})
+        one.keys[READ], one.keys[ADMIN] = one.made("read")[1], one.made("admin")[1]
+        session, said = one.session(READ), []
+        for path in ("/", "/pipeline", "/login", "/metrics/color", "/openapi.json"):
+            said.append(one.ask("GET", path, headers=session).text)
+        for path in ("keys", "journal", "quarantine"):
+            said.append(one.ask("GET", ADMIN_ADDRESS + path, ADMIN).text)
+        for key in (*one.keys.values(), WRONG):
+            said += [one.upload(key).text, one.login(key).text, one.ask("GET", "/v1/marks", headers=bearer(key)).text]
+            assert one.ask("GET", f"/v1/none?{key}", READ).status_code == 404
+        assert dither("backup", tmp_path / "backup", "--data", one.data).returncode == 0
+        log = served.stop()
+    said += [log, gzip.decompress((tmp_path / "backup").read_bytes()).decode()]
+    files = {path.name: path.read_bytes() for path in one.data.iterdir()}
+    assert served.key.encode() in files.pop(key_file.NAME)
+    assert FILE_NAME in files
+    for text in one.keys.values():
+        secret = text.rpartition("_")[2]
+        assert not any(secret in each for each in said)
+        assert not [name for name, content in files.items() if secret.encode() in content]
+    assert session["Cookie"].partition("=")[2] not in log
+
+
+# Several processes on a Redis.
+
+
+def test_every_api_of_a_store_knows_its_keys_and_its_sessions(tmp_path: Path) -> None:
+    site = Site(tmp_path)
+    with site.running(), site.api() as one, site.api() as other:
+        apis = [Locked(Served(each.process, each.said["url"], site.key, ""), tmp_path) for each in (one, other)]
+        assert "key" not in one.said
+        assert [each.ask("GET", "/v1/marks").status_code for each in apis] == [200, 200]
+        assert [each.upload(site.key).status_code for each in apis] == [202, 202]
+        made = {}
+        for scope in ("read", "admin"):
+            done = dither("keys", "create", scope, "--data", site.data.url, "--json")
+            assert done.returncode == 0, done.stderr
+            made[scope] = json.loads(done.stdout)
+        for each in apis:
+            each.wait_for("/v1/marks", {}, 401)
+            each.wait_for("/v1/marks", bearer(made["admin"]["key"]), 200)
+            assert each.ask("GET", "/").status_code == 303
+        cookie = apis[0].login(made["read"]["key"]).headers["Set-Cookie"].partition(";")[0]
+        assert apis[1].ask("GET", "/", headers={"Cookie": cookie}).status_code == 200
+        administer = bearer(made["admin"]["key"])
+        body = json.dumps({"id": made["read"]["id"]})
+        assert apis[1].ask("POST", f"{ADMIN_ADDRESS}keys/revoke", data=body, headers=administer).status_code == 200
+        for each in apis:
+            each.wait_for("/", {"Cookie": cookie}, 303)
+        journal = dither("journal", "--data", site.data.url)
+        assert f"{made['admin']['id']:12}  key revoke         {made['read']['id']}" in journal.stdout
+
+
+def test_an_api_is_not_reached_from_elsewhere_before_reading_needs_a_key(tmp_path: Path) -> None:
+    site = Site(tmp_path)
+    with site.running():
+        refused = dither("api", "--data", site.data.url, "--port", 0, "--allow-host", "telemetry.example.org")
+        assert (refused.returncode, refused.stdout) == (2, "")
+        said = "--allow-host telemetry.example.org is a name for readers elsewhere, so reading must need a key"
+        assert said in refused.stderr
+        assert dither("keys", "create", "admin", "--data", site.data.url).returncode == 0
+        with site.api("--data", site.data.url, "--allow-host", "telemetry.example.org") as one:
+            named = {"Host": "telemetry.example.org"}
+            answer = requests.get(one.said["url"] + "/v1/marks", headers=named, timeout=60)
+            assert answer.status_code == 401

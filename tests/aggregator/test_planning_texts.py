@@ -1,0 +1,133 @@
+"""Planning texts and words: what is computed agrees with what is found in simulated tallies, page and API show it."""
+
+from datetime import date, timedelta
+from decimal import Decimal
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from dither_aggregator.analysis.estimands import estimate
+from dither_aggregator.analysis.planning import Unplannable, neighbours, plan, registry_lines
+from dither_aggregator.analysis.planning_texts import LAYOUT, TEXT, WORDS, PlannedText, TextQuestion
+from dither_aggregator.analysis.reading import View
+from dither_aggregator.analysis.words.needed import devices_needed
+from dither_aggregator.store import StoredPlan, Tally
+from dither_aggregator.web.reading import reading_app
+from dither_shared.domains import Hashed
+from dither_shared.mechanisms import PGR
+from dither_shared.precision import POWER
+from dither_shared.registry import Metric, Registry, utc_today
+from dither_shared.words.groups import PROPOSED
+from tests.support.aggregators import sqlite_store
+from tests.support.points import draw_points
+from tests.support.registries import registry
+
+N, EPSILON, CANDIDATES = 20_000, Decimal(4), 100
+RUNS = 120
+SIGMAS_5 = 5 * (POWER * (1 - POWER) / RUNS) ** 0.5
+WORDS_QUESTION, TEXT_QUESTION = TextQuestion(WORDS, PROPOSED), TextQuestion(TEXT, CANDIDATES)
+
+
+def compiled(planned: PlannedText, directory: Path) -> Metric:
+    (directory / "candidates.txt").write_text("".join(f"text {number}\n" for number in range(planned.question.d)))
+    lines = registry_lines(planned, "example", utc_today() + timedelta(days=180))
+    parsed = Registry.parse(lines, directory=directory)
+    parsed.check_dates(utc_today())
+    (metric,) = parsed.metrics.values()
+    return metric
+
+
+def tally_of(metric: Metric, share: float, rng: np.random.Generator) -> Tally:
+    """Return the tally of a sample of devices: one candidate has the share, all others say texts of their own."""
+    domain, mechanism = metric.plan.domain, metric.mechanism
+    assert isinstance(domain, Hashed)
+    assert isinstance(mechanism, PGR)
+    rows = []
+    for row, devices in enumerate(rng.multinomial(N, [1 / metric.cells.count] * metric.cells.count).tolist()):
+        said = rng.binomial(devices, share)
+        buckets = np.bincount(rng.integers(domain.buckets, size=devices - said), minlength=mechanism.d)
+        buckets[domain.bucket("text 0", row)] += said
+        rows.append([devices, *draw_points(mechanism, buckets, rng).tolist()])
+    return Tally(N, np.array(rows).reshape(-1))
+
+
+@pytest.mark.slow
+def test_a_text_of_the_detectable_share_is_found_four_times_in_five(tmp_path: Path) -> None:
+    """120 seeded tallies: 80 % within 5 sigma, .18; half of the share would be found in one run of six."""
+    planned = plan(TEXT_QUESTION, N, EPSILON, None)
+    metric = compiled(planned, tmp_path)
+    names = tuple(f"text {number}" for number in range(CANDIDATES))
+    stored = StoredPlan(1, metric.plan, metric.question, names, metric.reservation, metric.expires, current=True)
+    assert planned.detectable_share is not None
+    rng = np.random.default_rng(5)
+    found = 0
+    for _ in range(RUNS):
+        reading = estimate(stored, date(2026, 11, 23), tally_of(metric, planned.detectable_share, rng), View())
+        standing = reading.standing()
+        assert standing is not None
+        found += any(ranked.row.value == "text 0" for ranked in standing.head)
+    assert found / RUNS == pytest.approx(POWER, abs=SIGMAS_5)
+
+
+def test_words_take_the_devices_that_a_search_needs() -> None:
+    planned = plan(WORDS_QUESTION, None, Decimal(2), 0.01)
+    mechanism = planned.cells.mechanism_of(0)
+    assert isinstance(mechanism, PGR)
+    variance = float(mechanism.noise_variance)
+    assert planned.n == devices_needed(0.01, variance, LAYOUT)
+    assert planned.n == pytest.approx(682_000, rel=0.01)
+
+
+@pytest.mark.parametrize("question", [WORDS_QUESTION, TEXT_QUESTION], ids=[WORDS, TEXT])
+def test_the_third_figure_is_reached_and_one_step_less_does_not_reach_it(question: TextQuestion) -> None:
+    for share in (0.2, 0.01, 0.001):
+        planned = plan(question, None, Decimal(2), share)
+        less = plan(question, planned.n - 1, Decimal(2), None).detectable_share
+        assert planned.detectable_share is not None
+        assert less is not None
+        assert planned.detectable_share <= share < less
+    planned = plan(question, 100_000, None, 0.02)
+    assert planned.detectable_share is not None
+    assert planned.detectable_share <= 0.02
+    less = plan(question, 100_000, planned.epsilon - Decimal("0.01"), None).detectable_share
+    assert less is not None
+    assert less > 0.02
+
+
+def test_a_longer_list_takes_more_reports_and_few_reports_find_nothing() -> None:
+    short, long = (plan(TextQuestion(TEXT, d), None, Decimal(2), 0.01).n for d in (100, 100_000))
+    assert short < long
+    assert plan(WORDS_QUESTION, 50, Decimal(1), None).detectable_share is None
+
+
+@pytest.mark.parametrize("question", [WORDS_QUESTION, TEXT_QUESTION], ids=[WORDS, TEXT])
+def test_the_lines_compile_to_the_cells_that_are_shown(question: TextQuestion, tmp_path: Path) -> None:
+    planned = plan(question, N, EPSILON, None)
+    metric = compiled(planned, tmp_path)
+    assert metric.cells == planned.cells
+    assert metric.epsilon == planned.epsilon
+    assert planned.noise_floor == pytest.approx(float(metric.kind.noise_variance(metric.cells) / N) ** 0.5)
+
+
+def test_what_the_registry_refuses_is_not_planned() -> None:
+    with pytest.raises(Unplannable, match=r"epsilon must be from 0\.01 to 6, got 6\.5"):
+        plan(WORDS_QUESTION, N, Decimal("6.5"), None)
+    assert max(each.epsilon for each in neighbours(plan(WORDS_QUESTION, N, Decimal(4), None))) == 4
+    assert max(each.epsilon for each in neighbours(plan(TEXT_QUESTION, N, Decimal(4), None))) == 8
+    with pytest.raises(Unplannable, match="leave out epsilon_permanent"):
+        TextQuestion(WORDS, PROPOSED, Decimal(2))
+    with pytest.raises(Unplannable, match="d must be from 1 to"):
+        TextQuestion(TEXT, 0)
+
+
+@pytest.mark.parametrize(("kind", "says"), [(WORDS, "word of seven letters that"), (TEXT, "text on the list that")])
+def test_page_and_api_show_the_plan(kind: str, says: str, tmp_path: Path) -> None:
+    with sqlite_store(registry(), tmp_path) as store:
+        client = reading_app(store).test_client()
+        page = client.get(f"/plan?kind={kind}&d=100&n=200000&epsilon=2").get_data(as_text=True)
+        assert says in page
+        answer = client.get(f"/v1/plan?kind={kind}&d=100&n=200000&epsilon=2").get_json()
+        assert answer["rows"][0]["detectable_share"] == answer["meta"]["share"]
+        assert f'kind = "{kind}"' in answer["meta"]["registry"]
+        assert client.get(f"/plan?kind={kind}&n=2000&epsilon=1&epsilon_permanent=2").status_code == 400

@@ -1,0 +1,78 @@
+"""Bounds that samples prove, beside scipy's, and how often they are wrong."""
+
+from math import exp, log
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from dither.auditing.bounds import expected_bound, expected_share, least_share, loss_bound, most_share, share_interval
+
+COUNTS = [(n, count) for n in (1, 10, 1_000, 10**4, 10**6) for count in sorted({1, 2, n // 3, n // 2, n - 1, n} - {0})]
+
+
+@pytest.mark.parametrize(("n", "count"), COUNTS)
+@pytest.mark.parametrize("alpha", [0.005, 1e-3, 1e-8])
+def test_bounds_are_those_of_clopper_and_pearson(n: int, count: int, alpha: float) -> None:
+    if count > n:
+        return
+    assert least_share(count, n, alpha) == pytest.approx(stats.beta.ppf(alpha, count, n - count + 1), rel=1e-6)
+    most = 1.0 if count == n else stats.beta.isf(alpha, count + 1, n - count)
+    assert most_share(count, n, alpha) == pytest.approx(most, rel=1e-6)
+
+
+def test_nothing_proves_nothing() -> None:
+    assert least_share(0, 10, 0.01) == 0
+    assert most_share(10, 10, 0.01) == 1
+    assert loss_bound(0, 10, 10, 0.01) == 0
+    assert loss_bound(5, 9, 10, 0.01) == 0
+
+
+@pytest.mark.parametrize(
+    ("epsilon", "n", "bound"),
+    [(1, 10**4, 0.941), (1, 10**5, 0.982), (1, 10**6, 0.994), (4, 10**4, 3.81), (4, 10**6, 3.98)],
+)
+def test_randomized_response_can_be_expected_to_show_so_much(epsilon: float, n: int, bound: float) -> None:
+    p = exp(epsilon) / (1 + exp(epsilon))
+    assert expected_bound(p, 1 - p, n, 0.01).mean == pytest.approx(bound, abs=0.006)
+
+
+@pytest.mark.parametrize(
+    ("p", "q", "n"), [(0.73, 0.27, 10**4), (0.02, 0.003, 1_000), (0.001, 0.0, 10**5), (1.0, 0.4, 500)]
+)
+def test_the_expected_bound_is_the_mean_of_bounds(p: float, q: float, n: int) -> None:
+    rng = np.random.default_rng(4)
+    found = [
+        loss_bound(int(hits), int(others), n, 0.01)
+        for hits, others in zip(rng.binomial(n, p, 2_000), rng.binomial(n, q, 2_000), strict=True)
+    ]
+    expected = expected_bound(p, q, n, 0.01)
+    assert np.mean(found) == pytest.approx(expected.mean, abs=5 * expected.deviation / 2_000**0.5 + 0.002)
+    assert np.std(found) == pytest.approx(expected.deviation, rel=0.15)
+
+
+def test_a_bound_is_above_the_loss_no_more_often_than_it_says() -> None:
+    """1,000 pairs of counts at alpha .05: at most 50 are expected, and 80 are 4 sigma."""
+    rng = np.random.default_rng(5)
+    counts = zip(rng.binomial(300, 0.6, 1_000), rng.binomial(300, 0.3, 1_000), strict=True)
+    wrong = sum(loss_bound(int(hits), int(others), 300, 0.05) > log(2) for hits, others in counts)
+    assert wrong <= 50
+    counts = zip(rng.binomial(300, 0.6, 1_000), rng.binomial(300, 0.3, 1_000), strict=True)
+    at_half = sum(log(hits / max(others, 1)) > log(2) for hits, others in counts)
+    assert at_half > 300  # as a bound without its error would be
+
+
+def test_the_bound_of_a_share_to_be_expected_is_the_mean_over_all_counts() -> None:
+    n, p, alpha = 60, 0.3, 0.01
+    weights = [float(stats.binom.pmf(hits, n, p)) for hits in range(n + 1)]
+    mean = sum(weight * least_share(hits, n, alpha) for hits, weight in enumerate(weights))
+    expected = expected_share(p, n, alpha)
+    assert expected is not None
+    assert expected.mean == pytest.approx(mean, abs=1e-6)
+    assert expected_share(1e-20, n, alpha) is None
+
+
+def test_an_interval_of_a_share_is_that_of_scipy() -> None:
+    for hits, n in ((0, 20), (7, 20), (20, 20)):
+        ours, theirs = share_interval(hits, n), stats.binomtest(hits, n).proportion_ci(0.95, "exact")
+        assert ours == pytest.approx((theirs.low, theirs.high), abs=1e-9)

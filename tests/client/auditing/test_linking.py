@@ -1,0 +1,109 @@
+"""Linking, measured by whole devices: it is what the formula says, and a mark that is larger is found."""
+
+from math import ceil
+
+import pytest
+from scipy.stats import binom
+
+from dither.auditing.linking import POPULATION, Crowd, linkable, linking_claims
+from dither_shared.accounting.linking import linked_share
+from dither_shared.mechanisms import OUE
+from dither_shared.registry import Registry
+from dither_shared.rng import SCALE, Rng
+from tests.pinned.registries import HEAD, registry_of
+from tests.support.audits import EVERY, audited, seeded, verdicts
+
+WITHIN = 0.02
+ALARM = 1e-3
+"""The probability that a measurement of so many devices is further off, if the formula holds, by the binomial law.
+
+Devices of a crowd depend on each other, and that makes their number vary less: of k with one state one is right.
+"""
+
+
+def asked(*names: str) -> Registry:
+    return Registry.parse(registry_of(*(f'name = "m{at}"\n{EVERY[name]}' for at, name in enumerate(names)), head=HEAD))
+
+
+def crowds_for(share: float) -> int:
+    """Return how many crowds make a measurement that is further off than WITHIN in one of 1 / ALARM cases."""
+    crowds = 1
+    while True:
+        n = crowds * POPULATION
+        low, high = ceil(n * (share - WITHIN)) - 1, int(n * (share + WITHIN))
+        if float(binom.cdf(low, n, share) + binom.sf(high, n, share)) <= ALARM:
+            return crowds
+        crowds += 1
+
+
+@pytest.mark.parametrize("name", ["flag again", "rappor"])
+def test_a_metric_links_as_many_as_the_formula_says(name: str) -> None:
+    measure(asked(name))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["pgr again", "number again"])
+def test_more_metrics_link_as_many_as_the_formula_says(name: str) -> None:
+    measure(asked(name))
+
+
+@pytest.mark.slow
+def test_all_metrics_together_link_as_many_as_the_formula_says() -> None:
+    memo = "memoize = true\nepsilon = 1\nepsilon_permanent = 2\nanswers = 1"
+    one, other = f'name = "a"\nkind = "flag"\n{memo}', f'name = "b"\nkind = "choice"\nvalues = ["x", "y", "z"]\n{memo}'
+    measure(Registry.parse(registry_of(one, other, head=HEAD)))
+
+
+def test_where_14_reports_do_not_tell_the_memo_fewer_are_linked() -> None:
+    """The formula is what many reports come to: at (1, 3) two memos link .084 by it, and about .06 when measured."""
+    registry = asked("grr again", "flag again, hidden")
+    crowd = Crowd(registry, tuple(registry.metrics.values()))
+    assert crowd.joined(seeded(4)) / POPULATION < crowd.expected
+
+
+def measure(registry: Registry) -> None:
+    metrics = tuple(registry.metrics.values())
+    crowd, rng = Crowd(registry, metrics), seeded(3)
+    share = linked_share(tuple(metric.cells for metric in metrics))
+    assert share == crowd.expected
+    crowds = crowds_for(share)
+    joined = sum(crowd.joined(rng) for _ in range(crowds))
+    assert abs(joined / (crowds * POPULATION) - share) <= WITHIN
+
+
+def test_a_public_column_is_a_mark_and_fresh_noise_is_none() -> None:
+    head = f'{HEAD}public = {{ arm = ["control", "treatment"] }}\n'
+    columns = 'kind = "table"\nepsilon = 2\nreports = 1\ncolumns.a = ["x", "y"]\ncolumns.b = ["x", "y"]'
+    registry = Registry.parse(registry_of(columns, head=head))
+    (metric,) = registry.metrics.values()
+    crowd = Crowd(registry, [metric])
+    assert crowd.expected == pytest.approx(2 / POPULATION)
+    assert crowd.joined(seeded(1)) < 20
+
+
+def test_what_links_is_claimed_alone_and_together() -> None:
+    registry = asked("flag again", "flag", "grr again")
+    assert [name for name, _ in linkable(tuple(registry.metrics.values()))] == ["m0", "m2", "(all)"]
+    assert linkable(tuple(asked("flag").metrics.values())) == []
+
+
+def test_a_sound_metric_holds_and_a_larger_mark_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Planted: permanent bits by fair coins, which hide the answer, and mark the device. It takes 200 devices."""
+    registry = asked("oue again")
+
+    def claims() -> list[str]:
+        return verdicts(audited(linking_claims(registry, tuple(registry.metrics.values())), POPULATION))
+
+    assert claims() == [""]
+
+    def by_coins(self: OUE, answer: int, rng: Rng) -> int:
+        return rng.coins(SCALE // 2, self.d)
+
+    monkeypatch.setattr(OUE, "randomize", by_coins)
+    assert claims() == ["more devices can be linked"]
+
+
+def test_of_too_few_devices_nothing_is_claimed() -> None:
+    registry = asked("flag again")
+    (found,) = audited(linking_claims(registry, tuple(registry.metrics.values())), POPULATION - 1)
+    assert (found.samples, found.verdict) == (0, "")

@@ -1,0 +1,80 @@
+"""`dither metrics new`: a registry to begin with passes the check, and a file that is there stays as it is."""
+
+from pathlib import Path
+
+import pytest
+
+from dither.cli import main
+from dither_shared.kinds import KINDS
+from dither_shared.registry import Registry
+
+
+def new(path: Path, *arguments: str, app: str = "notes") -> int:
+    return main(["metrics", "new", str(path), "--app", app, *arguments])
+
+
+def test_it_passes_the_check(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "metrics.toml"
+    assert new(path) == 0
+    assert f"dither metrics check {path}" in capsys.readouterr().out
+    assert main(["metrics", "check", str(path)]) == 0
+    registry = Registry.load(path)
+    assert (registry.app, registry.quiet_days, [*registry.metrics]) == ("notes", 1, ["theme"])
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_metric_of_every_kind_passes_the_check(kind: str, tmp_path: Path) -> None:
+    path = tmp_path / "metrics.toml"
+    assert new(path, "--metric", f"asked={kind}", "--owner", 'A "B" <c\\d@example.org>') == 0
+    assert main(["metrics", "check", str(path)]) == 0
+    metric = Registry.load(path).metrics["asked"]
+    assert (metric.kind.name, metric.owners) == (kind, ('A "B" <c\\d@example.org>',))
+
+
+def test_several_metrics_reserve_all_of_the_devices_epsilon(tmp_path: Path) -> None:
+    path = tmp_path / "metrics.toml"
+    assert new(path, *(word for kind in KINDS for word in ("--metric", f"m_{kind}={kind}"))) == 0
+    registry = Registry.load(path)
+    assert [metric.kind.name for metric in registry.metrics.values()] == [*KINDS]
+    reserved = sum(metric.reservation for metric in registry.metrics.values())
+    assert reserved == int(registry.device_epsilon * 1_000_000)
+
+
+def test_a_file_that_is_there_stays_as_it_is(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "metrics.toml"
+    path.write_text("mine", encoding="utf-8")
+    assert new(path) == 2
+    assert path.read_text(encoding="utf-8") == "mine"
+    assert "stays as it is: name another file" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--metric", "flush=flag"], "must not be that of a method"),
+        (["--metric", "class=flag"], "must not be a word of Python's"),
+        (["--metric", "a=flag", "--metric", "a=text"], "once for each name, got a twice"),
+        (["--owner", ""], "owners must be text"),
+        (["--owner", "a\nb"], "the registry"),
+    ],
+)
+def test_a_registry_that_could_not_be_used_is_not_written(
+    arguments: list[str], message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert new(tmp_path / "metrics.toml", *arguments) == 2
+    assert message in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [["--metric", "theme"], ["--metric", "theme=colour"], ["--metric", "The me=flag"], ["--app", "My App"]],
+)
+def test_a_name_or_kind_that_cannot_be_is_refused(
+    arguments: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        new(tmp_path / "metrics.toml", *arguments)
+    assert ended.value.code == 2
+    assert "such as" in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []

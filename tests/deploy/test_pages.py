@@ -1,0 +1,98 @@
+"""The commands that deploy/'s pages show, run in their order on a real store under load."""
+
+import json
+import re
+import shlex
+import subprocess
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from tests.faults.aggregator.load import REGISTRY, REGISTRY_TEXT, Load, wait_folded
+from tests.faults.aggregator.oracle import Oracle
+from tests.support.aggregators import DITHER, ENVIRONMENT
+from tests.support.clusters import SERVE, Process, free_port, one_machine
+from tests.support.redis_servers import SOUND, RedisServer
+
+pytestmark = pytest.mark.slow
+
+DEPLOY = Path(__file__).parents[2] / "deploy"
+UPLOADS = 200
+
+
+def commands(page: str, heading: str = "") -> list[str]:
+    """Return the lines of a part of a page that are commands."""
+    text = (DEPLOY / page).read_text(encoding="utf-8")
+    part = text[text.index(heading) :] if heading else text
+    return [line for block in re.findall(r"```sh\n(.*?)```", part, re.DOTALL) for line in block.splitlines()]
+
+
+def in_place(command: str, places: Mapping[str, object]) -> str:
+    """Return a line with the places that it names replaced."""
+    for shown, real in places.items():
+        command = command.replace(shown, str(real))
+    return command
+
+
+def run(command: str, places: Mapping[str, object], directory: Path) -> str:
+    """Run a line as it stands, but for the places that it names; return what it printed."""
+    words = shlex.split(in_place(command, places))
+    said = dict(word.split("=", 1) for word in words[: words.index("dither")])
+    done = subprocess.run(
+        [*DITHER, *words[words.index("dither") + 1 :]],
+        cwd=directory,
+        env={**ENVIRONMENT, **said},
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert done.returncode == 0, f"{command}: {done.stdout}{done.stderr}"
+    return done.stdout
+
+
+def test_the_drill_shows_that_a_backup_made_under_load_is_whole(tmp_path: Path) -> None:
+    backup, restore, fsck, *ledgers, serve = commands("backups.md", "## The drill")
+    oracle = Oracle("drill", REGISTRY)
+    with one_machine(tmp_path / "machine", REGISTRY_TEXT) as cluster:
+        places = {"/var/lib/dither": cluster.data, "metrics.toml": cluster.registry, "8090": free_port()}
+        places |= {"--data restored": f"--data {tmp_path / 'restored'}"}
+        with Load(oracle, cluster) as load:
+            load.wait_for(UPLOADS)
+            run(backup, places, tmp_path)
+            acknowledged = load.answers[202]
+        for line in (restore, fsck, *ledgers):
+            run(line, places, tmp_path)
+        wait_folded(cluster)
+        restored, served = (json.loads(run(f"{line} --json", places, tmp_path)) for line in ledgers)
+        assert 0 < restored["accepted"] <= served["accepted"]
+        assert acknowledged >= UPLOADS
+        _, *arguments = shlex.split(in_place(serve, places))
+        other = Process(tmp_path, "restored", [*arguments, "--health", free_port(), "--json"])
+        try:
+            other.start()
+            assert other.stop() == 0
+        finally:
+            other.kill()
+
+
+def test_a_move_to_redis_keeps_all_that_was_acknowledged(tmp_path: Path) -> None:
+    backup, copy, fsck = commands("moving.md")
+    oracle = Oracle("move", REGISTRY)
+    redis = RedisServer(tmp_path / "data", dict(SOUND))
+    redis.start()
+    try:
+        with one_machine(tmp_path / "machine", REGISTRY_TEXT) as cluster:
+            (tmp_path / "data.url").write_text(redis.url, encoding="utf-8")
+            places = {"/var/lib/dither": cluster.data, "/etc/dither/data.url": tmp_path / "data.url"}
+            with Load(oracle, cluster) as load:
+                load.wait_for(UPLOADS)
+                run(backup, places, tmp_path)
+            assert cluster[SERVE].stop() == 0
+            before = json.loads(run(f"dither ledger --json --data {cluster.data}", places, tmp_path))
+            run(copy, places, tmp_path)
+            run(fsck, places, tmp_path)
+            after = json.loads(run(f"dither ledger --json --data {redis.url}", places, tmp_path))
+            assert after["accepted"] == before["accepted"] > 0
+    finally:
+        redis.stop()

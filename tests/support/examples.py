@@ -1,0 +1,98 @@
+"""The examples as a person installs them: copied, with a registry of today, pointed to an aggregator of the test."""
+
+import re
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from datetime import timedelta
+from pathlib import Path
+
+from dither_aggregator.service import Service
+from dither_shared.registry import utc_today
+from tests.support.aggregators import ENVIRONMENT
+
+EXAMPLES = Path(__file__).parents[2] / "client" / "examples"
+NOW = {"quiet_days = 1": "quiet_days = 0", 'presence = "public"': 'presence = "public"\nschedule = "early"'}
+"""So that a first day has answers: the shipped registries say nothing then, and on few days of a year."""
+
+
+def shipped(example: str, directory: Path, changes: dict[str, str] | None = None) -> Path:
+    """Copy an example; put what is changed, and a day to come, into its registry."""
+    copy = shutil.copytree(EXAMPLES / example, directory / example, ignore=shutil.ignore_patterns("__pycache__"))
+    text = (copy / "metrics.toml").read_text(encoding="utf-8")
+    text, dates = re.subn(r"expires = \S+", f"expires = {utc_today() + timedelta(days=200)}", text)
+    assert dates == text.count("[metric.")
+    for before, after in (changes or {}).items():
+        assert before in text
+        text = text.replace(before, after)
+    (copy / "metrics.toml").write_text(text, encoding="utf-8")
+    return copy
+
+
+def point(program: Path, url: str, key: str) -> None:
+    """Let a program send to this aggregator."""
+    code = program.read_text(encoding="utf-8")
+    for before, after in {"https://telemetry.example.org": url, "the key that serve printed": key}.items():
+        assert before in code
+        code = code.replace(before, after)
+    program.write_text(code, encoding="utf-8")
+
+
+def counted(service: Service) -> dict[str, int]:
+    """Return how many reports of each metric the aggregator has accepted."""
+    return {row.metric: row.accepted for row in service.store.ledger()}
+
+
+def until(condition: Callable[[], object], within_s: float = 30) -> None:
+    """Wait until something is so."""
+    deadline = time.monotonic() + within_s
+    while not condition():
+        assert time.monotonic() < deadline, "it did not come to pass in time"
+        time.sleep(0.02)
+
+
+@contextmanager
+def gunicorn(
+    program: Path, log: Path, *options: str, **environment: str
+) -> Iterator[tuple[subprocess.Popen[bytes], str]]:
+    """Run a web app under gunicorn with four workers; yield the master and its address."""
+    # Reports leave within the hour; for a test, within half a second.
+    impatient = "import dither.sending.courier\ndither.sending.courier.SEND_WITHIN_S = 0.5\n"
+    (program.parent / "conf.py").write_text(impatient, encoding="utf-8")
+    arguments = ["--workers", "4", "--bind", "127.0.0.1:0", "--config", "conf.py", *options, f"{program.stem}:app"]
+    with log.open("wb") as stderr:
+        master = subprocess.Popen(
+            [sys.executable, "-m", "gunicorn", *arguments],
+            cwd=program.parent,
+            stdin=subprocess.DEVNULL,
+            stdout=stderr,
+            stderr=stderr,
+            env={**ENVIRONMENT, **environment},
+        )
+        try:
+            until(lambda: log.read_text().count("Booting worker") == 4)
+            found = re.search(r"http://127\.0\.0\.1:\d+", log.read_text())
+            assert found
+            yield master, found[0]
+        finally:
+            # Its workers end by themselves when they find that the master has.
+            if master.poll() is None:
+                master.kill()
+            master.wait()
+
+
+def children(pid: int) -> list[int]:
+    """Return the processes that a process has started."""
+    return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+
+def has_open(pid: int, name: str) -> bool:
+    """Tell whether a process has a file of that name open."""
+    found = False
+    for descriptor in Path(f"/proc/{pid}/fd").iterdir():
+        with suppress(FileNotFoundError):  # closed since
+            found |= name in str(descriptor.readlink())
+    return found

@@ -1,0 +1,81 @@
+"""A sentence starts with its subject: none opens with "What", "Whoever", "Of" or "Where", which are read twice.
+
+Looked at are pages, docstrings and comments. A question may open with any of them.
+"""
+
+import io
+import re
+import tokenize
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+OPENERS = re.compile(r"(?:^|(?<=[.!?] ))(?:What|Whoever|Whatever|Of|Where)\b[^.!?]*[.!?]?", re.MULTILINE)
+PLANTED = {
+    '"""What a device keeps."""\n': 1,
+    "# Short. Of these, one\n# is left.\n": 1,
+    "x = 1  # what is this?\n": 0,
+    '"""Return it. Where is it?"""\n': 0,
+    'x = "What a text"\n': 0,
+    '"""The sum of what is there.\n\nWhoever reads it, counts."""\n': 1,
+}
+
+
+def prose(source: str) -> Iterator[str]:
+    """Yield each docstring and each block of comments of a module, as one line a paragraph."""
+    block: list[str] = []
+    last, starts = 0, True
+    for token in tokenize.generate_tokens(io.StringIO(source).readline):
+        if token.type == tokenize.COMMENT:
+            if token.start[0] > last + 1:
+                yield from paragraphs("\n".join(block))
+                block = []
+            block.append(token.string.lstrip("#: "))
+            last = token.start[0]
+        elif token.type == tokenize.STRING and starts:
+            yield from paragraphs(token.string.strip("rb\"'"))
+        if token.type not in (tokenize.NL, tokenize.COMMENT):
+            starts = token.type in (tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENCODING)
+    yield from paragraphs("\n".join(block))
+
+
+def paragraphs(text: str) -> Iterator[str]:
+    for paragraph in re.split(r"\n\s*\n|\n(?=\s*(?:[-|#>]|\d+\.) )", text):
+        yield re.sub(r"^[-#>|*\s]+", "", " ".join(line.strip() for line in paragraph.splitlines()))
+
+
+def cells(page: str) -> Iterator[str]:
+    """Yield the paragraphs, items and table cells of a page, without its code, its headings and those of tables."""
+    for paragraph in paragraphs(re.sub(r"```.*?```|^#[^\n]*$", "", page, flags=re.DOTALL | re.MULTILINE)):
+        if not re.search(r"\|\s*-{3}", paragraph):
+            yield from (cell.strip(" *") for cell in paragraph.split(" | "))
+
+
+def openers(texts: Iterator[str]) -> list[str]:
+    return [found for text in texts for found in OPENERS.findall(text) if not found.endswith("?")]
+
+
+@pytest.mark.parametrize("room", ["client", "shared", "aggregator", "deploy", "tests", ""])
+def test_no_sentence_is_read_twice(room: str) -> None:
+    below = ROOT / room if room else ROOT
+    files = [path for suffix in ("py", "md") for path in (below.rglob if room else below.glob)(f"*.{suffix}")]
+    found = {
+        str(path.relative_to(ROOT)): opened
+        for path in sorted(files)
+        for text in [path.read_text(encoding="utf-8")]
+        if (opened := openers(prose(text) if path.suffix == ".py" else cells(text)))
+    }
+    shown = "\n".join(f"{path}: {one}" for path, opened in found.items() for one in opened)
+    assert not found, f"{sum(map(len, found.values()))} sentences:\n{shown}"
+
+
+def test_such_sentences_are_found_on_pages() -> None:
+    page = "# What it is\n\nThis is it. What is not, goes.\n\n| what | of |\n|---|---|\n| Of it all | Where? |\n"
+    assert openers(cells(page)) == ["What is not, goes.", "Of it all"]
+
+
+@pytest.mark.parametrize(("source", "number"), PLANTED.items(), ids=repr)
+def test_such_sentences_are_found(source: str, number: int) -> None:
+    assert len(openers(prose(source))) == number

@@ -1,0 +1,308 @@
+"""A release, built and installed as a stranger would: in clean environments, away from the working tree."""
+
+import email
+import json
+import re
+import shutil
+import subprocess
+import sys
+import tarfile
+import tomllib
+import venv
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from email.message import Message
+from pathlib import Path
+from urllib.request import urlopen
+from zipfile import ZipFile
+
+import pytest
+from readme_renderer import markdown
+
+from tests.support.aggregators import ENVIRONMENT
+
+pytestmark = pytest.mark.slow
+
+ROOT = Path(__file__).parents[1]
+PACKAGES = {"dither": "client", "dither_aggregator": "aggregator", "dither_shared": "shared"}
+CLEAN = {name: value for name, value in ENVIRONMENT.items() if name not in {"PYTHONPATH", "SOURCE_DATE_EPOCH"}}
+"""The environment of a process that is to find nothing of the working tree."""
+CORE = {"certifi", "charset-normalizer", "dither", "idna", "requests", "urllib3"}
+LICENCES = {
+    *("0BSD", "Apache-2.0", "BSD-2-Clause", "BSD-3-Clause", "CC0-1.0", "MIT", "MPL-2.0", "PSF-2.0", "Zlib"),
+    *("Apache Software License", "BSD License", "Mozilla Public License 2.0 (MPL 2.0)"),  # as classifiers say it
+}
+"""Licences of packages that one under Apache-2.0 may need."""
+
+
+def run(*command: object, cwd: Path = ROOT, code: int = 0, **environment: str) -> str:
+    """Run a command and return all that it printed. Another exit code than `code` fails the test, with its words."""
+    done = subprocess.run(
+        [str(word) for word in command],
+        cwd=cwd,
+        env={**CLEAN, **environment},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=280,
+        check=False,
+    )
+    assert done.returncode == code, f"{command}: exit {done.returncode}\n{done.stdout}"
+    return done.stdout
+
+
+@dataclass(frozen=True)
+class Release:
+    """A wheel and an sdist that were built of the working tree."""
+
+    directory: Path
+
+    @property
+    def wheel(self) -> Path:
+        (path,) = self.directory.glob("*.whl")
+        return path
+
+    @property
+    def sdist(self) -> Path:
+        (path,) = self.directory.glob("*.tar.gz")
+        return path
+
+    def metadata(self) -> Message:
+        with ZipFile(self.wheel) as wheel:
+            (name,) = (name for name in wheel.namelist() if name.endswith(".dist-info/METADATA"))
+            return email.message_from_bytes(wheel.read(name))
+
+    def unpacked(self, directory: Path) -> Path:
+        """Unpack the sdist into a directory, and lend it the tools of the working tree."""
+        with tarfile.open(self.sdist) as sdist:
+            sdist.extractall(directory, filter="data")
+        (root,) = directory.iterdir()
+        (root / ".venv").symlink_to(ROOT / ".venv")
+        return root
+
+
+@pytest.fixture(scope="module")
+def release(tmp_path_factory: pytest.TempPathFactory) -> Release:
+    directory = tmp_path_factory.mktemp("dist")
+    run("sh", ".ci/dist", directory, SOURCE_DATE_EPOCH="1800000000")
+    return Release(directory)
+
+
+@dataclass(frozen=True)
+class Installed:
+    """A clean environment into which a wheel was installed, with a directory to work in."""
+
+    directory: Path
+
+    @classmethod
+    def of(cls, requirement: str, directory: Path) -> "Installed":
+        venv.create(directory / "venv", with_pip=True)
+        installed = cls(directory)
+        installed.python("-m", "pip", "install", "--quiet", "--disable-pip-version-check", requirement)
+        return installed
+
+    @property
+    def bin(self) -> Path:
+        return self.directory / "venv" / "bin"
+
+    def python(self, *arguments: str) -> str:
+        return run(self.bin / "python", *arguments, cwd=self.directory)
+
+    def dither(self, *arguments: str, code: int = 0) -> str:
+        return run(self.bin / "dither", *arguments, cwd=self.directory, code=code)
+
+    def packages(self) -> set[str]:
+        listed: list[dict[str, str]] = json.loads(self.python("-m", "pip", "list", "--format", "json"))
+        return {package["name"].lower() for package in listed} - {"pip", "setuptools"}
+
+    @contextmanager
+    def serving(self, *arguments: str) -> Iterator[str]:
+        """Run `dither serve` until the context ends; yield its address."""
+        command = [str(self.bin / "dither"), "serve", *arguments, "--port", "0", "--json"]
+        with subprocess.Popen(command, cwd=self.directory, env=CLEAN, stdout=subprocess.PIPE, text=True) as process:
+            try:
+                assert process.stdout
+                line = process.stdout.readline()
+                assert line, "it ended before it served"
+                yield json.loads(line)["url"]
+            finally:
+                process.terminate()
+
+
+@pytest.fixture(scope="module")
+def core(release: Release, tmp_path_factory: pytest.TempPathFactory) -> Installed:
+    return Installed.of(str(release.wheel), tmp_path_factory.mktemp("core"))
+
+
+@pytest.fixture(scope="module")
+def whole(release: Release, tmp_path_factory: pytest.TempPathFactory) -> Installed:
+    return Installed.of(f"{release.wheel}[aggregator]", tmp_path_factory.mktemp("whole"))
+
+
+def test_the_wheel_has_all_files_of_the_packages_and_no_other(release: Release) -> None:
+    with ZipFile(release.wheel) as wheel:
+        shipped = {name for name in wheel.namelist() if ".dist-info/" not in name}
+    there = {
+        path.relative_to(ROOT / room).as_posix()
+        for package, room in PACKAGES.items()
+        for path in (ROOT / room / package).rglob("*")
+        if path.is_file() and "__pycache__" not in path.parts
+    }
+    assert shipped == there
+    assert {f"{package}/py.typed" for package in PACKAGES} <= shipped
+    assert {"dither_aggregator/web/templates/base.html", "dither_shared/words/letters.bin"} <= shipped
+
+
+def test_the_licences_of_what_is_shipped_go_with_it(release: Release) -> None:
+    with ZipFile(release.wheel) as wheel:
+        (notice,) = (name for name in wheel.namelist() if name.endswith("licenses/NOTICE"))
+        named = re.findall(r"^\w+/(\S+/data/\S+|\S+\.bin)$", wheel.read(notice).decode(), re.MULTILINE)
+        data = {name for name in wheel.namelist() if name.endswith((".csv", ".csv.gz", ".bin"))}
+    assert set(named) == data
+    assert release.metadata()["License-Expression"] == "Apache-2.0 AND CC-BY-4.0"
+
+
+def test_the_sdist_has_the_files_of_the_repository_and_no_other(release: Release) -> None:
+    if not (ROOT / ".git").exists():
+        pytest.skip("an unpacked source archive has no repository to compare it with")
+    listed = run("git", "ls-files", "--cached", "--others", "--exclude-standard").split()
+    tracked = {name for name in listed if (ROOT / name).is_file()}  # .venv may be a link
+    with tarfile.open(release.sdist) as sdist:
+        shipped = {name.partition("/")[2] for name in sdist.getnames()}
+    assert shipped - tracked == {"PKG-INFO"}
+    assert tracked - shipped == {".editorconfig"}
+
+
+def test_an_unpacked_sdist_is_tested_and_built_to_the_same_bytes(release: Release, tmp_path: Path) -> None:
+    root = release.unpacked(tmp_path / "unpacked")
+    tested = run(sys.executable, "-m", "pytest", "-q", "tests/test_readme.py", "tests/shared/test_wire.py", cwd=root)
+    assert re.search(r"^\d+ passed", tested, re.MULTILINE)
+    run("sh", ".ci/dist", tmp_path / "again", cwd=root, SOURCE_DATE_EPOCH="1800000000")
+    again = Release(tmp_path / "again")
+    assert again.wheel.read_bytes() == release.wheel.read_bytes()
+    assert again.sdist.read_bytes() == release.sdist.read_bytes()
+
+
+def test_an_index_can_show_the_readme(release: Release) -> None:
+    metadata = release.metadata()
+    readme = str(metadata.get_payload())
+    html = markdown.render(readme)
+    assert html is not None
+    assert "<img" not in html
+    links = set(re.findall(r'(?:href|src)="([^"]*)"', html))
+    assert {link for link in links if not link.startswith(("https://", "#user-content-"))} == set()  # or a heading
+    assert "](" not in readme
+    assert "on a package index yet" not in readme
+    assert "pip install dither" in readme.replace("`", "")
+    named = set(re.findall(r"`([\w./-]+\.md)`", readme))
+    assert {"CHANGELOG.md", "client/tutorial.md", "shared/guarantees.md"} <= named
+    with tarfile.open(release.sdist) as sdist:
+        assert named <= {name.partition("/")[2] for name in sdist.getnames()}
+    assert {"<table>", '<h2 id="user-content-install">'} <= set(re.findall(r"<table>|<h2 [^>]*>", html))
+
+
+def test_classifiers_are_of_the_pythons_that_are_supported(release: Release) -> None:
+    classifiers = release.metadata().get_all("Classifier", [])
+    classified = set(re.findall(r":: (3\.\d+)$", "\n".join(classifiers), re.MULTILINE))
+    page = (ROOT / "shared" / "stability.md").read_text(encoding="utf-8")
+    assert set(re.findall(r"^\| (3\.\d+) \|", page, re.MULTILINE)) == classified
+    assert min(classified, key=lambda version: int(version[2:])) == release.metadata()["Requires-Python"].strip(">=")
+
+
+def test_the_core_brings_requests_and_what_that_needs(core: Installed) -> None:
+    assert core.packages() == CORE
+    place = core.python("-c", "import dither, dither_shared; print(dither.__file__, dither_shared.__file__)")
+    assert all(path.startswith(str(core.bin.parent)) for path in place.split())
+
+
+def test_the_core_has_the_commands_of_an_app_developer(core: Installed) -> None:
+    assert core.dither("--version").strip() == f"dither {version()}"
+    assert "metrics" in core.dither("--help")
+    core.dither("metrics", "new", "metrics.toml", "--app", "notes", "--metric", "theme=choice", "--metric", "dark=flag")
+    core.dither("metrics", "check", "metrics.toml")
+    assert "theme" in core.dither("privacy", "metrics.toml")
+    audited = core.dither("audit", "metrics.toml", "--reports", "2000", "--devices", "50", "--json")
+    assert json.loads(audited.splitlines()[-1])["holds"] is True  # it errs once in a million times
+
+
+def test_the_core_names_the_extra_that_the_aggregator_needs(core: Installed) -> None:
+    said = core.dither("serve", "metrics.toml", "--data", "data", code=2)
+    assert said.endswith("comes with the aggregator: pip install 'dither[aggregator]'\n")
+    assert len(said.splitlines()) == 1
+
+
+def test_no_command_of_the_core_ends_in_a_traceback(core: Installed) -> None:
+    codes = core.python(
+        "-c",
+        "from dither.cli import COMMANDS, main\n"
+        "for name in COMMANDS:\n"
+        "    try: print(name, main([name, '--help']))\n"
+        "    except SystemExit as end: print(name, end.code)\n",
+    )
+    ends = dict(re.findall(r"^(\w+) (\d)$", codes, re.MULTILINE))
+    assert {ends[name] for name in ("metrics", "privacy", "audit", "attack", "device")} == {"0"}
+    assert set(ends.values()) <= {"0", "2"}
+    assert codes.count("pip install 'dither[aggregator]'") == list(ends.values()).count("2") > 0
+
+
+def test_an_app_is_typed_by_what_is_installed(core: Installed) -> None:
+    app = core.directory / "app.py"
+    app.write_text(
+        "import dither\n"
+        'telemetry = dither.start("metrics.toml", endpoint="http://127.0.0.1:1", key="k", data_dir=":memory:")\n'
+        "reveal_type(telemetry)\n",
+        encoding="utf-8",
+    )
+    python = core.bin / "python"
+    said = run(sys.executable, "-m", "mypy", "--strict", "--python-executable", python, app, cwd=core.directory)
+    assert re.search(r'Revealed type is "dither\.\S*Telemetry"', said)
+
+
+def test_the_aggregator_counts_and_shows_the_demo(whole: Installed) -> None:
+    shown = json.loads(whole.dither("demo", "--devices", "200", "--exit", "--json").splitlines()[-1])
+    assert shown["ledger"]["accepted"] == shown["ledger"]["folded"] > 0
+
+
+def test_the_aggregator_serves_its_pages(whole: Installed) -> None:
+    whole.dither("metrics", "new", "served.toml", "--app", "notes", "--metric", "theme=choice")
+    with whole.serving("served.toml", "--data", "data") as url:
+        with urlopen(url, timeout=30) as page:
+            html = page.read().decode()
+        (style,) = re.findall(r'href="(/\S+\.css[^"]*)"', html)
+        with urlopen(url + style, timeout=30) as sheet:
+            assert sheet.headers["Content-Type"].startswith("text/css")
+    assert "theme" in html
+
+
+def test_the_bills_of_materials_list_what_is_installed_with_licences_that_fit(
+    release: Release, core: Installed, whole: Installed, tmp_path: Path
+) -> None:
+    shutil.copy(release.wheel, tmp_path)
+    run("sh", ".ci/sbom", tmp_path)
+    for name, installed in (("core", core), ("aggregator", whole)):
+        text = (tmp_path / f"sbom-{name}.cdx.json").read_text(encoding="utf-8")
+        assert str(tmp_path) not in text
+        bill = json.loads(text)
+        assert (bill["bomFormat"], bill["metadata"]["component"]["version"]) == ("CycloneDX", version())
+        assert {part["name"].lower() for part in bill["components"]} == installed.packages() - {"dither"}
+        for part in bill["components"]:
+            assert licences(part), part["name"]
+            assert licences(part) <= LICENCES, part["name"]
+
+
+def licences(part: dict[str, list[dict[str, dict[str, str]]]]) -> set[str]:
+    """Return every licence that a component's metadata names, whether as an expression, an id or a classifier."""
+    named: set[str] = set()
+    for entry in part.get("licenses", []):
+        one = entry.get("license", {})
+        expression = str(entry.get("expression", "")).replace("(", "").replace(")", "")
+        said = expression or one.get("id") or one["name"].rpartition(" :: ")[2]
+        named |= set(re.split(r" (?:AND|OR) ", said))
+    return named
+
+
+def version() -> str:
+    project: dict[str, str] = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    return project["version"]

@@ -1,0 +1,107 @@
+"""Pages of fresh texts and words in a real Chromium: axe, sizes, overlaps, texts that turn what follows round."""
+
+from collections.abc import Iterator
+from contextlib import closing
+from datetime import timedelta
+
+import pytest
+from playwright.sync_api import Browser
+
+from dither_shared.registry import Registry
+from tests.aggregator.test_snapshot_page import keep
+from tests.aggregator.words.test_reading import tally_of
+from tests.support.sites import EXPIRES, site_of
+from tests.test_page_states import Pages, address_of, check_looks, check_size, opened, served
+
+pytestmark = pytest.mark.slow
+
+REPORTS = 3_000
+WIDE, TURNED = "W" * 200, "a \N{RIGHT-TO-LEFT OVERRIDE}b"
+METRIC = """
+[metric.{name}]
+rev = 1
+kind = "{kind}"
+question = "What do people say?"
+epsilon = 6
+reports = 20
+presence = "public"
+period = "1d"
+owners = ["team@example.org"]
+sensitivity = "low"
+expires = {expires}
+{lines}
+"""
+CANDIDATES = f'candidates = ["firefox", "chrome", "opera", "{WIDE}", "a \\u202eb"]'
+METRICS = {
+    "site": ("text", CANDIDATES),
+    "unlisted": ("text", 'candidates = ["opera"]'),
+    "bare": ("text", ""),
+    "word": ("words", "casefold = true"),
+    "phrase": ("words", 'length = "long"'),
+    "quiet": ("words", ""),
+}
+BEFORE = {"firefox": 0.5, TURNED: 0.3, None: 0.1}
+AFTER = {"firefox": 0.2, "chrome": 0.3, TURNED: 0.3, None: 0.1}
+STATES = {
+    "/": "stand out",
+    "/metrics/site": "stand out from the noise",
+    "/metrics/unlisted": "not in the list",
+    "/metrics/bare": "No text is looked for: list candidates",
+    "/metrics/site?window=today": "More reports may come",
+    "/metrics/word": "proposed texts stand out from the noise",
+    "/metrics/word?window=today": "More reports may come",
+    "/metrics/word?search=fire": "Search",
+    "/metrics/phrase": "stand out from the noise",
+    "/metrics/quiet": "No reports of these days",
+    "/metrics/site/time": "days with reports",
+    "/metrics/word/time": "days with reports",
+    "/compare?metric=site": "moved",
+    "/compare?metric=word": "moved",
+    "/changes": "Something moved",
+    "/plan?kind=text&d=100&n=100000&epsilon=2": "is found four times in five",
+    "/plan?kind=words&share_percent=1&epsilon=2": "is found four times in five",
+    "/s/word": "a snapshot: it never changes",
+    "/s/site": "a snapshot: it never changes",
+}
+"""Addresses of all states with what each of them says; a snapshot is addressed by its metric."""
+LOOKS = ((320, "light"), (390, "dark"), (1280, "light"), (2560, "dark"))
+
+
+@pytest.fixture(scope="module")
+def pages(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pages]:
+    """Two days of each, of which the second differs, and today; yield the address, and the id of each snapshot."""
+    head = f'[registry]\napp = "example"\ndevice_epsilon = {120 * len(METRICS)}\n'
+    blocks = (
+        METRIC.format(name=name, kind=kind, lines=lines, expires=EXPIRES) for name, (kind, lines) in METRICS.items()
+    )
+    made = Registry.parse(head + "".join(blocks))
+    with site_of(made, tmp_path_factory.mktemp("texts")) as one:
+        for name in METRICS.keys() - {"quiet"}:
+            metric = made.metrics[name]
+            for back, shares in ((2, BEFORE), (1, AFTER), (0, AFTER)):
+                one.hold(metric.plan, tally_of(metric, REPORTS + back, shares), days_ago=back)
+        day = one.store.today() - timedelta(days=1)
+        kept = [one.store.plans(name)[0] for name in ("word", "site")]
+        ids = {each.plan.metric: keep(one.store, each, one.tallies[each.plan.digest, day]) for each in kept}
+        with served(one) as url:
+            yield url, ids
+
+
+@pytest.mark.parametrize("path", STATES)
+def test_a_page_is_accessible_fits_and_overlaps_nothing(browser: Browser, pages: Pages, path: str) -> None:
+    check_looks(browser, address_of(pages, path), STATES[path], LOOKS)
+
+
+@pytest.mark.parametrize("path", STATES)
+def test_a_page_is_no_larger_than_need_be(browser: Browser, pages: Pages, path: str) -> None:
+    check_size(browser, address_of(pages, path))
+
+
+@pytest.mark.parametrize("metric", ["site", "phrase"])
+def test_a_turning_character_that_a_device_sent_is_shown_as_an_escape(
+    browser: Browser, pages: Pages, metric: str
+) -> None:
+    page, _ = opened(browser, address_of(pages, f"/metrics/{metric}"), 1280)
+    with closing(page.context):
+        assert "\N{RIGHT-TO-LEFT OVERRIDE}" not in page.content()
+        assert r"a \u{202e}b" in page.inner_text("main")
