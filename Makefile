@@ -6,7 +6,7 @@ BIN := .venv/bin
 # A file a core, those that take long first. ARGS="-n 0" runs one test after the other, as a debugger needs it.
 PARALLEL := -n auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder
 
-.PHONY: help demo test check soak lint bench format clean
+.PHONY: help demo test check soak lint bench format dist sbom lowest clean
 
 help:
 	@echo "make demo    watch true frequencies come back out of noisy answers (ARGS=\"--devices 50000\")"
@@ -15,6 +15,9 @@ help:
 	@echo "make soak    the fault tests at length: 200 kills, thousands of lives, ten years again and again, uploads fuzzed"
 	@echo "make bench   speed and error, each beside something"
 	@echo "make format  put the code into its one format"
+	@echo "make dist    wheel and sdist in dist/, held against what an index asks"
+	@echo "make sbom    beside them, what an installation brings, with licences"
+	@echo "make lowest  the fast tests with the lowest versions of all dependencies (ARGS=\"-k wire\")"
 	@echo "make clean   remove .venv and caches"
 
 demo: .venv/aggregator.stamp
@@ -28,7 +31,7 @@ check: .venv/dev.stamp lint
 	@$(BIN)/pytest -q $(PARALLEL) -m "not slow" $(ARGS)
 
 soak: .venv/dev.stamp
-	@DITHER_SOAK=1 $(BIN)/pytest -o timeout=7200 tests/faults tests/fuzz $(ARGS)
+	@SOAK_TESTS=1 $(BIN)/pytest -o timeout=7200 tests/faults tests/fuzz $(ARGS)
 	@$(BIN)/python -m tests.fuzz.atheris_upload -max_total_time=600
 
 lint: .venv/dev.stamp
@@ -42,6 +45,15 @@ bench: .venv/dev.stamp
 format: .venv/dev.stamp
 	@$(BIN)/ruff check --fix --quiet
 	@$(BIN)/ruff format --quiet
+
+dist: .venv/dev.stamp
+	@sh .ci/dist
+
+sbom: dist
+	@sh .ci/sbom
+
+lowest: .venv/dev.stamp
+	@sh .ci/lowest $(PARALLEL) $(ARGS)
 
 clean:
 	rm -rf .venv .mypy_cache .pytest_cache .ruff_cache .hypothesis dist
