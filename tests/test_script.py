@@ -6,6 +6,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 import pytest
@@ -13,6 +14,7 @@ from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, BrowserContext, Locator, Page, Route
 
 import dither_aggregator.web
+from dither_aggregator.room import Free
 from tests.support.sites import site
 from tests.test_page_states import served
 from tests.test_record_pages import CONTRAST, Record, record
@@ -44,7 +46,10 @@ BOX = ".words-of-mark"
 @pytest.fixture(scope="module")
 def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """Two weeks of a metric with hostile, long and turned values, one of which moved."""
-    with site(tmp_path_factory.mktemp("script"), D, 'mechanism = "oue"', values=VALUES) as one:
+    with (
+        site(tmp_path_factory.mktemp("script"), D, 'mechanism = "oue"', values=VALUES) as one,
+        patch.object(one.store, "left", return_value=Free("disk", 1 << 40, 1 << 41)),
+    ):
         rng, before = np.random.default_rng(5), np.full(D, 0.005)
         before[:6] = 0.15, 0.12, 0.1, 0.08, 0.06, 0.04
         after = before.copy()
