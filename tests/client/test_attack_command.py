@@ -76,7 +76,7 @@ def test_an_attack_above_its_bound_is_a_finding(
         (["--devices", "0"], "--devices must be from 1 to 100,000, got 0"),
         (["--days", "3"], "--days must be from 8 to 730, got 3"),
         (["--processes", "0"], "--processes must be from 1 to 1,024, got 0"),
-        (["--html", "no/such/place.html"], "No such file or directory"),
+        (["--html", "no/such/place.html"], "there is no folder no/such, make it first"),
         (["--metric", "gone"], "there is no metric gone in example: crashed, theme, editor"),
         (["--metric", "theme", "--metric", "editor"], "theme and editor are both memoized: attack one after the other"),
         (["--metric", "theme", "--only", "averaging"], "example has no metric for averaging: name another attack"),

@@ -49,6 +49,32 @@ class Listing(Fair):
     def randomize(self, value, rng):
         return [value]
 
+class Unmade(Fair):
+    def __init__(self):
+        raise ValueError("no dice")
+
+class Failing(Fair):
+    exact = False
+    def randomize(self, value, rng):
+        raise KeyError(value)
+
+class Same(Fair):
+    inputs = ("yes", "yes")
+
+class Elsewhere(Fair):
+    def randomize(self, value, rng):
+        import random
+        return random.random() < 0.5
+
+class Remembering(Fair):
+    def randomize(self, value, rng):
+        self.calls = getattr(self, "calls", 0) + 1
+        return value if self.calls % 50 else rng.coin(1 << 63)
+
+class Bits(Fair):
+    def randomize(self, value, rng):
+        return (value == "yes") ^ (rng.randbits(2) == 0)
+
 ready = Fair()
 """
 """ln 3 = 1.0986: below 1.1, and above 1."""
@@ -139,7 +165,7 @@ def test_an_adapter_that_claims_too_little_is_a_finding(capsys: pytest.CaptureFi
         (["metrics.toml", "--alpha", "2"], "--alpha must be a probability"),
         (["metrics.toml", "--error", "0"], "--error must be a probability"),
         (["metrics.toml", "--processes", "0"], "--processes must be from 1"),
-        (["metrics.toml", "--html", "no/such/place.html"], "No such file or directory"),
+        (["metrics.toml", "--html", "no/such/place.html"], "there is no folder no/such, make it first"),
         (["gone.toml"], "cannot be read"),
         (["--adapter", "mine"], "named as MODULE:NAME, such as mine:Mine, got 'mine'"),
         (["--adapter", "nowhere:Mine"], "there is no module nowhere here"),
@@ -150,14 +176,32 @@ def test_an_adapter_that_claims_too_little_is_a_finding(capsys: pytest.CaptureFi
         (["--adapter", "mine:Negative"], "must be a number from 0 to 1000, got -1"),
         (["--adapter", "mine:Huge"], "must be a number from 0 to 1000, got 1"),
         (["--adapter", "mine:Number"], "inputs of the adapter Number must be a tuple, got 2"),
+        (["--adapter", "mine:Unmade"], "the adapter Unmade cannot be made: ValueError: no dice (/"),
+        (["--adapter", "mine:Failing"], "randomize of the adapter Failing raises for every input: KeyError: 'yes' (/"),
+        (["--adapter", "mine:Same"], "all inputs of the adapter Same are equal"),
+        (["--adapter", "mine:Elsewhere"], "the same draws of rng give different outcomes"),
+        (["--adapter", "mine:Remembering"], "the same draws of rng give different outcomes"),
+        (["--adapter", "broken:Mine"], "the module broken cannot be imported: NameError: name 'nothing' is not"),
         (["--adapter", "mine:Listing", "--reports", "2000"], "outcomes must be hashable, got a list: return tuple"),
     ],
 )
 def test_a_mistake_is_said_with_the_next_step(
     arguments: list[str], words: str, registry: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    Path("broken.py").write_text("nothing", "utf-8")
     assert main(["audit", *arguments]) == 2
     assert words in capsys.readouterr().err
+
+
+def test_an_adapter_that_draws_bits_has_no_exact_law(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["audit", "--adapter", "mine:Bits", "--reports", "2000", "--processes", "1"]) == 0
+    assert "it draws bits of its own" in capsys.readouterr().out
+
+
+def test_a_command_that_is_refused_leaves_no_page(registry: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["audit", str(registry), "--html", "page.html", "--adapter", "nowhere:Mine"]) == 2
+    assert not Path("page.html").exists()
+    assert "no module nowhere" in capsys.readouterr().err
 
 
 @pytest.mark.slow

@@ -12,15 +12,20 @@ nothing between calls: then its law is told exactly. Others may use randomness o
 import importlib
 import sys
 from decimal import Decimal
+from functools import partial
 from math import ceil, isfinite
+from traceback import extract_tb
 from typing import Any
 
 from dither.auditing.claims import Claim, Input
-from dither.auditing.exact import law_of
+from dither.auditing.exact import law_of, repeats
+from dither.randomness import SYSTEM
 from dither_shared.errors import ConfigurationError
 from dither_shared.exact import MICRO, exp_of_micro
 
 LABEL_MAX = 60
+TRIES = 64
+"""Times that an adapter has to repeat itself before its law is told exactly."""
 EPSILON_MAX = 1_000
 """A larger loss is no promise, and e to it is too large a number."""
 
@@ -33,16 +38,60 @@ def load(place: str) -> Claim:
     if "" not in sys.path:
         sys.path.insert(0, "")  # a module in the present directory
     try:
-        adapter = getattr(importlib.import_module(module_name), name)
+        module = importlib.import_module(module_name)
     except ModuleNotFoundError as error:
         if error.name is None or not (module_name + ".").startswith(error.name + "."):
             raise ConfigurationError(f"the module {module_name} needs {error.name}, which is not installed") from None
         raise ConfigurationError(
             f"there is no module {module_name} here: run this where {module_name}.py is, or set PYTHONPATH"
         ) from None
-    except AttributeError:
-        raise ConfigurationError(f"the module {module_name} has no {name}") from None
-    return claim_of(name, adapter() if isinstance(adapter, type) else adapter)
+    except Exception as error:
+        raise ConfigurationError(f"the module {module_name} cannot be imported: {_said(error)}") from error
+    if not hasattr(module, name):
+        raise ConfigurationError(f"the module {module_name} has no {name}")
+    adapter = getattr(module, name)
+    if isinstance(adapter, type):
+        try:
+            adapter = adapter()
+        except Exception as error:
+            raise ConfigurationError(f"the adapter {name} cannot be made: {_said(error)}") from error
+    claim = claim_of(name, adapter)
+    _try(name, adapter, claim)
+    return claim
+
+
+def _said(error: Exception) -> str:
+    """Return an exception in words, with the last of its lines that is known: an author looks for it."""
+    frames = extract_tb(error.__traceback__)
+    place = f" ({frames[-1].filename}:{frames[-1].lineno})" if frames else ""
+    return f"{type(error).__name__}: {error}{place}"
+
+
+def _try(name: str, adapter: Any, claim: Claim) -> None:
+    """Run an adapter a few times; raise ConfigurationError where an audit of it would tell nothing."""
+    first = claim.inputs[0].value
+    if all(_same(first, each.value) for each in claim.inputs):
+        raise ConfigurationError(f"all inputs of the adapter {name} are equal: two that differ are compared")
+    errors = []
+    for each in claim.inputs:
+        try:
+            adapter.randomize(each.value, SYSTEM)
+        except Exception as error:  # an outcome, too: an audit tells whether it depends on the input
+            errors.append(error)
+    if len(errors) == len(claim.inputs):
+        raise ConfigurationError(f"randomize of the adapter {name} raises for every input: {_said(errors[0])}")
+    if claim.law and not all(repeats(partial(adapter.randomize, each.value), TRIES) for each in claim.inputs):
+        raise ConfigurationError(
+            f"the adapter {name} says exact = True, and the same draws of rng give different outcomes: it keeps "
+            "something between calls, or draws elsewhere. Leave exact out"
+        )
+
+
+def _same(one: object, other: object) -> bool:
+    try:
+        return type(one) is type(other) and bool(one == other)
+    except ValueError:  # arrays have no single answer
+        return False
 
 
 def claim_of(name: str, adapter: Any) -> Claim:

@@ -14,7 +14,7 @@ from dither.attacking.tables import document, table
 from dither.attacking.trials import Trial
 from dither.auditing.spreading import in_turn, over_cores
 from dither.randomness import SYSTEM
-from dither.writing.output import progress, speak_utf8, write
+from dither.writing.output import check_writable, progress, speak_utf8, write
 from dither.writing.page import to_html
 from dither_shared.errors import ConfigurationError
 from dither_shared.registry import Metric, Registry
@@ -52,8 +52,7 @@ def run(args: argparse.Namespace) -> int:
     """Attack; return 1 where an attack does better than is promised."""
     trial = _trial(args)
     if args.html:
-        with args.html.open("a"):  # whether the page can be written is tried first
-            pass
+        check_writable(args.html)
     names = [name for name in ATTACKS if name in args.only or not args.only]
     attacks = attack(trial, names, progress)
     progress("")

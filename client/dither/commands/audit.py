@@ -14,7 +14,7 @@ from dither.auditing.linking import POPULATION, linking_claims
 from dither.auditing.plans import claims_of
 from dither.auditing.spreading import over_cores
 from dither.auditing.tables import document, page, table
-from dither.writing.output import progress, speak_utf8, write
+from dither.writing.output import check_writable, progress, speak_utf8, write
 from dither.writing.page import to_html
 from dither_shared.errors import ConfigurationError
 from dither_shared.registry import Metric, Registry
@@ -55,8 +55,7 @@ def run(args: argparse.Namespace) -> int:
     sampling = _sampling(args)
     registry = Registry.load(args.registry) if args.registry else None
     if args.html:
-        with args.html.open("a"):  # an audit takes minutes: whether its page can be written is tried first
-            pass
+        check_writable(args.html)
     claims = [*(_claims(registry, args) if registry else ()), *map(adapters.load, args.adapter)]
     if not claims:
         raise ConfigurationError("an audit needs a registry, or a randomizer by --adapter: dither audit metrics.toml")

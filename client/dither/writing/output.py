@@ -4,6 +4,8 @@ import io
 import sys
 from pathlib import Path
 
+from dither_shared.errors import ConfigurationError
+
 
 def write(text: str, out: Path | None) -> None:
     """Write a whole text to a file, or to stdout."""
@@ -12,6 +14,17 @@ def write(text: str, out: Path | None) -> None:
     else:
         speak_utf8()
         print(text, end="")
+
+
+def check_writable(out: Path) -> None:
+    """Raise ConfigurationError or OSError where a file cannot be written: work that takes minutes tries it first."""
+    if not out.parent.is_dir():
+        raise ConfigurationError(f"{out} cannot be written: there is no folder {out.parent}, make it first")
+    was_there = out.exists()
+    with out.open("a"):
+        pass
+    if not was_there:
+        out.unlink()
 
 
 def progress(doing: str) -> None:
