@@ -53,7 +53,7 @@ def account_of(oracle: Oracle, ids: set[str]) -> Oracle:
 def back_up(cluster: Cluster, file: Path) -> float:
     """Write a backup; return when it began."""
     began = time.monotonic()
-    done = dither("backup", file, "--data", cluster.store_name, timeout_s=120)
+    done = dither("backup", file, "--data", cluster.store_name)
     assert done.returncode == 0, done.stderr
     return began
 
