@@ -24,7 +24,7 @@ from dither_aggregator.commands.demo import _verdict
 from dither_aggregator.simulate.fleet import send
 from dither_aggregator.simulate.populations.census import census
 from dither_shared.registry import Registry
-from tests.support.aggregators import DITHER, ENVIRONMENT, dither, dither_alone, serve, start
+from tests.support.aggregators import DITHER, ENVIRONMENT, dither, serve, start
 from tests.support.registries import registry_text
 
 pytestmark = pytest.mark.slow
@@ -32,7 +32,7 @@ pytestmark = pytest.mark.slow
 
 def test_the_demo_finds_the_truth() -> None:
     """Fewer than 226 of 266 intervals of 94.5 %, as they are for 3,000 devices, hold in 3 of 10^9 runs (binomial)."""
-    done = dither_alone("demo", "--devices", 3_000, "--seed", 1, "--exit", "--json", timeout_s=280)
+    done = dither("demo", "--devices", 3_000, "--seed", 1, "--exit", "--json")
     assert done.returncode == 0, done.stderr
     assert "3,000 of 3,000 devices" in done.stderr
     document = json.loads(done.stdout)
@@ -63,7 +63,7 @@ def test_the_demo_finds_ages_hours_and_earnings_of_people() -> None:
     deviation of 2; of 25, a third of all, they would not be told. One of the ten pairs of columns gets fewer than the
     300 of 4,000 reports that it needs in a run of 10^6.
     """
-    done = dither_alone("demo", "--data", "census", "--devices", 4_000, "--seed", 1, "--exit", "--json", timeout_s=280)
+    done = dither("demo", "--data", "census", "--devices", 4_000, "--seed", 1, "--exit", "--json")
     assert done.returncode == 0, done.stderr
     document = json.loads(done.stdout)
     assert document["ledger"] == {"accepted": 28_000, "folded": 28_000, "pending": 0, "quarantined": 0}
@@ -121,7 +121,7 @@ def test_the_demo_prints_its_tables_and_serves_until_interrupted() -> None:
 
 
 def test_the_demo_ends_by_itself_without_a_terminal_and_serves_at_one() -> None:
-    ended = dither_alone("demo", "--devices", 60, timeout_s=120)
+    ended = dither("demo", "--devices", 60)
     assert ended.returncode in (0, 1)
     assert "ledger: 120 accepted = 120 folded" in ended.stdout
     assert "pages: " not in ended.stdout + ended.stderr

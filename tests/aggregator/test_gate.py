@@ -29,7 +29,7 @@ from dither_aggregator.web.reading import reading_app
 from dither_shared.registry import Registry
 from dither_shared.wire import PATH
 from dither_shared.wire.writing import encode_upload, new_upload_id
-from tests.support.aggregators import ENVIRONMENT, Served, dither, dither_alone, serve
+from tests.support.aggregators import ENVIRONMENT, Served, dither, serve
 from tests.support.keys import STRONG, bearer
 from tests.support.machines import Site, wait_until
 from tests.support.registries import registry, registry_text
@@ -415,7 +415,7 @@ def test_a_file_of_the_first_write_key_that_holds_none_is_told(tmp_path: Path) -
     (tmp_path / "metrics.toml").write_text(registry_text(), encoding="utf-8")
     (tmp_path / "data").mkdir()
     (tmp_path / "data" / key_file.NAME).write_text("secret")
-    done = dither_alone("serve", tmp_path / "metrics.toml", "--data", tmp_path / "data")
+    done = dither("serve", tmp_path / "metrics.toml", "--data", tmp_path / "data")
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr.startswith("dither: write.key: the key is too weak: ")
     assert done.stderr.endswith("take the file away, and one is made\n")
@@ -475,7 +475,7 @@ def test_a_key_file_that_is_no_good_is_refused(
         (tmp_path / "key").write_text(text)
     monkeypatch.setitem(ENVIRONMENT, "DITHER_READ_KEY_FILE", str(tmp_path / "key"))
     for command in ("serve", "init"):
-        done = dither_alone(command, tmp_path / "metrics.toml", "--data", tmp_path / command)
+        done = dither(command, tmp_path / "metrics.toml", "--data", tmp_path / command)
         assert (done.returncode, done.stdout) == (2, "")
         assert done.stderr.startswith("dither: DITHER_READ_KEY_FILE=")
         assert says in done.stderr
@@ -547,7 +547,7 @@ def test_every_api_of_a_store_knows_its_keys_and_its_sessions(tmp_path: Path) ->
 def test_an_api_is_not_reached_from_elsewhere_before_reading_needs_a_key(tmp_path: Path) -> None:
     site = Site(tmp_path)
     with site.running():
-        refused = dither_alone("api", "--data", site.data.url, "--port", 0, "--allow-host", "telemetry.example.org")
+        refused = dither("api", "--data", site.data.url, "--port", 0, "--allow-host", "telemetry.example.org")
         assert (refused.returncode, refused.stdout) == (2, "")
         said = "--allow-host telemetry.example.org is a name for readers elsewhere, so reading must need a key"
         assert said in refused.stderr

@@ -12,7 +12,7 @@ import pytest
 import requests
 
 from dither_aggregator.workers.bells import FOLD, MAINTAIN, Bell, Rope, make_app
-from tests.support.aggregators import dither, dither_alone
+from tests.support.aggregators import dither
 from tests.support.clocks import DAY_S
 from tests.support.http import Connection, upload
 from tests.support.machines import Crowd, Site, end, is_running, wait_until
@@ -232,7 +232,7 @@ def test_a_store_that_came_back_empty_ends_workers_and_beat_and_is_refused_by_al
         answer = requests.get(api.said["health"] + "/readyz", timeout=10)
         assert answer.status_code == 503
         for command in ("api", "worker", "beat"):
-            done = dither_alone(command, *site.places)
+            done = dither(command, *site.places)
             assert done.returncode == 2
             assert "holds no store; `dither init` makes one" in done.stderr
         # Another store in its place is none of the running API's either.
@@ -245,7 +245,7 @@ def test_a_store_that_may_lose_reports_is_refused_unless_allowed(site: Site) -> 
     with site.data.client() as redis:
         redis.config_set("appendfsync", "everysec")
     for command in ("api", "worker"):
-        done = dither_alone(command, *site.places)
+        done = dither(command, *site.places)
         assert done.returncode == 2
         assert "acknowledged uploads can be lost" in done.stderr
     with site.worker("--allow-lossy-store") as worker:
@@ -255,7 +255,7 @@ def test_a_store_that_may_lose_reports_is_refused_unless_allowed(site: Site) -> 
 def test_the_stores_own_redis_is_refused_as_its_broker_under_any_name(site: Site) -> None:
     for broker in (site.data.url, f"redis://localhost:{site.data.port}/5"):
         for command in ("api", "worker", "beat"):
-            done = dither_alone(command, "--data", site.data.url, "--broker", broker)
+            done = dither(command, "--data", site.data.url, "--broker", broker)
             assert done.returncode == 2
             assert "is the store's own Redis" in done.stderr
 
@@ -274,7 +274,7 @@ def test_the_processes_of_an_api_let_no_more_by_than_the_limit(site: Site) -> No
 
 
 def test_a_limit_that_cannot_be_divided_is_refused(site: Site) -> None:
-    done = dither_alone("api", *site.places, "--processes", 64, "--limit-key", "0.001:1")
+    done = dither("api", *site.places, "--processes", 64, "--limit-key", "0.001:1")
     assert done.returncode == 2
     assert "a rate this low cannot be divided among 64 processes" in done.stderr
 
@@ -327,6 +327,6 @@ def test_init_says_what_devices_need_and_never_replaces_a_store(site: Site, tmp_
 
 def test_a_directory_is_served_by_dither_serve(site: Site, tmp_path: Path) -> None:
     for command in ("api", "worker", "beat"):
-        done = dither_alone(command, "--data", tmp_path, "--broker", site.broker.url)
+        done = dither(command, "--data", tmp_path, "--broker", site.broker.url)
         assert done.returncode == 2
         assert "`dither serve` serves it" in done.stderr

@@ -18,7 +18,7 @@ from tests.faults.aggregator.editions import APP, METRICS
 from tests.faults.aggregator.load import REGISTRY, Device, Load, check_all, check_store, wait_folded
 from tests.faults.aggregator.oracle import Oracle
 from tests.faults.soaking import scaled
-from tests.support.aggregators import dither_alone
+from tests.support.aggregators import dither
 from tests.support.clocks import DAY_S
 from tests.support.clusters import SeveralMachines, wait_until
 from tests.support.redis_servers import RedisServer, running_redis
@@ -81,7 +81,7 @@ def test_a_redis_that_comes_back_empty_is_refused_until_it_has_its_file_again(ho
             with closing(Device(lambda: cluster.urls, key, 0)) as device:
                 assert device.post(body).status == 503
             for command in ("ledger", "fsck"):
-                assert dither_alone(command, "--data", cluster.data.url).returncode == 2
+                assert dither(command, "--data", cluster.data.url).returncode == 2
             assert cluster["beat-0"].code() == 1
             with pytest.raises(AssertionError, match="holds no store"):
                 cluster["beat-0"].start()
