@@ -167,3 +167,9 @@ def test_importing_and_starting_loads_nothing_heavy() -> None:
 def test_the_command_line_loads_a_command_on_use() -> None:
     assert not loaded("import dither.cli") & HEAVY
     assert "numpy" in loaded("import dither_aggregator.commands.serve")
+
+
+@pytest.mark.parametrize("command", ["serve", "api", "worker", "beat"])
+def test_what_only_takes_uploads_and_folds_loads_no_estimates(command: str) -> None:
+    """They start in half the time. Readers load them, and whoever finalizes a day."""
+    assert "scipy" not in loaded(f"import dither_aggregator.commands.{command}")

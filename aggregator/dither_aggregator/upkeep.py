@@ -6,7 +6,6 @@ the end.
 
 from collections.abc import Callable
 
-from dither_aggregator.analysis import snapshots
 from dither_aggregator.store import Store, StoreUnavailable
 from dither_shared.errors import DitherError
 
@@ -50,6 +49,8 @@ def finalize(store: Store, metric: str) -> int:
 
     Raises what the first that could not be finalized raised, after the others.
     """
+    from dither_aggregator.analysis import snapshots  # once a day: it takes a second or two to load
+
     merged, done = store.merged(), 0
     failed: list[DitherError] = []
     for stored in store.plans(metric):

@@ -13,7 +13,7 @@ import pytest
 
 from dither_aggregator.store import Tally
 from dither_aggregator.web.charts.scale import points, precise, rough
-from dither_aggregator.web.reading import reading_app
+from dither_aggregator.web.wsgi import reading_app
 from tests.support.sites import Site, site
 
 D, N = 30, 3_000

@@ -25,7 +25,7 @@ from dither_aggregator.store.sqlite import FILE_NAME, key_file
 from dither_aggregator.web import problems
 from dither_aggregator.web.login import COOKIE, SESSION_S
 from dither_aggregator.web.problems import API, CONTENT_TYPE, DOCUMENT
-from dither_aggregator.web.reading import reading_app
+from dither_aggregator.web.wsgi import reading_app
 from dither_shared.registry import Registry
 from dither_shared.wire import PATH
 from dither_shared.wire.writing import encode_upload, new_upload_id

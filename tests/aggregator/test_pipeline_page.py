@@ -24,7 +24,7 @@ from dither_aggregator.store import SQLiteStore
 from dither_aggregator.store.records import Retention
 from dither_aggregator.store.sqlite import FILE_NAME
 from dither_aggregator.web.pages.refused import REASONS_IN_WORDS
-from dither_aggregator.web.reading import reading_app
+from dither_aggregator.web.wsgi import reading_app
 from dither_shared.registry import Registry
 from dither_shared.shapes import ReportShape
 from dither_shared.wire import PATH

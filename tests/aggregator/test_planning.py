@@ -17,7 +17,7 @@ from dither_aggregator.analysis import planning_shares
 from dither_aggregator.analysis.planning import Unplannable, neighbours, plan, registry_lines
 from dither_aggregator.analysis.planning_shares import PlannedShares, ShareQuestion
 from dither_aggregator.analysis.pure import estimate_shares, standing_shares
-from dither_aggregator.web.reading import reading_app
+from dither_aggregator.web.wsgi import reading_app
 from dither_shared.kinds import KINDS
 from dither_shared.precision import POWER, detectable_share
 from dither_shared.registry import Registry, utc_today

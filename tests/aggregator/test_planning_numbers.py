@@ -22,7 +22,7 @@ from dither_aggregator.analysis.planning_numbers import HIGH, LOW, NumberQuestio
 from dither_aggregator.analysis.reading import View
 from dither_aggregator.counting.folding import tables
 from dither_aggregator.store import StoredPlan, Tally
-from dither_aggregator.web.reading import reading_app
+from dither_aggregator.web.wsgi import reading_app
 from dither_shared.domains import Buckets, Thresholds
 from dither_shared.kinds.number_precision import std_errors
 from dither_shared.plan import Plan

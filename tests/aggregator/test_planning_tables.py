@@ -22,7 +22,7 @@ from dither_aggregator.analysis.reading import View
 from dither_aggregator.analysis.tables.arms import ArmStatistics, together
 from dither_aggregator.analysis.tables.questions import QuestionTally
 from dither_aggregator.analysis.tables.reading import arms_of
-from dither_aggregator.web.reading import reading_app
+from dither_aggregator.web.wsgi import reading_app
 from dither_shared.mechanisms import PureMechanism, SubsetSelection, choose
 from dither_shared.precision import POWER
 from dither_shared.registry import Metric, Registry, utc_today

@@ -13,7 +13,7 @@ from dither_aggregator.analysis.planning_texts import LAYOUT, TEXT, WORDS, Plann
 from dither_aggregator.analysis.reading import View
 from dither_aggregator.analysis.words.needed import devices_needed
 from dither_aggregator.store import StoredPlan, Tally
-from dither_aggregator.web.reading import reading_app
+from dither_aggregator.web.wsgi import reading_app
 from dither_shared.domains import Hashed
 from dither_shared.mechanisms import PGR
 from dither_shared.precision import POWER

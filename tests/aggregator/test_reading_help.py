@@ -20,7 +20,7 @@ from dither_aggregator.analysis.rerolling import LARGEST, ROLLS, average, popula
 from dither_aggregator.analysis.tables import arms, ratios
 from dither_aggregator.store import Tally
 from dither_aggregator.web.charts.beside import draw_beside
-from dither_aggregator.web.reading import reading_app
+from dither_aggregator.web.wsgi import reading_app
 from dither_shared.mechanisms import choose
 from tests.support.aggregators import sqlite_store
 from tests.support.registries import registry

@@ -29,7 +29,7 @@ from dither_aggregator.store.records import Final, Retention
 from dither_aggregator.store.sqlite import FILE_NAME
 from dither_aggregator.web.charts.scale import precise
 from dither_aggregator.web.long_lists import LongList
-from dither_aggregator.web.reading import reading_app
+from dither_aggregator.web.wsgi import reading_app
 from dither_shared.documents import canonical_json
 from tests.support.aggregators import aggregator, sqlite_store
 from tests.support.clocks import Clock

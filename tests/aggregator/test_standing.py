@@ -11,7 +11,7 @@ import pytest
 from scipy.stats import binom
 
 from dither_aggregator import upkeep
-from dither_aggregator.analysis.estimands import TallyGone, estimate, read
+from dither_aggregator.analysis.estimands import estimate, read
 from dither_aggregator.analysis.inference import ErrorOf, Floats, Z
 from dither_aggregator.analysis.pure import estimate_shares, noise_below, noise_chance, standing_shares, variance
 from dither_aggregator.analysis.reading import View
@@ -19,6 +19,7 @@ from dither_aggregator.analysis.shares import ShareRow
 from dither_aggregator.analysis.standing import bin_estimates, rank
 from dither_aggregator.analysis.texts import TextRow, TextsReading
 from dither_aggregator.analysis.windows import Window, reports_max
+from dither_aggregator.counting.folding import TallyGone
 from dither_aggregator.counting.supports import support_counts
 from dither_aggregator.store import StoredPlan, Tally
 from dither_aggregator.store.records import Retention

@@ -25,7 +25,7 @@ from werkzeug.test import Client
 from dither_aggregator import upkeep
 from dither_aggregator.analysis.estimands import read
 from dither_aggregator.store import SQLiteStore, Store, create_store
-from dither_aggregator.web.reading import reading_app
+from dither_aggregator.web.wsgi import reading_app
 from dither_shared.plan import Plan
 from dither_shared.wire import GROUPS_MAX, REPORTS_MAX
 from dither_shared.wire.reading import Group, Upload

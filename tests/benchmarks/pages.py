@@ -25,7 +25,7 @@ from dither_aggregator.analysis.estimands import read
 from dither_aggregator.analysis.reading import View
 from dither_aggregator.store import SQLiteStore
 from dither_aggregator.web.readers import ONE_THREAD
-from dither_aggregator.web.reading import reading_app
+from dither_aggregator.web.wsgi import reading_app
 from dither_shared.registry import Registry, utc_today
 from dither_shared.rng import Rng
 from dither_shared.wire.reading import parse_upload

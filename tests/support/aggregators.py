@@ -19,8 +19,8 @@ from dither_aggregator.web import create_app
 from dither_aggregator.web.answers import App
 from dither_aggregator.web.doors import Admitting
 from dither_aggregator.web.listener import Listener
-from dither_aggregator.web.reading import in_threads
 from dither_aggregator.web.server import HttpServer
+from dither_aggregator.web.wsgi import in_threads
 from dither_shared.registry import Registry
 from tests.support.clocks import Clock
 

@@ -16,7 +16,7 @@ from flask.testing import FlaskClient
 from dither_aggregator.analysis import estimands
 from dither_aggregator.analysis.quality import verdict
 from dither_aggregator.store import SQLiteStore, Tally
-from dither_aggregator.web.reading import reading_app
+from dither_aggregator.web.wsgi import reading_app
 from dither_shared.plan import Plan
 from dither_shared.registry import Registry
 from tests.support.aggregators import sqlite_store

@@ -11,11 +11,10 @@ from datetime import date, timedelta
 import numpy as np
 
 from dither_aggregator.analysis.differences import Comparison, compare
-from dither_aggregator.analysis.estimands import TallyGone
 from dither_aggregator.analysis.inference import CONFIDENCE
 from dither_aggregator.analysis.multiplicity import benjamini_hochberg
 from dither_aggregator.analysis.windows import Window
-from dither_aggregator.counting.folding import BadTally
+from dither_aggregator.counting.folding import BadTally, TallyGone
 from dither_aggregator.store import Store, StoredPlan
 
 DAYS = 7

@@ -17,10 +17,9 @@ from dither_aggregator.analysis.texts import Texts
 from dither_aggregator.analysis.windows import Window
 from dither_aggregator.analysis.words.reading import WordsEstimand
 from dither_aggregator.counting.damage import impossible
-from dither_aggregator.counting.folding import BadTally
+from dither_aggregator.counting.folding import BadTally, TallyGone
 from dither_aggregator.store import Store, StoredPlan, Tally
 from dither_aggregator.store.records import Final
-from dither_shared.errors import DitherError
 from dither_shared.plan import Plan
 
 ESTIMANDS: dict[str, Estimand] = {
@@ -35,14 +34,6 @@ TAILS_MAX = 1_000
 """Tails that are kept, a few numbers each."""
 POOLED_BYTES_MAX = 32 * 1024 * 1024
 """The most bytes of whole windows' counts that are kept."""
-
-
-class TallyGone(DitherError):
-    """The counts of an epoch are no longer kept: `snapshot` is the id of what was made of them."""
-
-    def __init__(self, epoch: date, snapshot: str) -> None:
-        super().__init__(f"the counts of {epoch} are no longer kept; snapshot {snapshot} has their estimates")
-        self.epoch, self.snapshot = epoch, snapshot
 
 
 def estimand_of(plan: Plan) -> Estimand:

@@ -6,6 +6,7 @@ grouping.
 """
 
 from collections.abc import Iterator, Mapping
+from datetime import date
 from functools import singledispatch
 
 import numpy as np
@@ -25,6 +26,14 @@ _BLOCK_ROWS = 1 << 20
 
 class BadTally(DitherError, ValueError):
     """A tally that no n reports of its mechanism can have, or too large to be decoded: nothing is estimated."""
+
+
+class TallyGone(DitherError):
+    """The counts of an epoch are no longer kept: `snapshot` is the id of what was made of them."""
+
+    def __init__(self, epoch: date, snapshot: str) -> None:
+        super().__init__(f"the counts of {epoch} are no longer kept; snapshot {snapshot} has their estimates")
+        self.epoch, self.snapshot = epoch, snapshot
 
 
 def tables(cells: Cells, counts: Counts) -> Iterator[tuple[Part, Counts, int]]:

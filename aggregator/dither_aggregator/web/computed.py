@@ -9,13 +9,13 @@ from marshmallow import fields, validate
 
 from dither_aggregator.analysis.changes import Changes, changes, side_by_side
 from dither_aggregator.analysis.differences import Comparison, compare
-from dither_aggregator.analysis.estimands import TallyGone, estimand_of, read, tail
+from dither_aggregator.analysis.estimands import estimand_of, read, tail
 from dither_aggregator.analysis.quality.verdict import Quality, days
 from dither_aggregator.analysis.reading import BadView, Reading, View
 from dither_aggregator.analysis.series import VALUES_MAX, Point, series
 from dither_aggregator.analysis.tail import Tail
 from dither_aggregator.analysis.windows import Window
-from dither_aggregator.counting.folding import BadTally
+from dither_aggregator.counting.folding import BadTally, TallyGone
 from dither_aggregator.store import Store, StoredPlan
 from dither_aggregator.web.asking import (
     Day,

@@ -8,8 +8,7 @@ from flask import Flask, Response, has_request_context, render_template, request
 from werkzeug.exceptions import HTTPException
 
 from dither_aggregator import counters
-from dither_aggregator.analysis.estimands import TallyGone
-from dither_aggregator.counting.folding import BadTally
+from dither_aggregator.counting.folding import BadTally, TallyGone
 from dither_aggregator.store import StoreError
 from dither_shared.wire.problems import Problem
 

@@ -17,7 +17,8 @@ from dither_aggregator.log import set_up_logging
 from dither_aggregator.store import Store, StoreError, open_store
 from dither_aggregator.web import problems
 from dither_aggregator.web.exchange import LENGTH, Place, ReadAnswer, ReadRequest, encode
-from dither_aggregator.web.reading import pack, reading_app, respond
+from dither_aggregator.web.packing import pack
+from dither_aggregator.web.wsgi import reading_app, respond
 from dither_shared.wire.problems import Problem
 
 NICENESS = 19

@@ -16,8 +16,8 @@ from redis.asyncio import Redis
 
 from dither_aggregator.web import problems
 from dither_aggregator.web.exchange import ReadAnswer, ReadRequest
+from dither_aggregator.web.packing import pack
 from dither_aggregator.web.readers import LONG_WITHIN_S, Alone
-from dither_aggregator.web.reading import pack
 from dither_aggregator.workers.bells import LOOK, REPLY_TIMEOUT_S, Bell, BrokerError
 from dither_shared.wire.problems import Problem
 

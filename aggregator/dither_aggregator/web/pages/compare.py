@@ -9,9 +9,9 @@ from marshmallow import fields
 from scipy.special import ndtr
 
 from dither_aggregator.analysis.differences import Comparison, Difference
-from dither_aggregator.analysis.estimands import TallyGone
 from dither_aggregator.analysis.standing import BINS, bin_estimates
 from dither_aggregator.analysis.windows import Window
+from dither_aggregator.counting.folding import TallyGone
 from dither_aggregator.store import Store, StoredPlan
 from dither_aggregator.web.asking import (
     LEVELS,

@@ -8,12 +8,13 @@ from typing import Protocol
 from flask import render_template
 from marshmallow import fields
 
-from dither_aggregator.analysis.estimands import TallyGone, estimand_of, read
+from dither_aggregator.analysis.estimands import estimand_of, read
 from dither_aggregator.analysis.reading import Reading, View
 from dither_aggregator.analysis.rows import Row
 from dither_aggregator.analysis.standing import Ranked, Standing
 from dither_aggregator.analysis.tail import Tail
 from dither_aggregator.analysis.windows import Window
+from dither_aggregator.counting.folding import TallyGone
 from dither_aggregator.store import Store, StoredPlan
 from dither_aggregator.web.asking import (
     LEVELS,

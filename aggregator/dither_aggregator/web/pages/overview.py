@@ -9,12 +9,12 @@ from cachetools import LRUCache
 from flask import current_app, render_template
 from marshmallow import fields
 
-from dither_aggregator.analysis.estimands import TallyGone, estimand_of, read
+from dither_aggregator.analysis.estimands import estimand_of, read
 from dither_aggregator.analysis.inference import CONFIDENCE
 from dither_aggregator.analysis.multiplicity import benjamini_hochberg
 from dither_aggregator.analysis.reading import Reading, View
 from dither_aggregator.analysis.windows import Window
-from dither_aggregator.counting.folding import BadTally
+from dither_aggregator.counting.folding import BadTally, TallyGone
 from dither_aggregator.store import Store, StoredPlan
 from dither_aggregator.web.asking import Parameters, Whole, default_of, given, one_of
 from dither_aggregator.web.charts.scale import precise

@@ -1,0 +1,66 @@
+"""The applications of pages and API, and an answer of theirs, in whatever process or thread.
+
+It loads all that is estimated and drawn, which takes a second or two: a process that only takes uploads never does.
+"""
+
+import asyncio
+from io import BytesIO
+from typing import Any, cast
+
+from a2wsgi.wsgi import build_environ
+from flask import Flask
+from werkzeug.wrappers import Response
+
+from dither_aggregator.store import Store
+from dither_aggregator.web import api, pages, problems
+from dither_aggregator.web.exchange import ACTOR, LONG, SESSION, ReadAnswer, ReadRequest
+from dither_aggregator.web.long_lists import LongList
+from dither_aggregator.web.packing import pack
+from dither_aggregator.web.reading import ReadingApp
+from dither_shared.wire import PATH
+
+
+def reading_app(store: Store, candidates_max: int | None = None) -> Flask:
+    """Return the WSGI application of pages and API. Lists of more than `candidates_max` raise LongList."""
+    app = bare_app()
+    app.add_url_rule(PATH, "reports", methods=["POST"])  # never comes here; other methods are told so
+    api.register(app, store, candidates_max=candidates_max)
+    problems.register(app)  # after the API: flask-smorest has words of its own for errors
+    pages.register(app, store)
+    return app
+
+
+def bare_app() -> Flask:
+    """Return a WSGI application without an address."""
+    app = Flask("dither_aggregator.web")
+    app.config["PROPAGATE_EXCEPTIONS"] = True
+    app.json.sort_keys = False  # type: ignore[attr-defined]  # of the default provider; keys read best as written
+    app.url_map.strict_slashes = app.url_map.merge_slashes = False  # no address is another one's
+    app.after_request(pages.guard)
+    return app
+
+
+def respond(app: Flask, asked: ReadRequest) -> ReadAnswer:
+    """Answer a request; LONG where its list of candidates is too long for here."""
+    scope: Any = {
+        "type": "http",
+        "http_version": "1.1",
+        "method": asked.method,
+        "path": asked.path,
+        "query_string": asked.query,
+        "headers": asked.headers,
+    }
+    try:
+        environ = cast("dict[str, Any]", build_environ(scope, cast("Any", BytesIO(asked.body))))
+        environ |= {SESSION: asked.session, ACTOR: asked.actor}
+        return pack(Response.from_app(app, environ, buffered=True))
+    except LongList:
+        return LONG
+    except Exception as error:
+        return pack(problems.respond(problems.failure(error)))
+
+
+def in_threads(store: Store) -> ReadingApp:
+    """Return pages and API that are made in threads of this process: for trials."""
+    app = reading_app(store)
+    return ReadingApp(lambda asked: asyncio.to_thread(respond, app, asked))
