@@ -12,7 +12,7 @@ help:
 	@echo "make demo    watch true frequencies come back out of noisy answers (ARGS=\"--devices 50000\")"
 	@echo "make test    everything that must pass: lint, types, all tests"
 	@echo "make check   the quick part of it: format, lint, types, fast tests"
-	@echo "make soak    the fault tests at length: 200 kills, thousands of lives, ten years again and again, uploads fuzzed"
+	@echo "make soak    tests at length: 200 kills, thousands of lives, ten years again and again, every grid whole, uploads fuzzed"
 	@echo "make bench   speed and error, each beside something"
 	@echo "make format  put the code into its one format"
 	@echo "make dist    wheel and sdist in dist/, held against what an index asks"
@@ -32,6 +32,7 @@ check: .venv/dev.stamp lint
 
 soak: .venv/dev.stamp
 	@SOAK_TESTS=1 $(BIN)/pytest -o timeout=7200 tests/faults tests/fuzz $(ARGS)
+	@SOAK_TESTS=1 $(BIN)/pytest $(PARALLEL) -o timeout=7200 tests/shared tests/client tests/aggregator $(ARGS)
 	@$(BIN)/python -m tests.fuzz.atheris_upload -max_total_time=600
 
 lint: .venv/dev.stamp

@@ -6,7 +6,7 @@ from tempfile import TemporaryDirectory
 
 import pytest
 
-from tests.faults.soaking import MEMORY
+from tests.support.soaking import MEMORY
 
 
 @pytest.fixture

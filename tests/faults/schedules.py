@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, rule, run_state_machine_as_test
 
 from tests.faults.life import FATES, NAMES, Pair, Question, watched
-from tests.faults.soaking import MEMORY
 from tests.support.clocks import DAY_S
+from tests.support.soaking import MEMORY
 
 ANSWERS = [("a", "a"), ("a", "b"), ("b", "a"), ("c", "b"), (None, "a"), ("z", "c")]
 ONE_SIDED = [("a", ...), (..., "b"), (..., "c"), ("b", ...)]

@@ -18,10 +18,10 @@ from dither.device.file import DeviceFile
 from dither_shared.rng import Rng
 from tests.faults.apps import Seen, Taker, start, use_everything
 from tests.faults.life import Killed
-from tests.faults.soaking import scaled
 from tests.support.clocks import Clock
 from tests.support.devices import EXPIRES, connect, send
 from tests.support.registries import registry
+from tests.support.soaking import scaled
 
 ASKED = registry(reports=40, epsilon="0.5", device_epsilon="40", expires=EXPIRES)
 EPSILON = 0.5

@@ -30,10 +30,10 @@ from dither.telemetry import Telemetry
 from dither_aggregator.service import Service
 from dither_shared.registry import Registry
 from tests.faults.recorder import BUGS, STEPS
-from tests.faults.soaking import scaled
 from tests.support.aggregators import ENVIRONMENT, aggregator
 from tests.support.clocks import Clock
 from tests.support.keys import write_key
+from tests.support.soaking import scaled
 
 pytestmark = pytest.mark.slow
 

@@ -6,7 +6,7 @@ Hypothesis draws short lives and shrinks what fails; a walk goes on for ten year
 import pytest
 
 from tests.faults.schedules import live_long, live_shortly
-from tests.faults.soaking import scaled
+from tests.support.soaking import scaled
 
 pytestmark = pytest.mark.slow
 

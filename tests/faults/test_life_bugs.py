@@ -23,8 +23,8 @@ from dither_shared.terms import Terms
 from dither_shared.wire.writing import new_upload_id
 from tests.faults.life import Witness
 from tests.faults.schedules import live_shortly
-from tests.faults.soaking import SOAK
 from tests.support.clocks import DAY_S
+from tests.support.soaking import SOAK
 
 pytestmark = pytest.mark.slow
 

@@ -20,13 +20,13 @@ from dither_aggregator.store import SQLiteStore
 from dither_aggregator.web.answers import App, Receive, Scope, Send
 from dither_shared.registry import Registry
 from tests.faults.apps import Taker, start
-from tests.faults.soaking import scaled
 from tests.faults.test_kill import registry_text
 from tests.support.aggregators import ENVIRONMENT, http_server, sqlite_store, web_app
 from tests.support.clocks import Clock
 from tests.support.devices import MEMO
 from tests.support.keys import write_key
 from tests.support.registries import registry
+from tests.support.soaking import scaled
 
 pytestmark = pytest.mark.slow
 

@@ -17,12 +17,12 @@ from dither_aggregator.store.redis import RedisStore
 from dither_aggregator.store.sqlite import FILE_NAME as STORE_NAME
 from dither_shared.plan import Plan
 from dither_shared.registry import Registry
-from tests.faults.soaking import scaled
 from tests.faults.year import Books, Phone, Year
 from tests.pinned.devices import COMMON, LISTED, METRICS, device_registry
 from tests.pinned.files import CUTS, FILES, steps_of, unpack
 from tests.support.clocks import Clock
 from tests.support.redis_servers import running_redis
+from tests.support.soaking import scaled
 
 pytestmark = pytest.mark.slow
 

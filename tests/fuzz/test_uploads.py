@@ -31,7 +31,6 @@ from dither_shared.shapes import BadReport, Bits, ReportShape, Subsets, Symbols,
 from dither_shared.wire import reading
 from dither_shared.wire.problems import Problem
 from dither_shared.wire.reading import Upload, inflate, parse_upload
-from tests.faults.soaking import SOAK, scaled
 from tests.fuzz import hostile, model
 from tests.fuzz.hostile import (
     bomb,
@@ -46,6 +45,7 @@ from tests.fuzz.hostile import (
 )
 from tests.fuzz.properties import REGISTRIES, Parse, check_column, check_inflated, check_upload, outcome
 from tests.support.aggregators import ENVIRONMENT
+from tests.support.soaking import SOAK, scaled
 
 PLANS = [metric.plan for asked in REGISTRIES for metric in asked.metrics.values()]
 FIND_PLAN = finder(REGISTRIES)

@@ -15,7 +15,7 @@ from tests.benchmarks import attacks, steady
 from tests.benchmarks.attackers import ATTACKERS
 from tests.benchmarks.attacks import ATTACKS, Attack, measure, seed
 from tests.benchmarks.outcomes import Outcome
-from tests.faults.soaking import MEMORY, scaled
+from tests.support.soaking import MEMORY, scaled
 
 pytestmark = pytest.mark.slow
 

@@ -13,9 +13,9 @@ from dither_aggregator.workers.bells import ESTIMATE, FOLD, MAINTAIN, Bell, Brok
 from tests.faults.aggregator.clustered import REDIS, aggregator, all_final, orders, travel
 from tests.faults.aggregator.load import REGISTRY, Load, check_all
 from tests.faults.aggregator.oracle import Oracle
-from tests.faults.soaking import scaled
 from tests.support.clusters import SeveralMachines, wait_until
 from tests.support.failing import BEFORE, SLEEP, TOO_LATE, Fault
+from tests.support.soaking import scaled
 
 pytestmark = pytest.mark.slow
 

@@ -14,10 +14,10 @@ from tests.faults.aggregator.clustered import REDIS, aggregator, both, kept_aliv
 from tests.faults.aggregator.editions import METRICS
 from tests.faults.aggregator.load import REGISTRY, Load, check_all, registry_text
 from tests.faults.aggregator.oracle import Oracle
-from tests.faults.soaking import scaled
 from tests.support.aggregators import dither
 from tests.support.clusters import SERVE, Cluster, OneMachine, SeveralMachines, wait_until
 from tests.support.failing import Fault
+from tests.support.soaking import scaled
 
 pytestmark = pytest.mark.slow
 

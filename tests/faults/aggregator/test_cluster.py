@@ -14,8 +14,8 @@ import pytest
 from tests.faults.aggregator.clustered import REDIS, aggregator, all_final, kept_alive, orders, travel
 from tests.faults.aggregator.load import REGISTRY, Load, check_all
 from tests.faults.aggregator.oracle import Oracle
-from tests.faults.soaking import scaled
 from tests.support.clusters import BROKER, DATA, SeveralMachines, wait_until
+from tests.support.soaking import scaled
 
 pytestmark = pytest.mark.slow
 

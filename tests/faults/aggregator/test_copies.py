@@ -17,8 +17,8 @@ from dither_shared.wire import PATH
 from tests.faults.aggregator.clustered import REDIS, SQLITE, aggregator
 from tests.faults.aggregator.load import REGISTRY, Answer, Device, Load, check_now
 from tests.faults.aggregator.oracle import Oracle
-from tests.faults.soaking import MEMORY, scaled
 from tests.support.clusters import Cluster, logged
+from tests.support.soaking import MEMORY, scaled
 
 pytestmark = pytest.mark.slow
 

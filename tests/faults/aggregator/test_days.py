@@ -13,9 +13,9 @@ import requests
 from tests.faults.aggregator.clustered import aggregator, all_final, both, orders, travel
 from tests.faults.aggregator.load import REGISTRY, Load, check_all
 from tests.faults.aggregator.oracle import Oracle
-from tests.faults.soaking import scaled
 from tests.support.clocks import DAY_S
 from tests.support.clusters import Cluster, wait_until
+from tests.support.soaking import scaled
 
 pytestmark = pytest.mark.slow
 

@@ -9,9 +9,9 @@ import pytest
 from tests.faults.aggregator.clustered import REDIS, SQLITE, aggregator, orders
 from tests.faults.aggregator.load import REGISTRY, Load, check_all, wait_folded
 from tests.faults.aggregator.oracle import Oracle
-from tests.faults.soaking import scaled
 from tests.support.aggregators import ENVIRONMENT
 from tests.support.clusters import SERVE, Cluster, SeveralMachines, wait_until
+from tests.support.soaking import scaled
 
 pytestmark = pytest.mark.slow
 

@@ -10,9 +10,9 @@ import pytest
 from tests.faults.aggregator.clustered import REDIS, SQLITE, aggregator, all_final, both, kept_alive, orders, travel
 from tests.faults.aggregator.load import REGISTRY, Load, check_all
 from tests.faults.aggregator.oracle import Oracle
-from tests.faults.soaking import SOAK, scaled
 from tests.support.clusters import DATA, wait_until
 from tests.support.failing import AFTER, BEFORE, KILL, KILL_GROUP, KILL_REDIS, RAISE, SLEEP, TOO_LATE, WITHIN, Fault
+from tests.support.soaking import SOAK, scaled
 
 pytestmark = pytest.mark.slow
 

@@ -16,13 +16,13 @@ from tests.faults.aggregator.clustered import aggregator, both, orders
 from tests.faults.aggregator.editions import APP
 from tests.faults.aggregator.load import REGISTRY, Load, check_all, check_store
 from tests.faults.aggregator.oracle import Oracle
-from tests.faults.soaking import SOAK, scaled
 from tests.support.aggregators import dither
 from tests.support.clocks import DAY_S
 from tests.support.clusters import Cluster, Process
 from tests.support.failing import AFTER, BEFORE, KILL, WITHIN, Fault, Orders
 from tests.support.keys import STRONG
 from tests.support.redis_servers import RedisServer, running_redis
+from tests.support.soaking import SOAK, scaled
 
 pytestmark = pytest.mark.slow
 

@@ -15,7 +15,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, rule, run_sta
 
 from tests.faults.aggregator.faulty import FAULTS
 from tests.faults.aggregator.world import KINDS, World, worlds
-from tests.faults.soaking import MEMORY, SOAK, scaled
+from tests.support.soaking import MEMORY, SOAK, scaled
 
 pytestmark = pytest.mark.slow
 

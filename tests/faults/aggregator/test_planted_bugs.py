@@ -26,7 +26,7 @@ from dither_shared.wire.problems import Problem
 from dither_shared.wire.reading import Upload
 from tests.faults.aggregator.test_orderings import Made, walk
 from tests.faults.aggregator.world import worlds
-from tests.faults.soaking import MEMORY
+from tests.support.soaking import MEMORY
 
 pytestmark = pytest.mark.slow
 

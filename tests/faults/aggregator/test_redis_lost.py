@@ -17,11 +17,11 @@ from tests.faults.aggregator.clustered import REDIS, aggregator, orders
 from tests.faults.aggregator.editions import APP, METRICS
 from tests.faults.aggregator.load import REGISTRY, Device, Load, check_all, check_store, wait_folded
 from tests.faults.aggregator.oracle import Oracle
-from tests.faults.soaking import scaled
 from tests.support.aggregators import dither
 from tests.support.clocks import DAY_S
 from tests.support.clusters import SeveralMachines, wait_until
 from tests.support.redis_servers import RedisServer, running_redis
+from tests.support.soaking import scaled
 
 pytestmark = pytest.mark.slow
 

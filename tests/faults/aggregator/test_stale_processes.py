@@ -16,7 +16,7 @@ from dither_shared.wire.writing import encode_upload, new_upload_id
 from tests.faults.aggregator.editions import editions
 from tests.faults.aggregator.places import FIRST_DAY, Place, Places
 from tests.faults.aggregator.world import KINDS
-from tests.faults.soaking import MEMORY
+from tests.support.soaking import MEMORY
 
 pytestmark = pytest.mark.slow
 

@@ -14,8 +14,8 @@ from dither_shared.wire import PATH
 from tests.faults.aggregator.clustered import REDIS, SQLITE, aggregator, both, orders
 from tests.faults.aggregator.load import REGISTRY, REGISTRY_TEXT, Load, check_all
 from tests.faults.aggregator.oracle import Oracle
-from tests.faults.soaking import scaled
 from tests.support.clusters import Cluster, SeveralMachines, running, wait_until
+from tests.support.soaking import scaled
 
 pytestmark = pytest.mark.slow
 

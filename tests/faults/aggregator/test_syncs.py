@@ -13,10 +13,10 @@ import pytest
 from tests.faults.aggregator.clustered import orders
 from tests.faults.aggregator.load import REGISTRY, REGISTRY_TEXT, Device, Load, check_all
 from tests.faults.aggregator.oracle import Oracle
-from tests.faults.soaking import scaled
 from tests.support.clusters import SERVE, Cluster, OneMachine, SeveralMachines, running
 from tests.support.failing import Orders
 from tests.support.redis_servers import RedisServer, redis_server
+from tests.support.soaking import scaled
 from tests.support.tracing import SYNCS, Call, calls, slow_syncs, tracing, wrapper
 
 pytestmark = pytest.mark.slow
