@@ -104,6 +104,7 @@ class Courier:
             except Exception as error:
                 if not passes(error):
                     self._sender.detail = str(error)
+                    self._answered = self._looked
                     self._end()
                     return None
                 self._bear(error)

@@ -16,6 +16,8 @@ from dither_shared.registry import Metric
 FLUSH_MAX_S = 3_600.0
 SETTLE_S = 1.0
 """So long a forked child does nothing by itself: it may be about to become another program."""
+FLUSH_LOOKS_EVERY_S = 0.25
+"""A fork that cannot have the lock wakes nobody: a flush looks again by itself."""
 FORK_WAIT_S = 0.05
 """The longest that a fork of the host app waits for the thread to end."""
 LOG_BYTES_HURRY = 768 * 1_024
@@ -112,9 +114,8 @@ class Uploader(Courier):
                 self._asked += 1
                 mine = self._asked
                 self._start_thread()
-                done = self._changed.wait_for(
-                    lambda: (self._thread is None or self._answered >= mine) and not self._forks, timeout_s
-                )
+                while not (done := self._over(mine)) and (left_s := until - time.monotonic()) > 0:
+                    self._changed.wait(min(left_s, FLUSH_LOOKS_EVERY_S))
             finally:
                 self._flushes.remove(until)
             detail = self._sender.detail or ("" if done else NO_ANSWER_YET)
@@ -122,6 +123,14 @@ class Uploader(Courier):
             with suppress(Exception):
                 self._sender.put_off_present()
         return FlushResult(self._sender.sent - sent_before, self._device.waiting(), detail)
+
+    def _over(self, flush: int) -> bool:
+        """Tell whether a flush is over. Where a fork has ended the thread, and nothing else, start it again."""
+        if self._answered >= flush:
+            return True
+        if self._thread is None:
+            self._start_thread()
+        return self._thread is None and not self._forks
 
     def close(self) -> None:
         """End the thread and close the device, without waiting for the network.
@@ -163,7 +172,7 @@ class Uploader(Courier):
     def after_fork_in_parent(self) -> None:
         """Go on, by itself where presence is hidden."""
         self._forks = max(0, self._forks - 1)
-        if self._changed.acquire(timeout=FORK_WAIT_S):  # else there is a thread, which has it
+        if self._changed.acquire(timeout=FORK_WAIT_S):  # else somebody has it, who looks
             if self._device.hidden or self._flushing():
                 self._start_thread()
             self._changed.release()
