@@ -100,7 +100,12 @@ def _directory(of_apps: str | None, data_dir: str | PathLike[str] | None, app: s
     """Return the directory of the device's file: the environment's has a folder for each app that runs there."""
     if (of_apps or data_dir) == IN_MEMORY:
         return None
-    directory = Path(of_apps) / app if of_apps else Path(data_dir) if data_dir else default_data_dir(app)
+    if data_dir and not isinstance(data_dir, str | PathLike):
+        raise ConfigurationError(f"data_dir must be the path of a directory, got one of type {type(data_dir).__name__}")
+    try:
+        directory = Path(of_apps) / app if of_apps else Path(data_dir) if data_dir else default_data_dir(app)
+    except RuntimeError as error:
+        raise ConfigurationError(f"data_dir is needed, or DITHER_DATA_DIR: {error}") from None
     # Absolute: where the app goes later, its device stays.
     return directory.absolute()
 

@@ -7,6 +7,7 @@ from types import MappingProxyType
 
 from dither.device import Device, DeviceUnusable, Sending
 from dither.schedule import EPOCH
+from dither_shared.errors import ConfigurationError
 from dither_shared.exact import from_micro
 from dither_shared.frozen import frozen
 
@@ -100,4 +101,4 @@ def day_of(number: int | None) -> date | None:
 
 def said(error: Exception) -> str:
     """Return what may be said of an error: its own words only where they are ours."""
-    return str(error) if isinstance(error, DeviceUnusable) else f"failed ({type(error).__name__})"
+    return str(error) if isinstance(error, DeviceUnusable | ConfigurationError) else f"failed ({type(error).__name__})"

@@ -13,7 +13,7 @@ from dither.sending.uploader import FlushResult
 from dither.session import Session
 from dither.settings import Settings
 from dither.status import CLOSED, Preview, Status, said, status_of
-from dither_shared.errors import InvalidAnswer
+from dither_shared.errors import ConfigurationError, InvalidAnswer
 from dither_shared.exact import from_micro
 from dither_shared.registry import Metric
 
@@ -130,7 +130,7 @@ class Telemetry(Session):
             say(logging.WARNING, "telemetry could not be flushed: %s", type(error).__name__)
             return FlushResult(0, 0, said(error))
 
-        return self._guarded(lambda: uploader.flush(timeout), failed)
+        return self._guarded(lambda: uploader.flush(_seconds(timeout)), failed)
 
     async def flush_async(self, timeout: float = 10.0) -> FlushResult:
         """Do what `flush` does, on a thread of its own: the event loop goes on meanwhile.
@@ -214,3 +214,12 @@ class Telemetry(Session):
         self._failures["failed"] += 1
         say(logging.WARNING, "the device file cannot be used: %s", type(error).__name__)
         return False
+
+
+def _seconds(timeout: float) -> float:
+    try:
+        return float(timeout)
+    except (TypeError, ValueError):
+        raise ConfigurationError(
+            f"timeout must be a number of seconds, got one of type {type(timeout).__name__}"
+        ) from None

@@ -208,7 +208,9 @@ class Registry:
             raise TomlTable.refuse(source, f"must be UTF-8, which it is not at byte {error.start}") from None
         except (OSError, ValueError, TypeError) as error:
             why = error.strerror if isinstance(error, OSError) and error.strerror else error
-            raise TomlTable.refuse(str(path), f"cannot be read: {why}") from None
+            # An app may be started anywhere: a name alone does not say where the file was looked for.
+            missing = isinstance(error, FileNotFoundError) and not Path(path).is_absolute()
+            raise TomlTable.refuse(str(path), f"cannot be read: {why}{_looked_for() if missing else ''}") from None
         return cls.parse(text, source, path.parent)
 
     @classmethod
@@ -297,6 +299,14 @@ def _read_public(head: TomlTable) -> PublicColumn | None:
         raise inner.error(names[0], "must have two values or more: one tells nothing")
     inner.done()
     return PublicColumn(names[0], values)
+
+
+def _looked_for() -> str:
+    """Say in which directory a relative path was looked for, if there still is one."""
+    try:
+        return f" in {Path.cwd()}"
+    except OSError:
+        return ""
 
 
 def _read_metric(name: str, table: TomlTable, directory: Path | None, public: PublicColumn | None) -> Metric:

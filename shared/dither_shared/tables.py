@@ -16,6 +16,8 @@ from dither_shared.exact import EPSILON_MAX, EPSILON_MIN, MICRO
 METRIC_NAME = re.compile(r"[a-z][a-z0-9_]{0,62}")
 
 _SHOWN_MAX = 10**60
+_MISSPELT = 0.8
+"""How alike two keys are if one may be meant as the other: `report` and `reports`, but not `answers` and `owners`."""
 _MISSING = {
     "rev": "the metric's version, 1 for a new one: it tells one meaning of the numbers from the next",
     "ticks_max": "the most values that one answer may hold: each one costs accuracy",
@@ -37,6 +39,8 @@ _MISSING = {
     "high": "the largest number that is told apart from larger ones, in the unit",
     "buckets": "how many ranges there are from low to high: 32 to 128 suit most numbers; or edges, a list",
     "columns": 'the questions of a table: { crashed = ["no", "yes"], version = ["157", "158"] }',
+    "registry": "a table [registry] with the app's name and budget; `dither metrics new` writes a file with one",
+    "metric": "a table [metric.NAME] for each question",
     "app": "the app's name: a device's file belongs to it",
     "device_epsilon": "the most that all metrics together may ever charge one device",
 }
@@ -84,8 +88,16 @@ class TomlTable:
         if self.has(key):
             return self._data[key]
         if default is None:
-            raise self.error(key, f"is missing: {_MISSING[key]}" if key in _MISSING else "is missing")
+            meaning = f": {_MISSING[key]}" if key in _MISSING else ""
+            raise self.error(key, f"is missing{meaning}{self._misspelt(key)}")
         return default
+
+    def _misspelt(self, key: str) -> str:
+        """Return a hint where a key that nothing has read looks like the one that is missing."""
+        import difflib  # only for a mistake
+
+        close = difflib.get_close_matches(key, self._data.keys() - self._known, n=1, cutoff=_MISSPELT)
+        return f"; {close[0]} is there: did you mean {key}?" if close else ""
 
     def done(self) -> None:
         """Refuse keys that nothing read."""

@@ -27,8 +27,7 @@ from dither_aggregator.store.sqlite import FILE_NAME
 from dither_aggregator.vitals import Audit
 from dither_aggregator.web.doors import Door
 from dither_aggregator.web.health import answer_health, checks
-from dither_shared.wire import PATH
-from dither_shared.wire.reading import REASONS
+from dither_shared.wire import PATH, REASONS
 from tests.support.aggregators import sqlite_store
 from tests.support.clusters import one_machine, several_machines, wait_until
 from tests.support.registries import registry, registry_text

@@ -284,6 +284,10 @@ def test_few_reports_none_and_no_numbers_are_words_and_no_drawing(tmp_path: Path
         rng, plan = np.random.default_rng(2), made.store.plans("load")[0].plan
         assert made.page(metric="load").headline == "No reports of these days are counted."
         assert "no reports in these days" in made.client.get("/").text
+        some = "Today has some: its page shows them under “today so far”."
+        assert some not in made.client.get("/").text
+        put_numbers(made, "load", hump(plan), 100, rng, days_ago=0)
+        assert made.client.get("/").text.count(some) == 1
         put_numbers(made, "load", hump(plan), 2_999, rng)
         put_numbers(made, "age", hump(made.store.plans("age")[0].plan), 299, rng)
         for metric, least in (

@@ -27,8 +27,7 @@ from dither_aggregator.web.pages.refused import REASONS_IN_WORDS
 from dither_aggregator.web.wsgi import reading_app
 from dither_shared.registry import Registry
 from dither_shared.shapes import ReportShape
-from dither_shared.wire import PATH
-from dither_shared.wire.reading import REASONS
+from dither_shared.wire import PATH, REASONS
 from dither_shared.wire.writing import new_upload_id
 from tests.support.aggregators import aggregator, sqlite_store
 from tests.support.clocks import Clock

@@ -14,6 +14,7 @@ from dither.device.file import DeviceFile
 from dither.device.silence import REASONS
 from dither.sending.transport import Answer, Outcome
 from dither.settings import Settings
+from dither.starting import default_data_dir
 from dither.telemetry import Telemetry
 from tests.support.aggregators import dither
 from tests.support.clocks import Clock
@@ -283,7 +284,9 @@ def refused(action: str, directory: Path) -> str:
 
 @pytest.mark.parametrize("action", ["inspect", "budget", "forget"])
 def test_a_directory_without_a_device_is_said_and_left_alone(action: str, tmp_path: Path) -> None:
-    assert f"there is no {FILE_NAME} in {tmp_path}" in refused(action, tmp_path)
+    err = refused(action, tmp_path)
+    assert f"there is no {FILE_NAME} in {tmp_path}: DIR is the data_dir of the app, by default " in err
+    assert str(default_data_dir("APP")) in err
     assert list(tmp_path.iterdir()) == []
 
 

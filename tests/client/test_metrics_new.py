@@ -48,6 +48,12 @@ def test_a_file_that_is_there_stays_as_it_is(tmp_path: Path, capsys: pytest.Capt
     assert "stays as it is: name another file" in capsys.readouterr().err
 
 
+def test_a_directory_that_is_missing_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "none" / "metrics.toml"
+    assert new(path) == 2
+    assert capsys.readouterr().err == f"dither: {path} cannot be written: No such file or directory\n"
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -76,5 +82,7 @@ def test_a_name_or_kind_that_cannot_be_is_refused(
     with pytest.raises(SystemExit) as ended:
         new(tmp_path / "metrics.toml", *arguments)
     assert ended.value.code == 2
-    assert "such as" in capsys.readouterr().err
+    err = capsys.readouterr().err
+    assert "such as" in err
+    assert "a lower-case name" in err
     assert list(tmp_path.iterdir()) == []

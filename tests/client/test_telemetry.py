@@ -8,6 +8,7 @@ import time
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -242,6 +243,24 @@ def test_a_directory_that_cannot_be_is_no_trouble(directory: str) -> None:
     device.close()
 
 
+def test_a_directory_of_another_type_is_named() -> None:
+    wrong: Any = 5
+    device = dither.start(registry(), endpoint="https://example.org", key="k", data_dir=wrong, consent=True)
+    assert device.status().silent == "data_dir must be the path of a directory, got one of type int"
+    device.close()
+
+
+@pytest.mark.parametrize("wrong", [None, "soon", [3]])
+def test_a_timeout_that_is_no_number_is_named(wrong: Any) -> None:
+    with telemetry() as (device, requests):
+        device.color.record("red")
+        assert device.flush(wrong) == dither.FlushResult(
+            0, 0, f"timeout must be a number of seconds, got one of type {type(wrong).__name__}"
+        )
+        assert requests == []
+        assert device.flush(10).sent == 1
+
+
 def test_without_a_home_directory_telemetry_is_off(monkeypatch: pytest.MonkeyPatch) -> None:
     def no_home() -> Path:
         raise RuntimeError("Could not determine home directory.")
@@ -249,7 +268,7 @@ def test_without_a_home_directory_telemetry_is_off(monkeypatch: pytest.MonkeyPat
     monkeypatch.delenv("XDG_DATA_HOME", raising=False)
     monkeypatch.setattr(Path, "home", no_home)
     device = dither.start(registry(), endpoint="https://example.org", key="k", consent=True)
-    assert device.status().silent == "Could not determine home directory."
+    assert device.status().silent == "data_dir is needed, or DITHER_DATA_DIR: Could not determine home directory."
     device.close()
 
 
@@ -273,6 +292,24 @@ def test_a_refused_upload_is_dropped_and_counted() -> None:
         device.color.record("red")
         assert device.flush(5) == dither.FlushResult(0, 0, "422 refused")
         assert device.status().counts == {"dropped": 1}
+        assert device.flush(5) == dither.FlushResult(0, 0, "")
+
+
+def test_a_flush_says_what_of_an_accepted_upload_was_refused() -> None:
+    """The aggregator was started with an older registry: it has one of the two metrics."""
+
+    def partly(body: bytes) -> bytes:
+        groups = json.loads(body)["groups"]
+        refused = [{"group": 0, "reason": "unknown-plan", "count": len(groups[0]["reports"])}]
+        return json.dumps({**json.loads(accepted(body)), "rejected": refused}).encode()
+
+    with telemetry(Reply(body=partly), Reply(body=accepted)) as (device, _):
+        device.color.record("red")
+        device.dark.record(True)
+        said = "accepted, but not all: unknown-plan"
+        assert device.flush(5) == dither.FlushResult(1, 0, said)
+        assert device.status().sending.outcome == said
+        assert device.status().counts == {"accepted": 1, "dropped": 1}
         assert device.flush(5) == dither.FlushResult(0, 0, "")
 
 

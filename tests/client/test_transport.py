@@ -50,6 +50,15 @@ def test_a_receipt_for_this_upload_ends_it() -> None:
     assert read(202, rejected).rejected == 3
 
 
+def test_only_reasons_of_the_wire_are_repeated() -> None:
+    """A server's other words are nobody's to log."""
+    rejected = [{"reason": "your answer was red"}, {"reason": ["x"]}, {"reason": "unknown-plan", "count": 1}, 3]
+    assert read(422, ours("refused", rejected=rejected)).detail == "422 refused: unknown-plan"
+    assert read(422, ours("refused", rejected=rejected[:2])).detail == "422 refused"
+    some = json.dumps({"upload": ID, "rejected": rejected}).encode()
+    assert read(202, some) == Answer(Outcome.ACCEPTED, "accepted, but not all: unknown-plan", rejected=1)
+
+
 @pytest.mark.parametrize("status", [400, 409, 410, 411, 414, 415, 422, 431])
 def test_a_definite_refusal_in_our_words_ends_it(status: int) -> None:
     assert read(status, ours()).outcome is Outcome.DROPPED
@@ -85,7 +94,10 @@ def test_a_refusal_names_the_groups_whose_plans_are_retired(rejected: object, re
 
 def test_what_the_aggregator_says_of_retired_plans_is_read() -> None:
     both = [Refusal(0, "retired", 1), Refusal(2, "expired", 1), Refusal(4, "retired", 2)]
-    for refused, detail, retired in [(both, "422 refused", (0, 4)), (both[::2], "410 retired", (0, 4))]:
+    for refused, detail, retired in [
+        (both, "422 refused: expired, retired", (0, 4)),
+        (both[::2], "410 retired", (0, 4)),
+    ]:
         refusal = all_refused(refused)
         answer = read(refusal.status, json.dumps(refusal.to_document()).encode())
         assert (answer.outcome, answer.detail, answer.retired) == (Outcome.DROPPED, detail, retired)

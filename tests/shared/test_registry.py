@@ -47,7 +47,7 @@ def refused(text: str) -> str:
         ("epsilon = 2.0", "epsilon = nan", "metric.color: epsilon must be"),
         ("epsilon = 2.0", "epsilon = true", "metric.color: epsilon must be"),
         ("epsilon = 2.0", "", "metric.color: epsilon is missing: the privacy loss of one report"),
-        ("epsilon = 2.0", "epsilom = 2.0", "metric.color: epsilon is missing"),
+        ("epsilon = 2.0", "epsilom = 2.0", "suit most questions; epsilom is there: did you mean epsilon?"),
         ("reports = 3", "reports = 0", "metric.color: reports must be an integer from 1 to 10000, got 0"),
         ("reports = 3", "reports = true", "metric.color: reports must be an integer"),
         ("rev = 1", "rev = 1.0", "metric.color: rev must be an integer"),
@@ -76,7 +76,8 @@ def refused(text: str) -> str:
         ("[metric.color]", "[metric.flush]", "metric.flush: name must not be that of a method"),
         ("[metric.color]", "[metric.class]", "metric.class: name must not be a word of Python's"),
         ("[metric.color]", "[metric.color.deep]", "metric.color"),
-        ("[registry]", "[registri]", "m.toml: registry is missing"),
+        ("[registry]", "[registri]", "m.toml: registry is missing: a table [registry]"),
+        ("[registry]", "[registri]", "; registri is there: did you mean registry?"),
         ('app = "example"', "", "registry: app is missing: the app's name"),
         ('app = "example"', 'app = "../x"', "registry: app must be a lower-case name"),
         ("quiet_days = 0", "quiet_day = 0", "registry: quiet_day is not a key of this table; did you mean quiet_days?"),
@@ -126,6 +127,34 @@ def test_values_may_come_from_a_file_beside_the_registry(tmp_path: Path) -> None
     (tmp_path / "colors.txt").write_bytes(b"\xff\xfe")
     with pytest.raises(RegistryError, match="values_file must name a UTF-8 file"):
         Registry.load(tmp_path / "metrics.toml")
+
+
+def test_tables_of_another_name_are_told_from_none() -> None:
+    missing = "m.toml: metric is missing: a table [metric.NAME] for each question"
+    assert refused(registry_text().replace("[metric.", "[metrics.")) == (
+        f"{missing}; metrics is there: did you mean metric?"
+    )
+    assert refused(registry_text().partition("[metric.")[0]) == missing
+
+
+def test_a_missing_key_is_not_taken_for_one_that_has_a_meaning_of_its_own() -> None:
+    """`owners` is somewhat like `answers`, and stands where it belongs."""
+    memoized = registry_text().replace("reports = 3", "memoize = true\nepsilon_permanent = 4", 1)
+    assert "answers is missing" in refused(memoized)
+    assert "did you mean" not in refused(memoized)
+
+
+def test_a_relative_path_says_where_it_was_looked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An app that is started in another directory does not find its registry."""
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    monkeypatch.chdir(gone)
+    with pytest.raises(RegistryError) as refusal:
+        Registry.load("metrics.toml")
+    assert str(refusal.value) == f"metrics.toml: cannot be read: No such file or directory in {gone}"
+    gone.rmdir()
+    with pytest.raises(RegistryError, match=r"cannot be read: No such file or directory$"):
+        Registry.load("metrics.toml")
 
 
 def test_an_unreadable_file_is_named(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 import argparse
 import json
+import sys
 
 from dither_aggregator.administration import Administration
 from dither_aggregator.arguments.data import add_data_argument, opened
@@ -55,10 +56,10 @@ def _create(store: Store, scope: str, label: str, as_json: bool) -> int:
     if as_json:
         print(json.dumps({**key.told(), "key": text}))
         return 0
-    print(text)
-    print(f"a {scope} key, {key.id}; it is not shown again: the store has a hash of it")
+    print(text)  # alone: stdout may be a file that is to hold the key
+    print(f"a {scope} key, {key.id}; it is not shown again: the store has a hash of it", file=sys.stderr)
     if opens:
-        print("from now on nobody reads without a read or admin key")
+        print("from now on nobody reads without a read or admin key", file=sys.stderr)
     return 0
 
 

@@ -31,7 +31,7 @@ from dither_aggregator.store.interface import Store
 from dither_aggregator.store.interface.marks import MARKS_MAX
 from dither_aggregator.store.packing import entry_day, unpack_counts, unpack_entry
 from dither_aggregator.store.records import Counted, Final, LogGroup, LogRead, StoreError, TallyKey
-from dither_shared.wire.reading import REASONS
+from dither_shared.wire import REASONS
 
 
 def check(store: Store) -> Iterator[str]:

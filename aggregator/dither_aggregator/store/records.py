@@ -237,7 +237,7 @@ class RefusedKey(NamedTuple):
     metric: str
     """The one that they name; "" where the store has no plan of it."""
     reason: str
-    """One of `wire.reading.REASONS`."""
+    """One of `wire.REASONS`."""
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ from dither_aggregator.service import Service
 from dither_aggregator.signs import Sign
 from dither_aggregator.vitals import Audit, Vitals
 from dither_aggregator.web.answers import HttpAnswer
-from dither_shared.wire.reading import REASONS
+from dither_shared.wire import REASONS
 
 HEADERS = [
     (b"content-type", CONTENT_TYPE_PLAIN_0_0_4.encode("ascii")),

@@ -3,7 +3,7 @@
 import argparse
 import json
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -14,6 +14,7 @@ from dither.device.refusals import EVERYTHING, Refusals
 from dither.device.schema import FILE_NAME, DeviceUnusable
 from dither.device.silence import REASONS
 from dither.device.withdrawal import FORGET_DAYS, forget
+from dither.starting import default_data_dir
 from dither.status import day_of
 from dither_shared.errors import DitherError
 from dither_shared.exact import from_micro
@@ -66,7 +67,10 @@ def run(args: argparse.Namespace) -> int:
 def _opened(directory: Path) -> Iterator[DeviceFile]:
     """Open a device's file that is there, and close it."""
     if not (directory / FILE_NAME).is_file():
-        raise DitherError(f"there is no {FILE_NAME} in {directory}: DIR is what the app gives as data_dir")
+        by_default = ""
+        with suppress(RuntimeError):  # there is no home directory
+            by_default = f", by default {default_data_dir('APP')}"
+        raise DitherError(f"there is no {FILE_NAME} in {directory}: DIR is the data_dir of the app{by_default}")
     file = DeviceFile(directory, create=False)
     try:
         yield file

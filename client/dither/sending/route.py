@@ -66,6 +66,8 @@ def _check_proxy(proxy: str) -> str:
 
 
 def _check_file(ca_file: str | PathLike[str]) -> str:
+    if not isinstance(ca_file, str | PathLike):
+        raise ConfigurationError(f"ca_file must be the path of a PEM file, got one of type {type(ca_file).__name__}")
     # Absolute: where the app goes later, its authorities stay.
     path = Path(ca_file).absolute()
     if not path.is_file():

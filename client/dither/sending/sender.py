@@ -51,7 +51,7 @@ class Sender:
             self._present = upload
             answer = self._transport.post(upload.id, upload.body, lambda: self._charge(upload.id))
             say(logging.DEBUG, "an upload of %d reports: %s", upload.reports, answer.detail)
-            self.detail = "" if answer.outcome is Outcome.ACCEPTED else answer.detail
+            self.detail = answer.detail if answer.rejected or answer.outcome is not Outcome.ACCEPTED else ""
             self._act(upload, answer)
         except TakenBack:
             return None

@@ -14,13 +14,14 @@ from dither.sending.importing import IMPORTING
 from dither.sending.route import find_route
 from dither_shared.errors import ConfigurationError
 from dither_shared.frozen import frozen
-from dither_shared.wire import GROUPS_MAX, PROBLEM_PREFIX
+from dither_shared.wire import GROUPS_MAX, PROBLEM_PREFIX, REASONS
 
 if TYPE_CHECKING:
     from dither.sending.connection import Connection
 
 _DROP = frozenset({400, 409, 410, 411, 414, 415, 422, 431})
 _ALL_RETIRED = "410 retired"
+_ALL_REFUSED = "422 refused"
 _EVERY_GROUP = tuple(range(GROUPS_MAX))
 _TOO_LARGE = 413
 _STOP = frozenset({401, 403})
@@ -171,13 +172,14 @@ def read_answer(status: int, headers: Mapping[str, str], content: bytes, upload_
         counts = [group.get("count") for group in _rejected(document)]
         refused = sum(count for count in counts if type(count) is int and count > 0)
         duplicate = document.get("duplicate") is True
-        return Answer(Outcome.ACCEPTED, "accepted", rejected=refused, duplicate=duplicate, retired=_retired(document))
+        detail = f"accepted{_reasons(document, ', but not all')}"
+        return Answer(Outcome.ACCEPTED, detail, rejected=refused, duplicate=duplicate, retired=_retired(document))
     kind = document.get("type")
     if isinstance(kind, str) and kind.startswith(PROBLEM_PREFIX):
         detail = f"{status} {kind.removeprefix(PROBLEM_PREFIX)}"
         if status in _DROP:
             retired = _retired(document) or (_EVERY_GROUP if detail == _ALL_RETIRED else ())
-            return Answer(Outcome.DROPPED, detail, retired=retired)
+            return Answer(Outcome.DROPPED, detail + _reasons(document) * (detail == _ALL_REFUSED), retired=retired)
         if status == _TOO_LARGE:
             return Answer(Outcome.TOO_LARGE, detail)
         if status in _STOP:
@@ -198,6 +200,13 @@ def _rejected(document: dict[str, object]) -> list[dict[str, object]]:
     """Return the entries for refused groups, as far as they are objects."""
     rejected = document.get("rejected")
     return [group for group in rejected if isinstance(group, dict)] if isinstance(rejected, list) else []
+
+
+def _reasons(document: dict[str, object], introduction: str = "") -> str:
+    """Return why groups were refused, in the words of the wire alone: the other words may be anybody's."""
+    given = [group.get("reason") for group in _rejected(document)]
+    reasons = ", ".join(reason for reason in REASONS if reason in given)
+    return f"{introduction}: {reasons}" if reasons else ""
 
 
 def _retired(document: dict[str, object]) -> tuple[int, ...]:

@@ -36,7 +36,7 @@ class FlushResult:
     waiting: int
     """Reports still on the device: they are sent later, or by the next start."""
     detail: str
-    """Why the last attempt was not accepted, or that it still goes on; "" if it was."""
+    """Why the last attempt was not accepted, or not all of it, or that it still goes on; "" if it was."""
 
 
 class Uploader(Courier):

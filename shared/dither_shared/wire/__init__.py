@@ -11,6 +11,8 @@ The device writes it (`writing`); the aggregator reads it, once (`reading`), and
 VERSION = 1
 PATH = "/v1/reports"
 PROBLEM_PREFIX = "urn:dither:problem:"
+REASONS = ("malformed", "unknown-metric", "unknown-plan", "expired", "retired", "bad-report")
+"""Why a group is refused: there is no other reason."""
 
 WIRE_BYTES_MAX = 256 * 1024
 INFLATED_BYTES_MAX = 1024 * 1024

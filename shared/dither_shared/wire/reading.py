@@ -29,9 +29,6 @@ _every_group_has = itemgetter("metric", "plan", "reports")
 
 FindPlan = Callable[[str, str], Plan]
 
-REASONS = ("malformed", "unknown-metric", "unknown-plan", "expired", "retired", "bad-report")
-"""Why a group is refused: there is no other reason."""
-
 
 class GroupRefused(DitherError):
     """Why a group is not taken before its reports are looked at: one of REASONS but bad-report."""

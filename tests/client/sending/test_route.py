@@ -195,3 +195,11 @@ def test_a_file_of_authorities_that_is_no_path_is_said_and_not_raised(ca_file: A
         registry(), endpoint="https://example.org", key="k", consent=True, data_dir=":memory:", ca_file=ca_file
     ) as telemetry:
         assert telemetry.status().silent != ""
+
+
+def test_authorities_of_another_type_are_named() -> None:
+    wrong: Any = 5
+    with dither.start(
+        registry(), endpoint="https://example.org", key="k", consent=True, data_dir=":memory:", ca_file=wrong
+    ) as telemetry:
+        assert telemetry.status().silent == "ca_file must be the path of a PEM file, got one of type int"

@@ -124,16 +124,20 @@ def all_lines(store: Store) -> list[Line]:
             max(epochs.get(stored.id, []), default=None),
             summaries[name],
             name in out,
-            _status(store, stored, bool(summaries[name].n)),
+            _status(store, stored, bool(summaries[name].n), epochs.get(stored.id, [])),
         )
         for name, stored in newest.items()
     ]
 
 
-def _status(store: Store, stored: StoredPlan, has_reports: bool) -> str:
+def _status(store: Store, stored: StoredPlan, has_reports: bool, days: Sequence[date]) -> str:
     said = [] if stored.current else ["Not in the registry any more."]
     said += plan_state(store, stored)[-1:] if stored.current else []
-    return " ".join([*said, *([] if has_reports else other_revs(store, stored)[:1])])
+    if has_reports:
+        return " ".join(said)
+    if store.today() in days:
+        said.append("Today has some: its page shows them under “today so far”.")
+    return " ".join([*said, *other_revs(store, stored)[:1]])
 
 
 def headline(lines: Sequence[Line]) -> str:

@@ -44,6 +44,8 @@ def run(args: argparse.Namespace) -> int:
             file.write(text)
     except FileExistsError:
         raise ConfigurationError(f"{args.registry} is there already, and stays as it is: name another file") from None
+    except OSError as error:
+        raise ConfigurationError(f"{args.registry} cannot be written: {error.strerror or error}") from None
     print(f"{args.registry} is written: put your questions in, then run dither metrics check {args.registry}")
     return 0
 
@@ -87,5 +89,7 @@ def _name(text: str) -> str:
 def _metric(text: str) -> tuple[str, str]:
     name, _, kind = text.partition("=")
     if not METRIC_NAME.fullmatch(name) or kind not in KINDS:
-        raise argparse.ArgumentTypeError(f"must be NAME=KIND such as theme=choice, of {', '.join(KINDS)}, got {text!r}")
+        raise argparse.ArgumentTypeError(
+            f"must be NAME=KIND such as theme=choice, a lower-case name and one of {', '.join(KINDS)}, got {text!r}"
+        )
     return name, kind
