@@ -50,8 +50,8 @@ def law_of(draw: Callable[[Rng], Any], paths: Paths | None = None) -> Law:
 def repeats(draw: Callable[[Rng], Any], times: int) -> bool:
     """Tell whether `draw` returns the same each time that its first decisions are followed: a law asks for that.
 
-    Where it does not, it keeps something between calls, or draws elsewhere. One that does so behind other decisions
-    alone is not found. Bits that cannot be followed are no difference: a law says so itself.
+    One that does not keeps something between calls, or draws elsewhere. One that does so behind other decisions alone
+    is not found. Bits that cannot be followed are no difference: a law says so itself.
     """
     try:
         first, *others = (plain(outcome_of(draw, _Run([]).rng)) for _ in range(times))

@@ -1,6 +1,7 @@
 """One attempt: the upload that is due, its charge once a connection stands, and what its answer means for it."""
 
 import logging
+import threading
 import time
 from collections.abc import Callable
 
@@ -28,7 +29,8 @@ class Sender:
         self._transport = transport
         self._clock = clock
         self._lock = SenderLock(device)
-        self._present: BuiltUpload | None = None
+        self._present: BuiltUpload | None = None  # whose answer is waited for
+        self._answering = threading.Lock()  # around what is done on the word that there is no answer yet
         self.sent = 0
         """Reports that the aggregator has acknowledged."""
         self.detail = ""
@@ -50,6 +52,8 @@ class Sender:
                 return None
             self._present = upload
             answer = self._transport.post(upload.id, upload.body, lambda: self._charge(upload.id))
+            with self._answering:
+                self._present = None
             say(logging.DEBUG, "an upload of %d reports: %s", upload.reports, answer.detail)
             self.detail = answer.detail if answer.rejected or answer.outcome is not Outcome.ACCEPTED else ""
             self._act(upload, answer)
@@ -88,7 +92,7 @@ class Sender:
 
     @property
     def busy(self) -> bool:
-        """Whether an attempt is going on."""
+        """Whether an attempt waits for its answer."""
         return self._present is not None
 
     def let_go(self) -> None:
@@ -98,12 +102,16 @@ class Sender:
     def forget_attempt(self) -> None:
         """Take note, in a forked child, that an attempt is the parent's."""
         self._present = None
+        self._answering = threading.Lock()
 
     def put_off_present(self) -> None:
-        """Let flushes of further processes leave the server alone for a while: the present attempt has no answer."""
-        upload = self._present
-        if upload is not None:
-            self._device.hold(self._clock() + _backoff_s(upload))
+        """Let flushes of further processes leave the server alone for a while, if the present attempt has no answer.
+
+        An answer that comes meanwhile counts after it, and lifts it.
+        """
+        with self._answering:
+            if self._present is not None:
+                self._device.hold(self._clock() + _backoff_s(self._present))
 
 
 def _backoff_s(upload: BuiltUpload) -> float:

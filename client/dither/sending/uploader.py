@@ -119,7 +119,8 @@ class Uploader(Courier):
             finally:
                 self._flushes.remove(until)
             detail = self._sender.detail or ("" if done else NO_ANSWER_YET)
-        if not done:
+            alone = not self._flushing()
+        if not done and alone:
             with suppress(Exception):
                 self._sender.put_off_present()
         return FlushResult(self._sender.sent - sent_before, self._device.waiting(), detail)

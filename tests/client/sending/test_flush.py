@@ -2,7 +2,7 @@
 
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 
@@ -65,3 +65,51 @@ def test_a_flush_of_a_device_that_cannot_be_used_returns_at_once(
     thread, results = flushing(telemetry, uploader)
     thread.join(20)
     assert results == [FlushResult(0, 1, "its file is another's")]
+
+
+def held_late(telemetry: Telemetry, monkeypatch: pytest.MonkeyPatch, until: Callable[[], object]) -> None:
+    """Let a flush that gives up hold others back only when something is so, or after a while."""
+    device = telemetry._device
+    assert device
+    hold = device.hold
+
+    def late(moment: float) -> None:
+        deadline = time.monotonic() + 2
+        while not until() and time.monotonic() < deadline:
+            time.sleep(0.001)
+        hold(moment)
+
+    monkeypatch.setattr(device, "hold", late)
+
+
+def test_a_flush_that_gives_up_does_not_end_another(monkeypatch: pytest.MonkeyPatch) -> None:
+    replies = Reply(502, delay_s=0.5), Reply(body=accepted)
+    with (
+        scripted(*replies) as (url, requests),
+        dither.start(registry(), endpoint=url, key="k", data_dir=":memory:", consent=True) as telemetry,
+    ):
+        uploader = telemetry._uploader
+        assert uploader
+        held_late(telemetry, monkeypatch, lambda: not uploader._sender.busy)
+        telemetry.dark.record(True)
+        thread, results = flushing(telemetry, uploader)
+        while not requests:
+            time.sleep(0.001)
+        assert telemetry.flush(0.01).waiting == 1
+        thread.join()
+        assert results == [FlushResult(1, 0, "")]
+
+
+def test_an_answer_that_comes_while_a_flush_gives_up_lifts_what_it_holds_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    with (
+        scripted(Reply(502, delay_s=0.2), Reply(body=accepted)) as (url, requests),
+        dither.start(registry(), endpoint=url, key="k", data_dir=":memory:", consent=True) as telemetry,
+    ):
+        held_late(telemetry, monkeypatch, lambda: "502" in telemetry.status().sending.outcome)
+        telemetry.dark.record(True)
+        assert telemetry.flush(0.1).waiting == 1
+        deadline = time.monotonic() + 20
+        while telemetry.status().sending.held_until is not None and time.monotonic() < deadline:
+            time.sleep(0.001)
+        assert telemetry.flush(20) == FlushResult(1, 0, "")
+        assert len(requests) == 2
