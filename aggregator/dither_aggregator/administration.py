@@ -26,8 +26,11 @@ class Administration:
 
     def load(self, registry: Registry) -> list[StoredPlan]:
         """Load a registry; return the plans that are new."""
-        self._note("registry load", f"{registry.app}: {', '.join(registry.metrics)}")
-        before = {stored.id for stored in self.store.plans()}
+        self.store.refresh()
+        before = {stored.id: stored for stored in self.store.plans()}
+        after = self.store.loading(registry)  # which raises where that cannot be
+        if any(before.get(stored.id) != stored for stored in after):
+            self._note("registry load", f"{registry.app}: {', '.join(registry.metrics)}")
         self.store.load(registry)
         return [stored for stored in self.store.plans() if stored.id not in before]
 

@@ -36,6 +36,8 @@ AUDIT_EVERY_S = 5.0
 AUDIT_SHARE = 1 / 50
 """The part of its time that reading the ledger may take, at most: a long backlog is read each time."""
 
+RECOVERED = "as it must be again"
+
 _log = logging.getLogger("dither_aggregator")
 
 Submitted = Future[Receipt | Problem]
@@ -168,7 +170,7 @@ class Service:
         began = time.perf_counter()
         try:
             answers = self.store.append([(upload, body) for upload, body, _ in batch])
-            self._trouble.pop("writer", None)
+            self._recovered("writer")
         except Exception as error:  # the writer must answer, and go on
             self._say("writer", error)
             self._writer_failed_s = time.monotonic()
@@ -219,6 +221,8 @@ class Service:
             trouble[self.lack.slug] = self.lack.said
         for kind in trouble.keys() - self.store_trouble.keys():
             _log.error("%s: %s", kind, trouble[kind])
+        for kind in self.store_trouble.keys() - trouble.keys():
+            _log.warning("%s: %s", kind, RECOVERED)
         self.store_trouble = trouble
         if time.monotonic() - self._writer_failed_s > WRITER_FAILED_FOR_S:
             self._trouble.pop("writer", None)
@@ -246,8 +250,13 @@ class Service:
         except Exception as error:  # a thread must outlive what one step does not foresee
             self._say(name, error)
             return False
-        self._trouble.pop(name, None)
+        self._recovered(name)
         return True
+
+    def _recovered(self, name: str) -> None:
+        """Log that a thread can do again what it last could not."""
+        if self._trouble.pop(name, None) is not None:
+            _log.warning("%s: %s", name, RECOVERED)
 
     def _say(self, name: str, error: Exception) -> None:
         """Log what a thread could not do, unless that is what it last could not: a full disk is not for more lines."""

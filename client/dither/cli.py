@@ -12,7 +12,7 @@ import sys
 from contextlib import suppress
 from importlib.metadata import version
 
-from dither_shared.errors import DitherError
+from dither_shared.errors import DitherError, reason_of
 
 # command: (module, what it does). Modules have EXAMPLE, add_arguments(parser) and run(args) -> exit code.
 COMMANDS = {
@@ -81,7 +81,8 @@ def main(argv: list[str] | None = None) -> int:
         _discard_output()
         return 0
     except (DitherError, OSError, sqlite3.Error) as error:
-        print(f"dither: {error}", file=sys.stderr)
+        where = f"{error.filename}: " if isinstance(error, OSError) and error.filename else ""
+        print(f"dither: {where}{reason_of(error)}", file=sys.stderr)
         _discard_output()
         return 2
     except ModuleNotFoundError as error:

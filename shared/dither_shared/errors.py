@@ -19,3 +19,8 @@ class RegistryError(DitherError, ValueError):
 
 class ConfigurationError(DitherError, ValueError):
     """An argument, option or environment that cannot work, with the next step to take."""
+
+
+def reason_of(error: Exception) -> str:
+    """Return why something failed, without the number and the path that Python writes around it."""
+    return error.strerror if isinstance(error, OSError) and error.strerror else str(error)

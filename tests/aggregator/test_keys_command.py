@@ -87,6 +87,17 @@ def test_every_command_that_changes_what_admin_keys_may_has_an_entry(run: Run, t
     assert {entry["actor"] for entry in entries} == {"command line"}
 
 
+def test_a_registry_that_is_refused_or_changes_nothing_has_no_entry(run: Run, tmp_path: Path) -> None:
+    before = run("journal").stdout
+    (tmp_path / "same.toml").write_text(registry_text(), encoding="utf-8")
+    assert run("metrics", "load", tmp_path / "same.toml").returncode == 0
+    (tmp_path / "other.toml").write_text(registry_text(app="other"), encoding="utf-8")
+    assert "the store belongs to the app 'example'" in run("metrics", "load", tmp_path / "other.toml").stderr
+    (tmp_path / "rev.toml").write_text(registry_text(values=("cyan", "ochre")), encoding="utf-8")
+    assert "give the changed metric the next rev" in run("metrics", "load", tmp_path / "rev.toml").stderr
+    assert run("journal").stdout == before
+
+
 def test_a_whole_key_in_place_of_its_id_is_in_no_entry_and_no_answer(run: Run) -> None:
     made = json.loads(run("keys", "create", "write", "--json").stdout)
     done = run("keys", "revoke", made["key"])

@@ -69,6 +69,11 @@ def test_health_listens_on_loopback_at_the_next_port() -> None:
             listeners(parsed("--port", str(port)))
 
 
+def test_an_address_of_another_machine_is_told_apart_from_a_port_in_use() -> None:
+    with pytest.raises(ConfigurationError, match=r"^cannot listen on 192\.0\.2\.1: this machine has no such address$"):
+        listeners(parsed("--host", "192.0.2.1", "--port", "0"))
+
+
 def test_one_port_cannot_be_both() -> None:
     with socket.socket() as probe:
         probe.bind(("127.0.0.2", 0))

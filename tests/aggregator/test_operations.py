@@ -252,6 +252,18 @@ def test_a_backup_that_is_cut_off_or_altered_is_refused(tmp_path: Path) -> None:
         assert not (tmp_path / f"r{place}").exists()
 
 
+def test_files_that_cannot_be_written_or_read_are_named_without_a_number_of_the_system(tmp_path: Path) -> None:
+    filled(tmp_path / "a")
+    data = ("--data", tmp_path / "a")
+    nowhere = tmp_path / "nowhere" / "backup.gz"
+    said = f"dither: {nowhere} cannot be written: No such file or directory; nothing is left of it\n"
+    assert dither("backup", nowhere, *data).stderr == said
+    said = f"dither: {nowhere} cannot be read to its end: No such file or directory\n"
+    assert dither("restore", nowhere, "--data", tmp_path / "b").stderr == said
+    said = f"dither: {nowhere} must hold the address of a Redis: No such file or directory\n"
+    assert dither("store", "copy", *data, "--to-file", nowhere).stderr == said
+
+
 def test_a_restore_that_is_cut_off_leaves_nothing_that_can_be_opened(tmp_path: Path) -> None:
     store = SQLiteStore.create(tmp_path, "example", unfinished=True)
     store.close()
@@ -336,7 +348,9 @@ def test_the_store_is_shown(tmp_path: Path) -> None:
     shown = json.loads(dither("store", "show", "--data", tmp_path, "--json").stdout)
     assert (shown["sealed"], shown["merged"], shown["erased"]) == ("2026-11-20", "2026-11-20", "0001-01-01")
     assert [shard["written"] for shard in shown["shards"]] == [4]
-    assert "example" in dither("store", "show", "--data", tmp_path).stdout
+    table = dither("store", "show", "--data", tmp_path).stdout
+    assert "app         example\n" in table
+    assert "erased      never\n" in table
 
 
 def test_a_registry_is_loaded_and_a_plan_retired_while_it_is_served(tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 """The writer behind the HTTP server, when its store hangs, comes back, or ends it."""
 
+import logging
 import threading
 import time
 from collections.abc import Collection, Iterator, Sequence
@@ -11,9 +12,10 @@ import pytest
 from dither_aggregator import service as module
 from dither_aggregator import upkeep
 from dither_aggregator.service import Service, Submitted, WholeService
-from dither_aggregator.store import Receipt, SQLiteStore, Store
+from dither_aggregator.store import Receipt, SQLiteStore, Store, StoreUnavailable
 from dither_shared.wire.problems import Problem
 from dither_shared.wire.reading import Upload, parse_upload
+from tests.support.machines import wait_until
 from tests.support.registries import registry
 from tests.support.stores import body_of
 
@@ -136,6 +138,32 @@ def test_whatever_a_look_for_final_days_meets_ends_no_scheduler(
             assert time.monotonic() < deadline
             time.sleep(0.01)
         assert service.trouble() == {"finalizing": "nobody foresaw this"}
+
+
+def test_the_log_says_when_a_store_and_a_writer_recover(
+    store: Hanging, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(module, "REFRESH_EVERY_S", 0.01)
+    caplog.set_level(logging.WARNING)
+
+    def fail(*_: object) -> None:
+        raise StoreUnavailable("away")
+
+    def said(line: str) -> bool:
+        return line in caplog.messages
+
+    store.may.set()
+    with Service(store) as service:
+        with monkeypatch.context() as away:
+            away.setattr(store, "refresh", fail)
+            away.setattr(store, "append", fail)
+            assert isinstance(submit(service).result(WITHIN_S), Problem)
+            wait_until(lambda: said("store: away") and said("writer: away"), WITHIN_S)
+            assert not [line for line in caplog.messages if "again" in line]
+        assert isinstance(submit(service).result(WITHIN_S), Receipt)
+        wait_until(lambda: said("store: as it must be again") and said("writer: as it must be again"), WITHIN_S)
+        assert isinstance(submit(service).result(WITHIN_S), Receipt)
+    assert caplog.messages.count("writer: as it must be again") == 1
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")

@@ -167,6 +167,13 @@ def test_people_get_a_table(capsys: pytest.CaptureFixture[str]) -> None:
     assert ["port", "9000", "--port"] in [each.split() for each in lines]
 
 
+def test_a_default_that_depends_is_said_in_words(capsys: pytest.CaptureFixture[str]) -> None:
+    rows = table(capsys)
+    assert rows["limit_address"]["value"] == "20:1200; off for loopback while no proxy is trusted"
+    assert rows["processes"]["value"] == "one a CPU"
+    assert rows["port"]["value"] == "8080"
+
+
 def test_a_command_works_with_the_file_alone(file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     metrics = tmp_path / "metrics.toml"
     metrics.write_text(registry_text(), encoding="utf-8")

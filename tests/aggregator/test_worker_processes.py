@@ -234,7 +234,7 @@ def test_a_store_that_came_back_empty_ends_workers_and_beat_and_is_refused_by_al
         for command in ("api", "worker", "beat"):
             done = dither(command, *site.places)
             assert done.returncode == 2
-            assert "holds no store; `dither init` makes one" in done.stderr
+            assert "holds no store; `dither init` makes one, `dither restore` one of a backup" in done.stderr
         # Another store in its place is none of the running API's either.
         assert site.init().returncode == 0
         time.sleep(2)

@@ -77,7 +77,8 @@ def test_the_drill_shows_that_a_backup_made_under_load_is_whole(tmp_path: Path) 
 
 
 def test_a_move_to_redis_keeps_all_that_was_acknowledged(tmp_path: Path) -> None:
-    backup, copy, fsck = commands("moving.md")
+    backup, stop, copy, fsck = commands("moving.md")
+    assert stop == "systemctl stop dither-serve"
     oracle = Oracle("move", REGISTRY)
     redis = RedisServer(tmp_path / "data", dict(SOUND))
     redis.start()

@@ -117,6 +117,8 @@ class _Sources:
         except (argparse.ArgumentTypeError, ConfigurationError) as error:
             raise ConfigurationError(f"{source}: {error}") from None
         shown = texts if isinstance(texts, str) else " ".join(texts)
+        if source == DEFAULT and setting.default_said:
+            shown = setting.said_by_default
         return InForce(setting, value, source, _without_password(shown) if setting.secret else shown)
 
     def _of_environment(self, setting: Setting) -> tuple[str | list[str] | None, str]:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from dither_aggregator.arguments.data import add_data_argument, opened
 from dither_aggregator.store import StoreError, archive
+from dither_shared.errors import reason_of
 
 EXAMPLE = "dither backup dither-2027-01-31.gz --data /var/lib/dither"
 
@@ -25,7 +26,10 @@ def run(args: argparse.Namespace) -> int:
     if args.file.exists() and not args.file.is_file():
         raise StoreError(f"{args.file} is no file: name one that is new, or a backup to be replaced")
     with opened(args, read_only=True) as store:
-        records = archive.write(args.file, store.dump())
+        try:
+            records = archive.write(args.file, store.dump())
+        except OSError as error:
+            raise StoreError(f"{args.file} cannot be written: {reason_of(error)}; nothing is left of it") from None
         size = args.file.stat().st_size
         if args.json:
             print(

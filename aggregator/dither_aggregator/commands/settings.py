@@ -33,5 +33,5 @@ def run(args: argparse.Namespace) -> int:
         print(json.dumps({"settings": rows}))
         return 0
     for row in rows:
-        print(f"{row['setting']:<18} {row['value']:<28} {row['from']}")
+        print(f"{row['setting']:<18} {row['value']:<28}  {row['from']}")
     return 0

@@ -3,6 +3,7 @@
 import argparse
 import json
 import sys
+from datetime import date
 from pathlib import Path
 
 from dither_aggregator.arguments.data import add_data_argument, add_lossy_argument, opened
@@ -11,6 +12,7 @@ from dither_aggregator.store import Store, StoreError
 from dither_aggregator.store.copying import copy
 from dither_aggregator.store.opening import SHARDS, is_redis
 from dither_aggregator.store.records import Retention, total_of
+from dither_shared.errors import reason_of
 
 EXAMPLE = "dither store show --data /var/lib/dither"
 FOR_EVER = "forever"
@@ -86,8 +88,9 @@ def _show(store: Store, as_json: bool) -> int:
     if as_json:
         print(json.dumps({**document, "trouble": trouble, "shards": shards}))
         return 1 if trouble else 0
+    never = date.min.isoformat()  # a store that was just made has erased no day yet
     for name, value in document.items():
-        print(f"{name:10}  {value}")
+        print(f"{name:10}  {'never' if value == never else value}")
     print(f"{'shard':>5}  {'uploads':>12}  {'folded':>12}  {'waiting':>8}  {'for s':>6}  {'day':10}  {'sealed':10}")
     for shard in store.status():
         print(
@@ -134,4 +137,4 @@ def _read_address(path: Path) -> str:
     try:
         return store_name(path.read_text(encoding="utf-8").strip())
     except (OSError, UnicodeDecodeError, argparse.ArgumentTypeError) as error:
-        raise StoreError(f"{path} must hold the address of a Redis: {error}") from None
+        raise StoreError(f"{path} must hold the address of a Redis: {reason_of(error)}") from None

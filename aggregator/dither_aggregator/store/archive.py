@@ -31,6 +31,7 @@ from dither_aggregator.store.dump import (
     TallyRecord,
 )
 from dither_aggregator.store.records import StoreError
+from dither_shared.errors import reason_of
 
 FORMAT, VERSION = "dither backup", 3
 READ_VERSIONS = (2, VERSION)
@@ -95,7 +96,7 @@ def read(path: Path) -> Iterator[Record]:
         with gzip.open(path, "rb") as file:
             yield from _read_lines(path, file)
     except (OSError, EOFError, zlib.error) as error:
-        raise StoreError(f"{path} cannot be read to its end: {error}") from None
+        raise StoreError(f"{path} cannot be read to its end: {reason_of(error)}") from None
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise StoreError(f"{path} is not a backup of dither: {error!r}") from None
 

@@ -1,5 +1,6 @@
 """Listening sockets."""
 
+import errno
 import ipaddress
 import socket
 
@@ -25,6 +26,8 @@ class Listener:
                 self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_DEFER_ACCEPT, SILENT_S)
         except OSError as error:
             reason = (error.strerror or str(error)).partition(" (while")[0]
+            if error.errno == errno.EADDRNOTAVAIL:
+                raise ConfigurationError(f"cannot listen on {host}: this machine has no such address") from None
             raise ConfigurationError(
                 f"cannot listen on {host} port {port}: {reason}; name another {option}, or 0 for any free one"
             ) from None

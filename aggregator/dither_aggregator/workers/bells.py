@@ -96,7 +96,9 @@ class Rope:
             self._ring(list(bells))
         except Exception as error:  # of Redis, of sockets, of what stands between them and us
             self.close()
-            raise BrokerError(f"the broker, {address(self._app.conf.broker_url)}, takes no bells: {error}") from None
+            raise BrokerError(
+                f"the broker, {address(self._app.conf.broker_url)}, takes no bells: {str(error).rstrip('.')}"
+            ) from None
 
     def _ring(self, bells: list[Bell]) -> None:
         if self._connection is None:

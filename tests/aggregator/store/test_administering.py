@@ -100,7 +100,6 @@ def test_a_registry_is_loaded_and_a_plan_retired_and_taken_again(hands: Hands) -
     loaded = ("registry load", "example: color, dark")
     assert hands.journal() == [
         loaded,
-        loaded,
         ("plan retire", "dark rev 2"),
         ("plan take again", "dark rev 2"),
     ]

@@ -53,7 +53,7 @@ def test_a_store_is_named_by_its_address(server: RedisServer) -> None:
 
 
 def test_an_empty_redis_is_no_store(server: RedisServer) -> None:
-    with pytest.raises(StoreError, match="holds no store; `dither init` makes one"):
+    with pytest.raises(StoreError, match="holds no store; `dither init` makes one, `dither restore` one of a backup"):
         RedisStore(server.url)
 
 
@@ -352,7 +352,7 @@ def test_another_store_in_its_place_is_refused(server: RedisServer, asked: Regis
 
 
 def test_every_method_was_tried_on_a_store_that_is_not_there() -> None:
-    untouched = {"plans", "stored", "plan_by_id", "find_plan", "clock_day", "digest", "shard_of", "close"}
+    untouched = {"plans", "stored", "loading", "plan_by_id", "find_plan", "clock_day", "digest", "shard_of", "close"}
     # Clocks, what is left, which is of no store, and a secret that was read when it was opened.
     untouched |= {"ahead_s", "over_for_s", "left", "signing_secret"}
     filling = {name for name in dir(Store) if name.startswith("fill_")} | {"finish"}

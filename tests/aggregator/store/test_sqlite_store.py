@@ -1,5 +1,6 @@
 """The SQLite store alone: its file, its lock, its transactions."""
 
+import errno
 import gzip
 import random
 import sqlite3
@@ -13,6 +14,7 @@ import pytest
 from dither_aggregator.store import Receipt, SQLiteStore, StoreError, StoreUnavailable, create_store, open_store
 from dither_aggregator.store.interface.log import Prepared
 from dither_aggregator.store.sqlite import FILE_NAME, LOCK_NAME, exclusive, log, schema
+from dither_aggregator.store.sqlite.file import why
 from dither_shared.registry import Registry
 from dither_shared.wire.problems import Problem
 from tests.support.clocks import Clock
@@ -130,6 +132,39 @@ def test_unusable_stores_are_refused_in_words(tmp_path: Path) -> None:
     for read_only in (True, False):
         with pytest.raises(StoreError, match=f"version 7; this dither reads {schema.VERSION}"):
             SQLiteStore(other, read_only=read_only)
+
+
+def test_why_a_file_cannot_be_used_is_said_with_what_to_do(
+    sqlite: SQLiteStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    denied = PermissionError(errno.EACCES, "Permission denied", str(tmp_path / FILE_NAME))
+    assert why(denied) == "Permission denied; run this as the user that owns it"
+    assert why(OSError(errno.ENOSPC, "No space left on device", "x")) == "No space left on device"
+    with closing(sqlite3.connect(f"file:{tmp_path / FILE_NAME}?mode=ro", uri=True)) as db:
+        with pytest.raises(sqlite3.OperationalError) as refused:
+            db.execute("DELETE FROM state")
+        assert why(refused.value) == "attempt to write a readonly database; run this as the user that owns it"
+
+    def deny(path: Path) -> bool:
+        raise denied
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Path, "exists", deny)
+        with pytest.raises(StoreError, match=r"store\.sqlite3 cannot be used: Permission denied; run this as"):
+            SQLiteStore(tmp_path)
+    (tmp_path / "damaged").mkdir()
+    (tmp_path / "damaged" / FILE_NAME).write_bytes(b"garbage" * 1000)
+    with pytest.raises(StoreError, match=r"file is not a database; `dither restore` makes a new store of a backup$"):
+        SQLiteStore(tmp_path / "damaged")
+
+
+def test_a_file_in_place_of_the_directory_is_named_as_one(tmp_path: Path) -> None:
+    (tmp_path / "metrics.toml").touch()
+    with (
+        pytest.raises(StoreError, match=r"metrics\.toml is a file; a store is a directory"),
+        exclusive(tmp_path / "metrics.toml"),
+    ):
+        pass
 
 
 def test_a_directory_is_served_once(tmp_path: Path) -> None:

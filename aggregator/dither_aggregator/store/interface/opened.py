@@ -80,17 +80,21 @@ class Opened(ABC):
 
         Raises StoreError for another app's registry and for a rev that came before with another plan.
         """
+        for _ in range(SAVE_ATTEMPTS):
+            self.refresh()
+            plans = self._plans  # once: another thread may refresh it
+            if self._save_plans(self.loading(registry, plans), plans.version):
+                return self.refresh()
+        raise StoreError("the plans are being changed by somebody else all the time; try again")
+
+    def loading(self, registry: Registry, plans: Plans | None = None) -> list[StoredPlan]:
+        """Return the plans that loading a registry would store; raise StoreError as `load` does."""
         if self.app != registry.app:
             raise StoreError(
                 f"the store belongs to the app {self.app!r} and the registry to {registry.app!r}; "
                 "give each app a store of its own"
             )
-        for _ in range(SAVE_ATTEMPTS):
-            self.refresh()
-            plans = self._plans  # once: another thread may refresh it
-            if self._save_plans(plans.loading(registry), plans.version):
-                return self.refresh()
-        raise StoreError("the plans are being changed by somebody else all the time; try again")
+        return (plans or self._plans).loading(registry)
 
     def retire(self, metric: str, rev: int, retired: bool = True) -> None:
         """Refuse the reports of a plan from now on, or take them again. Raises StoreError for a plan there is not."""

@@ -127,7 +127,7 @@ class Client:
         if isinstance(error, redis.exceptions.BusyLoadingError):
             return StoreLoading(f"{self.name} is loading what it holds, and can be used when it has")
         if isinstance(error, _UNAVAILABLE) or text.startswith(LATER):
-            return StoreUnavailable(f"{self.name} cannot be used now: {text}")
+            return StoreUnavailable(f"{self.name} cannot be used now: {text.rstrip('.')}")
         if text.startswith(NOT_THIS_STORE):
             return StoreError(
                 f"{self.name} is not the store that was opened: it was emptied, or another was put in its place. "

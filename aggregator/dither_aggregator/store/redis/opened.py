@@ -83,7 +83,7 @@ class RedisOpened(RedisCalls):
         self.lossy = check_sound(self._client, self._allow_lossy)
         state = {key.decode(): value for key, value in self._client.run("HGETALL", scripts.GLOBAL).items()}
         if not state:
-            raise StoreError(f"{name} holds no store; `dither init` makes one")
+            raise StoreError(f"{name} holds no store; `dither init` makes one, `dither restore` one of a backup")
         version = state.get("version", b"0").decode()
         if version != str(scripts.VERSION):
             older = version.isdigit() and int(version) < scripts.VERSION

@@ -20,10 +20,13 @@ from pathlib import Path
 from typing import Any
 
 from dither_aggregator.store.records import StoreError, StoreUnavailable
+from dither_shared.errors import reason_of
 
 FILE_NAME = "store.sqlite3"
 CACHE_KIB = 16_384
 BUSY_S = 30
+_PRIMARY = 0xFF
+"""The part of SQLite's error codes that says the kind; the rest says which of that kind."""
 CHECKPOINT_PAGES = 8_192
 """Pages of the write-ahead log: 32 MiB. Reports that are folded by then are never written to the file itself."""
 
@@ -38,12 +41,12 @@ class SQLiteFile:
         """The file's state when it was first read as one that nobody writes to."""
         self._local = threading.local()
         self._connections: list[sqlite3.Connection] = []
-        if not self._path.exists():
-            raise StoreError(f"{directory} holds no store; `dither serve REGISTRY --data {directory}` makes one")
         try:
+            if not self._path.exists():
+                raise StoreError(f"{directory} holds no store; `dither serve REGISTRY --data {directory}` makes one")
             self._file = _file_id(self._path)
         except OSError as error:
-            raise StoreError(f"{self._path} cannot be used: {error}") from None
+            raise StoreError(f"{self._path} cannot be used: {why(error)}") from None
 
     @property
     def _db(self) -> sqlite3.Connection:
@@ -122,9 +125,9 @@ class SQLiteFile:
                     db.execute("ROLLBACK")
                 raise
         except OSError as error:
-            raise StoreError(f"{self._path} cannot be used: {error}") from None
+            raise StoreError(f"{self._path} cannot be used: {why(error)}") from None
         except sqlite3.Error as error:
-            raise StoreUnavailable(f"{self._path} cannot be written: {error}") from None
+            raise StoreUnavailable(f"{self._path} cannot be written: {why(error)}") from None
 
     @contextmanager
     def _instant(self) -> Iterator[sqlite3.Connection]:
@@ -141,13 +144,13 @@ class SQLiteFile:
                 if outermost and db.in_transaction:
                     db.execute("ROLLBACK")
         except sqlite3.Error as error:
-            raise StoreUnavailable(f"{self._path} cannot be read: {error}") from None
+            raise StoreUnavailable(f"{self._path} cannot be read: {why(error)}") from None
 
     def _rows(self, query: str, *values: object) -> list[Any]:
         try:
             rows = self._db.execute(query, values).fetchall()
         except sqlite3.Error as error:
-            raise StoreUnavailable(f"{self._path} cannot be read: {error}") from None
+            raise StoreUnavailable(f"{self._path} cannot be read: {why(error)}") from None
         self._check_immutable()
         return rows
 
@@ -178,6 +181,16 @@ class SQLiteFile:
     def _day_of(self, key: str) -> date:
         ((text,),) = self._rows("SELECT value FROM state WHERE key = ?", key)
         return date.fromisoformat(text)
+
+
+def why(error: Exception) -> str:
+    """Return why a store's file cannot be used and, where that is known, what to do about it."""
+    code: int = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_OK)
+    if isinstance(error, PermissionError) or code & _PRIMARY == sqlite3.SQLITE_READONLY:
+        return f"{reason_of(error)}; run this as the user that owns it"
+    if code & _PRIMARY in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
+        return f"{reason_of(error)}; `dither restore` makes a new store of a backup"
+    return reason_of(error)
 
 
 def _file_id(path: Path) -> tuple[int, int]:

@@ -18,7 +18,7 @@ from dither_aggregator.store.packing import day_at
 from dither_aggregator.store.plans import Plans, StoredPlan
 from dither_aggregator.store.records import ShardStatus, StoreError
 from dither_aggregator.store.sqlite import schema
-from dither_aggregator.store.sqlite.file import FILE_NAME, SQLiteFile
+from dither_aggregator.store.sqlite.file import FILE_NAME, SQLiteFile, why
 
 
 class SQLiteOpened(SQLiteFile, Opened):
@@ -43,7 +43,7 @@ class SQLiteOpened(SQLiteFile, Opened):
             self._open(unfinished, moved)
         except (OSError, sqlite3.Error, StoreError) as error:
             self.close()
-            raise StoreError(f"{self._path} cannot be used: {error}") from None
+            raise StoreError(f"{self._path} cannot be used: {why(error)}") from None
 
     @classmethod
     def create(
@@ -60,11 +60,11 @@ class SQLiteOpened(SQLiteFile, Opened):
                 db.execute("PRAGMA synchronous = FULL")
                 db.execute("BEGIN IMMEDIATE")
                 if db.execute("PRAGMA user_version").fetchone() != (0,):
-                    raise StoreError(f"{directory} holds a store already")
+                    raise StoreError(f"{directory} holds a store already: name a new directory")
                 schema.create(db, state)
                 db.execute("COMMIT")
         except (OSError, sqlite3.Error) as error:
-            raise StoreError(f"{path} cannot be used: {error}") from None
+            raise StoreError(f"{path} cannot be used: {why(error)}") from None
         return cls(directory, clock, unfinished=unfinished)
 
     @classmethod
@@ -91,7 +91,7 @@ class SQLiteOpened(SQLiteFile, Opened):
             raise StoreError("it was not filled to its end; make it again")
         self.moved_to: str = state.get("moved_to", "")
         if self.moved_to and not moved:
-            raise StoreError(f"it was copied to the store {self.moved_to}, which goes on in its place")
+            raise StoreError(f"it was copied to the store {self.moved_to}, which goes on in its place: name that one")
         self.app = state["app"]
         self.generation = state["generation"]
         self._digest_key, self._secret = state["digest_key"], state["secret"]
