@@ -194,7 +194,8 @@ def test_a_page_leads_to_its_own_rows(one: Site, path: str) -> None:
 def test_a_field_for_a_value_shows_all_of_it(one: Site) -> None:
     """One that is cut could be read as another value."""
     assert 'size="14" value="model 1"' in one.client.get("/metrics/color/time?values=model 1").text
-    page = time_page(one.store, "color", {"level": "95", "values": ["model 1"]})
+    with one.client.application.app_context():
+        page = time_page(one.store, "color", {"level": "95", "values": ["model 1"]})
     assert [replace(page, values=("x" * length, "y")).width for length in (3, 22, 200)] == [14, 22, 30]
     assert replace(page, values=()).width == 14
 
