@@ -4,6 +4,7 @@ import json
 import os
 import pty
 import random
+import re
 import select
 import signal
 import socket
