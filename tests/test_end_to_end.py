@@ -4,6 +4,7 @@ import json
 import os
 import pty
 import random
+import re
 import select
 import signal
 import socket
@@ -133,6 +134,9 @@ def test_the_demo_ends_by_itself_without_a_terminal_and_serves_at_one() -> None:
         while b"still serving" not in shown:
             assert select.select([person], [], [], 120)[0], shown
             shown += os.read(person, 65_536)
+        data = re.search(rb"meanwhile: --data (\S+)", shown)
+        assert data
+        assert "120 accepted" in dither("ledger", "--data", data[1].decode(), timeout_s=60).stdout
         process.send_signal(signal.SIGINT)
         assert process.wait(60) in (0, 1)
     finally:

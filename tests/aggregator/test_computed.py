@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import timedelta
 from html import unescape
 from pathlib import Path
@@ -13,6 +14,7 @@ import pytest
 
 from dither_aggregator.store import Tally
 from dither_aggregator.web.charts.scale import points, precise, rough
+from dither_aggregator.web.pages.time import time_page
 from dither_aggregator.web.wsgi import reading_app
 from tests.support.sites import Site, site
 
@@ -154,7 +156,11 @@ def test_chosen_days_are_said_to_be_too_sure(one: Site) -> None:
     [
         ("compare?metric=none", "no metric"),
         ("compare?metric=color&window=7&base_from=2020-01-01", "go together"),
+        ("compare?metric=color&base_from=2020-01-01", "base_from and base_to go together"),
+        ("metrics/color/{}?from=2026-11-02&to=2026-11-01", "from must not be after to, got 2026-11-02 and 2026-11-01"),
+        ("metrics/color/{}?from=2020-11-01&to=2026-11-01", "a window has at most 366 days, got 2,192"),
         ("metrics/color/{}?values=nothing", "has no value"),
+        ("metrics/color/{}?values=nothing", "GET /v1/metrics/color/values lists them"),
         ("metrics/color/{}?" + "&".join(f"values=model {place}" for place in range(6)), "5 times at most"),
     ],
 )
@@ -172,13 +178,67 @@ def test_windows_that_share_days_are_refused(one: Site) -> None:
     assert "share days" in answer.text
 
 
+@pytest.mark.parametrize("path", ["/metrics/color/time", "/compare?metric=color", "/changes"])
+def test_a_page_leads_to_its_own_rows(one: Site, path: str) -> None:
+    html = one.client.get(path).text
+    document, csv = (unescape(found) for found in re.findall(r'<a href="([^"]*)">(?:JSON|CSV)</a>', html))
+    rows = ask(one, document)[1]
+    assert len(one.client.get(csv).text.splitlines()) == len(rows) + 1
+    shown = {cells[0].split(" ro")[0].split(" fe")[0] for cells in table(html)}
+    if path.endswith("time"):
+        shown = set(re.findall(r'<text class="label" x="0" y="14">(model.*?)</text>', html))
+    assert shown
+    assert shown <= {row["value"] for row in rows}
+
+
+def test_a_field_for_a_value_shows_all_of_it(one: Site) -> None:
+    """One that is cut could be read as another value."""
+    assert 'size="14" value="model 1"' in one.client.get("/metrics/color/time?values=model 1").text
+    with one.client.application.app_context():
+        page = time_page(one.store, "color", {"level": "95", "values": ["model 1"]})
+    assert [replace(page, values=("x" * length, "y")).width for length in (3, 22, 200)] == [14, 22, 30]
+    assert replace(page, values=()).width == 14
+
+
+def test_a_page_that_refuses_says_where_to_go_on(one: Site) -> None:
+    for path, opens in (
+        ("/metrics/color?level=12", "/metrics/color"),
+        ("/?sort=size", "/"),
+        ("/compare?window=x", "/compare"),
+    ):
+        answer = one.client.get(path)
+        assert answer.status_code == 400
+        assert f'<a href="{opens}">this page as it opens</a>' in answer.text
+        assert one.client.get(opens).status_code == 200
+    for path in ("/metrics/none", "/docs"):
+        html = one.client.get(path).text
+        assert '<a href="/">All metrics</a></p>' in html
+    for path in ("/docs", "/v1", "/v1/nothing"):
+        assert "/openapi.json all addresses of the API" in one.client.get(path).text
+
+
+def test_windows_that_are_shorter_than_a_week_are_explained(tmp_path: Path) -> None:
+    with site(tmp_path, D) as young:
+        rng, counts = np.random.default_rng(7), np.full(D, 100, dtype=np.int64)
+        for back in range(1, 8):
+            young.put(counts, rng, back)
+        why = "the later half of these days is compared with the earlier"
+        assert why in young.client.get("/changes").text
+        assert why in young.client.get("/compare?metric=color").text
+        sealed = young.store.sealed()
+        assert why not in young.client.get(f"/compare?metric=color&epoch={sealed}").text
+
+
 def test_of_noise_nothing_moved_and_no_day_is_led_by_it(tmp_path: Path) -> None:
     with site(tmp_path, D) as nothing:
         rng, counts = np.random.default_rng(7), np.zeros(D, dtype=np.int64)
         counts[-1] = 500
         for back in range(1, 15):
             nothing.put(counts, rng, back)
-        assert headline(nothing.client.get("/changes").text).startswith("Nothing can be told to have moved")
+        still = nothing.client.get("/changes").text
+        assert headline(still).startswith("Nothing can be told to have moved")
+        assert still.count("can be told to have moved") == 1
+        assert "less than two weeks" not in still
         assert headline(nothing.client.get("/metrics/color/time").text).startswith("Nothing stands out")
         assert headline(nothing.client.get("/").text).startswith(
             "In 0 of 1 metric something stands out from the noise."

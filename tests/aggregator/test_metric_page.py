@@ -119,11 +119,12 @@ def test_a_value_is_looked_up_and_ranks_are_told_in_words(tmp_path: Path) -> Non
         one.put(np.array([9_000, 4_000, 4_000, 3_000, *np.zeros(8, np.int64)]), np.random.default_rng(1))
         seen = one.page("level=99&search=MODEL+1")
         assert seen.headline.startswith("4 of 11 values stand out from the noise.")
+        assert "no text or too long" not in seen.html
         assert [row[0] for row in seen.rows.values()] == ["1st", "2 to 3", "2 to 3", "4th", ""]
         assert "99 % interval" in seen.html
         found = re.findall(r"<bdi>(model 1\d*)</bdi> <span class=\"verdict\">(.*?)</span>", seen.html)
         assert found == [("model 1", "stands out"), ("model 10", "cannot be told from zero")]
-        assert "No value has" in one.page("search=%3Cb%3E").html
+        assert "No value has “<bdi>&lt;b&gt;</bdi>” in it." in one.page("search=%3Cb%3E").html
 
 
 def test_a_flag_is_one_row_from_0_to_100(tmp_path: Path) -> None:
@@ -132,6 +133,8 @@ def test_a_flag_is_one_row_from_0_to_100(tmp_path: Path) -> None:
         one.put(np.array([700, 300]), np.random.default_rng(1), plan=plan)
         seen = one.page(metric="dark")
         assert list(seen.rows) == ["yes"]
+        assert 'name="search"' not in seen.html
+        assert "No value has" not in one.page("search=no", metric="dark").html
         assert re.fullmatch(r"\d\d\.\d % say yes, between \d\d\.\d % and \d\d\.\d %\.", seen.headline)
         assert [each for each in ("0\xa0%", "100\xa0%") if f">{each}</text>" in seen.html] == ["0\xa0%", "100\xa0%"]
 

@@ -195,15 +195,31 @@ def test_two_given_give_the_third(query: str, says: str, client: FlaskClient) ->
 
 def test_nothing_given_is_a_form_with_an_example_that_can_be_sent(client: FlaskClient) -> None:
     html = client.get("/plan").text
-    assert (
-        headline(html)
-        == "Give two of reports, epsilon and share (of a number width, of a table effect): the third is computed."
+    assert headline(html).startswith(
+        "Give two of reports, epsilon and share; the third is computed. A number has a width"
     )
     inputs = dict(findall(r'<input name="(\w+)" value="(.*?)"', html))
     chosen = dict(findall(r'<select name="(\w+)">\s*<option selected>(.*?)</option>', html))
     sent = client.get("/plan", query_string={**inputs, **chosen})
     assert sent.status_code == 200
     assert headline(sent.text).startswith("With 12,000 reports at epsilon 1.0, a value that ")
+
+
+def test_a_number_that_cannot_be_read_leaves_the_form_as_it_was_typed(client: FlaskClient) -> None:
+    answer = client.get("/plan?kind=number&d=75&n=20,000&epsilon=2")
+    assert answer.status_code == 400
+    assert headline(answer.text) == "n must be a number from 1 to 1000000000000 in digits alone, got '20,000'"
+    inputs = dict(findall(r'<input name="(\w+)" value="(.*?)"', answer.text))
+    assert inputs == {
+        "d": "75",
+        "n": "20,000",
+        "epsilon": "2",
+        "ticks": "3",
+        "columns": "3",
+        "arms": "2",
+        **dict.fromkeys(("epsilon_permanent", "share_percent", "width_percent", "effect_percent"), ""),
+    }
+    assert "<option selected>number</option>" in answer.text
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,12 @@
+from datetime import date, timedelta
+
 import pytest
 
+from dither_aggregator.analysis.series import Point
 from dither_aggregator.analysis.shares import ShareRow as Row
+from dither_aggregator.analysis.windows import Window
 from dither_aggregator.web.charts.scale import end, end_in_points, percent, precise
+from dither_aggregator.web.charts.series import PANEL_HEIGHT, draw_series
 from dither_aggregator.web.charts.shares import draw
 
 ROWS = [Row("a" * 50, 0.4, 0.02, 0.36, 0.44), Row("b", 0.1, 0.02, 0.06, 0.14), Row("c", -0.01, 0.02, -0.05, 0.03)]
@@ -51,3 +56,16 @@ def test_an_end_that_is_not_zero_is_not_shown_as_zero() -> None:
     ]
     assert end(1e-9, 0.06) == f"0.0000{nbsp}%"
     assert [end_in_points(share, 0.06) for share in (0.0004, -0.1)] == ["+0.04", f"{minus}10"]
+
+
+def test_an_estimate_outside_of_its_cut_interval_stays_in_its_panel() -> None:
+    """Rates of tables are raw, and their intervals end at 0 %."""
+    days = Window.ending(date(2026, 11, 2), 2)
+    shares = ((0.2, 0.1, 0.3), (-0.4, 0.0, 0.1))
+    points = [
+        Point("a", "p", 1, days.first + timedelta(days=place), 300, estimate, 0.1, lower, upper, provisional=False)
+        for place, (estimate, lower, upper) in enumerate(shares)
+    ]
+    (panel,) = draw_series(points, days).panels
+    assert all(0 <= float(place.split(",")[1]) <= PANEL_HEIGHT for place in panel.runs[0].line.split())
+    assert panel.dots[1].y > panel.dots[1].y_low

@@ -39,7 +39,9 @@ def test_odds_of_a_report_and_a_life_are_said(tmp_path: Path) -> None:
         text = box(one)
     assert "at 1 : 1 can become at most 88.1 % sure from one report" in text
     assert "sure from all that the device ever reports" not in text
-    assert rows_of(text).startswith("guess one report 1 : 1 88.1 % 1 : 9 45.1 % 1 : 99 7.0 % ε 2 ")
+    assert rows_of(text).startswith(
+        "a guess of one report 1 : 1 (50 %) 88.1 % 1 : 9 (10 %) 45.1 % 1 : 99 (1 %) 7.0 % ε 2 "
+    )
     for word in ("nearly certain", "memoized", "joined", "cohort"):
         assert word not in text
 
@@ -77,7 +79,7 @@ def test_what_memos_mean_is_said(tmp_path: Path) -> None:
     with site(tmp_path, 39, epsilon="1.0", epsilon_permanent="2.0", answers=3) as one:
         text = box(one)
     assert rows_of(text).startswith(
-        "guess one report one answer, repeated a whole life 1 : 1 73.2 % 88.1 % above 99 % "
+        "a guess of one report one answer, repeated a whole life 1 : 1 (50 %) 73.2 % 88.1 % above 99 % "
     )
     assert "Above 99 % is nearly certain" in text
     assert "When an answer changed is not hidden." in text

@@ -2,14 +2,16 @@
 
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 from html import unescape
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 import pytest
 
-from dither_aggregator.analysis.estimands import estimate
+from dither_aggregator.analysis.estimands import estimate, read
 from dither_aggregator.analysis.reading import View
 from dither_aggregator.analysis.tables import statistics
 from dither_aggregator.analysis.tables.reading import TablesReading
@@ -117,6 +119,27 @@ def test_the_clearest_pair_is_shown_and_each_pair_can_be_asked_for(one: Site) ->
     assert all(cells[2].endswith(" s") for cells in means)
     arms = lines(one.page("of=crashed&by=arm", "stability").html)
     assert ["treatment", "yes", "lower than all others"] in [[cells[0], cells[1], cells[-1]] for cells in arms]
+
+
+def test_outcomes_side_by_side_are_drawn_on_one_axis(one: Site) -> None:
+    html = one.page("of=crashed&by=version", "stability").html
+    drawn = html.partition('<div class="multiples">')[2].partition("</div>\n<details")[0]
+    axes = [
+        re.findall(r'<text class="axis" x="([^"]*)"[^>]*>(.*?)</text>', each) for each in drawn.split("<figure>")[1:]
+    ]
+    assert len(axes) > 1
+    assert all(axis == axes[0] for axis in axes)
+
+
+def test_a_place_of_the_matrix_that_is_empty_is_explained(one: Site) -> None:
+    empty = "An empty place has too few reports to tell."
+    assert empty not in one.page(metric="stability").html
+    reading = read(one.store, one.store.plans("stability")[0], one.store.sealed(), View(simultaneous=True, days=7))
+    assert isinstance(reading, TablesReading)
+    told = [row for row in reading.rows if (row.statistic, row.group_column) != ("association", "load")]
+    assert len(told) < len(reading.rows)
+    with patch("dither_aggregator.web.pages.metric.read", return_value=replace(reading, rows=told)):
+        assert empty in one.page(metric="stability").html
 
 
 def test_where_nothing_goes_together_the_page_says_so_and_has_no_verdict(one: Site) -> None:

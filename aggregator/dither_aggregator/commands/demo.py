@@ -105,7 +105,7 @@ def run(args: argparse.Namespace) -> int:
                     else:
                         print(_tables(document, registry, everything=args.all), flush=True)
                     if serves:
-                        _serve_on(server.url, registry)
+                        _serve_on(server.url, registry, Path(name) / "data")
     return _verdict(document)
 
 
@@ -214,9 +214,10 @@ def _tables(document: dict[str, Any], registry: Registry, *, everything: bool) -
     return "\n".join(lines[1:])
 
 
-def _serve_on(url: str, registry: Registry) -> None:
+def _serve_on(url: str, registry: Registry, data: Path) -> None:
     try:
         print("pages: " + "  ".join(f"{url}/metrics/{name}" for name in registry.metrics), file=sys.stderr)
+        print(f"other commands read its store meanwhile: --data {data}", file=sys.stderr)
         print(f"still serving {url} until Ctrl-C", file=sys.stderr, flush=True)
         threading.Event().wait()
     except KeyboardInterrupt:

@@ -43,7 +43,7 @@ class Whole(fields.Integer):
 
     def __init__(self, least: int, most: int, **how: Any) -> None:
         super().__init__(validate=validate.Range(least, most), **how)
-        self._says = f"must be a number from {least} to {most}"
+        self._says = f"must be a number from {least} to {most} in digits alone"
 
     def _deserialize(self, value: object, attr: str | None, data: Mapping[str, Any] | None, **how: object) -> int:
         text = str(value)
@@ -184,12 +184,15 @@ def asked_window(store: Store, asked: Given) -> Window | None:
 def between(asked: Given, first: str, last: str) -> Window | None:
     """Return the window between two days that a request names, None where it names neither."""
     if (first in asked) != (last in asked):
-        raise Problem("malformed", "from and to go together")
+        names = " and ".join(name.replace("first", "from").replace("last", "to") for name in (first, last))
+        raise Problem("malformed", f"{names} go together")
     if first not in asked:
         return None
     window = Window(asked[first], asked[last])
-    if not 1 <= window.days <= DAYS_MAX:
-        raise Problem("malformed", f"from must not be after to, and a window has at most {DAYS_MAX} days")
+    if window.days < 1:
+        raise Problem("malformed", f"from must not be after to, got {window.first} and {window.last}")
+    if window.days > DAYS_MAX:
+        raise Problem("malformed", f"a window has at most {DAYS_MAX} days, got {window.days:,}")
     return window
 
 

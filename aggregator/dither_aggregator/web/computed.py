@@ -56,7 +56,9 @@ def asked_series(store: Store, name: str, asked: Given) -> tuple[StoredPlan, Win
     plans = [each for each in store.plans(name) if each.plan.domain.unit == unit]
     for value in values:
         if not any(estimand_of(each.plan).knows(each, value) for each in plans):
-            raise Problem("malformed", f"the metric {name!r} has no value {value!r}")
+            raise Problem(
+                "malformed", f"the metric {name!r} has no value {value!r}; GET /v1/metrics/{name}/values lists them"
+            )
     return stored, window, values, series(store, plans, window, values, int(asked["level"]) / 100)
 
 

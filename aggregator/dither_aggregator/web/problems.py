@@ -22,6 +22,7 @@ WAITING_RETRY_AFTER_S = 3_600
 API, DOCUMENT = "/v1/", "/openapi.json"
 
 _SLUGS = {404: "not-found", 405: "method-not-allowed", 413: "too-large"}
+_WORDS = {404: "no page and no part of the API is here: / has all metrics, and /openapi.json all addresses of the API"}
 
 _log = logging.getLogger("dither_aggregator")
 
@@ -78,7 +79,7 @@ def _respond_http(error: HTTPException) -> Response | HTTPException:
         return respond(failed())
     if status < 400:
         return error
-    response = respond(Problem(_SLUGS.get(status, "malformed"), error.description or error.name))
+    response = respond(Problem(_SLUGS.get(status, "malformed"), _WORDS.get(status) or error.description or error.name))
     response.headers.extend((name, value) for name, value in error.get_headers() if name == "Allow")
     return response
 

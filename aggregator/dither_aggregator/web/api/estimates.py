@@ -132,7 +132,10 @@ def _named(reading: Reading, told: Sequence[Told], values: Sequence[str]) -> lis
     }
     unknown = next((value for value in values if value not in known), None)
     if unknown is not None:
-        raise Problem("malformed", f"values: there is no value {unknown!r} here")
+        metric = reading.stored.plan.metric
+        raise Problem(
+            "malformed", f"values: there is no value {unknown!r} here; GET /v1/metrics/{metric}/values lists them"
+        )
     return [each for each in told if each.row.value in values]
 
 

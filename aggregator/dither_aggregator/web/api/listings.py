@@ -95,7 +95,10 @@ def snapshot(store: Store, asked: Given, id_: str) -> Response:
 
 def no_snapshot(id_: str) -> Problem:
     """Return the answer to an id that is no snapshot's, or no longer."""
-    return Problem("not-found", f"there is no snapshot {id_!r}, or no longer; a metric's snapshots list its own")
+    return Problem(
+        "not-found",
+        f"there is no snapshot {id_!r}, or it is no longer kept; GET /v1/metrics/NAME/snapshots lists a metric's",
+    )
 
 
 def immutable(response: Response, id_: str) -> Response:

@@ -44,7 +44,11 @@ class SeriesRowsAsked(SeriesAsked, RowsAsked):
 class CompareRowsAsked(CompareAsked, RowsAsked):
     """The parameters of two windows."""
 
-    metric = fields.String(required=True, metadata={"description": "the metric's name"})
+    metric = fields.String(
+        required=True,
+        error_messages={"required": "is needed; GET /v1/metrics lists them"},
+        metadata={"description": "the metric's name"},
+    )
 
 
 class PlanRowsAsked(PlanningAsked, RowsAsked):

@@ -124,7 +124,8 @@ def _x(day: date, window: Window) -> float:
 
 
 def _panel(points: Sequence[Point], window: Window, measure: Measure) -> Panel:
-    ends = [end for point in points for end in (point.lower, point.upper)]
+    # A cut interval may end before its estimate.
+    ends = [end for point in points for end in (point.lower, point.estimate, point.upper)]
     low, high = min(ends if measure.unit else [0.0, *ends]), max(ends)
     high = high if high > low else low + 1.0
 

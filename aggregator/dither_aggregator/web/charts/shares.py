@@ -52,9 +52,8 @@ def draw(
     differences zero, too. Numbers are of the measure, or `signed` differences of such.
     """
     noise = Z * noise_floor
-    at_least = [-noise, noise, critical or 0.0, *(ends or ())] if signed or not measure.unit else []
-    low: float = min([*at_least, *(min(row.lower, row.estimate) for row in rows)])  # a cut interval may end before it
-    high: float = max([*at_least, *(max(row.upper, row.estimate) for row in rows)])
+    at_least = [-noise, noise, critical or 0.0] if signed or not measure.unit else []
+    low, high = reach(rows, (*at_least, *(ends or ())))
     high = high if high > low else low + 1.0
     step = _step(low, high, measure)
 
@@ -80,6 +79,13 @@ def draw(
         AXIS_HEIGHT + len(rows) * ROW_HEIGHT,
         None if critical is None else x(critical),
     )
+
+
+def reach(rows: Sequence[Row], at_least: Sequence[float] = ()) -> tuple[float, float]:
+    """Return the ends of an axis that holds all rows and some other places."""
+    # A cut interval may end before its estimate.
+    places = [*at_least, *(place for row in rows for place in (row.lower, row.estimate, row.upper))]
+    return min(places), max(places)
 
 
 def _step(low: float, high: float, measure: Measure) -> float:

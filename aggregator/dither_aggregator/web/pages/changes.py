@@ -5,8 +5,9 @@ from dataclasses import dataclass
 
 from flask import render_template
 
-from dither_aggregator.analysis.changes import Changes
+from dither_aggregator.analysis.changes import DAYS, Changes
 from dither_aggregator.analysis.differences import Comparison, Difference
+from dither_aggregator.analysis.windows import Window
 from dither_aggregator.store import Store
 from dither_aggregator.web.asking import Parameters, given
 from dither_aggregator.web.computed import changed
@@ -34,9 +35,17 @@ def show(store: Store) -> str:
         Moved(one, one.moved[:VALUES_SHOWN], max(0, len(one.moved) - VALUES_SHOWN))
         for one in told.moved[:METRICS_SHOWN]
     ]
+    state = [*lagging(store), *young(told.after)]
     return render_template(
-        "changes.html", told=told, moved=moved, headline=headline(told), left_out=left_out, state=lagging(store)
+        "changes.html", told=told, moved=moved, headline=headline(told), left_out=left_out, state=state
     )
+
+
+def young(after: Window) -> list[str]:
+    """Return why the windows that pages choose are shorter than the week that a reader expects."""
+    if after.days >= DAYS:
+        return []
+    return ["The counts go back less than two weeks: the later half of these days is compared with the earlier."]
 
 
 def headline(told: Changes) -> str:

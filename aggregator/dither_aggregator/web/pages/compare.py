@@ -23,6 +23,7 @@ from dither_aggregator.web.charts.crowd import Histogram, draw_crowd
 from dither_aggregator.web.charts.scale import measure_of, precise
 from dither_aggregator.web.charts.shares import Plot, draw
 from dither_aggregator.web.computed import CompareAsked, asked_comparison, compared
+from dither_aggregator.web.pages.changes import young
 from dither_aggregator.web.pages.numbers import cut_of
 from dither_aggregator.web.pages.words import count, lagging, other_revs, plan_state
 from dither_shared.wire.problems import Problem
@@ -82,6 +83,7 @@ def compare_page(store: Store, asked: Given) -> ComparePage:
     stored, before, after = asked_comparison(store, asked)
     chosen = any(name in asked for name in ("first", "epoch", "window", "base_first"))
     state = [*plan_state(store, stored), *lagging(store), *_window_state(chosen, after.last > store.sealed())]
+    state += [] if chosen else young(after)
     state += other_revs(store, stored)
     plans, level, search = store.plans(stored.plan.metric), asked["level"], asked["search"].strip()
     page = ComparePage(stored, plans, before, after, level, search, state, "", cut=cut_of(stored.plan))

@@ -40,13 +40,14 @@ from dither_aggregator.web.pages.quality import told_quality
 from dither_aggregator.web.pages.tables import tables_part
 from dither_aggregator.web.pages.words import in_words, lagging, plan_state
 from dither_aggregator.web.privacy import privacy_of
+from dither_shared.domains import OTHER
 from dither_shared.wire.problems import Problem
 
 ROWS_A_PAGE = 50
 FOUND_MAX = 20
 CHOSEN = (
-    "These days were chosen. What stands out is told with the stated care for the days that a page opens with: "
-    "who looks at many windows finds something in nothing."
+    "These days were chosen. The error rates stated here hold for the days that a page opens with: "
+    "somebody who looks at many windows finds something in nothing."
 )
 LISTED_MAX = 25
 """While a day is not over, so many values at most are listed, in their own order."""
@@ -122,6 +123,18 @@ class MetricPage:
     """Faults in the counts of single days, in sentences; "" where none is found."""
     gone: str | None = None
     """The snapshot that was made of a day whose counts are no longer kept."""
+
+    @property
+    def searchable(self) -> bool:
+        """Whether the page has values to search: a flag has one share, and numbers and tables have none of the list."""
+        plan = self.stored.plan
+        return not plan.kind.asked_alone and estimand_of(plan).name not in PARTS
+
+    @property
+    def unlisted_other(self) -> bool:
+        """Whether "other" is shown beside texts: a reader might take it for the sum of all that are left out."""
+        standing = self.standing
+        return standing is not None and standing.noun != "value" and any(row.value == OTHER for row in standing.apart)
 
 
 PARTS: Mapping[str, Callable[[Reading, Given], PagePart]] = {"numbers": numbers_part, "tables": tables_part}

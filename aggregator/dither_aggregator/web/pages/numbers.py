@@ -147,7 +147,10 @@ def _sentences(reading: NumbersReading, words: NumberWords) -> list[str]:
     said += [f"{_about(row)} {row.value}." for row in reading.of("share") if row.low is None or row.high is None]
     for row in reading.of("share_of_reports"):
         share = precise(row.estimate, row.std_error)
-        said.append(f"{share} of the reports are of a number: all else on this page is of these alone.")
+        lower, upper = (end(each, row.std_error) for each in (row.lower, row.upper))
+        said.append(
+            f"{share} ({lower} to {upper}) of the reports are of a number: all else on this page is of these alone."
+        )
     if reading.untold:
         names = ", ".join(measure.called(name) for name in reading.untold)
         said.append(f"Not told, because each may lie anywhere in more than a third of the axis: {names}.")

@@ -148,8 +148,10 @@ def headline(lines: Sequence[Line]) -> str:
     out = sum(line.stands_out for line in tested)
     if not tested:
         return f"{count(len(lines), 'metric')}."
-    others = len(lines) - len(tested)
-    rest = f" {count(others, 'other')} ask for one share, numbers or tables, or have too few reports." if others else ""
+    others, rest = len(lines) - len(tested), ""
+    if others:
+        ask, have = ("one asks", "has") if others == 1 else (f"{others:,} ask", "have")
+        rest = f" The other {ask} for a yes or no, numbers or a table, or {have} too few reports."
     return f"In {out:,} of {count(len(tested), 'metric')} something stands out from the noise.{rest}"
 
 

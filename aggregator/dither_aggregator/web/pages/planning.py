@@ -4,7 +4,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import singledispatch
 
-from flask import render_template
+from flask import render_template, request
+from marshmallow import missing
 
 from dither_aggregator.analysis.numbers import QUANTILES
 from dither_aggregator.analysis.planning import Planned, Unplannable, neighbours, registry_lines
@@ -18,10 +19,14 @@ from dither_aggregator.store import Store
 from dither_aggregator.web.asking import WINDOWS, Given, given
 from dither_aggregator.web.charts.scale import rough, rough_in_points
 from dither_aggregator.web.planned import EXPIRES_AFTER, GIVEN, KINDS, PlanningAsked, planned
+from dither_shared.wire.problems import Problem
 
 EXAMPLE = {"n": "12000", "epsilon": "1.0"}
 """The form's values before anything is asked."""
-NOTHING_GIVEN = "Give two of reports, epsilon and share (of a number width, of a table effect): the third is computed."
+NOTHING_GIVEN = (
+    "Give two of reports, epsilon and share; the third is computed. "
+    "A number has a width in place of the share, a table a difference."
+)
 
 
 @dataclass(frozen=True)
@@ -51,7 +56,10 @@ class PlanningPage:
 
 def show(store: Store) -> tuple[str, int]:
     """Return the page that a request asks for, and its status: 400 for a question that has no answer."""
-    asked = given(PlanningAsked)
+    try:
+        asked = given(PlanningAsked)
+    except Problem as problem:  # the form stays, to be mended
+        return render_template("planning.html", page=PlanningPage(_as_typed(), problem.detail)), problem.status
     controls = {name: f"{value:f}" if name.endswith("_percent") else f"{value}" for name, value in asked.items()}
     if not any(name in asked for name in GIVEN):
         page = PlanningPage({**controls, **EXAMPLE}, NOTHING_GIVEN)
@@ -61,6 +69,14 @@ def show(store: Store) -> tuple[str, int]:
     except Unplannable as error:
         page = PlanningPage(controls, f"{error}")
     return render_template("planning.html", page=page), 200 if page.planned else 400
+
+
+def _as_typed() -> dict[str, str]:
+    """Return the form's values as they were sent, and the usual ones of what was left empty."""
+    usual = {name: field.load_default for name, field in PlanningAsked().fields.items()}
+    return {
+        name: request.args.get(name) or ("" if default is missing else f"{default}") for name, default in usual.items()
+    }
 
 
 def _planned(store: Store, asked: Given, controls: Mapping[str, str]) -> PlanningPage:

@@ -12,7 +12,7 @@ from dither_aggregator.analysis.tables.reading import TablesReading, columns_of
 from dither_aggregator.analysis.tables.rows import TableRow
 from dither_aggregator.web.asking import Given
 from dither_aggregator.web.charts.scale import SHARES, Measure, shorten
-from dither_aggregator.web.charts.shares import Plot, draw
+from dither_aggregator.web.charts.shares import Plot, draw, reach
 from dither_shared.wire.problems import Problem
 
 DRAWN_MAX = 48
@@ -68,6 +68,8 @@ class TablesPart:
     of: str
     by: str
     """Empty where no other column groups."""
+    untested: bool
+    """Whether the matrix has a place without a number."""
     multiples: Sequence[Multiple]
     lines: Sequence[RateLine]
     lines_left_out: int
@@ -104,6 +106,7 @@ def tables_part(reading: Reading, asked: Given) -> TablesPart:
         matrix,
         of,
         by,
+        any((one, other) not in matrix for one in columns for other in columns if one != other),
         _multiples(of, rates, verdicts, measure),
         lines[:LINES_MAX],
         max(len(lines) - LINES_MAX, 0),
@@ -189,7 +192,7 @@ def _multiples(
     verdicts: Mapping[tuple[str | None, str | None], TableRow],
     measure: Measure,
 ) -> list[Multiple]:
-    """Return a plot for each outcome, those with the clearest differences first."""
+    """Return a plot for each outcome, all on one axis, those with the clearest differences first."""
     outcomes: dict[str, list[TableRow]] = {}
     for row in rates:
         outcomes.setdefault(row.label or "", []).append(row)
@@ -198,16 +201,22 @@ def _multiples(
         judged = (verdicts.get((row.group, row.label)) for row in outcomes[outcome])
         return min((row.p_value for row in judged if row is not None and row.p_value is not None), default=1.0)
 
-    drawn: list[Multiple] = []
+    shown: list[str] = []
     left = DRAWN_MAX
     for outcome in sorted(outcomes, key=clearest):
-        rows = outcomes[outcome]
-        left -= min(len(rows), GROUPS_MAX)
+        left -= min(len(outcomes[outcome]), GROUPS_MAX)
         if left < 0:
             break
+        shown.append(outcome)
+    if not shown:
+        return []
+    ends = reach([row for outcome in shown for row in outcomes[outcome][:GROUPS_MAX]])
+    drawn = []
+    for outcome in shown:
+        rows = outcomes[outcome]
         named = [replace(row, value=row.group or "") for row in rows[:GROUPS_MAX]]
         title = f"{of} = {shorten(outcome, LABEL_EM)}" if outcome else f"mean of {of}"
-        drawn.append(Multiple(title, draw(named, 0.0, measure=measure), max(len(rows) - GROUPS_MAX, 0)))
+        drawn.append(Multiple(title, draw(named, 0.0, ends=ends, measure=measure), max(len(rows) - GROUPS_MAX, 0)))
     return drawn
 
 

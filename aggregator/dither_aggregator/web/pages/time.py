@@ -47,7 +47,13 @@ class TimePage:
     levels: Sequence[str] = LEVELS
     slots: int = VALUES_MAX
 
+    @property
+    def width(self) -> int:
+        """How many characters a field for a value shows: one that is cut could be read as another value."""
+        return min(max([FIELD_LEAST, *map(len, self.values)]), FIELD_MOST)
 
+
+FIELD_LEAST, FIELD_MOST = 14, 30
 LISTED_MAX = 1_000
 """So many values are offered in the form's list; others are typed."""
 MARKS_SHOWN_MAX = 100
@@ -82,7 +88,7 @@ def _headline(store: Store, stored: StoredPlan, window: Window, values: Sequence
         return "Nothing stands out of the last window under this rev: name a value to see its days."
     of_numbers = bool(stored.plan.domain.unit)
     if not points and of_numbers and any(day in window for day in store.epochs(stored.plan)):
-        return "No single day tells enough, or its counts are no longer kept: look at longer windows."
+        return "No single day tells enough, or its counts are no longer kept."
     if not points:
         return "No reports of these days are counted, or their counts are no longer kept."
     days = count(len({point.epoch for point in points}), "day")
