@@ -136,7 +136,7 @@ def test_the_demo_ends_by_itself_without_a_terminal_and_serves_at_one() -> None:
             shown += os.read(person, 65_536)
         data = re.search(rb"meanwhile: --data (\S+)", shown)
         assert data
-        assert "120 accepted" in dither("ledger", "--data", data[1].decode(), timeout_s=60).stdout
+        assert "120 accepted" in dither("ledger", "--data", data[1].decode()).stdout
         process.send_signal(signal.SIGINT)
         assert process.wait(60) in (0, 1)
     finally:
