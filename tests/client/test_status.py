@@ -312,7 +312,7 @@ def test_a_plan_that_a_receipt_refuses_as_retired_is_silent_for_thirty_days() ->
     with scripted(*replies) as (url, _), telemetry(clock, None, HttpTransport(url, "k")) as device:
         device.color.record("red")
         device.dark.record(True)
-        assert device.flush(5) == dither.FlushResult(1, 0, "")
+        assert device.flush(5) == dither.FlushResult(1, 0, "accepted, but not all: retired")
         status = device.status()
         assert status.metrics == {"color": retired, "dark": dither.MetricStatus("answered", days(1))}
         assert status.counts == {"accepted": 1, "dropped": 1}
@@ -406,7 +406,7 @@ def test_sending_says_the_last_outcome_when_it_was_and_when_the_next_attempt_is(
         assert sending.next is not None
         assert moment(clock() + 60) <= sending.next <= moment(clock() + 60 + 120)
         clock.now += 180
-        assert device.flush(5) == dither.FlushResult(1, 0, "")
+        assert device.flush(5) == dither.FlushResult(1, 0, "accepted, but not all: retired")
         assert device.status().sending == dither.Sending("accepted", moment(clock()), None)
 
 

@@ -34,7 +34,7 @@ class Sender:
         self.sent = 0
         """Reports that the aggregator has acknowledged."""
         self.detail = ""
-        """Why the latest attempt was not accepted, or "" if it was."""
+        """Why the latest attempt was not accepted, or not all of it; "" if it was."""
         self.held = False
         """Whether flushes, too, leave it alone for now, since the latest attempt."""
 

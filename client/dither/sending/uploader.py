@@ -126,7 +126,7 @@ class Uploader(Courier):
         return FlushResult(self._sender.sent - sent_before, self._device.waiting(), detail)
 
     def _over(self, flush: int) -> bool:
-        """Tell whether a flush is over. Where a fork has ended the thread, and nothing else, start it again."""
+        """Tell whether a flush is over. Start the thread again if a fork, and nothing else, has ended it."""
         if self._answered >= flush:
             return True
         if self._thread is None:
