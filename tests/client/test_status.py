@@ -406,7 +406,7 @@ def test_sending_says_the_last_outcome_when_it_was_and_when_the_next_attempt_is(
         assert sending.next is not None
         assert moment(clock() + 60) <= sending.next <= moment(clock() + 60 + 120)
         clock.now += 180
-        assert device.flush(5) == dither.FlushResult(1, 0, "accepted, but not all: retired")
+        assert device.flush(5) == dither.FlushResult(1, 0, "")
         assert device.status().sending == dither.Sending("accepted", moment(clock()), None)
 
 
