@@ -83,9 +83,8 @@ def test_bells_and_processes_that_are_lost_are_replaced_and_reports_counted_once
                 for _ in range(10):
                     broker.flushall()
                     time.sleep(0.05)
-                victim, *others = worker.children()
-                end(victim)
-                wait_until(lambda kept=others: len(worker.children()) == 2 and {*kept} < {*worker.children()})
+                end(victim := worker.children()[0])
+                wait_until(lambda: len(children := worker.children()) == 2 and victim not in children)
         wait_until(lambda: site.backlog() == 0, 30)
         crowd.check_counted(site)
 

@@ -401,7 +401,11 @@ BUGS: dict[Bug, tuple[str, str]] = {
 }
 
 
-SHOWN_BY: dict[Bug, int] = {log_an_upload_in_two_steps: 4, acknowledge_what_failed: 4}
+SHOWN_BY: dict[Bug, int] = {
+    log_an_upload_in_two_steps: 4,
+    acknowledge_what_failed: 4,
+    overwrite_the_plans_of_others: 2,
+}
 """The walk that shows a bug first, where the first walks do not: it is tried before they are."""
 
 
