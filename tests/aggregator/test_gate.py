@@ -39,7 +39,7 @@ def locked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Locked]:
         for name, scope in ((READ, "read"), (ADMIN, "admin"), (REVOKED, "admin")):
             id_, one.keys[name] = one.made(scope)
         assert dither("keys", "revoke", id_, "--data", one.data).returncode == 0
-        wait_until(lambda: one.ask("GET", "/v1/marks", REVOKED).status_code == 401, 10)
+        wait_until(lambda: one.ask("GET", "/v1/marks", REVOKED).status_code == 401)
         yield one
 
 

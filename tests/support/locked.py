@@ -66,9 +66,9 @@ class Locked:
         with closing(SQLiteStore(self.data)) as store:
             (key,) = [one for one in store.keys.listed() if one.id == said["id"]]
         if scope == "write":
-            wait_until(lambda: self.upload(said["key"]).status_code == 202, 10)
+            wait_until(lambda: self.upload(said["key"]).status_code == 202)
         else:
-            wait_until(lambda: "Set-Cookie" in self.login(said["key"]).headers, 10)
+            wait_until(lambda: "Set-Cookie" in self.login(said["key"]).headers)
         assert key.label == label
         return said["id"], said["key"]
 
