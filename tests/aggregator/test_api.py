@@ -1,9 +1,8 @@
-"""The reading API: every answer {meta, rows}, the same rows as CSV, and a description that holds."""
+"""The reading API: every answer {meta, rows}, the same rows as CSV."""
 
 import csv
 import io
 import json
-import random
 import re
 from collections.abc import Iterator
 from datetime import timedelta
@@ -12,62 +11,29 @@ from typing import Any
 from unittest.mock import patch
 
 import numpy as np
-import openapi_spec_validator
 import pandas
 import pytest
-import requests
-import schemathesis
-from hypothesis import HealthCheck, Phase, given, settings
-from openapi_schema_validator import OAS31Validator
-from schemathesis import checks
-from schemathesis.specs.openapi import checks as openapi_checks
 
 from dither_aggregator.analysis import shares as shares_module
 from dither_aggregator.analysis.pure import estimate_shares
 from dither_aggregator.analysis.reading import COLUMNS
-from dither_aggregator.store.records import DayMark
 from dither_aggregator.web.api import OPERATIONS
 from dither_aggregator.web.api.rowsets import RowSet, respond
 from dither_aggregator.web.csv_cells import to_csv
 from dither_aggregator.web.problems import CONTENT_TYPE
-from dither_shared.rng import Rng
-from dither_shared.wire.writing import encode_upload, new_upload_id
 from tests.aggregator.test_web import Client
 from tests.support.aggregators import aggregator
 from tests.support.clocks import Clock
 from tests.support.laws import pure
+from tests.support.reading_api import ADDRESS, ROOT, D, N, ask, listed, refused
 from tests.support.registries import registry
-from tests.support.sites import EXPIRES, Seen, Site, site, zipf
-
-ROOT = Path(__file__).parents[2]
-D, N = 30, 20_000
-ADDRESS = "/v1/metrics/color/estimates"
+from tests.support.sites import EXPIRES, Seen, Site, site
 
 
 @pytest.fixture(scope="module")
 def one(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
-    """A list of 30 values, Zipf, and a flag: yesterday's reports, and some of today's."""
-    rng = np.random.default_rng(1)
-    with site(tmp_path_factory.mktemp("store"), D, 'mechanism = "oue"') as made:
-        for days_ago, n in ((1, N), (0, 500)):
-            made.put(rng.multinomial(n, zipf(D)).astype(np.int64), rng, days_ago=days_ago)
-            made.put(np.array([7 * n // 10, 3 * n // 10]), rng, days_ago, plan=made.store.plans("dark")[0].plan)
+    with listed(tmp_path_factory.mktemp("store")) as made:
         yield made
-
-
-def ask(one: Site, query: str = "", address: str = ADDRESS) -> dict[str, Any]:
-    answer = one.client.get(f"{address}?{query}")
-    assert answer.status_code == 200, answer.text
-    document: dict[str, Any] = answer.get_json()
-    assert list(document) == ["meta", "rows"]
-    return document
-
-
-def refused(one: Site, query: str, address: str = ADDRESS) -> str:
-    answer = one.client.get(f"{address}?{query}")
-    assert (answer.status_code, answer.content_type) == (400, CONTENT_TYPE), answer.text
-    detail: str = answer.get_json()["detail"]
-    return detail
 
 
 # Estimates.
@@ -272,128 +238,6 @@ def test_what_a_parameter_must_be_is_said(one: Site, query: str, says: str) -> N
     assert says in refused(one, query)
 
 
-# Texts, and several values.
-
-
-def test_shares_of_several_ticks_are_not_normalised(tmp_path: Path) -> None:
-    asked = registry(expires=EXPIRES, kind="choices", color="ticks_max = 2")
-    clock = Clock()
-    with aggregator(asked, tmp_path, clock) as (url, service):
-        client = Client(url, service, clock)
-        answer = client.get(f"{ADDRESS}?normalised=mle")
-        assert answer.status_code == 400
-        assert "several values" in answer.json()["detail"]
-        client.session.close()
-
-
-WORDS = ("alpha", "beta", "gamma", "delta", "unheard of")
-TEXT: dict[str, Any] = {"kind": "text", "epsilon": "4", "epsilon_permanent": "8", "color": "candidates_expected = 9"}
-
-
-@pytest.fixture(scope="module")
-def texts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
-    """An aggregator with 4,000 reports of alpha, beta and gamma, as 4 : 3 : 1, and its registry's candidates."""
-    asked, clock, rng = registry(expires=EXPIRES, **TEXT, candidates=WORDS), Clock(), random.Random(4)
-    color = asked.metrics["color"]
-    shape = color.mechanism.shape
-    by_cohort: dict[int, list[int | str]] = {}
-    coins = Rng(rng.getrandbits)
-    for place in range(4_000):
-        cohort = rng.randrange(color.cells.count)
-        word = WORDS[min(place % 8 // 4 + place % 8 // 7, 2)]
-        report = color.mechanism.randomize(color.class_of(word, cohort, coins), coins)
-        by_cohort.setdefault(cohort, []).append(shape.to_wire(report))
-    with aggregator(asked, tmp_path_factory.mktemp("texts"), clock) as (url, service):
-        client = Client(url, service, clock)
-        for cohort, reports in by_cohort.items():
-            body = encode_upload(new_upload_id(rng.getrandbits), [("color", color.plan.digest, reports, cohort)])
-            assert client.post(body).status_code == 202
-        client.folded()
-        yield client
-        client.session.close()
-
-
-def test_a_day_of_texts_that_is_not_over_has_no_verdicts(texts: Client) -> None:
-    answer = texts.get(f"{ADDRESS}?window=today").json()
-    assert (answer["meta"]["provisional"], answer["meta"]["error_of"]) == (True, "population")
-    assert {row["verdict"] for row in answer["rows"]} == {None}
-    texts.clock.travel(1)
-    texts.service.store.seal(0)
-
-
-def test_texts_are_looked_for_in_the_registrys_list(texts: Client) -> None:
-    """None of 5 estimates is 6 standard errors off the truth: a false alarm of 1e-8, and the seed is fixed."""
-    answer = texts.get(ADDRESS).json()
-    meta, rows = answer["meta"], {row["value"]: row for row in answer["rows"]}
-    assert (meta["n"], meta["mechanism"], meta["interval_method"]) == (4_000, "rappor", "wald")
-    assert tuple(rows) == WORDS
-    assert {tuple(row) for row in answer["rows"]} == {(*COLUMNS, "proportion", "group")}
-    for word, share in zip(WORDS, (0.5, 0.375, 0.125, 0, 0), strict=True):
-        assert abs(rows[word]["estimate"] - share) < 6 * rows[word]["std_error"]
-        assert (rows[word]["verdict"] == "stands out") is (rows[word]["lower"] > 0) is (share > 0)
-    assert [(rows[word]["rank_lower"], rows[word]["rank_upper"]) for word in WORDS[:3]] == [(1, 1), (2, 2), (3, 3)]
-    assert abs(meta["fit"]["unexplained"]) < 0.1
-    assert meta["noise_floor"] == sorted(row["std_error"] for row in answer["rows"])[1]
-    page = texts.get("/metrics/color").text
-    assert "3 of 5 candidates stand out from the noise." in page
-    assert "over 0 values" not in page
-    assert "unheard of" not in page
-    assert "cannot be told from zero" in texts.get("/metrics/color?search=UNHEARD").text
-    assert "text is looked for" not in texts.get("/").text
-
-
-def test_intervals_of_texts_are_wider_for_having_been_found(texts: Client) -> None:
-    together, each = texts.get(ADDRESS).json(), texts.get(f"{ADDRESS}?intervals=each").json()
-    for row, own in zip(together["rows"], each["rows"], strict=True):
-        assert (row["estimate"], row["verdict"]) == (own["estimate"], own["verdict"])
-        assert row["upper"] > own["upper"]
-        assert own["upper"] - own["estimate"] == pytest.approx(1.959964 * own["std_error"])
-
-
-def test_the_registrys_candidates_are_the_values(texts: Client) -> None:
-    rows = texts.get("/v1/metrics/color/values").json()["rows"]
-    assert [(row["value"], row["kind"]) for row in rows] == [(word, "candidate") for word in WORDS]
-
-
-def test_other_candidates_are_looked_for_without_touching_a_device(texts: Client) -> None:
-    def ask_for(body: object, path: str = ADDRESS) -> requests.Response:
-        return texts.session.post(texts.url + path, data=json.dumps(body).encode(), timeout=30)
-
-    answer = ask_for({"candidates": ["beta", "epsilon"]}).json()
-    assert [row["value"] for row in answer["rows"]] == ["beta", "epsilon"]
-    assert answer["rows"][0]["verdict"] == "stands out"
-    assert answer["meta"]["fit"]["unexplained"] > 0.4
-    assert ask_for({"candidates": ["beta", "epsilon"]}, f"{ADDRESS}?top=3").json()["rows"] == answer["rows"][:1]
-    for body, message in [
-        ({}, "the body must be"),
-        ({"candidates": []}, "with 1 to 100000 texts"),
-        ({"candidates": ["a"], "more": 1}, "the body must be"),
-        ({"candidates": ["a", "a"]}, "candidates must be different"),
-        ({"candidates": [7]}, "must be a text of at most 200 characters"),
-        ({"candidates": ["x" * 201]}, "must be a text of at most 200 characters"),
-        ({"candidates": ["\ud800"]}, "UTF-8"),
-        (["a"], "the body must be"),
-    ]:
-        answer = ask_for(body)
-        assert answer.status_code == 400, body
-        assert message in answer.json()["detail"]
-    assert "candidates are for texts" in ask_for({"candidates": ["a"]}, "/v1/metrics/dark/estimates").json()["detail"]
-    assert "values are listed" in texts.get(f"{ADDRESS}?normalised=mle").json()["detail"]
-
-
-def test_a_text_with_no_candidates_says_what_to_do(tmp_path: Path) -> None:
-    asked, clock = registry(expires=EXPIRES, **TEXT), Clock()
-    color = asked.metrics["color"]
-    with aggregator(asked, tmp_path, clock) as (url, service):
-        client = Client(url, service, clock)
-        report = color.mechanism.shape.to_wire(color.mechanism.randomize(1, Rng(random.Random(1).getrandbits)))
-        client.post(encode_upload(new_upload_id(random.getrandbits), [("color", color.plan.digest, [report], 3)]))
-        client.folded()
-        assert client.get(f"{ADDRESS}?window=today").json()["rows"] == []
-        assert "list candidates in the registry" in client.get("/metrics/color?window=today").text
-        client.session.close()
-
-
 # Lists of metrics and values.
 
 
@@ -465,119 +309,3 @@ def test_numbers_of_numpy_are_numbers(one: Site) -> None:
         assert respond(made, "csv").data == b"a,b\r\n0.25,\r\n"
         with pytest.raises(TypeError, match="object is nothing that JSON has"):
             respond(RowSet({}, ("a",), [(object(),)], "file"), "json")
-
-
-# The description.
-
-
-@pytest.fixture(scope="module")
-def described(one: Site) -> dict[str, Any]:
-    document: dict[str, Any] = one.client.get("/openapi.json").get_json()
-    return document
-
-
-def test_the_description_is_openapi_and_names_every_address(one: Site, described: dict[str, Any]) -> None:
-    openapi_spec_validator.validate(described)
-    rules = {
-        (re.sub("<(.*?)>", r"{\1}", rule.rule), method.lower())
-        for rule in one.client.application.url_map.iter_rules()
-        for method in (rule.methods or set()) - {"HEAD", "OPTIONS"}
-        if rule.rule.startswith("/v1/")
-    }
-    operations = {(path, name) for path, item in described["paths"].items() for name in item if name != "parameters"}
-    assert operations == rules
-    asked = {each["name"] for each in described["paths"][ADDRESS.replace("color", "{metric}")]["get"]["parameters"]}
-    assert {"from", "to", "window", "level", "intervals", "values", "search", "top", "offset"} < asked
-    assert refused(one, "x=1", "/openapi.json").startswith("there is no parameter 'x'")
-
-
-def faults(described: dict[str, Any], path: str, method: str, answer: Any) -> list[str]:
-    """Return where a JSON answer is not as described."""
-    content = described["paths"][path][method]["responses"]["200"]["content"]
-    validator = OAS31Validator({**content["application/json"]["schema"], "components": described["components"]})
-    return [error.message for error in validator.iter_errors(answer)]
-
-
-QUERIES = (
-    *("", "intervals=each", "window=today", "epoch=2020-01-01", "top=2", "values=other", "level=80"),
-    *("normalised=mle", "error_of=population", "offset=100"),
-)
-
-
-def test_every_kind_of_answer_is_as_described(one: Site, texts: Client, described: dict[str, Any]) -> None:
-    path = "/v1/metrics/{metric}/estimates"
-    for query in QUERIES:
-        assert faults(described, path, "get", ask(one, query)) == []
-    assert faults(described, path, "get", ask(one, address="/v1/metrics/dark/estimates")) == []
-    for query in ("", "intervals=each", "epoch=2020-01-01"):
-        assert faults(described, path, "get", texts.get(f"{ADDRESS}?{query}").json()) == []
-    body = json.dumps({"candidates": ["alpha", "epsilon"]})
-    posted = texts.session.post(f"{texts.url}{ADDRESS}?epoch=2026-11-20", data=body, timeout=30).json()
-    assert faults(described, path, "post", posted) == []
-    for each in ("metrics", "metrics/{metric}/values", "metrics/{metric}/snapshots"):
-        answer = texts.get("/v1/" + each.replace("{metric}", "color")).json()
-        assert faults(described, f"/v1/{each}", "get", answer) == []
-    one.store.add_mark(DayMark(one.store.today(), "version 158"))
-    for each in ("metrics/{metric}/series", "compare", "changes", "plan", "marks"):
-        query = {"compare": "?metric=color", "plan": "?n=9000&epsilon=1.5"}.get(each, "")
-        answer = ask(one, query[1:], "/v1/" + each.replace("{metric}", "color"))
-        assert faults(described, f"/v1/{each}", "get", answer) == []
-    for query in ("n=9000&epsilon=1.5", "asks=mean&n=9000&epsilon=1.5", "n=90&epsilon=1", "epsilon=1&width_percent=9"):
-        assert faults(described, "/v1/plan", "get", ask(one, f"kind=number&{query}", "/v1/plan")) == []
-    for query in ("d=3&n=9000&epsilon=1.5", "d=3&n=90&epsilon=1", "d=2&arms=3&epsilon=1&effect_percent=9"):
-        assert faults(described, "/v1/plan", "get", ask(one, f"kind=table&{query}", "/v1/plan")) == []
-    posted["rows"][0]["colour"] = 1
-    del posted["meta"]["n"]
-    assert len(faults(described, path, "post", posted)) == 2
-
-
-CHECKS = [
-    checks.not_a_server_error,
-    openapi_checks.status_code_conformance,
-    openapi_checks.content_type_conformance,
-    openapi_checks.response_schema_conformance,
-]
-BOUNDED = settings(
-    max_examples=25,
-    derandomize=True,
-    database=None,
-    deadline=None,
-    phases=[Phase.explicit, Phase.generate],
-    suppress_health_check=list(HealthCheck),
-)
-
-
-def check_answers(one: Site, described: dict[str, Any], operation: Any, metric: str = "color") -> list[int]:
-    """Ask what the description allows, 25 times from a fixed seed; return the statuses of the answers that held."""
-    statuses: list[int] = []
-    path = "/v1" + re.sub("<(.*?)>", r"{\1}", operation.address)
-    known = schemathesis.openapi.from_dict(described)[path][operation.method]
-
-    @BOUNDED
-    @given(known.as_strategy())
-    def ask_it(case: Any) -> None:
-        if "metric" in case.path_parameters:
-            case.path_parameters["metric"] = metric
-        for rarely_right in ("plan", "values"):
-            case.query.pop(rarely_right, None)
-        response = case.call(base_url="http://localhost", app=one.client.application)
-        case.validate_response(response, checks=CHECKS)
-        statuses.append(response.status_code)
-
-    ask_it()
-    return statuses
-
-
-@pytest.mark.parametrize("operation", OPERATIONS, ids=lambda operation: operation.name)
-def test_answers_are_as_described(one: Site, described: dict[str, Any], operation: Any) -> None:
-    statuses = check_answers(one, described, operation)
-    assert statuses
-    assert set(statuses) <= {200, 400, 404}
-
-
-def test_an_answer_that_is_not_as_described_is_seen(one: Site, described: dict[str, Any]) -> None:
-    spoiled = json.loads(json.dumps(described))
-    spoiled["components"]["schemas"]["EstimateRow"]["properties"]["value"] = {"type": "integer"}
-    estimates = next(operation for operation in OPERATIONS if operation.name == "estimates")
-    with pytest.raises(BaseExceptionGroup, match="integer"):
-        check_answers(one, spoiled, estimates)

@@ -1,12 +1,9 @@
 """Who is let in by a real `dither serve`: every address with every key, sessions, and what is open before a key is."""
 
-import gzip
 import json
-import secrets
 import time
 from collections.abc import Iterator
 from contextlib import closing
-from dataclasses import dataclass, field
 from hashlib import sha256
 from http.client import HTTPConnection
 from pathlib import Path
@@ -14,82 +11,22 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
-import requests
 from itsdangerous import TimestampSigner
 
 from dither.sending.transport import HttpTransport
 from dither.settings import Settings
 from dither.telemetry import Telemetry
 from dither_aggregator.store import SQLiteStore
-from dither_aggregator.store.sqlite import FILE_NAME, key_file
 from dither_aggregator.web import problems
 from dither_aggregator.web.login import COOKIE, SESSION_S
 from dither_aggregator.web.problems import API, CONTENT_TYPE, DOCUMENT
 from dither_aggregator.web.wsgi import reading_app
 from dither_shared.registry import Registry
 from dither_shared.wire import PATH
-from dither_shared.wire.writing import encode_upload, new_upload_id
-from tests.support.aggregators import ENVIRONMENT, Served, dither, serve
-from tests.support.keys import STRONG, bearer
-from tests.support.machines import Site, wait_until
-from tests.support.registries import registry, registry_text
-
-ASKED = registry()
-WEAK, WRONG, REVOKED, READ, ADMIN = "weak", "wrong", "revoked", "read", "admin"
-SCOPES = ("write", "read", "admin")
-ADMIN_ADDRESS = f"{API}admin/"
-
-
-@dataclass
-class Locked:
-    """A running aggregator whose pages need a key, and its keys by name."""
-
-    served: Served
-    home: Path
-    keys: dict[str, str] = field(default_factory=dict)
-
-    @property
-    def data(self) -> Path:
-        return self.home / "data"
-
-    def ask(self, method: str, path: str, key: str | None = None, **how: Any) -> requests.Response:
-        headers = {**(bearer(self.keys[key]) if key else {}), **how.pop("headers", {})}
-        url = self.served.url + path
-        return requests.request(method, url, headers=headers, allow_redirects=False, timeout=60, **how)
-
-    def upload(self, key: str) -> requests.Response:
-        body = encode_upload(new_upload_id(secrets.randbits), [("dark", DARK, [1])])
-        return self.ask("POST", PATH, data=body, headers={**bearer(key), "Content-Type": "application/json"})
-
-    def login(self, key: str, place: str = "/", **headers: str) -> requests.Response:
-        return self.ask("POST", "/login", data={"key": key, "next": place}, headers=headers)
-
-    def wait_for(self, path: str, headers: dict[str, str], status: int) -> None:
-        """Wait until it has taken up a change of the keys."""
-        wait_until(lambda: self.ask("GET", path, headers=headers).status_code == status, 5)
-
-    def session(self, key: str) -> dict[str, str]:
-        """Return the header of a session."""
-        answer = self.login(self.keys[key])
-        assert answer.status_code == 303
-        return {"Cookie": answer.headers["Set-Cookie"].partition(";")[0]}
-
-    def made(self, scope: str, label: str = "") -> tuple[str, str]:
-        """Make a key on the command line, and wait until the server knows it; return its id and its text."""
-        done = dither("keys", "create", scope, "--label", label, "--data", self.data, "--json")
-        assert done.returncode == 0, done.stderr
-        said = json.loads(done.stdout)
-        with closing(SQLiteStore(self.data)) as store:
-            (key,) = [one for one in store.keys.listed() if one.id == said["id"]]
-        if scope == "write":
-            wait_until(lambda: self.upload(said["key"]).status_code == 202, 10)
-        else:
-            wait_until(lambda: "Set-Cookie" in self.login(said["key"]).headers, 10)
-        assert key.label == label
-        return said["id"], said["key"]
-
-
-DARK = ASKED.metrics["dark"].plan.digest
+from tests.support.aggregators import dither, serve
+from tests.support.locked import ADMIN, ADMIN_ADDRESS, READ, REVOKED, WEAK, WRONG, Locked
+from tests.support.machines import wait_until
+from tests.support.registries import registry_text
 
 
 @pytest.fixture(scope="module")
@@ -102,7 +39,7 @@ def locked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Locked]:
         for name, scope in ((READ, "read"), (ADMIN, "admin"), (REVOKED, "admin")):
             id_, one.keys[name] = one.made(scope)
         assert dither("keys", "revoke", id_, "--data", one.data).returncode == 0
-        wait_until(lambda: one.ask("GET", "/v1/marks", REVOKED).status_code == 401, 10)
+        wait_until(lambda: one.ask("GET", "/v1/marks", REVOKED).status_code == 401)
         yield one
 
 
@@ -369,190 +306,3 @@ def test_the_day_of_the_last_use_is_written_by_the_watcher(locked: Locked) -> No
     wait_until(lambda: last_used() is not None, 10)
     with closing(SQLiteStore(locked.data)) as store:
         assert last_used() == store.clock_day()
-
-
-# Before a key is needed, and the first key.
-
-
-def test_reading_is_open_until_a_read_key_is_made_and_not_through_a_proxy(tmp_path: Path) -> None:
-    (tmp_path / "metrics.toml").write_text(registry_text(), encoding="utf-8")
-    with serve(tmp_path / "metrics.toml", tmp_path / "data") as served:
-        one = Locked(served, tmp_path)
-        for path in ("/", "/pipeline", "/v1/metrics", "/openapi.json"):
-            assert one.ask("GET", path).status_code == 200
-            for name in ("X-Forwarded-For", "Forwarded", "Via", "X-Real-IP"):  # somebody else asks, through a proxy
-                assert one.ask("GET", path, headers={name: "for=192.0.2.1"}).status_code in (303, 401)
-        assert one.ask("GET", f"{ADMIN_ADDRESS}keys").status_code == 401
-        assert one.ask("GET", f"{ADMIN_ADDRESS}keys", headers=bearer(served.key)).status_code == 403
-        began = time.monotonic()
-        one.made("write")
-        assert one.ask("GET", "/").status_code == 200  # a write key changes nothing for readers
-        id_, _ = one.made("read")
-        wait_until(lambda: one.ask("GET", "/").status_code == 303, 5)
-        assert time.monotonic() - began < 60
-        assert dither("keys", "revoke", id_, "--data", one.data).returncode == 0
-        time.sleep(1.5)  # beyond the second in which it is taken up
-        assert one.ask("GET", "/").status_code == 303  # revoking the last one opens nothing
-
-
-def test_the_first_write_key_is_kept_in_a_file_of_its_own(tmp_path: Path) -> None:
-    (tmp_path / "metrics.toml").write_text(registry_text(), encoding="utf-8")
-    data = tmp_path / "data"
-    with serve(tmp_path / "metrics.toml", data) as first:
-        assert key_file.kept(data) == first.key
-        assert (data / key_file.NAME).stat().st_mode & 0o777 == 0o600
-    with serve(tmp_path / "metrics.toml", data) as again:
-        assert again.key == first.key
-        assert Locked(again, tmp_path).upload(again.key).status_code == 202
-    for spoil in (lambda path: path.write_text(STRONG), Path.unlink):
-        spoil(data / key_file.NAME)
-        with serve(tmp_path / "metrics.toml", data) as without:
-            assert not without.key  # nobody can tell it any more
-            assert Locked(without, tmp_path).upload(first.key).status_code == 202
-
-
-def test_a_file_of_the_first_write_key_that_holds_none_is_told(tmp_path: Path) -> None:
-    (tmp_path / "metrics.toml").write_text(registry_text(), encoding="utf-8")
-    (tmp_path / "data").mkdir()
-    (tmp_path / "data" / key_file.NAME).write_text("secret")
-    done = dither("serve", tmp_path / "metrics.toml", "--data", tmp_path / "data")
-    assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr.startswith("dither: write.key: the key is too weak: ")
-    assert done.stderr.endswith("take the file away, and one is made\n")
-
-
-def test_init_tells_the_first_write_key_which_serve_takes_over(tmp_path: Path) -> None:
-    (tmp_path / "metrics.toml").write_text(registry_text(), encoding="utf-8")
-    made = dither("init", tmp_path / "metrics.toml", "--data", tmp_path / "data", "--json")
-    assert made.returncode == 0, made.stderr
-    with serve(tmp_path / "metrics.toml", tmp_path / "data") as served:
-        assert served.key == json.loads(made.stdout)["key"]
-        assert Locked(served, tmp_path).upload(served.key).status_code == 202
-
-
-def test_keys_come_from_files_that_the_environment_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "metrics.toml").write_text(registry_text(), encoding="utf-8")
-    drawn = {scope: f"{number}{STRONG}" for number, scope in enumerate(SCOPES)}
-    for scope, text in drawn.items():
-        (tmp_path / scope).write_text(f"{text}\n")
-        monkeypatch.setitem(ENVIRONMENT, f"DITHER_{scope.upper()}_KEY_FILE", str(tmp_path / scope))
-    with serve(tmp_path / "metrics.toml", tmp_path / "data") as served:
-        one = Locked(served, tmp_path)
-        assert not served.key  # none was made: there is one
-        assert one.upload(drawn["write"]).status_code == 202
-        assert one.ask("GET", "/v1/marks", headers=bearer(drawn["read"])).status_code == 200
-        (listed,) = [row for row in keys_of(one) if row["scope"] == "read"]
-        assert dither("keys", "revoke", listed["id"], "--data", one.data).returncode == 0
-    (tmp_path / "write").write_text(f"next{STRONG}")
-    with serve(tmp_path / "metrics.toml", tmp_path / "data") as served:
-        one = Locked(served, tmp_path)
-        assert [row["scope"] for row in keys_of(one)] == ["write", "write", "read", "admin"]
-        assert one.upload(f"next{STRONG}").status_code == one.upload(drawn["write"]).status_code == 202
-        assert one.ask("GET", "/v1/marks", headers=bearer(drawn["read"])).status_code == 401  # revoked, and stays so
-
-
-def keys_of(one: Locked) -> list[dict[str, Any]]:
-    done = dither("keys", "list", "--data", one.data, "--json")
-    assert done.returncode == 0, done.stderr
-    rows: list[dict[str, Any]] = json.loads(done.stdout)["keys"]
-    return rows
-
-
-@pytest.mark.parametrize(
-    ("text", "says"),
-    [
-        ("secret", "is too weak: it must have 160 random bits, which are 40 hexadecimal digits or 27 characters"),
-        ("", "is too weak"),
-        ("two words of a key that is long enough 9f3c07b1e5d28a46", "printable ASCII characters without spaces"),
-        (None, "cannot be read: No such file or directory"),
-    ],
-)
-def test_a_key_file_that_is_no_good_is_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str | None, says: str
-) -> None:
-    (tmp_path / "metrics.toml").write_text(registry_text(), encoding="utf-8")
-    if text is not None:
-        (tmp_path / "key").write_text(text)
-    monkeypatch.setitem(ENVIRONMENT, "DITHER_READ_KEY_FILE", str(tmp_path / "key"))
-    for command in ("serve", "init"):
-        done = dither(command, tmp_path / "metrics.toml", "--data", tmp_path / command)
-        assert (done.returncode, done.stdout) == (2, "")
-        assert done.stderr.startswith("dither: DITHER_READ_KEY_FILE=")
-        assert says in done.stderr
-        assert "Traceback" not in done.stderr
-        assert not text or text not in done.stderr
-
-
-# Silence.
-
-
-def test_no_key_is_in_any_file_or_log_or_answer_but_the_one_that_makes_it(
-    tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
-    (tmp_path / "metrics.toml").write_text(registry_text(), encoding="utf-8")
-    with serve(tmp_path / "metrics.toml", tmp_path / "data") as served:
-        one = Locked(served, tmp_path, {WEAK: served.key})
-        one.keys[READ], one.keys[ADMIN] = one.made("read")[1], one.made("admin")[1]
-        session, said = one.session(READ), []
-        for path in ("/", "/pipeline", "/login", "/metrics/color", "/openapi.json"):
-            said.append(one.ask("GET", path, headers=session).text)
-        for path in ("keys", "journal", "quarantine"):
-            said.append(one.ask("GET", ADMIN_ADDRESS + path, ADMIN).text)
-        for key in (*one.keys.values(), WRONG):
-            said += [one.upload(key).text, one.login(key).text, one.ask("GET", "/v1/marks", headers=bearer(key)).text]
-            assert one.ask("GET", f"/v1/none?{key}", READ).status_code == 404
-        assert dither("backup", tmp_path / "backup", "--data", one.data).returncode == 0
-        log = served.stop()
-    said += [log, gzip.decompress((tmp_path / "backup").read_bytes()).decode()]
-    files = {path.name: path.read_bytes() for path in one.data.iterdir()}
-    assert served.key.encode() in files.pop(key_file.NAME)
-    assert FILE_NAME in files
-    for text in one.keys.values():
-        secret = text.rpartition("_")[2]
-        assert not any(secret in each for each in said)
-        assert not [name for name, content in files.items() if secret.encode() in content]
-    assert session["Cookie"].partition("=")[2] not in log
-
-
-# Several processes on a Redis.
-
-
-def test_every_api_of_a_store_knows_its_keys_and_its_sessions(tmp_path: Path) -> None:
-    site = Site(tmp_path)
-    with site.running(), site.api() as one, site.api() as other:
-        apis = [Locked(Served(each.process, each.said["url"], site.key, ""), tmp_path) for each in (one, other)]
-        assert "key" not in one.said
-        assert [each.ask("GET", "/v1/marks").status_code for each in apis] == [200, 200]
-        assert [each.upload(site.key).status_code for each in apis] == [202, 202]
-        made = {}
-        for scope in ("read", "admin"):
-            done = dither("keys", "create", scope, "--data", site.data.url, "--json")
-            assert done.returncode == 0, done.stderr
-            made[scope] = json.loads(done.stdout)
-        for each in apis:
-            each.wait_for("/v1/marks", {}, 401)
-            each.wait_for("/v1/marks", bearer(made["admin"]["key"]), 200)
-            assert each.ask("GET", "/").status_code == 303
-        cookie = apis[0].login(made["read"]["key"]).headers["Set-Cookie"].partition(";")[0]
-        assert apis[1].ask("GET", "/", headers={"Cookie": cookie}).status_code == 200
-        administer = bearer(made["admin"]["key"])
-        body = json.dumps({"id": made["read"]["id"]})
-        assert apis[1].ask("POST", f"{ADMIN_ADDRESS}keys/revoke", data=body, headers=administer).status_code == 200
-        for each in apis:
-            each.wait_for("/", {"Cookie": cookie}, 303)
-        journal = dither("journal", "--data", site.data.url)
-        assert f"{made['admin']['id']:12}  key revoke         {made['read']['id']}" in journal.stdout
-
-
-def test_an_api_is_not_reached_from_elsewhere_before_reading_needs_a_key(tmp_path: Path) -> None:
-    site = Site(tmp_path)
-    with site.running():
-        refused = dither("api", "--data", site.data.url, "--port", 0, "--allow-host", "telemetry.example.org")
-        assert (refused.returncode, refused.stdout) == (2, "")
-        said = "--allow-host telemetry.example.org is a name for readers elsewhere, so reading must need a key"
-        assert said in refused.stderr
-        assert dither("keys", "create", "admin", "--data", site.data.url).returncode == 0
-        with site.api("--data", site.data.url, "--allow-host", "telemetry.example.org") as one:
-            named = {"Host": "telemetry.example.org"}
-            answer = requests.get(one.said["url"] + "/v1/marks", headers=named, timeout=60)
-            assert answer.status_code == 401

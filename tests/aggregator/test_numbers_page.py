@@ -29,10 +29,10 @@ from dither_aggregator.web.charts.shape import draw_shape
 from dither_aggregator.web.pages.numbers import NumberWords, numbers_part
 from dither_shared.domains import Buckets
 from dither_shared.frozen import replaced
-from tests.aggregator.test_api import ROOT, check_answers, faults
 from tests.aggregator.test_computed import table
 from tests.aggregator.test_snapshot_page import keep
 from tests.support.numeric import FORMS, hump, number_site, put_numbers, two_weeks
+from tests.support.reading_api import ROOT, check_answers, faults
 from tests.support.sites import Seen, Site
 
 SEED = 7

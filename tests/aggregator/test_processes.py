@@ -1,7 +1,5 @@
 """Several processes on one address: real ones, signalled and killed."""
 
-import asyncio
-import logging
 import os
 import signal
 import socket
@@ -10,60 +8,17 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
-from dither_aggregator.web.answers import HttpAnswer, Receive, Scope, Send
-from dither_aggregator.web.doors import AdmitAll
-from dither_aggregator.web.listener import Listener
-from dither_aggregator.web.processes import HttpProcesses
 from dither_shared.wire import PATH
+from tests.support import asked_who
 from tests.support.aggregators import ENVIRONMENT
+from tests.support.asked_who import WORKERS
+from tests.support.soaking import scaled
 
 pytestmark = pytest.mark.slow
-
-WORKERS = 2
-
-
-@dataclass
-class Who(AdmitAll):
-    """An application that answers which process it is; each leaves a file when it ends as it should."""
-
-    directory: Path
-    slow_s: float
-    parent: int
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "lifespan":
-            return await self._live(receive, send)
-        await receive()
-        if scope["path"] == PATH:
-            (self.directory / "came").touch()
-            await asyncio.sleep(self.slow_s)
-        return await HttpAnswer(200, [], b"%d" % os.getpid()).send(send)
-
-    async def close(self) -> None:
-        (self.directory / f"closed-{os.getpid()}").touch()
-
-    async def _live(self, receive: Receive, send: Send) -> None:
-        await receive()
-        if (self.directory / "fail").exists():
-            print("dither: there is no store", file=sys.stderr)
-            return await send({"type": "lifespan.startup.failed"})
-        await send({"type": "lifespan.startup.complete"})
-        await receive()
-        (self.directory / f"ended-{os.getpid()}").touch()
-        return await send({"type": "lifespan.shutdown.complete"})
-
-
-def main(directory: Path, slow_s: float) -> None:
-    """Run processes that answer who they are."""
-    logging.basicConfig(format="%(message)s")
-    listener = Listener("127.0.0.1", 0)
-    processes = HttpProcesses(Who(directory, slow_s, os.getpid()), listener, None, WORKERS)
-    processes.serve(lambda: print(listener.url, flush=True))
 
 
 class Api:
@@ -71,6 +26,7 @@ class Api:
 
     def __init__(self, process: subprocess.Popen[str], port: int, directory: Path) -> None:
         self.process, self.port, self.directory = process, port, directory
+        self.killed = 0
 
     def connect(self, data: bytes) -> socket.socket:
         connection = socket.create_connection(("127.0.0.1", self.port), timeout=30)
@@ -86,6 +42,14 @@ class Api:
         path = Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children")
         children = {int(pid) for pid in path.read_text(encoding="ascii").split()}
         return {pid for pid in children if b"spawn_main" in _command(pid)}
+
+    def kill_workers(self) -> set[int]:
+        """Kill the server processes, and return them."""
+        workers = self.workers()
+        for worker in workers:
+            os.kill(worker, signal.SIGKILL)
+        self.killed += len(workers)
+        return workers
 
     def ended(self) -> set[int]:
         return {int(path.name.removeprefix("ended-")) for path in self.directory.glob("ended-*")}
@@ -113,7 +77,7 @@ def until(holds: Callable[[], bool], within_s: float = 20) -> None:
 
 
 def start(directory: Path, slow_s: float) -> subprocess.Popen[str]:
-    code = f"from pathlib import Path; from {__name__} import main; main(Path({str(directory)!r}), {slow_s})"
+    code = f"from pathlib import Path; from {asked_who.__name__} import main; main(Path({str(directory)!r}), {slow_s})"
     return subprocess.Popen(
         [sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=ENVIRONMENT
     )
@@ -134,6 +98,17 @@ def running(directory: Path, slow_s: float = 0.0) -> Iterator[Api]:
         process.kill()
         process.communicate()
         until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in workers))
+
+
+@pytest.fixture(scope="module")
+def lasting(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Api]:
+    """A parent that outlives what tests do to its processes, and says of each that was killed that it was."""
+    with running(tmp_path_factory.mktemp("lasting")) as api:
+        yield api
+        api.process.send_signal(signal.SIGTERM)
+        said = api.process.communicate(timeout=30)[1]
+        assert api.process.returncode == 0
+        assert said.count("ended with -9; another one takes its place") == api.killed >= WORKERS
 
 
 UPLOAD = f"POST {PATH} HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: 2\r\n\r\n".encode()
@@ -170,30 +145,21 @@ def test_what_has_begun_is_answered_however_the_parent_ends(how: signal.Signals,
             api.connect(UPLOAD)
 
 
-def test_workers_that_were_killed_are_replaced_and_nobody_is_refused(tmp_path: Path) -> None:
-    with running(tmp_path) as api:
-        for _ in range(3):
-            before = api.workers()
-            for worker in before:
-                os.kill(worker, signal.SIGKILL)
-            assert api.ask() not in before  # it waited for one that takes their place
-            until(lambda: len(api.workers()) == WORKERS)
-        api.process.send_signal(signal.SIGTERM)
-        said = api.process.communicate(timeout=30)[1]
-        assert said.count("ended with -9; another one takes its place") == 3 * WORKERS
+def test_workers_that_were_killed_are_replaced_and_nobody_is_refused(lasting: Api) -> None:
+    for _ in range(scaled(2, 20)):
+        killed = lasting.kill_workers()
+        assert lasting.ask() not in killed  # it waited for one that takes their place
+        until(lambda: len(lasting.workers()) == WORKERS)
 
 
-def test_sighup_ends_nothing_even_while_processes_are_started(tmp_path: Path) -> None:
-    with running(tmp_path) as api:
-        before = api.workers()
-        for worker in before:
-            os.kill(worker, signal.SIGKILL)
-        until(lambda: len(api.workers() - before) == WORKERS)
-        workers = api.workers()
-        for pid in (api.process.pid, *workers):
-            os.kill(pid, signal.SIGHUP)
-        assert {api.ask() for _ in range(20)} <= workers
-        assert api.workers() == workers
+def test_sighup_ends_nothing_even_while_processes_are_started(lasting: Api) -> None:
+    killed = lasting.kill_workers()
+    until(lambda: len(lasting.workers() - killed) == WORKERS)
+    workers = lasting.workers()
+    for pid in (lasting.process.pid, *workers):
+        os.kill(pid, signal.SIGHUP)
+    assert {lasting.ask() for _ in range(20)} <= workers
+    assert lasting.workers() == workers
 
 
 def test_a_process_that_cannot_start_ends_the_parent_which_says_so(tmp_path: Path) -> None:
@@ -205,23 +171,28 @@ def test_a_process_that_cannot_start_ends_the_parent_which_says_so(tmp_path: Pat
     assert "a server process could not start" in said
 
 
-def test_a_worker_that_cannot_start_later_is_tried_again(tmp_path: Path) -> None:
-    with running(tmp_path) as api:
-        (tmp_path / "fail").touch()
-        before = api.workers()
-        for worker in before:
-            os.kill(worker, signal.SIGKILL)
-        waiting = api.connect(b"GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
-        time.sleep(1.5)
-        (tmp_path / "fail").unlink()
-        assert answer_to(waiting) not in before
+def test_signals_of_uvicorn_start_and_end_no_processes(lasting: Api) -> None:
+    workers = lasting.workers()
+    for number in (signal.SIGTTIN, signal.SIGTTOU):
+        lasting.process.send_signal(number)
+    time.sleep(1.5)  # the parent looks twice a second
+    assert lasting.workers() == workers
+    assert {lasting.ask() for _ in range(10)} <= workers
 
 
-def test_signals_of_uvicorn_start_and_end_no_processes(tmp_path: Path) -> None:
-    with running(tmp_path) as api:
-        workers = api.workers()
-        for number in (signal.SIGTTIN, signal.SIGTTOU):
-            api.process.send_signal(number)
-        time.sleep(1.5)  # the parent looks twice a second
-        assert api.workers() == workers
-        assert {api.ask() for _ in range(10)} <= workers
+def test_a_worker_that_cannot_start_later_is_tried_again(lasting: Api) -> None:
+    (lasting.directory / "fail").touch()
+    killed = lasting.kill_workers()
+    waiting = lasting.connect(b"GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+    seen: set[int] = set()
+
+    def one_has_failed() -> bool:
+        now = lasting.workers() - killed
+        failed = seen - now
+        seen.update(now)
+        return bool(failed)
+
+    until(one_has_failed)
+    (lasting.directory / "fail").unlink()
+    assert answer_to(waiting) not in killed
+    until(lambda: len(lasting.workers()) == WORKERS)

@@ -31,6 +31,7 @@ from tests.support.keys import STRONG
 from tests.support.machines import Machine, Site
 from tests.support.redis_servers import RedisServer
 from tests.support.registries import registry, registry_text
+from tests.support.soaking import SOAK
 from tests.support.stores import body_of
 
 pytestmark = pytest.mark.slow
@@ -299,17 +300,19 @@ def log_of(one: Machine) -> bytes:
 AROUND_INGEST = """
 import logging
 from dither_aggregator.web import ingest
-log, take = logging.getLogger("dither_aggregator"), ingest.Ingest.answer
-async def answer(self, scope, body):
-    {}
-    return await take(self, scope, body)
-ingest.Ingest.answer = answer
+log = logging.getLogger("dither_aggregator")
+def around(take):
+    async def answer(self, scope, body):
+        {}
+        return await take(self, scope, body)
+    return answer
+ingest.Ingest.answer = around(ingest.Ingest.answer)
 """
 PLANTS = {
     "the user agent": AROUND_INGEST.format('log.debug("from %s", dict(scope["headers"]).get(b"user-agent"))'),
     "the address": AROUND_INGEST.format('log.error("from %s", scope["client"])'),
     "what a proxy says": AROUND_INGEST.format("""for name, value in scope["headers"]:
-        name == b"x-forwarded-for" and print(value.decode(), file=__import__("sys").stderr)"""),
+            name == b"x-forwarded-for" and print(value.decode(), file=__import__("sys").stderr)"""),
     "an upload's id": """
 from dither_aggregator.store import SQLiteStore
 digest = SQLiteStore.digest
@@ -333,7 +336,11 @@ Plans.known = lambda self, metric: metric
 }
 
 
-@pytest.mark.parametrize("canary", PLANTS)
-def test_a_bug_that_tells_is_found(canary: str, tmp_path: Path) -> None:
-    refused = {"a right key"} if canary == "a wrong key" else set()  # one to read with, shown with an upload
-    assert {name for name, _ in searched(tmp_path, PLANTS[canary]).canaries()} == {canary} | refused
+@pytest.mark.parametrize(
+    "bugs", [[bug] for bug in PLANTS] if SOAK else [list(PLANTS)], ids=lambda bugs: ", ".join(bugs)
+)
+def test_a_bug_that_tells_is_found(bugs: list[str], tmp_path: Path) -> None:
+    """Each tells of one canary: all of them together are found as each alone is."""
+    refused = {"a right key"} if "a wrong key" in bugs else set()  # one to read with, shown with an upload
+    found = searched(tmp_path, "\n".join(PLANTS[bug] for bug in bugs)).canaries()
+    assert {name for name, _ in found} == {*bugs} | refused

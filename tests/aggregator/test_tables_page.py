@@ -19,9 +19,9 @@ from dither_aggregator.analysis.tables.rows import TableRow
 from dither_aggregator.web.api import OPERATIONS
 from dither_aggregator.web.charts.shares import draw
 from dither_aggregator.web.pages.tables import TablesPart, tables_part
-from tests.aggregator.test_api import check_answers, faults
 from tests.support.drawn_numbers import DAY
 from tests.support.drawn_tables import Floats, alone, draw_table, shape_of, stored_table, table_site
+from tests.support.reading_api import check_answers, faults
 from tests.support.sites import Site
 from tests.support.tables import table
 

@@ -11,13 +11,17 @@ from pathlib import Path
 import pytest
 import requests
 
-from dither_aggregator.workers.bells import FOLD, MAINTAIN, Bell, Rope, make_app
-from tests.support.aggregators import dither
+from dither_aggregator.workers.bells import FOLD, Bell, Rope, make_app
+from tests.support.aggregators import dither, refused
 from tests.support.clocks import DAY_S
 from tests.support.http import Connection, upload
 from tests.support.machines import Crowd, Site, end, is_running, wait_until
+from tests.support.soaking import scaled
 
 pytestmark = pytest.mark.slow
+
+
+COMMANDS = ("api", "worker", "beat")
 
 
 @pytest.fixture
@@ -25,6 +29,27 @@ def site(tmp_path: Path) -> Iterator[Site]:
     made = Site(tmp_path)
     with made.running():
         yield made
+
+
+@pytest.fixture(scope="module")
+def prepared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+    """A site where nothing is changed but what a test puts back."""
+    made = Site(tmp_path_factory.mktemp("prepared"))
+    with made.running():
+        yield made
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Site, Crowd]]:
+    """A site that outlives what tests do to it: at the end its commands end in order, and have said little."""
+    site = Site(tmp_path_factory.mktemp("whole"))
+    with site.running(), site.api() as api, site.worker() as worker, site.beat() as beat:
+        yield site, Crowd(site, api)
+        for one in (api, worker, beat):
+            code, err = one.stop()
+            assert code == 0
+            assert "Traceback" not in err
+            assert err.count("cannot be used now") < 30  # each process says it once an outage, not at each bell
 
 
 def test_an_upload_is_folded_within_seconds_and_its_day_is_recorded_when_it_is_over(site: Site) -> None:
@@ -43,71 +68,54 @@ def test_an_upload_is_folded_within_seconds_and_its_day_is_recorded_when_it_is_o
             final = store.finals(plan)[day]
             assert final.digest == store.tally(plan, day).digest
             assert store.snapshot(final.snapshot)
+        children = worker.children()
         assert worker.stop() == (0, "")
         assert api.stop() == (0, "")
+        assert not any(map(is_running, children))
 
 
-def test_bells_that_are_lost_are_rung_again_by_the_watchdog(site: Site) -> None:
-    with site.api("--data", site.data.url) as api, site.worker(), site.beat():
+def test_bells_and_processes_that_are_lost_are_replaced_and_reports_counted_once(site: Site) -> None:
+    """This API rings no bells: the watchdog rings those that are lost."""
+    with site.api("--data", site.data.url) as api, site.worker() as worker, site.beat():
         crowd = Crowd(site, api)
         with crowd.uploading(), site.broker.client() as broker:
-            for _ in range(20):
-                broker.flushall()
-                time.sleep(0.05)
+            for _ in range(scaled(2, 20)):
+                for _ in range(10):
+                    broker.flushall()
+                    time.sleep(0.05)
+                end(victim := worker.children()[0])
+                wait_until(lambda: len(children := worker.children()) == 2 and victim not in children)
         wait_until(lambda: site.backlog() == 0, 30)
         crowd.check_counted(site)
 
 
-def test_bells_of_five_beats_and_of_a_madman_change_nothing(site: Site) -> None:
-    with ExitStack() as running:
-        api = running.enter_context(site.api())
-        for _ in range(2):
-            running.enter_context(site.worker())
-        for _ in range(5):
-            running.enter_context(site.beat())
-        rope = running.enter_context(closing(Rope(make_app(site.broker.url))))
-        crowd = Crowd(site, api)
-        with crowd.uploading():
-            for _ in range(20):
-                rope.ring([Bell(kind, shard) for kind in (FOLD, MAINTAIN) for shard in range(-1, 17)])
-        wait_until(lambda: site.backlog() == 0, 30)
-        crowd.check_counted(site)
+def test_a_store_that_is_restarted_is_used_again_by_the_same_processes(whole: tuple[Site, Crowd]) -> None:
+    site, crowd = whole
+    before = crowd.refused
+    with crowd.uploading():
+        for _ in range(scaled(2, 20)):
+            time.sleep(0.3)
+            site.data.kill()
+            time.sleep(0.5)
+            site.data.start()
+    wait_until(lambda: site.backlog() == 0, 60)
+    crowd.check_counted(site)
+    assert crowd.refused > before
 
 
-@pytest.mark.parametrize("victim", ["parent", "child"])
-def test_workers_that_are_killed_neither_lose_nor_double_a_report(site: Site, victim: str) -> None:
-    with ExitStack() as running:
-        api = running.enter_context(site.api())
-        running.enter_context(site.beat())
-        worker = running.enter_context(site.worker())
-        crowd = Crowd(site, api)
-        with crowd.uploading():
-            for _ in range(5):
-                time.sleep(0.3)
-                end(worker.process.pid if victim == "parent" else worker.children()[0])
-                if victim == "parent":
-                    worker = running.enter_context(site.worker())
-        wait_until(lambda: site.backlog() == 0, 60)
-        crowd.check_counted(site)
-
-
-def test_a_store_that_is_restarted_is_used_again_by_the_same_processes(site: Site) -> None:
-    with site.api() as api, site.worker() as worker, site.beat() as beat:
-        crowd = Crowd(site, api)
-        with crowd.uploading():
+def test_workers_outlive_their_broker_whatever_they_are_at(whole: tuple[Site, Crowd]) -> None:
+    """With acknowledgements, a worker that had bells in hand when its broker was restarted heard nothing more."""
+    site, crowd = whole
+    with closing(Rope(make_app(site.broker.url))) as rope:
+        for _ in range(scaled(3, 20)):
+            crowd.upload(5)
             for _ in range(3):
-                time.sleep(0.3)
-                site.data.kill()
-                time.sleep(0.5)
-                site.data.start()
-        wait_until(lambda: site.backlog() == 0, 60)
-        crowd.check_counted(site)
-        assert crowd.refused > 0
-        for one in (api, worker, beat):
-            code, err = one.stop()
-            assert code == 0
-            assert "Traceback" not in err
-            assert err.count("cannot be used now") < 30  # each process says it once an outage, not at each bell
+                rope.ring([Bell(FOLD, shard) for shard in range(16)])
+            site.broker.restart()
+            rope.close()
+            crowd.upload(5)
+            wait_until(lambda: site.backlog() == 0, 30)
+    crowd.check_counted(site)
 
 
 def test_a_broker_that_is_down_is_not_felt_by_uploads_and_rung_when_it_is_back(site: Site) -> None:
@@ -157,48 +165,11 @@ def test_a_broker_that_hangs_is_not_felt_by_uploads(site: Site) -> None:
         assert "Traceback" not in err
 
 
-def test_workers_outlive_their_broker_whatever_they_are_at(site: Site) -> None:
-    """With acknowledgements, a worker that had bells in hand when its broker was restarted heard nothing more."""
-    with site.worker() as worker, site.beat() as beat, site.api() as api:
-        crowd = Crowd(site, api)
-        with closing(Rope(make_app(site.broker.url))) as rope:
-            for _ in range(5):
-                crowd.upload(5)
-                for _ in range(3):
-                    rope.ring([Bell(FOLD, shard) for shard in range(16)])
-                site.broker.restart()
-                rope.close()
-                crowd.upload(5)
-                wait_until(lambda: site.backlog() == 0, 30)
-        crowd.check_counted(site)
-        for one in (beat, worker):
-            code, err = one.stop()
-            assert code == 0
-            assert "Traceback" not in err
-
-
-@pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGINT])
-def test_what_is_asked_to_end_ends_with_its_processes_and_says_nothing(site: Site, how: signal.Signals) -> None:
-    with site.api() as api, site.worker() as worker, site.beat() as beat:
-        Crowd(site, api).upload(20)
-        children = worker.children()
-        assert len(children) == 2
-        for one in (worker, beat, api):
-            assert one.stop(how) == (0, "")
-        assert not any(map(is_running, children))
-
-
-def test_a_signal_to_the_whole_group_is_no_other_than_one_to_the_parent(site: Site) -> None:
-    with site.worker() as worker:
-        for pid in worker.children():
-            os.kill(pid, signal.SIGTERM)
-        assert worker.stop() == (0, "")
-
-
-def test_sighup_ends_nobody(site: Site) -> None:
+def test_sighup_ends_nobody_and_sigint_all_with_their_processes(site: Site) -> None:
     """A SIGHUP to all of dither must not harm processes that need not be told to load again."""
     with site.api() as api, site.worker() as worker, site.beat() as beat:
         children = worker.children()
+        assert len(children) == 2
         for pid in (api.process.pid, beat.process.pid, worker.process.pid, *children):
             os.kill(pid, signal.SIGHUP)
         crowd = Crowd(site, api)
@@ -207,14 +178,15 @@ def test_sighup_ends_nobody(site: Site) -> None:
         crowd.check_counted(site)
         assert worker.children() == children
         for one in (worker, beat, api):
-            assert one.stop() == (0, "")
+            assert one.stop(signal.SIGINT) == (0, "")
+        assert not any(map(is_running, children))
 
 
-def test_the_processes_of_a_killed_worker_end_too(site: Site) -> None:
+def test_a_signal_to_the_whole_group_is_no_other_than_one_to_the_parent(site: Site) -> None:
     with site.worker() as worker:
-        children = worker.children()
-        worker.stop(signal.SIGKILL)
-        wait_until(lambda: not any(map(is_running, children)), 10)
+        for pid in worker.children():
+            os.kill(pid, signal.SIGTERM)
+        assert worker.stop() == (0, "")
 
 
 def test_a_store_that_came_back_empty_ends_workers_and_beat_and_is_refused_by_all(site: Site) -> None:
@@ -231,38 +203,37 @@ def test_a_store_that_came_back_empty_ends_workers_and_beat_and_is_refused_by_al
             assert "Traceback" not in err
         answer = requests.get(api.said["health"] + "/readyz", timeout=10)
         assert answer.status_code == 503
-        for command in ("api", "worker", "beat"):
-            done = dither(command, *site.places)
-            assert done.returncode == 2
-            assert "holds no store; `dither init` makes one, `dither restore` one of a backup" in done.stderr
+        for command in COMMANDS:
+            said = "holds no store; `dither init` makes one, `dither restore` one of a backup"
+            assert said in refused(command, *site.places).stderr
         # Another store in its place is none of the running API's either.
         assert site.init().returncode == 0
         time.sleep(2)
         assert requests.get(api.said["health"] + "/readyz", timeout=10).status_code == 503
 
 
-def test_a_store_that_may_lose_reports_is_refused_unless_allowed(site: Site) -> None:
-    with site.data.client() as redis:
+def test_a_store_that_may_lose_reports_is_refused_unless_allowed(prepared: Site) -> None:
+    with prepared.data.client() as redis:
         redis.config_set("appendfsync", "everysec")
-    for command in ("api", "worker"):
-        done = dither(command, *site.places)
-        assert done.returncode == 2
-        assert "acknowledged uploads can be lost" in done.stderr
-    with site.worker("--allow-lossy-store") as worker:
-        assert worker.said["app"] == "example"
+        try:
+            for command in ("api", "worker"):
+                assert "acknowledged uploads can be lost" in refused(command, *prepared.places).stderr
+            with prepared.worker("--allow-lossy-store") as worker:
+                assert worker.said["app"] == "example"
+        finally:
+            redis.config_set("appendfsync", "always")
 
 
-def test_the_stores_own_redis_is_refused_as_its_broker_under_any_name(site: Site) -> None:
-    for broker in (site.data.url, f"redis://localhost:{site.data.port}/5"):
-        for command in ("api", "worker", "beat"):
-            done = dither(command, "--data", site.data.url, "--broker", broker)
-            assert done.returncode == 2
+def test_the_stores_own_redis_is_refused_as_its_broker_under_any_name(prepared: Site) -> None:
+    for broker in (prepared.data.url, f"redis://localhost:{prepared.data.port}/5"):
+        for command in COMMANDS:
+            done = refused(command, "--data", prepared.data.url, "--broker", broker)
             assert "is the store's own Redis" in done.stderr
 
 
-def test_the_processes_of_an_api_let_no_more_by_than_the_limit(site: Site) -> None:
+def test_the_processes_of_an_api_let_no_more_by_than_the_limit(prepared: Site) -> None:
     options = ("--port", 0, "--processes", 2, "--limit-address", "0.01:10")
-    with site.machine("api", *site.places, *options) as api, ExitStack() as opened:
+    with prepared.machine("api", *prepared.places, *options) as api, ExitStack() as opened:
         statuses: Counter[int] = Counter()
         for _ in range(40):
             made = Connection(int(api.said["url"].rsplit(":", 1)[1]))
@@ -273,9 +244,8 @@ def test_the_processes_of_an_api_let_no_more_by_than_the_limit(site: Site) -> No
     assert statuses[429] == 40 - statuses[401]
 
 
-def test_a_limit_that_cannot_be_divided_is_refused(site: Site) -> None:
-    done = dither("api", *site.places, "--processes", 64, "--limit-key", "0.001:1")
-    assert done.returncode == 2
+def test_a_limit_that_cannot_be_divided_is_refused(prepared: Site) -> None:
+    done = refused("api", *prepared.places, "--processes", 64, "--limit-key", "0.001:1")
     assert "a rate this low cannot be divided among 64 processes" in done.stderr
 
 
@@ -293,40 +263,41 @@ def test_passwords_come_by_the_environment_and_are_told_to_nobody(site: Site) ->
         Crowd(site, api).upload(1)
         site.data.kill()
         site.broker.kill()
-        time.sleep(4)
         for one in (*machines, api):
-            assert one.process.stdout
-            _, err = one.stop()
-            assert "127.0.0.1" in err
+            assert one.process.stderr
+            first = next(line for line in one.process.stderr if "127.0.0.1" in line)
+            err = first + one.stop()[1]
             assert "geheim" not in err + str(one.said)
 
 
-def test_a_broker_that_refuses_the_password_is_named_without_it(site: Site) -> None:
-    with site.broker.client() as redis:
+def test_a_broker_that_refuses_the_password_is_named_without_it(prepared: Site) -> None:
+    wrong = {"DITHER_DATA": prepared.data.url, "DITHER_BROKER": prepared.broker.url.replace("//", "//:falsch@")}
+    with prepared.broker.client() as redis:
         redis.config_set("requirepass", "geheim")
-    wrong = {"DITHER_DATA": site.data.url, "DITHER_BROKER": site.broker.url.replace("//", "//:falsch@")}
-    with site.machine("worker", ready=False, environment=wrong) as worker:
-        assert worker.process.stderr
-        said = worker.process.stderr.readline()
-        assert "cannot be reached" in said
-        assert "falsch" not in said + worker.stop()[1]
+        try:
+            with prepared.machine("worker", ready=False, environment=wrong) as worker:
+                assert worker.process.stderr
+                said = worker.process.stderr.readline()
+                assert "cannot be reached" in said
+                assert "falsch" not in said + worker.stop()[1]
+        finally:
+            redis.config_set("requirepass", "")
 
 
-def test_init_says_what_devices_need_and_never_replaces_a_store(site: Site, tmp_path: Path) -> None:
-    done = site.init()
+def test_init_says_what_devices_need_and_never_replaces_a_store(prepared: Site, tmp_path: Path) -> None:
+    done = prepared.init()
     assert done.returncode == 2
     assert "there is a store of example already: `dither metrics load REGISTRY`" in done.stderr
-    made = dither("init", site.registry_path, "--data", tmp_path / "store")
-    with site.store() as store:
+    made = dither("init", prepared.registry_path, "--data", tmp_path / "store")
+    with prepared.store() as store:
         assert store.shards == 16
         assert [stored.plan.metric for stored in store.plans()] == ["color", "dark"]
     assert "made a store for example: 2 metrics, 1 shards" in made.stdout
-    assert dither("init", site.registry_path, "--data", tmp_path / "store").returncode == 2
-    assert "has one shard" in dither("init", site.registry_path, "--data", tmp_path / "s", "--shards", 2).stderr
+    assert dither("init", prepared.registry_path, "--data", tmp_path / "store").returncode == 2
+    assert "has one shard" in dither("init", prepared.registry_path, "--data", tmp_path / "s", "--shards", 2).stderr
 
 
-def test_a_directory_is_served_by_dither_serve(site: Site, tmp_path: Path) -> None:
-    for command in ("api", "worker", "beat"):
-        done = dither(command, "--data", tmp_path, "--broker", site.broker.url)
-        assert done.returncode == 2
+def test_a_directory_is_served_by_dither_serve(prepared: Site, tmp_path: Path) -> None:
+    for command in COMMANDS:
+        done = refused(command, "--data", tmp_path, "--broker", prepared.broker.url)
         assert "`dither serve` serves it" in done.stderr

@@ -1,4 +1,4 @@
-"""The parser answers anything with an upload or a problem of the sender's, in bounded memory."""
+"""The parser answers anything with an upload or a problem of the sender's; in what memory, test_memory.py asks."""
 
 import inspect
 import json
@@ -9,11 +9,9 @@ import re
 import shutil
 import subprocess
 import sys
-import tracemalloc
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from functools import partial
 from itertools import islice
 from pathlib import Path
 from types import ModuleType
@@ -33,7 +31,6 @@ from dither_shared.wire.problems import Problem
 from dither_shared.wire.reading import Upload, inflate, parse_upload
 from tests.fuzz import hostile, model
 from tests.fuzz.hostile import (
-    bomb,
     close_to_reports,
     draw_document,
     draw_group,
@@ -91,7 +88,7 @@ def columns(draw: st.DrawFn) -> tuple[ReportShape, list[Any]]:
     return shape, values
 
 
-@settings(max_examples=scaled(1_500, 20_000), deadline=None, derandomize=not SOAK)
+@settings(max_examples=scaled(500, 20_000), deadline=None, derandomize=not SOAK)
 @given(columns())
 def test_a_column_is_read_as_its_reports_are_one_by_one(column: tuple[ReportShape, list[Any]]) -> None:
     check_column(*column)
@@ -141,7 +138,7 @@ def test_of_all_texts_exactly_the_reports_are_read(shape: ReportShape) -> None:
 # A whole upload.
 
 
-@settings(max_examples=scaled(600, 20_000), deadline=None, derandomize=not SOAK)
+@settings(max_examples=scaled(250, 20_000), deadline=None, derandomize=not SOAK)
 @given(st.randoms(use_true_random=False), st.sampled_from(REGISTRIES), st.data())
 def test_a_document_with_anything_anywhere_is_read_as_the_model_says(
     rng: random.Random, asked: Registry, data: st.DataObject
@@ -153,7 +150,7 @@ def test_a_document_with_anything_anywhere_is_read_as_the_model_says(
     check_upload(json.dumps(document).encode(), FIND_PLAN)
 
 
-@settings(max_examples=scaled(500, 20_000), deadline=None, derandomize=not SOAK)
+@settings(max_examples=scaled(200, 20_000), deadline=None, derandomize=not SOAK)
 @given(st.binary(max_size=300) | json_values.map(lambda value: json.dumps(value).encode()))
 def test_garbage_is_malformed(body: bytes) -> None:
     assert check_upload(body, FIND_PLAN) == "malformed"
@@ -249,76 +246,6 @@ def test_uploads_at_the_limits_are_read() -> None:
             assert found == problem if problem else isinstance(found, Upload) and not found.refused
 
 
-# Memory.
-
-
-def peak(work: Callable[[], object]) -> int:
-    """Return the most memory that work held at once, in bytes."""
-    tracemalloc.start()
-    try:
-        work()
-        return tracemalloc.get_traced_memory()[1]
-    finally:
-        tracemalloc.stop()
-
-
-def refused(work: Callable[[], object]) -> None:
-    with pytest.raises(Problem):
-        work()
-
-
-@pytest.mark.parametrize("megabytes", [2, 200, 1024])
-def test_a_bomb_is_refused_in_a_few_megabytes(megabytes: int) -> None:
-    body = bomb(megabytes)
-    assert len(body) < megabytes * 1_100
-    assert peak(lambda: refused(lambda: inflate(body))) < 3 * (wire.INFLATED_BYTES_MAX + len(body))
-
-
-SMALL_ITEMS = (
-    "[],",
-    "{},",
-    '{"a":0},',
-    "[[]],",
-    "257,",
-    "1e9,",
-    '"ab",',
-    '"\\u0100",',
-    '"\U0001f600",',
-    "[1e9,{}],",
-    "0,",
-)
-
-
-@pytest.mark.parametrize("item", SMALL_ITEMS)
-def test_a_body_takes_memory_in_proportion_to_its_length(item: str) -> None:
-    marks = sum(map(item.count, ",[{"))
-    items = (item * ((reading.VALUES_MAX - 20) // marks))[:-1]
-    color = REGISTRIES[3].metrics["color"].plan
-    document = {"v": 1, "upload": "A" * 22, "groups": [{"metric": "color", "plan": color.digest, "reports": [1]}]}
-    body = hostile.put_fragment(document, ("groups", 0, "reports"), f"[{items}]")
-    assert sum(map(body.count, (b",", b"[", b"{"))) > reading.VALUES_MAX - 20
-    assert peak(lambda: refused(lambda: parse_upload(body, FIND_PLAN))) < 50 * len(body)
-
-
-@pytest.mark.parametrize("item", SMALL_ITEMS)
-def test_a_body_of_too_many_values_is_not_even_parsed(item: str) -> None:
-    body = (item * (wire.INFLATED_BYTES_MAX // len(item.encode()))).encode()
-    assert peak(lambda: refused(lambda: parse_upload(body, FIND_PLAN))) < 100_000
-
-
-def test_two_thousand_texts_that_are_no_reports_take_little_memory() -> None:
-    color = REGISTRIES[3].metrics["color"].plan
-    for text in ("A" * 500, "\u0100" * 160, "\U0001f600" * 80):
-        document = {
-            "v": 1,
-            "upload": "A" * 22,
-            "groups": [{"metric": "color", "plan": color.digest, "reports": [text] * 2_000}],
-        }
-        body = json.dumps(document).encode()
-        assert peak(partial(parse_upload, body, FIND_PLAN)) < 20 * len(body)
-        assert not parse_upload(body, FIND_PLAN).groups
-
-
 # Guided by coverage.
 
 where_atheris_is = pytest.mark.skipif(
@@ -330,11 +257,12 @@ where_atheris_is = pytest.mark.skipif(
 @pytest.mark.slow
 @where_atheris_is
 def test_the_guided_fuzzer_finds_nothing(tmp_path: Path) -> None:
-    done = run_fuzzer(tmp_path, "-runs=15000", "-seed=1")
+    asked = scaled(4_000, 15_000)
+    done = run_fuzzer(tmp_path, f"-runs={asked}", "-seed=1")
     assert done.returncode == 0, done.stderr[-4_000:]
     runs = re.search(r"number_of_executed_units: (\d+)", done.stderr)
     assert runs is not None
-    assert int(runs[1]) >= 15_000
+    assert int(runs[1]) >= asked
 
 
 @pytest.mark.slow
@@ -477,7 +405,11 @@ def hunt_in_columns() -> None:
 
 
 def hunt_in_uploads(parse: Parse = parse_upload, fast: Parse = aggregator_reading.parse_upload) -> None:
-    """The same of whole uploads."""
+    """The same of whole uploads: what takes least first."""
+    for depth in (16_000, 16_001):
+        check_upload(b"[" * depth, FIND_PLAN, parse, fast)
+    for body in wrong_values(REGISTRIES[-1]):
+        check_upload(body, FIND_PLAN, parse, fast)
     rng = random.Random(1)
     for asked in REGISTRIES:
         plans = [metric.plan for metric in asked.metrics.values()]
@@ -486,10 +418,6 @@ def hunt_in_uploads(parse: Parse = parse_upload, fast: Parse = aggregator_readin
             headers, body = damage(rng, draw_document(rng, plans))
             if headers == hostile.JSON:
                 check_upload(body, FIND_PLAN, parse, fast)
-    for body in wrong_values(REGISTRIES[-1]):
-        check_upload(body, FIND_PLAN, parse, fast)
-    for depth in (16_000, 16_001):
-        check_upload(b"[" * depth, FIND_PLAN, parse, fast)
 
 
 def hunt() -> None:

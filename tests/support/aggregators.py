@@ -1,11 +1,12 @@
 """Real aggregators for the tests: in this process, or `dither serve` in one of its own."""
 
 import json
+import logging
 import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager, redirect_stderr, redirect_stdout
 from dataclasses import dataclass
 from io import BytesIO, TextIOWrapper
@@ -25,9 +26,12 @@ from dither_shared.registry import Registry
 from tests.support.clocks import Clock
 
 ENVIRONMENT = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
+# Hundreds of processes start here. One that may not keep what it compiled spends a third of its start on that.
+ENVIRONMENT.pop("PYTHONDONTWRITEBYTECODE", None)
 DITHER = [sys.executable, "-m", "dither.cli"]
 SERVERS = ("serve", "api", "worker", "beat", "demo")
 """Commands that change what is their process's own, such as its signals."""
+SET_BY_SERVERS = (signal.SIGUSR1, signal.SIGQUIT, signal.SIGHUP, signal.SIGTERM, signal.SIGINT)
 
 
 @contextmanager
@@ -103,13 +107,30 @@ def serve(registry: Path, data: Path, *options: object) -> Iterator[Served]:
 def dither(*arguments: object) -> subprocess.CompletedProcess[str]:
     """Run a `dither` command to its end: in this process, which has imported it already, unless it serves."""
     words = [str(argument) for argument in arguments]
-    if words and words[0] in SERVERS and "--help" not in words:
-        return _in_a_process(words)
+    return _in_a_process(words) if words and words[0] in SERVERS and "--help" not in words else _in_this_process(words)
+
+
+def refused(*arguments: object, **environment: str) -> subprocess.CompletedProcess[str]:
+    """Run in this process a command that would serve, if it did not end before it does: all must be as it was then."""
+    log = logging.getLogger("dither_aggregator")
+    level, handlers = log.level, {number: signal.getsignal(number) for number in SET_BY_SERVERS}
+    try:
+        done = _in_this_process([str(argument) for argument in arguments], environment)
+    finally:
+        log.setLevel(level)
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
+    assert done.returncode == 2, done.stderr
+    assert "Traceback" not in done.stderr
+    return done
+
+
+def _in_this_process(words: list[str], environment: Mapping[str, str] = {}) -> subprocess.CompletedProcess[str]:
     out, err = (TextIOWrapper(BytesIO(), "utf-8", newline="\n") for _ in range(2))
     with (
         Path(os.devnull).open() as nothing,
         patch.object(sys, "stdin", nothing),
-        patch.dict(os.environ, ENVIRONMENT, clear=True),
+        patch.dict(os.environ, {**ENVIRONMENT, **environment}, clear=True),
         redirect_stdout(out),
         redirect_stderr(err),
     ):

@@ -42,6 +42,7 @@ def run(args: argparse.Namespace) -> int:
     set_up_logging(args.log_format, args.log_level)
     answer_signals()
     must_be_redis(args.data, "api")
+    of_each = limits(args).shared(args.processes)
     # Opened once before the first process starts: whatever is wrong with the store is said by the parent.
     open_ = partial(open_store, args.data, allow_lossy_store=args.allow_lossy_store)
     with closing(open_when_loaded(open_)) as store:
@@ -51,7 +52,6 @@ def run(args: argparse.Namespace) -> int:
         public, health = listeners(args)
         reason = reachable_reason(args, public)
         must_have_read_key(store, args.data, reason)
-    of_each = limits(args).shared(args.processes)
     served = ServedStore(
         args.data,
         args.broker,

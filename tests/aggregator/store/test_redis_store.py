@@ -1,4 +1,4 @@
-"""The Redis store alone: making and opening, settings, other stores in its place, slots."""
+"""The Redis store alone: making and opening, settings, other stores in its place."""
 
 import re
 import threading
@@ -10,12 +10,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from redis.crc import key_slot
 
 from dither_aggregator.service import Service, Submitted
 from dither_aggregator.store import Receipt, Store, StoreError, StoreUnavailable, create_store, open_store
 from dither_aggregator.store.dump import ShardRecord
-from dither_aggregator.store.records import DayMark, Final, LogEntry, Retention, sum_segments
+from dither_aggregator.store.records import DayMark, Final, LogEntry, Retention
 from dither_aggregator.store.redis import RedisStore, scripts
 from dither_aggregator.store.redis.client import Client
 from dither_aggregator.web.served import ServedStore
@@ -25,9 +24,7 @@ from tests.support.keys import STRONG
 from tests.support.redis_servers import RedisServer, running_redis
 from tests.support.stores import (
     RedisPlace,
-    answer,
     append,
-    balance,
     body_in,
     body_of,
     fold_all,
@@ -369,87 +366,6 @@ def test_a_store_that_is_there_in_part_is_refused(server: RedisServer, asked: Re
                 use()
         with pytest.raises(StoreError, match="is not the store that was opened"):
             append(store, body_in(store, 2, asked, {"dark": [1]}))
-
-
-# Slots.
-
-
-def test_the_keys_of_a_shard_lie_in_one_slot(server: RedisServer, asked: Registry) -> None:
-    with closing(RedisPlace(server)) as place:
-        store = _lived(place, asked)
-        keys = list(place.redis.scan_iter())
-        slots: dict[str, set[int]] = {}
-        for key in keys:
-            slots.setdefault(key.decode().split(":")[1], set()).add(key_slot(key))
-        assert slots.keys() == {"{g}", "{0}", "{1}", "{2}", "{3}"}
-        assert all(len(of_one) == 1 for of_one in slots.values())
-        assert len(set.union(*slots.values())) == 5
-        documented = re.findall(r"^    (dither:\S+)", scripts.__doc__ or "", re.MULTILINE)
-        patterns = [re.sub("[A-Z]+", "[^:]+", re.escape(name).replace(r"\{3\}", r"\{\d+\}")) for name in documented]
-        for key in keys:
-            assert any(re.fullmatch(pattern, key.decode()) for pattern in patterns), key
-        assert store.integrity() == []
-
-
-def test_every_effect_stays_within_a_slot(tmp_path: Path, asked: Registry) -> None:
-    """A Redis Cluster refuses what does not; one node that has all slots is a cluster."""
-    with running_redis(tmp_path / "redis", cluster_enabled="yes") as server:
-        with closing(server.client()) as client:
-            client.execute_command("CLUSTER", "ADDSLOTSRANGE", "0", "16383")
-            until = time.monotonic() + 20
-            while client.cluster("info")["cluster_state"] != "ok":
-                assert time.monotonic() < until
-                time.sleep(0.05)
-        with closing(RedisPlace(server)) as place:
-            store = _lived(place, asked)
-            assert balance(store) == (45, 43, 0, 2)
-            assert list(store.dump())
-            assert place.open().ledger() == store.ledger()
-
-
-def _lived(place: RedisPlace, asked: Registry) -> Store:
-    """A store that has done everything once."""
-    store = place.make(asked)
-    answers = store.append([parsed(store, body_of(asked, {"color": [1], "dark": [1]})) for _ in range(21)])
-    assert all(isinstance(one, Receipt) for one in answers)
-    append(store, body_in(store, 0, asked, {"color": [1, 1]}))
-    place.change_log(lambda entry: entry[:-2] + b"\xff\xff" if entry.endswith(b"\x01\x01") else entry)
-    fold_all(store)
-    assert store.drop("0-1")
-    assert not isinstance(answer(store, body_of(asked, {"dark": [1]})), Exception)
-    fold_all(store)
-    return _aged(place, store, asked)
-
-
-def _aged(place: RedisPlace, store: Store, asked: Registry) -> Store:
-    plan = asked.metrics["dark"].plan
-    for shard in range(store.shards):
-        if segments := store.segments(shard, store.stored(plan).id, place.day()):
-            assert store.replace_segments(shard, segments, sum_segments(segments))
-    store.finalize(plan, place.day(), Final("digest", "a" * 64), b"content")
-    store.retire("dark", 1)
-    place.travel(1)
-    seal_all(store)
-    for shard in range(store.shards):
-        store.merge(shard)
-    assert store.merged() == place.day()
-    assert store.erase() == ""
-    store.set_retention(Retention(100, 0))
-    store.add_mark(DayMark(place.day(), "version 158"))
-    for shard in range(store.shards):
-        store.forget(shard)
-    store.forget_snapshots()
-    store.finalize(plan, place.day(1), Final("digest", "b" * 64), b"content")
-    return store
-
-
-def test_nothing_asks_for_all_keys(server: RedisServer, asked: Registry) -> None:
-    with closing(RedisPlace(server)) as place:
-        before: dict[str, Any] = place.redis.info("commandstats")
-        _lived(place, asked)
-        after: dict[str, Any] = place.redis.info("commandstats")
-        for command in ("cmdstat_keys", "cmdstat_scan"):
-            assert before.get(command, {"calls": 0})["calls"] == after.get(command, {"calls": 0})["calls"]
 
 
 def test_an_api_process_that_starts_again_takes_up_no_other_store(server: RedisServer, asked: Registry) -> None:

@@ -11,11 +11,13 @@ from tests.faults.aggregator.load import REGISTRY, Load, check_all, wait_folded
 from tests.faults.aggregator.oracle import Oracle
 from tests.support.aggregators import ENVIRONMENT
 from tests.support.clusters import SERVE, Cluster, SeveralMachines, wait_until
-from tests.support.soaking import scaled
+from tests.support.soaking import SOAK, scaled
 
 pytestmark = pytest.mark.slow
 
 ROUNDS = scaled(2, 40)
+PAUSE_S = 0.0 if SOAK else 0.05
+"""Of a device, between two uploads: most of the time these tests wait for what does not take more of them."""
 ROOM = 100_000
 """Bytes that a file may have, or may still grow by."""
 
@@ -39,7 +41,7 @@ def refuses(load: Load, status: int = 503) -> None:
 def test_on_a_full_disk_uploads_are_refused_and_room_ends_that(home: Path) -> None:
     oracle = Oracle("disk", REGISTRY)
     with aggregator(SQLITE, home, orders(home)) as cluster:
-        with Load(oracle, cluster, devices=4) as load:
+        with Load(oracle, cluster, 4, PAUSE_S) as load:
             for _ in range(ROUNDS):
                 load.wait_for(50)
                 may_grow_to(cluster[SERVE].pid, ROOM)
@@ -63,7 +65,7 @@ def test_when_redis_is_full_uploads_are_refused_and_folding_goes_on_and_memory_e
     oracle = Oracle("memory", REGISTRY)
     with aggregator(REDIS, home, orders(home)) as cluster:
         assert isinstance(cluster, SeveralMachines)
-        with Load(oracle, cluster, devices=4, floor=status == 507) as load, cluster.data.client() as client:
+        with Load(oracle, cluster, 4, PAUSE_S, floor=status == 507) as load, cluster.data.client() as client:
             for _ in range(ROUNDS):
                 load.wait_for(50)
                 client.config_set("maxmemory", int(client.info("memory")["used_memory"]) + spare)
@@ -83,7 +85,7 @@ def test_a_redis_whose_disk_is_full_ends_and_goes_on_when_there_is_room(home: Pa
     oracle = Oracle("appended", REGISTRY)
     with aggregator(REDIS, home, orders(home)) as cluster:
         assert isinstance(cluster, SeveralMachines)
-        with Load(oracle, cluster, devices=4) as load:
+        with Load(oracle, cluster, 4, PAUSE_S) as load:
             for _ in range(ROUNDS):
                 load.wait_for(50)
                 assert cluster.data.process

@@ -401,14 +401,22 @@ BUGS: dict[Bug, tuple[str, str]] = {
 }
 
 
+SHOWN_BY: dict[Bug, int] = {
+    log_an_upload_in_two_steps: 4,
+    acknowledge_what_failed: 4,
+    overwrite_the_plans_of_others: 2,
+}
+"""The walk that shows a bug first, where the first walks do not: it is tried before they are."""
+
+
 @pytest.mark.parametrize("bug", BUGS, ids=lambda bug: bug.__name__)
 def test_a_run_shows_a_planted_bug(bug: Bug, monkeypatch: pytest.MonkeyPatch) -> None:
     kind, message = BUGS[bug]
     bug(monkeypatch)
     with worlds(MEMORY) as made, pytest.raises((AssertionError, StoreError), match=message):
-        walk_again_and_again(made, kind)
+        walk_again_and_again(made, kind, SHOWN_BY.get(bug, 0))
 
 
-def walk_again_and_again(made: Made, kind: str) -> None:
-    for seed in range(WALKS):
+def walk_again_and_again(made: Made, kind: str, first: int) -> None:
+    for seed in (*range(first, WALKS), *range(first)):
         walk(made, kind, seed, STEPS)

@@ -1,0 +1,76 @@
+"""An aggregator whose pages need a key, and who asks it with one or another."""
+
+import json
+import secrets
+from contextlib import closing
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import requests
+
+from dither_aggregator.store import SQLiteStore
+from dither_aggregator.web.problems import API
+from dither_shared.wire import PATH
+from dither_shared.wire.writing import encode_upload, new_upload_id
+from tests.support.aggregators import Served, dither
+from tests.support.keys import bearer
+from tests.support.machines import wait_until
+from tests.support.registries import registry
+
+ASKED = registry()
+WEAK, WRONG, REVOKED, READ, ADMIN = "weak", "wrong", "revoked", "read", "admin"
+SCOPES = ("write", "read", "admin")
+ADMIN_ADDRESS = f"{API}admin/"
+
+
+@dataclass
+class Locked:
+    """A running aggregator whose pages need a key, and its keys by name."""
+
+    served: Served
+    home: Path
+    keys: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def data(self) -> Path:
+        return self.home / "data"
+
+    def ask(self, method: str, path: str, key: str | None = None, **how: Any) -> requests.Response:
+        headers = {**(bearer(self.keys[key]) if key else {}), **how.pop("headers", {})}
+        url = self.served.url + path
+        return requests.request(method, url, headers=headers, allow_redirects=False, timeout=60, **how)
+
+    def upload(self, key: str) -> requests.Response:
+        body = encode_upload(new_upload_id(secrets.randbits), [("dark", DARK, [1])])
+        return self.ask("POST", PATH, data=body, headers={**bearer(key), "Content-Type": "application/json"})
+
+    def login(self, key: str, place: str = "/", **headers: str) -> requests.Response:
+        return self.ask("POST", "/login", data={"key": key, "next": place}, headers=headers)
+
+    def wait_for(self, path: str, headers: dict[str, str], status: int) -> None:
+        """Wait until it has taken up a change of the keys."""
+        wait_until(lambda: self.ask("GET", path, headers=headers).status_code == status, 5)
+
+    def session(self, key: str) -> dict[str, str]:
+        """Return the header of a session."""
+        answer = self.login(self.keys[key])
+        assert answer.status_code == 303
+        return {"Cookie": answer.headers["Set-Cookie"].partition(";")[0]}
+
+    def made(self, scope: str, label: str = "") -> tuple[str, str]:
+        """Make a key on the command line, and wait until the server knows it; return its id and its text."""
+        done = dither("keys", "create", scope, "--label", label, "--data", self.data, "--json")
+        assert done.returncode == 0, done.stderr
+        said = json.loads(done.stdout)
+        with closing(SQLiteStore(self.data)) as store:
+            (key,) = [one for one in store.keys.listed() if one.id == said["id"]]
+        if scope == "write":
+            wait_until(lambda: self.upload(said["key"]).status_code == 202)
+        else:
+            wait_until(lambda: "Set-Cookie" in self.login(said["key"]).headers)
+        assert key.label == label
+        return said["id"], said["key"]
+
+
+DARK = ASKED.metrics["dark"].plan.digest

@@ -1,0 +1,91 @@
+"""The reading API of two stores, and whether what it answers is as it describes itself."""
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import schemathesis
+from hypothesis import HealthCheck, Phase, given, settings
+from openapi_schema_validator import OAS31Validator
+from schemathesis import checks
+from schemathesis.specs.openapi import checks as openapi_checks
+
+from dither_aggregator.web.problems import CONTENT_TYPE
+from tests.support.sites import Site, site, zipf
+
+ROOT = Path(__file__).parents[2]
+D, N = 30, 20_000
+ADDRESS = "/v1/metrics/color/estimates"
+
+
+@contextmanager
+def listed(directory: Path) -> Iterator[Site]:
+    """A list of 30 values, Zipf, and a flag: yesterday's reports, and some of today's."""
+    rng = np.random.default_rng(1)
+    with site(directory, D, 'mechanism = "oue"') as made:
+        for days_ago, n in ((1, N), (0, 500)):
+            made.put(rng.multinomial(n, zipf(D)).astype(np.int64), rng, days_ago=days_ago)
+            made.put(np.array([7 * n // 10, 3 * n // 10]), rng, days_ago, plan=made.store.plans("dark")[0].plan)
+        yield made
+
+
+def ask(one: Site, query: str = "", address: str = ADDRESS) -> dict[str, Any]:
+    answer = one.client.get(f"{address}?{query}")
+    assert answer.status_code == 200, answer.text
+    document: dict[str, Any] = answer.get_json()
+    assert list(document) == ["meta", "rows"]
+    return document
+
+
+def refused(one: Site, query: str, address: str = ADDRESS) -> str:
+    answer = one.client.get(f"{address}?{query}")
+    assert (answer.status_code, answer.content_type) == (400, CONTENT_TYPE), answer.text
+    detail: str = answer.get_json()["detail"]
+    return detail
+
+
+def faults(described: dict[str, Any], path: str, method: str, answer: Any) -> list[str]:
+    """Return where a JSON answer is not as described."""
+    content = described["paths"][path][method]["responses"]["200"]["content"]
+    validator = OAS31Validator({**content["application/json"]["schema"], "components": described["components"]})
+    return [error.message for error in validator.iter_errors(answer)]
+
+
+CHECKS = [
+    checks.not_a_server_error,
+    openapi_checks.status_code_conformance,
+    openapi_checks.content_type_conformance,
+    openapi_checks.response_schema_conformance,
+]
+BOUNDED = settings(
+    max_examples=25,
+    derandomize=True,
+    database=None,
+    deadline=None,
+    phases=[Phase.explicit, Phase.generate],
+    suppress_health_check=list(HealthCheck),
+)
+
+
+def check_answers(one: Site, described: dict[str, Any], operation: Any, metric: str = "color") -> list[int]:
+    """Ask what the description allows, 25 times from a fixed seed; return the statuses of the answers that held."""
+    statuses: list[int] = []
+    path = "/v1" + re.sub("<(.*?)>", r"{\1}", operation.address)
+    known = schemathesis.openapi.from_dict(described)[path][operation.method]
+
+    @BOUNDED
+    @given(known.as_strategy())
+    def ask_it(case: Any) -> None:
+        if "metric" in case.path_parameters:
+            case.path_parameters["metric"] = metric
+        for rarely_right in ("plan", "values"):
+            case.query.pop(rarely_right, None)
+        response = case.call(base_url="http://localhost", app=one.client.application)
+        case.validate_response(response, checks=CHECKS)
+        statuses.append(response.status_code)
+
+    ask_it()
+    return statuses
