@@ -3,13 +3,18 @@
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from fractions import Fraction
-from itertools import combinations
+from functools import lru_cache
+from itertools import combinations, product
+from math import lcm, prod
 
 from dither_shared.mechanisms import GRR, PGR, Mechanism, Memoized, PrivSet, PureMechanism, SubsetSelection
 from dither_shared.plan import Plan
 from dither_shared.rng import COIN_BITS, Rng
 
 Law = dict[int, Fraction]
+
+KEPT_LAWS = 4096
+"""So many laws are kept: tests of one mechanism ask for the same ones."""
 
 
 class BranchingRng(Rng):
@@ -67,6 +72,7 @@ def law(mechanism: PureMechanism, values: Sequence[int]) -> Law:
     return law_of_class(mechanism, mechanism.class_of(values))
 
 
+@lru_cache(maxsize=KEPT_LAWS)
 def law_of_class(mechanism: Mechanism, answer: int) -> Law:
     """Return the probability of each report for an answer of this class, exactly."""
     if isinstance(mechanism, Memoized):
@@ -77,9 +83,33 @@ def law_of_class(mechanism: Mechanism, answer: int) -> Law:
     return law_of(lambda rng: mechanism.randomize(answer, rng))
 
 
+@lru_cache(maxsize=KEPT_LAWS)
 def repeats(mechanism: Memoized, memo: int) -> Law:
     """Return the probability of each report of a memo, exactly."""
     return law_of(lambda rng: mechanism.repeat(memo, rng))
+
+
+def law_of_series(mechanism: Memoized, memos: Law, count: int) -> dict[tuple[int, ...], Fraction]:
+    """Return the probability of each series of `count` reports of one memo, which has the law `memos`, exactly."""
+    weights, whole = _numerators([memos])
+    kernels, each = _numerators([repeats(mechanism, memo) for memo in memos])
+    reports = sorted({report for kernel in kernels for report in kernel})
+    return {
+        series: Fraction(
+            sum(
+                weight * prod(kernel.get(report, 0) for report in series)
+                for weight, kernel in zip(weights[0].values(), kernels, strict=True)
+            ),
+            whole * each**count,
+        )
+        for series in product(reports, repeat=count)
+    }
+
+
+def _numerators(laws: Sequence[Law]) -> tuple[list[dict[int, int]], int]:
+    """Return laws as integers over one denominator, which they sum to: these multiply quickly."""
+    whole = lcm(*(probability.denominator for one in laws for probability in one.values()))
+    return [{outcome: int(probability * whole) for outcome, probability in one.items()} for one in laws], whole
 
 
 def _mixed(memos: Law, reports_of: Callable[[int], Law]) -> Law:
