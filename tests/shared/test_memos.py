@@ -22,7 +22,7 @@ from dither_shared.mechanisms import (
     Unary,
 )
 from dither_shared.rng import SCALE, keyed_rng
-from tests.support.laws import Law, answers, largest_ratio, law, law_of_series
+from tests.support.laws import Law, answers, largest_ratio, law, law_of_repeats
 from tests.support.mechanisms import TWO_STAGES, TwoStages, memoized
 
 E = Decimal(2)
@@ -37,7 +37,7 @@ def test_memoizing_changes_only_how_often_a_report_lies_inside(mechanism: Memoiz
 
 def of_repeats(mechanism: TwoStages, answer: tuple[int, ...], count: int) -> dict[tuple[int, ...], Fraction]:
     """Return the exact law of `count` reports of one memo."""
-    return law_of_series(mechanism, law_of_memo(mechanism, answer), count)
+    return law_of_repeats(mechanism, law_of_memo(mechanism, answer), count)
 
 
 def law_of_memo(mechanism: TwoStages, answer: tuple[int, ...]) -> Law:

@@ -19,7 +19,7 @@ from dither_shared.mechanisms import (
 )
 from dither_shared.rng import Rng
 from tests.support.laws import answers, law
-from tests.support.mechanisms import KeepOrUniform
+from tests.support.mechanisms import CountingRng, KeepOrUniform
 
 E = Decimal(2)
 
@@ -61,29 +61,6 @@ def _farthest(mechanism: PureMechanism, rng: Rng, runs: int, declared: PureMecha
             sigma = (runs * probability * (1 - probability)) ** 0.5
             worst = max(worst, abs(counts[report] - runs * probability) / sigma)
     return worst
-
-
-class CountingRng(Rng):
-    """Notes what is drawn, and answers each kind of question with the next of some given numbers."""
-
-    def __init__(self, seed: int) -> None:
-        source = random.Random(seed)
-        super().__init__(source.getrandbits)
-        object.__setattr__(self, "drawn", [])
-
-    drawn: list[tuple[str, int, int]]
-
-    def coin(self, threshold: int) -> bool:
-        self.drawn.append(("coin", threshold, 1))
-        return super().coin(threshold)
-
-    def coins(self, threshold: int, count: int) -> int:
-        self.drawn.append(("coins", threshold, count))
-        return super().coins(threshold, count)
-
-    def uniform(self, size: int) -> int:
-        self.drawn.append(("uniform", size, 1))
-        return super().uniform(size)
 
 
 @pytest.mark.parametrize("mechanism", SAMPLED, ids=str)

@@ -77,9 +77,8 @@ def law_of_class(mechanism: Mechanism, answer: int) -> Law:
     """Return the probability of each report for an answer of this class, exactly."""
     if isinstance(mechanism, Memoized):
         # The two stages one after the other: far fewer branches than both at once, and the same law.
-        return _mixed(
-            law_of(lambda rng: mechanism.permanent.randomize(answer, rng)), lambda memo: repeats(mechanism, memo)
-        )
+        memos = law_of(lambda rng: mechanism.permanent.randomize(answer, rng))
+        return {report: probability for (report,), probability in law_of_repeats(mechanism, memos, 1).items()}
     return law_of(lambda rng: mechanism.randomize(answer, rng))
 
 
@@ -89,35 +88,27 @@ def repeats(mechanism: Memoized, memo: int) -> Law:
     return law_of(lambda rng: mechanism.repeat(memo, rng))
 
 
-def law_of_series(mechanism: Memoized, memos: Law, count: int) -> dict[tuple[int, ...], Fraction]:
-    """Return the probability of each series of `count` reports of one memo, which has the law `memos`, exactly."""
-    weights, whole = _numerators([memos])
-    kernels, each = _numerators([repeats(mechanism, memo) for memo in memos])
-    reports = sorted({report for kernel in kernels for report in kernel})
+def law_of_series(parts: Sequence[tuple[Fraction, Law]], count: int) -> dict[tuple[int, ...], Fraction]:
+    """Return the probability of each series of `count` reports, all of one of some laws with these weights, exactly."""
+    # Integers over one denominator multiply far more quickly than fractions.
+    whole = lcm(*(weight.denominator for weight, _ in parts))
+    each = lcm(*(probability.denominator for _, one in parts for probability in one.values()))
+    scaled = [
+        (int(weight * whole), {report: int(probability * each) for report, probability in one.items()})
+        for weight, one in parts
+    ]
+    reports = sorted({report for _, one in parts for report in one})
     return {
         series: Fraction(
-            sum(
-                weight * prod(kernel.get(report, 0) for report in series)
-                for weight, kernel in zip(weights[0].values(), kernels, strict=True)
-            ),
-            whole * each**count,
+            sum(weight * prod(one.get(report, 0) for report in series) for weight, one in scaled), whole * each**count
         )
         for series in product(reports, repeat=count)
     }
 
 
-def _numerators(laws: Sequence[Law]) -> tuple[list[dict[int, int]], int]:
-    """Return laws as integers over one denominator, which they sum to: these multiply quickly."""
-    whole = lcm(*(probability.denominator for one in laws for probability in one.values()))
-    return [{outcome: int(probability * whole) for outcome, probability in one.items()} for one in laws], whole
-
-
-def _mixed(memos: Law, reports_of: Callable[[int], Law]) -> Law:
-    total: Law = defaultdict(Fraction)
-    for memo, weight in memos.items():
-        for report, probability in reports_of(memo).items():
-            total[report] += weight * probability
-    return dict(total)
+def law_of_repeats(mechanism: Memoized, memos: Law, count: int) -> dict[tuple[int, ...], Fraction]:
+    """Return the probability of each series of reports of one memo, which is drawn by the law `memos`, exactly."""
+    return law_of_series([(weight, repeats(mechanism, memo)) for memo, weight in memos.items()], count)
 
 
 def answers(mechanism: PureMechanism) -> list[tuple[int, ...]]:

@@ -1,5 +1,6 @@
-"""Mechanisms for tests: small ones of every design, which enumeration can follow, and one that is spoiled."""
+"""Mechanisms for tests: small ones of every design, which enumeration can follow; a spoiled one; what is drawn."""
 
+import random
 from decimal import Decimal
 
 from dither_shared.mechanisms import (
@@ -78,3 +79,26 @@ class KeepOrUniform(GRR):
     def randomize(self, answer: int, rng: Rng) -> int:
         keep, other = rng.coin(self.threshold), rng.uniform(self.d)
         return answer if keep else other
+
+
+class CountingRng(Rng):
+    """Notes what is drawn, and answers each kind of question with the next of some given numbers."""
+
+    def __init__(self, seed: int) -> None:
+        source = random.Random(seed)
+        super().__init__(source.getrandbits)
+        object.__setattr__(self, "drawn", [])
+
+    drawn: list[tuple[str, int, int]]
+
+    def coin(self, threshold: int) -> bool:
+        self.drawn.append(("coin", threshold, 1))
+        return super().coin(threshold)
+
+    def coins(self, threshold: int, count: int) -> int:
+        self.drawn.append(("coins", threshold, count))
+        return super().coins(threshold, count)
+
+    def uniform(self, size: int) -> int:
+        self.drawn.append(("uniform", size, 1))
+        return super().uniform(size)
