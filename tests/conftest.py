@@ -25,6 +25,10 @@ for variable in (
 ):
     os.environ.pop(variable, None)
 
+# A core has a process of tests already: BLAS's threads would spin while they wait for each other. Before numpy loads.
+for variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
+    os.environ[variable] = "1"
+
 
 @pytest.fixture(autouse=True)
 def _close_devices() -> Iterator[None]:

@@ -2,40 +2,31 @@
 
 import csv
 import io
-import json
 import re
 from collections.abc import Iterator
 from dataclasses import replace
 from html import unescape
-from itertools import pairwise
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any, cast
 from unittest.mock import patch
 
 import numpy as np
-import pandas
 import pytest
-from openapi_schema_validator import OAS31Validator
 
 from dither_aggregator.analysis.estimands import estimate, read
-from dither_aggregator.analysis.numbers import QUANTILES, NumberRow, NumbersReading
+from dither_aggregator.analysis.numbers import NumberRow, NumbersReading
 from dither_aggregator.analysis.reading import View
 from dither_aggregator.store import Tally
-from dither_aggregator.web.api import OPERATIONS
-from dither_aggregator.web.charts import shape
 from dither_aggregator.web.charts.scale import Measure, beside, label_width
-from dither_aggregator.web.charts.shape import draw_shape
 from dither_aggregator.web.pages.numbers import NumberWords, numbers_part
 from dither_shared.domains import Buckets
 from dither_shared.frozen import replaced
 from tests.aggregator.test_computed import table
 from tests.aggregator.test_snapshot_page import keep
-from tests.support.numeric import FORMS, hump, number_site, put_numbers, two_weeks
-from tests.support.reading_api import ROOT, check_answers, faults
+from tests.support.number_pages import ask, facts, numbers, share_of, two_weeks_of_numbers, words
+from tests.support.numeric import FORMS, hump, number_site, put_numbers
 from tests.support.sites import Seen, Site
 
-SEED = 7
 HOSTILE = {
     "wide": f'unit = "{"W" * 20}"\nlow = -{10**15}\nhigh = {10**15}\nbuckets = 20\nreports = 3\nepsilon = 4',
     "turned": 'unit = "a\\u202eb"\nlow = 0\nhigh = 0.00001\nbuckets = 20\nreports = 3\nepsilon = 4',
@@ -45,38 +36,8 @@ HOSTILE = {
 
 @pytest.fixture(scope="module")
 def one(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
-    """Two weeks and a part of today, of each form; the numbers rose a week ago."""
-    with number_site(tmp_path_factory.mktemp("numbers"), FORMS) as made:
-        two_weeks(made, np.random.default_rng(SEED))
+    with two_weeks_of_numbers(tmp_path_factory.mktemp("numbers")) as made:
         yield made
-
-
-def ask(one: Site, address: str) -> tuple[dict[str, Any], list[dict[str, Any]]]:
-    answer = one.client.get(address)
-    assert answer.status_code == 200, answer.text
-    document = answer.get_json()
-    return document["meta"], document["rows"]
-
-
-def words(html: str) -> str:
-    """Return a page's text, its spaces plain."""
-    text = unescape(re.sub("<[^>]*>", "", html)).replace("\N{NO-BREAK SPACE}", " ")
-    return re.sub(r"\s+", " ", text)
-
-
-def facts(html: str) -> list[str]:
-    return [words(each) for each in re.findall(r'<p class="facts">(.*?)</p>', html, re.DOTALL)]
-
-
-def numbers(text: str) -> list[float]:
-    """Return the numbers in a text."""
-    plain = text.replace("\N{MINUS SIGN}", "-").replace(",", "")
-    return [float(each) for each in re.findall(r"-?\d+(?:\.\d+)?", plain)]
-
-
-def share_of(text: str) -> float:
-    (number,) = numbers(text)
-    return number / 100
 
 
 # The same numbers everywhere.
@@ -328,65 +289,6 @@ def test_untold_quantiles_are_named_and_asking_for_them_is_no_error(tmp_path: Pa
         assert made.page(metric="faint").headline.startswith("The mean is ")
 
 
-# The axis.
-
-
-def shares(edges: list[float | None]) -> list[NumberRow]:
-    return [NumberRow(f"{at}", 0.1, 0.01, 0.08, 0.12, "share", *each, 0.1) for at, each in enumerate(pairwise(edges))]
-
-
-AXES: dict[str, list[float | None]] = {
-    "log": [None, *(0.01 * 1.145**place for place in range(65)), None],
-    "few": [None, 0.0, 1.0, None],
-    "long": [None, *(float(place * 10**12 - 10**14) for place in range(200)), None],
-    "near": [None, *(100 + place / 100 for place in range(30)), None],
-    "closed": [float(place) for place in range(17)],
-}
-
-
-def overlapping(drawn: shape.Shape) -> bool:
-    """Return whether labels overlap on a screen of 320 pixels, of which the plot has 275, at 12 pixels an em."""
-    ends = []
-    for name in drawn.names:
-        width, x = 12 * label_width(name.label), 2.75 * name.x
-        left = x - {"start": 0.0, "middle": width / 2, "end": width}[name.anchor]
-        ends.append((left, left + width))
-    return any(right > left for (_, right), (left, _) in pairwise(ends))
-
-
-@pytest.mark.parametrize("axis", AXES)
-def test_bars_are_equally_wide_and_labels_stand_at_edges(axis: str) -> None:
-    rows = shares(AXES[axis])
-    drawn = draw_shape(rows)
-    assert len({bar.width for bar in drawn.bars}) == 1
-    assert drawn.bars[-1].x + drawn.bars[-1].width <= 100
-    step = (100 - shape.MARGIN) / len(rows)
-    for name in drawn.names:
-        at = round((name.x - shape.MARGIN) / step)
-        assert name.x == pytest.approx(shape.MARGIN + step * at, abs=0.001)
-        edge = rows[at].low if at < len(rows) else rows[-1].high
-        assert edge is not None
-        assert numbers(name.label)[0] == pytest.approx(edge, rel=0.005)
-    assert not overlapping(drawn)
-    assert len({name.label for name in drawn.names}) == len(drawn.names)
-
-
-def test_labels_that_overlap_would_be_seen() -> None:
-    with patch.object(shape, "NAME_PERCENT", 0.1):
-        assert overlapping(draw_shape(shares(AXES["long"])))
-
-
-def test_the_axis_is_logarithmic_where_the_edges_are(one: Site) -> None:
-    """The labels of a logarithmic scale are a constant factor apart, those of a linear one a constant step."""
-    for metric, constant in (("load", np.log), ("cold", np.asarray)):
-        (svg,) = re.findall(r'<div class="plot shape".*?</svg>', one.page(metric=metric).html, re.DOTALL)
-        beneath = re.findall(r'<text class="axis" x="(.*?)%" y="195"[^>]*>(.*?)</text>', svg)
-        x, labels = [float(place) for place, _ in beneath], constant([numbers(label)[0] for _, label in beneath])
-        slopes = np.diff(labels) / np.diff(x)
-        assert len(slopes) >= 3
-        assert np.ptp(slopes) < 0.06 * slopes.mean()
-
-
 # Units and numbers that are long, turned round, or markup.
 
 
@@ -463,120 +365,3 @@ def test_a_snapshot_that_does_not_agree_says_so(tmp_path: Path) -> None:
         put_numbers(made, "memo", hump(stored.plan), 20_000, np.random.default_rng(5))
         id_ = keep(made.store, stored, made.tallies[stored.plan.digest, made.store.sealed()], spoil)
         assert "This version of dither estimates other numbers" in made.client.get(f"/s/{id_}").text
-
-
-# Questions that can be asked.
-
-
-@pytest.fixture(scope="module")
-def described(one: Site) -> dict[str, Any]:
-    document: dict[str, Any] = one.client.get("/openapi.json").get_json()
-    return document
-
-
-QUERIES = ("", "intervals=each", "window=today", "epoch=2020-01-01", "values=mean", "level=80", "offset=5")
-
-
-@pytest.mark.parametrize("metric", FORMS)
-def test_answers_are_as_described(one: Site, described: dict[str, Any], metric: str) -> None:
-    path = "/v1/metrics/{metric}/"
-    for query in QUERIES:
-        answer = one.client.get(f"/v1/metrics/{metric}/estimates?{query}").get_json()
-        assert faults(described, f"{path}estimates", "get", answer) == []
-    for each in ("values", "series"):
-        answer = one.client.get(f"/v1/metrics/{metric}/{each}").get_json()
-        assert answer["rows"]
-        assert faults(described, path + each, "get", answer) == []
-    for address in ("/v1/changes", "/v1/compare"):
-        query = f"?metric={metric}" * (address == "/v1/compare")
-        answer = one.client.get(address + query).get_json()
-        assert answer["rows"]
-        assert faults(described, address, "get", answer) == []
-    answer = one.client.get(f"/v1/metrics/{metric}/estimates").get_json()
-    answer["rows"][0]["statistic"], answer["meta"]["untold"] = "median", "q99"
-    assert len(faults(described, f"{path}estimates", "get", answer)) == 2
-
-
-@pytest.mark.parametrize("name", ["estimates", "values", "series"])
-def test_whatever_the_description_allows_is_answered_as_described(
-    one: Site, described: dict[str, Any], name: str
-) -> None:
-    operation = next(each for each in OPERATIONS if each.name == name)
-    assert set(check_answers(one, described, operation, "memo")) <= {200, 400}
-
-
-def test_three_lines_of_pandas_draw_a_shape(one: Site, tmp_path: Path) -> None:
-    """api.md's lines, with this address in place of its own; the plot gets the shares of the ranges, lowest first."""
-    text = (ROOT / "aggregator/api.md").read_text(encoding="utf-8").partition("## Numbers")[2]
-    (shown,) = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
-    (address,) = re.findall(r'"http://127.0.0.1:8080(.*?)"', shown)
-    (tmp_path / "rows.csv").write_bytes(one.client.get(address.replace("/load_time/", "/load/")).data)
-    drawn: list[Any] = []
-    code = re.sub(r'"http://.*?"', repr(str(tmp_path / "rows.csv")), shown)
-    with (
-        patch.object(pandas.Series, "plot", SimpleNamespace(bar=lambda: None)),
-        patch.object(pandas.DataFrame, "plot", SimpleNamespace(bar=lambda **how: drawn.append(how))),
-    ):
-        exec(compile(code, "api.md", "exec"), {"frames": drawn})
-    assert drawn == [{"x": "low", "y": "fitted"}]
-
-
-def test_the_rows_that_api_md_shows_are_as_described(one: Site, described: dict[str, Any]) -> None:
-    """Each has the columns of an answer, and no other: but for what all rows have, which stands before them."""
-    text = (ROOT / "aggregator/api.md").read_text(encoding="utf-8").partition("## Numbers")[2]
-    shown = [json.loads(line) for line in re.findall(r"^    (\{.*\})$", text, re.MULTILINE)]
-    _, rows = ask(one, "/v1/metrics/load/estimates")
-    for row in shown:
-        (like,) = [each for each in rows if each["value"] == row["value"]] or [rows[-2]]
-        assert row.keys() <= like.keys()
-        assert faults_of_row(described, {**like, **row}) == []
-    assert {row["statistic"] for row in shown} == {"mean", "quantile", "share", "share_above"}
-
-
-def faults_of_row(described: dict[str, Any], row: dict[str, Any]) -> list[str]:
-    schema = described["components"]["schemas"]["EstimateRow"]
-    validator = OAS31Validator({**schema, "components": described["components"]})
-    return [error.message for error in validator.iter_errors(row)]
-
-
-@pytest.mark.parametrize(
-    ("query", "says"),
-    [
-        ("error_of=population", "error_of and normalised are for metrics whose values are listed"),
-        ("normalised=mle", "error_of and normalised are for metrics whose values are listed"),
-        ("top=3", "top is for metrics with many values: this one is of numbers"),
-        ("values=q42", "there is no value 'q42' here"),
-        ("level=90", "level must be"),
-    ],
-)
-@pytest.mark.parametrize("metric", ["load", "age"])
-def test_what_numbers_do_not_have_is_refused_in_words(one: Site, metric: str, query: str, says: str) -> None:
-    answer = one.client.get(f"/v1/metrics/{metric}/estimates?{query}")
-    assert answer.status_code == 400
-    assert says in answer.get_json()["detail"]
-
-
-def test_all_that_is_listed_can_be_asked_for(one: Site) -> None:
-    for metric in FORMS:
-        listed = ask(one, f"/v1/metrics/{metric}/values")[1]
-        rows = ask(one, f"/v1/metrics/{metric}/estimates")[1]
-        untold = ask(one, f"/v1/metrics/{metric}/estimates")[0]["untold"]
-        kinds = {"mean": "statistic", "quantile": "statistic"}
-        there = [(row["value"], kinds.get(row["statistic"], "share")) for row in rows]
-        assert [(row["value"], row["kind"]) for row in listed if row["value"] not in untold] == there
-        for row in rows[:2] + rows[-1:]:
-            _, (same,) = ask(one, f"/v1/metrics/{metric}/estimates?values={row['value']}")
-            assert same == row
-
-
-def test_intervals_of_each_are_narrower_and_higher_levels_wider(one: Site) -> None:
-    together, each, sure = (
-        {row["value"]: row for row in ask(one, f"/v1/metrics/memo/estimates?{query}")[1]}
-        for query in ("", "intervals=each", "level=99")
-    )
-    for value, row in together.items():
-        own = each.get(value)
-        assert own is None or own["upper"] - own["lower"] <= row["upper"] - row["lower"]
-        wider = sure.get(value)
-        assert wider is None or wider["upper"] - wider["lower"] >= row["upper"] - row["lower"]
-    assert set(together) & set(QUANTILES)

@@ -1,53 +1,31 @@
+"""Decoding reports of Bloom filters: expected counts, odd channels and lists, what is said and refused."""
+
 import json
 from dataclasses import replace
 from math import isfinite, sqrt
 from statistics import NormalDist
 
 import numpy as np
-import numpy.typing as npt
 import pytest
 from scipy.special import stdtrit
 
-from dither_aggregator.analysis.decoding import cross_fitting, decoder
 from dither_aggregator.analysis.decoding.decoder import Candidate, Channel, Decoded, decode
-from dither_aggregator.analysis.decoding.equations import Equations, make_equations, merge, reweighted, weights_of
+from dither_aggregator.analysis.decoding.equations import make_equations, merge, reweighted
 from dither_aggregator.analysis.decoding.least_squares import least_squares
-from dither_aggregator.analysis.decoding.message_passing import Prior, pass_messages
+from dither_aggregator.analysis.decoding.message_passing import Prior
 from dither_aggregator.analysis.inference import Z
 from dither_shared.errors import InvalidParameter
-from tests.benchmarks import rappor
-from tests.benchmarks.rappor import CASES, HALF_MISSING, Case, draw, draw_case, map_of
-
-Floats = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int64]
-
-CHANNEL = Channel(16, 2, 32, p_star=0.375, q_star=0.625)
-SHARES = np.array([0.4, 0.3, 0.15, 0.1, 0.05])
-TYPICAL, LOOSE, TENFOLD = (
-    next(case for case in CASES if case.name == name) for name in ("typical", "loose", "tenfold")
+from tests.benchmarks.rappor import draw_case, map_of
+from tests.support.decoding import (
+    CHANNEL,
+    SHARES,
+    TYPICAL,
+    Ints,
+    column,
+    drawn,
+    expected_tally,
+    names,
 )
-
-
-def names(count: int) -> list[str]:
-    return [f"v{number}" for number in range(1, count + 1)]
-
-
-def expected_tally(channel: Channel, bits: Ints, shares: Floats, reports: int = 10**12) -> Ints:
-    """The tally of so many reports a cohort that rounding does not matter; bits[s] are those of shares[s]."""
-    sets = np.zeros((len(bits), channel.m, channel.k))
-    np.put_along_axis(sets, bits, 1.0, axis=2)
-    rate = channel.p_star + (channel.q_star - channel.p_star) * np.einsum("s,scb->cb", shares, sets)
-    return np.column_stack([np.full(channel.m, reports), np.rint(reports * rate)]).astype(np.int64)
-
-
-def column(decoded: Decoded, name: str) -> Floats:
-    return np.array([getattr(row, name) for row in decoded.rows], dtype=np.float64)
-
-
-def drawn(channel: Channel, shares: Floats, n: int, seed: int = 1) -> tuple[Ints, list[str], Ints]:
-    values = names(len(shares))
-    bits = map_of(values, channel, seed * channel.m)
-    return draw(channel, bits, shares, n, np.random.default_rng(seed))[0], values, bits
 
 
 @pytest.mark.parametrize("h", [1, 2, 4])
@@ -89,120 +67,6 @@ def test_standard_errors_are_those_of_the_inverse_by_brute_force() -> None:
     assert decoded.unexplained_upper - decoded.unexplained == pytest.approx(1.959964 * errors[-1], rel=1e-6)
 
 
-def hold(case: Case, seeds: int = 10) -> float:
-    """The share of all candidates' intervals that hold, over the seeds."""
-    return float(np.mean([score.held for score in rappor.measure(case, seeds)]))
-
-
-FEW_OF_LOOSE = replace(LOOSE, channel=rappor.channel_of(32, 2, 128, f=0, p=0.225, q=0.775))
-FEW_OF_HALF = replace(HALF_MISSING, channel=rappor.channel_of(16, 2, 128, f=0.5, p=0.25, q=0.75))
-"""With so many more equations their candidates are fitted at once."""
-
-
-@pytest.mark.parametrize(
-    "case",
-    [TYPICAL, LOOSE, HALF_MISSING, FEW_OF_LOOSE, FEW_OF_HALF, replace(LOOSE, n=2_000)],
-    ids=lambda case: str(case.name),
-)
-def test_intervals_hold(case: Case) -> None:
-    """10 seeds of about 100 candidates: 95 % within 3 points, 4 standard deviations of as many independent ones."""
-    assert abs(hold(case) - 0.95) < 0.03
-
-
-def test_a_decoder_without_the_unlisted_column_would_be_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Channel, "unlisted", 0.0)
-    assert hold(FEW_OF_HALF) < 0.92
-
-
-def test_errors_of_the_noise_alone_would_be_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dither_aggregator.analysis.decoding.least_squares._scale", lambda *_: 1.0)
-    assert hold(FEW_OF_LOOSE) < 0.9
-
-
-def test_errors_allow_for_what_a_missing_string_takes_from_the_other_bits() -> None:
-    """100 hashes, six strings, of which two with half of the mass are missing: the spread of the estimates' errors, in
-    standard errors, is 1 within 12 %, 5 sigma; the chi-square of all bits would leave it at 1.15."""
-    channel, shares = Channel(4, 1, 64, 0.1, 0.9), np.array([0.125, 0.125, 0.125, 0.125, 0.3, 0.2])
-    ratios, ratios_of_all = [], []
-    for seed in range(100):
-        tally, values, bits = drawn(channel, shares, 100_000, seed)
-        decoded = decode(tally, values[:4], bits[:4], channel)
-        ratios.append((column(decoded, "estimate") - 0.125) / column(decoded, "std_error"))
-        equations = make_equations(tally, merge(bits[:4])[0], channel)
-        fit = least_squares(equations, np.arange(4))
-        ratios_of_all.append(ratios[-1] * fit.scale / sqrt(decoded.chi_square / decoded.degrees_of_freedom))
-    assert abs(np.std(ratios) - 1) < 0.12
-    assert np.std(ratios_of_all) == pytest.approx(1.15, abs=0.12)
-    assert np.std(ratios_of_all) > 1.1 * np.std(ratios)
-
-
-def test_intervals_hold_with_more_candidates_than_equations() -> None:
-    """6 seeds of 1,090 candidates: 95 % within 2 points, 7 standard deviations; and of false ones Holm calls none."""
-    scores = rappor.measure(TENFOLD, 6)
-    assert abs(np.mean([score.held for score in scores]) - 0.95) < 0.02
-    assert sum(score.false_holm for score in scores) <= 1
-    assert all(score.missing_held for score in scores[:3])
-
-
-LONG = Channel(8, 2, 64, 0.35, 0.65)
-LONG_SHARES = np.append(1 / np.arange(1, 101), np.zeros(500)) / sum(1 / np.arange(1, 101))
-LISTED = np.arange(600) % 10 >= 3
-"""Three tenths of 600 strings, for 512 equations, are not in the list, the most frequent one among them."""
-
-
-def off_of_a_long_list(seed: int) -> tuple[Floats, bool]:
-    """The candidates' errors in standard errors, and whether the interval of unlisted strings holds."""
-    tally, values, bits = drawn(LONG, LONG_SHARES, 1_000_000, seed)
-    decoded = decode(tally, [value for value, listed in zip(values, LISTED, strict=True) if listed], bits[LISTED], LONG)
-    off = (column(decoded, "estimate") - LONG_SHARES[LISTED]) / column(decoded, "std_error")
-    return off, decoded.unexplained_lower < 1 - LONG_SHARES[LISTED].sum() < decoded.unexplained_upper
-
-
-def test_intervals_hold_where_much_is_unlisted_and_candidates_outnumber_equations() -> None:
-    """6 seeds of 420 candidates: 95 % within 2.2 points, 5 standard deviations, false alarms 6e-7."""
-    off, held = zip(*map(off_of_a_long_list, range(6)), strict=True)
-    assert abs(np.mean(np.abs(off) < Z) - 0.95) < 0.022
-    assert sum(held) >= 2, "of six, each with 95 %, fewer hold in 2e-6 cases"
-
-
-def test_a_fit_that_went_astray_does_no_harm(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As many, as often wrong by chance; the fit is noise."""
-
-    def astray(equations: Equations, training: Floats) -> Floats:
-        return np.random.default_rng(1).random((equations.patterns.shape[0], training.shape[1]))
-
-    monkeypatch.setattr(cross_fitting, "pass_messages", astray)
-    assert abs(np.mean(np.abs([off_of_a_long_list(seed)[0] for seed in range(6)]) < Z) - 0.95) < 0.022
-
-
-def far_off(case: Case, seeds: int) -> int:
-    """How many estimates are more than 3 standard errors off, over the seeds."""
-    far = 0
-    for seed in range(seeds):
-        draw_ = draw_case(case, seed)
-        decoded = decode(draw_.tally, draw_.candidates, draw_.bits, case.channel)
-        far += int((np.abs(column(decoded, "estimate") - draw_.truth) > 3 * column(decoded, "std_error")).sum())
-    return far
-
-
-TOLD_WELL = replace(next(case for case in CASES if (case.name, case.law) == ("tenfold", "zipf1")), n=100_000_000)
-
-
-@pytest.mark.slow
-def test_few_estimates_are_far_off() -> None:
-    """10 seeds of 1,090: 29.4 are expected beyond 3 standard errors; 60 or more come in 3e-7 of runs."""
-    assert far_off(TOLD_WELL, 10) < 60
-
-
-@pytest.mark.slow
-def test_fitting_and_estimating_on_the_same_cohorts_would_be_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    def of_all(equations: Equations, training: Floats) -> Floats:
-        return pass_messages(equations, np.ones_like(training))
-
-    monkeypatch.setattr(cross_fitting, "pass_messages", of_all)
-    assert far_off(TOLD_WELL, 10) >= 60
-
-
 @pytest.mark.parametrize(("k", "m"), [(16, 1), (1, 4)])
 def test_one_cohort_or_bit_tells_nothing_of_many_candidates(k: int, m: int) -> None:
     channel = Channel(k, 2, m, 0.25, 0.75)
@@ -231,40 +95,6 @@ def test_intervals_of_found_candidates_allow_for_being_found() -> None:
         half = (z if row.significant else Z) * row.std_error
         assert (shown.lower, shown.upper) == pytest.approx((row.estimate - half, row.estimate + half), abs=1e-12)
     assert decoded.to_document()["rows"] == [vars(row) for row in decoded.shown]
-
-
-@pytest.mark.parametrize("case", [TYPICAL, LOOSE], ids=lambda case: str(case.name))
-def test_found_intervals_hold_and_few_are_false(case: Case) -> None:
-    """10 seeds of about 90 found ones, of which 5 % may be false and 5 % may miss: both stay below 9 %, 5 standard
-    deviations above, false alarms 3e-7."""
-    scores = rappor.measure(case, 10)
-    assert sum(score.false for score in scores) < 0.09 * sum(score.found for score in scores)
-    assert np.mean([score.shown_held for score in scores]) > 0.91
-
-
-def test_what_the_list_misses_is_measured() -> None:
-    """15 seeds, half of the mass missing: the interval holds it in at least 11, 4 standard deviations below 14.25."""
-    scores = rappor.measure(HALF_MISSING, 15)
-    assert sum(score.missing_held for score in scores) >= 11
-    assert abs(np.mean([score.missing for score in scores])) < 0.06
-
-
-@pytest.mark.parametrize(("k", "h", "m"), [(8, 2, 128), (128, 4, 32)])
-def test_the_errors_of_frequent_strings_hold_where_noise_is_weak(k: int, h: int, m: int) -> None:
-    """100 seeds: the spread of what two strings have is the stated one within 25 %, 3.5 sigma, and no smaller one."""
-    channel, shares = Channel(k, h, m, 0.05, 0.95), np.array([0.6, 0.4, 0.0])
-    runs = [decode(*drawn(channel, shares, 50_000, seed), channel) for seed in range(100)]
-    errors = np.array([column(run, "estimate") for run in runs]) - shares
-    stated = np.mean([column(run, "std_error") for run in runs], axis=0)
-    assert np.abs(errors[:, :2].std(axis=0) / stated[:2] - 1).max() < 0.25
-    independent = stated[:2] ** 2 - (1 - 1 / h) * shares[:2] * (1 - shares[:2]) / 50_000
-    assert (errors[:, :2].std(axis=0) > 1.2 * np.sqrt(independent)).all()
-
-
-@pytest.mark.parametrize("case", [TYPICAL, LOOSE, TENFOLD, HALF_MISSING], ids=lambda case: str(case.name))
-def test_the_proportion_is_nearer_to_the_truth_than_the_originals(case: Case) -> None:
-    """3 seeds; the benchmark has all cases and 20."""
-    assert np.mean([score.tv for score in rappor.measure(case, 3)]) < case.original.tv + 0.02
 
 
 def test_the_proportion_is_a_distribution_of_what_is_selected() -> None:
@@ -467,57 +297,3 @@ def test_a_prior_of_estimates_far_below_zero_gives_numbers() -> None:
     assert mean[:2] == pytest.approx(0, abs=0.01)
     assert mean[2] == pytest.approx(0.3, abs=0.02)
     assert np.isfinite(slope).all()
-
-
-# The benchmark's draws.
-
-
-def test_drawn_counts_follow_their_law() -> None:
-    """300 seeded tallies: every count's mean within 6 sigma, and the spread of all of them within 2 %."""
-    channel, rng = Channel(8, 2, 4, 0.3, 0.7), np.random.default_rng(6)
-    bits = map_of(names(5), channel)
-    rate = (expected_tally(channel, bits, SHARES)[:, 1:] / 10**12).ravel()
-    counts = np.array([draw(channel, bits, SHARES, 4_000, rng)[0][:, 1:].ravel() for _ in range(300)])
-    mean, sigma = 1_000 * rate, np.sqrt(4_000 * rate / 4 * (1 - rate / 4))
-    assert np.abs((counts.mean(axis=0) - mean) / sigma).max() < 6 / sqrt(300)
-    assert np.mean(counts.std(axis=0) / sigma) == pytest.approx(1, abs=0.02)
-
-
-def test_the_cases_are_the_originals() -> None:
-    assert len(CASES) == 20
-    for case in CASES:
-        shares = rappor.law(case.law)
-        assert shares.sum() == pytest.approx(1)
-        assert len(draw_case(case, 1).candidates) == rappor.STRINGS - len(case.missing) + case.false
-    missing = sum(rappor.law("exp")[number - 1] for number in HALF_MISSING.missing)
-    assert missing == pytest.approx(0.5, abs=0.01)
-    assert np.argmax(rappor.law("gauss")) == 49
-
-
-FEW = Channel(64, 1, 128, 0.027, 0.51)
-"""Little noise, and so many bits that with 4,000 reports each is sent once or less."""
-
-
-def of_few_reports(seed: int) -> Floats:
-    tally, values, bits = drawn(FEW, np.array([0.5, 0.375, 0.125, 0.0, 0.0]), 4_000, seed)
-    decoded = decode(tally, values, bits, FEW)
-    return np.append(column(decoded, "estimate"), decoded.unexplained)
-
-
-def test_few_reports_in_a_cohort_bias_nothing() -> None:
-    """60 seeds: no mean is 6 of its standard errors off: of five strings, two of them absent, and what is unlisted."""
-    runs = np.array([of_few_reports(seed) for seed in range(60)])
-    truth = np.array([0.5, 0.375, 0.125, 0.0, 0.0, 0.0])
-    off = np.abs(runs.mean(axis=0) - truth) / (runs.std(axis=0, ddof=1) / np.sqrt(60))
-    assert off.max() < 6
-
-
-def test_weights_made_of_the_counts_would_be_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    def of_counts(equations: Equations) -> Equations:
-        rate = FEW.p_star + (FEW.q_star - FEW.p_star) * equations.share
-        return replace(equations, weight=weights_of(rate, equations.reports, FEW))
-
-    monkeypatch.setattr(decoder, "reweighted", of_counts)
-    runs = np.array([of_few_reports(seed) for seed in range(20)])
-    assert runs[:, 0].mean() < 0.49
-    assert runs[:, -1].mean() < -0.5

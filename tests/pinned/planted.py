@@ -13,7 +13,7 @@ ROOT = Path(__file__).parents[2]
 TESTS = {
     "tests/aggregator/test_decode.py": ["test_a_wrong_transform_is_refused"],
     "tests/aggregator/test_estimate.py": ["test_a_wrong_p_would_be_caught"],
-    "tests/aggregator/test_rappor_decoder.py": [
+    "tests/aggregator/test_rappor_intervals.py": [
         "test_a_decoder_without_the_unlisted_column_would_be_caught",
         "test_errors_of_the_noise_alone_would_be_caught",
         "test_weights_made_of_the_counts_would_be_caught",
@@ -74,9 +74,10 @@ TESTS = {
         "test_planted_bugs_are_caught",
         "test_a_report_that_only_one_answer_has_is_caught",
         "test_ticks_times_epsilon_would_be_caught_where_answers_must_overlap",
+    ],
+    "tests/shared/test_memos.py": [
         "test_the_published_odds_would_waste_accuracy",
         "test_a_permanent_part_that_is_drawn_again_would_be_caught",
-        "test_a_spoiled_sampler_is_caught_with_real_coins",
     ],
     "tests/shared/test_rappor.py": ["test_twice_as_many_bits_in_the_exponent_would_be_caught"],
     "tests/shared/test_rng.py": [
@@ -84,6 +85,7 @@ TESTS = {
         "test_a_float_comparison_would_be_caught",
         "test_a_modulo_would_be_caught",
     ],
+    "tests/shared/test_samplers.py": ["test_a_spoiled_sampler_is_caught_with_real_coins"],
     "tests/test_benchmarks.py": ["test_a_formula_that_promises_too_much_would_be_caught"],
     "tests/test_end_to_end.py": ["test_the_demo_finds_it_when_too_few_intervals_hold_or_reports_are_missing"],
 }

@@ -5,7 +5,6 @@ from collections.abc import Callable, Iterable
 from decimal import Decimal
 from fractions import Fraction
 from itertools import product
-from math import prod
 from typing import cast
 
 import pytest
@@ -18,7 +17,7 @@ from dither_shared.kinds.number import GRID, NumberKind, choose_points
 from dither_shared.mechanisms import GRR, MemoizedTwoLevel, PureMechanism, SquareWave, choose
 from dither_shared.registry import Metric
 from dither_shared.rng import SCALE, Rng
-from tests.support.laws import Law, largest_ratio, law_of, law_of_class, repeats
+from tests.support.laws import Law, largest_ratio, law_of, law_of_class, law_of_series, repeats
 from tests.support.numbers import MEMO, SYMBOLS_MAX, law_of_report, number, places_of
 
 KIND = NumberKind()
@@ -288,14 +287,14 @@ TWO_STAGES = cast("MemoizedTwoLevel", number(**MEMO, low=0, high=10, buckets=4).
 
 def series(chance: Fraction, count: int) -> dict[tuple[int, ...], Fraction]:
     """Return the law of reports of one device whose number is above its threshold with this probability."""
-    every: dict[tuple[int, ...], Fraction] = {}
-    for bit, weight in ((1, chance), (0, 1 - chance)):
-        for memo, probability in law_of_class(TWO_STAGES.permanent, bit).items():
-            kernel = repeats(TWO_STAGES, memo)
-            for reports in product(kernel, repeat=count):
-                of_one = weight * probability * prod(kernel[report] for report in reports)
-                every[reports] = every.get(reports, Fraction(0)) + of_one
-    return every
+    return law_of_series(
+        [
+            (weight * probability, repeats(TWO_STAGES, memo))
+            for bit, weight in ((1, chance), (0, 1 - chance))
+            for memo, probability in law_of_class(TWO_STAGES.permanent, bit).items()
+        ],
+        count,
+    )
 
 
 def ratio_of(laws: Iterable[dict[tuple[int, ...], Fraction]]) -> Fraction:
@@ -323,13 +322,12 @@ def test_a_threshold_that_is_drawn_anew_for_each_report_would_cost_two_answers()
 
     def redrawn(chance: Fraction, count: int) -> dict[tuple[int, ...], Fraction]:
         memos = [law_of_class(TWO_STAGES.permanent, bit) for bit in (0, 1)]
-        every: dict[tuple[int, ...], Fraction] = {}
+        parts = []
         for (low, p), (high, q) in product(memos[0].items(), memos[1].items()):
             kernels = [repeats(TWO_STAGES, memo) for memo in (low, high)]
             one = {report: (1 - chance) * kernels[0][report] + chance * kernels[1][report] for report in kernels[0]}
-            for reports in product(one, repeat=count):
-                every[reports] = every.get(reports, Fraction(0)) + p * q * prod(one[report] for report in reports)
-        return every
+            parts.append((p * q, one))
+        return law_of_series(parts, count)
 
     permanent = TWO_STAGES.permanent.exp_epsilon
     # Noise of either memo alone never has this middle rate: each report of a changing bit is a coin of its own.

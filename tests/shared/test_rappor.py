@@ -2,8 +2,7 @@
 
 from decimal import Decimal
 from fractions import Fraction
-from itertools import combinations, product
-from math import prod
+from itertools import combinations
 
 import pytest
 
@@ -14,7 +13,7 @@ from dither_shared.mechanisms.choice import INDIFFERENT
 from dither_shared.mechanisms.parameter_sets import BEARABLE, K_CHOICES, PARAMETER_SETS, choose_rappor
 from dither_shared.rng import SCALE
 from dither_shared.shapes import Bits
-from tests.support.laws import largest_ratio, law_of_class, repeats
+from tests.support.laws import largest_ratio, law_of_class, law_of_repeats, repeats
 
 HALF, QUARTER = Fraction(1, 2), Fraction(1, 4)
 M = 128
@@ -54,22 +53,8 @@ class TestRappor:
                 assert sent == (mechanism.q_star if pattern >> bit & 1 else mechanism.p_star)
 
     def test_repeated_reports_never_exceed_the_permanent_epsilon(self, mechanism: RAPPOR) -> None:
-        kernels = {memo: repeats(mechanism, memo) for memo in range(2**mechanism.k)}
-        laws = []
-        for pattern in patterns(mechanism):
-            memos = law_of_class(mechanism.permanent, pattern)
-            laws.append(
-                {
-                    pair: sum(
-                        (
-                            weight * prod(kernels[memo].get(y, Fraction(0)) for y in pair)
-                            for memo, weight in memos.items()
-                        ),
-                        Fraction(0),
-                    )
-                    for pair in product(range(2**mechanism.k), repeat=2)
-                }
-            )
+        memos = [law_of_class(mechanism.permanent, pattern) for pattern in patterns(mechanism)]
+        laws = [law_of_repeats(mechanism, one, 2) for one in memos]
         reachable = [pair for pair in laws[0] if laws[0][pair]]
         ratio = max(max(one[y] for one in laws) / min(one[y] for one in laws) for y in reachable)
         assert ratio <= mechanism.permanent.exp_epsilon

@@ -14,8 +14,8 @@ from dither_shared.exact import exp_below
 from dither_shared.mechanisms import SquareWave, from_document
 from dither_shared.mechanisms.window import PLACES_MAX, half_width
 from dither_shared.rng import SCALE, Rng
-from tests.shared.test_mechanisms import CountingRng
 from tests.support.laws import Law, largest_ratio, law_of_class
+from tests.support.mechanisms import CountingRng
 
 EPSILONS = [Decimal(text) for text in ("0.01", "0.5", "1", "2", "4", "7.123456", "20")]
 SMALL = [

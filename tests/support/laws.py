@@ -3,13 +3,18 @@
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from fractions import Fraction
-from itertools import combinations
+from functools import lru_cache
+from itertools import combinations, product
+from math import lcm, prod
 
 from dither_shared.mechanisms import GRR, PGR, Mechanism, Memoized, PrivSet, PureMechanism, SubsetSelection
 from dither_shared.plan import Plan
 from dither_shared.rng import COIN_BITS, Rng
 
 Law = dict[int, Fraction]
+
+KEPT_LAWS = 4096
+"""So many laws are kept: tests of one mechanism ask for the same ones."""
 
 
 class BranchingRng(Rng):
@@ -67,27 +72,43 @@ def law(mechanism: PureMechanism, values: Sequence[int]) -> Law:
     return law_of_class(mechanism, mechanism.class_of(values))
 
 
+@lru_cache(maxsize=KEPT_LAWS)
 def law_of_class(mechanism: Mechanism, answer: int) -> Law:
     """Return the probability of each report for an answer of this class, exactly."""
     if isinstance(mechanism, Memoized):
         # The two stages one after the other: far fewer branches than both at once, and the same law.
-        return _mixed(
-            law_of(lambda rng: mechanism.permanent.randomize(answer, rng)), lambda memo: repeats(mechanism, memo)
-        )
+        memos = law_of(lambda rng: mechanism.permanent.randomize(answer, rng))
+        return {report: probability for (report,), probability in law_of_repeats(mechanism, memos, 1).items()}
     return law_of(lambda rng: mechanism.randomize(answer, rng))
 
 
+@lru_cache(maxsize=KEPT_LAWS)
 def repeats(mechanism: Memoized, memo: int) -> Law:
     """Return the probability of each report of a memo, exactly."""
     return law_of(lambda rng: mechanism.repeat(memo, rng))
 
 
-def _mixed(memos: Law, reports_of: Callable[[int], Law]) -> Law:
-    total: Law = defaultdict(Fraction)
-    for memo, weight in memos.items():
-        for report, probability in reports_of(memo).items():
-            total[report] += weight * probability
-    return dict(total)
+def law_of_series(parts: Sequence[tuple[Fraction, Law]], count: int) -> dict[tuple[int, ...], Fraction]:
+    """Return the probability of each series of `count` reports, all of one of some laws with these weights, exactly."""
+    # Integers over one denominator multiply far more quickly than fractions.
+    whole = lcm(*(weight.denominator for weight, _ in parts))
+    each = lcm(*(probability.denominator for _, one in parts for probability in one.values()))
+    scaled = [
+        (int(weight * whole), {report: int(probability * each) for report, probability in one.items()})
+        for weight, one in parts
+    ]
+    reports = sorted({report for _, one in parts for report in one})
+    return {
+        series: Fraction(
+            sum(weight * prod(one.get(report, 0) for report in series) for weight, one in scaled), whole * each**count
+        )
+        for series in product(reports, repeat=count)
+    }
+
+
+def law_of_repeats(mechanism: Memoized, memos: Law, count: int) -> dict[tuple[int, ...], Fraction]:
+    """Return the probability of each series of reports of one memo, which is drawn by the law `memos`, exactly."""
+    return law_of_series([(weight, repeats(mechanism, memo)) for memo, weight in memos.items()], count)
 
 
 def answers(mechanism: PureMechanism) -> list[tuple[int, ...]]:

@@ -36,6 +36,7 @@ from tests.support.drawn_numbers import (
     stored_number,
     tally_of,
 )
+from tests.support.soaking import scaled
 
 TENTHS = "low = 0\nhigh = 100\nbuckets = 20"
 FRESH = stored_number(TENTHS, epsilon="2", reports=30)
@@ -44,6 +45,7 @@ HIDDEN = stored_number(TENTHS, epsilon="2", presence="hidden")
 MEMO = stored_number("low = 0\nhigh = 80\nbuckets = 8", epsilon="2", memo="3")
 MEAN_ALONE = stored_number('low = 0\nhigh = 100\nasks = ["mean"]', epsilon="2", reports=30)
 EVEN = population(np.arange(0.5, 100))
+SEEDS, PAIRS, SPOILED_PAIRS = scaled(30, 60), scaled(80, 400), scaled(60, 150)
 
 
 def misses_max(tried: int, part: float = 0.05) -> int:
@@ -65,13 +67,13 @@ def row(reading: NumbersReading, name: str) -> numbers_module.NumberRow:
 @pytest.mark.slow
 @pytest.mark.parametrize("case", [coverage.CASES[at] for at in (3, 5, 9, 10)], ids=lambda case: case.name)
 def test_intervals_hold_as_often_as_they_say(case: coverage.Case) -> None:
-    """60 seeds: of each statistic 95 %. `make bench ARGS=numbers` has 12 cases and 1,000 seeds."""
+    """Of each statistic 95 %. `make bench ARGS=numbers` has 12 cases and 1,000 seeds."""
     missed: dict[str, int] = {}
-    for seed in range(60):
+    for seed in range(SEEDS):
         for each in read_numbers(case.stored, case.draw(seed)).distinct:
             missed[each.value] = missed.get(each.value, 0) + (not coverage.holds(each, case))
     assert missed
-    assert max(missed.values()) <= misses_max(60)
+    assert max(missed.values()) <= misses_max(SEEDS)
 
 
 def missed_at_the_end(epsilon: str, seeds: range) -> int:
@@ -271,8 +273,8 @@ DIFFERING = (
 @pytest.mark.slow
 @pytest.mark.parametrize("case", DIFFERING, ids=["fresh", "memoized"])
 def test_differences_of_one_population_are_hardly_ever_told(case: coverage.Case) -> None:
-    """5 % of 400 pairs may have one; more than the bound do with a chance of 1e-7."""
-    assert coverage.told_falsely(case, 400) <= misses_max(400)
+    """5 % of the pairs may have one; more than the bound do with a chance of 1e-7."""
+    assert coverage.told_falsely(case, PAIRS) <= misses_max(PAIRS)
 
 
 @pytest.mark.slow
@@ -283,7 +285,7 @@ def test_quantiles_of_shares_that_are_compared_anywhere_would_be_caught(monkeypa
         return float((before - after)[:-1].max() / sqrt(2))
 
     monkeypatch.setattr(numbers_module, "_sure", anywhere)
-    assert coverage.told_falsely(DIFFERING[0], 150) > misses_max(150)
+    assert coverage.told_falsely(DIFFERING[0], SPOILED_PAIRS) > misses_max(SPOILED_PAIRS)
 
 
 def test_a_difference_that_is_there_is_told() -> None:

@@ -15,6 +15,7 @@ from dither_shared.domains import Coded
 from dither_shared.registry import Metric
 from dither_shared.rng import Rng
 from tests.support.registries import registry
+from tests.support.soaking import scaled
 
 DAY = date(2026, 11, 23)
 Shares = Mapping[str | None, float]
@@ -128,7 +129,7 @@ def test_texts_that_no_device_says_are_not_proposed(casefold: bool, proposes: bo
         "color"
     ]
     proposed: set[str] = set()
-    for seed in range(3):
+    for seed in range(scaled(1, 3)):
         found = estimate(stored(metric), DAY, tally_of(metric, 300 + seed))
         proposed |= {row.value for row in found.rows}
     domain = metric.plan.domain

@@ -15,6 +15,7 @@ from dither_shared.precision import POWER
 from dither_shared.words.code import NONE_BYTE, OTHER_BYTE
 from dither_shared.words.groups import BUCKETS, LAYOUTS, ROWS, Groups
 from tests.support.points import draw_points
+from tests.support.soaking import scaled
 
 SHORT = LAYOUTS["short"]
 N = 1_000_000
@@ -145,7 +146,7 @@ def test_devices_needed_fall_with_share_and_rise_with_the_code_and_the_noise() -
 
 @pytest.mark.slow
 def test_words_of_the_stated_share_are_named_as_often_as_is_stated() -> None:
-    """32 words of 1 % among 20,000 others, three runs with the stated devices: 96 chances at 0.8, less 5 sigma.
+    """32 words of 1 % among 20,000 others, in each run with the stated devices: 32 chances at 0.8, less 5 sigma.
 
     The words of one run share their noise in no bucket, so the chances are all but independent.
     """
@@ -153,8 +154,8 @@ def test_words_of_the_stated_share_are_named_as_often_as_is_stated() -> None:
     words = [f"{first}{last}".encode() for first in ("home", "work", "back", "over") for last in NAMES]
     others = [f"{number:05d}".encode() for number in range(20_000)]
     shares = np.array([0.01] * len(words) + [0.68 / len(others)] * len(others))
-    hits = 0
-    for seed in range(3):
+    hits, runs = 0, scaled(1, 3)
+    for seed in range(runs):
         rng = np.random.default_rng(seed)
         groups = Groups(f"words_{seed}", SHORT.levels)
         held = [n * weight // sum(SHORT.weights) // ROWS for weight in SHORT.weights]
@@ -170,4 +171,5 @@ def test_words_of_the_stated_share_are_named_as_often_as_is_stated() -> None:
             sketches.append(Sketch.of_tally(mechanism(), np.array(rows), factors))
         told = find_words([Level(*each) for each in zip(SHORT.levels, sketches, strict=False)], sketches[-1])
         hits += len(set(named(told)) & set(words))
-    assert hits / 96 > POWER - 5 * np.sqrt(POWER * (1 - POWER) / 96)
+    chances = len(words) * runs
+    assert hits / chances > POWER - 5 * np.sqrt(POWER * (1 - POWER) / chances)
