@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from tests.aggregator.test_snapshot_page import keep
-from tests.support.numeric import FORMS, hump, number_site, put_numbers, two_weeks
 from tests.support.browsing import Pages, Tab, address_of, check_state, served
+from tests.support.numeric import FORMS, hump, number_site, put_numbers, two_weeks
 
 pytestmark = pytest.mark.slow
 

@@ -8,8 +8,8 @@ import pytest
 
 from tests.aggregator.test_snapshot_page import keep
 from tests.aggregator.test_tables_page import ARMS, STABILITY, lone, stability
-from tests.support.drawn_tables import alone, draw_table, shape_of, table_site
 from tests.support.browsing import Pages, Tab, address_of, check_state, served
+from tests.support.drawn_tables import alone, draw_table, shape_of, table_site
 
 pytestmark = pytest.mark.slow
 

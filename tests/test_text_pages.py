@@ -2,18 +2,22 @@
 
 from collections.abc import Iterator
 from datetime import timedelta
+from unittest.mock import patch
 
 import pytest
 
+from dither_aggregator.analysis.words import search
 from dither_shared.registry import Registry
 from tests.aggregator.test_snapshot_page import keep
 from tests.aggregator.words.test_reading import tally_of
-from tests.support.sites import EXPIRES, site_of
 from tests.support.browsing import Pages, Tab, address_of, check_state, served
+from tests.support.sites import EXPIRES, site_of
 
 pytestmark = pytest.mark.slow
 
 REPORTS = 3_000
+LOOKED_AT_MAX = 2_000
+"""Continuations that a search reads: those of noise come last, and no page shows them."""
 WIDE, TURNED = "W" * 200, "a \N{RIGHT-TO-LEFT OVERRIDE}b"
 METRIC = """
 [metric.{name}]
@@ -72,7 +76,7 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pages]:
         METRIC.format(name=name, kind=kind, lines=lines, expires=EXPIRES) for name, (kind, lines) in METRICS.items()
     )
     made = Registry.parse(head + "".join(blocks))
-    with site_of(made, tmp_path_factory.mktemp("texts")) as one:
+    with site_of(made, tmp_path_factory.mktemp("texts")) as one, patch.object(search, "LOOKED_AT_MAX", LOOKED_AT_MAX):
         for name in METRICS.keys() - {"quiet"}:
             metric = made.metrics[name]
             for back, shares in ((2, BEFORE), (1, AFTER), (0, AFTER)):

@@ -14,7 +14,7 @@ from typing import Any
 from wsgiref.simple_server import WSGIRequestHandler, WSGIServer
 
 from axe_playwright_python.sync_playwright import Axe
-from playwright.sync_api import Browser, Page
+from playwright.sync_api import Browser, Page, Request
 
 from tests.support.sites import Site
 from tests.support.soaking import thinned
@@ -74,8 +74,12 @@ class Tab:
         page.on("console", lambda message: self._heard.append(message.text))
         page.on("pageerror", lambda error: self._heard.append(str(error)))
         page.on("dialog", lambda dialog: self._heard.append(dialog.message))
-        page.on("requestfailed", lambda request: self._heard.append(request.url))
+        page.on("requestfailed", self._failed)
         page.on("request", lambda request: self._asked(request.url))
+
+    def _failed(self, request: Request) -> None:
+        if request.failure != "net::ERR_ABORTED":  # the icon of a page that was left before it came
+            self._heard.append(request.url)
 
     def _asked(self, url: str) -> None:
         if not url.startswith(self._origin):
