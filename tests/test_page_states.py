@@ -95,7 +95,7 @@ def test_a_turning_character_is_shown_as_an_escape(tab: Tab, address: str) -> No
 
 @pytest.mark.parametrize("how", [{"forced_colors": "active"}, {"reduced_motion": "reduce"}, {"media": "print"}])
 def test_marks_are_seen_in_forced_colours_and_in_print(tab: Tab, address: str, how: dict[str, str]) -> None:
-    page = tab.visit(f"{address}/metrics/color", **how)
+    page = tab.visit(f"{address}/metrics/color", 1280, **how)
     dot = page.locator("circle.dot").first.evaluate("element => getComputedStyle(element).fill")
     behind = page.locator("body").evaluate("element => getComputedStyle(element).backgroundColor")
     assert dot != behind

@@ -313,7 +313,7 @@ def test_what_is_added_is_accessible(tab: Tab, address: str, path: str) -> None:
 
 @pytest.mark.parametrize("how", [{"forced_colors": "active"}, {"reduced_motion": "reduce"}, {"scheme": "dark"}])
 def test_the_crosshair_is_seen_and_does_not_move_by_itself(tab: Tab, address: str, how: dict[str, str]) -> None:
-    with opened(tab, f"{address}/metrics/color", **how) as one:
+    with opened(tab, f"{address}/metrics/color", 1280, **how) as one:
         one.page.locator("[data-marks]").first.focus()
         one.page.keyboard.press("Home")
         stroke = one.page.locator(".crosshair line").first.evaluate("line => getComputedStyle(line).stroke")
