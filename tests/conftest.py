@@ -12,6 +12,8 @@ from tests.support.devices import close_all
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
 
+    from tests.support.browsing import Tab
+
 # Telemetry is silent in tests; these are its own.
 os.environ["DITHER_TELEMETRY"] = "1"
 for variable in (
@@ -36,9 +38,9 @@ def _close_devices() -> Iterator[None]:
     close_all()
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def browser() -> Iterator["Browser"]:
-    """Give a real Chromium."""
+    """Give a real Chromium: one for all files that a process runs."""
     from playwright.sync_api import sync_playwright
 
     path = os.environ.get("CHROMIUM") or shutil.which("chromium")
@@ -50,6 +52,15 @@ def browser() -> Iterator["Browser"]:
         )
         yield launched
         launched.close()
+
+
+@pytest.fixture(scope="session")
+def tab(browser: "Browser") -> Iterator["Tab"]:
+    """Give a tab that tests share: each of them visits a page of its own first."""
+    from tests.support.browsing import a_tab
+
+    with a_tab(browser) as made:
+        yield made
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -1,10 +1,9 @@
 """The pages that plan and explain, in a real Chromium: phone and desktop, light and dark, by keyboard, on paper."""
 
 import pytest
-from playwright.sync_api import Browser
 
 from tests import test_pages
-from tests.test_pages import opened
+from tests.support.browsing import WIDTHS, Tab, check_looks, check_widths
 
 pytestmark = pytest.mark.slow
 
@@ -20,24 +19,21 @@ PATHS = [
 ]
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("width", [320, 390, 1280, 2560])
 @pytest.mark.parametrize("path", PATHS)
-def test_a_guide_fits_and_says_nothing_on_the_console(
-    browser: Browser, url: str, path: str, width: int, scheme: str
-) -> None:
-    page, complaints = opened(browser, url + path, width, scheme)
-    assert page.evaluate("document.documentElement.scrollWidth") <= width
-    assert complaints == []
+def test_a_guide_fits_and_says_nothing_on_the_console(tab: Tab, url: str, path: str) -> None:
+    page = tab.visit(url + path)
+    check_looks(tab, axe=())
+    check_widths(tab)
     assert page.locator("h1").count() == 1
-    page.emulate_media(media="print", forced_colors="active")
-    assert page.evaluate("document.documentElement.scrollWidth") <= width
-    page.context.close()
+    for width in WIDTHS:
+        tab.look(width, media="print", forced_colors="active")
+        assert tab.fits(), width
+    assert tab.complaints == []
 
 
 @pytest.mark.parametrize("width", [390, 1280])
-def test_a_plan_is_made_by_keyboard_alone(browser: Browser, url: str, width: int) -> None:
-    page, complaints = opened(browser, f"{url}/plan", width, "light")
+def test_a_plan_is_made_by_keyboard_alone(tab: Tab, url: str, width: int) -> None:
+    page = tab.visit(f"{url}/plan", width, "light")
     page.get_by_label("reports").fill("")
     page.get_by_label("detectable share in %").fill("3")
     with page.expect_navigation(wait_until="load"):
@@ -50,13 +46,12 @@ def test_a_plan_is_made_by_keyboard_alone(browser: Browser, url: str, width: int
     with page.expect_navigation(wait_until="load"):
         page.get_by_role("link", name="How to read these words").press("Enter")
     assert page.locator("h1").inner_text() == "How to read these pages"
-    assert complaints == []
-    page.context.close()
+    assert tab.complaints == []
 
 
 @pytest.mark.parametrize("width", [390, 1280])
-def test_the_noise_is_rolled_again_by_a_link(browser: Browser, url: str, width: int) -> None:
-    page, complaints = opened(browser, f"{url}/help/reading", width, "dark")
+def test_the_noise_is_rolled_again_by_a_link(tab: Tab, url: str, width: int) -> None:
+    page = tab.visit(f"{url}/help/reading", width, "dark")
     before = page.locator("table.shown").first.inner_text()
     with page.expect_navigation(wait_until="load"):
         page.get_by_role("link", name="Roll the noise again").click()
@@ -69,8 +64,7 @@ def test_the_noise_is_rolled_again_by_a_link(browser: Browser, url: str, width: 
             inner = mark.bounding_box()
             assert inner
             assert box["x"] - 8 <= inner["x"] <= box["x"] + box["width"] + 8
-    assert complaints == []
-    page.context.close()
+    assert tab.complaints == []
 
 
 CONTRAST = """element => {
@@ -87,8 +81,7 @@ CONTRAST = """element => {
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_marks_and_words_can_be_told_from_the_page(browser: Browser, url: str, scheme: str) -> None:
-    page, _ = opened(browser, f"{url}/help/reading", 1280, scheme)
+def test_marks_and_words_can_be_told_from_the_page(tab: Tab, url: str, scheme: str) -> None:
+    page = tab.visit(f"{url}/help/reading", 1280, scheme)
     for selector, least in (("line.truth", 3), ("line.interval", 3), (".words dt", 4.5), ("figcaption", 4.5)):
         assert page.locator(selector).first.evaluate(CONTRAST) >= least, selector
-    page.context.close()

@@ -1,15 +1,13 @@
 """Pages of numbers in a real Chromium: axe, sizes, overlaps, contrast, print, forced colours, and the crosshair."""
 
 from collections.abc import Iterator
-from contextlib import closing
 
 import numpy as np
 import pytest
-from playwright.sync_api import Browser
 
 from tests.aggregator.test_snapshot_page import keep
+from tests.support.browsing import Pages, Tab, address_of, check_state, served
 from tests.support.numeric import FORMS, hump, number_site, put_numbers, two_weeks
-from tests.test_page_states import Pages, address_of, check_looks, check_size, opened, served
 
 pytestmark = pytest.mark.slow
 
@@ -50,7 +48,6 @@ STATES = {
     "/s/age": "a snapshot: it never changes",
 }
 """Addresses of all states with what each of them says; a snapshot is addressed by its metric."""
-LOOKS = ((320, "light"), (390, "dark"), (1280, "light"), (2560, "dark"))
 
 
 @pytest.fixture(scope="module")
@@ -74,13 +71,8 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pages]:
 
 
 @pytest.mark.parametrize("path", STATES)
-def test_a_page_is_accessible_fits_and_overlaps_nothing(browser: Browser, pages: Pages, path: str) -> None:
-    check_looks(browser, address_of(pages, path), STATES[path], LOOKS)
-
-
-@pytest.mark.parametrize("path", STATES)
-def test_a_page_is_no_larger_than_need_be(browser: Browser, pages: Pages, path: str) -> None:
-    check_size(browser, address_of(pages, path))
+def test_a_page_is_accessible_fits_and_is_no_larger_than_need_be(tab: Tab, pages: Pages, path: str) -> None:
+    check_state(tab, address_of(pages, path), STATES[path])
 
 
 CONTRAST = """([mark, of]) => {
@@ -99,35 +91,30 @@ CONTRAST = """([mark, of]) => {
     [(".shape .bar", "stroke", 3), (".shape .interval", "stroke", 3), (".shape .axis", "fill", 4.5)],
 )
 def test_marks_of_the_shape_can_be_told_from_the_page(
-    browser: Browser, pages: Pages, scheme: str, mark: str, of: str, least: float
+    tab: Tab, pages: Pages, scheme: str, mark: str, of: str, least: float
 ) -> None:
-    page, _ = opened(browser, address_of(pages, "/metrics/load"), 1280, color_scheme=scheme)
-    with closing(page.context):
-        assert page.evaluate(CONTRAST, [mark, of]) >= least
+    page = tab.visit(address_of(pages, "/metrics/load"), 1280, scheme)
+    assert page.evaluate(CONTRAST, [mark, of]) >= least
 
 
-@pytest.mark.parametrize("how", [{"forced_colors": "active"}, {}])
-def test_the_shape_is_seen_in_forced_colours_and_in_print(browser: Browser, pages: Pages, how: dict[str, str]) -> None:
-    page, complaints = opened(browser, address_of(pages, "/metrics/load"), 390, **how)
-    with closing(page.context):
-        if not how:
-            page.emulate_media(media="print")
-        mark = page.locator(".shape .bar").nth(20).evaluate("element => getComputedStyle(element).stroke")
-        behind = page.locator("body").evaluate("element => getComputedStyle(element).backgroundColor")
-        assert mark != behind
-        assert page.evaluate("document.documentElement.scrollWidth") <= 390
-        assert complaints == []
+@pytest.mark.parametrize("how", [{"forced_colors": "active"}, {"media": "print"}])
+def test_the_shape_is_seen_in_forced_colours_and_in_print(tab: Tab, pages: Pages, how: dict[str, str]) -> None:
+    page = tab.visit(address_of(pages, "/metrics/load"), 390, **how)
+    mark = page.locator(".shape .bar").nth(20).evaluate("element => getComputedStyle(element).stroke")
+    behind = page.locator("body").evaluate("element => getComputedStyle(element).backgroundColor")
+    assert mark != behind
+    assert page.evaluate("document.documentElement.scrollWidth") <= 390
+    assert tab.complaints == []
 
 
 @pytest.mark.parametrize("metric", ["load", "memo"])
-def test_the_crosshair_reads_the_bars_in_the_order_of_the_axis(browser: Browser, pages: Pages, metric: str) -> None:
-    page, _ = opened(browser, address_of(pages, f"/metrics/{metric}"), 390)
-    with closing(page.context):
-        plot = page.locator(".plot.shape")
-        titles = plot.locator("title").all_text_contents()
-        plot.focus()
-        for key, said in (("Home", titles[0]), ("ArrowRight", titles[1]), ("End", titles[-1])):
-            page.keyboard.press(key)
-            assert page.locator(".words-of-mark").inner_text() == said
-            assert page.locator("p.heard").inner_text() == said
-            assert page.evaluate("document.documentElement.scrollWidth") <= 390
+def test_the_crosshair_reads_the_bars_in_the_order_of_the_axis(tab: Tab, pages: Pages, metric: str) -> None:
+    page = tab.visit(address_of(pages, f"/metrics/{metric}"), 390)
+    plot = page.locator(".plot.shape")
+    titles = plot.locator("title").all_text_contents()
+    plot.focus()
+    for key, said in (("Home", titles[0]), ("ArrowRight", titles[1]), ("End", titles[-1])):
+        page.keyboard.press(key)
+        assert page.locator(".words-of-mark").inner_text() == said
+        assert page.locator("p.heard").inner_text() == said
+        assert page.evaluate("document.documentElement.scrollWidth") <= 390

@@ -3,17 +3,16 @@
 import random
 import time
 from collections.abc import Iterator
-from itertools import product
 
 import pytest
 import requests
-from playwright.sync_api import Browser, Page
 
 from dither_aggregator import upkeep
 from dither_shared.registry import Registry
 from dither_shared.rng import Rng
 from dither_shared.wire.writing import encode_upload, new_upload_id
 from tests.support.aggregators import aggregator
+from tests.support.browsing import Tab, check_looks
 from tests.support.clocks import Clock
 from tests.support.keys import write_key
 from tests.support.laws import pure
@@ -23,7 +22,6 @@ pytestmark = pytest.mark.slow
 
 VALUES = (*(f"Browser {number}" for number in range(60)), "A value with quite a long name, <b>&amp;</b> all")
 ASKED = registry(values=VALUES)
-LOOKS = list(product((390, 1280), ("light", "dark")))
 
 
 @pytest.fixture(scope="module")
@@ -55,40 +53,18 @@ def reports(asked: Registry, metric: str) -> tuple[str, list[int | str]]:
     return plan.digest, [plan.mechanism.shape.to_wire(report) for report in drawn]
 
 
-def opened(browser: Browser, url: str, width: int, scheme: str) -> tuple[Page, list[str]]:
-    context = browser.new_context(viewport={"width": width, "height": 900}, color_scheme=scheme)  # type: ignore[arg-type]
-    page = context.new_page()
-    complaints: list[str] = []
-    page.on("console", lambda message: complaints.append(message.text))
-    page.on("pageerror", lambda error: complaints.append(str(error)))
-    page.on("requestfailed", lambda request: complaints.append(request.url))
-    page.goto(url)
-    return page, complaints
-
-
-BRIGHTNESS = """element => {
-    const rgb = getComputedStyle(element).getPropertyValue(element.tagName == 'BODY' ? 'background-color' : 'color')
-    return rgb.match(/\\d+/g).slice(0, 3).reduce((sum, part) => sum + Number(part), 0) / 765
-}"""
-
-
-@pytest.mark.parametrize(("width", "scheme"), LOOKS)
 @pytest.mark.parametrize(
     "path", ["/", "/metrics/color", "/metrics/dark", "/metrics/color?window=today", "/metrics/color?epoch=2020-01-01"]
 )
-def test_a_page_fits_and_can_be_read(browser: Browser, url: str, path: str, width: int, scheme: str) -> None:
-    page, complaints = opened(browser, url + path, width, scheme)
-    assert page.evaluate("document.documentElement.scrollWidth") <= width
-    background, text = page.locator("body").evaluate(BRIGHTNESS), page.locator("h1").evaluate(BRIGHTNESS)
-    assert abs(background - text) > 0.7
-    assert (background < 0.5) == (scheme == "dark")
-    assert complaints == []
-    page.context.close()
+def test_a_page_fits_and_can_be_read(tab: Tab, url: str, path: str) -> None:
+    tab.visit(url + path)
+    check_looks(tab, axe=())
+    assert tab.complaints == []
 
 
 @pytest.mark.parametrize("width", [390, 1280])
-def test_the_plot_shows_what_the_table_says(browser: Browser, url: str, width: int) -> None:
-    page, _ = opened(browser, f"{url}/metrics/color", width, "light")
+def test_the_plot_shows_what_the_table_says(tab: Tab, url: str, width: int) -> None:
+    page = tab.visit(f"{url}/metrics/color", width, "light")
     labels = page.locator("text.label").all_text_contents()
     values = page.locator("text.value").all_text_contents()
     table = [row.split("\t") for row in page.locator("table.shown tbody tr").all_inner_texts()]
@@ -103,11 +79,10 @@ def test_the_plot_shows_what_the_table_says(browser: Browser, url: str, width: i
         inner = dot.bounding_box()
         assert inner
         assert box["x"] - 8 <= inner["x"] <= box["x"] + box["width"] + 8
-    page.context.close()
 
 
-def test_a_value_is_looked_up_through_the_form(browser: Browser, url: str) -> None:
-    page, complaints = opened(browser, f"{url}/metrics/color", 390, "light")
+def test_a_value_is_looked_up_through_the_form(tab: Tab, url: str) -> None:
+    page = tab.visit(f"{url}/metrics/color", 390, "light")
     page.get_by_label("search").fill("<b>")
     page.get_by_label("level").select_option("80")
     with page.expect_navigation(wait_until="load"):
@@ -118,12 +93,11 @@ def test_a_value_is_looked_up_through_the_form(browser: Browser, url: str) -> No
     assert page.locator("b").count() == 0
     assert page.get_by_label("level").input_value() == "80"
     assert page.evaluate("document.documentElement.scrollWidth") <= 390
-    assert complaints == []
-    page.context.close()
+    assert tab.complaints == []
 
 
-def test_the_crowd_is_drawn_against_the_curve_of_noise(browser: Browser, url: str) -> None:
-    page, _ = opened(browser, f"{url}/metrics/color", 1280, "dark")
+def test_the_crowd_is_drawn_against_the_curve_of_noise(tab: Tab, url: str) -> None:
+    page = tab.visit(f"{url}/metrics/color", 1280, "dark")
     words = page.locator(".crowd h2").inner_text()
     head = page.locator("table.shown tbody tr").count() - 1
     assert words == f"{len(VALUES) - head} more listed values, not ranked"
@@ -136,12 +110,11 @@ def test_the_crowd_is_drawn_against_the_curve_of_noise(browser: Browser, url: st
     assert box["y"] <= curve["y"]
     assert curve["y"] + curve["height"] <= box["y"] + box["height"] + 6
     assert curve["width"] > 0.8 * box["width"]
-    page.context.close()
 
 
-def test_dots_and_noise_band_are_where_the_numbers_are(browser: Browser, url: str) -> None:
+def test_dots_and_noise_band_are_where_the_numbers_are(tab: Tab, url: str) -> None:
     """The axis, read back from two ticks in pixels, gives each dot's estimate."""
-    page, _ = opened(browser, f"{url}/metrics/color", 1280, "light")
+    page = tab.visit(f"{url}/metrics/color", 1280, "light")
     reading = requests.get(f"{url}/v1/metrics/color/estimates?window=7", timeout=10).json()
     x = "element => { const box = element.getBoundingClientRect(); return box.x + box.width / 2 }"
     plot = page.locator("figure").first
@@ -158,13 +131,11 @@ def test_dots_and_noise_band_are_where_the_numbers_are(browser: Browser, url: st
     band = page.locator("rect.noise").bounding_box()
     assert band
     assert band["width"] / scale == pytest.approx(2 * 1.96 * reading["meta"]["noise_floor"], rel=0.02)
-    page.context.close()
 
 
-def test_the_list_leads_to_a_metric(browser: Browser, url: str) -> None:
-    page, _ = opened(browser, url, 390, "dark")
+def test_the_list_leads_to_a_metric(tab: Tab, url: str) -> None:
+    page = tab.visit(url, 390, "dark")
     page.get_by_role("link", name="dark").click()
     assert page.locator("h1").inner_text() == "Do people use the dark theme?"
     for fact in ("1,500 reports", " say yes, between ", "88.1", "above 99", "What this aggregator can and cannot see"):
         assert page.get_by_text(fact).count() >= 1
-    page.context.close()

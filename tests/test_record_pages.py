@@ -3,11 +3,8 @@
 import random
 from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import product
 
 import pytest
-from axe_playwright_python.sync_playwright import Axe
-from playwright.sync_api import Browser
 
 from dither_aggregator import upkeep
 from dither_aggregator.counting import folding
@@ -16,23 +13,14 @@ from dither_aggregator.service import Service
 from dither_shared.shapes import ReportShape
 from dither_shared.wire.writing import encode_upload, new_upload_id
 from tests.support.aggregators import http_server, sqlite_store, web_app
+from tests.support.browsing import Tab, check_looks
 from tests.support.clocks import Clock
 from tests.support.stores import answer, append, body_of, fold_all
-from tests.test_pages import ASKED, BRIGHTNESS, opened, reports
+from tests.test_pages import ASKED, reports
 
 pytestmark = pytest.mark.slow
 
-LOOKS = list(product((390, 1280), ("light", "dark")))
 PATHS = ("/pipeline", "/s/{color}", "/s/{dark}")
-CONTRAST = """elements => elements.map(element => {
-    const parts = text => text.match(/[\\d.]+/g).slice(0, 3).map(Number)
-    const light = text => parts(text).map(c => c / 255).map(c => c <= .04045 ? c / 12.92 : ((c + .055) / 1.055) ** 2.4)
-        .reduce((sum, c, at) => sum + c * [.2126, .7152, .0722][at], 0)
-    let behind = element
-    while (behind && getComputedStyle(behind).backgroundColor == 'rgba(0, 0, 0, 0)') behind = behind.parentElement
-    const both = [getComputedStyle(element).color, getComputedStyle(behind).backgroundColor].map(light)
-    return (Math.max(...both) + .05) / (Math.min(...both) + .05)
-})"""
 
 
 @dataclass
@@ -79,25 +67,16 @@ def record(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Record]:
                 yield Record(server.url, {metric: next(iter(of.values())).snapshot for metric, of in finals.items()})
 
 
-@pytest.mark.parametrize(("width", "scheme"), LOOKS)
 @pytest.mark.parametrize("path", PATHS)
-def test_a_page_fits_and_can_be_read(browser: Browser, record: Record, path: str, width: int, scheme: str) -> None:
-    page, complaints = opened(browser, record.address(path), width, scheme)
-    assert page.evaluate("document.documentElement.scrollWidth") <= width
-    found = Axe().run(page)
-    assert found.violations_count == 0, found.generate_report()
-    background, text = page.locator("body").evaluate(BRIGHTNESS), page.locator("h1").evaluate(BRIGHTNESS)
-    assert abs(background - text) > 0.7
-    assert (background < 0.5) == (scheme == "dark")
-    contrasts = page.locator("main :is(p, th, td, a, code, figcaption)").evaluate_all(CONTRAST)
-    assert min(contrasts) >= 4.5
-    assert complaints == []
-    page.context.close()
+def test_a_page_fits_and_can_be_read(tab: Tab, record: Record, path: str) -> None:
+    tab.visit(record.address(path))
+    check_looks(tab)
+    assert tab.complaints == []
 
 
 @pytest.mark.parametrize("width", [390, 1280])
-def test_what_to_look_at_is_said_beside_its_hint(browser: Browser, record: Record, width: int) -> None:
-    page, _ = opened(browser, record.address("/pipeline"), width, "light")
+def test_what_to_look_at_is_said_beside_its_hint(tab: Tab, record: Record, width: int) -> None:
+    page = tab.visit(record.address("/pipeline"), width, "light")
     headline = page.locator(".headline").inner_text()
     assert headline.startswith("3,004 accepted = 3,000 folded + 1 pending + 3 quarantined: it balances, and 2 signs")
     rows = page.locator("table.signs tbody tr").all_inner_texts()
@@ -109,37 +88,30 @@ def test_what_to_look_at_is_said_beside_its_hint(browser: Browser, record: Recor
         ["unknown plan of the metric", "dark", "1", "2"],
         ["unknown metric", "none of this store", "1", "1"],
     ]
-    page.context.close()
 
 
 @pytest.mark.parametrize("path", PATHS[:2])
-def test_tables_that_are_too_wide_are_reached_with_the_keyboard(browser: Browser, record: Record, path: str) -> None:
-    page, _ = opened(browser, record.address(path), 320, "light")
+def test_tables_that_are_too_wide_are_reached_with_the_keyboard(tab: Tab, record: Record, path: str) -> None:
+    page = tab.visit(record.address(path), 320, "light")
     reached: set[str] = set()
     for _ in range(40):
         page.keyboard.press("Tab")
         reached.add(page.evaluate("document.activeElement.getAttribute('aria-label') || ''"))
     for region in page.locator(".wide").all():
         assert region.get_attribute("aria-label") in reached
-    page.context.close()
 
 
-def test_a_snapshots_plot_shows_what_its_table_says(browser: Browser, record: Record) -> None:
-    page, _ = opened(browser, record.address("/s/{color}"), 390, "dark")
+def test_a_snapshots_plot_shows_what_its_table_says(tab: Tab, record: Record) -> None:
+    page = tab.visit(record.address("/s/{color}"), 390, "dark")
     table = [row.split("\t") for row in page.locator("table.shown tbody tr").all_inner_texts()]
     assert page.locator("text.label").all_text_contents() == [row[0] for row in table]
     assert page.locator("text.value").all_text_contents() == [row[1] for row in table]
     assert len(table) > 4
-    page.context.close()
 
 
 @pytest.mark.parametrize("metric", ["color", "dark"])
-def test_the_svg_draws_everything_within_its_frame(browser: Browser, record: Record, metric: str) -> None:
-    context = browser.new_context(viewport={"width": 1280, "height": 900})
-    page = context.new_page()
-    complaints: list[str] = []
-    page.on("console", lambda message: complaints.append(message.text))
-    page.goto(record.address("/pipeline"))
+def test_the_svg_draws_everything_within_its_frame(tab: Tab, record: Record, metric: str) -> None:
+    page = tab.visit(record.address("/pipeline"))
     answer = page.goto(record.address(f"/s/{{{metric}}}.svg"))
     assert answer
     assert answer.status == 200
@@ -150,18 +122,14 @@ def test_the_svg_draws_everything_within_its_frame(browser: Browser, record: Rec
         assert box
         assert box["x"] >= -0.5
         assert box["x"] + box["width"] <= 800.5
-    assert not [each for each in complaints if "favicon" not in each and "404" not in each]
-    context.close()
+    assert not [each for each in tab.complaints if "favicon" not in each and "404" not in each]
 
 
 @pytest.mark.parametrize("path", PATHS)
-def test_a_page_prints_and_keeps_its_words_in_forced_colours(browser: Browser, record: Record, path: str) -> None:
-    context = browser.new_context(viewport={"width": 1280, "height": 900}, forced_colors="active")
-    page = context.new_page()
-    page.goto(record.address(path))
+def test_a_page_prints_and_keeps_its_words_in_forced_colours(tab: Tab, record: Record, path: str) -> None:
+    page = tab.visit(record.address(path), forced_colors="active")
     assert page.locator("h1").is_visible()
     for mark in page.locator("circle.dot").all()[:3]:
         assert mark.is_visible()
     page.emulate_media(media="print", forced_colors="none")
     assert page.evaluate("document.documentElement.scrollWidth") <= 1280
-    context.close()

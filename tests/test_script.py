@@ -3,21 +3,20 @@
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 from unittest.mock import patch
 
 import numpy as np
 import pytest
-from axe_playwright_python.sync_playwright import Axe
-from playwright.sync_api import Browser, BrowserContext, Locator, Page, Route
+from playwright.sync_api import Browser, Locator, Page, Route
 
 import dither_aggregator.web
 from dither_aggregator.room import Free
+from tests.support.browsing import CONTRAST_MIN, LOOKS, Tab, a_tab, check_axe, served
 from tests.support.sites import site
-from tests.test_page_states import served
-from tests.test_record_pages import CONTRAST, Record, record
+from tests.support.soaking import thinned
+from tests.test_record_pages import Record, record
 
 __all__ = ["record"]
 
@@ -41,6 +40,15 @@ CHARTS = {
 PATHS = (*CHARTS, "/", "/changes", "/plan", "/pipeline", "/metrics/none")
 SHAPES = "circle, rect.bar"
 BOX = ".words-of-mark"
+CONTRAST = """elements => elements.map(element => {
+    const parts = text => text.match(/[\\d.]+/g).slice(0, 3).map(Number)
+    const light = text => parts(text).map(c => c / 255).map(c => c <= .04045 ? c / 12.92 : ((c + .055) / 1.055) ** 2.4)
+        .reduce((sum, c, at) => sum + c * [.2126, .7152, .0722][at], 0)
+    let behind = element
+    while (behind && getComputedStyle(behind).backgroundColor == 'rgba(0, 0, 0, 0)') behind = behind.parentElement
+    const both = [getComputedStyle(element).color, getComputedStyle(behind).backgroundColor].map(light)
+    return (Math.max(...both) + .05) / (Math.min(...both) + .05)
+})"""
 
 
 @pytest.fixture(scope="module")
@@ -65,10 +73,13 @@ def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 @dataclass
 class Opened:
-    """A page, and what the browser had to complain of until now."""
+    """A page that is open in a tab, and what its script says."""
 
-    page: Page
-    complaints: list[str] = field(default_factory=list)
+    tab: Tab
+
+    @property
+    def page(self) -> Page:
+        return self.tab.page
 
     @property
     def heard(self) -> str:
@@ -80,23 +91,19 @@ class Opened:
 
 
 @contextmanager
-def opened(browser: Browser, url: str, width: int = 1280, **how: object) -> Iterator[Opened]:
+def opened(tab: Tab, url: str, width: int = 1280, **media: str) -> Iterator[Opened]:
     """Open a page; on the way out, nothing may have been logged, refused by the policy, or asked for elsewhere."""
-    context: BrowserContext = browser.new_context(viewport={"width": width, "height": 900}, **how)  # type: ignore[arg-type]
-    page = context.new_page()
-    one = Opened(page)
-    page.on("console", lambda message: one.complaints.append(message.text))
-    page.on("pageerror", lambda error: one.complaints.append(str(error)))
-    page.on("dialog", lambda dialog: one.complaints.append(dialog.message))
-    origin = url.split("/")[2]
-    page.on("request", lambda asked: None if asked.url.split("/")[2] == origin else one.complaints.append(asked.url))
-    page.goto(url)
-    try:
-        yield one
-        page.wait_for_timeout(20)  # a console message is told after the call that caused it
-        assert [each for each in one.complaints if "Failed to load resource" not in each] == []  # a 404 page is one
-    finally:
-        context.close()
+    tab.visit(url, width, **media)
+    yield Opened(tab)
+    tab.page.wait_for_timeout(20)  # a console message is told after the call that caused it
+    assert tab.complaints == []
+
+
+@pytest.fixture(scope="module")
+def bare(browser: Browser) -> Iterator[Tab]:
+    """Give a tab without scripts."""
+    with a_tab(browser, java_script_enabled=False) as made:
+        yield made
 
 
 def titles(page: Page, plot: int) -> list[str]:
@@ -133,20 +140,20 @@ def test_the_script_is_small_and_has_nothing_that_the_policy_refuses() -> None:
 
 
 @pytest.mark.parametrize("path", PATHS)
-def test_a_page_says_the_same_without_scripts(browser: Browser, address: str, path: str) -> None:
-    with opened(browser, address + path, java_script_enabled=False) as bare:
-        said = bare.page.locator("main").inner_text()
-        drawn = bare.page.locator("svg title").all_text_contents()
-        assert bare.page.locator(".copying, .heard, [data-marks][tabindex]").count() == 0
-    with opened(browser, address + path) as full:
+def test_a_page_says_the_same_without_scripts(tab: Tab, bare: Tab, address: str, path: str) -> None:
+    with opened(bare, address + path) as one:
+        said = one.page.locator("main").inner_text()
+        drawn = one.page.locator("svg title").all_text_contents()
+        assert one.page.locator(".copying, .heard, [data-marks][tabindex]").count() == 0
+    with opened(tab, address + path) as full:
         full.page.evaluate("document.querySelectorAll('.copying, .heard').forEach(added => added.remove())")
         assert full.page.locator("main").inner_text() == said
         assert full.page.locator("svg title").all_text_contents() == drawn
 
 
 @pytest.mark.parametrize("path", CHARTS)
-def test_arrow_keys_read_every_mark_in_its_order(browser: Browser, address: str, path: str) -> None:
-    with opened(browser, address + path) as one:
+def test_arrow_keys_read_every_mark_in_its_order(tab: Tab, address: str, path: str) -> None:
+    with opened(tab, address + path) as one:
         plots = one.page.locator("[data-marks][tabindex]")
         assert plots.count() >= CHARTS[path]
         for place in range(plots.count()):
@@ -164,8 +171,8 @@ def test_arrow_keys_read_every_mark_in_its_order(browser: Browser, address: str,
                 assert one.heard == marks[max(expected, -len(marks))]
 
 
-def test_a_chart_is_reached_and_left_by_keyboard_alone(browser: Browser, address: str) -> None:
-    with opened(browser, f"{address}/metrics/color") as one:
+def test_a_chart_is_reached_and_left_by_keyboard_alone(tab: Tab, address: str) -> None:
+    with opened(tab, f"{address}/metrics/color") as one:
         chart = one.page.locator("[data-marks]").first
         for _ in range(40):
             one.page.keyboard.press("Tab")
@@ -184,8 +191,8 @@ def test_a_chart_is_reached_and_left_by_keyboard_alone(browser: Browser, address
         assert not chart.evaluate("chart => chart == document.activeElement")
 
 
-def test_keys_that_are_the_browsers_stay_the_browsers(browser: Browser, address: str) -> None:
-    with opened(browser, f"{address}/metrics/color") as one:
+def test_keys_that_are_the_browsers_stay_the_browsers(tab: Tab, address: str) -> None:
+    with opened(tab, f"{address}/metrics/color") as one:
         one.page.locator("[data-marks]").first.focus()
         for key in ("Alt+ArrowDown", "Control+End", "Meta+Home", "PageUp", "a"):
             one.page.keyboard.press(key)
@@ -194,9 +201,9 @@ def test_keys_that_are_the_browsers_stay_the_browsers(browser: Browser, address:
 
 @pytest.mark.parametrize("path", CHARTS)
 @pytest.mark.parametrize("width", [320, 1280, 2560])
-def test_the_crosshair_goes_to_the_nearest_mark(browser: Browser, address: str, path: str, width: int) -> None:
+def test_the_crosshair_goes_to_the_nearest_mark(tab: Tab, address: str, path: str, width: int) -> None:
     """The pointer is put on each mark; the lines cross there, and the box says that mark's words within the page."""
-    with opened(browser, address + path, width) as one:
+    with opened(tab, address + path, width) as one:
         plot = one.page.locator("[data-marks]").first
         vertical, horizontal = (one.page.locator(".crosshair line").nth(place) for place in (0, 1))
         for mark, words in list(zip(plot.locator(SHAPES).all(), titles(one.page, 0), strict=True))[:12]:
@@ -215,8 +222,8 @@ def test_the_crosshair_goes_to_the_nearest_mark(browser: Browser, address: str, 
         assert one.page.locator(".crosshair").count() == 0
 
 
-def test_the_pointer_anywhere_in_a_row_reads_that_row(browser: Browser, address: str) -> None:
-    with opened(browser, f"{address}/metrics/color") as one:
+def test_the_pointer_anywhere_in_a_row_reads_that_row(tab: Tab, address: str) -> None:
+    with opened(tab, f"{address}/metrics/color") as one:
         for place, words in enumerate(titles(one.page, 0)[:4]):
             _, y = middle(one.page.locator("circle.dot").nth(place))
             for end in ("text.label", "text.value"):
@@ -227,15 +234,15 @@ def test_the_pointer_anywhere_in_a_row_reads_that_row(browser: Browser, address:
 
 
 def test_a_finger_that_was_lifted_still_reads(browser: Browser, address: str) -> None:
-    with opened(browser, f"{address}/metrics/color", 390, has_touch=True) as one:
+    with a_tab(browser, has_touch=True) as touched, opened(touched, f"{address}/metrics/color", 390) as one:
         mark = one.page.locator("circle.dot").nth(2)
         mark.scroll_into_view_if_needed()
         one.page.touchscreen.tap(*middle(mark))
         assert one.box == titles(one.page, 0)[2]
 
 
-def test_the_crosshair_stays_on_its_mark_when_the_width_changes(browser: Browser, address: str) -> None:
-    with opened(browser, f"{address}/metrics/color") as one:
+def test_the_crosshair_stays_on_its_mark_when_the_width_changes(tab: Tab, address: str) -> None:
+    with opened(tab, f"{address}/metrics/color") as one:
         one.page.locator("[data-marks]").first.focus()
         one.page.keyboard.press("Home")
         one.page.set_viewport_size({"width": 360, "height": 800})
@@ -245,9 +252,9 @@ def test_the_crosshair_stays_on_its_mark_when_the_width_changes(browser: Browser
         assert one.page.evaluate("document.documentElement.scrollWidth") <= 360
 
 
-def test_a_hostile_value_is_text(browser: Browser, address: str) -> None:
+def test_a_hostile_value_is_text(tab: Tab, address: str) -> None:
     for path in ("/metrics/color", "/compare?metric=color", "/metrics/color/time"):
-        with opened(browser, address + path) as one:
+        with opened(tab, address + path) as one:
             read = []
             plot = one.page.locator("[data-marks]").first
             plot.focus()
@@ -258,13 +265,13 @@ def test_a_hostile_value_is_text(browser: Browser, address: str) -> None:
                 assert one.page.locator(f"{BOX} *, .heard *").count() == 0
             assert HOSTILE in "".join(read)
             assert "\N{RIGHT-TO-LEFT OVERRIDE}" not in "".join(read)
-    with opened(browser, f"{address}/metrics/color") as one:
+    with opened(tab, f"{address}/metrics/color") as one:
         assert any(r"\u{202e}turned" in words for words in titles(one.page, 0))
 
 
 def test_the_address_of_a_view_is_copied(browser: Browser, address: str) -> None:
     url = f"{address}/compare?metric=color&level=80"
-    with opened(browser, url, permissions=["clipboard-read", "clipboard-write"]) as one:
+    with a_tab(browser, permissions=["clipboard-read", "clipboard-write"]) as asked, opened(asked, url) as one:
         one.page.get_by_role("button", name="Copy a link to this view").press("Enter")
         one.page.get_by_text("Copied.").wait_for()
         assert one.page.evaluate("navigator.clipboard.readText()") == url
@@ -286,26 +293,27 @@ def test_where_there_is_no_clipboard_the_address_is_selected(browser: Browser, a
     page.get_by_text("The address is selected").wait_for()
     assert page.evaluate("getSelection().toString()") == "http://pages.test/metrics/color?level=80"
     assert page.evaluate("document.activeElement.readOnly")
-    assert Axe().run(page).violations_count == 0
+    check_axe(page)
     context.close()
 
 
 @pytest.mark.parametrize("path", CHARTS)
-@pytest.mark.parametrize(("width", "scheme"), [(390, "light"), (390, "dark"), (1280, "light"), (1280, "dark")])
-def test_what_is_added_is_accessible(browser: Browser, address: str, path: str, width: int, scheme: str) -> None:
-    with opened(browser, address + path, width, color_scheme=scheme) as one:
+def test_what_is_added_is_accessible(tab: Tab, address: str, path: str) -> None:
+    with opened(tab, address + path) as one:
         one.page.locator("[data-marks]").first.focus()
         one.page.keyboard.press("Home")
-        found = Axe().run(one.page)
-        assert found.violations_count == 0, found.generate_report()
-        assert one.page.locator(BOX).evaluate_all(CONTRAST)[0] >= 4.5
+        for width, scheme in LOOKS:
+            tab.look(width, scheme)
+            assert one.page.locator(BOX).evaluate_all(CONTRAST)[0] >= CONTRAST_MIN
+            if (width, scheme) in thinned(LOOKS, 2):
+                check_axe(one.page)
         names = [each.get_attribute("aria-label") for each in one.page.locator("[data-marks][tabindex]").all()]
         assert len(set(names)) == len(names)
 
 
-@pytest.mark.parametrize("how", [{"forced_colors": "active"}, {"reduced_motion": "reduce"}, {"color_scheme": "dark"}])
-def test_the_crosshair_is_seen_and_does_not_move_by_itself(browser: Browser, address: str, how: dict[str, Any]) -> None:
-    with opened(browser, f"{address}/metrics/color", **how) as one:
+@pytest.mark.parametrize("how", [{"forced_colors": "active"}, {"reduced_motion": "reduce"}, {"scheme": "dark"}])
+def test_the_crosshair_is_seen_and_does_not_move_by_itself(tab: Tab, address: str, how: dict[str, str]) -> None:
+    with opened(tab, f"{address}/metrics/color", 1280, **how) as one:
         one.page.locator("[data-marks]").first.focus()
         one.page.keyboard.press("Home")
         stroke = one.page.locator(".crosshair line").first.evaluate("line => getComputedStyle(line).stroke")
@@ -318,21 +326,22 @@ def test_the_crosshair_is_seen_and_does_not_move_by_itself(browser: Browser, add
         assert not one.page.locator(".copying").is_visible()
 
 
-def test_a_snapshots_page_has_a_crosshair_too(browser: Browser, record: Record) -> None:
+def test_a_snapshots_page_has_a_crosshair_too(tab: Tab, record: Record) -> None:
     """The page comes from a real server, behind its own headers."""
-    with opened(browser, record.address("/s/{color}")) as one:
+    with opened(tab, record.address("/s/{color}")) as one:
         one.page.locator("[data-marks]").first.focus()
         one.page.keyboard.press("End")
         assert one.heard == titles(one.page, 0)[-1]
 
 
-def test_a_script_within_the_page_is_refused_and_noticed(browser: Browser, address: str) -> None:
+def test_a_script_within_the_page_is_refused_and_noticed(tab: Tab, address: str) -> None:
     """Planted: were the policy laxer, or were refusals not seen here, the tests above would hold nothing."""
     planted = (
         "document.body.append(Object.assign(document.createElement('script'), {textContent: 'document.title = 1'}))"
     )
-    with opened(browser, address) as one:
-        one.page.evaluate(planted)
-        one.page.wait_for_timeout(100)
-        assert "Content Security Policy" in one.complaints.pop()
-        assert one.page.title() != "1"
+    page = tab.visit(address)
+    page.evaluate(planted)
+    page.wait_for_timeout(100)
+    (complaint,) = tab.complaints
+    assert "Content Security Policy" in complaint
+    assert page.title() != "1"

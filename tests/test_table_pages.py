@@ -2,21 +2,18 @@
 
 import json
 from collections.abc import Iterator
-from contextlib import closing
 
 import numpy as np
 import pytest
-from playwright.sync_api import Browser
 
 from tests.aggregator.test_snapshot_page import keep
 from tests.aggregator.test_tables_page import ARMS, STABILITY, lone, stability
+from tests.support.browsing import Pages, Tab, address_of, check_state, served
 from tests.support.drawn_tables import alone, draw_table, shape_of, table_site
-from tests.test_page_states import Pages, address_of, check_looks, check_size, opened, served
 
 pytestmark = pytest.mark.slow
 
 WIDE = "W" * 200
-LOOKS = ((320, "light"), (390, "dark"), (1280, "light"), (2560, "dark"))
 MANY = "\n".join(
     f"columns.c{column} = {json.dumps([f'value {value}' for value in range(size)])}"
     for column, size in enumerate((30, 12, 4, 3, 2, 2, 2, 1))
@@ -72,31 +69,24 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pages]:
 
 
 @pytest.mark.parametrize("path", STATES)
-def test_a_page_is_accessible_fits_and_overlaps_nothing(browser: Browser, pages: Pages, path: str) -> None:
-    check_looks(browser, address_of(pages, path), STATES[path], LOOKS)
+def test_a_page_is_accessible_fits_and_is_no_larger_than_need_be(tab: Tab, pages: Pages, path: str) -> None:
+    check_state(tab, address_of(pages, path), STATES[path])
 
 
-@pytest.mark.parametrize("path", STATES)
-def test_a_page_is_no_larger_than_need_be(browser: Browser, pages: Pages, path: str) -> None:
-    check_size(browser, address_of(pages, path))
+def test_a_reader_chooses_a_pair_in_the_form_and_in_the_matrix(tab: Tab, pages: Pages) -> None:
+    page = tab.visit(address_of(pages, "/metrics/stability"), 1280)
+    page.locator("select[name=of]").select_option("load")
+    page.locator("select[name=by]").select_option("arm")
+    page.locator("form:has(select[name=of]) button:not(.copy)").first.click()
+    assert page.locator("h2", has_text="load by arm").count() == 1
+    page.locator(".matrix a").first.click()
+    assert page.locator("h2", has_text=" by ").count() == 1
 
 
-def test_a_reader_chooses_a_pair_in_the_form_and_in_the_matrix(browser: Browser, pages: Pages) -> None:
-    page, _ = opened(browser, address_of(pages, "/metrics/stability"), 1280)
-    with closing(page.context):
-        page.locator("select[name=of]").select_option("load")
-        page.locator("select[name=by]").select_option("arm")
-        page.locator("form:has(select[name=of]) button:not(.copy)").first.click()
-        assert page.locator("h2", has_text="load by arm").count() == 1
-        page.locator(".matrix a").first.click()
-        assert page.locator("h2", has_text=" by ").count() == 1
-
-
-def test_the_crosshair_reads_each_group(browser: Browser, pages: Pages) -> None:
-    page, _ = opened(browser, address_of(pages, "/metrics/stability?of=crashed&by=arm"), 390)
-    with closing(page.context):
-        plot = page.locator(".multiples .plot").first
-        titles = plot.locator("title").all_text_contents()
-        plot.focus()
-        page.keyboard.press("Home")
-        assert page.locator("p.heard").first.inner_text() == titles[0]
+def test_the_crosshair_reads_each_group(tab: Tab, pages: Pages) -> None:
+    page = tab.visit(address_of(pages, "/metrics/stability?of=crashed&by=arm"), 390)
+    plot = page.locator(".multiples .plot").first
+    titles = plot.locator("title").all_text_contents()
+    plot.focus()
+    page.keyboard.press("Home")
+    assert page.locator("p.heard").first.inner_text() == titles[0]

@@ -1,21 +1,23 @@
 """Pages of fresh texts and words in a real Chromium: axe, sizes, overlaps, texts that turn what follows round."""
 
 from collections.abc import Iterator
-from contextlib import closing
 from datetime import timedelta
+from unittest.mock import patch
 
 import pytest
-from playwright.sync_api import Browser
 
+from dither_aggregator.analysis.words import search
 from dither_shared.registry import Registry
 from tests.aggregator.test_snapshot_page import keep
 from tests.aggregator.words.test_reading import tally_of
+from tests.support.browsing import Pages, Tab, address_of, check_state, served
 from tests.support.sites import EXPIRES, site_of
-from tests.test_page_states import Pages, address_of, check_looks, check_size, opened, served
 
 pytestmark = pytest.mark.slow
 
 REPORTS = 3_000
+LOOKED_AT_MAX = 2_000
+"""Continuations that a search reads: those of noise come last, and no page shows them."""
 WIDE, TURNED = "W" * 200, "a \N{RIGHT-TO-LEFT OVERRIDE}b"
 METRIC = """
 [metric.{name}]
@@ -64,7 +66,6 @@ STATES = {
     "/s/site": "a snapshot: it never changes",
 }
 """Addresses of all states with what each of them says; a snapshot is addressed by its metric."""
-LOOKS = ((320, "light"), (390, "dark"), (1280, "light"), (2560, "dark"))
 
 
 @pytest.fixture(scope="module")
@@ -75,7 +76,7 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pages]:
         METRIC.format(name=name, kind=kind, lines=lines, expires=EXPIRES) for name, (kind, lines) in METRICS.items()
     )
     made = Registry.parse(head + "".join(blocks))
-    with site_of(made, tmp_path_factory.mktemp("texts")) as one:
+    with site_of(made, tmp_path_factory.mktemp("texts")) as one, patch.object(search, "LOOKED_AT_MAX", LOOKED_AT_MAX):
         for name in METRICS.keys() - {"quiet"}:
             metric = made.metrics[name]
             for back, shares in ((2, BEFORE), (1, AFTER), (0, AFTER)):
@@ -88,20 +89,12 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pages]:
 
 
 @pytest.mark.parametrize("path", STATES)
-def test_a_page_is_accessible_fits_and_overlaps_nothing(browser: Browser, pages: Pages, path: str) -> None:
-    check_looks(browser, address_of(pages, path), STATES[path], LOOKS)
-
-
-@pytest.mark.parametrize("path", STATES)
-def test_a_page_is_no_larger_than_need_be(browser: Browser, pages: Pages, path: str) -> None:
-    check_size(browser, address_of(pages, path))
+def test_a_page_is_accessible_fits_and_is_no_larger_than_need_be(tab: Tab, pages: Pages, path: str) -> None:
+    check_state(tab, address_of(pages, path), STATES[path])
 
 
 @pytest.mark.parametrize("metric", ["site", "phrase"])
-def test_a_turning_character_that_a_device_sent_is_shown_as_an_escape(
-    browser: Browser, pages: Pages, metric: str
-) -> None:
-    page, _ = opened(browser, address_of(pages, f"/metrics/{metric}"), 1280)
-    with closing(page.context):
-        assert "\N{RIGHT-TO-LEFT OVERRIDE}" not in page.content()
-        assert r"a \u{202e}b" in page.inner_text("main")
+def test_a_turning_character_that_a_device_sent_is_shown_as_an_escape(tab: Tab, pages: Pages, metric: str) -> None:
+    page = tab.visit(address_of(pages, f"/metrics/{metric}"), 1280)
+    assert "\N{RIGHT-TO-LEFT OVERRIDE}" not in page.content()
+    assert r"a \u{202e}b" in page.inner_text("main")

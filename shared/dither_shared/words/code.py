@@ -12,6 +12,8 @@ of a text is right, and a prefix that ended wrongly is no text's: a search for t
 The text "to" in 18 bits: t after END is 10010, o after t 11000, END after o 11010, and SHA-256("to") begins with 011.
 """
 
+from bisect import bisect_right
+
 from dither_shared.frozen import frozen
 from dither_shared.words.letters import END, ESC, LENGTH_MAX, PRINTABLE, row, symbol_of
 
@@ -78,19 +80,19 @@ def read_prefix(bits: int, length: int, first: Start = NOTHING) -> Start:
         symbol, after = taken
         if symbol == END:
             own = bits & (1 << after) - 1 == checksum(bytes(typed), after)
-            return Start(bytes(typed), ended=True, possible=own and is_answer(bytes(typed)), unread=after)
+            return Start(typed=bytes(typed), ended=True, possible=own and is_answer(bytes(typed)), unread=after)
         if symbol == ESC:
             if after < BYTE_BITS:
                 break
             after -= BYTE_BITS
             byte = bits >> after & 0xFF
             if byte in PRINTABLE:
-                return Start(bytes(typed), ended=False, possible=False, unread=after)
+                return Start(typed=bytes(typed), ended=False, possible=False, unread=after)
             typed.append(byte)
         else:
             typed.append(PRINTABLE.start + symbol)
         context, left = symbol, after
-    return Start(bytes(typed), ended=False, possible=True, unread=left)
+    return Start(typed=bytes(typed), ended=False, possible=True, unread=left)
 
 
 def is_answer(typed: bytes) -> bool:
@@ -104,9 +106,8 @@ def is_answer(typed: bytes) -> bool:
 
 def _symbol(context: int, bits: int, left: int) -> tuple[int, int] | None:
     """Return the next symbol, and how many of the last `left` bits are left after it; None where its code is cut."""
-    symbols = row(context).symbols
-    for length in range(1, min(LENGTH_MAX, left) + 1):
-        symbol = symbols.get((length, bits >> left - length & (1 << length) - 1))
-        if symbol is not None:
-            return symbol, left - length
-    return None
+    codes = row(context)
+    ahead = (bits >> left - LENGTH_MAX if left > LENGTH_MAX else bits << LENGTH_MAX - left) & (1 << LENGTH_MAX) - 1
+    symbol = codes.symbols[bisect_right(codes.firsts, ahead) - 1]
+    _, length = codes.codes[symbol]
+    return (symbol, left - length) if length <= left else None

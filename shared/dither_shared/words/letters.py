@@ -26,8 +26,10 @@ class Codes:
 
     codes: tuple[tuple[int, int], ...]
     """The code of each symbol, and the code's length."""
-    symbols: dict[tuple[int, int], int]
-    """The other way round: the symbol of a length and a code."""
+    symbols: tuple[int, ...]
+    """The other way round: all symbols in the order of their codes."""
+    firsts: tuple[int, ...]
+    """The code of each of these, with zeros after it to LENGTH_MAX bits: they ascend."""
 
 
 def symbol_of(byte: int) -> int:
@@ -49,12 +51,14 @@ def row(context: int) -> Codes:
     lengths = _lengths()[context * CONTEXTS : (context + 1) * CONTEXTS]
     codes = [(0, 0)] * CONTEXTS
     code = length = 0
-    for symbol in sorted(range(CONTEXTS), key=lengths.__getitem__):  # stable: one length in the order of symbols
+    symbols = tuple(sorted(range(CONTEXTS), key=lengths.__getitem__))  # stable: one length in the order of symbols
+    for symbol in symbols:
         code <<= lengths[symbol] - length
         length = lengths[symbol]
         codes[symbol] = code, length
         code += 1
-    return Codes(tuple(codes), {(length, code): symbol for symbol, (code, length) in enumerate(codes)})
+    aligned = (code << LENGTH_MAX - length for code, length in map(codes.__getitem__, symbols))
+    return Codes(codes=tuple(codes), symbols=symbols, firsts=tuple(aligned))
 
 
 @cache

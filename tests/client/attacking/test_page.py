@@ -1,22 +1,19 @@
 """The page of attacks in a real Chromium: axe, sizes, contrast, and that plots say what tables say."""
 
-from itertools import pairwise, product
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
-from axe_playwright_python.sync_playwright import Axe
-from playwright.sync_api import Browser, Page
 
 from dither.attacking.attacks import ATTACKS, attack
 from dither.attacking.page import page
 from dither.attacking.trials import Attack
 from dither.writing.page import to_html, to_markdown
 from tests.support.attacks import trial
-from tests.test_pages import BRIGHTNESS
+from tests.support.browsing import Tab, check_looks
 
 pytestmark = pytest.mark.slow
 
-LOOKS = list(product((390, 1280), ("light", "dark")))
 ASKED = trial(40, 60)
 
 
@@ -32,56 +29,38 @@ def file(attacks: list[Attack], tmp_path_factory: pytest.TempPathFactory) -> Pat
     return path
 
 
-def opened(browser: Browser, file: Path, width: int, scheme: str) -> tuple[Page, list[str]]:
-    context = browser.new_context(
-        viewport={"width": width, "height": 900}, color_scheme=scheme, java_script_enabled=True  # type: ignore[arg-type]
-    )  # fmt: skip
-    seen = context.new_page()
-    complaints: list[str] = []
-    seen.on("console", lambda message: complaints.append(message.text))
-    seen.on("request", lambda request: complaints.append(request.url) if request.url != file.as_uri() else None)
-    seen.goto(file.as_uri())
-    return seen, complaints
-
-
-@pytest.mark.parametrize(("width", "scheme"), LOOKS)
-def test_the_page_fits_and_axe_finds_nothing(browser: Browser, file: Path, width: int, scheme: str) -> None:
-    seen, complaints = opened(browser, file, width, scheme)
+def test_the_page_fits_and_axe_finds_nothing(tab: Tab, file: Path) -> None:
+    seen = tab.visit(file.as_uri())
     for summary in seen.locator("summary").all():
         summary.click()
-    assert seen.evaluate("document.documentElement.scrollWidth") <= width
-    results = Axe().run(seen)
-    assert results.violations_count == 0, results.generate_report()
-    background, text = seen.locator("body").evaluate(BRIGHTNESS), seen.locator("h1").evaluate(BRIGHTNESS)
-    assert abs(background - text) > 0.7
-    assert (background < 0.5) == (scheme == "dark")
-    assert complaints == []
-    seen.context.close()
+    check_looks(tab)
+    assert tab.complaints == []
 
 
-@pytest.mark.parametrize("width", [390, 1280])
-def test_no_label_of_a_plot_lies_on_another_or_leaves_the_page(browser: Browser, file: Path, width: int) -> None:
-    seen, _ = opened(browser, file, width, "light")
-    figures = seen.locator("figure").all()
-    assert len(figures) == len(ATTACKS)
-    for figure in figures:
-        boxes = [box for each in figure.locator("text").all() if (box := each.bounding_box())]
-        assert len(boxes) > 5
-        for box in boxes:
-            assert box["x"] >= 0
-            assert box["x"] + box["width"] <= width
-        for place, one in enumerate(boxes):
-            for other in boxes[:place]:
-                across = min(one["x"] + one["width"], other["x"] + other["width"]) - max(one["x"], other["x"])
-                down = min(one["y"] + one["height"], other["y"] + other["height"]) - max(one["y"], other["y"])
-                assert min(across, down) < 2
-    seen.context.close()
+BOXES = """figure => [...figure.querySelectorAll('text')].map(text => {
+    const box = text.getBoundingClientRect()
+    return [box.x, box.y, box.width, box.height]
+}).filter(([x, y, width, height]) => width > 0)"""
 
 
-def test_tables_have_every_number_and_dots_are_where_they_say(
-    browser: Browser, file: Path, attacks: list[Attack]
-) -> None:
-    seen, _ = opened(browser, file, 1280, "light")
+def test_no_label_of_a_plot_lies_on_another_or_leaves_the_page(tab: Tab, file: Path) -> None:
+    seen = tab.visit(file.as_uri())
+    for width in (390, 1280):
+        tab.look(width)
+        figures = seen.locator("figure").all()
+        assert len(figures) == len(ATTACKS)
+        for figure in figures:
+            boxes = figure.evaluate(BOXES)
+            assert len(boxes) > 5
+            for place, (x, y, wide, high) in enumerate(boxes):
+                assert 0 <= x <= x + wide <= width
+                for left, top, across, down in boxes[:place]:
+                    shared = min(x + wide, left + across) - max(x, left), min(y + high, top + down) - max(y, top)
+                    assert min(shared) < 2
+
+
+def test_tables_have_every_number_and_dots_are_where_they_say(tab: Tab, file: Path, attacks: list[Attack]) -> None:
+    seen = tab.visit(file.as_uri())
     for summary in seen.locator("summary").all():
         summary.click()
     for found, figure in zip(attacks, seen.locator("figure").all(), strict=True):
@@ -100,7 +79,6 @@ def test_tables_have_every_number_and_dots_are_where_they_say(
                 low, high = point.interval
                 assert f"{100 * point.share:.1f} %" in table.inner_text()
                 assert f"{100 * low:.1f} to {100 * high:.1f} %" in table.inner_text()
-    seen.context.close()
 
 
 def test_markdown_has_the_tables(attacks: list[Attack]) -> None:

@@ -11,8 +11,9 @@ from dither_aggregator.simulate.populations.browsers import browsers
 from dither_aggregator.simulate.populations.census import census
 from dither_shared.registry import Registry, utc_today
 from tests.support.audits import EVERY, audited, devices, of_metric, reports, seeded, verdicts
+from tests.support.soaking import scaled, thinned
 
-N = 2_000
+N = scaled(500, 2_000)
 DEVICES = 60
 
 
@@ -31,22 +32,26 @@ def test_the_demos_metrics_have_the_declared_loss_wherever_their_laws_are_small_
     """Two of ten pairs of the census' columns are told by subsets, of which there are too many to try each."""
     population = browsers() if name == "browsers" else census()
     registry = Registry.parse(population.registry(utc_today()))
-    unequal = []
+    unequal: list[tuple[str, str, bool]] = []
+    tried: set[tuple[str, str]] = set()
     for metric in registry.metrics.values():
         if metric.cells.tally_size > 100_000:  # hashed texts: `make bench ARGS=audit` has them
             continue
-        for claim in claims_of(metric):
+        claims = list(claims_of(metric))
+        for claim in thinned(claims, *sorted({0, len(claims) - 1})):  # cells differ in which columns they are of
+            tried.add((claim.subject, claim.part))
             law = exactly(claim, Paths(80_000))
             if isinstance(law, str) or law.ratio != claim.exp_own:
                 unequal.append((claim.subject, claim.part, isinstance(law, str) and "sequences of decisions" in law))
     expected = [("earnings", "report, cell 7", True), ("earnings", "report, cell 9", True)]
-    assert unequal == (expected if name == "census" else [])
+    assert unequal == [each for each in expected if each[:2] in tried]
+    assert ("earnings", "report, cell 9") in tried or name != "census"
 
 
-SOUND = ["flag, hidden", "number", "choices by privset", "flag again", "pgr again", "rappor", "number again"]
+SOUND = ["flag, hidden", "number", "choices by privset", "flag again", "rappor", "number again", "pgr again"]
 
 
-@pytest.mark.parametrize("name", SOUND)
+@pytest.mark.parametrize("name", thinned(SOUND, *range(6)))  # a memo of a list is drawn as that of a flag
 def test_whole_devices_prove_about_what_they_should(name: str) -> None:
     for found in audited(
         devices(of_metric(EVERY[name], 'name = "beside"\nkind = "flag"\nepsilon = 1\nreports = 1')), DEVICES

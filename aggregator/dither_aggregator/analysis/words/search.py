@@ -102,8 +102,9 @@ def _extended(
     ]
     known = (prefix_of(typed, level.length) for typed in texts)
     estimates = sketch.apart(_numbers([*(bits for _, bits, _ in possible), *known]))
+    weights = [level.sketch.std_error**-2 for level in levels]
     found = [
-        Prefix(bits, start, shares, n, _score(levels, shares))
+        Prefix(bits, start, shares, n, _score(weights, shares))
         for (parent, bits, start), share, n, score in zip(
             possible, estimates.shares.tolist(), estimates.n.tolist(), estimates.scores.tolist(), strict=False
         )
@@ -133,9 +134,8 @@ def _standing_out(
     return [(prefixes[place], prefixes[place].bits << step | more) for _, place, more in nlargest(LOOKED_AT_MAX, out)]
 
 
-def _score(levels: Sequence[Level], shares: Sequence[float]) -> float:
-    """Return the mean of what the levels say of a text, in standard errors."""
-    weights = [level.sketch.std_error**-2 for level in levels]
+def _score(weights: Sequence[float], shares: Sequence[float]) -> float:
+    """Return the mean of what levels of these weights say of a text, in standard errors."""
     told = sum(weight * min(share, shares[-1]) for weight, share in zip(weights, shares, strict=True))
     return told / sqrt(sum(weights))
 

@@ -1,0 +1,209 @@
+"""Pages in a real Chromium: one tab, and what is looked at on every page and in every state of it.
+
+A visit loads a page once. Its tab then changes width and scheme, which load nothing: a page answers to both by its
+style sheet alone. Axe takes as long as loading and all other looks together, so `make test` lets it see each page whole
+once, and leaves to a measurement of all texts in all looks what else depends on the scheme.
+"""
+
+import gzip
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from socketserver import ThreadingMixIn
+from typing import Any
+from wsgiref.simple_server import WSGIRequestHandler, WSGIServer
+
+from axe_playwright_python.sync_playwright import Axe
+from playwright.sync_api import Browser, Page, Request
+
+from tests.support.sites import Site
+from tests.support.soaking import thinned
+
+LOOKS = ((390, "light"), (390, "dark"), (1280, "light"), (1280, "dark"))
+"""Phone and desktop, light and dark."""
+WIDTHS = (320, 390, 1280, 2560)
+BYTES_MAX, PACKED_MAX, NODES_MAX, HEIGHT_MAX = 300_000, 60_000, 5_000, 6_000
+CONTRAST_MIN = 4.5
+Pages = tuple[str, dict[str, str]]
+"""The address of the pages, and the id of each metric's snapshot."""
+
+BRIGHTNESS = """element => {
+    const rgb = getComputedStyle(element).getPropertyValue(element.tagName == 'BODY' ? 'background-color' : 'color')
+    return rgb.match(/\\d+/g).slice(0, 3).reduce((sum, part) => sum + Number(part), 0) / 765
+}"""
+"""How bright a text is, or the page: between 0 and 1."""
+
+OVERLAPS = """() => [...document.querySelectorAll('svg')].flatMap(svg => {
+    const boxes = [...svg.querySelectorAll('text')].map(text => [text.textContent, text.getBoundingClientRect()])
+    return boxes.flatMap(([one, a], place) => boxes.slice(place + 1)
+        .filter(([_, b]) => a.left < b.right - 1 && b.left < a.right - 1)
+        .filter(([_, b]) => a.top < b.bottom - 3 && b.top < a.bottom - 3)
+        .map(([two, _]) => one + ' | ' + two))
+})"""
+"""Pairs of labels of a plot that lie on each other."""
+
+FAINT = """least => {
+    const parts = text => text.match(/[\\d.]+/g).map(Number)
+    const light = text => parts(text).slice(0, 3).map(c => c / 255)
+        .map(c => c <= .04045 ? c / 12.92 : ((c + .055) / 1.055) ** 2.4)
+        .reduce((sum, c, at) => sum + c * [.2126, .7152, .0722][at], 0)
+    const behind = element => {
+        while (element.parentElement && parts(getComputedStyle(element).backgroundColor)[3] === 0) {
+            element = element.parentElement
+        }
+        return getComputedStyle(element).backgroundColor
+    }
+    const told = element => [...element.childNodes].some(node => node.nodeType == 3 && node.textContent.trim())
+    return [...document.querySelectorAll('body *')].filter(each => told(each) && each.checkVisibility()
+        && !each.matches('title, script, style, :disabled')).map(each => {
+        const style = getComputedStyle(each)
+        const both = [each instanceof SVGElement ? style.fill : style.color, behind(each)].map(light)
+        return [(Math.max(...both) + .05) / (Math.min(...both) + .05), each.textContent]
+    }).filter(([contrast, _]) => !(contrast >= least))
+}"""
+"""Texts with less contrast than so much, HTML and SVG, as WCAG measures it."""
+
+
+class Tab:
+    """A tab that checks share, one after the other, and what the browser complains of since a page was visited."""
+
+    def __init__(self, page: Page) -> None:
+        self.page = page
+        self._heard: list[str] = []
+        self._origin = ""
+        page.on("console", lambda message: self._heard.append(message.text))
+        page.on("pageerror", lambda error: self._heard.append(str(error)))
+        page.on("dialog", lambda dialog: self._heard.append(dialog.message))
+        page.on("requestfailed", self._failed)
+        page.on("request", lambda request: self._asked(request.url))
+
+    def _failed(self, request: Request) -> None:
+        if request.failure != "net::ERR_ABORTED":  # the icon of a page that was left before it came
+            self._heard.append(request.url)
+
+    def _asked(self, url: str) -> None:
+        if not url.startswith(self._origin):
+            self._heard.append(url)
+
+    @property
+    def complaints(self) -> list[str]:
+        """What was logged, refused, failed, or asked for elsewhere; not that a page itself answered 4xx."""
+        return [each for each in self._heard if "Failed to load resource" not in each]
+
+    def visit(self, url: str, width: int = 1280, scheme: str = "light", **media: str) -> Page:
+        """Load a page, as if nobody had been here before."""
+        self.look(width, scheme, **media)
+        self.page.mouse.move(0, 0)  # where a page before had it, it would point at something of the next
+        self._heard.clear()
+        self._origin = url if url.startswith("file:") else "/".join(url.split("/")[:3])
+        self.page.goto(url)
+        return self.page
+
+    def look(self, width: int, scheme: str = "light", **media: str) -> None:
+        """Change what the page that is open is looked at with."""
+        usual = {"media": "screen", "forced_colors": "none", "reduced_motion": "no-preference"}
+        self.page.set_viewport_size({"width": width, "height": 900})
+        self.page.emulate_media(**{**usual, "color_scheme": scheme, **media})  # type: ignore[arg-type]
+
+    def fits(self) -> bool:
+        size = self.page.viewport_size
+        assert size
+        return bool(self.page.evaluate("document.documentElement.scrollWidth") <= size["width"])
+
+
+@contextmanager
+def a_tab(browser: Browser, **how: Any) -> Iterator[Tab]:
+    """Yield a tab in a context of its own, for what only a context can be told."""
+    context = browser.new_context(**how)
+    try:
+        yield Tab(context.new_page())
+    finally:
+        context.close()
+
+
+def check_axe(page: Page, *rules: str) -> None:
+    """Let axe look at the page as it is now, by these rules or by all."""
+    asked = {"resultTypes": ["violations"], **({"runOnly": list(rules)} if rules else {})}
+    found = Axe().run(page, options=asked)
+    assert found.violations_count == 0, found.generate_report()
+
+
+def check_looks(tab: Tab, axe: Sequence[tuple[int, str]] = thinned(LOOKS, 2)) -> None:
+    """Look at the page that is open in all looks.
+
+    It fits, no labels lie on each other, every text stands out, and it is dark where that is asked for. Axe sees it in
+    some looks whole, or a soak in all; whether what scrolls can be reached depends on the width alone.
+    """
+    page = tab.page
+    for width, scheme in LOOKS:
+        tab.look(width, scheme)
+        assert tab.fits(), (width, scheme)
+        assert page.evaluate(OVERLAPS) == []
+        assert page.evaluate(FAINT, CONTRAST_MIN) == []
+        background, text = page.locator("body").evaluate(BRIGHTNESS), page.locator("h1").evaluate(BRIGHTNESS)
+        assert abs(background - text) > 0.7
+        assert (background < 0.5) == (scheme == "dark")
+        if (width, scheme) in axe:
+            check_axe(page)
+        elif (width, scheme) == LOOKS[0]:
+            check_axe(page, "scrollable-region-focusable")
+
+
+def check_widths(tab: Tab, widths: Sequence[int] = WIDTHS) -> None:
+    """Find that the page that is open fits into each width, and that no labels lie on each other."""
+    for width in widths:
+        tab.look(width)
+        assert tab.fits(), width
+        assert tab.page.evaluate(OVERLAPS) == []
+
+
+def check_size(tab: Tab) -> None:
+    """Find the page that is open small enough, at desktop width."""
+    tab.look(1280)
+    content = tab.page.content().encode()
+    assert len(content) <= BYTES_MAX
+    assert len(gzip.compress(content)) <= PACKED_MAX
+    assert tab.page.locator("*").count() <= NODES_MAX
+    assert tab.page.evaluate("document.documentElement.scrollHeight") <= HEIGHT_MAX
+
+
+def check_state(tab: Tab, url: str, says: str) -> None:
+    """Find that a page says something, is accessible in all looks, fits every width, and is small enough."""
+    page = tab.visit(url)
+    assert says in page.locator("main").inner_text().replace("\N{NO-BREAK SPACE}", " ")
+    check_size(tab)
+    check_looks(tab)
+    check_widths(tab, (320, 2560))
+    assert tab.complaints == []
+
+
+def address_of(pages: Pages, path: str) -> str:
+    """Return the address of a page; a snapshot is named by its metric."""
+    url, ids = pages
+    return url + (f"/s/{ids[path.removeprefix('/s/')]}" if path.startswith("/s/") else path)
+
+
+class Quiet(WSGIRequestHandler):
+    def log_message(self, *said: object) -> None:
+        pass
+
+
+class Threaded(ThreadingMixIn, WSGIServer):
+    """A server that closes what a page opened also where Chromium drops the connection, as werkzeug's does not."""
+
+    daemon_threads = True
+
+
+@contextmanager
+def served(one: Site) -> Iterator[str]:
+    """Serve the pages of a site; yield their address."""
+    server = Threaded(("127.0.0.1", 0), Quiet)
+    server.set_app(one.client.application)
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{server.server_port}"
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
