@@ -336,6 +336,8 @@ def test_an_idle_fork_inherits_nothing_of_the_devices_file(world: World) -> None
 @pytest.mark.slow
 def test_a_fork_finds_no_thread_that_waits_for_its_moment(world: World) -> None:
     def host() -> None:
+        dither.sending.uploader.FORK_WAIT_S = 20  # however busy the machine is
+
         def child() -> None:
             assert threading.enumerate() == [threading.main_thread()]
             flag(1)
