@@ -38,9 +38,9 @@ def _close_devices() -> Iterator[None]:
     close_all()
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def browser() -> Iterator["Browser"]:
-    """Give a real Chromium: one for all files that a process runs."""
+    """Give a real Chromium: one a file, since `asyncio.run` is refused on this thread until it is closed."""
     from playwright.sync_api import sync_playwright
 
     path = os.environ.get("CHROMIUM") or shutil.which("chromium")
@@ -54,7 +54,7 @@ def browser() -> Iterator["Browser"]:
         launched.close()
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def tab(browser: "Browser") -> Iterator["Tab"]:
     """Give a tab that tests share: each of them visits a page of its own first."""
     from tests.support.browsing import a_tab
