@@ -51,7 +51,7 @@ def test_the_demos_metrics_have_the_declared_loss_wherever_their_laws_are_small_
 SOUND = ["flag, hidden", "number", "choices by privset", "flag again", "rappor", "number again", "pgr again"]
 
 
-@pytest.mark.parametrize("name", thinned(SOUND, *range(6)))  # a memo of a list is drawn as that of a flag
+@pytest.mark.parametrize("name", thinned(SOUND, *range(6)))  # `make soak` has the last one, too
 def test_whole_devices_prove_about_what_they_should(name: str) -> None:
     for found in audited(
         devices(of_metric(EVERY[name], 'name = "beside"\nkind = "flag"\nepsilon = 1\nreports = 1')), DEVICES
