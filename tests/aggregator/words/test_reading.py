@@ -1,5 +1,5 @@
 import random
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import date
 
 import numpy as np
@@ -7,7 +7,9 @@ import pytest
 
 from dither_aggregator.analysis.estimands import estimand_of, estimate
 from dither_aggregator.analysis.reading import BadView, View
+from dither_aggregator.analysis.words import reading as reading_module
 from dither_aggregator.analysis.words.reading import WordsReading, search_tally
+from dither_aggregator.analysis.words.search import Level, Progress, Proposed, search
 from dither_aggregator.analysis.words.verdict import Wanted
 from dither_aggregator.counting.folding import fold_cells
 from dither_aggregator.store import StoredPlan, Tally
@@ -98,6 +100,25 @@ def test_without_reports_there_are_no_rows_and_what_is_shown_says_so() -> None:
 
 
 @pytest.mark.slow
+def test_a_tally_is_searched_once_whatever_is_asked_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    searched: list[Sequence[Level]] = []
+
+    def noted(levels: Sequence[Level], progress: Progress) -> Proposed:
+        searched.append(levels)
+        return search(levels, progress)
+
+    monkeypatch.setattr(reading_module, "search", noted)
+    metric = words(rev=7)
+    tally = tally_of(metric, 300)
+    first, again, wider = (search_tally(metric.plan, tally, Wanted(confidence)) for confidence in (0.95, 0.95, 0.99))
+    assert len(searched) == 1
+    assert first == again
+    (narrow, *_), (wide, *_) = first[1].proposed, wider[1].proposed
+    assert wide.upper > narrow.upper
+    search_tally(words(rev=8).plan, tally, Wanted())
+    assert len(searched) == 2
+
+
 def test_progress_of_a_tally_is_told() -> None:
     told: list[float] = []
     search_tally(words().plan, tally_of(words(), 500), Wanted(), told.append)

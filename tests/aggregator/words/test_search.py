@@ -43,7 +43,8 @@ def expected(groups: Groups, group: int, n: int, shares: Mapping[bytes, float]) 
 def found(groups: Groups, weights: Sequence[int], shares: Mapping[bytes, float], n: int = N) -> FoundWords:
     parts = [n * weight // sum(weights) for weight in weights]
     *levels, verification = (expected(groups, group, part, shares) for group, part in enumerate(parts))
-    return find_words([Level(*each) for each in zip(groups.levels, levels, strict=True)], verification)
+    proposed = search([Level(*each) for each in zip(groups.levels, levels, strict=True)])
+    return find_words(proposed, levels[-1], verification)
 
 
 def named(words: FoundWords) -> list[bytes]:
@@ -169,7 +170,8 @@ def test_words_of_the_stated_share_are_named_as_often_as_is_stated() -> None:
                 rows.append(np.concatenate([[size], draw_points(mechanism(), counts, rng)]))
             factors = [groups.multiplier(group, row) for row in range(ROWS)]
             sketches.append(Sketch.of_tally(mechanism(), np.array(rows), factors))
-        told = find_words([Level(*each) for each in zip(SHORT.levels, sketches, strict=False)], sketches[-1])
+        proposed = search([Level(*each) for each in zip(SHORT.levels, sketches, strict=False)])
+        told = find_words(proposed, sketches[len(SHORT.levels) - 1], sketches[-1])
         hits += len(set(named(told)) & set(words))
     chances = len(words) * runs
     assert hits / chances > POWER - 5 * np.sqrt(POWER * (1 - POWER) / chances)

@@ -5,7 +5,7 @@ from functools import cache
 
 import numpy as np
 
-from dither_aggregator.analysis.words.search import Level
+from dither_aggregator.analysis.words.search import Level, search
 from dither_aggregator.analysis.words.sketches import Numbers, Sketch
 from dither_aggregator.analysis.words.verdict import FoundWords, find_words
 from dither_shared.mechanisms import PGR
@@ -63,7 +63,8 @@ def sketches(mechanism: PGR, groups: Groups, tallies: Sequence[Counts]) -> list[
 def find(mechanism: PGR, groups: Groups, tallies: Sequence[Counts]) -> FoundWords:
     """Find the words of tallies."""
     *levels, verification = sketches(mechanism, groups, tallies)
-    return find_words([Level(*each) for each in zip(groups.levels, levels, strict=True)], verification)
+    proposed = search([Level(*each) for each in zip(groups.levels, levels, strict=True)])
+    return find_words(proposed, levels[-1], verification)
 
 
 def groups_of(layout: Layout, seed: int) -> Groups:

@@ -3,16 +3,18 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import date
+from threading import Condition
 from typing import cast
 
 import numpy as np
+from cachetools import LRUCache, cached
 from scipy.special import ndtr
 
 from dither_aggregator.analysis.multiplicity import simes
 from dither_aggregator.analysis.reading import BadView, Estimand, Reading, View
 from dither_aggregator.analysis.standing import BINS, Standing, bin_estimates, rank
 from dither_aggregator.analysis.windows import reports_max
-from dither_aggregator.analysis.words.search import Level, Progress
+from dither_aggregator.analysis.words.search import Level, Progress, Proposed, search
 from dither_aggregator.analysis.words.sketches import Sketch
 from dither_aggregator.analysis.words.verdict import FoundWords, Wanted, Word, find_words, verified
 from dither_aggregator.counting.folding import Counts, tables
@@ -25,6 +27,8 @@ from dither_shared.plan import Plan
 from dither_shared.words.groups import PROPOSED, ROWS
 
 _OF_OTHERS = frozenset({"error_of", "normalised", "candidates", "simultaneous"})
+SEARCHES_MAX = 64
+"""Tallies of which the proposals are kept, some hundred prefixes each."""
 LONGER = "…"
 """Follows the start of longer texts."""
 
@@ -157,16 +161,31 @@ def search_tally(
 ) -> tuple[float, FoundWords]:
     """Return the standard error of a text that nobody has, and the words of a tally. Takes seconds."""
     domain = cast("Coded", plan.domain)
-    *levels, verification = (_sketch(domain, *each) for each in tables(plan.cells, tally.counts))
+    *_, last, verification = (each for each in tables(plan.cells, tally.counts))
+    proposed = _proposed(plan, tally, progress)  # before the sketches, which are large
+    sketch = _sketch(domain, *verification)
     words = find_words(
-        [Level(*each) for each in zip(domain.levels, levels, strict=True)],
-        verification,
+        proposed,
+        _sketch(domain, *last),
+        sketch,
         known=UNTYPED[: len(domain.untexts)],
         is_said=domain.is_said,
         wanted=wanted,
-        progress=progress,
     )
-    return verification.std_error, words
+    return sketch.std_error, words
+
+
+def _tally_key(plan: Plan, tally: Tally, progress: Progress) -> tuple[str, str, str]:
+    return plan.metric, plan.digest, tally.digest
+
+
+@cached(LRUCache(SEARCHES_MAX), key=_tally_key, condition=Condition())
+def _proposed(plan: Plan, tally: Tally, progress: Progress) -> Proposed:
+    """Search the levels of a tally. Two views of it differ in what they make of this, and it takes seconds."""
+    domain = cast("Coded", plan.domain)
+    *levels, _ = tables(plan.cells, tally.counts)
+    sketches = [_sketch(domain, *each) for each in levels]
+    return search([Level(*each) for each in zip(domain.levels, sketches, strict=True)], progress)
 
 
 def rows_of(plan: Plan, words: FoundWords) -> list[WordRow]:

@@ -20,7 +20,7 @@ from statistics import NormalDist
 import numpy as np
 
 from dither_aggregator.analysis.inference import CONFIDENCE
-from dither_aggregator.analysis.words.search import Level, Progress, Proposed, search
+from dither_aggregator.analysis.words.search import Proposed
 from dither_aggregator.analysis.words.sketches import Sketch, Sketched
 from dither_shared.hashing import number_of
 
@@ -65,22 +65,21 @@ class FoundWords:
 
 
 def find_words(
-    levels: Sequence[Level],
+    proposed: Proposed,
+    last: Sketch,
     verification: Sketch,
     *,
     known: Sequence[bytes] = (),
     is_said: Callable[[bytes], bool] = lambda typed: True,
     wanted: Wanted = DEFAULT,
-    progress: Progress = lambda done: None,
 ) -> FoundWords:
-    """Search the levels, and decide by the verification group.
+    """Decide on what a search proposed: on whole texts by the verification group, on longer ones by the last level.
 
     `known` is judged with what is proposed, whether or not it was found. `is_said` tells whether a device may say a
     text; others cost no test.
     """
-    proposed = search(levels, progress)
     texts = tuple(dict.fromkeys((*known, *filter(is_said, proposed.texts))))
-    return FoundWords(verified(texts, verification, wanted), _longer(proposed, levels[-1].sketch, wanted))
+    return FoundWords(verified(texts, verification, wanted), _longer(proposed, last, wanted))
 
 
 def verified(texts: Sequence[bytes], verification: Sketch, wanted: Wanted = DEFAULT) -> tuple[Word, ...]:
