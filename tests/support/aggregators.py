@@ -77,7 +77,7 @@ class Served:
 
 
 def start(*arguments: object, **environment: str) -> subprocess.Popen[str]:
-    """Start a `dither` command that a test will interrupt. Its SIGINT is as a terminal's, whatever ours is."""
+    """Start a `dither` command that a test will interrupt."""
     return subprocess.Popen(
         [*DITHER, *map(str, arguments)],
         stdin=subprocess.DEVNULL,
@@ -85,7 +85,6 @@ def start(*arguments: object, **environment: str) -> subprocess.Popen[str]:
         stderr=subprocess.PIPE,
         text=True,
         env={**ENVIRONMENT, **environment},
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
 
 
