@@ -61,7 +61,7 @@ class Installed(Cluster):
     def run(self, command: str) -> str:
         """Run a command line of the units or of README.md; return what it prints."""
         arguments = shlex.split(self.in_place(command))
-        assert arguments[0] == "/opt/dither/bin/dither"
+        assert arguments[0] in ("/opt/dither/bin/dither", "dither")
         done = subprocess.run(
             [*DITHER, *arguments[1:]], env=self.environment, capture_output=True, text=True, timeout=60
         )
@@ -93,6 +93,8 @@ def test_what_the_units_run_loses_nothing_when_it_is_restarted_and_backed_up_und
     cluster = Installed(tmp_path)
     oracle = Oracle("units", REGISTRY)
     with running(cluster):
+        settings = cluster.unit("dither-serve.service")["Environment"]
+        assert f"\nexport PATH=/opt/dither/bin:$PATH {settings}\n" in (DEPLOY / "README.md").read_text(encoding="utf-8")
         cluster.run(shown("dither init"))
         read = cluster.run(f"{shown('keys create')} --json")
         unit = cluster.unit("dither-serve.service")
