@@ -32,7 +32,7 @@ for variable in (
 for variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
     os.environ[variable] = "1"
 
-# A shell ignores SIGINT for a command behind `&`, and so does all that the command starts. Tests interrupt what they start.
+# A shell has a command behind `&` ignore SIGINT, and so does all that it starts. Tests interrupt what they start.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 

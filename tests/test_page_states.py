@@ -9,7 +9,16 @@ import pytest
 
 from dither_aggregator.store import Tally
 from dither_aggregator.store.records import DayMark
-from tests.support.browsing import CONTRAST_MIN, FAINT, Tab, check_size, check_state, check_widths, served
+from tests.support.browsing import (
+    CONTRAST_MIN,
+    FAINT,
+    Tab,
+    check_looks,
+    check_size,
+    check_state,
+    check_widths,
+    served,
+)
 from tests.support.sites import site, zipf
 
 pytestmark = pytest.mark.slow
@@ -120,7 +129,10 @@ def test_a_page_that_says_what_is_wrong_with_a_day_is_accessible_and_fits(tab: T
             one.hold(one.plan, Tally(2_000, counts), back)
         with served(one) as url:
             check_state(tab, f"{url}/metrics/color", "Data quality: on ")
-            check_state(tab, f"{url}/help/reading", "data quality")
+            help_ = tab.visit(f"{url}/help/reading#data-quality")  # what a link names is unfolded
+            assert "Each closed day is checked by itself" in help_.locator("main").inner_text()
+            check_looks(tab)
+            check_widths(tab, (320, 2560))
 
 
 def test_fifty_thousand_values_are_a_page_of_the_same_size(tab: Tab, tmp_path: Path) -> None:

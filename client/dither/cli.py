@@ -11,6 +11,8 @@ import sqlite3
 import sys
 from contextlib import suppress
 from importlib.metadata import version
+from importlib.util import find_spec
+from types import ModuleType
 
 from dither_shared.errors import DitherError, reason_of
 
@@ -114,13 +116,23 @@ def _parser(argv: list[str]) -> argparse.ArgumentParser:
     commands = parser.add_subparsers(metavar="COMMAND", required=True)
     called = next((word for word in argv if not word.startswith("-")), "")
     for name, (module_name, summary) in COMMANDS.items():
-        module = importlib.import_module(module_name) if name == called else None
+        module = _loaded(module_name) if name == called else None
         epilog = f"example: {module.EXAMPLE}" if module else None
         command = commands.add_parser(name, help=summary, description=summary.capitalize() + ".", epilog=epilog)
         if module:
             module.add_arguments(command)
             command.set_defaults(run=module.run)
     return parser
+
+
+def _loaded(module_name: str) -> ModuleType:
+    """Return a command's module; raise ModuleNotFoundError at once for a package that a command needs only later."""
+    if module_name.startswith("dither_aggregator."):
+        for name in sorted(AGGREGATOR_MODULES):
+            known = sys.modules[name] if name in sys.modules else find_spec(name)
+            if known is None:
+                raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+    return importlib.import_module(module_name)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""What can be asked of numbers, and that answers are as they are described."""
+"""Questions about numbers that the API takes, and answers that are as they are described."""
 
 import json
 import re

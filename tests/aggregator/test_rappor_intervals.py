@@ -33,7 +33,7 @@ SEEDS = 10
 
 @cache
 def score_of(case: Case, seed: int) -> rappor.Score:
-    """What the decoder, as it is, makes of a seed: tests of one case share it."""
+    """Return what the unchanged decoder makes of a seed: tests of one case share it."""
     drawn_ = draw_case(case, seed)
     return rappor.score(decode(drawn_.tally, drawn_.candidates, drawn_.bits, case.channel), drawn_)
 

@@ -407,7 +407,7 @@ def test_a_store_that_cannot_be_written_is_unavailable_and_recovers(
     assert client.health()[0] == 200
 
 
-def test_a_store_that_cannot_be_written_is_logged_once(
+def test_a_store_that_cannot_be_written_is_logged_once_and_that_it_can_again(
     client: Client, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     def full(*_: object) -> None:
@@ -418,7 +418,10 @@ def test_a_store_that_cannot_be_written_is_logged_once(
             patch.setattr(SQLiteStore, "append", full)
             assert [client.post(upload([1])).status_code for _ in range(5)] == [503] * 5
         assert client.post(upload([1])).status_code == 202
-    assert [record.message for record in caplog.records] == ["writer: database or disk is full"] * 2
+    assert [record.message for record in caplog.records] == [
+        "writer: database or disk is full",
+        "writer: as it must be again",
+    ] * 2
 
 
 def test_a_commit_that_failed_is_not_held_against_a_store_for_ever(

@@ -87,7 +87,7 @@ class Tab:
 
     @property
     def complaints(self) -> list[str]:
-        """What was logged, refused, failed, or asked for elsewhere; not that a page itself answered 4xx."""
+        """Lines that the page logged, and requests that failed or went elsewhere; not that it answered 4xx."""
         return [each for each in self._heard if "Failed to load resource" not in each]
 
     def visit(self, url: str, width: int = 1280, scheme: str = "light", **media: str) -> Page:

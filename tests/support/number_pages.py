@@ -1,4 +1,4 @@
-"""What pages of numbers say, read as a person does."""
+"""Pages of numbers, read as a person reads them."""
 
 import re
 from collections.abc import Iterator

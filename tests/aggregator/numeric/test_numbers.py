@@ -67,7 +67,7 @@ def row(reading: NumbersReading, name: str) -> numbers_module.NumberRow:
 @pytest.mark.slow
 @pytest.mark.parametrize("case", [coverage.CASES[at] for at in (3, 5, 9, 10)], ids=lambda case: case.name)
 def test_intervals_hold_as_often_as_they_say(case: coverage.Case) -> None:
-    """Of each statistic 95 %. `make bench ARGS=numbers` has 12 cases and 1,000 seeds."""
+    """Each statistic is held by 95 % of its intervals. `make bench ARGS=numbers` has 12 cases and 1,000 seeds."""
     missed: dict[str, int] = {}
     for seed in range(SEEDS):
         for each in read_numbers(case.stored, case.draw(seed)).distinct:

@@ -28,7 +28,7 @@ PAGES = scaled(60, 120)
 
 
 def false_max(pages: int) -> int:
-    """Of so many pages, of which one in twenty may have a verdict, more have one with less than 1e-7."""
+    """One in twenty pages may have a verdict: so many pages have more with a chance of less than 1e-7."""
     return int(binom.isf(1e-7, pages, 0.05))
 
 

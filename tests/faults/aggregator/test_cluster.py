@@ -22,7 +22,7 @@ pytestmark = pytest.mark.slow
 SECONDS = scaled(10, 900)
 DEVICES = 16
 PAUSE_S = 0.0 if SOAK else 0.05
-"""Of a device, between two uploads: enough uploads are in flight at each kill, and time is left for what else runs."""
+"""A device waits so long between two uploads: enough are in flight at each kill, and other work has time."""
 NIGHTS = 2
 
 

@@ -17,7 +17,7 @@ pytestmark = pytest.mark.slow
 
 ROUNDS = scaled(2, 40)
 PAUSE_S = 0.0 if SOAK else 0.05
-"""Of a device, between two uploads: most of the time these tests wait for what does not take more of them."""
+"""A device waits so long between two uploads: most of the time these tests wait for what does not take more of them."""
 ROOM = 100_000
 """Bytes that a file may have, or may still grow by."""
 
