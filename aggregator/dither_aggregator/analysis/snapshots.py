@@ -16,9 +16,11 @@ from functools import cache, cached_property
 from importlib.metadata import version
 from typing import Any
 
+import numpy as np
+
 from dither_aggregator.analysis.estimands import estimate
 from dither_aggregator.store import Store, StoredPlan, StoreError, Tally
-from dither_aggregator.store.packing import HEAD_BYTES, plain_counts, read_counts
+from dither_aggregator.store.packing import HEAD_BYTES, add_plain, plain_counts
 from dither_aggregator.store.records import Final
 from dither_shared.documents import canonical_json
 from dither_shared.plan import Plan
@@ -103,7 +105,8 @@ def read_snapshot(store: Store, id_: str) -> Snapshot | None:
     except KeyError:
         raise StoreError(f"the snapshot {id_} is of a plan that the store does not have: run `dither fsck`") from None
     plain = base64.b64decode(document["tally"]["counts"])
-    counts = read_counts(plain[:HEAD_BYTES], plain[HEAD_BYTES:], plan.cells.tally_size)
+    counts = np.zeros(plan.cells.tally_size, dtype=np.int64)
+    add_plain(counts, plain[:HEAD_BYTES], plain[HEAD_BYTES:])
     return Snapshot(id_, document, stored, date.fromisoformat(document["epoch"]), Tally(document["tally"]["n"], counts))
 
 

@@ -7,6 +7,7 @@ from datetime import date
 import numpy as np
 
 from dither_aggregator.counting.folding import Counts, fold_cells
+from dither_aggregator.store.packing import pack_counts
 from dither_aggregator.store.records import LogGroup, LogRead, Poison, Segment, StoreError, TallyKey
 from dither_shared.cells import Cells
 
@@ -33,7 +34,7 @@ def fold_read(read: LogRead, plans: Mapping[int, Cells]) -> tuple[list[Segment],
         read_n = sum([group.n for groups in by_cell.values() for group in groups])
         n = read_n - sum([poison.group.n for poison in poisoned])
         if n:
-            segments.append(Segment(plan, epoch, read.low, read.high, n, counts))
+            segments.append(Segment(plan, epoch, read.low, read.high, n, pack_counts(counts)))
         poisons += poisoned
     return segments, poisons
 

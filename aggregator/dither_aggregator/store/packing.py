@@ -11,7 +11,7 @@ a large space are zero.
 import json
 import struct
 import zlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from datetime import date
 from functools import lru_cache
@@ -19,7 +19,7 @@ from functools import lru_cache
 import numpy as np
 
 from dither_aggregator.counting.folding import BadTally, Counts
-from dither_aggregator.store.records import LogGroup, StoreError, TallyKey
+from dither_aggregator.store.records import LogGroup, Segment, StoreError, TallyKey
 
 _DAY = struct.Struct("<I")
 _GROUP = struct.Struct("<IIII")
@@ -147,27 +147,55 @@ def plain_counts(counts: Counts) -> tuple[bytes, bytes]:
 
 def unpack_counts(packed: bytes, size: int) -> Counts:
     """Return the count vector, int64[size]; raise BadTally for anything else."""
+    counts = np.zeros(size, dtype=np.int64)
+    add_counts(counts, packed)
+    return counts
+
+
+def add_counts(counts: Counts, packed: bytes) -> None:
+    """Add a packed count vector of the same size, in place; raise BadTally for anything else, and add nothing.
+
+    If it is kept by its places, only those are touched: a fold of few reports costs no more in a large space.
+    """
     try:
         data = zlib.decompress(packed[_COUNTS.size :])
     except (zlib.error, TypeError) as error:
         raise BadTally(f"a stored tally cannot be read: {error}") from None
-    return read_counts(packed[: _COUNTS.size], data, size)
+    add_plain(counts, packed[: _COUNTS.size], data)
 
 
-def read_counts(head: bytes, data: bytes, size: int) -> Counts:
-    """Return the count vector, int64[size], of what `plain_counts` returns; raise BadTally for anything else."""
-    if len(head) == _COUNTS.size and _COUNTS.unpack(head)[2] != size:  # before so many are made room for
-        raise BadTally(f"a stored tally has {_COUNTS.unpack(head)[2]} counts in place of {size}")
+def add_plain(counts: Counts, head: bytes, data: bytes) -> None:
+    """Add what `plain_counts` returns, as `add_counts` does."""
+    form, width, size = _COUNTS.unpack(check_size(head, len(counts)))
+    number = size if form == _DENSE else len(data) // (4 + width)
     try:
-        form, width, length = _COUNTS.unpack(head)
-        if form == _DENSE:
-            counts = np.frombuffer(data, f"<u{width}").astype(np.int64)
-        else:
-            number = len(data) // (4 + width)
-            counts = np.zeros(length, dtype=np.int64)
-            counts[np.frombuffer(data, "<u4", number)] = np.frombuffer(data, f"<u{width}", offset=4 * number)
-    except (struct.error, TypeError, ValueError, IndexError) as error:
+        places = None if form == _DENSE else np.frombuffer(data, "<u4", number)
+        values = np.frombuffer(data, f"<u{width}", offset=0 if form == _DENSE else 4 * number).astype(np.int64)
+    except (TypeError, ValueError) as error:
         raise BadTally(f"a stored tally cannot be read: {error}") from None
-    if len(counts) != size:
-        raise BadTally(f"a stored tally has {len(counts)} counts in place of {size}")
-    return counts
+    if len(values) != number or (places is not None and places.max(initial=0) >= size):
+        raise BadTally(f"a stored tally cannot be read: it tells {len(values)} counts at {number} places")
+    if places is None:
+        counts += values
+    else:
+        counts[places] += values
+
+
+def check_size(packed: bytes, size: int) -> bytes:
+    """Return a packed count vector of this size; raise BadTally for another, before so many are made room for."""
+    if len(packed) < _COUNTS.size:
+        raise BadTally("a stored tally cannot be read: it is cut off")
+    _, _, told = _COUNTS.unpack_from(packed)
+    if told != size:
+        raise BadTally(f"a stored tally has {told} counts in place of {size}")
+    return packed
+
+
+def sum_segments(segments: Sequence[Segment]) -> Segment:
+    """Return the segment that stands for several of one tally. Raises BadTally for damaged ones."""
+    first = segments[0]
+    counts = unpack_counts(first.packed, _COUNTS.unpack_from(first.packed)[2])
+    for one in segments[1:]:
+        add_counts(counts, one.packed)
+    low, high = min(one.low for one in segments), max(one.high for one in segments)
+    return Segment(first.plan, first.epoch, low, high, sum(one.n for one in segments), pack_counts(counts))

@@ -8,8 +8,6 @@ from datetime import UTC, date, datetime
 from functools import cached_property
 from typing import Any, NamedTuple, TypeVar
 
-import numpy as np
-
 from dither_aggregator.counting.folding import Counts
 from dither_shared.errors import DitherError
 
@@ -95,19 +93,10 @@ class Segment(NamedTuple):
     low: int
     high: int
     n: int
-    counts: Counts
+    packed: bytes
+    """The counts, as `pack_counts` has them: only their sum is unpacked."""
     mark: bytes = b""
     """Random tag of the segment; a step checks that it is unchanged."""
-
-
-def sum_segments(segments: Sequence[Segment]) -> Segment:
-    """Return the segment that stands for several of one tally."""
-    first = segments[0]
-    counts = np.zeros_like(first.counts)
-    for one in segments:
-        counts += one.counts
-    low, high = min(one.low for one in segments), max(one.high for one in segments)
-    return Segment(first.plan, first.epoch, low, high, sum(one.n for one in segments), counts)
 
 
 class Unmerged(NamedTuple):

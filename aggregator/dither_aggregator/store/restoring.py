@@ -23,7 +23,7 @@ from dither_aggregator.store.dump import (
     TallyRecord,
 )
 from dither_aggregator.store.interface import Store
-from dither_aggregator.store.packing import entry_day, unpack_counts
+from dither_aggregator.store.packing import entry_day, pack_counts, unpack_counts
 from dither_aggregator.store.plans import StoredPlan
 from dither_aggregator.store.records import Counted, Segment, StoreError, sum_refused
 
@@ -75,7 +75,7 @@ def fill(store: Store, records: Iterable[Record]) -> None:
 
 def _fill_tally(store: Store, record: TallyRecord, low: int, high: int) -> None:
     counts = unpack_counts(record.counts, store.plan_by_id(record.plan).plan.cells.tally_size)
-    segment = Segment(record.plan, record.epoch, low, high, record.n, counts)
+    segment = Segment(record.plan, record.epoch, low, high, record.n, pack_counts(counts))
     store.fill_segments(record.shard % store.shards, [segment])
 
 

@@ -13,7 +13,6 @@ import pytest
 from dither_aggregator import upkeep
 from dither_aggregator.service import WholeService
 from dither_aggregator.store import SQLiteStore, Store
-from dither_aggregator.store.packing import pack_counts
 from dither_aggregator.store.records import LogGroup, LogRead, Poison
 from dither_aggregator.store.redis import RedisStore
 from dither_aggregator.store.sqlite import FILE_NAME, erasing
@@ -76,7 +75,7 @@ def live(place: Place, store: Store, asked: Registry, shard: int = 0, seed: int 
         reports += answers.values()
         store.fold(shard)
     day = store.today()
-    traces = Traces.of(reports, [pack_counts(one.counts) for id_ in ids for one in store.segments(shard, id_, day)])
+    traces = Traces.of(reports, [one.packed for id_ in ids for one in store.segments(shard, id_, day)])
     assert (len(traces.reports), len(traces.counts)) == ALL
     place.travel(1)
     seal_all(store)
@@ -226,7 +225,7 @@ def busy_life(place: SQLitePlace, store: Store, asked: Registry, seed: int) -> T
 
 def counts_in(place: SQLitePlace, store: Store) -> set[bytes]:
     """Return the packed counts of the first day's segments."""
-    return {pack_counts(one.counts) for item in store.plans() for one in store.segments(0, item.id, place.day())}
+    return {one.packed for item in store.plans() for one in store.segments(0, item.id, place.day())}
 
 
 @pytest.mark.parametrize("seed", range(4))

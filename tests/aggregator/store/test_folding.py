@@ -2,6 +2,9 @@
 
 import random
 import threading
+import tracemalloc
+from collections.abc import Callable
+from typing import TypeVar
 
 import numpy as np
 import pytest
@@ -11,12 +14,16 @@ from dither_aggregator.counting.folding import BadTally, Counts
 from dither_aggregator.store import Store, StoreError
 from dither_aggregator.store.folding import fold_read
 from dither_aggregator.store.interface import tallies
-from dither_aggregator.store.records import LogRead, Poison, Segment, sum_segments
+from dither_aggregator.store.packing import pack_counts, sum_segments
+from dither_aggregator.store.records import LogRead, Poison, Segment
 from dither_aggregator.store.redis import ledger as redis_ledger
 from dither_aggregator.store.redis import log as redis_log
 from dither_aggregator.store.sqlite import log as sqlite_log
 from dither_shared.registry import Registry
+from tests.support.registries import registry
 from tests.support.stores import Place, append, balance, body_in, body_of, fold_all, parsed
+
+Result = TypeVar("Result")
 
 
 @pytest.fixture
@@ -314,8 +321,6 @@ def test_a_counter_learns_a_plan_that_another_process_loaded(place: Place, store
 
 
 def _next(asked: Registry) -> Registry:
-    from tests.support.registries import registry
-
     return registry(rev=2, values=("cyan",), expires=asked.metrics["dark"].expires)
 
 
@@ -336,3 +341,32 @@ def test_a_ledger_that_does_not_balance_shows_it(place: Place, store: Store, ask
     place.lose_log()
     (row,) = store.ledger()
     assert (row.accepted, row.pending, row.balanced) == (1, 0, False)
+
+
+def test_many_segments_of_a_large_space_are_added_up_in_the_room_of_one(place: Place) -> None:
+    """Two million counts a segment, of which a fold of few reports leaves few: read, compacted and dumped."""
+    words = registry(kind="words", values=())
+    store = place.make(words)
+    plan = words.metrics["color"].plan
+    size, id_, rng = plan.cells.tally_size, store.stored(plan).id, np.random.default_rng(1)
+    expected = np.zeros(size, dtype=np.int64)
+    segments = []
+    for low in range(40):
+        counts = np.bincount(rng.integers(size, size=9), minlength=size)
+        segments.append(Segment(id_, place.day(), low, low + 1, 9, pack_counts(counts)))
+        expected += counts
+    store.fill_segments(0, segments)
+    (added, peak), (_, peak_of_all) = _peak(lambda: store.tally(plan, place.day())), _peak(lambda: store.compact(0))
+    assert len(store.segments(0, id_, place.day())) == 1
+    assert np.array_equal(added.counts, expected)
+    assert np.array_equal(store.tally(plan, place.day()).counts, expected)
+    assert max(peak, peak_of_all) < 2 * expected.nbytes
+
+
+def _peak(step: Callable[[], Result]) -> tuple[Result, int]:
+    """Return what a step does, and the most bytes that it takes at a time."""
+    tracemalloc.start()
+    try:
+        return step(), tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()

@@ -13,7 +13,8 @@ from dither_aggregator.analysis import snapshots
 from dither_aggregator.store import Store, StoreError, StoreUnavailable
 from dither_aggregator.store.fsck import check
 from dither_aggregator.store.interface import tallies
-from dither_aggregator.store.records import Retention, Segment, sum_segments
+from dither_aggregator.store.packing import pack_counts, sum_segments
+from dither_aggregator.store.records import Retention, Segment
 from dither_aggregator.store.restoring import restore
 from dither_shared.registry import Registry
 from tests.aggregator.store.conftest import place_of
@@ -255,7 +256,7 @@ def test_a_final_day_that_is_not_merged_is_found(
     plan = store.stored(asked.metrics["font"].plan)
     if fault == "two segments":
         nothing = np.zeros(plan.plan.cells.tally_size, dtype=np.int64)
-        store.fill_segments(0, [Segment(plan.id, place.day(), 9, 10, 0, nothing)])
+        store.fill_segments(0, [Segment(plan.id, place.day(), 9, 10, 0, pack_counts(nothing))])
     else:
         place.shorten_ranges(plan.id, place.day())
     assert list(check(store)) == [

@@ -10,7 +10,7 @@ import pytest
 from dither_aggregator.store import Receipt, StoreError, StoreUnavailable
 from dither_aggregator.store.dump import ShardRecord
 from dither_aggregator.store.folding import fold_read
-from dither_aggregator.store.records import sum_segments
+from dither_aggregator.store.packing import sum_segments
 from dither_aggregator.store.redis import RedisStore, scripts
 from dither_aggregator.store.redis.client import Client
 from dither_aggregator.store.redis.packing import tally_name

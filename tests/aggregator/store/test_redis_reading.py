@@ -11,7 +11,7 @@ from dither_aggregator.store import Store
 from dither_aggregator.store.dump import ShardRecord, TallyRecord
 from dither_aggregator.store.folding import fold_read
 from dither_aggregator.store.interface.ledger import with_pending
-from dither_aggregator.store.packing import count_pending
+from dither_aggregator.store.packing import count_pending, pack_counts
 from dither_aggregator.store.records import Counted, Poison, Segment
 from dither_aggregator.store.redis import RedisStore, ledger, log, moving
 from dither_aggregator.store.redis import calls as calls_module
@@ -195,7 +195,7 @@ def test_no_reply_holds_redis_up_for_all_that_a_shard_has(
     plan, days = store.stored(asked.metrics["dark"].plan).id, [place.day(-2 - day) for day in range(365)]
     rows = {(plan, day): Counted(1, 1) for day in days}
     store.fill_shard(ShardRecord(0, place.day(), place.day(-1), 1, (), rows))
-    store.fill_segments(0, [Segment(plan, day, 0, 1, 1, np.array([1, 1, 0])) for day in days])
+    store.fill_segments(0, [Segment(plan, day, 0, 1, 1, pack_counts(np.array([1, 1, 0]))) for day in days])
     for shard in range(1, store.shards):
         store.fill_shard(ShardRecord(shard, place.day(), place.day(-1), 0, ()))
     store.finish()

@@ -17,7 +17,7 @@ from dither_aggregator.store import (
 from dither_aggregator.store.dump import Record, SeenRecord, ShardRecord
 from dither_aggregator.store.folding import fold_read
 from dither_aggregator.store.interface import log
-from dither_aggregator.store.packing import day_number, pack_counts, pack_entry, pack_groups
+from dither_aggregator.store.packing import day_number, pack_entry, pack_groups
 from dither_aggregator.store.records import Final, LogRead, Poison, Segment
 from dither_aggregator.store.redis import RedisStore, scripts
 from dither_aggregator.store.sqlite import epochs
@@ -175,7 +175,7 @@ def count_in_two_steps(patch: pytest.MonkeyPatch) -> None:
         except StoreUnavailable:
             with self._transaction() as db:
                 for one in segments:
-                    row = (one.plan, one.epoch.isoformat(), one.low, one.high, one.n, pack_counts(one.counts))
+                    row = (one.plan, one.epoch.isoformat(), one.low, one.high, one.n, one.packed)
                     db.execute("INSERT OR IGNORE INTO segment VALUES (?, ?, ?, ?, ?, ?)", row)
             raise
 
@@ -195,7 +195,7 @@ def drop_what_was_folded_meanwhile(patch: pytest.MonkeyPatch) -> None:
     """A compactor puts the sum of what it read in the place of all segments."""
 
     def replace_all(self: SQLiteStore, shard: int, old: Sequence[Segment], new: Segment) -> bool:
-        row = (new.plan, new.epoch.isoformat(), new.low, new.high, new.n, pack_counts(new.counts))
+        row = (new.plan, new.epoch.isoformat(), new.low, new.high, new.n, new.packed)
         with self._transaction() as db:
             db.execute("DELETE FROM segment WHERE plan = ? AND epoch = ?", row[:2])
             db.execute("INSERT INTO segment VALUES (?, ?, ?, ?, ?, ?)", row)

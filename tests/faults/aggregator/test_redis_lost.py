@@ -11,6 +11,7 @@ import requests
 
 from dither_aggregator import upkeep
 from dither_aggregator.store import Receipt, Store, StoreError, open_store
+from dither_aggregator.store.packing import sum_segments
 from dither_aggregator.store.redis import RedisStore
 from dither_shared.wire.reading import parse_upload
 from tests.faults.aggregator.clustered import REDIS, aggregator, orders
@@ -159,12 +160,7 @@ class Life:
             store.fold(shard)
         for plan, epoch in store.crowded(shard, 3):
             old = store.segments(shard, plan, epoch)
-            total = old[0]._replace(
-                high=old[-1].high,
-                n=sum(one.n for one in old),
-                counts=sum((one.counts for one in old[1:]), old[0].counts),
-            )
-            assert store.replace_segments(shard, old, total)
+            assert store.replace_segments(shard, old, sum_segments(old))
 
     def retire(self, store: Store) -> None:
         """Change the registry once more, so that the file ends with that."""

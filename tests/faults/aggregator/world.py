@@ -38,8 +38,9 @@ from dither_aggregator.store.dump import Record
 from dither_aggregator.store.folding import fold_read
 from dither_aggregator.store.fsck import check as fsck
 from dither_aggregator.store.interface import tallies
+from dither_aggregator.store.packing import sum_segments
 from dither_aggregator.store.plans import GRACE
-from dither_aggregator.store.records import LogRead, Poison, Quarantined, Retention, Segment, sum_segments
+from dither_aggregator.store.records import LogRead, Poison, Quarantined, Retention, Segment
 from dither_aggregator.store.redis import ledger as redis_ledger
 from dither_aggregator.store.redis import log as redis_log
 from dither_aggregator.store.restoring import restore

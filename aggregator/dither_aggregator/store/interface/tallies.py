@@ -7,7 +7,8 @@ from datetime import date
 import numpy as np
 
 from dither_aggregator.store.interface.opened import Opened
-from dither_aggregator.store.records import Segment, StoreUnavailable, Tally, TallyKey, Unmerged, sum_segments
+from dither_aggregator.store.packing import add_counts, sum_segments
+from dither_aggregator.store.records import Segment, StoreUnavailable, Tally, TallyKey, Unmerged
 from dither_shared.plan import Plan
 
 COMPACT_SEGMENTS = 16
@@ -24,12 +25,12 @@ class Tallies(Opened):
         n, counts = 0, np.zeros(plan.cells.tally_size, dtype=np.int64)
         for one in self.all_segments(stored.id, epoch):
             n += one.n
-            counts += one.counts
+            add_counts(counts, one.packed)
         return Tally(n, counts)
 
     @abstractmethod
     def segments(self, shard: int, plan: int, epoch: date) -> list[Segment]:
-        """Return a shard's segments of a tally, in the order of the log. Raises BadTally for damaged ones."""
+        """Return a shard's segments of a tally, in the order of the log. Raises BadTally for one of another size."""
 
     def all_segments(self, plan: int, epoch: date) -> Iterator[Segment]:
         """Yield every shard's segments of a tally: all of them at a time may be large."""

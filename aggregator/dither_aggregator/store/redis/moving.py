@@ -23,7 +23,7 @@ from dither_aggregator.store.dump import (
 from dither_aggregator.store.interface.log import READ_UPLOADS_MAX
 from dither_aggregator.store.interface.moving import Moving
 from dither_aggregator.store.interface.refused import REFUSED_DAYS
-from dither_aggregator.store.packing import day_number, day_of, pack_counts
+from dither_aggregator.store.packing import day_number, day_of, sum_segments
 from dither_aggregator.store.records import (
     Counted,
     RefusedCount,
@@ -32,7 +32,6 @@ from dither_aggregator.store.records import (
     StoreUnavailable,
     TallyKey,
     sum_refused,
-    sum_segments,
 )
 from dither_aggregator.store.redis import scripts
 from dither_aggregator.store.redis.calls import INSTANT_ATTEMPTS, chunks
@@ -176,7 +175,7 @@ class RedisMoving(RedisLedger, RedisTallies, RedisEpochs, RedisMarks, RedisKeyri
             raise self._given_up()
         plan, epoch = tally_of(name)
         total = sum_segments(self._unpack_segments(plan, epoch, packed))
-        return TallyRecord(shard, plan, epoch, total.n, pack_counts(total.counts))
+        return TallyRecord(shard, plan, epoch, total.n, total.packed)
 
     def _given_up(self) -> StoreUnavailable:
         return StoreUnavailable(f"{self._client.name}: old tallies were given up while they were read; try again")

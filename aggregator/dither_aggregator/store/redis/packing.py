@@ -17,7 +17,7 @@ from datetime import date
 from typing import Any
 
 from dither_aggregator.counting.folding import BadTally
-from dither_aggregator.store.packing import count_pending, day_number, day_of, pack_counts, unpack_counts
+from dither_aggregator.store.packing import check_size, count_pending, day_number, day_of
 from dither_aggregator.store.records import (
     Counted,
     DayMark,
@@ -38,7 +38,7 @@ QUARANTINED = struct.Struct("<IIIII")
 
 def pack_segment(one: Segment, mark: bytes) -> bytes:
     """Return a segment with a new mark."""
-    return SEGMENT.pack(mark, one.low, one.high, one.n) + pack_counts(one.counts)
+    return SEGMENT.pack(mark, one.low, one.high, one.n) + one.packed
 
 
 def segment_head(one: Segment) -> bytes:
@@ -51,7 +51,7 @@ def unpack_segment(plan: int, epoch: date, packed: bytes, size: int) -> Segment:
     if len(packed) < SEGMENT.size:
         raise BadTally("a stored tally cannot be read: it is cut off")
     mark, low, high, n = SEGMENT.unpack_from(packed)
-    return Segment(plan, epoch, low, high, n, unpack_counts(packed[SEGMENT.size :], size), mark)
+    return Segment(plan, epoch, low, high, n, check_size(packed[SEGMENT.size :], size), mark)
 
 
 def pack_poison(poison: Poison) -> bytes:

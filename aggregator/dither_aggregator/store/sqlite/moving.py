@@ -25,7 +25,7 @@ from dither_aggregator.store.dump import (
 )
 from dither_aggregator.store.interface.moving import Moving
 from dither_aggregator.store.keys import Key
-from dither_aggregator.store.packing import pack_counts, unpack_counts
+from dither_aggregator.store.packing import add_counts, pack_counts
 from dither_aggregator.store.records import Final, JournalEntry, Segment
 from dither_aggregator.store.sqlite import rows
 from dither_aggregator.store.sqlite.epochs import SQLiteEpochs
@@ -65,7 +65,7 @@ class SQLiteMoving(SQLiteEpochs, SQLiteKeyring, SQLiteJournal, Moving):
         total, counts = 0, np.zeros(size, dtype=np.int64)
         for _, _, n, packed in of_tally:
             total += n
-            counts += unpack_counts(packed, size)
+            add_counts(counts, packed)
         return total, counts
 
     # Filling.

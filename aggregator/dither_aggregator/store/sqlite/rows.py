@@ -5,7 +5,7 @@ from datetime import date
 from functools import cache
 from typing import Any
 
-from dither_aggregator.store.packing import pack_counts, unpack_counts
+from dither_aggregator.store.packing import check_size
 from dither_aggregator.store.records import Counted, Final, LogGroup, Poison, Retention, Segment, TallyKey
 
 INSERT_SEGMENT = "INSERT INTO segment VALUES (?, ?, ?, ?, ?, ?)"
@@ -32,13 +32,13 @@ def select_seen(rows: int) -> str:
 
 def segment_row(one: Segment) -> tuple[int, str, int, int, int, bytes]:
     """Return the row of a segment."""
-    return one.plan, one.epoch.isoformat(), one.low, one.high, one.n, pack_counts(one.counts)
+    return one.plan, one.epoch.isoformat(), one.low, one.high, one.n, one.packed
 
 
 def segment_of(plan: int, epoch: date, row: tuple[int, int, int, bytes], size: int) -> Segment:
     """Return the segment of `size` counts of (low, high, n, counts); raise BadTally for anything else."""
-    low, high, n, counts = row
-    return Segment(plan, epoch, low, high, n, unpack_counts(counts, size))
+    low, high, n, packed = row
+    return Segment(plan, epoch, low, high, n, check_size(packed, size))
 
 
 def poison_row(poison: Poison) -> tuple[int, int, str, int, str, bytes]:
