@@ -1,5 +1,6 @@
 """For all tests: this is a developer's machine, but not a person's."""
 
+import logging
 import os
 import shutil
 import signal
@@ -8,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from dither_aggregator.log import FORMAT_ENVIRONMENT, LEVEL_ENVIRONMENT
 from tests.support.devices import close_all
 
 if TYPE_CHECKING:
@@ -38,9 +40,13 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 
 
 @pytest.fixture(autouse=True)
-def _close_devices() -> Iterator[None]:
+def _leave_nothing() -> Iterator[None]:
+    """Close devices, and take back how a command that ran in this process tells its children to log."""
     yield
     close_all()
+    for variable in (FORMAT_ENVIRONMENT, LEVEL_ENVIRONMENT):
+        os.environ.pop(variable, None)
+    logging.getLogger("dither_aggregator").setLevel(logging.NOTSET)
 
 
 @pytest.fixture(scope="module")

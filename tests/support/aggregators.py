@@ -1,7 +1,6 @@
 """Real aggregators for the tests: in this process, or `dither serve` in one of its own."""
 
 import json
-import logging
 import os
 import signal
 import subprocess
@@ -111,12 +110,10 @@ def dither(*arguments: object) -> subprocess.CompletedProcess[str]:
 
 def refused(*arguments: object, **environment: str) -> subprocess.CompletedProcess[str]:
     """Run in this process a command that would serve, if it did not end before it does: all must be as it was then."""
-    log = logging.getLogger("dither_aggregator")
-    level, handlers = log.level, {number: signal.getsignal(number) for number in SET_BY_SERVERS}
+    handlers = {number: signal.getsignal(number) for number in SET_BY_SERVERS}
     try:
         done = _in_this_process([str(argument) for argument in arguments], environment)
     finally:
-        log.setLevel(level)
         for number, handler in handlers.items():
             signal.signal(number, handler)
     assert done.returncode == 2, done.stderr
