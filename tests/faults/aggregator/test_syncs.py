@@ -5,6 +5,7 @@ strace shows the order of the calls. Whether a disk keeps what it says it synced
 
 import random
 import time
+from collections import Counter
 from contextlib import closing
 from pathlib import Path
 
@@ -43,10 +44,15 @@ def send(cluster: Cluster, oracle: Oracle) -> list[tuple[float, float]]:
 
 
 def unsynced_answers(trace: list[Call], suffix: str, answers: str) -> int:
-    """Return how many answers left a process while something written to a file was not synced."""
+    """Return how many answers left a process while what the thread of uploads wrote to a file was not synced.
+
+    That thread writes most. Others may be writing just then: what a server does at its start takes a while.
+    """
+    writers = Counter(call.tid for call in trace if call.file.endswith(suffix) and call.name not in SYNCS)
+    ((writer, _),) = writers.most_common(1)
     dirty, unsynced = False, 0
     for call in trace:
-        if call.file.endswith(suffix):
+        if call.file.endswith(suffix) and call.tid == writer:
             dirty = call.name not in SYNCS
         elif answers in call.data and "TCP" in call.file:
             unsynced += dirty
