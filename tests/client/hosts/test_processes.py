@@ -1,0 +1,164 @@
+"""Processes that a host starts in other ways than a bare fork are one device."""
+
+import multiprocessing
+import os
+import signal
+import subprocess
+import sys
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import dither
+from tests.support.hosts import PATHS, World, flag, forks, once, our_threads, telemetry, until
+
+
+@forks
+@pytest.mark.slow
+@pytest.mark.parametrize("method", ["fork", "spawn", "forkserver"])
+def test_processes_of_multiprocessing_are_one_device(world: World, method: str) -> None:
+    def host(method: str) -> None:
+        context: Any = multiprocessing.get_context(method)
+        flag(0)
+        process = context.Process(target=flag, args=(1,))
+        process.start()
+        process.join(40)
+        assert process.exitcode == 0
+        with context.Pool(2) as pool:
+            pool.map(flag, [2, 3, 0, 1], chunksize=1)
+        with ProcessPoolExecutor(2, mp_context=context) as executor:
+            list(executor.map(flag, [4, 5, 2, 3]))
+        flag(6)
+        assert telemetry.flush(20) == dither.FlushResult(sent=7, waiting=0, detail="")
+        counts = dict(telemetry.status().counts)
+        # Each process counts its silent answers in memory until it writes: one that ends before that takes them along.
+        assert counts.pop("answered", 0) <= 4
+        assert counts == {"accepted": 7}
+
+    world.run(host, method)
+    assert world.counted() == world.counted_in_the_end() == once(*range(7))
+
+
+@forks
+def test_a_host_that_runs_programs_goes_on(world: World) -> None:
+    def host() -> None:
+        flag(0)
+        assert our_threads()
+        subprocess.run([sys.executable, "-c", ""], check=True, timeout=40)
+        assert our_threads()  # what only starts a program does not fork Python
+        subprocess.run([sys.executable, "-c", ""], check=True, timeout=40, preexec_fn=os.getpid)
+        flag(1)
+        assert our_threads()
+        assert telemetry.flush(20).sent == 2
+
+    world.run(host)
+    assert world.counted() == once(0, 1)
+
+
+@pytest.mark.slow
+def test_processes_that_start_at_the_same_time_on_a_new_directory_are_one_device(world: World) -> None:
+    """Workers without --preload: each makes the file if no other has."""
+    code = (
+        "import sys, time, dither\n"
+        "url, key, directory, metrics, number = sys.argv[1:5] + sys.argv[6:]\n"
+        "sys.stdin.readline()\n"
+        "telemetry = dither.start(metrics, endpoint=url, key=key, data_dir=directory, consent=True, strict=True)\n"
+        "telemetry.m0.record(True)\n"
+        "getattr(telemetry, 'm' + number).record(True)\n"
+        "assert telemetry.status().silent == ''\n"
+    )
+    processes = [
+        subprocess.Popen(
+            [sys.executable, "-c", code, *world.settings(), str(number)],
+            stdin=subprocess.PIPE,
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(PATHS)},
+            text=True,
+        )
+        for number in range(1, 7)
+    ]
+    try:
+        for process in processes:
+            assert process.stdin
+            process.stdin.write("go\n")
+            process.stdin.flush()
+        assert [process.wait(60) for process in processes] == [0] * 6
+    finally:
+        for process in processes:
+            process.kill()
+            process.communicate()
+    assert world.counted_in_the_end() == once(*range(7))
+
+
+TASKS = """
+import sys
+from celery import Celery
+import dither, dither.sending.courier
+
+dither.sending.courier.SEND_WITHIN_S = 0.5
+url, key, directory, metrics, queue = {settings!r}
+telemetry = dither.start(metrics, endpoint=url, key=key, data_dir=directory, consent=True)
+transport = dict(data_folder_in=queue, data_folder_out=queue, control_folder=queue, polling_interval=0.1)
+app = Celery("tasks", broker="filesystem://")
+app.conf.update(broker_transport_options=transport, broker_connection_retry_on_startup=False)
+
+@app.task
+def flag(number):
+    getattr(telemetry, f"m{{number}}").record(True)
+
+if __name__ == "__main__":
+    for number in list(range(10)) * 3:
+        flag.delay(number)
+"""
+
+
+@pytest.mark.slow
+def test_tasks_of_a_prefork_celery_worker_are_counted_once(world: World) -> None:
+    home = world.directory.parent
+    queue = home / "queue"
+    queue.mkdir()
+    settings = (*world.settings()[:4], str(queue))
+    (home / "tasks.py").write_text(TASKS.format(settings=settings), encoding="utf-8")
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(PATHS)}
+    subprocess.run([sys.executable, "tasks.py"], cwd=home, env=environment, check=True, timeout=60)
+    log = home / "log"
+    command = [
+        "-m",
+        "celery",
+        "-A",
+        "tasks",
+        "worker",
+        "-c",
+        "2",
+        "-P",
+        "prefork",
+        "--without-gossip",
+        "--without-mingle",
+    ]
+    with log.open("wb") as out:
+        worker = subprocess.Popen(
+            [sys.executable, *command], cwd=home, env=environment, stdin=subprocess.DEVNULL, stdout=out, stderr=out
+        )
+        try:
+            # By themselves, from the pool's processes, while they go on.
+            assert until(lambda: world.counted() == once(*range(10)), 40), log.read_text()
+            worker.terminate()
+            assert worker.wait(30) == 0
+        finally:
+            pool = _children(worker.pid)
+            if worker.poll() is None:
+                worker.kill()
+                worker.wait()
+            for pid in pool:
+                with suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+    assert "Traceback" not in log.read_text()
+    assert world.counted_in_the_end() == once(*range(10))
+
+
+def _children(pid: int) -> list[int]:
+    """Return the processes that a process has started, where the system tells."""
+    path = Path(f"/proc/{pid}/task/{pid}/children")
+    return [int(child) for child in path.read_text().split()] if path.exists() else []
