@@ -1,0 +1,123 @@
+"""Answers to an upload: which of them end it, and which keep it."""
+
+import json
+
+import pytest
+
+from dither.sending.transport import Answer, Outcome, read_answer
+from dither_shared.wire import GROUPS_MAX
+from dither_shared.wire.reading import Refusal, all_refused
+from tests.support.posting import ID, RECEIPT, ours
+
+
+def read(status: int, content: bytes, retry_after: str = "") -> Answer:
+    return read_answer(status, {"Retry-After": retry_after} if retry_after else {}, content, ID)
+
+
+def test_a_receipt_for_this_upload_ends_it() -> None:
+    assert read(202, RECEIPT) == Answer(Outcome.ACCEPTED, "accepted", rejected=0)
+    rejected = json.dumps({"upload": ID, "rejected": [{"count": 2}, {"count": 1}, {"count": "9"}, 4]}).encode()
+    assert read(202, rejected).rejected == 3
+
+
+def test_only_reasons_of_the_wire_are_repeated() -> None:
+    """A server's other words are nobody's to log."""
+    rejected = [{"reason": "your answer was red"}, {"reason": ["x"]}, {"reason": "unknown-plan", "count": 1}, 3]
+    assert read(422, ours("refused", rejected=rejected)).detail == "422 refused: unknown-plan"
+    assert read(422, ours("refused", rejected=rejected[:2])).detail == "422 refused"
+    some = json.dumps({"upload": ID, "rejected": rejected}).encode()
+    assert read(202, some) == Answer(Outcome.ACCEPTED, "accepted, but not all: unknown-plan", rejected=1)
+
+
+@pytest.mark.parametrize("status", [400, 409, 410, 411, 414, 415, 422, 431])
+def test_a_definite_refusal_in_our_words_ends_it(status: int) -> None:
+    assert read(status, ours()).outcome is Outcome.DROPPED
+
+
+RETIRED: dict[str, object] = {"group": 3, "reason": "retired", "count": 1}
+ODD: list[object] = ["retired", True, -1, 50, 2**80, 3.0, "3", None, [3], {}]
+NO_LISTS: list[object] = [None, 3, "retired", RETIRED, {"3": RETIRED}, [], True]
+
+
+@pytest.mark.parametrize(
+    ("rejected", "retired"),
+    [
+        ([RETIRED], (3,)),
+        ([{**RETIRED, "group": group} for group in (9, 0, 49, 9)], (0, 9, 49)),
+        ([{**RETIRED, "reason": reason} for reason in ("expired", "Retired", ["retired"], *ODD[1:])], ()),
+        ([{**RETIRED, "group": group} for group in ODD], ()),
+        ([{"reason": "retired"}, 3, "retired", None, [RETIRED], {}, RETIRED], (3,)),
+        ([{**RETIRED, "group": group} for group in range(-999, 999)], tuple(range(GROUPS_MAX))),
+        *((no_list, ()) for no_list in NO_LISTS),
+    ],
+)
+def test_a_refusal_names_the_groups_whose_plans_are_retired(rejected: object, retired: tuple[int, ...]) -> None:
+    assert read(202, json.dumps({"upload": ID, "rejected": rejected}).encode()).retired == retired
+    assert read(422, ours("refused", rejected=rejected)).retired == retired
+    # Without a list that can be read it is every group: that is what this type says.
+    assert read(410, ours("retired", rejected=rejected)).retired == (retired or tuple(range(GROUPS_MAX)))
+    assert read(410, ours("expired", rejected=rejected)).retired == retired
+    for status in (403, 413, 503):
+        assert read(status, ours("retired", rejected=rejected)).retired == ()
+    assert read(410, json.dumps({"type": "about:blank", "rejected": rejected}).encode()).retired == ()
+
+
+def test_what_the_aggregator_says_of_retired_plans_is_read() -> None:
+    both = [Refusal(0, "retired", 1), Refusal(2, "expired", 1), Refusal(4, "retired", 2)]
+    for refused, detail, retired in [
+        (both, "422 refused: expired, retired", (0, 4)),
+        (both[::2], "410 retired", (0, 4)),
+    ]:
+        refusal = all_refused(refused)
+        answer = read(refusal.status, json.dumps(refusal.to_document()).encode())
+        assert (answer.outcome, answer.detail, answer.retired) == (Outcome.DROPPED, detail, retired)
+
+
+def test_a_definite_413_asks_for_halves() -> None:
+    assert read(413, ours("too-large")).outcome is Outcome.TOO_LARGE
+    assert read(413, b"<html>").outcome is Outcome.KEPT
+
+
+@pytest.mark.parametrize("status", [401, 403])
+def test_a_wrong_key_stops_sending(status: int) -> None:
+    assert read(status, ours("key-wrong")) == Answer(Outcome.STOPPED, f"{status} key-wrong")
+
+
+@pytest.mark.parametrize("status", [404, 405, 408, 429, 500, 502, 503, 504, 507])
+def test_other_statuses_keep_it(status: int) -> None:
+    assert read(status, ours()).outcome is Outcome.KEPT
+
+
+@pytest.mark.parametrize("status", [200, 202, 204, 301, 302, 400, 401, 403, 409, 410, 413, 422, 500, 503])
+@pytest.mark.parametrize(
+    "content",
+    [b"", b"<html>Welcome to the hotel</html>", RECEIPT[:-1], b"[]", b'{"type": "about:blank"}', b"\xff", b"[" * 9999],
+)
+def test_without_a_document_of_ours_nothing_ends_it(status: int, content: bytes) -> None:
+    assert read(status, content).outcome is Outcome.KEPT
+
+
+def test_a_receipt_for_another_upload_does_not_end_it() -> None:
+    assert read(202, RECEIPT.replace(ID.encode(), b"BBBBBBBBBBBBBBBBBBBBBA")).outcome is Outcome.KEPT
+    assert read(200, RECEIPT).outcome is Outcome.KEPT
+
+
+@pytest.mark.parametrize(
+    ("header", "seconds"),
+    [
+        ("", 0),
+        ("0", 60),
+        ("60", 60),
+        ("61", 600),
+        ("3600", 3600),
+        ("7200", 21_600),
+        ("99999", 86_400),
+        ("-5", 0),
+        ("soon", 0),
+        ("9" * 5000, 0),
+        ("1.5", 0),
+        ("Wed, 21 Oct 2026 07:28:00 GMT", 0),
+    ],
+)
+def test_retry_after_is_rounded_up_to_a_few_steps(header: str, seconds: float) -> None:
+    assert read(503, ours(), header).retry_after_s == seconds
