@@ -1,0 +1,83 @@
+"""Forgetting goes on by itself until the file is erased, whatever else is silent."""
+
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from dither.device import FILE_NAME
+from tests.client.choices.conftest import Start, wait_until
+
+
+def test_while_another_process_reads_forgetting_is_tried_again_by_itself(start: Start, tmp_path: Path) -> None:
+    telemetry = start(True)
+    telemetry.color.record("red")
+    with closing(sqlite3.connect(tmp_path / "d" / FILE_NAME, isolation_level=None)) as reader:
+        reader.execute("BEGIN")
+        reader.execute("SELECT * FROM state").fetchall()
+        telemetry.forget()
+        assert telemetry.status().erasing
+        assert telemetry.status().waiting == 0
+        reader.execute("COMMIT")
+    wait_until(lambda: not telemetry.status().erasing)
+    telemetry.close()
+
+
+@pytest.mark.parametrize("forbids", ["", "DO_NOT_TRACK is set"])
+@pytest.mark.parametrize("restarts", [False, True])
+def test_where_nothing_else_may_be_done_forgetting_is_tried_again_too(
+    forbids: str, restarts: bool, start: Start, tmp_path: Path
+) -> None:
+    telemetry = start(True)
+    telemetry.color.record("red")
+    if not forbids:
+        telemetry.set_consent(False)
+    telemetry.close()
+    telemetry = start(True, silent=forbids)
+    silent = telemetry.status().silent
+    assert silent
+    with closing(sqlite3.connect(tmp_path / "d" / FILE_NAME, isolation_level=None)) as reader:
+        reader.execute("BEGIN")
+        reader.execute("SELECT * FROM state").fetchall()
+        telemetry.forget()
+        assert telemetry.status().erasing
+        assert telemetry.status().silent == silent
+        if restarts:
+            telemetry.close()
+        reader.execute("COMMIT")
+    if restarts:
+        telemetry = start(True, silent=forbids)
+    wait_until(lambda: not telemetry.status().erasing)
+    telemetry.color.record("red")
+    assert telemetry.status().waiting == 0
+    telemetry.close()
+    with closing(sqlite3.connect(tmp_path / "d" / FILE_NAME)) as db:
+        assert db.execute("SELECT value FROM state WHERE key = 'erasing'").fetchone() in (None, (None,))
+
+
+def test_the_next_start_goes_on_erasing(start: Start, tmp_path: Path) -> None:
+    telemetry = start(True)
+    telemetry.color.record("red")
+    with closing(sqlite3.connect(tmp_path / "d" / FILE_NAME, isolation_level=None)) as reader:
+        reader.execute("BEGIN")
+        reader.execute("SELECT * FROM state").fetchall()
+        telemetry.forget()
+        telemetry.close()
+        reader.execute("COMMIT")
+    telemetry = start(True)
+    wait_until(lambda: not telemetry.status().erasing)
+    telemetry.close()
+
+
+def test_forgetting_is_possible_while_silent(start: Start) -> None:
+    telemetry = start(True)
+    telemetry.color.record("red")
+    telemetry.close()
+    telemetry = start()
+    telemetry.forget()
+    telemetry.close()
+    telemetry = start(True)
+    telemetry.color.record("red")
+    assert telemetry.status().counts == {"forgotten": 2}
+    telemetry.close()

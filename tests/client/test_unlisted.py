@@ -1,0 +1,88 @@
+"""Answers that a metric does not ask for: raised where telemetry is strict, else sent as another one and counted."""
+
+import logging
+from typing import Any
+
+import numpy as np
+import pytest
+
+import dither
+from dither.sending.transport import DryRun
+from dither.settings import Settings
+from dither.telemetry import Telemetry
+from tests.support.clocks import Clock
+from tests.support.devices import EXPIRES
+from tests.support.registries import registry
+
+
+def test_strict_telemetry_refuses_what_is_not_listed_and_never_quotes_it() -> None:
+    strict = Telemetry(Settings(registry(), DryRun(), None, True, strict=True))
+    others: list[Any] = ["marker", 7, None, ["red"], b"red"]
+    for answer in others:
+        with pytest.raises(dither.InvalidAnswer) as caught:
+            strict.color.record(answer)
+        assert str(caught.value) == "what came is no answer that color asks for: it would be sent as another one"
+    strict.color.record("other")
+    for answer in NO_FLAGS:
+        with pytest.raises(dither.InvalidAnswer):
+            strict.dark.record(answer)
+    strict.dark.record(np.True_)
+    assert strict.status().waiting == 2
+    strict.close()
+    strict = Telemetry(Settings(registry(kind="choices", color="ticks_max = 2"), DryRun(), None, True, strict=True))
+    strict.color.record([])  # nothing is ticked: an answer
+    assert strict.status().waiting == 1
+    strict.close()
+
+
+NO_FLAGS: list[Any] = [1, 0, 1.0, "yes", "True", b"1", None, float("nan"), [], [True], np.int64(1), ...]
+
+
+@pytest.mark.parametrize("answer", NO_FLAGS, ids=repr)
+def test_what_is_neither_true_nor_false_is_sent_as_false_counted_and_said_once(
+    answer: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    """So a report leaves in any case, and one of the same law for every such answer."""
+    telemetry = Telemetry(Settings(registry(), DryRun(), None, True))
+    assert telemetry.dark.metric.read(answer) == telemetry.dark.metric.read(False)
+    with caplog.at_level(logging.WARNING, "dither"):
+        telemetry.dark.record(answer)
+        telemetry.color.record("red")
+    assert caplog.messages == ["dark takes True and False: anything else is sent as False"]
+    assert telemetry.status().counts == {"unlisted": 1}
+    assert telemetry.flush(5).sent == 2
+    telemetry.close()
+
+
+def test_of_a_flag_that_is_no_flag_one_warning_is_enough(caplog: pytest.LogCaptureFixture) -> None:
+    clock = Clock()
+    asked = registry(reports=100, epsilon="0.1", expires=EXPIRES)
+    telemetry = Telemetry(Settings(asked, DryRun(), None, True, clock=clock))
+    with caplog.at_level(logging.WARNING, "dither"):
+        for _ in range(5):
+            telemetry.dark.record(None)
+            telemetry.flush(5)
+            clock.travel(1)
+    assert len(caplog.messages) == 1
+    assert telemetry.status().counts == {"accepted": 5, "unlisted": 5}
+    telemetry.close()
+
+
+@pytest.mark.parametrize("answer", [True, False, np.True_, np.False_], ids=repr)
+def test_a_flag_takes_true_and_false_and_numpys(answer: Any, caplog: pytest.LogCaptureFixture) -> None:
+    telemetry = Telemetry(Settings(registry(), DryRun(), None, True))
+    assert telemetry.dark.metric.read(answer) == (int(answer),)
+    with caplog.at_level(logging.WARNING, "dither"):
+        telemetry.dark.record(answer)
+    assert caplog.messages == []
+    assert telemetry.status().counts == {}
+    assert telemetry.status().waiting == 1
+    telemetry.close()
+
+
+def test_otherwise_it_is_other_and_counted() -> None:
+    telemetry = Telemetry(Settings(registry(reports=1), DryRun(), None, True))
+    telemetry.color.record("marker")
+    telemetry.color.record(7)  # silent, so nothing of it is sent
+    assert telemetry.status().counts == {"unlisted": 1, "answered": 1}
+    telemetry.close()
