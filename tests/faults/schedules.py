@@ -10,7 +10,9 @@ from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, rule, run_state_machine_as_test
 
-from tests.faults.life import FATES, NAMES, Pair, Question, watched
+from tests.faults.life import Pair
+from tests.faults.questions import NAMES, Question
+from tests.faults.witness import FATES, watched
 from tests.support.clocks import DAY_S
 from tests.support.soaking import MEMORY
 

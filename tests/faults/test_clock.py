@@ -14,7 +14,9 @@ from dither.device import Device
 from dither.device.moments import PLAN_MAX_S
 from dither_shared.rng import Rng
 from tests.faults.apps import Taker, start
-from tests.faults.life import FATES, Pair, Question, watched
+from tests.faults.life import Pair
+from tests.faults.questions import Question
+from tests.faults.witness import FATES, watched
 from tests.support.clocks import DAY_S, Clock
 from tests.support.devices import EXPIRES, connect
 from tests.support.registries import registry

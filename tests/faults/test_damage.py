@@ -17,7 +17,7 @@ from dither.device import FILE_NAME, Device
 from dither.device.file import DeviceFile
 from dither_shared.rng import Rng
 from tests.faults.apps import Seen, Taker, start, use_everything
-from tests.faults.life import Killed
+from tests.faults.witness import Killed
 from tests.support.clocks import Clock
 from tests.support.devices import EXPIRES, connect, send
 from tests.support.registries import registry

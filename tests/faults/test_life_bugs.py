@@ -21,8 +21,8 @@ from dither.sending.transport import Answer
 from dither_shared.registry import Metric
 from dither_shared.terms import Terms
 from dither_shared.wire.writing import new_upload_id
-from tests.faults.life import Witness
 from tests.faults.schedules import live_shortly
+from tests.faults.witness import Witness
 from tests.support.clocks import DAY_S
 from tests.support.soaking import SOAK
 

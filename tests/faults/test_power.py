@@ -7,7 +7,9 @@ from pathlib import Path
 import pytest
 
 from dither.device import Device
-from tests.faults.life import Pair, Question, watched
+from tests.faults.life import Pair
+from tests.faults.questions import Question
+from tests.faults.witness import watched
 
 
 @pytest.fixture

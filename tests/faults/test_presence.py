@@ -13,7 +13,9 @@ from dither.device import FILE_NAME
 from dither.sending.transport import Answer, Outcome
 from dither.telemetry import Telemetry
 from tests.faults.apps import start
-from tests.faults.life import Pair, Question, watched
+from tests.faults.life import Pair
+from tests.faults.questions import Question
+from tests.faults.witness import watched
 from tests.support.clocks import Clock
 from tests.support.devices import EXPIRES
 from tests.support.registries import registry
