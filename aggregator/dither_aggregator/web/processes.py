@@ -25,6 +25,8 @@ from dither_shared.errors import ConfigurationError
 
 KILL_AFTER_S = DRAIN_WITHIN_S + 10
 """From asking a process to end to ending it."""
+LOOK_EVERY_S = 0.05
+"""How long a signal, the end of a process, or that all are ready may go unnoticed. A look takes some microseconds."""
 
 _log = logging.getLogger("dither_aggregator")
 
@@ -81,6 +83,15 @@ class HttpProcesses(Multiprocess):
         self.run()
         if self._failed:
             raise ConfigurationError("a server process could not start; what it said stands above")
+
+    def run(self) -> None:
+        """Look after the processes until told to end. uvicorn would look twice a second."""
+        self.init_processes()
+        while not self.should_exit.wait(LOOK_EVERY_S):
+            self.handle_signals()
+            self.keep_subprocess_alive()
+        self.terminate_all()
+        self.join_all()
 
     def init_processes(self) -> None:
         """Start them all."""

@@ -143,8 +143,9 @@ def _connect_signals(answering: Answering) -> None:
         say_stacks_on_sigusr1()
         signal.pthread_sigmask(signal.SIG_UNBLOCK, _SIGUSR1)
 
-    def end(**_: object) -> None:
+    def end(exitcode: int, **_: object) -> None:
         answering.close()
+        os._exit(exitcode)  # billiard would sleep for a second, in case that its parent wants to kill who has ended
 
     def keep_logging(**_: object) -> None:
         """Hear that Celery would set up logging, and so keep it from doing that."""
