@@ -8,15 +8,15 @@ import signal
 import socket
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
-from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
 import requests
 
 from dither_aggregator.web.readers import CANDIDATES_MAX, READERS
+from dither_aggregator.workers.looking import ASK_EVERY_S
 from dither_shared.registry import Registry
 from dither_shared.rng import Rng
 from dither_shared.wire import PATH
@@ -69,13 +69,19 @@ def _parent(pid: int) -> int:
     return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
 
 
-@pytest.fixture(scope="module")
-def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
-    home = tmp_path_factory.mktemp("served")
+@contextmanager
+def serving(home: Path) -> Iterator[Served]:
+    """Run a server, with some reports counted."""
     (home / "metrics.toml").write_text(TEXT, encoding="utf-8")
     with serve(home / "metrics.toml", home / "data") as made:
         assert upload(made.url, made.key, reports(50)) == 202
         wait_until(lambda: requests.get(made.url + LOOK, timeout=60).json()["meta"]["n"] == 50)
+        yield made
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    with serving(tmp_path_factory.mktemp("served")) as made:
         yield made
 
 
@@ -97,7 +103,7 @@ def test_uploads_are_taken_while_no_page_can_be_made(served: Served) -> None:
             stopped += found
             if len(stopped) < READERS:
                 with suppress(requests.Timeout):
-                    requests.get(served.url + "/", timeout=2)
+                    requests.get(served.url + "/", timeout=0.5)
         asking = [socket.create_connection(_place(served.url)) for _ in range(20)]
         for each in asking:
             each.sendall(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n")
@@ -237,60 +243,51 @@ def test_one_long_list_is_looked_for_at_a_time(served: Served) -> None:
 
 
 @pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGKILL], ids=lambda how: how.name)
-def test_readers_end_with_the_server(how: signal.Signals, tmp_path: Path) -> None:
-    (tmp_path / "metrics.toml").write_text(TEXT, encoding="utf-8")
-    with serve(tmp_path / "metrics.toml", tmp_path / "data") as made:
-        assert upload(made.url, made.key, reports(50)) == 202
-        wait_until(lambda: requests.get(made.url + LOOK, timeout=60).json()["meta"]["n"] == 50)
-        with waiting_for_many(made.url):
-            wait_until(lambda: len(readers(made.process.pid)) > 1)
-            found = readers(made.process.pid)
-            made.process.send_signal(how)
-            wait_until(lambda: not any(is_running(pid) for pid in found), 60)
+def test_readers_end_with_the_server(how: signal.Signals, served: Served, tmp_path: Path) -> None:
+    """The tests before share the one that is told to end."""
+    with nullcontext(served) if how == signal.SIGTERM else serving(tmp_path) as made, waiting_for_many(made.url):
+        wait_until(lambda: len(readers(made.process.pid)) > 1)
+        found = readers(made.process.pid)
+        made.process.send_signal(how)
+        wait_until(lambda: not any(is_running(pid) for pid in found), 60)
 
 
 # With workers.
 
 
-@pytest.fixture
-def site(tmp_path: Path) -> Iterator[Site]:
-    made = Site(tmp_path, TEXT)
-    with made.running():
-        yield made
-
-
-@contextmanager
-def asked(site: Site) -> Iterator[tuple[Any, Machine]]:
-    """Run an API and a worker, with some reports counted."""
-    with site.api() as api, site.worker() as worker:
+@pytest.fixture(scope="module")
+def asked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Site, Machine, Machine]]:
+    """An API and a worker, with some reports counted."""
+    site = Site(tmp_path_factory.mktemp("asked"), TEXT)
+    with site.running(), site.api(ready=False) as api, site.worker() as worker:
+        api.wait_ready()
         assert upload(api.said["url"], site.key, reports(50)) == 202
         wait_until(lambda: requests.get(api.said["url"] + LOOK, timeout=60).json()["meta"]["n"] == 50)
-        yield api, worker
+        yield site, api, worker
 
 
-def test_a_worker_looks_for_a_long_list_as_long_as_somebody_waits(site: Site) -> None:
-    with asked(site) as (api, worker):
-        check_a_long_list(api.said["url"])
-        working: list[int] = []
+def test_a_worker_looks_for_a_long_list_as_long_as_somebody_waits(asked: tuple[Site, Machine, Machine]) -> None:
+    _, api, worker = asked
+    working: list[int] = []
 
-        def works() -> bool:
-            working.extend(pid for child in worker.children() for pid in readers(child))
-            return bool(working)
+    def works() -> bool:
+        working.extend(pid for child in worker.children() for pid in readers(child))
+        return bool(working)
 
-        with waiting_for_many(api.said["url"]):
-            wait_until(works)
-            time.sleep(2)  # longer than it takes to notice that somebody has left
-            assert is_running(working[0])
-            assert look(api.said["url"], MANY[:3_000]).status_code == 503
-        wait_until(lambda: not any(is_running(pid) for pid in working))
-        check_a_long_list(api.said["url"])
-        assert worker.stop() == (0, "")
-        assert api.stop() == (0, "")
+    with waiting_for_many(api.said["url"]):
+        wait_until(works)
+        time.sleep(ASK_EVERY_S + 0.5)  # longer than it takes to notice that somebody has left
+        assert is_running(working[0])
+        assert look(api.said["url"], MANY[:3_000]).status_code == 503
+    wait_until(lambda: not any(is_running(pid) for pid in working))
+    check_a_long_list(api.said["url"])
+    assert worker.stop() == (0, "")
 
 
-def test_an_api_whose_broker_is_gone_says_so(site: Site) -> None:
-    with asked(site) as (api, _):
-        site.broker.stop()
-        answer = look(api.said["url"], MANY[:3_000])
-        assert (answer.status_code, answer.json()["type"]) == (503, "urn:dither:problem:unavailable")
-        assert look(api.said["url"], ["alpha"]).status_code == 200
+def test_an_api_whose_broker_is_gone_says_so(asked: tuple[Site, Machine, Machine]) -> None:
+    site, api, _ = asked
+    site.broker.stop()
+    answer = look(api.said["url"], MANY[:3_000])
+    assert (answer.status_code, answer.json()["type"]) == (503, "urn:dither:problem:unavailable")
+    assert look(api.said["url"], ["alpha"]).status_code == 200
+    assert api.stop() == (0, "")

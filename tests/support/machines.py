@@ -9,7 +9,7 @@ import subprocess
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -39,7 +39,11 @@ class Machine:
     def children(self) -> list[int]:
         """Return the process ids of its processes, multiprocessing's own left out."""
         pids = Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children").read_text().split()
-        return [pid for pid in map(int, pids) if not tracks_resources(pid)]
+        found = []
+        for pid in map(int, pids):
+            with suppress(ProcessLookupError, FileNotFoundError):  # it ended meanwhile
+                found += [] if tracks_resources(pid) else [pid]
+        return found
 
     def wait_ready(self) -> None:
         """Wait until it says that it is ready."""
@@ -110,17 +114,31 @@ class Site:
             with suppress(ValueError):  # it was communicated with before
                 one.process.communicate()
 
-    def api(self, *options: object) -> Any:
+    def api(self, *options: object, ready: bool = True) -> Any:
         """Run `dither api` on any free port, with the broker unless other places are given."""
-        return self.machine("api", *(options or self.places), "--port", 0, "--processes", 1)
+        return self.machine("api", *(options or self.places), "--port", 0, "--processes", 1, ready=ready)
 
     def worker(self, *options: object, ready: bool = True) -> Any:
         """Run `dither worker` with two processes."""
         return self.machine("worker", *self.places, "--processes", 2, *options, ready=ready)
 
-    def beat(self) -> Any:
+    def beat(self, *, ready: bool = True) -> Any:
         """Run `dither beat`."""
-        return self.machine("beat", *self.places)
+        return self.machine("beat", *self.places, ready=ready)
+
+    @contextmanager
+    def all_machines(self, environment: Mapping[str, str] = {}) -> Iterator[list[Machine]]:
+        """Run API, worker and beat, started side by side; an environment says where both Redis are."""
+        commands = {"api": ("--port", 0, "--processes", 1), "worker": ("--processes", 2), "beat": ()}
+        places = () if environment else self.places
+        with ExitStack() as running:
+            machines = [
+                running.enter_context(self.machine(command, *places, *options, ready=False, environment=environment))
+                for command, options in commands.items()
+            ]
+            for one in machines:
+                one.wait_ready()
+            yield machines
 
     @contextmanager
     def store(self) -> Iterator[Store]:
@@ -149,7 +167,8 @@ class Crowd:
     """Devices that upload known reports and keep each until it is answered with 202."""
 
     def __init__(self, site: Site, api: Machine, seed: int = 1) -> None:
-        self._url, self._key = api.said["url"] + PATH, site.key
+        self._key = site.key
+        self.go_to(api)
         self._plan = site.registry.metrics["dark"].plan
         self._random = random.Random(seed)
         self._lock = threading.Lock()
@@ -157,6 +176,10 @@ class Crowd:
         """How many reports said 0 and how many 1, of those that were acknowledged."""
         self.slowest_s = 0.0
         self.refused = 0
+
+    def go_to(self, api: Machine) -> None:
+        """Send to another API of the site from now on."""
+        self._url = api.said["url"] + PATH
 
     def upload(self, uploads: int, reports: int = 20) -> None:
         """Send uploads, each until it is taken."""
@@ -196,8 +219,10 @@ class Crowd:
         running = [threading.Thread(target=run, daemon=True) for _ in range(threads)]
         for thread in running:
             thread.start()
-        yield
-        stopping.set()
+        try:
+            yield
+        finally:
+            stopping.set()
         for thread in running:
             thread.join(120)
             assert not thread.is_alive()
