@@ -3,6 +3,7 @@
 import gzip
 import json
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,25 +18,31 @@ from tests.support.machines import Site, wait_until
 from tests.support.registries import registry_text
 
 
-def test_reading_is_open_until_a_read_key_is_made_and_not_through_a_proxy(tmp_path: Path) -> None:
-    (tmp_path / "metrics.toml").write_text(registry_text(), encoding="utf-8")
-    with serve(tmp_path / "metrics.toml", tmp_path / "data") as served:
-        one = Locked(served, tmp_path)
-        for path in ("/", "/pipeline", "/v1/metrics", "/openapi.json"):
-            assert one.ask("GET", path).status_code == 200
-            for name in ("X-Forwarded-For", "Forwarded", "Via", "X-Real-IP"):  # somebody else asks, through a proxy
-                assert one.ask("GET", path, headers={name: "for=192.0.2.1"}).status_code in (303, 401)
-        assert one.ask("GET", f"{ADMIN_ADDRESS}keys").status_code == 401
-        assert one.ask("GET", f"{ADMIN_ADDRESS}keys", headers=bearer(served.key)).status_code == 403
-        began = time.monotonic()
-        one.made("write")
-        assert one.ask("GET", "/").status_code == 200  # a write key changes nothing for readers
-        id_, _ = one.made("read")
-        wait_until(lambda: one.ask("GET", "/").status_code == 303, 5)
-        assert time.monotonic() - began < 60
-        assert dither("keys", "revoke", id_, "--data", one.data).returncode == 0
-        time.sleep(1.5)  # beyond the second in which it is taken up
-        assert one.ask("GET", "/").status_code == 303  # revoking the last one opens nothing
+@pytest.fixture(scope="module")
+def one(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Locked]:
+    """A server whose store has no more than the first write key, until the first test that asks it makes others."""
+    home = tmp_path_factory.mktemp("one")
+    (home / "metrics.toml").write_text(registry_text(), encoding="utf-8")
+    with serve(home / "metrics.toml", home / "data") as served:
+        yield Locked(served, home, {WEAK: served.key})
+
+
+def test_reading_is_open_until_a_read_key_is_made_and_not_through_a_proxy(one: Locked) -> None:
+    for path in ("/", "/pipeline", "/v1/metrics", "/openapi.json"):
+        assert one.ask("GET", path).status_code == 200
+        for name in ("X-Forwarded-For", "Forwarded", "Via", "X-Real-IP"):  # somebody else asks, through a proxy
+            assert one.ask("GET", path, headers={name: "for=192.0.2.1"}).status_code in (303, 401)
+    assert one.ask("GET", f"{ADMIN_ADDRESS}keys").status_code == 401
+    assert one.ask("GET", f"{ADMIN_ADDRESS}keys", headers=bearer(one.served.key)).status_code == 403
+    began = time.monotonic()
+    one.made("write")
+    assert one.ask("GET", "/").status_code == 200  # a write key changes nothing for readers
+    id_, _ = one.made("read")
+    wait_until(lambda: one.ask("GET", "/").status_code == 303, 5)
+    assert time.monotonic() - began < 60
+    assert dither("keys", "revoke", id_, "--data", one.data).returncode == 0
+    time.sleep(1.5)  # beyond the second in which it is taken up
+    assert one.ask("GET", "/").status_code == 303  # revoking the last one opens nothing
 
 
 def test_the_first_write_key_is_kept_in_a_file_of_its_own(tmp_path: Path) -> None:
@@ -129,25 +136,23 @@ def test_a_key_file_that_is_no_good_is_refused(
 
 
 def test_no_key_is_in_any_file_or_log_or_answer_but_the_one_that_makes_it(
-    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+    one: Locked, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    (tmp_path / "metrics.toml").write_text(registry_text(), encoding="utf-8")
-    with serve(tmp_path / "metrics.toml", tmp_path / "data") as served:
-        one = Locked(served, tmp_path, {WEAK: served.key})
-        one.keys[READ], one.keys[ADMIN] = one.made("read")[1], one.made("admin")[1]
-        session, said = one.session(READ), []
-        for path in ("/", "/pipeline", "/login", "/metrics/color", "/openapi.json"):
-            said.append(one.ask("GET", path, headers=session).text)
-        for path in ("keys", "journal", "quarantine"):
-            said.append(one.ask("GET", ADMIN_ADDRESS + path, ADMIN).text)
-        for key in (*one.keys.values(), WRONG):
-            said += [one.upload(key).text, one.login(key).text, one.ask("GET", "/v1/marks", headers=bearer(key)).text]
-            assert one.ask("GET", f"/v1/none?{key}", READ).status_code == 404
-        assert dither("backup", tmp_path / "backup", "--data", one.data).returncode == 0
-        log = served.stop()
+    """The last to ask this server."""
+    (_, one.keys[READ]), (_, one.keys[ADMIN]) = one.all_made(("read", ""), ("admin", ""))
+    session, said = one.session(READ), []
+    for path in ("/", "/pipeline", "/login", "/metrics/color", "/openapi.json"):
+        said.append(one.ask("GET", path, headers=session).text)
+    for path in ("keys", "journal", "quarantine"):
+        said.append(one.ask("GET", ADMIN_ADDRESS + path, ADMIN).text)
+    for key in (*one.keys.values(), WRONG):
+        said += [one.upload(key).text, one.login(key).text, one.ask("GET", "/v1/marks", headers=bearer(key)).text]
+        assert one.ask("GET", f"/v1/none?{key}", READ).status_code == 404
+    assert dither("backup", tmp_path / "backup", "--data", one.data).returncode == 0
+    log = one.served.stop()
     said += [log, gzip.decompress((tmp_path / "backup").read_bytes()).decode()]
     files = {path.name: path.read_bytes() for path in one.data.iterdir()}
-    assert served.key.encode() in files.pop(key_file.NAME)
+    assert one.served.key.encode() in files.pop(key_file.NAME)
     assert FILE_NAME in files
     for text in one.keys.values():
         secret = text.rpartition("_")[2]
@@ -161,7 +166,8 @@ def test_no_key_is_in_any_file_or_log_or_answer_but_the_one_that_makes_it(
 
 def test_every_api_of_a_store_knows_its_keys_and_its_sessions(tmp_path: Path) -> None:
     site = Site(tmp_path)
-    with site.running(), site.api() as one, site.api() as other:
+    with site.running(), site.api(ready=False) as one, site.api() as other:
+        one.wait_ready()
         apis = [Locked(Served(each.process, each.said["url"], site.key, ""), tmp_path) for each in (one, other)]
         assert "key" not in one.said
         assert [each.ask("GET", "/v1/marks").status_code for each in apis] == [200, 200]

@@ -36,9 +36,10 @@ def locked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Locked]:
     with serve(home / "metrics.toml", home / "data") as served:
         one = Locked(served, home)
         one.keys = {WEAK: served.key, WRONG: "dither_read_00000000_" + "a" * 32}
-        for name, scope in ((READ, "read"), (ADMIN, "admin"), (REVOKED, "admin")):
-            id_, one.keys[name] = one.made(scope)
-        assert dither("keys", "revoke", id_, "--data", one.data).returncode == 0
+        made = one.all_made(("read", ""), ("admin", ""), ("admin", ""))
+        for name, (_, key) in zip((READ, ADMIN, REVOKED), made, strict=True):
+            one.keys[name] = key
+        assert dither("keys", "revoke", made[-1][0], "--data", one.data).returncode == 0
         wait_until(lambda: one.ask("GET", "/v1/marks", REVOKED).status_code == 401)
         yield one
 
@@ -256,8 +257,7 @@ def test_a_session_changes_nothing_and_posts_nothing(locked: Locked) -> None:
 
 
 def test_a_key_that_waits_has_uploads_come_again(locked: Locked) -> None:
-    id_, old = locked.made("write", "version 157")
-    _, new = locked.made("write", "version 158")
+    (id_, old), (_, new) = locked.all_made(("write", "version 157"), ("write", "version 158"))
     assert (locked.upload(old).status_code, locked.upload(new).status_code) == (202, 202)
     assert dither("keys", "revoke", id_, "--wait", "--data", locked.data).returncode == 0
     wait_until(lambda: locked.upload(old).status_code == 503, 5)
@@ -275,7 +275,7 @@ def test_an_installed_app_loses_nothing_when_its_next_version_has_the_next_key(
     locked: Locked, tmp_path: Path, how: tuple[str, ...]
 ) -> None:
     """The SDK keeps what it could not send with the old key, and sends it with the next one when it may."""
-    (id_, old), (_, new) = locked.made("write"), locked.made("write")
+    (id_, old), (_, new) = locked.all_made(("write", ""), ("write", ""))
     assert dither("keys", "revoke", id_, *how, "--data", locked.data).returncode == 0
     wait_until(lambda: locked.upload(old).status_code == (503 if how else 401), 5)
     asked = Registry.load(locked.home / "metrics.toml")

@@ -311,7 +311,7 @@ def test_the_page_has_the_limits_of_the_code() -> None:
 
 @pytest.mark.slow
 def test_several_processes_count_together_and_one_that_is_replaced_goes_on(tmp_path: Path) -> None:
-    with several_machines(tmp_path, registry_text(), processes=2, beats=0) as cluster:
+    with several_machines(tmp_path, registry_text(), processes=2, workers=0, beats=0) as cluster:
         api, (url,), (health,), key = cluster["api-0"], cluster.urls, cluster.health, cluster.key
 
         def send(body: bytes) -> int:  # each on a connection of its own, so that every process has some

@@ -27,12 +27,13 @@ pytestmark = pytest.mark.slow
 
 
 class Aim:
-    """A server, and the load test's arguments for it."""
+    """A server, and the load test's arguments for it, with files of this test."""
 
-    def __init__(self, served: Served, directory: Path) -> None:
-        self.served, self.directory = served, directory
+    def __init__(self, served: Served, data: Path, directory: Path) -> None:
+        self.served, self.data = served, data
         self.key_file, self.metrics = directory / "write.key", directory / "metrics.toml"
         self.key_file.write_text(f"{served.key}\n")
+        self.metrics.write_text(registry_text(), encoding="utf-8")
 
     def arguments(self, *more: object) -> tuple[object, ...]:
         return (self.served.url, "--key-file", self.key_file, "--metrics", self.metrics, "--json", *more)
@@ -42,21 +43,48 @@ class Aim:
         return done.returncode, json.loads(done.stdout) if done.stdout else {}, done.stderr
 
     def ledger(self) -> dict[str, Any]:
-        total: dict[str, Any] = json.loads(dither("ledger", "--data", self.directory / "data", "--json").stdout)
+        total: dict[str, Any] = json.loads(dither("ledger", "--data", self.data, "--json").stdout)
         assert total["balanced"]
         return total
 
 
+@pytest.fixture(scope="module")
+def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Served, Path]]:
+    """A server that tests share, and its data: the first of them find it empty, the last find it ended."""
+    home = tmp_path_factory.mktemp("running")
+    (home / "metrics.toml").write_text(registry_text(), encoding="utf-8")
+    with serve(home / "metrics.toml", home / "data") as served:
+        yield served, home / "data"
+
+
 @pytest.fixture
-def tested(tmp_path: Path) -> Iterator[Aim]:
-    path = tmp_path / "metrics.toml"
-    path.write_text(registry_text(), encoding="utf-8")
-    with serve(path, tmp_path / "data") as served:
-        yield Aim(served, tmp_path)
+def tested(running: tuple[Served, Path], tmp_path: Path) -> Aim:
+    return Aim(*running, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (lambda one: one.key_file.write_text("wrong"), "does not know the key in --key-file"),
+        (lambda one: one.metrics.write_text(registry_text(rev=7)), "does not take all of --metrics (unknown-plan)"),
+        (lambda one: one.metrics.write_text(registry_text(app="other")), "takes reports of 'example'"),
+    ],
+    ids=["key", "metrics", "app"],
+)
+def test_what_cannot_be_measured_is_said_before(change: Any, said: str, tested: Aim) -> None:
+    change(tested)
+    check_refused(said, tested)
+
+
+def check_refused(said: str, tested: Aim) -> None:
+    code, _, err = tested.run("--devices", 5)
+    assert code == 2
+    assert said in err
+    assert "Traceback" not in err
 
 
 def test_what_it_measures_is_what_the_store_counts(tested: Aim) -> None:
-    code, told, said = tested.run("--seconds", 2, "--connections", 8)
+    code, told, said = tested.run("--seconds", 1, "--connections", 8)
     assert code == 0, said
     assert told["statuses"] == {"202": told["accepted"]}
     assert told["uploads"] == told["accepted"] > 50
@@ -68,9 +96,10 @@ def test_what_it_measures_is_what_the_store_counts(tested: Aim) -> None:
 
 
 def test_so_many_devices_and_no_more(tested: Aim) -> None:
-    code, told, _ = tested.run("--devices", 30)
+    before = tested.ledger()["accepted"]
+    code, told, _ = tested.run("--devices", 30, "--beside-others")
     assert (code, told["accepted"]) == (0, 30)
-    assert tested.ledger()["accepted"] == 2 * 31
+    assert tested.ledger()["accepted"] == before + 2 * 31
     words = [word for word in tested.arguments("--devices", 5, "--beside-others") if word != "--json"]
     done = dither("loadtest", *words)
     assert done.returncode == 0
@@ -80,11 +109,12 @@ def test_so_many_devices_and_no_more(tested: Aim) -> None:
 def test_a_store_with_reports_is_left_alone(tested: Aim) -> None:
     headers = {"Authorization": f"Bearer {tested.served.key}", "Content-Type": "application/json"}
     body = body_of(registry(), {"dark": [1]})
+    before = tested.ledger()["accepted"]
     assert requests.post(tested.served.url + PATH, data=body, headers=headers, timeout=30).status_code == 202
     code, _, said = tested.run("--devices", 5)
     assert code == 2
     assert "the store has reports already" in said
-    assert tested.ledger()["accepted"] == 1
+    assert tested.ledger()["accepted"] == before + 1
     assert tested.run("--devices", 5, "--beside-others")[0] == 0
 
 
@@ -122,7 +152,8 @@ async def _others() -> list[object]:
 def test_it_goes_through_tls_to_a_certificate_that_is_trusted(tested: Aim, tmp_path: Path) -> None:
     shown = certificate(tmp_path, "127.0.0.1")
     with behind_tls(tested.served.url, shown.server_context()) as url:
-        arguments = (url, *tested.arguments("--devices", 40)[1:])
+        arguments = (url, *tested.arguments("--devices", 40, "--beside-others")[1:])
+        before = tested.ledger()["accepted"]
         trusting = start("loadtest", *arguments, SSL_CERT_FILE=str(shown.authority))
         out, err = trusting.communicate(timeout=60)
         assert trusting.returncode == 0, err
@@ -130,11 +161,12 @@ def test_it_goes_through_tls_to_a_certificate_that_is_trusted(tested: Aim, tmp_p
         done = dither("loadtest", *arguments)
         assert done.returncode == 2
         assert "CERTIFICATE_VERIFY_FAILED" in done.stderr
-    assert tested.ledger()["accepted"] == 2 * 41
+    assert tested.ledger()["accepted"] == before + 2 * 41
 
 
 def test_ctrl_c_ends_it_with_what_was_measured(tested: Aim) -> None:
-    process = start("loadtest", *tested.arguments("--seconds", 60))
+    before = tested.ledger()["accepted"]
+    process = start("loadtest", *tested.arguments("--seconds", 60, "--beside-others"))
     assert process.stderr
     while "uploads answered" not in process.stderr.readline():
         assert process.poll() is None
@@ -144,11 +176,11 @@ def test_ctrl_c_ends_it_with_what_was_measured(tested: Aim) -> None:
     assert "Traceback" not in err
     told = json.loads(out)
     assert told["uploads"] == told["accepted"]
-    assert tested.ledger()["accepted"] == told["reports"] + 2
+    assert tested.ledger()["accepted"] == before + told["reports"] + 2
 
 
 def test_a_server_that_ends_is_told(tested: Aim) -> None:
-    process = start("loadtest", *tested.arguments("--seconds", 60))
+    process = start("loadtest", *tested.arguments("--seconds", 60, "--beside-others"))
     assert process.stderr
     while "uploads answered" not in process.stderr.readline():
         assert process.poll() is None
@@ -159,22 +191,10 @@ def test_a_server_that_ends_is_told(tested: Aim) -> None:
     assert "Traceback" not in err
 
 
-@pytest.mark.parametrize(
-    ("change", "said"),
-    [
-        (lambda one: one.key_file.write_text("wrong"), "does not know the key in --key-file"),
-        (lambda one: one.metrics.write_text(registry_text(rev=7)), "does not take all of --metrics (unknown-plan)"),
-        (lambda one: one.metrics.write_text(registry_text(app="other")), "takes reports of 'example'"),
-        (lambda one: one.served.stop(), "does not answer as a dither does ([Errno 111] Connection refused)"),
-    ],
-    ids=["key", "metrics", "app", "server"],
-)
-def test_what_cannot_be_measured_is_said_before(change: Any, said: str, tested: Aim) -> None:
-    change(tested)
-    code, _, err = tested.run("--devices", 5)
-    assert code == 2
-    assert said in err
-    assert "Traceback" not in err
+def test_a_server_that_is_not_there_is_told(tested: Aim) -> None:
+    tested.served.process.kill()
+    tested.served.process.wait(30)
+    check_refused("does not answer as a dither does ([Errno 111] Connection refused)", tested)
 
 
 @pytest.mark.parametrize(

@@ -266,11 +266,8 @@ def test_several_machines_say_and_keep_nothing_of_who_sends(tmp_path: Path) -> N
     site = Site(tmp_path)
     with site.running():
         read = read_key(site.data.url)
-        with (
-            site.machine("api", *site.places, "--port", 0, "--processes", 1, environment=LOUD) as api,
-            site.machine("worker", *site.places, "--processes", 1, environment=LOUD) as worker,
-            site.machine("beat", *site.places, environment=LOUD) as beat,
-        ):
+        places = {"DITHER_DATA": site.data.url, "DITHER_BROKER": site.broker.url}
+        with site.all_machines({**LOUD, **places}) as (api, worker, beat):
             found = Found((site.key, read))
             sender = Sender({**api.said, "key": site.key, "read": read}, ASKED)
             sender.send_all()

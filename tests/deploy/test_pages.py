@@ -18,7 +18,7 @@ from tests.support.redis_servers import SOUND, RedisServer
 pytestmark = pytest.mark.slow
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
-UPLOADS = 200
+UPLOADS = 60
 
 
 def commands(page: str, heading: str = "") -> list[str]:

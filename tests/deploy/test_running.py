@@ -13,7 +13,7 @@ pytestmark = pytest.mark.slow
 
 DEVICES, PAUSE_S = 6, 0.4
 """Together below the 20 uploads a second that nginx lets through from one address."""
-UPLOADS = 15
+UPLOADS = 6
 
 
 def restart(cluster: Composed, part: str) -> None:

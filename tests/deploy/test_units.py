@@ -20,7 +20,7 @@ pytestmark = pytest.mark.slow
 DEPLOY = Path(__file__).parents[2] / "deploy"
 DEVICES, PAUSE_S = 6, 0.4
 """Together below the 20 uploads a second that one address may send."""
-UPLOADS = 15
+UPLOADS = 6
 SERVE = "serve"
 
 

@@ -60,17 +60,24 @@ class Locked:
 
     def made(self, scope: str, label: str = "") -> tuple[str, str]:
         """Make a key on the command line, and wait until the server knows it; return its id and its text."""
-        done = dither("keys", "create", scope, "--label", label, "--data", self.data, "--json")
-        assert done.returncode == 0, done.stderr
-        said = json.loads(done.stdout)
+        return self.all_made((scope, label))[0]
+
+    def all_made(self, *asked: tuple[str, str]) -> list[tuple[str, str]]:
+        """Do the same with keys of these scopes and labels; the server looks every second, and is waited for once."""
+        made = []
+        for scope, label in asked:
+            done = dither("keys", "create", scope, "--label", label, "--data", self.data, "--json")
+            assert done.returncode == 0, done.stderr
+            made.append(json.loads(done.stdout))
         with closing(SQLiteStore(self.data)) as store:
-            (key,) = [one for one in store.keys.listed() if one.id == said["id"]]
-        if scope == "write":
-            wait_until(lambda: self.upload(said["key"]).status_code == 202)
-        else:
-            wait_until(lambda: "Set-Cookie" in self.login(said["key"]).headers)
-        assert key.label == label
-        return said["id"], said["key"]
+            labels = {key.id: key.label for key in store.keys.listed()}
+        for (scope, label), said in zip(asked, made, strict=True):
+            assert labels[said["id"]] == label
+            wait_until(lambda key=said["key"], scope=scope: self._knows(key, scope))  # type: ignore[misc]
+        return [(said["id"], said["key"]) for said in made]
+
+    def _knows(self, key: str, scope: str) -> bool:
+        return self.upload(key).status_code == 202 if scope == "write" else "Set-Cookie" in self.login(key).headers
 
 
 DARK = ASKED.metrics["dark"].plan.digest
