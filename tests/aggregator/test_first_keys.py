@@ -13,7 +13,7 @@ import requests
 from dither_aggregator.store.sqlite import FILE_NAME, key_file
 from tests.support.aggregators import ENVIRONMENT, Served, dither, refused, serve
 from tests.support.keys import STRONG, bearer
-from tests.support.locked import ADMIN, ADMIN_ADDRESS, READ, SCOPES, WEAK, WRONG, Locked
+from tests.support.locked import ADMIN, ADMIN_ADDRESS, HURRIED, READ, SCOPES, WEAK, WRONG, Locked
 from tests.support.machines import Site, wait_until
 from tests.support.registries import registry_text
 
@@ -23,7 +23,7 @@ def one(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Locked]:
     """A server whose store has no more than the first write key, until the first test that asks it makes others."""
     home = tmp_path_factory.mktemp("one")
     (home / "metrics.toml").write_text(registry_text(), encoding="utf-8")
-    with serve(home / "metrics.toml", home / "data") as served:
+    with serve(home / "metrics.toml", home / "data", settings=HURRIED) as served:
         yield Locked(served, home, {WEAK: served.key})
 
 
@@ -41,7 +41,7 @@ def test_reading_is_open_until_a_read_key_is_made_and_not_through_a_proxy(one: L
     wait_until(lambda: one.ask("GET", "/").status_code == 303, 5)
     assert time.monotonic() - began < 60
     assert dither("keys", "revoke", id_, "--data", one.data).returncode == 0
-    time.sleep(1.5)  # beyond the second in which it is taken up
+    time.sleep(0.6)  # beyond the time in which it is taken up
     assert one.ask("GET", "/").status_code == 303  # revoking the last one opens nothing
 
 
@@ -165,7 +165,7 @@ def test_no_key_is_in_any_file_or_log_or_answer_but_the_one_that_makes_it(
 
 
 def test_every_api_of_a_store_knows_its_keys_and_its_sessions(tmp_path: Path) -> None:
-    site = Site(tmp_path)
+    site = Site(tmp_path, settings=HURRIED)
     with site.running(), site.api(ready=False) as one, site.api() as other:
         one.wait_ready()
         apis = [Locked(Served(each.process, each.said["url"], site.key, ""), tmp_path) for each in (one, other)]

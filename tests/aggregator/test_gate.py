@@ -24,7 +24,7 @@ from dither_aggregator.web.wsgi import reading_app
 from dither_shared.registry import Registry
 from dither_shared.wire import PATH
 from tests.support.aggregators import dither, serve
-from tests.support.locked import ADMIN, ADMIN_ADDRESS, READ, REVOKED, WEAK, WRONG, Locked
+from tests.support.locked import ADMIN, ADMIN_ADDRESS, HURRIED, READ, REVOKED, WEAK, WRONG, Locked
 from tests.support.machines import wait_until
 from tests.support.registries import registry_text
 
@@ -33,7 +33,7 @@ from tests.support.registries import registry_text
 def locked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Locked]:
     home = tmp_path_factory.mktemp("locked")
     (home / "metrics.toml").write_text(registry_text(), encoding="utf-8")
-    with serve(home / "metrics.toml", home / "data") as served:
+    with serve(home / "metrics.toml", home / "data", settings=HURRIED) as served:
         one = Locked(served, home)
         one.keys = {WEAK: served.key, WRONG: "dither_read_00000000_" + "a" * 32}
         made = one.all_made(("read", ""), ("admin", ""), ("admin", ""))

@@ -357,7 +357,8 @@ def test_a_registry_is_loaded_and_a_plan_retired_while_it_is_served(tmp_path: Pa
     path = tmp_path / "metrics.toml"
     path.write_text(registry_text(), encoding="utf-8")
     first = Registry.load(path)
-    with serve(path, tmp_path / "data") as served:
+    hurried: dict[str, object] = {"dither_aggregator.service.REFRESH_EVERY_S": 0.2}
+    with serve(path, tmp_path / "data", settings=hurried) as served:
 
         def post(asked: Registry) -> int:
             return requests.post(

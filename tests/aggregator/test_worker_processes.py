@@ -23,11 +23,17 @@ pytestmark = pytest.mark.slow
 
 
 COMMANDS = ("api", "worker", "beat")
+HURRIED: dict[str, object] = {
+    "dither_aggregator.commands.beat.LOOK_EVERY_S": 0.3,
+    "dither_aggregator.service.REFRESH_EVERY_S": 0.3,
+    "dither_aggregator.workers.ringer.RETRY_MAX_S": 1.0,
+}
+"""So that what happens every few seconds happens in a short test."""
 
 
 @pytest.fixture
 def site(tmp_path: Path) -> Iterator[Site]:
-    made = Site(tmp_path)
+    made = Site(tmp_path, settings=HURRIED)
     with made.running():
         yield made
 
@@ -54,7 +60,7 @@ class Calm:
 @pytest.fixture(scope="module")
 def calm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Calm]:
     """Commands that have nothing to say, and end on SIGINT with their processes."""
-    site = Site(tmp_path_factory.mktemp("calm"))
+    site = Site(tmp_path_factory.mktemp("calm"), settings=HURRIED)
     with site.running(), site.all_machines() as (api, worker, beat):
         yield Calm(site, Crowd(site, api), api, worker, beat)
         children = worker.children()
@@ -66,7 +72,7 @@ def calm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Calm]:
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Site, Crowd]]:
     """A site that outlives what tests do to it: at the end its commands end in order, and have said little."""
-    site = Site(tmp_path_factory.mktemp("whole"))
+    site = Site(tmp_path_factory.mktemp("whole"), settings=HURRIED)
     with site.running(), site.all_machines() as (api, worker, beat):
         yield site, Crowd(site, api)
         for one in (api, worker, beat):
@@ -221,7 +227,7 @@ def test_a_store_that_came_back_empty_ends_workers_and_beat_and_is_refused_by_al
             assert said in refused(command, *site.places).stderr
         # Another store in its place is none of the running API's either.
         assert site.init().returncode == 0
-        time.sleep(1.5)  # the API looks every second
+        time.sleep(1)  # the API looks oftener
         assert requests.get(api.said["health"] + "/readyz", timeout=10).status_code == 503
 
 

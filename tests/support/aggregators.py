@@ -22,6 +22,7 @@ from dither_aggregator.web.listener import Listener
 from dither_aggregator.web.server import HttpServer
 from dither_aggregator.web.wsgi import in_threads
 from dither_shared.registry import Registry
+from tests.support import failing
 from tests.support.clocks import Clock
 
 ENVIRONMENT = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
@@ -76,9 +77,10 @@ class Served:
 
 
 def start(*arguments: object, **environment: str) -> subprocess.Popen[str]:
-    """Start a `dither` command that a test will interrupt."""
+    """Start a `dither` command that a test will interrupt; `failing` says what an environment may order."""
+    command = [sys.executable, "-m", failing.__name__] if failing.ENVIRONMENT_NAME in environment else DITHER
     return subprocess.Popen(
-        [*DITHER, *map(str, arguments)],
+        [*command, *map(str, arguments)],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -88,9 +90,13 @@ def start(*arguments: object, **environment: str) -> subprocess.Popen[str]:
 
 
 @contextmanager
-def serve(registry: Path, data: Path, *options: object) -> Iterator[Served]:
-    """Run `dither serve` in a process of its own, on a free port unless told otherwise."""
-    process = start("serve", registry, "--data", data, "--json", *(options or ("--port", 0)))
+def serve(registry: Path, data: Path, *options: object, settings: Mapping[str, object] = {}) -> Iterator[Served]:
+    """Run `dither serve` in a process of its own, on a free port unless told otherwise.
+
+    `settings` are values of modules by their full name.
+    """
+    arguments = ("serve", registry, "--data", data, "--json", *(options or ("--port", 0)))
+    process = start(*arguments, **failing.with_settings(settings))
     try:
         assert process.stdout
         line = process.stdout.readline()

@@ -15,7 +15,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from importlib import import_module
@@ -96,6 +96,11 @@ class Orders:
     def left(self) -> list[str]:
         """Return the names of the faults that have not happened as often as they are to."""
         return [fault.name for fault in self.faults if self.happened(fault) < fault.times]
+
+
+def with_settings(settings: Mapping[str, object]) -> dict[str, str]:
+    """Return the environment of a process where modules have these values, and that has no faults."""
+    return {ENVIRONMENT_NAME: Orders(Path(os.devnull), settings=dict(settings)).to_text()} if settings else {}
 
 
 class _Planted:

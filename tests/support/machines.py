@@ -20,6 +20,7 @@ from dither_aggregator.store import LedgerRow, Store, open_store
 from dither_shared.registry import Registry
 from dither_shared.wire import PATH
 from dither_shared.wire.writing import encode_upload, new_upload_id
+from tests.support import failing
 from tests.support.aggregators import dither, start
 from tests.support.clusters import tracks_resources
 from tests.support.redis_servers import RedisServer
@@ -64,9 +65,10 @@ class Machine:
 
 
 class Site:
-    """Two Redis with a store for a registry, and the commands that work on them."""
+    """Two Redis with a store for a registry, and the commands that work on them, with these values of modules."""
 
-    def __init__(self, directory: Path, registry: str = "") -> None:
+    def __init__(self, directory: Path, registry: str = "", settings: Mapping[str, object] = {}) -> None:
+        self._settings = failing.with_settings(settings)
         self.data = RedisServer(directory / "data")
         self.broker = RedisServer(directory / "broker", {"appendonly": "no"})
         self.registry_path = directory / "metrics.toml"
@@ -103,7 +105,7 @@ class Site:
         self, command: str, *options: object, ready: bool = True, environment: Mapping[str, str] = {}
     ) -> Iterator[Machine]:
         """Run a command; it is killed at the end if it has not ended."""
-        one = Machine(start(command, *options, "--json", **environment))
+        one = Machine(start(command, *options, "--json", **self._settings, **environment))
         try:
             if ready:
                 one.wait_ready()
