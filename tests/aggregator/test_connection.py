@@ -4,7 +4,7 @@ import resource
 import socket
 import time
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
 
 import pytest
@@ -14,21 +14,28 @@ from dither_shared.wire import PATH
 from tests.support.http import GET, HEAD, Connection, Served, passes, running, slug, until, upload
 
 
-@pytest.fixture
-def served() -> Iterator[Served]:
+@pytest.fixture(scope="module")
+def shared() -> Iterator[Served]:
     with running() as made:
         yield made
 
 
-@pytest.mark.parametrize("begun", [HEAD[:1], HEAD[:10], HEAD, upload(5) + b"ab", upload(0) + b"\r\n"])
-def test_a_request_that_takes_too_long_is_closed(begun: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def served(shared: Served) -> Iterator[Served]:
+    """One server for all tests: each finds it without connections, and its application as new."""
+    with ExitStack() as opened:
+        yield shared.anew(opened)
+    until(lambda: not shared.connections())
+
+
+def test_a_request_that_takes_too_long_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(connection, "REQUEST_WITHIN_S", 0.4)
     with running() as served:
-        connecting = served.connect(begun)
-        if begun.startswith(upload(0)):  # a blank line after a request begins another one
-            assert connecting.answer()[0] == 200
-            connecting.send(b"\r\n")
-        assert connecting.closed()
+        begun = (HEAD[:1], HEAD[:10], HEAD, upload(5) + b"ab", upload(0) + b"\r\n")
+        connected = [served.connect(each) for each in begun]
+        assert connected[-1].answer()[0] == 200
+        connected[-1].send(b"\r\n")  # a blank line after a request begins another one
+        assert all(one.closed() for one in connected)
 
 
 def test_who_never_said_anything_costs_the_server_nothing(served: Served) -> None:

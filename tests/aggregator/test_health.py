@@ -30,6 +30,7 @@ from dither_aggregator.web.health import answer_health, checks
 from dither_shared.wire import PATH, REASONS
 from tests.support.aggregators import sqlite_store
 from tests.support.clusters import one_machine, several_machines, wait_until
+from tests.support.failing import Orders
 from tests.support.registries import registry, registry_text
 from tests.support.stores import answer, append, body_of, fold_all
 
@@ -311,7 +312,8 @@ def test_the_page_has_the_limits_of_the_code() -> None:
 
 @pytest.mark.slow
 def test_several_processes_count_together_and_one_that_is_replaced_goes_on(tmp_path: Path) -> None:
-    with several_machines(tmp_path, registry_text(), processes=2, workers=0, beats=0) as cluster:
+    often = Orders(tmp_path / "faults", settings={"dither_aggregator.service.AUDIT_EVERY_S": 0.5})
+    with several_machines(tmp_path, registry_text(), often, processes=2, workers=0, beats=0) as cluster:
         api, (url,), (health,), key = cluster["api-0"], cluster.urls, cluster.health, cluster.key
 
         def send(body: bytes) -> int:  # each on a connection of its own, so that every process has some

@@ -22,6 +22,10 @@ class Echo:
     """An application that says what came, when it may."""
 
     def __init__(self) -> None:
+        self.begin_anew()
+
+    def begin_anew(self) -> None:
+        """Forget what came."""
         self.waits = False
         self.came: list[tuple[str, bytes]] = []
         self.cancelled = self.left = 0
@@ -87,9 +91,18 @@ class Served:
     """A running server and its application."""
 
     def __init__(self, echo: Echo, http: HttpServer, opened: ExitStack) -> None:
-        self.echo, self.opened = echo, opened
+        self.echo, self.opened, self._http = echo, opened, http
         assert http.health
         self.port, self.health = (int(url.rsplit(":", 1)[1]) for url in (http.url, http.health))
+
+    def anew(self, opened: ExitStack) -> "Served":
+        """Return the same server for another test, whose connections end with this stack."""
+        self.echo.begin_anew()
+        return Served(self.echo, self._http, opened)
+
+    def connections(self) -> int:
+        """Return how many the server has."""
+        return len(self._http._server.server_state.connections)
 
     def connect(self, data: bytes = b"", port: int = 0, source: str = "127.0.0.1") -> Connection:
         made = Connection(port or self.port, source)
