@@ -11,6 +11,7 @@ import pytest
 
 from dither.sending.sender import Sender
 from dither.sending.transport import HttpTransport, Outcome
+from dither_aggregator import service as service_module
 from dither_aggregator.limits import Limits, Rate
 from dither_aggregator.room import Floor, Room
 from dither_aggregator.service import Service, WholeService
@@ -70,6 +71,11 @@ def taking(directory: Path, limits: Limits, room: Room | None = None) -> Iterato
         server = http_server(web_app(service), gate=admission)
         with server.in_background():
             yield Taking(server.url, service, admission, opened)
+
+
+@pytest.fixture(autouse=True)
+def _hurried(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(service_module, "REFRESH_EVERY_S", 0.1)
 
 
 def test_others_go_on_while_one_address_floods(tmp_path: Path) -> None:

@@ -77,7 +77,8 @@ class Monitored:
 
 @pytest.fixture
 def monitored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Monitored]:
-    monkeypatch.setattr(service_module, "AUDIT_EVERY_S", 0.05)
+    for often in ("AUDIT_EVERY_S", "REFRESH_EVERY_S"):
+        monkeypatch.setattr(service_module, often, 0.05)
     with sqlite_store(ASKED, tmp_path) as store, Service(store) as service:
         wait_until(lambda: service.audit and service.vitals, "a first look")
         yield Monitored(service)

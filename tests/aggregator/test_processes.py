@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from dither_aggregator.web.processes import LOOK_EVERY_S
 from dither_shared.wire import PATH
 from tests.support import asked_who
 from tests.support.aggregators import ENVIRONMENT
@@ -175,7 +176,7 @@ def test_signals_of_uvicorn_start_and_end_no_processes(lasting: Api) -> None:
     workers = lasting.workers()
     for number in (signal.SIGTTIN, signal.SIGTTOU):
         lasting.process.send_signal(number)
-    time.sleep(1.5)  # the parent looks twice a second
+    time.sleep(10 * LOOK_EVERY_S)
     assert lasting.workers() == workers
     assert {lasting.ask() for _ in range(10)} <= workers
 
