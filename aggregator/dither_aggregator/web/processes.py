@@ -7,11 +7,13 @@ that have begun; it sends that to itself when its parent is gone, however that e
 import logging
 import multiprocessing
 import os
+import select
 import signal
 import socket
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from typing import Any, Protocol, cast
 
 from uvicorn.supervisors.multiprocess import Multiprocess, Process
@@ -25,6 +27,10 @@ from dither_shared.errors import ConfigurationError
 
 KILL_AFTER_S = DRAIN_WITHIN_S + 10
 """From asking a process to end to ending it."""
+
+LOOK_EVERY_S = 0.5
+LOOK_AT_FIRST_S = 0.05
+"""How often to look while processes begin: somebody may wait for them."""
 
 _log = logging.getLogger("dither_aggregator")
 
@@ -44,6 +50,21 @@ class _Process(Process):
 
     health_port: int | None = None
     counted: counters.Shared
+    _asked = False
+
+    def begun(self) -> bool:
+        """Tell whether it serves, by its answer to the last question; ask again when that came.
+
+        uvicorn would ask again each time, and read the oldest answer: it would hear late that a process serves.
+        """
+        with suppress(OSError, EOFError):
+            if not self._asked:
+                self.parent_conn.send(b"ping")
+                self._asked = True
+            if self.parent_conn.poll():
+                self._asked = False
+                return bool(self.parent_conn.recv())
+        return False
 
     def target(self, sockets: list[socket.socket] | None = None) -> None:
         """Be a server process."""
@@ -66,6 +87,7 @@ class HttpProcesses(Multiprocess):
         listeners = [each for each in (public, health) if each]
         config = configured(app, lifespan="on", workers=processes)
         super().__init__(config, [listener.socket for listener in listeners])
+        self.processes: list[_Process]  # type: ignore[assignment]  # uvicorn knows its own class alone
         answer_signals()  # which uvicorn has taken; processes inherit that SIGHUP does nothing
         self._health_port = health.port if health else None
         self._counted = counters.shared_rows(processes)
@@ -81,6 +103,18 @@ class HttpProcesses(Multiprocess):
         self.run()
         if self._failed:
             raise ConfigurationError("a server process could not start; what it said stands above")
+
+    def run(self) -> None:
+        """Look after the processes until a signal ends this: at once when one comes, and every now and then."""
+        self.init_processes()
+        with _heard_signals() as heard:
+            while not self.should_exit.is_set():
+                if select.select([heard], [], [], LOOK_AT_FIRST_S if self._announce else LOOK_EVERY_S)[0]:
+                    heard.recv(1024)
+                self.handle_signals()
+                self.keep_subprocess_alive()
+        self.terminate_all()
+        self.join_all()
 
     def init_processes(self) -> None:
         """Start them all."""
@@ -102,7 +136,7 @@ class HttpProcesses(Multiprocess):
                 return
             _log.error("server process %d ended with %d; another one takes its place", process.pid, process.exitcode)
             self.processes[place] = self._started(place)
-        if self._announce and all(process.is_ready(timeout=0.1) for process in self.processes):
+        if self._announce and all(process.begun() for process in self.processes):
             announce, self._announce = self._announce, None
             announce()
 
@@ -130,6 +164,19 @@ class HttpProcesses(Multiprocess):
         process.counted = counters.Shared(self._counted, place)
         process.start()
         return process
+
+
+@contextmanager
+def _heard_signals() -> Iterator[socket.socket]:
+    """Give a socket on which there is something to read when a signal has come."""
+    heard, said = socket.socketpair()
+    with heard, said:
+        said.setblocking(False)
+        before = signal.set_wakeup_fd(said.fileno(), warn_on_full_buffer=False)
+        try:
+            yield heard
+        finally:
+            signal.set_wakeup_fd(before)
 
 
 def _end_with_parent() -> None:
