@@ -20,6 +20,7 @@ SQLITE, REDIS = "sqlite", "redis"
 both = pytest.mark.parametrize("kind", [SQLITE, REDIS])
 
 HURRIED: dict[str, object] = {
+    "dither_aggregator.service.FOLD_EVERY_S": 0.3,
     "dither_aggregator.service.MAINTAIN_EVERY_S": 0.3,
     "dither_aggregator.service.REFRESH_EVERY_S": 0.2,
     "dither_aggregator.service.WRITER_FAILED_FOR_S": 1.0,
@@ -27,7 +28,7 @@ HURRIED: dict[str, object] = {
     "dither_aggregator.commands.beat.LOOK_EVERY_S": 0.3,
     "dither_aggregator.store.interface.tallies.COMPACT_SEGMENTS": 4,
 }
-"""So that what happens once a minute, or of 64 segments, happens in a short test."""
+"""So that what happens once a second or a minute, or of 64 segments, happens in a short test."""
 
 
 def orders(
