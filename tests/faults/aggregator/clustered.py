@@ -68,7 +68,7 @@ def kept_alive(cluster: Cluster, *servers: RedisServer) -> Iterator[None]:
     def start_missing() -> None:
         for server in servers:
             if server.process and server.process.poll() is not None:
-                server.restart()
+                server.relaunch()  # another fault may kill it at once
         for process in cluster.processes.values():
             if not process.runs():
                 process.launch()
@@ -81,6 +81,8 @@ def kept_alive(cluster: Cluster, *servers: RedisServer) -> Iterator[None]:
         ending.set()
         keeper.join(60)
     start_missing()
+    for server in servers:
+        server.ready()
     for process in cluster.processes.values():
         process.ready()
 
