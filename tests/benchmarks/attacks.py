@@ -48,6 +48,8 @@ SECONDS = 30.0
 BASE_SHARE = 3
 """An attack is so many times as long as the time before it, which is the base."""
 WARM_S = 1.0
+BASE_MIN_S = 1.0
+"""The time before an attack is this long at least: it shows how long good uploads wait without one."""
 BUSY_S = 0.1
 """Without an attack, good uploads' p99 is above this only where something else has the machine or its disk."""
 BACK_UPLOADS = 100
@@ -183,7 +185,7 @@ def _observe(machine: OneMachine, attack: Attack, seconds: float, plans: dict[st
     good = template(url, said["key"], [(GOOD, plans[GOOD].digest, [1])])
     with Uploader(url, good) as uploader:
         uploader.run_for(min(WARM_S, seconds))
-        base = Waits.of(_answered(uploader, uploader.run_for(max(seconds / BASE_SHARE, 1.0))))
+        base = Waits.of(_answered(uploader, uploader.run_for(max(seconds / BASE_SHARE, BASE_MIN_S))))
         logged = log.stat().st_size
         with (
             Watch(machine[SERVE], said.get("health", url)) as watch,

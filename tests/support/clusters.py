@@ -28,12 +28,15 @@ import requests
 from dither_aggregator.store import Store, create_store, open_store
 from dither_aggregator.store.sqlite import key_file
 from dither_shared.registry import Registry
-from tests.support.aggregators import DITHER, ENVIRONMENT
+from tests.support.aggregators import ENVIRONMENT
 from tests.support.failing import ENVIRONMENT_NAME, Orders
 from tests.support.keys import write_key
+from tests.support.nursery import Born, Nursery
 from tests.support.redis_servers import RedisServer
 
 READY_WITHIN_S = 60
+STARTED_WITH = dict(ENVIRONMENT)
+"""What the nursery of processes is started with: one environment, whatever a test changes."""
 END_WITHIN_S = 60
 LOG_SHOWN = 6_000
 """Characters of each log that are shown when a test fails, its last ones."""
@@ -76,7 +79,7 @@ class Process:
         self._environment = environment or {}
         self._arguments = [str(argument) for argument in arguments]
         self._out, self._err = directory / f"{name}.out", directory / f"{name}.log"
-        self._process: subprocess.Popen[bytes] | None = None
+        self._process: subprocess.Popen[bytes] | Born | None = None
         self._lock = threading.RLock()
         """Held while it is started or killed: tests kill on one thread, and start again on another."""
 
@@ -87,15 +90,20 @@ class Process:
             self._launch(before)
 
     def _launch(self, before: Sequence[str]) -> None:
-        command = [sys.executable, "-m", "tests.support.failing"] if self.orders else DITHER
-        environment = {ENVIRONMENT_NAME: self.orders.to_text()} if self.orders else {}
+        module = "tests.support.failing" if self.orders else "dither.cli"
+        ordered = {ENVIRONMENT_NAME: self.orders.to_text()} if self.orders else {}
+        environment = {**ENVIRONMENT, **self._environment, **ordered}
+        if not before:
+            nursery = Nursery.shared(STARTED_WITH)
+            self._process = nursery.born(module, self._arguments, environment, self._out, self._err)
+            return
         with self._out.open("wb") as out, self._err.open("ab") as err:
             self._process = subprocess.Popen(
-                [*before, *command, *self._arguments],
+                [*before, sys.executable, "-m", module, *self._arguments],
                 stdin=subprocess.DEVNULL,
                 stdout=out,
                 stderr=err,
-                env={**ENVIRONMENT, **self._environment, **environment},
+                env=environment,
                 start_new_session=True,
             )
 

@@ -55,6 +55,10 @@ class RedisServer:
     def start(self) -> None:
         """Start it, and wait until it answers."""
         self.launch()
+        self.ready()
+
+    def ready(self) -> None:
+        """Wait until it answers."""
         self._wait_for(self._answers, "answer")
 
     def start_loading(self) -> None:
@@ -145,9 +149,14 @@ class RedisServer:
 
     def restart(self) -> None:
         """Kill it and start it again on the same port and file, repaired as it may have to be."""
+        self.relaunch()
+        self.ready()
+
+    def relaunch(self) -> None:
+        """Restart it, and do not wait: it may be killed before it answers."""
         self.stop()
         self.repair()
-        self.start()
+        self.launch()
 
 
 def _free_port() -> int:

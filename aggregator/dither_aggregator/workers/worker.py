@@ -25,6 +25,8 @@ from dither_aggregator.workers.bells import ESTIMATE, FOLD, LOOK, MAINTAIN, TIME
 from dither_aggregator.workers.brokers import address
 from dither_aggregator.workers.looking import look
 
+RESULTS_READ_WITHIN_TRIES = 5
+"""One each tenth of a second."""
 _SIGUSR1 = {signal.SIGUSR1}
 
 _log = logging.getLogger("dither_aggregator")
@@ -55,6 +57,8 @@ def work(
     _say_in_one_line_what_is_wrong_with(address(broker))
     # The signal would be an exception in the middle of a count.
     pool.SIG_SOFT_TIMEOUT = None  # type: ignore[assignment]  # as where there is no SIGUSR1
+    # A process that ends waits for its parent to read its last results: up to 30 s, though nobody needs them.
+    pool.GUARANTEE_MESSAGE_CONSUMPTION_RETRY_LIMIT = RESULTS_READ_WITHIN_TRIES
     worker: Any = WorkController(
         app=app,
         hostname="dither",

@@ -20,6 +20,7 @@ SQLITE, REDIS = "sqlite", "redis"
 both = pytest.mark.parametrize("kind", [SQLITE, REDIS])
 
 HURRIED: dict[str, object] = {
+    "dither_aggregator.service.FOLD_EVERY_S": 0.3,
     "dither_aggregator.service.MAINTAIN_EVERY_S": 0.3,
     "dither_aggregator.service.REFRESH_EVERY_S": 0.2,
     "dither_aggregator.service.WRITER_FAILED_FOR_S": 1.0,
@@ -27,7 +28,7 @@ HURRIED: dict[str, object] = {
     "dither_aggregator.commands.beat.LOOK_EVERY_S": 0.3,
     "dither_aggregator.store.interface.tallies.COMPACT_SEGMENTS": 4,
 }
-"""So that what happens once a minute, or of 64 segments, happens in a short test."""
+"""So that what happens once a second or a minute, or of 64 segments, happens in a short test."""
 
 
 def orders(
@@ -67,7 +68,7 @@ def kept_alive(cluster: Cluster, *servers: RedisServer) -> Iterator[None]:
     def start_missing() -> None:
         for server in servers:
             if server.process and server.process.poll() is not None:
-                server.restart()
+                server.relaunch()  # another fault may kill it at once
         for process in cluster.processes.values():
             if not process.runs():
                 process.launch()
@@ -80,6 +81,8 @@ def kept_alive(cluster: Cluster, *servers: RedisServer) -> Iterator[None]:
         ending.set()
         keeper.join(60)
     start_missing()
+    for server in servers:
+        server.ready()
     for process in cluster.processes.values():
         process.ready()
 

@@ -20,7 +20,7 @@ from tests.support.soaking import scaled
 pytestmark = pytest.mark.slow
 
 ROUNDS = scaled(1, 20)
-SLEEP_S = scaled(3, 60)
+SLEEP_S = scaled(1, 60)
 
 
 @contextmanager

@@ -19,11 +19,13 @@ from tests.support.soaking import SOAK, scaled
 
 pytestmark = pytest.mark.slow
 
-SECONDS = scaled(10, 900)
+SECONDS = scaled(4, 900)
 DEVICES = 16
 PAUSE_S = 0.0 if SOAK else 0.05
 """A device waits so long between two uploads: enough are in flight at each kill, and other work has time."""
 NIGHTS = 2
+PAUSES_S = (0.2, 1.8) if SOAK else (0.1, 0.8)
+"""Between two kills."""
 
 
 def kill_child(cluster: SeveralMachines, rng: random.Random, kind: str) -> None:
@@ -70,7 +72,7 @@ def test_a_cluster_whose_every_part_is_killed_at_random_counts_everything_once(h
                 name = names.pop() if names else rng.choice(list(able))  # each of them once at least
                 able[name]()
                 killed[name] += 1
-                time.sleep(rng.uniform(0.2, 1.8))
+                time.sleep(rng.uniform(*PAUSES_S))
                 load.check()
                 if night < NIGHTS and gone > SECONDS * (night + 1) / (NIGHTS + 1):
                     night += 1

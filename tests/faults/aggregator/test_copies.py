@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from dither_shared.wire import PATH
-from tests.faults.aggregator.clustered import REDIS, SQLITE, aggregator
+from tests.faults.aggregator.clustered import REDIS, SQLITE, aggregator, orders
 from tests.faults.aggregator.load import REGISTRY, Answer, Device, Load, check_now
 from tests.faults.aggregator.oracle import Oracle
 from tests.support.clusters import Cluster, logged
@@ -24,8 +24,8 @@ pytestmark = pytest.mark.slow
 
 THREADS = 32
 COPIES = 1_000
-CONFLICTS = scaled(200, 2_000)
-LOST = scaled(150, 3_000)
+CONFLICTS = scaled(100, 2_000)
+LOST = scaled(75, 3_000)
 
 
 def side_by_side(cluster: Cluster, bodies: Sequence[bytes], threads: int) -> list[tuple[bytes, Answer]]:
@@ -66,8 +66,9 @@ def sound(oracle: Oracle, draw: Callable[[], tuple[str, bytes]]) -> tuple[str, b
 def ran(request: pytest.FixtureRequest) -> Iterator[tuple[Cluster, Oracle]]:
     """Run an aggregator for all of these tests, with one account of all that is sent to it."""
     with TemporaryDirectory(dir=MEMORY) as directory, ExitStack() as running:
-        options: dict[str, Any] = {"apis": 2, "beats": 0} if request.param == REDIS else {}
-        yield running.enter_context(aggregator(request.param, Path(directory), **options)), Oracle("copies", REGISTRY)
+        options: dict[str, Any] = {"apis": 2} if request.param == REDIS else {}
+        cluster = running.enter_context(aggregator(request.param, Path(directory), orders(Path(directory)), **options))
+        yield cluster, Oracle("copies", REGISTRY)
 
 
 def test_an_upload_that_comes_a_thousand_times_is_counted_once(ran: tuple[Cluster, Oracle]) -> None:

@@ -19,8 +19,8 @@ from tests.support.soaking import scaled
 
 pytestmark = pytest.mark.slow
 
-NIGHTS = scaled(3, 60)
-BEFORE_MIDNIGHT_S = 1.0
+NIGHTS = scaled(2, 60)
+BEFORE_MIDNIGHT_S = 0.4
 
 
 def snapshots(cluster: Cluster) -> dict[tuple[str, str, str], tuple[str, str]]:

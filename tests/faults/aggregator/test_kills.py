@@ -26,8 +26,8 @@ SHORT = (
     Fault("replace_segments", WITHIN),
     Fault("seal", AFTER),
     Fault("note_merged", WITHIN),
-    Fault("note_merged", AFTER, nth=3),
-    Fault("erase", AFTER, nth=2),
+    Fault("note_merged", AFTER, nth=2),
+    Fault("erase", AFTER),
     Fault("finalize", WITHIN),
 )
 LONG = [
@@ -45,6 +45,15 @@ OF_REDIS = tuple(
 )
 HAPPENED_WITHIN_S = 240
 ROUNDS = LONG if SOAK else [SHORT]
+UPLOADS = scaled(40, 100)
+"""Between two days."""
+SOON: dict[str, object] = {
+    "service.MAINTAIN_EVERY_S": 0.15,
+    "workers.watchdog.MAINTAIN_EVERY_S": 0.15,
+    "commands.beat.LOOK_EVERY_S": 0.15,
+    "store.interface.tallies.COMPACT_SEGMENTS": 2,
+}
+"""So that segments of short days are merged, too."""
 
 
 @pytest.mark.parametrize("faults", ROUNDS, ids=lambda faults: f"{faults[0].when} {faults[0].point}" if SOAK else "each")
@@ -53,15 +62,18 @@ def test_a_kill_at_every_named_point_loses_and_doubles_nothing(
     home: Path, kind: str, faults: tuple[Fault, ...]
 ) -> None:
     of_redis = OF_REDIS if kind == REDIS else ()
-    oracle, ordered = Oracle(f"points {faults}", REGISTRY), orders(home, *faults, *of_redis)
+    oracle, ordered = (
+        Oracle(f"points {faults}", REGISTRY),
+        orders(home, *faults, *of_redis, settings={} if SOAK else SOON),
+    )
     with aggregator(kind, home, ordered, processes=2) as cluster:
         servers = [cluster.servers[DATA]] if kind == REDIS else []
         with kept_alive(cluster, *servers), Load(oracle, cluster) as load:
-            load.wait_for(100)
+            load.wait_for(UPLOADS)
             days, deadline = 0, time.monotonic() + HAPPENED_WITHIN_S
             while ordered.left():
                 assert time.monotonic() < deadline, f"these did not happen: {ordered.left()}"
-                load.wait_for(100)  # so that there are segments to merge
+                load.wait_for(UPLOADS)  # so that there are segments to merge
                 days += 1
                 travel(cluster, days)  # and a day to seal, and to record
                 load.wait_for(30)
@@ -75,7 +87,7 @@ def test_kills_at_random_moments_lose_and_double_nothing(home: Path) -> None:
     with aggregator(SQLITE, home) as cluster:
         with Load(oracle, cluster) as load:
             for _ in range(scaled(3, 200)):
-                time.sleep(rng.uniform(0.1, 1.0))
+                time.sleep(rng.uniform(0.1, 1.0 if SOAK else 0.6))
                 cluster["serve"].kill()
                 cluster["serve"].start()
                 load.wait_for(20)

@@ -4,26 +4,31 @@ import json
 import signal
 import socket
 import time
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack, closing, suppress
 from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
 
+from dither_aggregator.workers.bells import FOLD, Bell, Rope, make_app
 from dither_shared.wire import PATH
 from tests.faults.aggregator.clustered import REDIS, SQLITE, aggregator, both, orders
 from tests.faults.aggregator.load import REGISTRY, REGISTRY_TEXT, Load, check_all
 from tests.faults.aggregator.oracle import Oracle
 from tests.support.clusters import Cluster, SeveralMachines, running, wait_until
-from tests.support.soaking import scaled
+from tests.support.soaking import SOAK, scaled
 
 pytestmark = pytest.mark.slow
 
 STOPS = scaled(1, 60)
+WAITED_FOR_RESULTS_S = 30.0
+"""So long would a process of a worker wait for its parent to read its results, if it were let."""
 ENDS_WITHIN_S = 5.0
 """From SIGTERM to the end of taking requests, though some are half sent."""
 AT_ONCE_S = 10.0
 """More for a busy machine, and for folding what was accepted."""
+HURRIED: dict[str, object] = {} if SOAK else {"web.connection.LINGER_S": 1.5}
+"""How long a request that is half sent is waited for, in the place of 3 s."""
 
 
 def half_sent(cluster: Cluster, key: str, body: bytes) -> socket.socket:
@@ -50,7 +55,7 @@ def answer_on(connection: socket.socket) -> bytes:
 @both
 def test_sigterm_with_requests_half_read_and_in_flight_loses_nothing(home: Path, kind: str) -> None:
     oracle = Oracle("stop", REGISTRY)
-    with aggregator(kind, home, orders(home)) as cluster:
+    with aggregator(kind, home, orders(home, settings=HURRIED)) as cluster:
         server = cluster.named("serve" if kind == SQLITE else "api")[0]
         key = cluster.key
         with Load(oracle, cluster, devices=6) as load:
@@ -81,6 +86,19 @@ def test_sigterm_with_requests_half_read_and_in_flight_loses_nothing(home: Path,
             cluster.start()
         check_all(oracle, cluster)
         assert "Traceback" not in server.written()
+
+
+def test_a_worker_that_is_stopped_as_it_begins_waits_for_no_result(home: Path) -> None:
+    cluster = SeveralMachines(home, REGISTRY_TEXT, orders(home))
+    with running(cluster):
+        with closing(Rope(make_app(cluster.broker.url))) as rope:
+            rope.ring([Bell(FOLD, number % 4) for number in range(400)])
+        worker = cluster.add_worker(processes=8)
+        worker.start()
+        began = time.monotonic()
+        assert worker.stop() == 0
+        assert time.monotonic() - began < WAITED_FOR_RESULTS_S
+        assert "Traceback" not in worker.written()
 
 
 def test_an_api_whose_processes_cannot_start_says_why_and_ends_with_2(home: Path) -> None:

@@ -17,7 +17,7 @@ from tests.faults.aggregator.oracle import Oracle
 from tests.support.clusters import SERVE, Cluster, OneMachine, SeveralMachines, running
 from tests.support.failing import Orders
 from tests.support.redis_servers import RedisServer, redis_server
-from tests.support.soaking import scaled
+from tests.support.soaking import SOAK, scaled
 from tests.support.tracing import SYNCS, Call, calls, slow_syncs, tracing, wrapper
 
 pytestmark = pytest.mark.slow
@@ -125,6 +125,8 @@ def test_redis_has_synced_each_upload_before_it_answers_where_it_is_told_to(home
 SLOW_S = 3.0
 QUICKER_S = 0.05
 """The disk's delay if each upload waits for it."""
+LOADED_S = {"everysec": SLOW_S, "always": 3.0 if SOAK else 1.0}
+"""The load goes on for once or twice this long."""
 GATHERED_BYTES = 20_000
 ATTEMPTS = 5
 """How often the control may fail to show a loss."""
@@ -139,7 +141,7 @@ def lost_by_a_kill(home: Path, policy: str, seed: int) -> int:
         cluster.start()
         load = Load(oracle, cluster, devices=4)
         with load, cluster.data.client() as client:
-            deadline = time.monotonic() + rng.uniform(1, 2) * SLOW_S
+            deadline = time.monotonic() + rng.uniform(1, 2) * LOADED_S[policy]
             while time.monotonic() < deadline:
                 if client.info("persistence")["aof_buffer_length"] > GATHERED_BYTES:
                     break

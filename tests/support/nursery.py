@@ -1,0 +1,195 @@
+"""A nursery of processes: it has imported what `dither` needs, and each process begins as a fork of it.
+
+Hundreds of `dither` processes start in these tests, and each would import the same for half a second. From the fork on
+a process is what `python -m MODULE` is: it has a session, an environment and files of its own, and `__main__` is that
+module, so that multiprocessing starts further processes as it does elsewhere.
+
+    Nursery.shared().born("dither.cli", ["beat", ...], environment, out, err)
+
+`python -m tests.support.nursery` is the nursery itself. It ends with the test process that started it.
+"""
+
+import json
+import os
+import runpy
+import select
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from functools import cache
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+BYTES_MAX = 128 * 1024
+LOOK_EVERY_S = 0.005
+IMPORTED = (
+    "dither_aggregator.commands.api",
+    "dither_aggregator.commands.beat",
+    "dither_aggregator.commands.serve",
+    "dither_aggregator.commands.worker",
+    "dither_aggregator.analysis.snapshots",
+    "celery.app.trace",
+    "celery.concurrency.prefork",
+    "celery.fixups.django",
+    "celery.loaders.app",
+    "celery.worker.autoscale",
+    "celery.worker.components",
+    "celery.worker.consumer",
+    "kombu.transport.redis",
+    "uvicorn.lifespan.on",
+)
+"""Modules of `dither` and of others. The module that a process runs is not among them: it is `__main__` there."""
+
+
+class Born:
+    """A process of the nursery, with the part of `subprocess.Popen` that the tests use."""
+
+    def __init__(self, nursery: "Nursery", pid: int) -> None:
+        self._nursery = nursery
+        self.pid = pid
+
+    def poll(self) -> int | None:
+        """Return its exit code, negative for a signal; None while it runs."""
+        return self._nursery.code_of(self.pid)
+
+    def wait(self, timeout: float) -> int:
+        """Wait until it has ended, and return its exit code."""
+        deadline = time.monotonic() + timeout
+        while (code := self.poll()) is None:
+            if time.monotonic() > deadline:
+                raise subprocess.TimeoutExpired([str(self.pid)], timeout)
+            time.sleep(LOOK_EVERY_S)
+        return code
+
+    def send_signal(self, number: int) -> None:
+        """Send it a signal, if it has not ended."""
+        if self.poll() is None:
+            os.kill(self.pid, number)
+
+
+class Nursery:
+    """The side of the tests, which ask for processes on any thread."""
+
+    def __init__(self, environment: Mapping[str, str]) -> None:
+        self._lock = threading.Lock()
+        self._codes: dict[int, int] = {}
+        self._socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with theirs:
+            command = [sys.executable, "-m", "tests.support.nursery"]
+            self._process = subprocess.Popen(
+                command, stdin=theirs.fileno(), env=dict(environment), start_new_session=True
+            )
+
+    @classmethod
+    def shared(cls, environment: Mapping[str, str]) -> "Nursery":
+        """Return the nursery of this process, which is started when it is first needed."""
+        return _shared(tuple(sorted(environment.items())), os.getpid())
+
+    def born(self, module: str, arguments: Sequence[str], environment: Mapping[str, str], out: Path, err: Path) -> Born:
+        """Start a process, its stdout in a new file and its stderr at the end of another."""
+        asked = {"module": module, "arguments": [*arguments], "environment": {**environment}}
+        out.write_bytes(b"")
+        with self._lock:
+            self._socket.send(json.dumps({**asked, "out": str(out), "err": str(err)}).encode())
+            while (pid := self._hear(0).get("pid")) is None:
+                pass
+            self._codes.pop(pid, None)
+            return Born(self, pid)
+
+    def code_of(self, pid: int) -> int | None:
+        """Return the exit code of a process; None while it runs."""
+        with self._lock:
+            try:
+                while True:
+                    self._hear(socket.MSG_DONTWAIT)
+            except BlockingIOError:
+                return self._codes.get(pid)
+
+    def _hear(self, flags: int) -> dict[str, int]:
+        received = self._socket.recv(BYTES_MAX, flags)
+        assert received, f"the nursery has ended with {self._process.wait()}"
+        said: dict[str, int] = json.loads(received)
+        if "ended" in said:
+            self._codes[said["ended"]] = said["code"]
+        return said
+
+
+@cache
+def _shared(environment: tuple[tuple[str, str], ...], _process: int) -> Nursery:
+    return Nursery(dict(environment))
+
+
+# The nursery.
+
+
+def _serve(asking: socket.socket) -> dict[str, Any] | None:
+    """Answer until nobody can ask any more. In a process that was born, return what was asked for it."""
+    ends: dict[int, int] = {}  # the process of each pidfd
+    poll = select.poll()
+    poll.register(asking, select.POLLIN)
+    while True:
+        for number, _ in poll.poll():
+            if number != asking.fileno():
+                poll.unregister(number)
+                os.close(number)
+                pid, status = os.waitpid(ends.pop(number), 0)
+                _say(asking, ended=pid, code=os.waitstatus_to_exitcode(status))
+            elif not (received := asking.recv(BYTES_MAX)):
+                return None
+            elif pid := _forked():
+                end = os.pidfd_open(pid)
+                ends[end] = pid
+                poll.register(end, select.POLLIN)
+                _say(asking, pid=pid)
+            else:
+                for end in ends:
+                    os.close(end)
+                asking.close()
+                asked: dict[str, Any] = json.loads(received)
+                return asked
+
+
+def _forked() -> int:
+    """Fork: in the process that begins, with a session of its own, return 0; in this one return its id after that."""
+    began, begins = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        os.setsid()
+        os.close(began)
+    os.close(begins)
+    if pid:
+        os.read(began, 1)
+        os.close(began)
+    return pid
+
+
+def _say(asking: socket.socket, **what: int) -> None:
+    asking.send(json.dumps(what).encode())
+
+
+def _live(module: str, arguments: list[str], environment: dict[str, str], out: str, err: str) -> None:
+    """Be the process that was asked for."""
+    with open(os.devnull, "rb") as nothing, open(out, "ab") as said, open(err, "ab") as written:  # noqa: PTH123
+        for number, file in enumerate((nothing, said, written)):
+            os.dup2(file.fileno(), number)
+    os.environ.clear()
+    os.environ.update(environment)
+    sys.argv = [module, *arguments]
+    runpy.run_module(module, run_name="__main__", alter_sys=True)
+
+
+def main() -> None:
+    """Import, and serve."""
+    for name in IMPORTED:
+        import_module(name)
+    asking = socket.socket(fileno=os.dup(0))
+    if asked := _serve(asking):
+        _live(**asked)
+
+
+if __name__ == "__main__":
+    main()
