@@ -1,8 +1,10 @@
 """A sentence starts with its subject: none opens with "What", "Whoever", "Of" or "Where", which are read twice.
 
-Looked at are pages, docstrings and comments. A question may open with any of them.
+Looked at are pages, docstrings, comments, messages and templates. A question may open with any of them, and so may a
+heading or a label, which has no full stop.
 """
 
+import ast
 import io
 import re
 import tokenize
@@ -79,3 +81,44 @@ def test_such_sentences_are_found_on_pages() -> None:
 @pytest.mark.parametrize(("source", "number"), PLANTED.items(), ids=repr)
 def test_such_sentences_are_found(source: str, number: int) -> None:
     assert len(openers(prose(source))) == number
+
+
+def messages(source: str) -> Iterator[str]:
+    """Yield each string of a module that is no docstring, with all its parts, and X for what is put in."""
+    tree = ast.parse(source)
+    inner = {id(part) for node in ast.walk(tree) if isinstance(node, ast.JoinedStr) for part in node.values}
+    inner |= {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.JoinedStr):
+            yield "".join(str(part.value) if isinstance(part, ast.Constant) else "X" for part in node.values)
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in inner:
+            yield node.value
+
+
+def words_of(template: str) -> Iterator[str]:
+    """Yield the words of a template between its tags and statements."""
+    words = re.sub(r"<[^>]*>|\{%.*?%\}", "\n", re.sub(r"\{\{.*?\}\}", "X", template))
+    yield from (line.strip() for line in words.splitlines())
+
+
+def told(texts: Iterator[str]) -> list[str]:
+    """Return the sentences that are read twice. Without a full stop it is a heading or a label."""
+    return [one for one in openers(texts) if one.endswith((".", "!"))]
+
+
+@pytest.mark.parametrize("room", ["client", "shared", "aggregator"])
+def test_no_message_and_no_words_of_a_page_are_read_twice(room: str) -> None:
+    found = {}
+    for read, suffix in ((messages, "py"), (words_of, "html")):
+        for path in sorted((ROOT / room).rglob(f"*.{suffix}")):
+            if opened := told(read(path.read_text(encoding="utf-8"))):
+                found[str(path.relative_to(ROOT))] = opened
+    assert not found, found
+
+
+def test_such_messages_and_words_are_found() -> None:
+    source = f'''"""{"Of"} a docstring."""\nx = f"It is. What {{y}} has " "is gone."\nHEADING = "What it is"\n'''
+    assert told(messages(source)) == ["What X has is gone."]
+    assert told(words_of("<h1>What it is</h1><p>Where <b>it</b> is, it stays.{% if a %}Of it.{% endif %}</p>")) == [
+        "Of it."
+    ]

@@ -30,7 +30,10 @@ FOLD_EVERY_S = 1.0
 """How long the counter lets reports gather: each fold is a commit of its own, with a vector a tally."""
 RETRY_S = 2.0
 WRITER_FAILED_FOR_S = 30.0
-"""How long a commit that failed counts when no other is tried. Who is told of it sends nothing, so none would be."""
+"""How long one failed commit keeps us not ready.
+
+A server that is not ready gets no uploads, so nothing else would show that it recovered.
+"""
 MAINTAIN_EVERY_S = 60.0
 AUDIT_EVERY_S = 5.0
 AUDIT_SHARE = 1 / 50

@@ -180,3 +180,13 @@ def test_a_backup_of_version_2_is_restored_with_its_key_as_a_write_key(tmp_path:
         assert (key.scope, key.state, made.keys.find(KEY.encode())) == ("write", "active", key)
         assert (made.backlog(), made.journal(), list(check(made))) == (1, [], [])
     assert not any(KEY.encode() in path.read_bytes() for path in (tmp_path / "new").iterdir())
+
+
+@pytest.mark.parametrize(
+    ("ahead", "advice"), [(1, "use the dither that wrote it"), (-1, "`dither serve` brings it to that")]
+)
+def test_a_store_that_is_only_read_says_what_helps(directory: Path, ahead: int, advice: str) -> None:
+    say_version(directory, schema.VERSION + ahead)
+    with pytest.raises(StoreError, match=f"this dither reads {schema.VERSION}: {advice}"):
+        SQLiteStore(directory, read_only=True)
+    assert version_of(directory) == schema.VERSION + ahead

@@ -136,7 +136,7 @@ def test_days_are_the_same_on_page_and_in_the_api(one: Site, metric: str) -> Non
             ends = [measure.end(row[name], error) for name in ("lower", "upper")]
             assert cell == f"{measure.precise(row['estimate'], error)} ({ends[0]} to {ends[1]})"
             assert n == f"{row['n']:,}"
-    assert "can be told. Where bands of two days do not meet" in words(html)
+    assert "can be told. If the bands of two days do not meet" in words(html)
     assert metric == "age" or "90 % are below" in words(html)
 
 

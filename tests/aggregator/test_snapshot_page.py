@@ -323,7 +323,7 @@ def test_a_metrics_page_leads_to_the_snapshot(served: tuple[str, SQLiteStore, Cl
     upkeep.maintain(store, 0)
     gone = get(f"{url}/metrics/dark?epoch={day}")
     assert gone.status_code == 410
-    assert f"The counts of {day} are no longer kept. What was made of them is {link}" in gone.text
+    assert f"The counts of {day} are no longer kept. Their estimates are in {link}" in gone.text
     assert "60.0" not in gone.text
     shown = get(f"{url}/s/{final.snapshot}")
     assert shown.status_code == 200

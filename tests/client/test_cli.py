@@ -253,7 +253,7 @@ def test_privacy_shows_what_a_report_of_a_table_tells_and_how_precisely(tmp_path
         assert {key: rows[name].get(f"std_error_{key}_at_1e6") for key in errors} == errors
         assert rows[name]["epsilon_report"] == pytest.approx(2, abs=1e-6)
     assert rows["pairs"]["cells"] == 3
-    assert "whatever a report of a table tells, epsilon is of all columns" in " ".join(shown.stdout.lower().split())
+    assert "the epsilon of a table's report is of all columns" in " ".join(shown.stdout.lower().split())
     integers = shown.stdout.rpartition("out of 2^64:\n")[2]
     assert [line.split()[:2] for line in integers.splitlines()] == [
         ["once", "d"],

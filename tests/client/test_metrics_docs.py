@@ -158,7 +158,7 @@ def test_the_page_says_how_finely_a_number_is_told(
 TABLES: list[tuple[str, str]] = [
     (
         'crashed = ["no", "yes"], version = ["157"]',
-        "One answer in each of 2 columns: “crashed: no, yes”, “version: 157”. What is missing, or anything else, is "
+        "One answer in each of 2 columns: “crashed: no, yes”, “version: 157”. A missing answer, or anything else, is "
         "sent as “other”. One report tells all of them. Its odds are those of a whole answer, all columns together.",
     ),
     (
@@ -166,7 +166,7 @@ TABLES: list[tuple[str, str]] = [
         'liking = { low = 0, high = 10, asks = ["mean"] }',
         "One answer in each of 3 columns: “crashed: no, yes”, “age: a number, sent as one of 4 ranges, from below 20 "
         "years to 60 years or more”, “liking: a number, cut to 0 at least and 10 at most, which coins round to one of "
-        "these two”. What is missing, or anything else, is sent as “other”. One report tells two of them, drawn by "
+        "these two”. A missing answer, or anything else, is sent as “other”. One report tells two of them, drawn by "
         "lot.",
     ),
 ]
@@ -183,7 +183,7 @@ def test_the_page_says_what_a_table_takes_and_how_much_a_report_tells(
 def test_long_columns_are_folded_and_longer_ones_shortened() -> None:
     values = ", ".join(f'"version number {place}"' for place in range(60))
     html = to_html(page(tables(f'crashed = ["no", "yes"], version = [{values}]')))
-    assert "One answer in each of 2 columns. What is missing" in html
+    assert "One answer in each of 2 columns. A missing answer" in html
     assert "<summary>Show the 2 columns</summary>" in html
     assert "version number 49 and 10 more</bdi>" in html
 

@@ -93,7 +93,7 @@ def test_a_long_list_is_cut_and_a_tables_columns_are_told_apart() -> None:
     columns = '= { a = ["x", "y"], b = ["u"] }'
     table: dict[str, Any] = {**FRESH, "kind": "table", "unit": None, "columns": columns}
     told = said(Registry.parse(numbers_text(both=table)), "both")[1]
-    assert told.startswith("One answer in each of a: x, y; b: u. What is missing")
+    assert told.startswith("One answer in each of a: x, y; b: u. A missing answer")
 
 
 def test_a_translation_has_the_same_facts() -> None:

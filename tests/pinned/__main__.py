@@ -51,6 +51,7 @@ FILES: dict[str, tuple[Callable[[], Any], int]] = {
     "streams": (replayed, 3),
     "google_rappor": (google_rappor.pinned, 4),
     "planted_bugs": (listed, 2),
+    "planted_names": (planted.named, 2),
     "names": (names.pinned, 2),
 }
 

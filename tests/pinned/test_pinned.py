@@ -82,3 +82,8 @@ def test_a_difference_is_seen() -> None:
         {"a": [1, 0.5, "x"], "b": True, "c": None},
     ):
         assert len(differences(pinned, other)) == 1
+
+
+def test_every_test_that_says_it_plants_a_bug_is_listed_and_none_has_gone() -> None:
+    """`python -m tests.pinned planted_names` lists them: the difference shows what goes."""
+    assert planted.named() == load("planted_names")

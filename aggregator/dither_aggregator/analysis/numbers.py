@@ -77,7 +77,7 @@ class NumbersReading(Reading):
 
     @property
     def own_columns(self) -> tuple[str, ...]:
-        """Which statistic it is, the range that it is of, and the fitted share."""
+        """The statistic, the range that it is of, and the fitted share."""
         return "statistic", "low", "high", "fitted"
 
     @property

@@ -136,7 +136,7 @@ class Planned(ABC):
     n: int
     epsilon: Decimal
     computed: Computed
-    """Which of the three was not given."""
+    """The one of the three that was not given."""
     wanted: float | None
     """The third figure that was asked for; None where it is computed."""
 

@@ -9,7 +9,7 @@ metric's page. With h the width of one of the d ranges, s the standard error of 
                                                            further at either end, on average
     memoized median              2 z s / sqrt(n) + 2 h     a device's own threshold rounds to one of a step's two ends
 
-with s of the median that of the share up to the middle. That of many narrow ranges is much larger than that of a few,
+with s of the median that of the share up to the middle. This s is much larger for many narrow ranges than for a few,
 since no unbiased estimate knows that shares are not negative. The strict bounds of a reading do: by simulation they
 are about as narrow as the narrowest of those that 1, 4, 16 ... ranges taken together would have, h theirs, which is
 what is planned. A median is not told where its interval would hold more than a third of the ranges.

@@ -91,7 +91,7 @@ class PlannedShares(PlannedShare):
 
     @property
     def mechanism_name(self) -> str:
-        """That of one mechanism: a metric with listed values has no other."""
+        """The name of the one mechanism: a metric with listed values has no other."""
         return self.mechanism.name
 
     @property

@@ -58,7 +58,7 @@ class PlannedText(PlannedShare):
 
     @property
     def mechanism_name(self) -> str:
-        """That of all cells."""
+        """The name of the mechanism of all cells."""
         return self.cells.name
 
     @property

@@ -5,7 +5,7 @@ k^-1.1 (Zipf), and nobody says "other". Let n_v of n reports hold value v. The n
 
     C(v) = Binomial(n_v, p) + Binomial(n - n_v, q)
 
-by the mechanism that the registry would choose. That is the law of each count. Counts of different values are drawn as
+by the mechanism that the registry would choose. Each count has this law. Counts of different values are drawn as
 independent ones, which only those of unary codes are: reports that support a fixed number of values tie them slightly.
 """
 

@@ -18,7 +18,7 @@ neither (`PairLaw`):
 
     Var[g | k] = E[g | k] + k (k - 1) B + 2 k (m - k) O + (m - k) (m - k - 1) N - E[g | k]^2
 
-This is c_0 + c_1 k + c_2 k^2, so its mean over the reports needs the mean of k^2, too. That is F if an answer holds one
+This is c_0 + c_1 k + c_2 k^2, so its mean over the reports needs the mean of k^2, too. It is F if an answer holds one
 value. If it holds up to t, whole numbers k with the mean F make it at least F^2 + b (1 - b), b being F less the whole
 number below, and at most min(t, m) F. The one that makes the variance larger counts.
 The reports tell it where B, O, N depend on the values (PGR): with S^2 their sample variance of g,

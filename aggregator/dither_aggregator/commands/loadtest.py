@@ -96,7 +96,7 @@ def run(args: argparse.Namespace) -> int:
     return 130 if stopped else int(document["accepted"] < document["uploads"])
 
 
-# Who may be loaded.
+# The servers that may be loaded.
 
 
 def _check_owned(args: argparse.Namespace, host: str) -> None:

@@ -19,7 +19,7 @@ from dither_aggregator.scopes import READING, SCOPES, WRITE
 from dither_aggregator.store.records import StoreError, is_one_line
 
 ACTIVE, WAITING, REVOKED = "active", "waiting", "revoked"
-"""A key's states. Who uploads with a waiting one is told to come again later."""
+"""A key's states. An app that uploads with a waiting one is told to come again later."""
 
 SECRET_BITS = 160
 ID_BYTES = 4

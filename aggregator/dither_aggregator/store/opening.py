@@ -1,4 +1,4 @@
-"""Which store a name means: a directory is SQLite, an address of Redis is Redis."""
+"""A store's name says its kind: a directory is SQLite, an address of Redis is Redis."""
 
 from pathlib import Path
 

@@ -21,7 +21,7 @@ UNSHOWABLE = ("Cc", "Cs", "Zl", "Zp")
 """Unicode's categories of what a line of text cannot hold: controls, halves of characters, ends of lines."""
 
 COMMAND_LINE = "command line"
-"""Who changed something that no key was shown for."""
+"""The actor of a change for which no key was shown."""
 JOURNAL_TIME = "%Y-%m-%dT%H:%M:%SZ"
 
 

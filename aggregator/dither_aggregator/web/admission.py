@@ -1,4 +1,4 @@
-"""Which uploads are taken, decided when a request's head is there and before its body is read.
+"""Uploads are taken or refused when a request's head is there, before its body is read.
 
 In order: how often the client's address may send, the key, room in the store, how often the key may send. So a wrong
 key costs a token of its address, and cannot use up the key's. Each process counts for itself.

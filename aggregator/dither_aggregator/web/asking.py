@@ -81,7 +81,10 @@ class Parameters(Schema):
 
 
 class WindowAsked(Parameters):
-    """Which days. The first of these counts: a form sends the days that it showed beside those that were chosen."""
+    """The days that are asked for.
+
+    The first of these counts: a form sends the days that it showed beside those that were chosen.
+    """
 
     epoch = Day(metadata={"description": "one day"})
     window = fields.String(

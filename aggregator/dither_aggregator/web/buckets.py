@@ -1,7 +1,7 @@
 """Token buckets, many and small: how often each key, and each address, may send an upload.
 
 A bucket is one integer, the moment at which it is full again: as an arithmetic, the same as tokens that drip in. A
-bucket that is full is the same as none. Who a bucket belongs to is kept under a keyed hash. Its key is drawn anew each
+bucket that is full is the same as none. The owner of a bucket is kept under a keyed hash. Its key is drawn anew each
 hour, and a bucket moves to the new key when it is used again. One that is not used is full by then, because no bucket
 takes longer than an hour to fill: so nobody gets a second burst by the change. The old hour's key and buckets are
 forgotten as soon as all of them are full.

@@ -1,4 +1,4 @@
-"""Whose request it is: the address that speaks to us or, behind a proxy that is trusted, the one it speaks for.
+"""The client of a request: the address that speaks to us or, behind a trusted proxy, the one that it speaks for.
 
 Each proxy appends to X-Forwarded-For the address that spoke to it. So addresses that a trusted proxy wrote stand at the
 right, and all that a client wrote itself stands left of them. Read from the right, the first address that is no trusted

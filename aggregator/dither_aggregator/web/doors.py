@@ -1,4 +1,4 @@
-"""Who is in: the connections of each listener. One at a full door displaces one that waits for its client. So clients
+"""The connections of each listener. One at a full door displaces one that waits for its client. So clients
 that keep many open, or send slowly, make room for those that have something to say."""
 
 from itertools import chain

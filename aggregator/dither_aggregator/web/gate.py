@@ -1,4 +1,4 @@
-"""Who is let in: uploads with a write key, readers with a read or admin key, changes with an admin key.
+"""The gate lets in uploads with a write key, readers with a read or admin key, changes with an admin key.
 
 Reading is open to everybody as long as nobody beyond this machine can ask and no read or admin key was ever made.
 """

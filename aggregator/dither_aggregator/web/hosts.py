@@ -1,5 +1,8 @@
-"""Which names somebody may read under. A page elsewhere can have its own name lead to a loopback address, and a browser
-beside the aggregator then lets it read what comes back; but the browser says that name."""
+"""The names under which somebody may read.
+
+A page elsewhere can have its own name lead to a loopback address, and a browser beside the aggregator then lets it read
+what comes back; but the browser says that name.
+"""
 
 import re
 from collections.abc import Collection

@@ -67,7 +67,7 @@ def _of_vitals(vitals: Vitals) -> Iterator[Metric]:
     yield _counter(
         "dither_uploads_accepted", "Uploads with reports that were accepted.", sum(s.written for s in status)
     )
-    yield _counter("dither_uploads_folded", "Of them, those that are folded.", sum(s.cursor for s in status))
+    yield _counter("dither_uploads_folded", "Accepted uploads that are folded.", sum(s.cursor for s in status))
     yield _gauge("dither_backlog_uploads", "Accepted uploads that are not folded.", vitals.backlog)
     yield _gauge(
         "dither_folding_lag_seconds", "For how long something has waited and nothing was folded.", vitals.waiting_s
@@ -84,10 +84,10 @@ def _of_audit(audit: Audit) -> Iterator[Metric]:
     yield _gauge("dither_ledger_age_seconds", "Since the ledger was last read.", time.monotonic() - audit.began)
     yield _gauge("dither_ledger_imbalance_reports", "Reports by which the ledger does not balance.", audit.imbalance)
     yield _counter("dither_reports_accepted", "Reports that were accepted.", total.accepted)
-    yield _counter("dither_reports_folded", "Of them, those that are counted.", total.folded)
-    yield _gauge("dither_reports_pending", "Of them, those that wait to be folded.", total.pending)
-    yield _gauge("dither_reports_quarantined", "Of them, those that wait in quarantine.", audit.waiting)
-    yield _counter("dither_reports_dropped", "Of them, those that an operator gave up.", total.dropped)
+    yield _counter("dither_reports_folded", "Accepted reports that are counted.", total.folded)
+    yield _gauge("dither_reports_pending", "Accepted reports that wait to be folded.", total.pending)
+    yield _gauge("dither_reports_quarantined", "Accepted reports that wait in quarantine.", audit.waiting)
+    yield _counter("dither_reports_dropped", "Accepted reports that an operator gave up.", total.dropped)
     groups = CounterMetricFamily("dither_groups_refused", "Groups refused since midnight (UTC).", labels=["reason"])
     reports = CounterMetricFamily(
         "dither_reports_refused", "Reports in groups refused since midnight (UTC).", labels=["reason"]

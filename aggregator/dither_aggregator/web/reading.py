@@ -1,6 +1,6 @@
-"""Pages and API in a server: a whole request goes to who answers it, and the answer is sent as fast as it is read.
+"""Pages and API in a server: a whole request goes to its answerer, and the answer is sent as fast as it is read.
 
-It is held compressed. Who answers is another process, or `wsgi` in a thread.
+It is held compressed. The answerer is another process, or `wsgi` in a thread.
 """
 
 import asyncio

@@ -1,4 +1,4 @@
-"""Which Redis may carry bells: any but the store's own."""
+"""Any Redis may carry bells but the store's own."""
 
 import socket
 from contextlib import closing

@@ -138,7 +138,7 @@ def change(trial: Trial) -> Attack | None:
         measured=(
             f"Half of {n:,} devices change their answer once in {days} days. The operator tells rightly for "
             f"{percent(whether / n)} of all whether it changed, and for {percent(near / max(1, changed))} of those "
-            f"that changed the day, within {NEAR} periods. Which answer came first is guessed right for "
+            f"that changed the day, within {NEAR} periods. It guesses the answer that came first rightly for "
             f"{percent(value / n)}, and the formula allows {percent(bound)} at most.{seldom}"
         ),
         answer=(

@@ -31,7 +31,7 @@ class Sampling:
     error: float = ERROR
     rng: Rng = SYSTEM
     spread: Spread = in_turn
-    """Who draws: see `spreading`."""
+    """The processes that draw: see `spreading`."""
 
 
 @frozen
@@ -45,7 +45,7 @@ class Finding:
     exp_declared: Fraction | None
     """e^epsilon, exactly; None of a repetition."""
     exp_own: Fraction | None
-    """That of the part's own integers, which the exact law has to have; None where nothing says it."""
+    """e^epsilon of the part's own integers, which the exact law must have; None where nothing says it."""
     exact: Exactly | None
     why_not: str
     """Why there is no exact law; "" where there is."""
@@ -55,7 +55,7 @@ class Finding:
     expected: Expected | None
     """The bound to be expected of so many samples of the exact law; None where that is not known."""
     pair: str
-    """Which inputs, and which event, the bound is of."""
+    """The two inputs and the event that the bound is about."""
     verdict: str
     """"" if nothing was found, else what."""
     hits: int | None = None

@@ -1,4 +1,4 @@
-"""Who draws the samples: this process, or a process a core, each a share of them."""
+"""The processes that draw the samples: this one, or one a core, each a share of them."""
 
 import multiprocessing
 import os
@@ -11,7 +11,7 @@ from typing import Any, Protocol
 
 
 class Spread(Protocol):
-    """Who does some work for so many samples."""
+    """The way in which work for so many samples is done."""
 
     def __call__(self, work: Callable[[int], Any], samples: int, each: int = 1, /) -> list[Any]:
         """Do it in shares, and return what each share came to. A sample takes as long as `each` usual ones."""

@@ -165,6 +165,6 @@ def _reading(sampling: Sampling) -> Iterator[str]:
         f"All verdicts together are wrong once in {1 / sampling.error:,.0f} audits of sound mechanisms."
     )
     yield (
-        "Of a noise that should be drawn afresh, P is the probability that two outcomes of a device are the same: "
-        "where more are, the noise comes again."
+        "P is of noise that should be drawn afresh: the probability that two outcomes of a device are the same. If "
+        "more are, the noise comes again."
     )

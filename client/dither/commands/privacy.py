@@ -32,14 +32,15 @@ _LEGEND = f"""\
 epsilon   the privacy loss of one report, and of everything that a device ever says about the metric
 std error of a value that nobody has, at {REPORTS:,} reports; it falls with the root of their number
 critical  the least estimate that {REPORTS:,} reports tell from noise; a value with the detectable share exceeds it
-          in four of five cases. Of texts all three are least values: a list that is long beside k x m raises
-          those of a memoized one. Of words they are of the reports that decide: what is named must be found first;
-          of a number that is asked for its mean alone they are parts of its range; of a table they are of one of
-          all cells"""
+          in four of five cases. For texts all three are least values: a list that is long beside k x m raises
+          those of a memoized one. For words they are of the reports that decide: a word must be found before it is
+          named; for a number that is asked for its mean alone they are parts of its range; for a table they are of
+          one of all cells"""
 _READ = f"""\
 std error of what is read from {REPORTS:,} reports: of a number, if numbers are spread evenly over its edges; of a
           table, for the pair of columns with the most noise: of a cell that nobody is in, and of a rate of one half
-          in a group that is a tenth of all. Whatever a report of a table tells, epsilon is of all columns together"""
+          in a group that is a tenth of all. The epsilon of a table's report is of all columns together, however many
+          it tells"""
 _ODDS = f"""\
 sure      what a guess of 1 : 1 about a device's answer can become at most: from one report; from all reports of one
           memoized answer, however many; from everything that a device ever says about the metric

@@ -110,7 +110,7 @@ class Moments:
             get("outcome") or "", moment(get("outcome_at")), moment(planned or None), moment(held_until or None)
         )
 
-    # Who sends, where the file system has no locks.
+    # The sender, where the file system has no locks.
 
     def lease(self) -> bool:
         """Take or renew the lease to send; False if another process has it."""

@@ -1,4 +1,4 @@
-"""Which process sends: the one that holds a lock, which ends with the process, however it ends.
+"""The process that sends is the one that holds a lock. The lock ends with its process, however that ends.
 
 The lock is on a file of its own, beside the device's: closing any descriptor of the database would take away SQLite's
 locks on it. On a file system without locks a lease in the device's file stands in, which ends after two minutes.

@@ -6,7 +6,7 @@ tell: the symbols of some columns, as one symbol of their product (`scatter`). W
 one symbol more, the last: "none".
 
 An answer that was read has one integer a column: a symbol or, of a number that is rounded, its part of the range out of
-2^64 and SCALE + 1 for "other". That of a device with nothing to report is empty.
+2^64 and SCALE + 1 for "other". The answer of a device with nothing to report is empty.
 """
 
 from collections.abc import Mapping, Sequence

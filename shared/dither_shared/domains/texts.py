@@ -153,7 +153,7 @@ class Coded(TypedTexts):
 
     @cached_property
     def groups(self) -> Groups:
-        """Which reports tell what."""
+        """The groups of reports, each of which tells a prefix of its length or the whole text."""
         return Groups(self.salt, self.levels)
 
     def normal(self, text: str) -> str:

@@ -144,7 +144,7 @@ class TableKind(Kind[Columns]):
         domain = cast("Columns", asked.domain)
         told = "all of them" if len(domain.questions) == 1 else "two of them, drawn by lot"
         end = (
-            f"What is missing, or anything else, is sent as “{OTHER}”. One report tells {told}. Its odds are those of "
+            f"A missing answer, or anything else, is sent as “{OTHER}”. One report tells {told}. Its odds are those of "
             "a whole answer, all columns together."
         )
         if domain.public:

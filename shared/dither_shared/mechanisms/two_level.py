@@ -208,7 +208,7 @@ class MemoizedTwoLevel(MemoizedPure, TwoLevel):
 
     @cached_property
     def law(self) -> TwoLevelLaw:
-        """That of the permanent part, but a report lies in the answer's set less often."""
+        """The law of the permanent part, but a report lies in the answer's set less often."""
         permanent, keep = self.permanent.law, Fraction(self.threshold_keep, SCALE)
         return replaced(permanent, inside=keep * permanent.inside + (1 - keep) * permanent.share)
 

@@ -16,7 +16,7 @@ class Symbols(ReportShape):
 
     @property
     def raises(self) -> int:
-        """That of the symbol."""
+        """A symbol raises one count, its own."""
         return 1
 
     @cached_property

@@ -1,4 +1,4 @@
-"""What a shard says of itself at any instant: its cursor, its days, its ledger and its segments."""
+"""The account that a shard gives of itself at any instant: its cursor, its days, its ledger and its segments."""
 
 from collections.abc import Mapping, Sequence
 

@@ -222,7 +222,7 @@ def _sentences(tally: Counts, candidates: Sequence[str], group_of: Ints, found: 
         )
     if not found.determined.all():
         said.append(
-            f"Of {np.count_nonzero(~found.determined[group_of]):,} candidates these reports say nothing: their rows "
+            f"These reports say nothing of {np.count_nonzero(~found.determined[group_of]):,} candidates: their rows "
             "have a standard error of 1."
         )
     critical = float(ndtri(1 - ALPHA / len(found.estimate)) * np.median(found.std_error))

@@ -67,7 +67,7 @@ class NumberChannel:
     counts: Counts
     """int64[rows]."""
     cell: Counts
-    """Which cell each row is of, counted from 0 among those that have reports."""
+    """The cell of each row, counted from 0 among those that have reports."""
     n: int
 
     @cached_property

@@ -46,7 +46,7 @@ class Extremes:
     tests: int
     """How many counts there are."""
     places: Counts
-    """Which of them these are."""
+    """The places of `counts` among all of them."""
     counts: Counts
     low: Floats
     """The least that each is expected to be, over all answers."""

@@ -5,8 +5,8 @@ M_i of them, and g_i is how many of these a report supports. With phi_i the shar
 
     E[g_i] = M_i q + phi_i (p - q)            estimate    m_i = (mean of g_i - M_i q) / (p - q)
 
-Reports are independent, so estimates covary as g does in one report, over n (p - q)^2. That takes E[g_i g_j]. A
-report's chance to support two symbols may depend only on how many of the two the answer is, O for one and N for none
+Reports are independent, so estimates covary as g does in one report, over n (p - q)^2. The covariance takes E[g_i g_j].
+A report's chance to support two symbols may depend only on how many of the two the answer is, O for one and N for none
 (`PairLaw`; an answer is never two). Then
 
     E[g_i g_j] = N M_i M_j + (O - N) (M_i phi_j + M_j phi_i)                                     i and j different

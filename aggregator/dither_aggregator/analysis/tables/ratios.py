@@ -50,7 +50,7 @@ class Ratios:
 
     @property
     def told(self) -> npt.NDArray[np.bool_]:
-        """Which wholes are at least SURE standard errors above zero."""
+        """Whether each whole is at least SURE standard errors above zero."""
         return (self.whole > 0) & (self.whole**2 >= SURE**2 * self.whole_variance)
 
     @property

@@ -34,11 +34,11 @@ class TablesReading(Reading):
 
     rows: Sequence[TableRow] = ()
     asked: Sequence[tuple[str, int]] = ()
-    """Which columns were asked together, or of which public value, and of how many reports."""
+    """The columns that were asked together, or the public value, each with its number of reports."""
 
     @property
     def own_columns(self) -> tuple[str, ...]:
-        """Which statistic it is, of which column and symbol, in which group, and its p-value."""
+        """The statistic, its column and symbol, its group, and its p-value."""
         return "statistic", "column", "label", "group_column", "group", "p_value"
 
     @property

@@ -38,7 +38,7 @@ CAUTION = 1.25
 CELLS_MAX = 4_096
 """Two columns with more cells together are told by themselves alone: more would take too long."""
 NUMBERS = np.array([True, True, False])
-"""Which symbols of a number that coins round are of one."""
+"""Whether each symbol of a column that coins round is a number: its two ends are, and "other" is not."""
 
 
 @dataclass(frozen=True)
@@ -154,7 +154,7 @@ class TableStatistics:
 
     @cached_property
     def _associated(self) -> frozenset[tuple[int, int]]:
-        """Which two columns can be told to go together, in both orders."""
+        """The pairs of columns that can be told to go together, in both orders."""
         return frozenset(pair for a, b, _, _, is_true in self._tested if is_true for pair in ((a, b), (b, a)))
 
     def _associations(self) -> Iterator[TableRow]:

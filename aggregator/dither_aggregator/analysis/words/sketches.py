@@ -108,7 +108,7 @@ class Sketch:
 
     @cached_property
     def std_error(self) -> float:
-        """That of an estimate from all rows, of a text that nobody has."""
+        """The standard error of an estimate from all rows, for a text that nobody has."""
         return sqrt(float(self.mechanism.noise_variance) / max(int(self.n.sum()), 1))
 
     def share_at(self, z: float) -> float:

@@ -9,7 +9,7 @@ from dither_aggregator.store.records import StoreError
 
 
 class Keyring(Opened):
-    """Who is let in. Other processes follow with their next refresh."""
+    """The keys that let somebody in. Other processes follow with their next refresh."""
 
     def create_key(self, scope: str, label: str = "") -> tuple[Key, str]:
         """Make a key; return it with its text, which nobody can tell again. Raises StoreError for a bad label."""

@@ -77,9 +77,11 @@ class SQLiteOpened(SQLiteFile, Opened):
 
     def _open(self, unfinished: bool, moved: bool) -> None:
         if self._read_only:
-            (version,) = self._db.execute("PRAGMA user_version").fetchone()
+            version = schema.version_of(self._db)
             if version != schema.VERSION:
-                raise StoreError(f"it has version {version}; this dither reads {schema.VERSION}")
+                raise StoreError(
+                    f"it has version {version}; this dither reads {schema.VERSION}: `dither serve` brings it to that"
+                )
         else:
             # By one that cannot write: closing another would write the log of a newer store into its file.
             with closing(self._connect_as("mode=ro")) as reader:

@@ -52,7 +52,7 @@ class StoredPlanRow(Described):
 
 
 class RetireBody(Described):
-    """Which plan."""
+    """The plan to retire, or to take again."""
 
     metric = _text("the metric's name")
     rev = _rev()
@@ -72,7 +72,7 @@ class HeldRow(Described):
 
 
 class IdsBody(Described):
-    """Which groups in quarantine."""
+    """The groups in quarantine to settle."""
 
     ids = fields.List(fields.String(), required=True, validate=validate.Length(1, IDS_MAX))
 
@@ -92,7 +92,7 @@ class MarkBody(Described):
 
 
 class UnmarkBody(Described):
-    """Which mark; without its text all of the day."""
+    """The mark to remove; without its text all of the day."""
 
     day = _day("the day (UTC)")
     text = _text(_MARK, required=False)
@@ -125,7 +125,7 @@ class NewKeyRow(KeyRow):
 
 
 class NewKeyBody(Described):
-    """Which key to make."""
+    """The key to make."""
 
     scope = _text(
         "what it is for",
@@ -135,7 +135,7 @@ class NewKeyBody(Described):
 
 
 class RevokeBody(Described):
-    """Which key lets nobody in any more."""
+    """The key that is to let nobody in any more."""
 
     id = _text("as it is listed")
     wait = _truth("have its uploads come again later: of a write key", load_default=False)

@@ -73,7 +73,7 @@ class WindowDocument(Described):
 
 
 class PagedMeta(Described):
-    """Which part of the rows this is."""
+    """The part of the rows that this is."""
 
     rows_total = _whole("rows that there are, before `offset` and `top`")
     next = _text("the address of the next rows; null where these are the last", allow_none=True)
@@ -223,7 +223,7 @@ class EstimateRow(ValueDocument):
 
 
 class SeriesMeta(WindowDocument):
-    """Which days of which values."""
+    """The days and the values that the rows are about."""
 
     app = _text()
     metric = _text()
@@ -235,7 +235,7 @@ class SeriesMeta(WindowDocument):
 
 
 class QualityMeta(WindowDocument):
-    """Which days of which plan were checked."""
+    """The days that were checked, and their plan."""
 
     app = _text()
     metric = _text()
@@ -277,7 +277,7 @@ class BaseDocument(Described):
 
 
 class CompareMeta(WindowDocument, BaseDocument):
-    """Which windows of what."""
+    """The two windows, and the metric that they are of."""
 
     app = _text()
     metric = _text()
@@ -305,7 +305,7 @@ class DifferenceRow(ValueDocument, BaseDocument):
 
 
 class ChangesMeta(WindowDocument, BaseDocument):
-    """Which windows of how many metrics."""
+    """The two windows, and how many metrics were looked at."""
 
     app = _text()
     metrics_moved = _whole()
@@ -446,7 +446,7 @@ class KeptRow(Described):
 
 
 class MarksMeta(Described):
-    """Whose marks these are: they are of all metrics."""
+    """The app of these marks, which are of all metrics."""
 
     app = _text()
 

@@ -25,7 +25,7 @@ SNAPSHOTS = ("metric", "rev", "plan", "epoch", "tally", "snapshot")
 
 
 class ValuesAsked(PlanAsked, PagedAsked, RowsAsked):
-    """Which values of a metric."""
+    """The values of a metric that are asked for."""
 
     top = top("so many at most, in the plan's order")
 

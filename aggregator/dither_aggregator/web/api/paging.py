@@ -19,7 +19,7 @@ def top(says: str) -> Whole:
 
 
 class PagedAsked(Parameters):
-    """Which of many rows."""
+    """The rows that are asked for, of many."""
 
     search = fields.String(load_default="", metadata={"description": "a part of a value, in upper or lower case"})
     offset = Whole(0, ROWS_MAX, load_default=0, metadata={"description": "so many rows are left out before them"})

@@ -16,7 +16,7 @@ QUALITY = (
 
 
 class QualityAsked(WindowAsked, PlanAsked, RowsAsked):
-    """Which days of a metric are checked."""
+    """The days of a metric to check."""
 
 
 def quality(store: Store, asked: Given, metric: str) -> RowSet:

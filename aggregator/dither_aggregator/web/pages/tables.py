@@ -75,7 +75,7 @@ class TablesPart:
     lines_left_out: int
     measure: Measure
     asked: Sequence[tuple[str, int]]
-    """Which columns were asked together, and of how many reports."""
+    """The columns that were asked together, each with its number of reports."""
     shares: Sequence[TableRow]
     shares_left_out: int
     is_open: bool

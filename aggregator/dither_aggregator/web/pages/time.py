@@ -93,8 +93,8 @@ def _headline(store: Store, stored: StoredPlan, window: Window, values: Sequence
         return "No reports of these days are counted, or their counts are no longer kept."
     days = count(len({point.epoch for point in points}), "day")
     if of_numbers:
-        return f"{days} can be told. Where bands of two days do not meet, the mean or quantile was not the same."
-    return f"{days} with reports. Where bands of two days do not meet, the share was not the same."
+        return f"{days} can be told. If the bands of two days do not meet, the mean or quantile was not the same."
+    return f"{days} with reports. If the bands of two days do not meet, the share was not the same."
 
 
 def _told(points: Sequence[Point], marks: Iterable[DayMark]) -> list[tuple[date, str, bool]]:

@@ -95,7 +95,9 @@ def _answers(metric: Metric) -> Fact:
 def _noise(metric: Metric) -> tuple[Fact, ...]:
     """Say how the noise is drawn, and how much can be told of a report, of a repeated answer, and ever."""
     factor = _factor(metric.cells.charge)
-    report = f"Whatever anybody believed before, it changes the odds of one answer against another by {factor}."
+    report = (
+        f"It changes the odds of one answer against another by {factor}. This holds whatever anybody believed before."
+    )
     life = f"At most {_count(metric.charges, 'report')}, together {_factor(metric.reservation)}."
     if not metric.memoized:
         return (
@@ -104,8 +106,8 @@ def _noise(metric: Metric) -> tuple[Fact, ...]:
             Fact("Your device's life", (life,)),
         )
     noise = (
-        "Drawn once for each different answer and kept. What is sent are copies of that with more noise, so that an "
-        "answer, however often repeated, never tells more than that one draw. The day on which your answer changes is "
+        "Drawn once for each different answer and kept. Each report is a copy of it with more noise. So an answer, "
+        "however often repeated, never tells more than that one draw. The day on which your answer changes is "
         "not hidden."
     )
     life = f"At most {_count(metric.charges, 'different answer')}, together {_factor(metric.reservation)}."
@@ -163,9 +165,9 @@ def _seen(registry: Registry) -> tuple[Paragraph, ...]:
     memoized = any(metric.memoized for metric in registry.metrics.values())
     kept = "; and, where noise is kept, which answers it has given" if memoized else ""
     return _paragraphs(
-        "Whoever runs the server can see, as with any web server, that a device uploads, when, and from which network "
-        "address; and which questions that upload answers. What your answer was they cannot see, beyond those odds.",
-        f"Whoever can read the app's files on your device can see which questions it answered{kept}.",
+        "The operator of the server can see, as with any web server, that a device uploads, when, and from which "
+        "network address; and which questions that upload answers. They cannot see your answer, beyond those odds.",
+        f"Anybody who can read the app's files on your device can see which questions it answered{kept}.",
     )
 
 
@@ -177,7 +179,7 @@ def _refusing() -> tuple[Paragraph, ...]:
         Code("DITHER_TELEMETRY=0"),
         " in the environment that the app is started in. Then nothing is recorded, kept or sent.",
     )
-    gone = "What was sent before cannot be called back: nobody can tell which of it came from you."
+    gone = "Reports that were sent before cannot be called back: nobody can tell which of them are yours."
     return Paragraph(how), *_paragraphs(gone)
 
 

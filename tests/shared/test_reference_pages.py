@@ -1,0 +1,100 @@
+"""The reference pages name every key and limit of `metrics.toml`, and every answer of the aggregator."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from dither_shared.errors import RegistryError
+from dither_shared.mechanisms.parameter_sets import PARAMETER_SETS
+from dither_shared.registry import RESERVED_NAMES, Registry
+from dither_shared.wire.problems import PROBLEMS
+from tests.support.registries import registry_text
+
+SHARED = Path(__file__).parents[2] / "shared"
+REGISTRY = (SHARED / "registry.md").read_text(encoding="utf-8")
+WIRE = (SHARED / "wire.md").read_text(encoding="utf-8")
+READING = re.compile(r"\b(?:table|head|given|inner|document)\.[a-z_]+\(\s*\"([a-z_]+)\"")
+
+
+def test_every_key_that_is_read_is_on_the_page() -> None:
+    rooms = (SHARED / "dither_shared" / "registry.py", *(SHARED / "dither_shared" / "kinds").glob("*.py"))
+    keys = {key for path in rooms for key in READING.findall(path.read_text(encoding="utf-8"))} - {"metric"}
+    assert {"epsilon", "quiet_days", "ticks_max", "parameter_set", "casefold", "linkable"} <= keys
+    named = set(re.findall(r"[a-z_]+", " ".join(re.findall(r"`[^`]+`", REGISTRY))))
+    assert keys - named == set()
+
+
+def test_every_name_that_is_refused_and_every_parameter_set_is_on_the_page() -> None:
+    assert {name for name in RESERVED_NAMES if f"`{name}`" not in REGISTRY} == set()
+    assert {name for name in PARAMETER_SETS if f'`"{name}"`' not in REGISTRY} == set()
+
+
+def limit(what: str) -> tuple[str, str]:
+    """Return the least and the most of a row of the table of limits."""
+    (row,) = re.findall(rf"^\| {re.escape(what)} \| ([^|]+) \| ([^|]+) \|$", REGISTRY, re.MULTILINE)
+    return row[0].strip(), row[1].strip().replace(",", "")
+
+
+def refused(text: str, key: str) -> bool:
+    """Tell whether a registry is refused; for another key is a mistake of the test's."""
+    try:
+        Registry.parse(text)
+    except RegistryError as error:
+        if not re.search(rf"\b{key} must (be|hold) ", str(error)):
+            raise
+        return True
+    return False
+
+
+@pytest.mark.parametrize("key", ["quiet_days", "rev", "reports", "answers"])
+def test_an_integer_has_the_limits_of_the_page(key: str) -> None:
+    row = "`reports`, `answers`" if key in ("reports", "answers") else f"`{key}`"
+    least, most = (int(end) for end in limit(row))
+    memoized = {"epsilon_permanent": "0.02"} if key == "answers" else {}
+    cheap = registry_text(epsilon="0.01", device_epsilon="1000", **memoized)  # type: ignore[arg-type]
+    for value, fits in ((least - 1, False), (least, True), (most, True), (most + 1, False)):
+        assert refused(re.sub(rf"^{key} = \d+$", f"{key} = {value}", cheap, flags=re.MULTILINE), key) is not fits
+
+
+def test_the_device_has_the_most_epsilon_of_the_page() -> None:
+    least, most = limit("`device_epsilon`")
+    assert not refused(registry_text(device_epsilon=most), "device_epsilon")
+    assert refused(registry_text(device_epsilon=f"{most}.000001"), "device_epsilon")
+    assert refused(registry_text(device_epsilon=f"{float(least) / 10:f}"), "device_epsilon")
+
+
+@pytest.mark.parametrize("key", ["question", "owners"])
+def test_a_text_has_the_length_of_the_page(key: str) -> None:
+    most = int(limit(f"`{key}`")[1].replace(" of", "").split()[-2 if key == "owners" else 0])
+    for length, fits in ((most, True), (most + 1, False)):
+        value = '"' + "x" * length + '"'
+        text = re.sub(
+            rf"^{key} = .*$", f"{key} = {f'[{value}]' if key == 'owners' else value}", registry_text(), flags=re.M
+        )
+        assert refused(text, key) is not fits
+
+
+def test_lists_have_the_lengths_of_the_page() -> None:
+    most = int(limit("`owners`")[1].split()[0])
+    for number, fits in ((most, True), (most + 1, False)):
+        owners = ", ".join(f'"{place}"' for place in range(number))
+        assert (
+            refused(re.sub(r"^owners = .*$", f"owners = [{owners}]", registry_text(), flags=re.M), "owners") is not fits
+        )
+    head = registry_text().partition("[metric.color]")[0]
+    most = int(limit("metrics of an app")[1])
+    more = "".join(f"[metric.m{place}]\nrev = 1\n" for place in range(most + 1))
+    assert refused(head + more, "metric")
+
+
+def test_every_answer_has_its_word_on_the_page() -> None:
+    table = WIRE.partition("| status | `type` ends with |")[2].partition("\n\n")[0]
+    named = {
+        (word, status)
+        for row in table.splitlines()[2:]
+        for word in re.findall(r"`([a-z-]+)`", row)
+        for status in map(int, re.findall(r"\b[45]\d\d\b", row))
+    }
+    assert {word for word, _ in named} == set(PROBLEMS)
+    assert {(word, status) for word, (status, _) in PROBLEMS.items()} <= named
