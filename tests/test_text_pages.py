@@ -15,7 +15,7 @@ from tests.support.sites import EXPIRES, site_of
 
 pytestmark = pytest.mark.slow
 
-REPORTS = 3_000
+REPORTS = 1_500
 LOOKED_AT_MAX = 2_000
 """Continuations that a search reads: those of noise come last, and no page shows them."""
 WIDE, TURNED = "W" * 200, "a \N{RIGHT-TO-LEFT OVERRIDE}b"
