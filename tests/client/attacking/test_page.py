@@ -13,16 +13,17 @@ from dither.attacking.trials import Attack
 from dither.writing.page import to_html, to_markdown
 from tests.support.attacks import trial
 from tests.support.browsing import Tab, check_looks
+from tests.support.soaking import scaled
 
 pytestmark = pytest.mark.slow
 
-ASKED = trial(20, 60)
+ASKED = trial(scaled(20, 40), 60)
 
 
 @pytest.fixture(scope="module")
 def attacks() -> list[Attack]:
     """Give what came of all attacks; one crowd has as many points to draw as five."""
-    with patch.object(crowds, "CROWDS", 1):
+    with patch.object(crowds, "CROWDS", scaled(1, 5)):
         return attack(ASKED, list(ATTACKS))
 
 
