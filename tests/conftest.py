@@ -2,14 +2,15 @@
 
 import logging
 import os
-import shutil
 import signal
 from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
 from dither_aggregator.log import FORMAT_ENVIRONMENT, LEVEL_ENVIRONMENT
+from tests.support import chromium
 from tests.support.devices import close_all
 
 if TYPE_CHECKING:
@@ -49,20 +50,16 @@ def _leave_nothing() -> Iterator[None]:
     logging.getLogger("dither_aggregator").setLevel(logging.NOTSET)
 
 
-@pytest.fixture(scope="module")
-def browser() -> Iterator["Browser"]:
-    """Give a real Chromium: one a file, since `asyncio.run` is refused on this thread until it is closed."""
-    from playwright.sync_api import sync_playwright
+@pytest.fixture(scope="session")
+def _chromium() -> Iterator[None]:
+    yield
+    chromium.close()
 
-    path = os.environ.get("CHROMIUM") or shutil.which("chromium")
-    assert path, "the tests drive a real Chromium: apt-get install chromium, or set CHROMIUM to the path of one"
-    with sync_playwright() as playwright:
-        launched = playwright.chromium.launch(
-            executable_path=path,
-            args=["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--no-first-run"],
-        )
-        yield launched
-        launched.close()
+
+@pytest.fixture(scope="module")
+def browser(_chromium: None) -> "Browser":
+    """Give a real Chromium."""
+    return chromium.chromium()
 
 
 @pytest.fixture(scope="module")
@@ -74,6 +71,18 @@ def tab(browser: "Browser") -> Iterator["Tab"]:
         yield made
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Begin with the files that take long, so that no core has one to itself at the end."""
-    items.sort(key=lambda item: item.get_closest_marker("slow") is None)
+BROWSING = pytest.StashKey[set[Path]]()
+"""The files of which a test needs a browser."""
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Begin with the files that take long, so that no core has one to itself at the end; browse in a row."""
+    browsing = {item.path for item in items if "browser" in getattr(item, "fixturenames", ())}
+    config.stash[BROWSING] = browsing
+    items.sort(key=lambda item: (item.get_closest_marker("slow") is None, item.path in browsing))
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Let a file that needs no browser have none beside it."""
+    if item.path not in item.config.stash[BROWSING]:
+        chromium.close()

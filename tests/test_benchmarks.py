@@ -29,7 +29,7 @@ from dither_shared.rng import Rng
 from dither_shared.shapes import Bits, Symbols
 from dither_shared.wire import reading
 from dither_shared.wire.writing import encode_upload, new_upload_id
-from tests.benchmarks import accuracy, growth, ingest, naive, workload
+from tests.benchmarks import accuracy, growth, ingest, naive, timing, workload
 from tests.benchmarks import audit as audits
 from tests.benchmarks.load import AnswerReader
 from tests.benchmarks.numbers import channels, comparing, coverage, hierarchical, means, square_wave
@@ -42,7 +42,7 @@ from tests.benchmarks.tables import comparing as tables
 from tests.benchmarks.tables import coverage as table_coverage
 from tests.benchmarks.tables import references
 from tests.benchmarks.tables.census import census
-from tests.benchmarks.timing import in_turns, many, seconds
+from tests.benchmarks.timing import many, seconds, times_as_fast
 from tests.support.audits import EVERY, of_metric
 from tests.support.redis_servers import running_redis
 
@@ -50,16 +50,14 @@ from tests.support.redis_servers import running_redis
 def test_a_unary_code_takes_an_eighth_of_its_bits_one_by_one() -> None:
     rng, mechanism = Rng(secrets.randbits), OUE.for_epsilon(128, Decimal(2))
     ours, theirs = partial(mechanism.randomize, 1 << 3, rng), partial(naive.randomize, mechanism, 3, rng)
-    ours_s, naive_s = in_turns(many(ours), many(theirs, 20))
-    assert naive_s / 20 > 8 * ours_s / 100
+    assert times_as_fast(many(ours, 20), many(theirs, 20), 8) > 8
 
 
 def test_a_point_takes_no_longer_for_many_values() -> None:
     """O(dimension) work: 65,536 values cost at most a few times what one coin and two uniform choices cost."""
     rng, mechanism = Rng(secrets.randbits), choose(65_536, Decimal(4), name="pgr")
     draws = many(lambda: (rng.coin(1), rng.uniform(1000), rng.uniform(1000)))
-    ours_s, draws_s = in_turns(many(partial(mechanism.randomize, 3, rng)), draws)
-    assert ours_s < 8 * draws_s
+    assert times_as_fast(many(partial(mechanism.randomize, 3, rng)), draws, 1 / 8) > 1 / 8
 
 
 @pytest.mark.parametrize("mechanism", parsed(), ids=lambda mechanism: f"{mechanism.name} {mechanism.shape.size}")
@@ -71,38 +69,36 @@ def test_a_column_is_parsed_in_a_fraction_of_what_its_reports_take_one_by_one(me
         with naive.one_by_one():
             work()
 
-    ours_s, naive_s = in_turns(work, naively)
-    assert naive_s > least * ours_s
+    assert times_as_fast(work, naively, least) > least
 
 
 def test_the_json_of_an_upload_is_parsed_in_two_thirds_of_what_python_takes() -> None:
     plans = [metric.plan for metric in workload.registry(20).metrics.values()]
     body = encode_upload(new_upload_id(secrets.randbits), workload.wire_groups(plans, 20, 0))
-    ours_s, theirs_s = in_turns(many(partial(parse_json, body)), many(partial(reading.parse_json, body)))
-    assert theirs_s > 1.5 * ours_s  # twice here
+    ours, theirs = many(partial(parse_json, body)), many(partial(reading.parse_json, body))
+    assert times_as_fast(ours, theirs, 1.5) > 1.5  # twice here
 
 
 def test_folding_bits_is_many_times_as_fast_as_unpacking_them() -> None:
     shape = Bits(128)
     packed = random_reports(shape, 200_000)
-    ours_s, unpacked_s = in_turns(partial(fold, shape, packed), partial(naive.unpacked, shape, packed))
-    assert unpacked_s > 7 * ours_s  # 14 times here, when nothing disturbs
+    # 14 times here, when nothing disturbs.
+    assert times_as_fast(partial(fold, shape, packed), partial(naive.unpacked, shape, packed), 7) > 7
 
 
 def test_folding_symbols_is_many_times_as_fast_as_counting_them_one_by_one() -> None:
     shape = Symbols(1024)
     packed = random_reports(shape, 20_000)
     few = unpack(shape, packed, 1_000)
-    ours_s, naive_s = in_turns(partial(fold, shape, packed), partial(naive.fold, shape, few))
-    assert naive_s * 20 > 10 * ours_s
+    least = 10 / 20  # ten times as fast, and the naive way has a twentieth of the reports
+    assert times_as_fast(partial(fold, shape, packed), partial(naive.fold, shape, few), least) > least
 
 
 def test_decoding_points_is_many_times_as_fast_as_transforming_the_whole_space() -> None:
     histogram = np.random.default_rng(1).integers(0, 100, 23 * 23 * 23 + 23 * 23 + 23 + 1)
     assert (hyperplane_sums(histogram, 23, 4) == naive.hyperplane_sums(histogram, 23, 4)).all()
     ours, theirs = partial(hyperplane_sums, histogram, 23, 4), partial(naive.hyperplane_sums, histogram, 23, 4)
-    ours_s, naive_s = in_turns(ours, theirs)
-    assert naive_s > 8 * ours_s
+    assert times_as_fast(ours, theirs, 8) > 8
 
 
 @pytest.mark.parametrize(
@@ -111,8 +107,8 @@ def test_decoding_points_is_many_times_as_fast_as_transforming_the_whole_space()
     ids=str,
 )
 def test_the_error_is_that_of_the_formula_and_intervals_hold(mechanism: PureMechanism) -> None:
-    """A short version of the accuracy section: 100,000 estimates at least, for bounds of 6 sigma or more."""
-    repetitions = {2: 50_000, 16: 3_000, 128: 60}[mechanism.d] // 4
+    """A short version of the accuracy section: 6 sigma for the coverage of two values, 20 for their error."""
+    repetitions = {2: 4_500, 16: 750, 128: 15}[mechanism.d]
     epsilon = mechanism.charge / 1e6
     mse, _, wald, exact = accuracy.measure(mechanism, epsilon, accuracy.zipf(mechanism.d), repetitions)
     assert abs(mse - 1) < 0.25
@@ -147,8 +143,8 @@ def test_folding_never_limits_ingest(store: Store, reports: int, uploads: int) -
 def test_uploads_share_a_commit(store: Store) -> None:
     store.load(workload.registry())
     loader = growth.Loader(store, reports=20)
-    together_s, alone_s = in_turns(lambda: store.append(loader.uploads(64)), lambda: store.append(loader.uploads(1)))
-    assert 64 * alone_s > 4 * together_s
+    together, alone = (partial(lambda number: store.append(loader.uploads(number)), number) for number in (64, 1))
+    assert times_as_fast(together, alone, 4 / 64) > 4 / 64
 
 
 def test_a_compacted_tally_is_read_in_the_same_time_however_many_reports_it_has(store: Store) -> None:
@@ -159,7 +155,7 @@ def test_a_compacted_tally_is_read_in_the_same_time_however_many_reports_it_has(
     def read_s() -> float:
         for shard in range(store.shards):
             store.compact(shard)
-        return seconds(lambda: store.tally(largest, store.clock_day()), 0.3)
+        return seconds(lambda: store.tally(largest, store.clock_day()), 0.1)
 
     loader.load(256 * loader.upload_reports)
     once_s = read_s()
@@ -349,6 +345,7 @@ def test_ours_finds_the_mass_that_square_wave_blurs() -> None:
 def test_every_number_design_is_measured_and_written(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with (
         patch.object(channels, "STEPS_MAX", 10),
+        patch.object(timing, "BUDGET_S", 0.02),
         patch.object(comparing, "EPSILONS", (1.0,)),
         patch.object(coverage, "CASES", coverage.CASES[8:]),
         patch.object(coverage, "COMPARED", coverage.CASES[11:]),
@@ -408,18 +405,17 @@ def test_aims_for_numbers_that_are_met_are_not_missed(w1: Sequence[float], epsil
 
 def test_a_synthesis_of_sixty_thousand_cells_takes_less_than_a_second() -> None:
     pairs = tables.noisy_pairs((2, 2, 16, 7, 9, 15), 1)
-    assert seconds(partial(synthesise, pairs), 1.0) < 1  # 0.2 here
+    assert any(seconds(partial(synthesise, pairs), budget_s) < 1 for budget_s in (0.2, 1.0))  # 0.2 here
 
 
 def test_a_step_over_many_columns_is_many_times_as_fast_as_a_pass_for_each_pair() -> None:
     sizes = (2,) * 16
     weights, columns = np.random.default_rng(1).dirichlet(np.ones(2**16)), ColumnRun(sizes)
     margins = columns.margins(weights)
-    naive_s = seconds(partial(references.margins, weights.reshape(sizes)), 0.3)
-    assert naive_s > 5 * seconds(partial(columns.margins, weights), 0.3)
+    pair_by_pair = partial(references.margins, weights.reshape(sizes))
+    assert times_as_fast(partial(columns.margins, weights), pair_by_pair, 5) > 5
     assert np.allclose(columns.spread(margins).reshape(sizes), references.spread(margins, sizes))
-    naive_s = seconds(partial(references.spread, margins, sizes), 0.3)
-    assert naive_s > 5 * seconds(partial(columns.spread, margins), 0.3)
+    assert times_as_fast(partial(columns.spread, margins), partial(references.spread, margins, sizes), 5) > 5
 
 
 def test_the_census_is_that_of_48_842_people() -> None:
@@ -443,7 +439,8 @@ def test_every_table_method_is_measured(capsys: pytest.CaptureFixture[str]) -> N
 
     few = patch.multiple(tables, EPSILONS=("4",), TIMED=((2, 3, 2),))
     first = patch.multiple(table_coverage, COVERAGE=table_coverage.COVERAGE[:1], NOTHING=table_coverage.NOTHING[:1])
-    with few, first, patch.object(references, "ask_mbi", in_place_of_mbi), patch.object(references, "ROUNDS", 2):
+    quick = patch.object(timing, "BUDGET_S", 0.02)
+    with few, first, quick, patch.multiple(references, ask_mbi=in_place_of_mbi, ROUNDS=2):
         tables.run(ns=(5_000,), seeds=2, coverage_seeds=1)
     printed = capsys.readouterr().out
     assert all(name in printed for name in ("dither", "mbi", "Norm-Sub + IPF", "independence", "full product"))

@@ -40,6 +40,32 @@ CHARTS = {
 PATHS = (*CHARTS, "/", "/changes", "/plan", "/pipeline", "/metrics/none")
 SHAPES = "circle, rect.bar"
 BOX = ".words-of-mark"
+TEXTS = "selector => [...document.querySelectorAll(selector)].map(each => each.textContent)"
+MIDDLE = """mark => {
+    const box = mark.getBoundingClientRect()
+    return [box.x + box.width / 2, box.y + (mark.tagName == 'rect' ? 0 : box.height / 2)]
+}"""
+"""Where a line crosses a mark, in pixels of the window: the middle of a dot, or of a bar's upper edge."""
+REACHED = f"""mark => {{
+    mark.scrollIntoView({{block: 'nearest', behavior: 'instant'}})
+    return ({MIDDLE})(mark)
+}}"""
+"""The same, of a mark that is brought into the window first."""
+CROSSED = f"""() => {{
+    const one = selector => {{
+        const [found, ...others] = document.querySelectorAll(selector)
+        if (!found || others.length) throw Error(`not one ${{selector}}`)
+        return found
+    }}
+    const [vertical, horizontal] = [...document.querySelectorAll('.crosshair line')].map({MIDDLE})
+    const words = one('{BOX}'), box = words.getBoundingClientRect()
+    return [words.textContent, one('p.heard').textContent, vertical[0], horizontal[1], box.left, box.right,
+        document.documentElement.scrollWidth]
+}}"""
+"""The crosshair's words, what is heard, where its lines are, both ends of its box, and how wide the page is."""
+MADE = f"""() => [document.querySelector('{BOX}').innerText,
+    document.querySelectorAll('img, {BOX} *, .heard *').length]"""
+"""The crosshair's words as they are seen, and how many elements were made of what they say."""
 CONTRAST = """elements => elements.map(element => {
     const parts = text => text.match(/[\\d.]+/g).slice(0, 3).map(Number)
     const light = text => parts(text).map(c => c / 255).map(c => c <= .04045 ? c / 12.92 : ((c + .055) / 1.055) ** 2.4)
@@ -83,11 +109,13 @@ class Opened:
 
     @property
     def heard(self) -> str:
-        return self.page.locator("p.heard").text_content() or ""
+        (text,) = self.page.evaluate(TEXTS, "p.heard")
+        return str(text)
 
     @property
     def box(self) -> str:
-        return self.page.locator(BOX).text_content() or ""
+        (text,) = self.page.evaluate(TEXTS, BOX)
+        return str(text)
 
 
 @contextmanager
@@ -123,11 +151,8 @@ def titles(page: Page, plot: int) -> list[str]:
 
 
 def middle(mark: Locator) -> tuple[float, float]:
-    """Return where a line crosses a mark, in pixels of the window: the middle of a dot, or of a bar's upper edge."""
-    box = mark.bounding_box()
-    assert box
-    down = 0 if mark.evaluate("mark => mark.tagName == 'rect'") else box["height"] / 2
-    return box["x"] + box["width"] / 2, box["y"] + down
+    x, y = mark.evaluate(MIDDLE)
+    return x, y
 
 
 def test_the_script_is_small_and_has_nothing_that_the_policy_refuses() -> None:
@@ -163,8 +188,9 @@ def test_arrow_keys_read_every_mark_in_its_order(tab: Tab, address: str, path: s
             read = []
             for _ in marks:
                 one.page.keyboard.press("ArrowRight")
-                assert one.box == one.heard
-                read.append(one.heard)
+                box, heard = one.page.evaluate(TEXTS, f"{BOX}, p.heard")
+                assert box == heard
+                read.append(heard)
             assert read == marks
             for key, expected in (("ArrowRight", -1), ("Home", 0), ("ArrowUp", 0), ("End", -1), ("ArrowLeft", -2)):
                 one.page.keyboard.press(key)
@@ -205,19 +231,17 @@ def test_the_crosshair_goes_to_the_nearest_mark(tab: Tab, address: str, path: st
     """The pointer is put on each mark; the lines cross there, and the box says that mark's words within the page."""
     with opened(tab, address + path, width) as one:
         plot = one.page.locator("[data-marks]").first
-        vertical, horizontal = (one.page.locator(".crosshair line").nth(place) for place in (0, 1))
-        for mark, words in list(zip(plot.locator(SHAPES).all(), titles(one.page, 0), strict=True))[:12]:
-            mark.scroll_into_view_if_needed()
-            x, y = middle(mark)
+        marks = plot.locator(SHAPES).element_handles()
+        for mark, words in list(zip(marks, titles(one.page, 0), strict=True))[:12]:
+            x, y = mark.evaluate(REACHED)
             one.page.mouse.move(x, y - 3)  # above: a bar of nothing lies on the chart's lower edge
-            assert one.box == words
-            assert one.heard == ""
-            assert middle(vertical)[0] == pytest.approx(x, abs=1)
-            assert middle(horizontal)[1] == pytest.approx(y, abs=1)
-            box = one.page.locator(BOX).bounding_box()
-            assert box
-            assert 0 <= box["x"] <= box["x"] + box["width"] <= width
-            assert one.page.evaluate("document.documentElement.scrollWidth") <= width
+            said, heard, across, down, left, right, whole = one.page.evaluate(CROSSED)
+            assert said == words
+            assert heard == ""
+            assert across == pytest.approx(x, abs=1)
+            assert down == pytest.approx(y, abs=1)
+            assert 0 <= left <= right <= width
+            assert whole <= width
         one.page.mouse.move(1, 1)
         assert one.page.locator(".crosshair").count() == 0
 
@@ -260,9 +284,9 @@ def test_a_hostile_value_is_text(tab: Tab, address: str) -> None:
             plot.focus()
             for _ in titles(one.page, 0):
                 one.page.keyboard.press("ArrowDown")
-                read.append(one.page.locator(BOX).inner_text() + (plot.get_attribute("aria-label") or ""))
-                assert one.page.locator("img").count() == 0
-                assert one.page.locator(f"{BOX} *, .heard *").count() == 0
+                text, made = one.page.evaluate(MADE)
+                read.append(text + (plot.get_attribute("aria-label") or ""))
+                assert made == 0
             assert HOSTILE in "".join(read)
             assert "\N{RIGHT-TO-LEFT OVERRIDE}" not in "".join(read)
     with opened(tab, f"{address}/metrics/color") as one:

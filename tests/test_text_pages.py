@@ -12,10 +12,11 @@ from tests.aggregator.test_snapshot_page import keep
 from tests.aggregator.words.test_reading import tally_of
 from tests.support.browsing import Pages, Tab, address_of, check_state, served
 from tests.support.sites import EXPIRES, site_of
+from tests.support.soaking import scaled
 
 pytestmark = pytest.mark.slow
 
-REPORTS = 3_000
+REPORTS = scaled(1_500, 3_000)
 LOOKED_AT_MAX = 2_000
 """Continuations that a search reads: those of noise come last, and no page shows them."""
 WIDE, TURNED = "W" * 200, "a \N{RIGHT-TO-LEFT OVERRIDE}b"

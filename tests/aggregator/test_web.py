@@ -253,6 +253,21 @@ def packed(data: bytes, form: int = 0, width: int = 8, size: int = 2) -> bytes:
     return struct.pack("<BBI", form, width, size) + zlib.compress(data)
 
 
+Damaged = tuple[Client, Path]
+"""An aggregator with counts that nobody else asks for, and its store's file."""
+
+
+@pytest.fixture(scope="module")
+def damaged(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Damaged]:
+    clock, directory = Clock(), tmp_path_factory.mktemp("damaged")
+    with aggregator(ASKED, directory, clock) as (url, service):
+        client = Client(url, service, clock)
+        client.post(upload([1, 0]))
+        client.folded()
+        yield client, directory / "store.sqlite3"
+        client.session.close()
+
+
 @pytest.mark.parametrize(
     "damage",
     [
@@ -270,20 +285,21 @@ def packed(data: bytes, form: int = 0, width: int = 8, size: int = 2) -> bytes:
         f"counts = x'{packed(b'9' * 10, form=1, width=1).hex()}'",
     ],
 )
-def test_counts_that_are_damaged_are_refused_in_words(damage: str, tmp_path: Path) -> None:
-    clock = Clock()
-    with aggregator(ASKED, tmp_path, clock) as (url, service):
-        client = Client(url, service, clock)
-        client.post(upload([1, 0]))
-        client.folded()
-        with closing(sqlite3.connect(tmp_path / "store.sqlite3")) as db, db:
+def test_counts_that_are_damaged_are_refused_in_words(damage: str, damaged: Damaged) -> None:
+    client, store = damaged
+    with closing(sqlite3.connect(store)) as db:
+        (sound,) = db.execute("SELECT n, counts FROM segment")
+        with db:
             db.execute(f"UPDATE segment SET {damage}")
-        db.close()
-        answer = client.get("/v1/metrics/dark/estimates?window=today")
-        assert (answer.status_code, answer.json()["type"]) == (500, "urn:dither:problem:bad-tally")
-        assert client.get("/metrics/dark?window=today").status_code == 500
-        assert client.health("/livez")[0] == 200
-        client.session.close()
+        try:
+            answer = client.get("/v1/metrics/dark/estimates?window=today")
+            assert (answer.status_code, answer.json()["type"]) == (500, "urn:dither:problem:bad-tally")
+            assert client.get("/metrics/dark?window=today").status_code == 500
+            assert client.health("/livez")[0] == 200
+        finally:
+            with db:
+                db.execute("UPDATE segment SET n = ?, counts = ?", sound)
+    assert client.get("/metrics/dark?window=today").status_code == 200
 
 
 def test_a_day_without_reports_has_no_rows(client: Client) -> None:

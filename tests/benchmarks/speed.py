@@ -170,7 +170,7 @@ def random_reports(shape: ReportShape, count: int) -> bytes:
     if isinstance(shape, Symbols):
         return rng.integers(0, shape.size, count).astype(f"<u{shape.width}").tobytes()
     if isinstance(shape, Subsets):
-        pool = [shape.of(rng.choice(shape.size, shape.weight, replace=False).tolist()) for _ in range(1000)]
+        pool = [shape.of(rng.choice(shape.size, shape.weight, replace=False).tolist()) for _ in range(min(1000, count))]
         return shape.pack([pool[place] for place in rng.integers(0, len(pool), count)])
     rows = rng.integers(0, 256, (count, shape.width), dtype=np.uint8)
     rows[:, -1] &= 255 >> -shape.size % 8

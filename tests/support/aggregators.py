@@ -44,8 +44,12 @@ def sqlite_store(registry: Registry, directory: Path, clock: Clock | None = None
 
 @contextmanager
 def aggregator(registry: Registry, directory: Path, clock: Clock | None = None) -> Iterator[tuple[str, Service]]:
-    """Run an aggregator in this process; yield its address and its service."""
-    with sqlite_store(registry, directory, clock) as store, WholeService(store) as service:
+    """Run an aggregator in this process, which counts at once; yield its address and its service."""
+    with (
+        patch("dither_aggregator.service.FOLD_EVERY_S", 0.01),
+        sqlite_store(registry, directory, clock) as store,
+        WholeService(store) as service,
+    ):
         server = http_server(web_app(service))
         with server.in_background():
             yield server.url, service

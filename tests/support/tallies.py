@@ -1,5 +1,7 @@
 """Tallies drawn from the exact law of a mechanism, for simulations of more devices than can be run one by one."""
 
+from functools import lru_cache
+
 import numpy as np
 import numpy.typing as npt
 
@@ -35,7 +37,7 @@ def _all_but_one(d: int) -> npt.NDArray[np.float64]:
 
 def _points(design: PGR, counts: Counts, inside: Counts, rng: np.random.Generator) -> Counts:
     """Draw uniform points on each value's hyperplane and off it."""
-    points = np.array([design.unrank(point) for point in range(design.outputs)])
+    points = _coordinates(design)
     tally = np.zeros(design.outputs, dtype=np.int64)
     for value in np.flatnonzero(counts):
         on = points @ points[value] % design.order == 0
@@ -43,6 +45,12 @@ def _points(design: PGR, counts: Counts, inside: Counts, rng: np.random.Generato
             places = np.flatnonzero(where)
             tally += np.bincount(rng.choice(places, size=number), minlength=design.outputs)
     return tally
+
+
+@lru_cache(maxsize=2)
+def _coordinates(design: PGR) -> Counts:
+    """Return the coordinates of all points: they take longer than a tally of few values."""
+    return np.array([design.unrank(point) for point in range(design.outputs)])
 
 
 def _subsets(design: SubsetSelection, counts: Counts, inside: Counts, rng: np.random.Generator) -> Counts:

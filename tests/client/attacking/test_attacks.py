@@ -11,6 +11,7 @@ from dither.device import slots
 from dither_shared.rng import Rng
 from tests.support.attacks import FLAG, MEMO, attacked, trial
 from tests.support.audits import EVERY, seeded
+from tests.support.soaking import scaled
 
 SIGMAS = 5.0
 
@@ -26,7 +27,7 @@ def test_without_noise_everybody_is_guessed_right_on_the_first_day() -> None:
 
 
 def test_redrawn_noise_averages_away_and_a_devices_reports_end() -> None:
-    endless, capped = attacked("redrawn", trial(300, 60)).lines
+    endless, capped = attacked("redrawn", trial(scaled(150, 300), 60)).lines
     assert endless.last.share > 0.98
     assert {point.right for point in capped.points if point.x >= 3} == {capped.last.right}
     # Three reports of epsilon 1: two of three are right.
@@ -53,7 +54,7 @@ DARK = 'name = "dark"\nkind = "flag"\nmemoize = true\nepsilon = 1\nepsilon_perma
 @pytest.mark.parametrize(("metric", "reaches"), [(DARK, True), (f"{MEMO}\nanswers = 2", False)])
 def test_all_copies_of_a_memo_tell_what_the_memo_does(metric: str, reaches: bool) -> None:
     """For a flag that is the bound itself; for more values it is less."""
-    (line,) = attacked("memo", trial(200, 30, metric)).lines
+    (line,) = attacked("memo", trial(scaled(100, 200), 30, metric)).lines
     bound, known = line.last.bound, line.computed[-1][1]
     assert near(line.last, known)
     assert bound == pytest.approx(0.8807970779778823, abs=1e-6)
@@ -63,7 +64,7 @@ def test_all_copies_of_a_memo_tell_what_the_memo_does(metric: str, reaches: bool
 
 
 def test_the_day_of_a_change_shows_and_its_answers_do_not() -> None:
-    whether, day, order = attacked("change", trial(100, 120)).lines
+    whether, day, order = attacked("change", trial(scaled(40, 100), 120)).lines
     assert whether.last.share > 0.85
     assert day.last.share > 0.5
     assert whether.last.bound is None
@@ -72,25 +73,26 @@ def test_the_day_of_a_change_shows_and_its_answers_do_not() -> None:
 
 
 def test_where_one_answer_is_all_a_further_one_repeats_it_and_no_change_shows() -> None:
-    whether, *_ = attacked("change", trial(150, 40, f"{MEMO}\nanswers = 1")).lines
+    whether, *_ = attacked("change", trial(scaled(75, 150), 40, f"{MEMO}\nanswers = 1")).lines
     assert near(whether.last, 0.5)
 
 
 def test_new_terms_draw_no_memo_again() -> None:
-    found = attacked("revs", trial(80, 360))
+    devices = scaled(30, 80)
+    found = attacked("revs", trial(devices, 360))
     anew, rev, integer, name = found.lines
     assert anew.last.share > 0.95
     for line in (rev, integer):
         assert line.last.bound == pytest.approx(0.8807970779778823, abs=1e-6)
         assert not line.last.above_its_bound(1e-6)
-    assert "80 still speak" in found.measured
+    assert f"{devices} still speak" in found.measured
     assert found.measured.count("and 0 speak") == 2  # another integer; and of another name the third does not fit
     # Two names of two answers each fit into an epsilon of 10, and the third asks in vain.
     assert name.last.share < anew.last.share
 
 
 def test_linking_is_what_the_formula_says(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(crowds, "CROWDS", 2)
+    monkeypatch.setattr(crowds, "CROWDS", scaled(1, 2))
     found = attacked("linking", trial(1, 8, f"{MEMO}\nanswers = 2", FLAG))
     (line,) = found.lines
     for point in line.points:
@@ -101,7 +103,9 @@ def test_linking_is_what_the_formula_says(monkeypatch: pytest.MonkeyPatch) -> No
 def test_no_attack_is_above_its_bound_whatever_is_asked() -> None:
     """Mechanisms of each form, hidden presence, cohorts; at 1e-6 for each."""
     for fresh, memo in (("flag, hidden", "rappor"), ("ss", "oue again"), ("number", "flag again, hidden")):
-        asked = trial(25, 20, f'name = "fresh"\n{EVERY[fresh]}', f'name = "memo"\n{EVERY[memo]}', epsilon="1000.0")
+        asked = trial(
+            25, scaled(10, 20), f'name = "fresh"\n{EVERY[fresh]}', f'name = "memo"\n{EVERY[memo]}', epsilon="1000.0"
+        )
         names = [name for name in ATTACKS if name != "linking"]
         found = attack(asked, names)
         assert [each.name for each in found] == names

@@ -1,0 +1,38 @@
+"""One Chromium for the files of a process that follow each other and need one: it takes two seconds to start and end.
+
+`asyncio.run` is refused on this thread while it is there, so it ends before the first test of a file that needs none.
+"""
+
+import os
+import shutil
+from contextlib import ExitStack
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser
+
+ARGUMENTS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--no-first-run"]
+
+_opened = ExitStack()
+_launched: "list[Browser]" = []
+
+
+def chromium() -> "Browser":
+    """Return the browser, started where there is none, or none any more."""
+    if _launched and not _launched[0].is_connected():
+        close()
+    if not _launched:
+        from playwright.sync_api import sync_playwright
+
+        path = os.environ.get("CHROMIUM") or shutil.which("chromium")
+        assert path, "the tests drive a real Chromium: apt-get install chromium, or set CHROMIUM to the path of one"
+        playwright = _opened.enter_context(sync_playwright())
+        _launched.append(playwright.chromium.launch(executable_path=path, args=ARGUMENTS))
+        _opened.callback(_launched[0].close)
+    return _launched[0]
+
+
+def close() -> None:
+    """End it, if there is one."""
+    _launched.clear()
+    _opened.close()
