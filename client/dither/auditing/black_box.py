@@ -80,9 +80,7 @@ def tested(claim: Claim, exactly: Exactly | None, n: int, alpha: float, rng: Rng
     ]
 
 
-def _hits(
-    claim: Claim, each: Input, chosen: Mapping[str, Foreseen], n: int, rng: Rng, spread: Spread
-) -> Counter[str]:
+def _hits(claim: Claim, each: Input, chosen: Mapping[str, Foreseen], n: int, rng: Rng, spread: Spread) -> Counter[str]:
     """Return how often each event holds in n samples of an input."""
 
     def work(share: int) -> Counter[str]:
