@@ -351,7 +351,7 @@ SCENES: dict[str, type[Scene]] = {
 
 def start(url: str, directory: Path, clock: Clock, scene: Scene) -> "Telemetry":
     import dither
-    from dither.device import file, schema
+    from dither.device import connected, file, schema
     from dither.sending import courier, uploader
     from dither.sending.transport import HttpTransport
     from dither.settings import Settings
@@ -360,7 +360,8 @@ def start(url: str, directory: Path, clock: Clock, scene: Scene) -> "Telemetry":
     courier.PAUSE_S, courier.PAUSE_MAX_S = 0.02, 0.1
     uploader.SETTLE_S = uploader.SETTLE_S if scene.settle_s is None else scene.settle_s
     if scene.lock_wait_s is not None:
-        schema.OPEN_WAIT_S = file.DURABLE_WAIT_S = scene.lock_wait_s
+        for module, name in ((schema, "OPEN_WAIT_S"), (file, "DURABLE_WAIT_S"), (connected, "DURABLE_WAIT_S")):
+            setattr(module, name, scene.lock_wait_s)
     registry = dither.Registry.load(directory.parent / "metrics.toml")
     return dither.Telemetry(
         Settings(

@@ -6,7 +6,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from hypothesis import HealthCheck, settings
+from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, rule, run_state_machine_as_test
 
@@ -168,7 +168,7 @@ class Life(RuleBasedStateMachine):
         die(self.pair, rng)
 
 
-def live_shortly(examples: int, steps: int) -> None:
+def live_shortly(examples: int, steps: int, *phases: Phase) -> None:
     """Run the machine, the same lives each time."""
     options = settings(
         max_examples=examples,
@@ -178,6 +178,7 @@ def live_shortly(examples: int, steps: int) -> None:
         deadline=None,
         print_blob=False,
         report_multiple_bugs=False,
+        phases=phases or tuple(Phase),
         suppress_health_check=list(HealthCheck),
     )
     run_state_machine_as_test(Life, settings=options)
