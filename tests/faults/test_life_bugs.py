@@ -256,8 +256,7 @@ BUGS: dict[Callable[[pytest.MonkeyPatch], None], str] = {
 }
 
 HARD_TO_FIND = {ask_about_the_sum_alone, let_a_hidden_answer_plan_the_moment}
-"""Only after hundreds of lives, drawn by hypothesis: `make soak` does. `shared/test_terms` and `test_moments` fail on them
-at once."""
+"""`make soak` looks for them: few lives show them. `shared/test_terms` and `test_moments` fail on them at once."""
 LIVES = 1_000
 FIRST_LIVES: dict[Callable[[pytest.MonkeyPatch], None], int] = {
     charge_a_memo_what_it_gave: 87,
@@ -265,6 +264,7 @@ FIRST_LIVES: dict[Callable[[pytest.MonkeyPatch], None], int] = {
     forget_what_was_spent: 3,
     forget_metrics_that_left: 1,
     refresh_at_new_terms: 6,
+    let_a_hidden_answer_plan_the_moment: 13,
 }
 """The life that shows a bug, where it is none of the first two: to begin with it saves those before it.
 
@@ -275,7 +275,7 @@ If another change makes the lives go another way, a later one shows the bug, and
 @pytest.mark.parametrize("bug", [bug for bug in BUGS if SOAK or bug not in HARD_TO_FIND], ids=lambda bug: bug.__name__)
 def test_a_life_shows_a_planted_bug(bug: Callable[[pytest.MonkeyPatch], None], monkeypatch: pytest.MonkeyPatch) -> None:
     bug(monkeypatch)
-    live = live_hundreds if bug in HARD_TO_FIND else live_some
+    live = live_hundreds if bug is ask_about_the_sum_alone else live_some
     with pytest.raises(AssertionError, match=BUGS[bug]):
         live(FIRST_LIVES.get(bug, 0))
 
@@ -286,4 +286,5 @@ def live_some(first: int) -> None:
 
 
 def live_hundreds(_: int) -> None:
+    """Live as hypothesis draws it, which has found what a thousand lives of chance steps do not show."""
     live_shortly(LIVES, 40, Phase.generate)
