@@ -11,6 +11,11 @@ from dither.settings import Settings
 from dither.telemetry import Telemetry
 from dither_shared.registry import Registry
 from tests.support.clocks import Clock
+from tests.support.devices import EXPIRES
+from tests.support.registries import registry
+
+ASKED = registry(reports=40, epsilon="0.5", device_epsilon="40", expires=EXPIRES)
+"""The questions of such an app: here, since programs that tests start import this, and nothing that takes long."""
 
 
 @dataclass

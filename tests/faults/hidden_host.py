@@ -33,8 +33,10 @@ QUIET_S = 0.2
 """After this a thread only waits. One in the middle of something cannot end at once when the host forks."""
 ALARM_S = 90
 """After this every process ends, so that none that hangs outlives its test."""
-LOCKED_S = 6.0
-"""Longer than any wait for a lock: that of opening is 5 s."""
+LOCK_WAIT_S = 0.5
+"""The longest wait for a lock in the scenes of one. An app's are 5 s."""
+LOCKED_S = 2.0
+"""Longer than any wait for a lock."""
 
 at_fork: list[Callable[[], object]] = []
 """Done once at the next fork, when dither has closed the device's file."""
@@ -180,6 +182,8 @@ class Scene:
 
     settle_s: float | None = 0.1
     """How long a forked child waits before its thread does anything, or None for what it is by itself."""
+    lock_wait_s: float | None = None
+    """The longest wait for a lock, or None for what it is by itself."""
 
     def __init__(self, directory: Path, clock: Clock) -> None:
         self.directory = directory
@@ -307,6 +311,7 @@ class LockedFile(Scene):
     """Another process writes, and has a transaction open for longer than anybody waits."""
 
     mode = "NORMAL"
+    lock_wait_s = LOCK_WAIT_S
 
     def end(self, day: int) -> None:
         if day == 0:
@@ -344,15 +349,19 @@ SCENES: dict[str, type[Scene]] = {
 # The host.
 
 
-def start(url: str, directory: Path, clock: Clock, settle_s: float | None) -> "Telemetry":
+def start(url: str, directory: Path, clock: Clock, scene: Scene) -> "Telemetry":
     import dither
+    from dither.device import connected, file, schema
     from dither.sending import courier, uploader
     from dither.sending.transport import HttpTransport
     from dither.settings import Settings
 
     courier.SEND_WITHIN_S = courier.LOOK_AGAIN_S = 0.05
     courier.PAUSE_S, courier.PAUSE_MAX_S = 0.02, 0.1
-    uploader.SETTLE_S = uploader.SETTLE_S if settle_s is None else settle_s
+    uploader.SETTLE_S = uploader.SETTLE_S if scene.settle_s is None else scene.settle_s
+    if scene.lock_wait_s is not None:
+        for module, name in ((schema, "OPEN_WAIT_S"), (file, "DURABLE_WAIT_S"), (connected, "DURABLE_WAIT_S")):
+            setattr(module, name, scene.lock_wait_s)
     registry = dither.Registry.load(directory.parent / "metrics.toml")
     return dither.Telemetry(
         Settings(
@@ -385,7 +394,7 @@ def main(scene_name: str, says: str, url: str, directory: Path) -> None:
     note_who_connects(directory / "connected")
     clock = Clock(directory.parent / "clock")
     scene = SCENES[scene_name](directory, clock)
-    telemetry = start(url, directory, clock, scene.settle_s)
+    telemetry = start(url, directory, clock, scene)
     scene.begin()
     with suppress(Over):
         for day in range(1_000):

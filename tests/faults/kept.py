@@ -39,8 +39,9 @@ def kept(file: DeviceFile) -> dict[str, list[Row]]:
 
 def _rows(file: DeviceFile, table: str) -> list[Row]:
     found = file.execute(f"SELECT * FROM {table} ORDER BY {TABLES[table]}")
-    columns = [column for column, *_ in found.description]
-    return [dict(zip(columns, row, strict=True)) for row in found]
+    rows = found.fetchall()
+    columns = [column for column, *_ in found.description] if rows else []
+    return [dict(zip(columns, row, strict=True)) for row in rows]
 
 
 def told(rows: dict[str, list[Row]], today: int, unlike: Collection[str], texts: Collection[str]) -> dict[str, Any]:

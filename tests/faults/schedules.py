@@ -1,12 +1,12 @@
 """Schedules of answers, faults, releases and choices: what two devices live through, drawn by hypothesis or a walk."""
 
 import random
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from hypothesis import HealthCheck, Phase, settings
+from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, rule, run_state_machine_as_test
 
@@ -19,6 +19,7 @@ from tests.support.soaking import MEMORY
 ANSWERS = [("a", "a"), ("a", "b"), ("b", "a"), ("c", "b"), (None, "a"), ("z", "c")]
 ONE_SIDED = [("a", ...), (..., "b"), (..., "c"), ("b", ...)]
 METRICS_MAX = 4
+Step = Callable[[Pair, random.Random], None]
 DAYS = [0.001, 0.3, 1, 2, 8, 8, 40]
 JUMPS = [*[-1, -0.1, 0.1, 1, -8, 8] * 8, -366, 366]
 CHOICES = [*["agree", "allow all"] * 4, *["refuse it"] * 3, "refuse it, allow all", "refuse", "refuse, agree", "forget"]
@@ -168,7 +169,7 @@ class Life(RuleBasedStateMachine):
         die(self.pair, rng)
 
 
-def live_shortly(examples: int, steps: int, *phases: Phase) -> None:
+def live_shortly(examples: int, steps: int) -> None:
     """Run the machine, the same lives each time."""
     options = settings(
         max_examples=examples,
@@ -178,16 +179,30 @@ def live_shortly(examples: int, steps: int, *phases: Phase) -> None:
         deadline=None,
         print_blob=False,
         report_multiple_bugs=False,
-        phases=phases or tuple(Phase),
         suppress_health_check=list(HealthCheck),
     )
     run_state_machine_as_test(Life, settings=options)
 
 
-# Long lives.
+# Lives of chance steps.
 
 STEPS = [record] * 6 + [wake] * 2 + [live] * 8 + [travel] * 5 + [stray] + [attempt] * 8
 STEPS += [release] * 3 + [choose] * 2 + [die] * 2
+
+
+def live_by_chance(seed: int, steps: int, kinds: Sequence[Step] | None = None) -> None:
+    """Take so many chance steps of these kinds, or of all.
+
+    Of all of them, odd seeds leave some out, so that there are more of the others.
+    """
+    rng = random.Random(seed)
+    if kinds is None:
+        every = list(dict.fromkeys(STEPS))
+        left_out = rng.sample(every, rng.randrange(len(every) // 2 + 1)) if seed % 2 else ()
+        kinds = [kind for kind in STEPS if kind not in left_out]
+    with a_life() as pair:
+        for _ in range(steps):
+            rng.choice(kinds)(pair, rng)
 
 
 def live_long(seed: int, years: int) -> Pair:

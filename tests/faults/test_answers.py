@@ -17,14 +17,11 @@ from dither.sending.sender import Sender
 from dither.sending.transport import Answer, HttpTransport, Outcome
 from dither.telemetry import Telemetry
 from dither_shared.wire import PROBLEM_PREFIX
-from tests.faults.apps import start
+from tests.faults.apps import ASKED, start
 from tests.support.aggregators import ENVIRONMENT
 from tests.support.clocks import Clock
-from tests.support.devices import EXPIRES
-from tests.support.registries import registry
 from tests.support.servers import Reply, Request, accepted, problem, scripted
 
-ASKED = registry(reports=40, epsilon="0.5", device_epsilon="40", expires=EXPIRES)
 EPSILON = 0.5
 OURS = Reply(body=accepted)
 
@@ -291,8 +288,7 @@ EXIT = """
 import sys
 from pathlib import Path
 from dither.sending.transport import HttpTransport
-from tests.faults.apps import start
-from tests.faults.test_answers import ASKED
+from tests.faults.apps import ASKED, start
 from tests.support.clocks import Clock
 telemetry = start(ASKED, Path(sys.argv[1]), HttpTransport(sys.argv[2], "k"), Clock())
 telemetry.color.record("red")

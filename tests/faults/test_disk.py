@@ -18,13 +18,11 @@ from dither.device import FILE_NAME, Device
 from dither.status import REFUSED
 from dither.telemetry import Telemetry
 from dither_shared.rng import Rng, keyed_rng
-from tests.faults.apps import Taker, start
+from tests.faults.apps import ASKED, Taker, start
 from tests.support.aggregators import ENVIRONMENT
 from tests.support.clocks import Clock
 from tests.support.devices import EXPIRES, MEMO, make, record, send
-from tests.support.registries import registry
 
-ASKED = registry(reports=40, epsilon="0.5", device_epsilon="40", expires=EXPIRES)
 EPSILON = 0.5
 NOBODY = 65_534
 
@@ -36,8 +34,7 @@ def fill(directory: Path, room: int) -> str:
     code = f"""
 import json, resource
 from pathlib import Path
-from tests.faults.apps import Taker, start
-from tests.faults.test_disk import ASKED
+from tests.faults.apps import ASKED, Taker, start
 from tests.support.clocks import Clock
 
 clock, taker = Clock(), Taker()
@@ -82,8 +79,7 @@ def test_on_a_full_disk_nothing_leaves_uncharged_and_room_ends_the_silence(home:
 REFUSE = """
 import json, resource
 from pathlib import Path
-from tests.faults.apps import Taker, start
-from tests.faults.test_disk import ASKED
+from tests.faults.apps import ASKED, Taker, start
 from tests.support.clocks import Clock
 
 hard = resource.getrlimit(resource.RLIMIT_FSIZE)[1]
@@ -281,8 +277,7 @@ def as_nobody(code: str, directory: Path) -> dict[str, Any]:
 import json, os
 from pathlib import Path
 import requests, requests.adapters, logging.handlers, http.cookiejar
-from tests.faults.apps import Taker, start
-from tests.faults.test_disk import ASKED
+from tests.faults.apps import ASKED, Taker, start
 from tests.support.clocks import Clock
 import dither, dither.sending.uploader, dither.sending.transport
 
@@ -371,7 +366,7 @@ def test_a_directory_that_vanishes_raises_nothing(home: Path) -> None:
     for _ in range(3):
         clock.travel(1)
         telemetry.color.record("red")
-        telemetry.flush(5)
+        telemetry.flush(0.5)  # waits as long: there is no file
     status = telemetry.status()
     assert status.silent or status.spent["color"] >= taker.sent()["color"] * EPSILON
     telemetry.close()

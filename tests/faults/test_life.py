@@ -12,7 +12,7 @@ pytestmark = pytest.mark.slow
 
 
 def test_no_schedule_exceeds_a_budget_counts_twice_or_lets_an_answer_decide_a_silence() -> None:
-    live_shortly(scaled(80, 3_000), scaled(40, 80))
+    live_shortly(scaled(40, 3_000), scaled(40, 80))
 
 
 @pytest.mark.parametrize("seed", range(scaled(1, 60)))

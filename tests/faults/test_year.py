@@ -29,6 +29,8 @@ pytestmark = pytest.mark.slow
 STREAM = "changes"
 EVERY = scaled(4, 1)
 """On each so many days the apps run: a day with reports takes the aggregator as long as its snapshots do."""
+SELDOM = scaled(12, 1)
+"""With a planted bug, on each so many."""
 NEW_PHONES = scaled(3, 12)
 DAYS = 366
 OLD_STORE = sorted(FILES.glob(f"store-*-{STREAM}.sqlite3.gz"))[0]
@@ -93,22 +95,22 @@ def test_a_year_loses_nothing_and_counts_nothing_twice(home: Path, seed: int) ->
     live(home, seed)
 
 
-def live(home: Path, seed: int = 0) -> None:
-    """Live through the year."""
+def live(home: Path, seed: int = 0, every: int = EVERY) -> None:
+    """Live through the year, in which the apps run on each so many days."""
     key = unpack(OLD_STORE, home / "store", STORE_NAME)["key"]
     phones, now = phones_of(home, key)
     begun = {phone.name: dict(phone.spent) for phone in phones}
     year = Year(home, Clock(now), books_of_the_release_before(), phones, seed)
     with running_redis(home / "redis") as server, closing(year):
         release(year)
-        year.pass_until(60, every=EVERY)
-        rotate_the_key(year, key)
-        change_the_registry(year)
-        year.pass_until(180, every=EVERY)
-        directory = lose_and_restore(year)
-        year.pass_until(252, every=EVERY)
+        year.pass_until(60, every=every)
+        rotate_the_key(year, key, every)
+        change_the_registry(year, every)
+        year.pass_until(180, every=every)
+        directory = lose_and_restore(year, every)
+        year.pass_until(252, every=every)
         move(year, directory, server.url)
-        year.pass_until(DAYS, every=EVERY)
+        year.pass_until(DAYS, every=every)
         end(year, begun)
 
 
@@ -134,7 +136,7 @@ def test_a_year_shows_a_planted_bug(home: Path, monkeypatch: pytest.MonkeyPatch,
     else:
         monkeypatch.setattr(place, name, planted)
     with pytest.raises(AssertionError, match=seen):
-        live(home)
+        live(home, every=SELDOM)
 
 
 def release(year: Year) -> None:
@@ -147,27 +149,27 @@ def release(year: Year) -> None:
     year.check()
 
 
-def rotate_the_key(year: Year, old: str) -> None:
+def rotate_the_key(year: Year, old: str, every: int) -> None:
     """Make the next write key, ship it, let the old one wait, and revoke it: as deploy/keys.md says."""
     assert year.store
     _, new = year.store.create_key("write", "the second release")
     *others, late, last = year.phones
     for number, phone in enumerate(others):
         phone.key = new
-        year.pass_until(60 + 32 * (number + 1) // len(others), every=EVERY)
+        year.pass_until(60 + 32 * (number + 1) // len(others), every=every)
     found = year.store.keys.find(old.encode())
     assert found
     year.store.revoke_key(found.id, wait=True)
     year.store.refresh()
     year.run_phones()
     late.key = new  # within the six days for which a device keeps what was not answered
-    year.pass_until(96, every=EVERY)
+    year.pass_until(96, every=every)
     year.run_phones()
     assert waited(late)
     year.store.revoke_key(found.id)
     year.store.refresh()
     year.run_phones()
-    year.pass_until(104, every=EVERY)
+    year.pass_until(104, every=every)
     last.key = new
     year.run_phones()
     assert any(answer.startswith("401") for answer in last.answers), last.answers
@@ -179,26 +181,26 @@ def waited(phone: Phone) -> bool:
     return any(answer.startswith("503") for answer in phone.answers)
 
 
-def change_the_registry(year: Year) -> None:
+def change_the_registry(year: Year, every: int) -> None:
     """Load the second registry, and ship it from phone to phone. One person does not agree to more."""
-    year.pass_until(120, every=EVERY)
+    year.pass_until(120, every=every)
     assert year.store
     year.store.load(SECOND)
     year.phones[-1].agrees = False
     for number, phone in enumerate(year.phones):
         phone.registry = SECOND
-        year.pass_until(120 + 40 * (number + 1) // len(year.phones), every=EVERY)
+        year.pass_until(120 + 40 * (number + 1) // len(year.phones), every=every)
     year.check()
 
 
-def lose_and_restore(year: Year) -> Path:
+def lose_and_restore(year: Year, every: int) -> Path:
     """Lose the store after a backup that was made while uploads were refused: nothing acknowledged is lost.
 
     A backup that was made while it took uploads loses exactly those that came later.
     """
     year.back_up(year.home / "nightly", year.home / "store")
     as_of_the_night = year.books.oracle.copy()
-    year.pass_until(184, every=EVERY)
+    year.pass_until(184, every=every)
     with year.silenced():
         year.run_phones()
     year.stop()

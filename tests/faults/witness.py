@@ -152,14 +152,17 @@ class Witness:
 
     def _trace(self, statement: str) -> None:
         """See which transactions are synced: only they outlast a power cut for certain."""
-        if statement.startswith("PRAGMA synchronous"):
-            self._full_sync = statement.endswith("FULL")
-        elif statement.startswith("BEGIN"):
-            self._wrote = False
-        elif statement.startswith(("INSERT", "UPDATE", "DELETE")):
+        kind = statement[:6]
+        if kind == "SELECT":  # most are
+            return
+        if kind in ("INSERT", "UPDATE", "DELETE"):
             self._wrote = True
-        elif statement == "COMMIT" and self._wrote:
-            self._synced = self._synced or self._full_sync
+        elif kind in ("BEGIN", "BEGIN "):
+            self._wrote = False
+        elif kind == "COMMIT":
+            self._synced = self._synced or (self._wrote and self._full_sync)
+        elif statement.startswith("PRAGMA synchronous"):
+            self._full_sync = statement.endswith("FULL")
 
     def close(self) -> None:
         """Close the file, which syncs it."""

@@ -53,28 +53,44 @@ class Tested:
 
 
 def tested(claim: Claim, exactly: Exactly | None, n: int, alpha: float, rng: Rng, spread: Spread) -> list[Tested]:
-    """Return what the events of a claim have proved, of n samples a side; `alpha` is the error that they share."""
+    """Return what the events of a claim have proved, of n samples a side; `alpha` is the error that they share.
+
+    They share the samples, too: that both bounds hold needs no independence.
+    """
     share = alpha / EVENTS
-    found = []
+    chosen: dict[str, Foreseen] = {}
     foreseen = claim.foresee(n, share) if claim.foresee else best_of_laws(claim, exactly, n, share) if exactly else None
     if foreseen:
-        expected = expected_bound(foreseen.event.p, foreseen.event.q, n, share)
-        found.append(_test(claim, foreseen, "foreseen", n, rng, spread, expected))
-    learned = learn(claim, min(n // 4, LEARNED_FROM_MAX), rng, spread)
-    if learned:
-        found.append(_test(claim, learned, "learned", n, rng, spread))
-    return found
+        chosen["foreseen"] = foreseen
+    if learned := learn(claim, min(n // 4, LEARNED_FROM_MAX), rng, spread):
+        chosen["learned"] = learned
+    inputs = {each.label: each for event in chosen.values() for each in (event.one, event.other)}
+    hits = {label: _hits(claim, each, chosen, n, rng, spread) for label, each in inputs.items()}
+    return [
+        Tested(
+            each.one.label,
+            each.other.label,
+            event,
+            hits[each.one.label][event],
+            hits[each.other.label][event],
+            n,
+            expected_bound(each.event.p, each.event.q, n, share) if each is foreseen else None,
+        )
+        for event, each in chosen.items()
+    ]
 
 
-def _test(
-    claim: Claim, chosen: Foreseen, event: str, n: int, rng: Rng, spread: Spread, expected: Expected | None = None
-) -> Tested:
-    def hits_of(each: Input) -> int:
-        holds = chosen.event.holds
-        return sum(spread(lambda share: sum(holds(_outcome(claim, each.value, rng)) for _ in range(share)), n))
+def _hits(claim: Claim, each: Input, chosen: Mapping[str, Foreseen], n: int, rng: Rng, spread: Spread) -> Counter[str]:
+    """Return how often each event holds in n samples of an input."""
 
-    one, other = chosen.one, chosen.other
-    return Tested(one.label, other.label, event, hits_of(one), hits_of(other), n, expected)
+    def work(share: int) -> Counter[str]:
+        hits: Counter[str] = Counter()
+        for _ in range(share):
+            outcome = _outcome(claim, each.value, rng)
+            hits.update(name for name, event in chosen.items() if event.event.holds(outcome))
+        return hits
+
+    return sum(spread(work, n), Counter())
 
 
 def _outcome(claim: Claim, value: Any, rng: Rng) -> Any:

@@ -66,6 +66,8 @@ class Simulated:
             self.device.charge(upload.id)
             self.device.settle(upload.id, "accepted")
             yield upload
+            if not self.device.waiting():  # a quicker look than for another upload, and as a rule there is none
+                break
 
     def __enter__(self) -> "Simulated":
         return self

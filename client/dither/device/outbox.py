@@ -41,17 +41,18 @@ class Outbox:
 
     # Building.
 
-    def build(self) -> None:
-        """Move what the slots hold into a new upload, unless one is still to be sent. Charges nothing.
+    def build(self) -> bool:
+        """Move what the slots hold into a new upload, unless one is still to be sent; tell if so. Charges nothing.
 
         An upload takes at most GROUPS_MAX groups; what is left goes into the next.
         """
-        if self._file.one("SELECT 1 FROM upload"):
-            return
-        sql = "SELECT metric, plan, charge, class, cell, report FROM slot WHERE leaves <= ? LIMIT ?"
+        sql = (
+            "SELECT metric, plan, charge, class, cell, report FROM slot "
+            "WHERE leaves <= ? AND NOT EXISTS (SELECT 1 FROM upload) LIMIT ?"
+        )
         slots = self._file.execute(sql, self._file.today(), GROUPS_MAX).fetchall()
         if not slots:
-            return
+            return False
         upload_id, commitments = new_upload_id(self._rng.randbits), self._budget.commitments()
         groups: list[WireGroup] = []
         for metric, plan, charge, key, cell, report in slots:
@@ -65,6 +66,7 @@ class Outbox:
             else:
                 self._file.count("spent")
         self._add(upload_id, groups)
+        return bool(groups)
 
     def _hold(self, upload_id: str, metric: str, charge: int, key: str | None) -> None:
         self._file.execute("INSERT INTO report VALUES (?, ?, ?, ?)", upload_id, metric, charge, key)
@@ -88,23 +90,21 @@ class Outbox:
         Gives up uploads whose first attempt is six days old, or lies in the future.
         """
         self._give_up()
-        self.build()
-        first = self._first()
-        if first and not (self._charged(first.id) or self._budget.affords_upload(first.id)):
+        built = self.build()  # of what the budget bears
+        first, charged = self._first()
+        if first and not (built or charged or self._budget.affords_upload(first.id)):
             self._refit(first.id)
-            first = self._first()
+            first, _ = self._first()
         return first
 
-    def _charged(self, upload_id: str) -> bool:
-        return self._file.one("SELECT 1 FROM upload WHERE id = ? AND charged", upload_id) is not None
-
-    def _first(self) -> BuiltUpload | None:
+    def _first(self) -> tuple[BuiltUpload | None, bool]:
+        """Return the first upload, and whether it was charged."""
         sql = (
-            "SELECT id, body, (SELECT COUNT(*) FROM report WHERE upload = id), failures "
+            "SELECT charged, id, body, (SELECT COUNT(*) FROM report WHERE upload = id), failures "
             "FROM upload ORDER BY place LIMIT 1"
         )
         row = self._file.one(sql)
-        return BuiltUpload(*row) if row else None
+        return (BuiltUpload(*row[1:]), bool(row[0])) if row else (None, False)
 
     def _give_up(self) -> None:
         now, today = self._file.clock(), self._file.today()
@@ -143,9 +143,10 @@ class Outbox:
 
         That is one that was dropped meanwhile, or that another registry's budget no longer bears.
         """
-        if self._file.one("SELECT 1 FROM upload WHERE id = ?", upload_id) is None:
+        row = self._file.one("SELECT charged FROM upload WHERE id = ?", upload_id)
+        if row is None:
             return False
-        if not self._charged(upload_id):
+        if not row[0]:
             if not self._budget.affords_upload(upload_id):
                 return False
             self._budget.charge_upload(upload_id)
@@ -180,7 +181,7 @@ class Outbox:
 
     def retire(self, upload_id: str, places: tuple[int, ...]) -> None:
         """Silence the plans of some groups of an upload for a while, and drop what waits under them."""
-        groups = self._groups(upload_id)
+        groups = self._groups(upload_id) if places else []
         for metric, plan, *_ in (groups[place] for place in places if place < len(groups)):
             until = self._file.keep_today() + RETIRED_DAYS
             self._file.execute("INSERT OR REPLACE INTO retired VALUES (?, ?, ?)", metric, plan, until)

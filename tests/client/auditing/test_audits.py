@@ -14,7 +14,7 @@ from tests.support.audits import EVERY, audited, devices, of_metric, reports, se
 from tests.support.soaking import scaled, thinned
 
 N = scaled(500, 2_000)
-DEVICES = 60
+DEVICES = scaled(30, 60)
 
 
 @pytest.mark.parametrize("keys", EVERY.values(), ids=EVERY)

@@ -5,10 +5,10 @@ from math import ceil
 import pytest
 from scipy.stats import binom
 
-from dither.auditing.linking import POPULATION, Crowd, linkable, linking_claims
+from dither.auditing.linking import POPULATION, Crowd, linkable, linking_claims, paired
 from dither_shared.accounting.linking import linked_share
 from dither_shared.mechanisms import OUE
-from dither_shared.registry import Registry
+from dither_shared.registry import Metric, Registry
 from dither_shared.rng import SCALE, Rng
 from tests.pinned.registries import HEAD, registry_of
 from tests.support.audits import EVERY, audited, seeded, verdicts
@@ -38,22 +38,24 @@ def crowds_for(share: float) -> int:
         crowds += 1
 
 
-@pytest.mark.parametrize("name", ["flag again", "rappor"])
+ALONE = ["rappor", "flag again", "number again", "pgr again"]
+MEMO = "memoize = true\nepsilon = 1\nepsilon_permanent"
+FLAG = f'name = "a"\nkind = "flag"\nanswers = 1\n{MEMO}'
+CHOICE = f'name = "b"\nkind = "choice"\nanswers = 1\nvalues = ["x", "y", "z"]\n{MEMO}'
+NUMBER = f'name = "b"\nkind = "number"\nunit = "s"\nlow = 0\nhigh = 8\nbuckets = 2\n{MEMO}'
+PAIRS = {"flag and number": [f"{FLAG} = 3", f"{NUMBER} = 3"], "flag and choice": [f"{FLAG} = 2", f"{CHOICE} = 2"]}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", thinned(ALONE, 0))  # a flag and a number are measured below; the last takes long
 def test_a_metric_links_as_many_as_the_formula_says(name: str) -> None:
     measure(asked(name))
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", thinned(["pgr again", "number again"], 1))  # the first takes five times as long
-def test_more_metrics_link_as_many_as_the_formula_says(name: str) -> None:
-    measure(asked(name))
-
-
-@pytest.mark.slow
-def test_all_metrics_together_link_as_many_as_the_formula_says() -> None:
-    memo = "memoize = true\nepsilon = 1\nepsilon_permanent = 2\nanswers = 1"
-    one, other = f'name = "a"\nkind = "flag"\n{memo}', f'name = "b"\nkind = "choice"\nvalues = ["x", "y", "z"]\n{memo}'
-    measure(Registry.parse(registry_of(one, other, head=HEAD)))
+@pytest.mark.parametrize("pair", thinned(list(PAIRS), 0))
+def test_metrics_link_as_many_as_the_formula_says_alone_and_together(pair: str) -> None:
+    measure(Registry.parse(registry_of(*PAIRS[pair], head=HEAD)))
 
 
 def test_where_14_reports_do_not_tell_the_memo_fewer_are_linked() -> None:
@@ -64,13 +66,25 @@ def test_where_14_reports_do_not_tell_the_memo_fewer_are_linked() -> None:
 
 
 def measure(registry: Registry) -> None:
+    """Measure one crowd after the other: whom each metric links, and, if they are several, all of them together."""
     metrics = tuple(registry.metrics.values())
     crowd, rng = Crowd(registry, metrics), seeded(3)
+    parts = [slice(at, at + 1) for at in range(len(metrics))] if len(metrics) > 1 else []
+    shares = [(part, _share_of(metrics[part])) for part in (*parts, slice(None))]
+    assert shares[-1][1] == crowd.expected
+    crowds = max(crowds_for(share) for _, share in shares)
+    lives = [crowd.lives(rng) for _ in range(crowds)]
+    for part, share in shares:
+        joined = sum(
+            paired([trace[part] for trace in before], [trace[part] for trace in after], rng) for before, after in lives
+        )
+        assert abs(joined / (crowds * POPULATION) - share) <= WITHIN
+
+
+def _share_of(metrics: tuple[Metric, ...]) -> float:
     share = linked_share(tuple(metric.cells for metric in metrics))
-    assert share == crowd.expected
-    crowds = crowds_for(share)
-    joined = sum(crowd.joined(rng) for _ in range(crowds))
-    assert abs(joined / (crowds * POPULATION) - share) <= WITHIN
+    assert share is not None
+    return share
 
 
 def test_a_public_column_is_a_mark_and_fresh_noise_is_none() -> None:
