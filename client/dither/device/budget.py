@@ -4,9 +4,6 @@ It only grows: a new rev, other terms, a memo that ends, a metric that leaves ta
 upload counts as reserved until a connection stands; then it is charged.
 """
 
-from collections.abc import Callable
-from functools import cached_property
-
 from dither.device.agreement import Agreement
 from dither.device.file import DeviceFile
 from dither.schedule import answers_always, draw_periods, period_start
@@ -101,12 +98,9 @@ class Budget:
         return 0 if paid else charge
 
     def commitments(self) -> "Commitments":
-        """Return what the device is committed to; it is looked up when it is first asked for."""
-        return Commitments(self._committed, self._reserved_by_memos)
-
-    def _reserved_by_memos(self) -> dict[str, int]:
+        """Return what the device is committed to."""
         sql = "SELECT name, reserved FROM metric WHERE name IN (SELECT metric FROM class)"
-        return dict(self._file.execute(sql).fetchall())
+        return Commitments(self._committed(), dict(self._file.execute(sql).fetchall()))
 
     def affords(self, commitments: "Commitments", metric: str, charge: int, key: str | None) -> bool:
         """Tell whether a report may be built into an upload, beside what the device is committed to.
@@ -231,30 +225,17 @@ def others_begun(file: DeviceFile, name: str) -> int:
 
 class Commitments:
     """The charges of a device, and its reservations in built uploads, in micro-epsilon. A memo counts with all that it
-    reserved.
+    reserved."""
 
-    Most uploads of memos ask for none of it, so it is looked up late: until then nothing may be charged or built.
-    """
-
-    def __init__(self, committed: Callable[[], dict[str, int]], memos: Callable[[], dict[str, int]]) -> None:
-        self._look_up = committed, memos
-        self._added = 0
-
-    @cached_property
-    def _found(self) -> tuple[dict[str, int], int]:
-        committed, memos = (look() for look in self._look_up)
-        return committed, sum(max(micro, memos.get(name, 0)) for name, micro in committed.items())
-
-    @property
-    def total(self) -> int:
-        """The commitments of all metrics."""
-        return self._found[1] + self._added
+    def __init__(self, committed: dict[str, int], memos: dict[str, int]) -> None:
+        self._committed = committed
+        self.total = sum(max(micro, memos.get(name, 0)) for name, micro in committed.items())
 
     def of(self, metric: str) -> int:
         """Return what one metric is committed to."""
-        return self._found[0][metric]
+        return self._committed[metric]
 
     def add(self, metric: str, charge: int) -> None:
         """Add a fresh report that was just built into an upload."""
-        self._found[0][metric] += charge
-        self._added += charge
+        self._committed[metric] += charge
+        self.total += charge
