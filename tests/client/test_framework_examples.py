@@ -137,7 +137,8 @@ def test_a_celery_worker_and_its_children_are_one_device(tmp_path: Path) -> None
         thumbs = stack.enter_context(installed("celery_app", "tasks.py", tmp_path))
         broker = stack.enter_context(running_redis(tmp_path / "redis")).url
         environment = {"THUMBS_BROKER": broker, "THUMBS_DATA": str(thumbs.data), "THUMBS_TELEMETRY": "on"}
-        command = ("celery", "-A", "tasks", "worker", "--concurrency", "2", "--loglevel", "INFO")
+        alone = ("--without-gossip", "--without-mingle")  # no other worker is waited for
+        command = ("celery", "-A", "tasks", "worker", "--concurrency", "2", "--loglevel", "INFO", *alone)
         process = stack.enter_context(thumbs.running(*command, **environment))
         with Celery(broker=broker) as caller:
             for width in (320, 640, -1, 1280, 0, 64):
