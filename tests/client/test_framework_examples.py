@@ -98,7 +98,7 @@ def test_a_django_site_under_gunicorn_is_one_device(tmp_path: Path) -> None:
 def test_a_django_site_whose_owner_did_not_agree_says_nothing(choice: str, tmp_path: Path) -> None:
     with ExitStack() as stack:
         site = stack.enter_context(installed("django_app", "shop.py", tmp_path))
-        served = gunicorn(site.program, site.log, SHOP_DATA=str(site.data), SHOP_TELEMETRY=choice)
+        served = gunicorn(site.program, site.log, SHOP_DATA=str(site.data), SHOP_TELEMETRY=choice, workers=2)
         master, address = stack.enter_context(served)
         assert requests.get(address, timeout=20).text == "Welcome to the shop.\n"
         master.terminate()
