@@ -164,7 +164,7 @@ def test_a_flush_in_asyncio_without_a_thread_raises_nothing_into_the_app() -> No
 
 @pytest.fixture
 def soon_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let a flush that failed try again soon: the first pause is a quarter of a second otherwise, the next ones longer."""
+    """Let a flush that failed try again soon: its first pause is up to half a second, the next ones longer."""
     monkeypatch.setattr("dither.sending.courier.PAUSE_S", 0.02)
 
 
