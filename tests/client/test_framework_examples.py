@@ -18,6 +18,7 @@ import dither
 from dither_aggregator.service import Service
 from dither_shared.registry import Registry
 from tests.support.aggregators import ENVIRONMENT, aggregator
+from tests.support.celery_workers import is_idle
 from tests.support.examples import NOW, counted, gunicorn, point, shipped, until
 from tests.support.keys import write_key
 from tests.support.redis_servers import running_redis
@@ -143,7 +144,8 @@ def test_a_celery_worker_and_its_children_are_one_device(tmp_path: Path) -> None
         with Celery(broker=broker) as caller:
             for width in (320, 640, -1, 1280, 0, 64):
                 caller.send_task("tasks.thumbnail", [width])
-        until(lambda: thumbs.written().count(" succeeded in ") == 4 and thumbs.written().count(" raised ") == 2, 60)
+            until(lambda: thumbs.written().count(" succeeded in ") == 4 and thumbs.written().count(" raised ") == 2, 60)
+            until(lambda: is_idle(caller))
         process.send_signal(signal.SIGTERM)
         assert process.wait(30) == 0
         assert len(set(re.findall(r"ForkPoolWorker-\d+\] Task", thumbs.written()))) == 2

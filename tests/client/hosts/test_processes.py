@@ -12,8 +12,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from celery import Celery
 
 import dither
+from tests.support.celery_workers import is_idle
 from tests.support.hosts import PATHS, World, flag, forks, once, our_threads, telemetry, until
 from tests.support.redis_servers import running_redis
 
@@ -139,6 +141,8 @@ def test_tasks_of_a_prefork_celery_worker_are_counted_once(world: World, broker:
         "2",
         "-P",
         "prefork",
+        "--loglevel",
+        "INFO",
         "--without-gossip",
         "--without-mingle",
     ]
@@ -150,6 +154,9 @@ def test_tasks_of_a_prefork_celery_worker_are_counted_once(world: World, broker:
             assert caller.wait(60) == 0
             # By themselves, from the pool's processes, while they go on.
             assert until(lambda: world.counted() == once(*range(10)), 40), log.read_text()
+            assert until(lambda: log.read_text().count(" succeeded in ") == 30, 40), log.read_text()
+            with Celery(broker=broker) as app:
+                assert until(lambda: is_idle(app), 40), log.read_text()
             worker.terminate()
             assert worker.wait(30) == 0
         finally:
