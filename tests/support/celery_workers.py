@@ -9,5 +9,5 @@ def is_idle(app: Celery) -> bool:
     One that is told to end before it has read what its processes answered has them wait for half a minute.
     """
     asked = app.control.inspect(timeout=5, limit=1)
-    active, reserved = asked.active(), asked.reserved()
-    return bool(active and reserved) and not any([*active.values(), *reserved.values()])
+    answers = [asked.active(), asked.reserved()]
+    return all(answer and not any(answer.values()) for answer in answers)
