@@ -45,10 +45,15 @@ class Locks:
         self._held: dict[int, list[list[Lock]]] = {}  # by thread: several may fork, and one within a fork
 
     def take(self) -> bool:
-        """Take them, waiting for a moment for each; return whether all could be had."""
-        held = [lock for lock in self._locks if lock.acquire(timeout=self._wait_s)]
-        self._held.setdefault(threading.get_ident(), []).append(held)
-        return len(held) == len(self._locks)
+        """Take them, waiting for a moment for each; return whether all could be had.
+
+        A fork within another of the same thread has what that one took: to wait for it would be to wait for itself.
+        """
+        forks_of_thread = self._held.setdefault(threading.get_ident(), [])
+        had = [lock for locks in forks_of_thread for lock in locks]
+        taken = [lock for lock in self._locks if lock not in had and lock.acquire(timeout=self._wait_s)]
+        forks_of_thread.append(taken)
+        return all(lock in had or lock in taken for lock in self._locks)
 
     def let_go(self) -> None:
         """Let go, in the parent, of those that were taken."""

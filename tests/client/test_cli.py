@@ -20,7 +20,8 @@ import dither as sdk
 from dither.cli import COMMANDS
 from dither_shared.mechanisms import PureMechanism
 from dither_shared.registry import Registry, utc_today
-from tests.support.aggregators import DITHER, ENVIRONMENT, dither, serve, start
+from tests.support.aggregators import DITHER, ENVIRONMENT, SERVERS, dither, serve, start
+from tests.support.aggregators import refused as refused_here
 from tests.support.numbers import FRESH, MEMO, numbers_text
 from tests.support.registries import registry_text
 
@@ -35,8 +36,12 @@ def registry_path(tmp_path: Path) -> Path:
 
 
 def refused(*arguments: object) -> str:
-    """Run a command that must refuse its input: exit code 2, nothing on stdout, no traceback."""
-    done = dither(*arguments)
+    """Run in this process a command that must refuse its input; return why."""
+    return refusal(refused_here(*arguments) if arguments and arguments[0] in SERVERS else dither(*arguments))
+
+
+def refusal(done: subprocess.CompletedProcess[str]) -> str:
+    """Return why a command refused its input: exit code 2, nothing on stdout, no traceback."""
     assert (done.returncode, done.stdout) == (2, ""), done
     assert "Traceback" not in done.stderr
     return done.stderr
@@ -337,7 +342,7 @@ def test_a_second_serve_on_the_same_directory_is_refused_and_the_first_goes_on(
     registry_path: Path, tmp_path: Path
 ) -> None:
     with serve(registry_path, tmp_path / "data") as served:
-        message = refused("serve", registry_path, "--data", tmp_path / "data", "--port", 0)
+        message = refusal(dither("serve", registry_path, "--data", tmp_path / "data", "--port", 0))
         assert "is being served already" in message
         assert json.loads(dither("ledger", "--data", tmp_path / "data", "--json").stdout)["balanced"] is True
         assert served.process.poll() is None
@@ -364,7 +369,7 @@ def test_serve_listens_where_others_reach_it_once_reading_needs_a_key(registry_p
     data = tmp_path / "data"
     beyond = ("--data", data, "--port", 0, "--host", "0.0.0.0")
     said = "--host 0.0.0.0 can be reached from elsewhere, so reading must need a key: make one with "
-    assert f"{said}`dither keys create read --data {data}`" in refused("serve", registry_path, *beyond)
+    assert f"{said}`dither keys create read --data {data}`" in refusal(dither("serve", registry_path, *beyond))
     assert dither("keys", "create", "read", "--data", data).returncode == 0
     with serve(registry_path, data, *beyond[2:]) as served:
         assert served.url.startswith("http://127.0.0.1:")

@@ -35,6 +35,7 @@ from tests.support.aggregators import ENVIRONMENT, aggregator, http_server, sqli
 from tests.support.clocks import Clock
 from tests.support.examples import EXAMPLES, NOW, children, counted, gunicorn, has_open, point, shipped, until
 from tests.support.keys import write_key
+from tests.support.soaking import scaled, thinned
 
 
 @pytest.mark.parametrize(
@@ -175,8 +176,11 @@ def test_do_not_track_goes_before_what_was_chosen(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_an_aggregator_that_does_not_answer_delays_no_exit(tmp_path: Path) -> None:
+def test_an_aggregator_that_does_not_answer_delays_no_exit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with notes(tmp_path) as (app, service), closing(socket.create_server(("127.0.0.1", 0))) as silent:
+        program = app.program.read_text(encoding="utf-8")
+        assert "DELIVER_WITHIN_S = 10.0" in program
+        app.program.write_text(program.replace("DELIVER_WITHIN_S = 10.0", "DELIVER_WITHIN_S = 2.0"), encoding="utf-8")
         deaf = f"http://127.0.0.1:{silent.getsockname()[1]}"
         app.run("--telemetry", "off")
         usual_s = min(timed(app.run) for _ in range(3))
@@ -186,6 +190,7 @@ def test_an_aggregator_that_does_not_answer_delays_no_exit(tmp_path: Path) -> No
         assert counted(service) == {}
         # The rest is sent when the process that delivers has given up, and has been left alone for as long as it must.
         transport = HttpTransport(app.url, write_key(service.store))
+        monkeypatch.setattr("dither.sending.courier.PAUSE_MAX_S", 0.2)  # how often it is asked whether it has given up
         directory = app.home / ".local" / "share" / "dither" / "notes"
         later = Telemetry(
             Settings(app.registry, transport, directory, None, clock=lambda: time.time() + 2 * BACKOFF_S + 20)
@@ -205,7 +210,7 @@ def timed(action: Callable[[], object]) -> float:
 @pytest.mark.slow
 def test_commands_at_the_same_time_are_one_device(tmp_path: Path) -> None:
     with notes(tmp_path) as (app, service), ThreadPoolExecutor(6) as pool:
-        list(pool.map(lambda _: app.run("--telemetry", "on"), range(12)))
+        list(pool.map(lambda _: app.run("--telemetry", "on"), range(scaled(8, 12))))
         until(lambda: counted(service) == ONCE)
         app.run()
         assert counted(service) == ONCE
@@ -219,7 +224,7 @@ def test_commands_at_the_same_time_are_one_device(tmp_path: Path) -> None:
     sys.platform != "linux", reason="the test finds the worker that holds the device in /proc, which only Linux has"
 )
 @pytest.mark.parametrize(
-    "options", [[], ["--preload"], ["--threads", "4"], ["--preload", "--threads", "4"]], ids=" ".join
+    "options", thinned([[], ["--preload"], ["--threads", "4"], ["--preload", "--threads", "4"]], 0, 3), ids=" ".join
 )
 def test_four_workers_under_gunicorn_are_one_device(tmp_path: Path, options: list[str]) -> None:
     """Their answers are one a period, their reports are counted once, and they end when they are told."""

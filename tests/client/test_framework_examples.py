@@ -18,6 +18,7 @@ import dither
 from dither_aggregator.service import Service
 from dither_shared.registry import Registry
 from tests.support.aggregators import ENVIRONMENT, aggregator
+from tests.support.celery_workers import is_idle
 from tests.support.examples import NOW, counted, gunicorn, point, shipped, until
 from tests.support.keys import write_key
 from tests.support.redis_servers import running_redis
@@ -98,7 +99,7 @@ def test_a_django_site_under_gunicorn_is_one_device(tmp_path: Path) -> None:
 def test_a_django_site_whose_owner_did_not_agree_says_nothing(choice: str, tmp_path: Path) -> None:
     with ExitStack() as stack:
         site = stack.enter_context(installed("django_app", "shop.py", tmp_path))
-        served = gunicorn(site.program, site.log, SHOP_DATA=str(site.data), SHOP_TELEMETRY=choice)
+        served = gunicorn(site.program, site.log, SHOP_DATA=str(site.data), SHOP_TELEMETRY=choice, workers=2)
         master, address = stack.enter_context(served)
         assert requests.get(address, timeout=20).text == "Welcome to the shop.\n"
         master.terminate()
@@ -137,12 +138,14 @@ def test_a_celery_worker_and_its_children_are_one_device(tmp_path: Path) -> None
         thumbs = stack.enter_context(installed("celery_app", "tasks.py", tmp_path))
         broker = stack.enter_context(running_redis(tmp_path / "redis")).url
         environment = {"THUMBS_BROKER": broker, "THUMBS_DATA": str(thumbs.data), "THUMBS_TELEMETRY": "on"}
-        command = ("celery", "-A", "tasks", "worker", "--concurrency", "2", "--loglevel", "INFO")
+        alone = ("--without-gossip", "--without-mingle")  # no other worker is waited for
+        command = ("celery", "-A", "tasks", "worker", "--concurrency", "2", "--loglevel", "INFO", *alone)
         process = stack.enter_context(thumbs.running(*command, **environment))
         with Celery(broker=broker) as caller:
             for width in (320, 640, -1, 1280, 0, 64):
                 caller.send_task("tasks.thumbnail", [width])
-        until(lambda: thumbs.written().count(" succeeded in ") == 4 and thumbs.written().count(" raised ") == 2, 60)
+            until(lambda: thumbs.written().count(" succeeded in ") == 4 and thumbs.written().count(" raised ") == 2, 60)
+            until(lambda: is_idle(caller))
         process.send_signal(signal.SIGTERM)
         assert process.wait(30) == 0
         assert len(set(re.findall(r"ForkPoolWorker-\d+\] Task", thumbs.written()))) == 2

@@ -162,6 +162,13 @@ def test_a_flush_in_asyncio_without_a_thread_raises_nothing_into_the_app() -> No
         assert (device.status().waiting, requests) == (1, [])
 
 
+@pytest.fixture
+def soon_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let a flush that failed try again soon: its first pause is up to half a second, the next ones longer."""
+    monkeypatch.setattr("dither.sending.courier.PAUSE_S", 0.02)
+
+
+@pytest.mark.usefixtures("soon_again")
 def test_a_flush_tries_again_until_the_aggregator_is_back() -> None:
     away = Reply(502, b"<html>")
     with telemetry(away, away, problem(503, "unavailable"), Reply(body=accepted)) as (device, requests):
@@ -192,6 +199,7 @@ def test_a_flush_may_be_given_all_the_time_there_is() -> None:
         assert device.flush(float("inf")).sent == 1
 
 
+@pytest.mark.usefixtures("soon_again")
 def test_flushes_at_the_same_time_do_not_end_each_other() -> None:
     with telemetry(Reply(502, b""), Reply(502, b""), Reply(502, b""), Reply(502, b""), Reply(body=accepted)) as (
         device,
@@ -212,7 +220,7 @@ def test_a_passing_fault_does_not_stop_sending_for_good(monkeypatch: pytest.Monk
         device.color.record("red")
         with monkeypatch.context() as patched:
             patched.setattr("dither.device.Device.next_upload", locked)
-            assert device.flush(5) == dither.FlushResult(0, 1, "failed (OperationalError)")
+            assert device.flush(1) == dither.FlushResult(0, 1, "failed (OperationalError)")
         assert device.flush(5) == dither.FlushResult(1, 0, "")
 
 
@@ -347,12 +355,20 @@ def test_a_program_too_short_to_send_spends_nothing_and_loses_nothing(tmp_path: 
 
 
 def test_close_does_not_wait_for_a_request_in_flight(tmp_path: Path) -> None:
-    with telemetry(Reply(body=accepted, delay_s=1.5), data_dir=tmp_path) as (device, _):
+    closed = threading.Event()
+
+    def wait(body: bytes) -> bytes:
+        assert closed.wait(20)
+        return accepted(body)
+
+    with telemetry(Reply(body=wait), data_dir=tmp_path) as (device, requests):
         device.color.record("red")
-        device.flush(0.2)
+        while not requests:
+            device.flush(0.2)
         started = time.monotonic()
         device.close()
         assert time.monotonic() - started < 0.5
+        closed.set()
         deadline = time.monotonic() + 10
         while _uploaders() and time.monotonic() < deadline:
             time.sleep(0.02)

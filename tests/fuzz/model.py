@@ -11,6 +11,7 @@ from dither_shared.shapes import Bits, ReportShape, Subsets, Symbols
 from dither_shared.wire.reading import GroupRefused
 
 BASE64URL = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_"
+SIX_BITS = {character: f"{number:06b}" for number, character in enumerate(BASE64URL)}
 INFLATED_BYTES_MAX = 1024 * 1024
 
 FindPlan = Callable[[str, str], Plan]
@@ -59,7 +60,7 @@ def inflate(body: bytes) -> bytes:
 
 def read(body: bytes, find_plan: FindPlan) -> Reading:
     """Return what an inflated body says, or raise Refused."""
-    if sum(byte in b",[{" for byte in body) > 16_000:
+    if body.count(b",") + body.count(b"[") + body.count(b"{") > 16_000:
         raise Refused("too-large")
     document = read_json(body)
     if type(document) is not dict or sorted(document) != ["groups", "upload", "v"]:
@@ -157,7 +158,8 @@ def bits(shape: ReportShape, value: Any) -> bytes | None:
     if listed:
         members = [int.from_bytes(packed[at : at + member], "little") for at in range(0, width, member)]
     else:
-        members = [place for place in range(8 * width) if packed[place // 8] >> place % 8 & 1]
+        digits = f"{int.from_bytes(packed, 'little'):b}"
+        members = [place for place, digit in enumerate(reversed(digits)) if digit == "1"]
     if any(place >= shape.size for place in members):
         return None
     if isinstance(shape, Subsets) and (members != sorted(set(members)) or len(members) != shape.weight):
@@ -168,9 +170,9 @@ def bits(shape: ReportShape, value: Any) -> bytes | None:
 
 def base64url(text: str, width: int) -> bytes | None:
     """Return the bytes that a text is the one form of, six bits a character and zeros behind them, or None."""
-    if len(text) != -(-width * 8 // 6) or any(character not in BASE64URL for character in text):
+    if len(text) != -(-width * 8 // 6) or set(text) - SIX_BITS.keys():
         return None
-    bits = "".join(f"{BASE64URL.index(character):06b}" for character in text)
+    bits = "".join(map(SIX_BITS.__getitem__, text))
     if "1" in bits[8 * width :]:
         return None
     return int(bits[: 8 * width], 2).to_bytes(width, "big")

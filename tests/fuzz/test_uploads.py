@@ -88,7 +88,7 @@ def columns(draw: st.DrawFn) -> tuple[ReportShape, list[Any]]:
     return shape, values
 
 
-@settings(max_examples=scaled(500, 20_000), deadline=None, derandomize=not SOAK)
+@settings(max_examples=scaled(250, 20_000), deadline=None, derandomize=not SOAK)
 @given(columns())
 def test_a_column_is_read_as_its_reports_are_one_by_one(column: tuple[ReportShape, list[Any]]) -> None:
     check_column(*column)
@@ -150,7 +150,7 @@ def test_a_document_with_anything_anywhere_is_read_as_the_model_says(
     check_upload(json.dumps(document).encode(), FIND_PLAN)
 
 
-@settings(max_examples=scaled(200, 20_000), deadline=None, derandomize=not SOAK)
+@settings(max_examples=scaled(100, 20_000), deadline=None, derandomize=not SOAK)
 @given(st.binary(max_size=300) | json_values.map(lambda value: json.dumps(value).encode()))
 def test_garbage_is_malformed(body: bytes) -> None:
     assert check_upload(body, FIND_PLAN) == "malformed"
@@ -211,8 +211,8 @@ def test_no_hostile_upload_is_accepted(asked: Registry) -> None:
 
 def test_hostile_uploads_come_from_their_seed_and_in_every_kind() -> None:
     pairs = list(islice(hostile_uploads(7, REGISTRIES[0]), 600))
-    assert pairs == list(islice(hostile_uploads(7, REGISTRIES[0]), 600))
-    assert pairs != list(islice(hostile_uploads(8, REGISTRIES[0]), 600))
+    assert pairs == list(islice(hostile_uploads(7, REGISTRIES[0]), len(pairs)))
+    assert pairs[:10] != list(islice(hostile_uploads(8, REGISTRIES[0]), 10))
     slugs = Counter[str]()
     for headers, body in pairs:
         try:
@@ -227,8 +227,7 @@ def test_hostile_uploads_come_from_their_seed_and_in_every_kind() -> None:
 
 def test_uploads_at_the_limits_are_read() -> None:
     rng = random.Random(1)
-    for plan in PLANS:
-        shape = plan.mechanism.shape
+    for shape, plan in {plan.mechanism.shape: plan for plan in PLANS}.items():
         group: dict[str, Any] = {"metric": plan.metric, "plan": plan.digest}
         if plan.cells.several:
             group["cell"] = 0
@@ -257,7 +256,7 @@ where_atheris_is = pytest.mark.skipif(
 @pytest.mark.slow
 @where_atheris_is
 def test_the_guided_fuzzer_finds_nothing(tmp_path: Path) -> None:
-    asked = scaled(4_000, 15_000)
+    asked = scaled(2_000, 15_000)
     done = run_fuzzer(tmp_path, f"-runs={asked}", "-seed=1")
     assert done.returncode == 0, done.stderr[-4_000:]
     runs = re.search(r"number_of_executed_units: (\d+)", done.stderr)

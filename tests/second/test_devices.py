@@ -33,7 +33,7 @@ from tests.support.registries import registry_text as two_metrics
 from tests.test_every_kind import DEVICES, check_estimates, draw_answers, registry_text
 
 ID = "AAECAwQFBgcICQoLDA0ODw"
-BATCH = 100
+BATCH = 400
 """Reports of one metric in an upload: of all metrics fewer than 2,000."""
 
 

@@ -56,13 +56,22 @@ def until(condition: Callable[[], object], within_s: float = 30) -> None:
 
 @contextmanager
 def gunicorn(
-    program: Path, log: Path, *options: str, **environment: str
+    program: Path, log: Path, *options: str, workers: int = 4, **environment: str
 ) -> Iterator[tuple[subprocess.Popen[bytes], str]]:
-    """Run a web app under gunicorn with four workers; yield the master and its address."""
+    """Run a web app under gunicorn, with four workers unless told otherwise; yield the master and its address."""
     # Reports leave within the hour; for a test, within half a second.
     impatient = "import dither.sending.courier\ndither.sending.courier.SEND_WITHIN_S = 0.5\n"
     (program.parent / "conf.py").write_text(impatient, encoding="utf-8")
-    arguments = ["--workers", "4", "--bind", "127.0.0.1:0", "--config", "conf.py", *options, f"{program.stem}:app"]
+    arguments = [
+        "--workers",
+        str(workers),
+        "--bind",
+        "127.0.0.1:0",
+        "--config",
+        "conf.py",
+        *options,
+        f"{program.stem}:app",
+    ]
     with log.open("wb") as stderr:
         master = subprocess.Popen(
             [sys.executable, "-m", "gunicorn", *arguments],
@@ -73,7 +82,7 @@ def gunicorn(
             env={**ENVIRONMENT, **environment},
         )
         try:
-            until(lambda: log.read_text().count("Booting worker") == 4)
+            until(lambda: log.read_text().count("Booting worker") == workers)
             found = re.search(r"http://127\.0\.0\.1:\d+", log.read_text())
             assert found
             yield master, found[0]

@@ -4,6 +4,8 @@ It loads all that is estimated and drawn, which takes a second or two: a process
 """
 
 import asyncio
+import threading
+from functools import cache
 from io import BytesIO
 from typing import Any, cast
 
@@ -61,6 +63,16 @@ def respond(app: Flask, asked: ReadRequest) -> ReadAnswer:
 
 
 def in_threads(store: Store) -> ReadingApp:
-    """Return pages and API that are made in threads of this process: for trials."""
-    app = reading_app(store)
-    return ReadingApp(lambda asked: asyncio.to_thread(respond, app, asked))
+    """Return pages and API that are made in threads of this process: for trials.
+
+    The application is made for the first who reads: it takes a twentieth of a second, which uploads need not wait for.
+    """
+    making = threading.Lock()
+    app = cache(lambda: reading_app(store))
+
+    def answer(asked: ReadRequest) -> ReadAnswer:
+        with making:
+            made = app()
+        return respond(made, asked)
+
+    return ReadingApp(lambda asked: asyncio.to_thread(answer, asked))

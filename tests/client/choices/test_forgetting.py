@@ -10,6 +10,13 @@ from dither.device import FILE_NAME
 from tests.client.choices.conftest import Start, wait_until
 
 
+@pytest.fixture(autouse=True)
+def _soon_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the thread try again soon: it may look while the reader is still there, and then waits for seconds."""
+    monkeypatch.setattr("dither.device.ERASE_AGAIN_S", 0.1)
+    monkeypatch.setattr("dither.sending.courier.TIDY_AGAIN_S", 0.05)
+
+
 def test_while_another_process_reads_forgetting_is_tried_again_by_itself(start: Start, tmp_path: Path) -> None:
     telemetry = start(True)
     telemetry.color.record("red")

@@ -43,7 +43,7 @@ def test_an_event_loop_goes_on_while_its_reports_are_recorded_and_sent(tmp_path:
         going_round.cancel()
         return recorded, rounds - recorded
 
-    with scripted(Reply(body=accepted, delay_s=1.0)) as (url, requests_seen):
+    with scripted(Reply(body=accepted, delay_s=0.3)) as (url, requests_seen):
         with closing(dither.start(registry(), endpoint=url, key="k", data_dir=tmp_path, consent=True)) as device:
             recorded, sent = asyncio.run(live(device))
             assert device.status().counts == {"accepted": 2, "answered": 398}

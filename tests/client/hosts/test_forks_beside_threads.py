@@ -26,6 +26,7 @@ from tests.support.hosts import (
     telemetry,
     until,
 )
+from tests.support.soaking import scaled
 
 OTHER_PYTHONS = sorted(Path.home().glob(".pyenv/versions/3.1[2-9]*/bin/python"))
 
@@ -93,7 +94,7 @@ def test_a_later_python_finds_nothing_deprecated(world: World, python: Path) -> 
 def test_forks_while_another_thread_records_all_the_time(tmp_path: Path) -> None:
     """An answer is lost, and counted as failed, if the device is taken for a quarter of a second; never a fork."""
 
-    def host() -> None:
+    def host(forked: int) -> None:
         stop = threading.Event()
 
         def record() -> None:
@@ -110,7 +111,7 @@ def test_forks_while_another_thread_records_all_the_time(tmp_path: Path) -> None
         recorder = threading.Thread(target=record)
         recorder.start()
         running: list[int] = []
-        for number in range(5, 125):
+        for number in range(5, 5 + forked):
             running.append(fork(partial(child, number)))
             if len(running) == 3:
                 assert ended(running.pop(0)) == [0]
@@ -118,12 +119,13 @@ def test_forks_while_another_thread_records_all_the_time(tmp_path: Path) -> None
         stop.set()
         recorder.join()
 
-    with a_world(tmp_path, flags(125)) as world:
-        printed = world.run(host)
+    forked = scaled(60, 120)
+    with a_world(tmp_path, flags(5 + forked)) as world:
+        printed = world.run(host, forked)
         lines = [line.split() for line in printed.splitlines()]
         recorded = [int(number) for number, failed in lines if failed == "0"]
-        assert len(lines) == 120
-        assert len(recorded) >= 90
+        assert len(lines) == forked
+        assert len(recorded) >= 3 / 4 * forked
         assert world.counted_in_the_end() == once(*range(5), *recorded)
 
 

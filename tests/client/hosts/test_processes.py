@@ -5,15 +5,19 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
+from celery import Celery
 
 import dither
+from tests.support.celery_workers import is_idle
 from tests.support.hosts import PATHS, World, flag, forks, once, our_threads, telemetry, until
+from tests.support.redis_servers import running_redis
 
 
 @forks
@@ -98,11 +102,10 @@ from celery import Celery
 import dither, dither.sending.courier
 
 dither.sending.courier.SEND_WITHIN_S = 0.5
-url, key, directory, metrics, queue = {settings!r}
+url, key, directory, metrics, broker = {settings!r}
 telemetry = dither.start(metrics, endpoint=url, key=key, data_dir=directory, consent=True)
-transport = dict(data_folder_in=queue, data_folder_out=queue, control_folder=queue, polling_interval=0.1)
-app = Celery("tasks", broker="filesystem://")
-app.conf.update(broker_transport_options=transport, broker_connection_retry_on_startup=False)
+app = Celery("tasks", broker=broker)
+app.conf.update(broker_connection_retry_on_startup=False)
 
 @app.task
 def flag(number):
@@ -114,15 +117,19 @@ if __name__ == "__main__":
 """
 
 
+@pytest.fixture
+def broker(tmp_path: Path) -> Iterator[str]:
+    """Run a Redis: a worker that looks into folders takes seconds to see that it is to end."""
+    with running_redis(tmp_path / "redis") as redis:
+        yield redis.url
+
+
 @pytest.mark.slow
-def test_tasks_of_a_prefork_celery_worker_are_counted_once(world: World) -> None:
+def test_tasks_of_a_prefork_celery_worker_are_counted_once(world: World, broker: str) -> None:
     home = world.directory.parent
-    queue = home / "queue"
-    queue.mkdir()
-    settings = (*world.settings()[:4], str(queue))
+    settings = (*world.settings()[:4], broker)
     (home / "tasks.py").write_text(TASKS.format(settings=settings), encoding="utf-8")
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(PATHS)}
-    subprocess.run([sys.executable, "tasks.py"], cwd=home, env=environment, check=True, timeout=60)
     log = home / "log"
     command = [
         "-m",
@@ -134,16 +141,22 @@ def test_tasks_of_a_prefork_celery_worker_are_counted_once(world: World) -> None
         "2",
         "-P",
         "prefork",
+        "--loglevel",
+        "INFO",
         "--without-gossip",
         "--without-mingle",
     ]
-    with log.open("wb") as out:
+    with log.open("wb") as out, subprocess.Popen([sys.executable, "tasks.py"], cwd=home, env=environment) as caller:
         worker = subprocess.Popen(
             [sys.executable, *command], cwd=home, env=environment, stdin=subprocess.DEVNULL, stdout=out, stderr=out
         )
         try:
+            assert caller.wait(60) == 0
             # By themselves, from the pool's processes, while they go on.
             assert until(lambda: world.counted() == once(*range(10)), 40), log.read_text()
+            assert until(lambda: log.read_text().count(" succeeded in ") == 30, 40), log.read_text()
+            with Celery(broker=broker) as app:
+                assert until(lambda: is_idle(app), 40), log.read_text()
             worker.terminate()
             assert worker.wait(30) == 0
         finally:
