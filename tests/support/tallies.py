@@ -17,9 +17,9 @@ def draw_tally(mechanism: PureMechanism, counts: Counts, rng: np.random.Generato
     """
     design = mechanism.first_stage
     if isinstance(design, GRR):
-        inside = rng.binomial(counts, float(mechanism.p))
-        elsewhere = rng.multinomial(counts - inside, _all_but_one(design.d)).sum(axis=0)
-        return np.asarray(inside + elsewhere, dtype=np.int64)
+        true = rng.binomial(counts, float(mechanism.p) - float(mechanism.q))
+        by_chance = rng.multinomial(counts.sum() - true.sum(), np.full(design.d, 1 / design.d))  # the truth included
+        return np.asarray(true + by_chance, dtype=np.int64)
     if isinstance(design, PGR):
         return _points(design, counts, rng.binomial(counts, float(mechanism.p)), rng)
     if isinstance(design, PrivSet):
@@ -30,14 +30,15 @@ def draw_tally(mechanism: PureMechanism, counts: Counts, rng: np.random.Generato
     return np.asarray(rng.binomial(counts, p) + rng.binomial(counts.sum() - counts, q), dtype=np.int64)
 
 
-def _all_but_one(d: int) -> npt.NDArray[np.float64]:
-    """Return a row for each value: uniform over the others."""
-    return (1 - np.eye(d)) / (d - 1)
+@lru_cache(maxsize=2)
+def _points_of(design: PGR) -> Counts:
+    """Return the coordinates of every point."""
+    return np.array([design.unrank(point) for point in range(design.outputs)])
 
 
 def _points(design: PGR, counts: Counts, inside: Counts, rng: np.random.Generator) -> Counts:
     """Draw uniform points on each value's hyperplane and off it."""
-    points = _coordinates(design)
+    points = _points_of(design)
     tally = np.zeros(design.outputs, dtype=np.int64)
     for value in np.flatnonzero(counts):
         on = points @ points[value] % design.order == 0
@@ -47,17 +48,25 @@ def _points(design: PGR, counts: Counts, inside: Counts, rng: np.random.Generato
     return tally
 
 
-@lru_cache(maxsize=2)
-def _coordinates(design: PGR) -> Counts:
-    """Return the coordinates of all points: they take longer than a tally of few values."""
-    return np.array([design.unrank(point) for point in range(design.outputs)])
-
-
 def _subsets(design: SubsetSelection, counts: Counts, inside: Counts, rng: np.random.Generator) -> Counts:
-    """Draw uniform subsets with and without each value: the values with the smallest of d random keys."""
-    values = np.repeat(np.arange(design.d), counts)
-    held = np.concatenate([np.arange(count) < within for count, within in zip(counts, inside, strict=True)])
-    keys = rng.random((len(values), design.d), dtype=np.float32)
-    keys[np.arange(len(values)), values] = np.where(held, -1.0, 2.0)
-    members = np.argpartition(keys, design.weight - 1, axis=1)[:, : design.weight]
-    return np.bincount(members.ravel(), minlength=design.d)
+    """Draw uniform subsets with and without each value, value after value.
+
+    Of those that lack r more members, with c values to come, r/c have the next one (Fan, Muller and Rezucha 1962).
+    Devices of one value that lack equally many are drawn together.
+    """
+    held = np.flatnonzero(counts)
+    lacking = np.zeros((len(held), design.weight + 1), dtype=np.int64)
+    lacking[:, design.weight] = (counts - inside)[held]
+    lacking[:, design.weight - 1] += inside[held]
+    tally = np.zeros(design.d, dtype=np.int64)
+    to_come = np.full((len(held), 1), design.d - 1)  # a device's own value is decided
+    for value in range(design.d):
+        others = (held != value)[:, np.newaxis]
+        chance = np.where(others, np.arange(design.weight + 1) / np.maximum(to_come, 1), 0.0)
+        taken = rng.binomial(lacking, np.minimum(chance, 1.0))
+        lacking -= taken
+        lacking[:, :-1] += taken[:, 1:]
+        to_come = to_come - others
+        tally[value] = taken.sum()
+    tally[held] += inside[held]
+    return tally

@@ -27,7 +27,7 @@ def reading_app(store: Store, candidates_max: int | None = None) -> Flask:
     app = bare_app()
     app.add_url_rule(PATH, "reports", methods=["POST"])  # never comes here; other methods are told so
     api.register(app, store, candidates_max=candidates_max)
-    problems.register(app)  # after the API: flask-smorest has words of its own for errors
+    problems.register(app)
     pages.register(app, store)
     return app
 

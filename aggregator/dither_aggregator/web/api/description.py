@@ -1,17 +1,18 @@
 """Operations of the API as Flask routes and as an OpenAPI document, out of the same declarations.
 
-flask-smorest checks the parameters by the schemas that describe them. It has no types: the parts that are used are
-here.
+Parameters are checked by the schemas that describe them. flask-smorest writes the document, when somebody asks for it:
+that takes longer than all else that an application is made of. It has no types: the parts that are used are here.
 """
 
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
+from functools import cache
 from importlib.metadata import version
 from typing import Any
 
 import flask_smorest
 import msgspec
-from flask import Flask, Response
+from flask import Blueprint, Flask, Response
 from marshmallow import RAISE, Schema, fields
 
 from dither_aggregator.store import Store
@@ -57,13 +58,30 @@ class Operation:
 
 def register(app: Flask, store: Store, operations: Sequence[Operation], answered: Collection[Operation]) -> None:
     """Add operations to an application, with the document that describes them. Some may be answered elsewhere."""
+    blueprint, described = Blueprint(NAME, __name__, url_prefix=API.rstrip("/")), tuple(operations)
+    for operation in described:
+        view = _view(operation, store if operation in answered else None)
+        checked = PARSER.use_args(operation.asked, location="query", error_status_code=400, unknown=RAISE)(view)
+        blueprint.add_url_rule(operation.address, operation.name, checked, methods=[operation.method])
+    app.register_blueprint(blueprint)
+
+    @app.get(DOCUMENT)
+    def openapi() -> Response:
+        given(Parameters)
+        return Response(_document(described), content_type=JSON)
+
+
+@cache
+def _document(operations: tuple[Operation, ...]) -> bytes:
+    """Return the OpenAPI document of operations. The routes that flask-smorest wants for it answer nobody."""
+    app = Flask(__name__)
     api, blueprint = flask_smorest.Api(), flask_smorest.Blueprint(NAME, __name__, url_prefix=API.rstrip("/"))
     blueprint.ARGUMENTS_PARSER = PARSER
     api.DEFAULT_ERROR_RESPONSE_NAME = None  # ours are problem documents
     api.init_app(app, spec_kwargs={"title": "dither", "version": version("dither"), "openapi_version": OPENAPI})
     for operation in operations:
         blueprint.route(operation.address, methods=[operation.method], endpoint=operation.name)(
-            _described(blueprint, operation, _view(operation, store if operation in answered else None))
+            _described(blueprint, operation, _view(operation, None))
         )
     api.register_blueprint(blueprint)
     described = api.spec.to_dict()
@@ -71,12 +89,7 @@ def register(app: Flask, store: Store, operations: Sequence[Operation], answered
     described["components"]["securitySchemes"] = SECURITY
     for unused in ("Error", "PaginationMetadata"):  # flask-smorest's own, to which nothing refers
         described["components"]["schemas"].pop(unused)
-    document = msgspec.json.encode(described)
-
-    @app.get(DOCUMENT)
-    def openapi() -> Response:
-        given(Parameters)
-        return Response(document, content_type=JSON)
+    return msgspec.json.encode(described)
 
 
 def _view(operation: Operation, store: Store | None) -> Callable[..., Response]:
@@ -90,7 +103,7 @@ def _view(operation: Operation, store: Store | None) -> Callable[..., Response]:
 
 
 def _described(blueprint: Any, operation: Operation, view: Callable[..., Response]) -> Any:
-    """Return a view that is given its parameters, and that is described."""
+    """Return a view that says of itself what flask-smorest writes of it."""
     if operation.meta and operation.row:
         answers: Any = _envelope(operation, operation.meta, operation.row)
         view = blueprint.alt_response(
