@@ -95,6 +95,6 @@ class Repetition:
     draw: Callable[[Rng], int]
     """Returns of how many devices it holds."""
     at_once: int = 1
-    """How many devices are drawn at once."""
+    """How many devices are drawn at once, and paired with each other."""
     worse: str = "noise comes again"
     """The verdict where it holds of more."""

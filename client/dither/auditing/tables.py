@@ -5,7 +5,7 @@ from math import inf
 from typing import Any
 
 from dither.auditing.auditing import Finding, Sampling
-from dither.auditing.bounds import share_interval
+from dither.auditing.bounds import paired_interval
 from dither.auditing.linking import LINKED
 from dither.writing.page import Fact, FactList, Heading, Page, Paragraph, Said
 
@@ -63,7 +63,7 @@ def _linked(findings: Sequence[Finding]) -> Iterator[str]:
 def _of_devices(each: Finding) -> str:
     """Return of how many devices something held, with the interval of their share."""
     assert each.hits is not None
-    low, high = share_interval(each.hits, each.samples)
+    low, high = paired_interval(each.hits, each.samples)
     share = each.hits / each.samples
     return f"{each.hits:,} of {each.samples:,} devices, {share:.3f} ({low:.3f} to {high:.3f} at 95 %)"
 
