@@ -62,6 +62,11 @@ class Finding:
     """The number of devices for which a repetition held."""
 
     @property
+    def checked(self) -> bool:
+        """Whether there was an exact law or a sample to hold it against."""
+        return self.exact is not None or self.samples > 0
+
+    @property
     def equal(self) -> bool:
         """Whether the exact loss is the one that the part's own integers declare, as a fraction."""
         return self.exact is not None and self.exact.ratio is not None and self.exact.ratio == self.exp_own
