@@ -75,6 +75,33 @@ class Bits(Fair):
     def randomize(self, value, rng):
         return (value == "yes") ^ (rng.randbits(2) == 0)
 
+class Ending(Fair):
+    exact = False
+    def randomize(self, value, rng):
+        if rng.uniform(300) == 0:
+            import os
+            os._exit(0)
+        return value
+
+class Leaving(Fair):
+    exact = False
+    def randomize(self, value, rng):
+        raise SystemExit(0)
+
+class Listed(Fair):
+    def randomize(self, value, rng):
+        return [rng.uniform(2)]
+
+class Inside(Fair):
+    exact = False
+    def randomize(self, value, rng):
+        return ([value],)
+
+class Typed(Fair):
+    def randomize(self, value, rng):
+        drawn = rng.uniform(4)
+        return value if isinstance(drawn, int) else 4
+
 ready = Fair()
 """
 """ln 3 = 1.0986: below 1.1, and above 1."""
@@ -182,6 +209,14 @@ def test_an_adapter_that_claims_too_little_is_a_finding(capsys: pytest.CaptureFi
         (["--adapter", "mine:Elsewhere"], "the same draws of rng give different outcomes"),
         (["--adapter", "mine:Remembering"], "the same draws of rng give different outcomes"),
         (["--adapter", "broken:Mine"], "the module broken cannot be imported: NameError: name 'nothing' is not"),
+        (["--adapter", "leaving:Mine"], "the module leaving cannot be imported: SystemExit: 0"),
+        (["--adapter", "mine:Leaving"], "randomize of the adapter Leaving raises for every input: SystemExit: 0"),
+        (["--adapter", "mine:Listed", "--reports", "0"], "outcomes must be hashable, got a list"),
+        (["--adapter", "mine:Inside", "--reports", "0"], "outcomes must be hashable, got a tuple"),
+        (
+            ["--adapter", "mine:Ending", "--reports", "8000", "--processes", "2"],
+            "a process that drew samples ended with 0",
+        ),
         (["--adapter", "mine:Listing", "--reports", "2000"], "outcomes must be hashable, got a list: return tuple"),
     ],
 )
@@ -189,6 +224,7 @@ def test_a_mistake_is_said_with_the_next_step(
     arguments: list[str], words: str, registry: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     Path("broken.py").write_text("nothing", "utf-8")
+    Path("leaving.py").write_text("import sys; sys.exit(0)", "utf-8")
     assert main(["audit", *arguments]) == 2
     assert words in capsys.readouterr().err
 
@@ -196,6 +232,11 @@ def test_a_mistake_is_said_with_the_next_step(
 def test_an_adapter_that_draws_bits_has_no_exact_law(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["audit", "--adapter", "mine:Bits", "--reports", "2000", "--processes", "1"]) == 0
     assert "it draws bits of its own" in capsys.readouterr().out
+
+
+def test_a_law_without_what_is_really_returned_is_none(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["audit", "--adapter", "mine:Typed", "--reports", "2000", "--processes", "1"]) == 1
+    assert "no exact law: it returns what its law does not have" in capsys.readouterr().out
 
 
 def test_a_command_that_is_refused_leaves_no_page(registry: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -226,3 +267,10 @@ def test_an_interrupted_audit_ends_at_once_and_says_nothing_more(registry: Path)
         with suppress(ProcessLookupError):  # its children are of its group
             os.killpg(process.pid, signal.SIGKILL)
     assert (process.returncode, out, err) == (130, "", "")
+
+
+def test_a_claim_without_a_law_or_a_sample_is_not_said_to_hold(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["audit", "--adapter", "mine:Bits", "--adapter", "mine:Fair", "--reports", "0"]) == 0
+    out = capsys.readouterr().out
+    assert "not checked" in out
+    assert "1 of 2 claims hold, 1 were not checked" in out

@@ -50,8 +50,10 @@ def write(upload_id: str, groups: Sequence[Group]) -> bytes:
     entries = sorted(map(_entry, groups), key=lambda entry: (entry["metric"], entry["plan"]))
     document = {"v": 1, "upload": upload_id, "groups": entries}
     body = json.dumps(document, separators=(",", ":")).encode("ascii")
+    symbols = [report for entry in entries for report in entry["reports"] if not isinstance(report, str)]
+    needed = len(body) + sum(7 - len(f"{symbol}") for symbol in symbols)
     size = 512
-    while size < len(body):
+    while size < needed:
         size *= 2
     return body + b" " * (size - len(body))
 

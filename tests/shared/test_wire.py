@@ -140,7 +140,15 @@ def test_what_the_device_writes_the_aggregator_reads() -> None:
 
 def test_uploads_are_padded_to_powers_of_two() -> None:
     sizes = {len(encode_upload(ID, [("dark", DARK.digest, [1] * count)])) for count in range(1, 1800, 50)}
-    assert sizes == {512, 1024, 2048, 4096}
+    assert sizes == {512, 1024, 2048, 4096, 8192, 16384}
+
+
+def test_a_size_does_not_depend_on_how_long_the_symbols_are() -> None:
+    """Around every power of two that so many groups reach: a plan has a symbol of one digit and of seven."""
+    for groups in range(1, 50):
+        names = [f"metric_{number:02}" for number in range(groups)]
+        short, long = (len(encode_upload(ID, [(name, "0" * 16, [to]) for name in names])) for to in (0, 2_097_151))
+        assert short == long
 
 
 def test_upload_ids_are_128_bits_and_all_are_accepted() -> None:

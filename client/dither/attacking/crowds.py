@@ -31,7 +31,7 @@ def linking(trial: Trial) -> Attack | None:
     for name, group in groups:
         cells = tuple(metric.cells for metric in group)
         r = {size: linked_share(cells, size) or 0.0 for size in {*SIZES, *EXACT}}
-        points = tuple(Score(size, next(rights), CROWDS * POPULATION, min(1.0, r[size])) for size in SIZES)
+        points = tuple(Score(size, next(rights), CROWDS * POPULATION, min(1.0, r[size]), paired=True) for size in SIZES)
         lines.append(Way(_by_what(name), DEVICE, points, tuple((size, r[size]) for size in EXACT), by_formula=True))
     last = lines[-1].last
     return Attack(

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from fractions import Fraction
 
-from dither.auditing.bounds import least_share, share_interval
+from dither.auditing.bounds import least_share, least_share_of_paired, paired_interval, share_interval
 from dither.auditing.plans import NOTHING as SILENCE
 from dither.auditing.plans import inputs_of
 from dither.auditing.spreading import Spread, in_turn
@@ -63,6 +63,8 @@ class Score:
     n: int
     bound: float | None = None
     """By the formula, a probability; None where nothing is promised."""
+    paired: bool = False
+    """Whether devices were paired with each other, so that they are no independent samples."""
 
     @property
     def share(self) -> float:
@@ -72,11 +74,12 @@ class Score:
     @property
     def interval(self) -> tuple[float, float]:
         """The interval of that share, at 95 %."""
-        return share_interval(self.right, self.n)
+        return (paired_interval if self.paired else share_interval)(self.right, self.n)
 
     def above_its_bound(self, error: float) -> bool:
         """Tell whether the share is proved to be above the bound, at this error."""
-        return self.bound is not None and least_share(self.right, self.n, error) > self.bound
+        least = least_share_of_paired if self.paired else least_share
+        return self.bound is not None and least(self.right, self.n, error) > self.bound
 
 
 @frozen

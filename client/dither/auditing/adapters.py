@@ -11,14 +11,17 @@ nothing between calls: then its law is told exactly. Others may use randomness o
 
 import importlib
 import sys
+from collections.abc import Callable
 from decimal import Decimal
 from functools import partial
 from math import ceil, isfinite
 from traceback import extract_tb
 from typing import Any
 
-from dither.auditing.claims import Claim, Input
-from dither.auditing.exact import law_of, repeats
+from dither.auditing.claims import Claim, Input, check_hashable
+from dither.auditing.drawn import Undecidable
+from dither.auditing.exact import Paths, law_of, outcome_of, repeats
+from dither.auditing.laws import Law
 from dither.randomness import SYSTEM
 from dither_shared.errors import ConfigurationError
 from dither_shared.exact import MICRO, exp_of_micro
@@ -45,7 +48,7 @@ def load(place: str) -> Claim:
         raise ConfigurationError(
             f"there is no module {module_name} here: run this where {module_name}.py is, or set PYTHONPATH"
         ) from None
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise ConfigurationError(f"the module {module_name} cannot be imported: {_said(error)}") from error
     if not hasattr(module, name):
         raise ConfigurationError(f"the module {module_name} has no {name}")
@@ -53,14 +56,14 @@ def load(place: str) -> Claim:
     if isinstance(adapter, type):
         try:
             adapter = adapter()
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             raise ConfigurationError(f"the adapter {name} cannot be made: {_said(error)}") from error
     claim = claim_of(name, adapter)
     _try(name, adapter, claim)
     return claim
 
 
-def _said(error: Exception) -> str:
+def _said(error: BaseException) -> str:
     """Return an exception in words, with the last of its lines that is known: an author looks for it."""
     frames = extract_tb(error.__traceback__)
     place = f" ({frames[-1].filename}:{frames[-1].lineno})" if frames else ""
@@ -72,12 +75,14 @@ def _try(name: str, adapter: Any, claim: Claim) -> None:
     first = claim.inputs[0].value
     if all(_same(first, each.value) for each in claim.inputs):
         raise ConfigurationError(f"all inputs of the adapter {name} are equal: two that differ are compared")
-    errors = []
+    errors: list[BaseException] = []
     for each in claim.inputs:
         try:
-            adapter.randomize(each.value, SYSTEM)
-        except Exception as error:  # an outcome, too: an audit tells whether it depends on the input
+            outcome = adapter.randomize(each.value, SYSTEM)
+        except (Exception, SystemExit) as error:  # an outcome, too: an audit tells whether it depends on the input
             errors.append(error)
+        else:
+            check_hashable(outcome)
     if len(errors) == len(claim.inputs):
         raise ConfigurationError(f"randomize of the adapter {name} raises for every input: {_said(errors[0])}")
     if claim.law and not all(repeats(partial(adapter.randomize, each.value), TRIES) for each in claim.inputs):
@@ -124,5 +129,15 @@ def claim_of(name: str, adapter: Any) -> Claim:
     )
 
 
-def _law(adapter: Any) -> Any:
-    return lambda value, paths: law_of(lambda rng: adapter.randomize(value, rng), paths)
+def _law(adapter: Any) -> Callable[[Any, Paths], Law]:
+    """Return what tells the exact law of an input, as long as what is really drawn is among its outcomes."""
+
+    def law(value: Any, paths: Paths) -> Law:
+        draw = partial(adapter.randomize, value)
+        found = law_of(draw, paths)
+        for _ in range(TRIES):
+            if not found.probability(outcome_of(draw, SYSTEM)):
+                raise Undecidable("it returns what its law does not have: it draws elsewhere, or asks for a type")
+        return found
+
+    return law

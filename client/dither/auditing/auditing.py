@@ -5,7 +5,7 @@ from fractions import Fraction
 from math import inf, log
 
 from dither.auditing.black_box import EVENTS, Tested, tested
-from dither.auditing.bounds import Expected, expected_share, least_share
+from dither.auditing.bounds import Expected, expected_share, least_share, least_share_of_paired
 from dither.auditing.claims import Claim, Repetition
 from dither.auditing.exactness import Exactly, exactly
 from dither.auditing.spreading import Spread, in_turn
@@ -60,6 +60,11 @@ class Finding:
     """"" if nothing was found, else what."""
     hits: int | None = None
     """The number of devices for which a repetition held."""
+
+    @property
+    def checked(self) -> bool:
+        """Whether there was an exact law or a sample to hold it against."""
+        return self.exact is not None or self.samples > 0
 
     @property
     def equal(self) -> bool:
@@ -129,9 +134,10 @@ def _repetition(claim: Repetition, sampling: Sampling, error: float) -> Finding:
     draws, probability = sampling.devices // claim.at_once, float(claim.probability)
     n = draws * claim.at_once
     hits = sum(sampling.spread(lambda share: sum(claim.draw(sampling.rng) for _ in range(share)), draws, claim.at_once))
-    bound = least_share(hits, n, sampling.alpha) if n else 0.0
-    expected = expected_share(probability, n, sampling.alpha) if n else None
-    verdict = claim.worse if n and least_share(hits, n, error) > probability else ""
+    least, samples = (least_share_of_paired, n // 2) if claim.at_once > 1 else (least_share, n)
+    bound = least(hits, n, sampling.alpha) if n else 0.0
+    expected = expected_share(probability, samples, sampling.alpha) if n else None
+    verdict = claim.worse if n and least(hits, n, error) > probability else ""
     pair = f"{hits:,} of {n:,} devices"
     return Finding(
         claim.subject, claim.part, probability, None, None, None, "", n, bound, expected, pair, verdict, hits

@@ -7,6 +7,11 @@ probability at least 1 - alpha both
 
 so the loss is at least ln(L(a) / U(b)). An event that is chosen before the samples are drawn needs no correction; one
 of k such events is tested at alpha / k.
+
+Devices that are paired with each other are no independent samples: two in one state are both right, or not. With n of
+them in S states of equal probability, each of k in a state is right with 1 / k, so the number that is right has the
+variance sum (1 - 1 / k) over the occupied states + Var[occupied states]. It is at most that of the binomial law where
+few are right, and up to 1.5 times that where most are. With n / 2 samples in place of n it is twice that.
 """
 
 from functools import lru_cache
@@ -36,6 +41,16 @@ def most_share(count: int, n: int, alpha: float) -> float:
 def share_interval(count: int, n: int, alpha: float = 0.05) -> tuple[float, float]:
     """Return the Clopper-Pearson interval of a probability, at level 1 - alpha."""
     return least_share(count, n, alpha / 2), most_share(count, n, alpha / 2)
+
+
+def least_share_of_paired(count: int, n: int, alpha: float) -> float:
+    """Return a lower bound of a probability where devices are paired with each other: two count as one sample."""
+    return least_share(count // 2, n // 2, alpha)
+
+
+def paired_interval(count: int, n: int, alpha: float = 0.05) -> tuple[float, float]:
+    """Return an interval of it, at level 1 - alpha or more."""
+    return least_share_of_paired(count, n, alpha / 2), 1.0 - least_share_of_paired(n - count, n, alpha / 2)
 
 
 def loss_bound(hits: int, others: int, n: int, alpha: float) -> float:

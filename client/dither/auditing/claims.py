@@ -24,9 +24,7 @@ def seen(outcome: Any) -> Categories:
     Noise of floats betrays its input by the last place: sums lie on other grids than what is added.
     Raises ConfigurationError for one that cannot be hashed, which only randomizers of others return.
     """
-    if not isinstance(outcome, Hashable):
-        kind = type(outcome).__name__
-        raise ConfigurationError(f"outcomes must be hashable, got a {kind}: return tuple(...) of it in the adapter")
+    check_hashable(outcome)
     yield "outcome", outcome
     yield "type", type(outcome).__name__
     if isinstance(outcome, bytes | str | tuple | frozenset):
@@ -35,6 +33,17 @@ def seen(outcome: Any) -> Categories:
         mantissa, exponent = frexp(outcome)
         yield "size", (outcome < 0, exponent)
         yield "last place", _last_place(mantissa, exponent)
+
+
+def check_hashable(outcome: Any) -> None:
+    """Raise ConfigurationError for an outcome that cannot be counted."""
+    try:
+        hash(outcome)
+    except Exception as error:
+        kind = type(outcome).__name__
+        raise ConfigurationError(
+            f"outcomes must be hashable, got a {kind}: return tuple(...) of it in the adapter ({error})"
+        ) from error
 
 
 def _last_place(mantissa: float, exponent: int) -> int:
@@ -95,6 +104,6 @@ class Repetition:
     draw: Callable[[Rng], int]
     """Returns of how many devices it holds."""
     at_once: int = 1
-    """How many devices are drawn at once."""
+    """How many devices are drawn at once, and paired with each other."""
     worse: str = "noise comes again"
     """The verdict where it holds of more."""

@@ -2,8 +2,9 @@
 
 Each device is new, in memory, and answers beside one other metric, so that uploads have groups to put in order. It
 answers in each of its periods, whatever the metric's schedule: on other days it would say nothing, for any answer.
-Seen are whether an attempt was planned when it had answered, and of each upload its length, its groups in order, and
-the metric's cell and reports.
+Seen are whether an attempt was planned when it had answered, and of each upload its length, its groups in order, the
+metric's cell and reports, and those of the other metric: noise that both share would betray what the answers have in
+common.
 """
 
 from collections import Counter
@@ -40,6 +41,8 @@ class Seen:
     """For each period whether an attempt was planned, and of each upload its length and its groups in order."""
     told: tuple[Reported, ...]
     """As often as the metric was told."""
+    beside: tuple[Reported, ...]
+    """As often as the metric beside it was told, of which the answer is always the same."""
 
 
 @frozen
@@ -53,7 +56,11 @@ class Scene:
     @classmethod
     def of(cls, registry: Registry, metric: Metric) -> "Scene":
         """Cut a registry down."""
-        other = next((each for each in registry.metrics.values() if each.name != metric.name), None)
+        others = [each for each in registry.metrics.values() if each.name != metric.name]
+        # Noise is the likeliest to be shared by metrics that are alike.
+        other = min(
+            others, key=lambda each: (each.cells != metric.cells, each.memoized != metric.memoized), default=None
+        )
         cut = cut_down(registry, [each for each in (metric, other) if each])
         beside = (cut.metrics[other.name], other.kind.examples(other.asked)[0]) if other else None
         return cls(cut, cut.metrics[metric.name], beside)
@@ -66,6 +73,7 @@ class Scene:
         metric = self.metric
         form: list[Any] = []
         said: list[Reported] = []
+        said_beside: list[Reported] = []
         with Simulated(self.registry, rng) as simulated:
             device = simulated.device
             for answer in (*answers, *((NOTHING,) if metric.hidden else ())):
@@ -77,8 +85,10 @@ class Scene:
                 uploads = list(simulated.send())
                 form.append((planned, *((len(upload.body), _groups(upload)) for upload in uploads)))
                 said += (each for upload in uploads for each in told(upload, metric))
+                if self.beside:
+                    said_beside += (each for upload in uploads for each in told(upload, self.beside[0]))
                 simulated.travel(metric.period_days)
-        return Seen(tuple(form), tuple(said))
+        return Seen(tuple(form), tuple(said), tuple(said_beside))
 
 
 def _groups(upload: BuiltUpload) -> tuple[str, ...]:
@@ -144,14 +154,20 @@ def _see(outcome: Any) -> Categories:
         return
     yield "form", outcome.form
     yield "cells", tuple(each.cell for each in outcome.told)
+    yield "beside", outcome.beside
     if len(outcome.told) <= 1:
         yield "told", outcome.told
+        yield "both", (outcome.told, outcome.beside)
         return
     yield "different", len(set(outcome.told))
     middle = len(outcome.told) // 2
     halves = tuple(Counter(half).most_common(1)[0][0] for half in (outcome.told[:middle], outcome.told[middle:]))
     yield "most often", halves
     yield "how often", (Counter(outcome.told).most_common(1)[0][1], halves[0])
+    if outcome.beside:
+        beside = Counter(outcome.beside).most_common(1)[0][0]
+        yield "most often beside", (halves, beside)
+        yield "alike", tuple(half == beside for half in halves)
 
 
 def _foreseen(metric: Metric, histories: Sequence[Input], at: int, n: int, alpha: float) -> Foreseen | None:

@@ -66,6 +66,30 @@ class _Lazy(ABC):
     def __pow__(self, power: int, modulus: int | None = None) -> Any:
         return pow(self.__index__(), power, modulus)
 
+    def __divmod__(self, divisor: Any) -> Any:
+        return divmod(self.__index__(), divisor)
+
+    def __bool__(self) -> bool:
+        return self.__index__() != 0
+
+    def __round__(self, digits: int | None = None) -> int:
+        return round(self.__index__(), digits) if digits is not None else self.__index__()
+
+    def __str__(self) -> str:
+        return str(self.__index__())
+
+    def __repr__(self) -> str:
+        return repr(self.__index__())
+
+    def __format__(self, form: str) -> str:
+        return format(self.__index__(), form)
+
+    def __getattr__(self, name: str) -> Any:
+        """Return what integers have under this name, such as `bit_count`."""
+        if name.startswith("_"):
+            raise AttributeError(name)
+        return getattr(self.__index__(), name)
+
 
 def _becomes(function: Callable[[Any, Any], Any]) -> Callable[..., Any]:
     def apply(self: _Lazy, other: Any) -> Any:
@@ -81,10 +105,23 @@ def _becomes_right(function: Callable[[Any, Any], Any]) -> Callable[..., Any]:
     return apply
 
 
+def _becomes_alone(function: Callable[[Any], Any]) -> Callable[[_Lazy], Any]:
+    def apply(self: _Lazy) -> Any:
+        return function(self.__index__())
+
+    return apply
+
+
 for _name in ("add", "sub", "mul", "floordiv", "mod", "lshift", "rshift", "and", "or", "xor", "truediv"):
     _function = getattr(operator, f"__{_name}__")
     setattr(_Lazy, f"__{_name}__", _becomes(_function))
     setattr(_Lazy, f"__r{_name}__", _becomes_right(_function))
+for _name, _function in (("rpow", pow), ("rdivmod", divmod)):
+    setattr(_Lazy, f"__{_name}__", _becomes_right(_function))
+for _name in ("neg", "pos", "abs", "invert"):
+    setattr(_Lazy, f"__{_name}__", _becomes_alone(getattr(operator, f"__{_name}__")))
+for _name, _function in (("float", float), ("complex", complex), ("trunc", int), ("floor", int), ("ceil", int)):
+    setattr(_Lazy, f"__{_name}__", _becomes_alone(_function))
 for _name in ("eq", "ne", "lt", "le", "gt", "ge"):
     setattr(_Lazy, f"__{_name}__", _becomes(getattr(operator, _name)))
 
@@ -112,15 +149,12 @@ class Drawn(_Lazy):
         self._parts = quotient, rest, divisor
         return quotient, rest
 
-    def __bool__(self) -> bool:
-        return int(self) != 0
-
 
 class Coins:
     """A string of coins that are alike and independent."""
 
-    def __init__(self, threshold: int) -> None:
-        self.threshold = threshold
+    def __init__(self, threshold: int, count: int) -> None:
+        self.threshold, self.count = threshold, count
         self.looked_at = False
 
 
@@ -143,7 +177,7 @@ class DrawnBits(_Lazy):
     @classmethod
     def of_coins(cls, decide: Decide, threshold: int, count: int) -> "DrawnBits":
         """Return a fresh string of coins."""
-        coins = Coins(threshold)
+        coins = Coins(threshold, count)
         return cls(decide, count, (coins,), lambda strings: strings[coins])
 
     def __index__(self) -> int:
@@ -190,8 +224,8 @@ class DrawnBits(_Lazy):
             weight = 1
             for fall, coins in zip(falls, self._coins, strict=True):
                 weight *= coins.threshold if fall else SCALE - coins.threshold
-            full = (1 << self._count) - 1
-            bits = self._evaluate({coins: full * fall for fall, coins in zip(falls, self._coins, strict=True)})
+            strings = zip(falls, self._coins, strict=True)
+            bits = self._evaluate({coins: fall * ((1 << coins.count) - 1) for fall, coins in strings})
             for place in range(self._count):
                 if bits >> place & 1:
                     weights[place] += weight

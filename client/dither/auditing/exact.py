@@ -6,6 +6,7 @@ rational numbers, over ideal coins. An exception is an outcome like any other.
 
 from collections import defaultdict
 from collections.abc import Callable
+from decimal import Decimal
 from fractions import Fraction
 from functools import partial
 from math import prod
@@ -17,6 +18,8 @@ from dither_shared.rng import Rng
 
 PATHS_MAX = 500_000
 """The most sequences of decisions that are tried for one claim: some seconds."""
+DECISIONS_MAX = 300
+"""The most decisions of one sequence: a randomizer may go on drawing until a coin falls."""
 BRANCHES_OFF = 4
 """The first sequence tells how many there may be, to within about so much."""
 
@@ -34,7 +37,7 @@ class Paths:
     def needs(self, paths: int) -> None:
         """Raise TooMany where there are not so many."""
         if paths > self.left:
-            raise TooMany(f"about {float(paths):.0e} sequences of decisions")
+            raise TooMany(f"about {Decimal(paths):.0e} sequences of decisions")
 
 
 def law_of(draw: Callable[[Rng], Any], paths: Paths | None = None) -> Law:
@@ -55,7 +58,7 @@ def repeats(draw: Callable[[Rng], Any], times: int) -> bool:
     """
     try:
         first, *others = (plain(outcome_of(draw, _Run([]).rng)) for _ in range(times))
-    except Undecidable:
+    except (Undecidable, TooMany):
         return True
     return all(other == first for other in others)
 
@@ -111,7 +114,7 @@ def outcome_of(draw: Callable[[Rng], Any], rng: Rng) -> Any:
         return draw(rng)
     except (Undecidable, TooMany):
         raise
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         return "raises", type(error).__name__
 
 
@@ -130,6 +133,8 @@ class _Run:
 
     def _decide(self, weights: tuple[int, ...]) -> int:
         place = len(self.taken)
+        if place >= DECISIONS_MAX:
+            raise TooMany(f"sequences of more than {DECISIONS_MAX:,} decisions")
         choice = self._decisions[place] if place < len(self._decisions) else 0
         self.taken.append((choice, weights))
         return choice

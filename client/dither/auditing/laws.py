@@ -2,8 +2,9 @@
 
 from abc import ABC, abstractmethod
 from collections import Counter, defaultdict
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from fractions import Fraction
+from itertools import islice, zip_longest
 from math import prod
 from typing import Any
 
@@ -28,6 +29,10 @@ class Law(ABC):
     """The probability of each outcome under one input."""
 
     @abstractmethod
+    def probability(self, outcome: Outcome) -> Fraction:
+        """Return that of one outcome, 0 where it never comes."""
+
+    @abstractmethod
     def ratio(self, other: "Law") -> Fraction | None:
         """Return the largest ratio of an outcome's probabilities, here to there; None where it is infinite."""
 
@@ -47,23 +52,24 @@ class TableLaw(Law):
 
     probabilities: dict[Outcome, Fraction]
 
+    def probability(self, outcome: Outcome) -> Fraction:
+        """Look it up."""
+        return self.probabilities.get(outcome, Fraction(0))
+
     def ratio(self, other: Law) -> Fraction | None:
         """Compare every outcome."""
-        theirs = other.probabilities if isinstance(other, TableLaw) else {}
-        if not self.probabilities.keys() <= theirs.keys():
-            return None
         # Of integers, which are hashed far more quickly than fractions.
         pairs = {
-            (p.as_integer_ratio(), theirs[outcome].as_integer_ratio()) for outcome, p in self.probabilities.items()
+            (p.as_integer_ratio(), other.probability(outcome).as_integer_ratio())
+            for outcome, p in self.probabilities.items()
         }
-        return max(Fraction(*p) / Fraction(*q) for p, q in pairs)
+        return max(Fraction(*p) / Fraction(*q) for p, q in pairs) if all(q[0] for _, q in pairs) else None
 
     def events(self, other: Law) -> Iterator[Likelier]:
         """Group outcomes by their ratio: a mechanism of two levels has three groups."""
-        theirs = other.probabilities if isinstance(other, TableLaw) else {}
         groups: dict[tuple[Fraction, Fraction], list[Outcome]] = defaultdict(list)
         for outcome, p in self.probabilities.items():
-            groups[p, theirs.get(outcome, Fraction(0))].append(outcome)
+            groups[p, other.probability(outcome)].append(outcome)
         held: set[Outcome] = set()
         p = q = Fraction(0)
         for levels in sorted(groups, key=_order, reverse=True):
@@ -84,14 +90,35 @@ class BitsLaw(Law):
 
     ones: tuple[Fraction, ...]
 
-    def _places(self, other: "BitsLaw") -> list[int]:
-        return [place for place, (p, q) in enumerate(zip(self.ones, other.ones, strict=True)) if p != q]
+    def _pairs(self, other: "BitsLaw") -> Iterator[tuple[int, Fraction, Fraction]]:
+        """Yield each bit that differs, with its two probabilities. A shorter string has zeros in front."""
+        for place, (p, q) in enumerate(zip_longest(self.ones, other.ones, fillvalue=Fraction(0))):
+            if p != q:
+                yield place, p, q
+
+    def _table(self, most: int) -> TableLaw | None:
+        """Return this law as a table; None where that has more outcomes."""
+        if 1 << sum(0 < one < 1 for one in self.ones) > most:
+            return None
+        table = [(0, Fraction(1))]
+        for place, one in enumerate(self.ones):
+            falls = [(bit << place, p) for bit, p in ((0, 1 - one), (1, one)) if p]
+            table = [(report + bit, p * share) for report, p in table for bit, share in falls]
+        return TableLaw(dict(table))
+
+    def probability(self, outcome: Outcome) -> Fraction:
+        """Multiply those of all bits."""
+        if not isinstance(outcome, int) or not 0 <= outcome < 1 << len(self.ones):
+            return Fraction(0)
+        return _of_pattern(outcome, self.ones)
 
     def ratio(self, other: Law) -> Fraction | None:
-        """Multiply the larger ratios of all bits."""
+        """Multiply the larger ratios of all bits. A table with fewer outcomes lacks some."""
         if not isinstance(other, BitsLaw):
-            return None
-        pairs = [(self.ones[place], other.ones[place]) for place in self._places(other)]
+            assert isinstance(other, TableLaw)
+            table = self._table(len(other.probabilities))
+            return table.ratio(other) if table else None
+        pairs = [(p, q) for _, p, q in self._pairs(other)]
         if any((q == 0 < p) or (q == 1 > p) for p, q in pairs):
             return None
         return prod(
@@ -102,12 +129,12 @@ class BitsLaw(Law):
     def events(self, other: Law) -> Iterator[Likelier]:
         """Group what the bits that differ can be by its ratio."""
         if not isinstance(other, BitsLaw):
-            yield Likelier(lambda report: isinstance(report, int), 1.0, 0.0)
+            yield from self._events_of_table(other)
             return
-        places = self._places(other)[:BITS_MAX]
+        places, ones, ones_0 = tuple(zip(*islice(self._pairs(other), BITS_MAX), strict=True)) or ((), (), ())
         groups: dict[tuple[Fraction, Fraction], list[int]] = defaultdict(list)
         for pattern in range(1 << len(places)):
-            p, q = (_of_pattern(pattern, [law.ones[place] for place in places]) for law in (self, other))
+            p, q = (_of_pattern(pattern, each) for each in (ones, ones_0))
             groups[p, q].append(pattern)
         held: frozenset[int] = frozenset()
         p = q = Fraction(0)
@@ -116,6 +143,15 @@ class BitsLaw(Law):
             p += len(groups[levels]) * levels[0]
             q += len(groups[levels]) * levels[1]
             yield Likelier(_HasPattern(places, held).__call__, float(p), float(q))
+
+    def _events_of_table(self, other: Law) -> Iterator[Likelier]:
+        assert isinstance(other, TableLaw)
+        table = self._table(len(other.probabilities))
+        if table:
+            yield from table.events(other)
+            return
+        common = sum((self.probability(outcome) for outcome in other.probabilities), Fraction(0))
+        yield Likelier(lambda report: report not in other.probabilities, float(1 - common), 0.0)
 
     @property
     def repeats(self) -> Fraction:
@@ -126,14 +162,14 @@ class BitsLaw(Law):
 class _HasPattern:
     """Whether the bits at some places are one of some patterns."""
 
-    def __init__(self, places: list[int], held: frozenset[int]) -> None:
+    def __init__(self, places: Sequence[int], held: frozenset[int]) -> None:
         self._places, self._held = places, held
 
     def __call__(self, report: int) -> bool:
         return sum((report >> place & 1) << index for index, place in enumerate(self._places)) in self._held
 
 
-def _of_pattern(pattern: int, ones: list[Fraction]) -> Fraction:
+def _of_pattern(pattern: int, ones: Sequence[Fraction]) -> Fraction:
     return prod((one if pattern >> index & 1 else 1 - one for index, one in enumerate(ones)), start=Fraction(1))
 
 

@@ -4,10 +4,13 @@ import multiprocessing
 import os
 import signal
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from multiprocessing.pool import IMapIterator
+from multiprocessing.process import BaseProcess
 from typing import Any, Protocol
+
+from dither_shared.errors import ConfigurationError
 
 
 class Spread(Protocol):
@@ -41,24 +44,33 @@ def over_cores(processes: int = os.cpu_count() or 1) -> Spread:
         global _work
         if samples * each < WORTH:
             return in_turn(work, samples)
+        others = multiprocessing.active_children()
         _work = work  # which a child inherits: it need not be such that it can be sent to one
         parts = processes * SHARES
         shares = [samples // parts + (place < samples % parts) for place in range(parts)]
         with _interrupts_held() as let_in, multiprocessing.get_context("fork").Pool(processes) as pool:
             let_in()
-            return _collected(pool.imap_unordered(_do, shares))
+            workers = [each for each in multiprocessing.active_children() if each not in others]
+            return _collected(pool.imap_unordered(_do, shares), workers)
 
     return spread
 
 
-def _collected(results: "IMapIterator[Any]") -> list[Any]:
-    """Return all results. Waits are short, because an interrupt that comes right before one is seen after it."""
+def _collected(results: "IMapIterator[Any]", workers: Sequence[BaseProcess]) -> list[Any]:
+    """Return all results. Waits are short, because an interrupt that comes right before one is seen after it.
+
+    A pool puts another process in the place of one that ended, and its share never comes: raises ConfigurationError.
+    """
     came = []
     while True:
         try:
             came.append(results.next(timeout=LOOKS_EVERY_S))
         except multiprocessing.TimeoutError:
-            continue
+            if ended := [each.exitcode for each in workers if each.exitcode is not None]:
+                raise ConfigurationError(
+                    f"a process that drew samples ended with {ended[0]}: it was killed, perhaps for want of memory, or "
+                    "the randomizer ends its process. --processes 1 draws in this one"
+                ) from None
         except StopIteration:
             return came
 

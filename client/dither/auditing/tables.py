@@ -5,7 +5,7 @@ from math import inf
 from typing import Any
 
 from dither.auditing.auditing import Finding, Sampling
-from dither.auditing.bounds import share_interval
+from dither.auditing.bounds import paired_interval
 from dither.auditing.linking import LINKED
 from dither.writing.page import Fact, FactList, Heading, Page, Paragraph, Said
 
@@ -15,7 +15,8 @@ exact      the largest loss by the exact law; = is the declared one, as a fracti
 proved     the loss that {reports:,} reports a side prove, or {devices:,} devices, in error once in {once:,.0f}:
            the true loss is at least as large, and may be larger
 expected   the mean and the standard deviation of that bound, where the law is exact
-verdict    an audit of sound mechanisms finds something once in {seldom:,.0f} audits"""
+verdict    an audit of sound mechanisms finds something once in {seldom:,.0f} audits. Not checked: there is
+           neither an exact law nor a sample"""
 
 
 def table(findings: Sequence[Finding], sampling: Sampling) -> str:
@@ -36,7 +37,11 @@ def legend(sampling: Sampling) -> str:
 
 
 def _row(each: Finding) -> tuple[str, ...]:
-    return each.subject, each.part, *_figures(each), each.verdict.upper() or "holds"
+    return each.subject, each.part, *_figures(each), each.verdict.upper() or _sound(each)
+
+
+def _sound(each: Finding) -> str:
+    return "holds" if each.checked else "not checked"
 
 
 def _figures(each: Finding) -> tuple[str, str, str, str]:
@@ -63,7 +68,7 @@ def _linked(findings: Sequence[Finding]) -> Iterator[str]:
 def _of_devices(each: Finding) -> str:
     """Return of how many devices something held, with the interval of their share."""
     assert each.hits is not None
-    low, high = share_interval(each.hits, each.samples)
+    low, high = paired_interval(each.hits, each.samples)
     share = each.hits / each.samples
     return f"{each.hits:,} of {each.samples:,} devices, {share:.3f} ({low:.3f} to {high:.3f} at 95 %)"
 
@@ -86,7 +91,15 @@ def _worst(each: Finding) -> str:
 def summary(findings: Sequence[Finding]) -> str:
     """Return the outcome in a sentence."""
     bad = sum(bool(each.verdict) for each in findings)
-    return f"{bad} of {len(findings)} claims do not hold" if bad else f"all {len(findings)} claims hold"
+    unchecked = sum(not each.checked for each in findings)
+    but = f", {unchecked} were not checked" if unchecked else ""
+    if bad:
+        return f"{bad} of {len(findings)} claims do not hold{but}"
+    return (
+        f"{len(findings) - unchecked} of {len(findings)} claims hold{but}"
+        if but
+        else f"all {len(findings)} claims hold"
+    )
 
 
 def document(findings: Sequence[Finding], sampling: Sampling) -> dict[str, Any]:
@@ -121,7 +134,7 @@ def _document(each: Finding) -> dict[str, Any]:
         "expected_deviation": each.expected.deviation if each.expected else None,
         "devices": each.hits,
         "event": each.pair or None,
-        "verdict": each.verdict or "holds",
+        "verdict": each.verdict or _sound(each),
     }
 
 
@@ -149,7 +162,7 @@ def _fact(each: Finding) -> Fact:
     if each.samples:
         hoped = f" (expected {expected})" if each.expected else ""
         text.append(f"{each.samples:,} samples a side prove {proved}{hoped}")
-    verdict = f"Does not hold: {each.verdict}." if each.verdict else "Holds."
+    verdict = f"Does not hold: {each.verdict}." if each.verdict else f"{_sound(each).capitalize()}."
     pair = f" Tested: {each.pair}." if each.pair else ""
     return Fact(each.part.capitalize(), (f"{verdict} It has {'; '.join(text)}.", Said(pair)))
 

@@ -19,4 +19,6 @@ INFLATED_BYTES_MAX = 1024 * 1024
 GROUPS_MAX = 50
 REPORTS_MAX = 2_000
 PADDED_BYTES_MIN = 512
+SYMBOL_DIGITS = 7
+"""Any symbol has at most so many digits, and takes room for as many in the length of an upload."""
 ID_BITS = 128

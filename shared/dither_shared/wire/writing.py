@@ -4,9 +4,10 @@ import base64
 import json
 from collections.abc import Iterable, Sequence
 from operator import itemgetter
+from typing import Any
 
 from dither_shared.rng import RandBits
-from dither_shared.wire import ID_BITS, PADDED_BYTES_MIN, VERSION
+from dither_shared.wire import ID_BITS, PADDED_BYTES_MIN, SYMBOL_DIGITS, VERSION
 
 
 def new_upload_id(randbits: RandBits) -> str:
@@ -21,19 +22,27 @@ WireGroup = tuple[str, str, Sequence[int | str]] | tuple[str, str, Sequence[int 
 def encode_upload(upload_id: str, groups: Iterable[WireGroup]) -> bytes:
     """Return the body for groups, in the order of the metrics' names.
 
-    Padded with white space to the next power of two, so that its length tells as little as its order.
+    Padded with white space to the next power of two, so that its length tells as little as its order. Each symbol has
+    room for SYMBOL_DIGITS: else a long one alone could take the next power.
     """
+    entries = [_encode_group(*group) for group in sorted(groups, key=itemgetter(0, 1))]
     body = json.dumps(
         {
             "v": VERSION,
             "upload": upload_id,
-            "groups": [_encode_group(*group) for group in sorted(groups, key=itemgetter(0, 1))],
+            "groups": entries,
         },
         separators=(",", ":"),
     ).encode("ascii")
-    return body.ljust(max(PADDED_BYTES_MIN, 1 << (len(body) - 1).bit_length()))
+    room = len(body) + sum(_room(report) for entry in entries for report in entry["reports"])
+    return body.ljust(max(PADDED_BYTES_MIN, 1 << (room - 1).bit_length()))
 
 
-def _encode_group(metric: str, plan: str, reports: Sequence[int | str], cell: int | None = None) -> dict[str, object]:
-    group: dict[str, object] = {"metric": metric, "plan": plan, "reports": list(reports)}
+def _room(report: int | str) -> int:
+    """Return the room that a symbol leaves empty. All others of a plan are equally long."""
+    return SYMBOL_DIGITS - len(str(report)) if isinstance(report, int) else 0
+
+
+def _encode_group(metric: str, plan: str, reports: Sequence[int | str], cell: int | None = None) -> dict[str, Any]:
+    group: dict[str, Any] = {"metric": metric, "plan": plan, "reports": list(reports)}
     return group if cell is None else {**group, "cell": cell}

@@ -1,12 +1,21 @@
 """Bounds that samples prove, beside scipy's, and how often they are wrong."""
 
+from collections.abc import Callable
 from math import exp, log
 
 import numpy as np
 import pytest
 from scipy import stats
 
-from dither.auditing.bounds import expected_bound, expected_share, least_share, loss_bound, most_share, share_interval
+from dither.auditing.bounds import (
+    expected_bound,
+    expected_share,
+    least_share,
+    least_share_of_paired,
+    loss_bound,
+    most_share,
+    share_interval,
+)
 
 COUNTS = [(n, count) for n in (1, 10, 1_000, 10**4, 10**6) for count in sorted({1, 2, n // 3, n // 2, n - 1, n} - {0})]
 
@@ -76,3 +85,18 @@ def test_an_interval_of_a_share_is_that_of_scipy() -> None:
     for hits, n in ((0, 20), (7, 20), (20, 20)):
         ours, theirs = share_interval(hits, n), stats.binomtest(hits, n).proportion_ci(0.95, "exact")
         assert ours == pytest.approx((theirs.low, theirs.high), abs=1e-9)
+
+
+def test_devices_that_are_paired_are_above_their_bound_no_more_often_than_it_says() -> None:
+    """500 pairs of devices, each in one of two states: 3/4 are right. As if independent, too many runs alarm."""
+    rng, pairs, runs, alpha = np.random.default_rng(6), 500, 200_000, 1e-3
+    together = rng.binomial(pairs, 0.5, runs)
+    right = 2 * (pairs - together) + rng.binomial(2 * together, 0.5)
+
+    def wrong(least: Callable[[int, int, float], float]) -> int:
+        found, runs_of = np.unique(right, return_counts=True)
+        above = (least(int(hits), 2 * pairs, alpha) > 0.75 for hits in found)
+        return int(sum(count for count, is_above in zip(runs_of, above, strict=True) if is_above))
+
+    assert wrong(least_share_of_paired) <= alpha * runs
+    assert wrong(least_share) > 2 * alpha * runs

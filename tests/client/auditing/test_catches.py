@@ -268,6 +268,14 @@ def test_a_memo_that_all_values_share_is_caught_with_200_devices(monkeypatch: py
     assert found == {"device, repeated": "", "device, changed": PROVED}
 
 
+def test_a_memo_that_all_metrics_share_is_caught_with_200_devices(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Coins of the value alone: two metrics with the same answer have the same memo, and with others seldom."""
+    memo = MEMO_FLAG.replace("epsilon = 1", "epsilon = 1.99")
+    registry = of_metric(memo, f'name = "beside"\n{memo}')
+    monkeypatch.setattr(slots, "keyed_rng", lambda secret, context: keyed_rng(secret, context.split()[1]))
+    assert found_by_devices(registry, 200, "device") == {"device": PROVED}
+
+
 def test_a_second_stage_that_is_fixed_is_caught_with_200_devices(monkeypatch: pytest.MonkeyPatch) -> None:
     registry = of_metric(MEMO_FLAG)
     assert found_by_devices(registry, 200, "device, noise again") == {"device, noise again": ""}

@@ -1,7 +1,9 @@
 """Exact laws: those of plain enumeration, and what cannot be told."""
 
+from collections.abc import Callable
 from decimal import Decimal
 from fractions import Fraction
+from math import ceil, floor, trunc
 from typing import Any
 
 import pytest
@@ -153,3 +155,76 @@ def test_too_many_decisions_are_refused_at_once_with_their_number() -> None:
         law_of(lambda rng: ss.randomize(0, rng))
     with pytest.raises(TooMany):
         law_of(lambda rng: rng.uniform(200) + rng.uniform(2), Paths(300))
+
+
+def in_full(draw: Callable[[Rng], Any]) -> dict[Any, Fraction]:
+    return as_table(law_of(draw))
+
+
+OPERATIONS: dict[str, Callable[[Any], Any]] = {
+    "minus": lambda number: -number,
+    "inverted": lambda number: ~number,
+    "absolute": abs,
+    "as a float": float,
+    "rounded": lambda number: round(number / 2),
+    "rounded to tens": lambda number: round(number, -1),
+    "up and down": lambda number: (ceil(number), floor(number), trunc(number)),
+    "as text": str,
+    "shown": repr,
+    "in a text": lambda number: f"{number:04}",
+    "bits counted": lambda number: number.bit_count(),
+    "a power": lambda number: 2**number,
+    "divided by": lambda number: divmod(7, number + 1),
+    "divided": lambda number: divmod(number, 3),
+    "whether": bool,
+    "as it is": int,
+}
+
+
+@pytest.mark.parametrize("name", OPERATIONS)
+def test_what_is_drawn_can_be_used_as_any_integer(name: str) -> None:
+    """A law in which it raises, for every input, would have no loss, whatever is told."""
+    use, quarter = OPERATIONS[name], Fraction(1, 4)
+    expected: dict[Any, Fraction] = {}
+    for number in range(4):
+        expected[use(number)] = expected.get(use(number), Fraction(0)) + quarter
+    assert in_full(lambda rng: use(rng.uniform(4))) == expected
+    assert in_full(lambda rng: use(rng.coins(HALF, 2))) == expected
+
+
+def test_strings_of_coins_of_different_lengths_meet_as_integers_do() -> None:
+    found = law_of(lambda rng: rng.coins(HALF, 3) | rng.coins(HALF, 1))
+    assert found == BitsLaw((Fraction(3, 4), Fraction(1, 2), Fraction(1, 2)))
+
+
+def test_bits_are_held_against_longer_ones_and_against_a_table() -> None:
+    bits, longer = law_of(lambda rng: rng.coins(HALF, 2)), law_of(lambda rng: rng.coins(HALF, 3))
+    table = TableLaw({report: Fraction(1 + report, 10) for report in range(4)})
+    assert bits.ratio(longer) == Fraction(2)
+    assert longer.ratio(bits) is None
+    assert bits.ratio(table) == Fraction(10, 4)
+    assert table.ratio(bits) == Fraction(16, 10)
+    assert longer.ratio(table) is None
+    *_, last = longer.events(table)
+    assert (last.p, last.q) == (0.5, 0.0)
+    assert [last.holds(report) for report in (3, 4)] == [False, True]
+    for one, other in ((bits, table), (table, bits)):
+        most = next(iter(one.events(other)))
+        assert Fraction(most.p) / Fraction(most.q) == pytest.approx(one.ratio(other))
+
+
+def test_a_randomizer_that_may_draw_without_an_end_has_no_law() -> None:
+    def geometric(rng: Rng) -> int:
+        number = 0
+        while rng.coin(HALF):
+            number += 1
+        return number
+
+    def rejecting(rng: Rng) -> int:
+        while not rng.coin(HALF):
+            pass
+        return 1
+
+    for draw in (geometric, rejecting, lambda rng: (int(rng.coins(HALF, 1_500)),)):
+        with pytest.raises(TooMany, match="sequences"):
+            law_of(draw)

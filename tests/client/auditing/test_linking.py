@@ -19,7 +19,7 @@ WITHIN = 0.02 if SOAK else 0.03
 ALARM = 1e-3
 """The probability that a measurement of so many devices is further off, if the formula holds, by the binomial law.
 
-Devices of a crowd depend on each other, and that makes their number vary less: of k with one state one is right.
+Devices of a crowd depend on each other: where few are linked their number varies less than that, else it may vary more.
 """
 
 
