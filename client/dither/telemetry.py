@@ -127,6 +127,8 @@ class Telemetry(Session):
             return FlushResult(0, 0, self._silent)
 
         def failed(error: Exception) -> FlushResult:
+            if self._closed:  # meanwhile, as another thread may: nothing has failed
+                return FlushResult(0, 0, CLOSED)
             say(logging.WARNING, "telemetry could not be flushed: %s", type(error).__name__)
             return FlushResult(0, 0, said(error))
 

@@ -377,6 +377,27 @@ def test_close_does_not_wait_for_a_request_in_flight(tmp_path: Path) -> None:
         assert device.status().counts == {"accepted": 1}  # its answer still counted
 
 
+def test_a_flush_that_meets_close_says_so_and_warns_of_nothing(caplog: pytest.LogCaptureFixture) -> None:
+    arrived, closed = threading.Event(), threading.Event()
+
+    def wait(body: bytes) -> bytes:
+        arrived.set()
+        assert closed.wait(20)
+        return accepted(body)
+
+    with caplog.at_level(logging.WARNING, "dither"), telemetry(Reply(body=wait)) as (device, _):
+        device.color.record("red")
+        results: list[dither.FlushResult] = []
+        flushing = threading.Thread(target=lambda: results.append(device.flush(10)))
+        flushing.start()
+        assert arrived.wait(20)
+        device.close()
+        closed.set()
+        flushing.join(20)
+    assert [result.detail for result in results] == ["closed"]
+    assert caplog.text == ""
+
+
 def test_an_unusable_file_turns_telemetry_off_and_the_app_goes_on(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
