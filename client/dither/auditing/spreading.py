@@ -6,8 +6,10 @@ import signal
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from multiprocessing.pool import IMapIterator
+from multiprocessing.pool import IMapIterator, Pool
 from multiprocessing.process import BaseProcess
+from threading import Thread
+from time import sleep
 from typing import Any, Protocol
 
 from dither_shared.errors import ConfigurationError
@@ -48,12 +50,27 @@ def over_cores(processes: int = os.cpu_count() or 1) -> Spread:
         _work = work  # which a child inherits: it need not be such that it can be sent to one
         parts = processes * SHARES
         shares = [samples // parts + (place < samples % parts) for place in range(parts)]
-        with _interrupts_held() as let_in, multiprocessing.get_context("fork").Pool(processes) as pool:
+        with _interrupts_held() as let_in, _forking(processes) as pool:
             let_in()
             workers = [each for each in multiprocessing.active_children() if each not in others]
             return _collected(pool.imap_unordered(_do, shares), workers)
 
     return spread
+
+
+def _forking(processes: int) -> Pool:
+    return multiprocessing.get_context("fork").Pool(processes, _end_with, (os.getpid(),))
+
+
+def _end_with(parent: int) -> None:
+    """Have this process end when its parent does: one that is killed would leave it at work to the end of its share."""
+
+    def look() -> None:
+        while os.getppid() == parent:
+            sleep(LOOKS_EVERY_S)
+        os._exit(1)
+
+    Thread(target=look, daemon=True).start()
 
 
 def _collected(results: "IMapIterator[Any]", workers: Sequence[BaseProcess]) -> list[Any]:
