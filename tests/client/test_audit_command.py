@@ -8,11 +8,13 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import suppress
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
 
 from dither.cli import main
+from dither_shared.registry import Registry, utc_today
 from tests.pinned.registries import registry_of
 from tests.support.aggregators import ENVIRONMENT
 
@@ -164,6 +166,21 @@ def test_a_page_to_publish_stands_alone(registry: Path, tmp_path: Path, capsys: 
     assert "all 8 claims hold" in page
     assert "just that, as a fraction" in page
     assert "http" not in page
+
+
+def test_a_page_and_a_document_name_what_was_audited(
+    registry: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    digest = Registry.load(registry).metrics["theme"].plan.digest
+    few = ["--metric", "theme", "--reports", "0", "--devices", "0", "--json"]
+    before = utc_today()
+    assert main(["audit", str(registry), *few, "--html", str(tmp_path / "audit.html")]) == 0
+    document = json.loads(capsys.readouterr().out)
+    page = (tmp_path / "audit.html").read_text("utf-8")
+    assert (document["audited"], document["plans"]) == (Registry.load(registry).app, {"theme": digest})
+    assert document["day"] in (before.isoformat(), utc_today().isoformat())
+    assert document["dither"] == version("dither")
+    assert all(said in page for said in (digest, document["day"], document["dither"]))
 
 
 @pytest.mark.parametrize("name", ["Fair", "ready"])

@@ -1,6 +1,8 @@
 """The three forms of an audit: a table, one document, a page to publish."""
 
 from collections.abc import Iterator, Sequence
+from datetime import date
+from importlib.metadata import version
 from math import inf
 from typing import Any
 
@@ -8,6 +10,24 @@ from dither.auditing.auditing import Finding, Sampling
 from dither.auditing.bounds import paired_interval
 from dither.auditing.linking import LINKED
 from dither.writing.page import Fact, FactList, Heading, Page, Paragraph, Said
+from dither_shared.frozen import frozen
+from dither_shared.registry import Metric
+
+
+@frozen
+class Audited:
+    """The subject of an audit: the page and the document name it, so that anyone can audit the same again."""
+
+    title: str
+    """The app's name, or those of adapters."""
+    metrics: tuple[Metric, ...]
+    day: date
+
+    @property
+    def plans(self) -> dict[str, str]:
+        """The digest of each metric's plan."""
+        return {metric.name: metric.plan.digest for metric in self.metrics}
+
 
 LEGEND = """\
 declared   the epsilon that the metric states: of a report, or, permanent, of all reports of one answer
@@ -95,16 +115,18 @@ def summary(findings: Sequence[Finding]) -> str:
     but = f", {unchecked} were not checked" if unchecked else ""
     if bad:
         return f"{bad} of {len(findings)} claims do not hold{but}"
-    return (
-        f"{len(findings) - unchecked} of {len(findings)} claims hold{but}"
-        if but
-        else f"all {len(findings)} claims hold"
-    )
+    if unchecked:
+        return f"{len(findings) - unchecked} of {len(findings)} claims hold{but}"
+    return f"all {len(findings)} claims hold"
 
 
-def document(findings: Sequence[Finding], sampling: Sampling) -> dict[str, Any]:
+def document(audited: Audited, findings: Sequence[Finding], sampling: Sampling) -> dict[str, Any]:
     """Return the audit as one JSON document."""
     return {
+        "audited": audited.title,
+        "plans": audited.plans,
+        "day": audited.day.isoformat(),
+        "dither": version("dither"),
         "reports": sampling.reports,
         "devices": sampling.devices,
         "alpha": sampling.alpha,
@@ -138,18 +160,20 @@ def _document(each: Finding) -> dict[str, Any]:
     }
 
 
-def page(title: str, findings: Sequence[Finding], sampling: Sampling) -> Page:
+def page(audited: Audited, findings: Sequence[Finding], sampling: Sampling) -> Page:
     """Return a page to publish."""
     blocks: list[Heading | Paragraph | FactList] = []
     for subject in dict.fromkeys(each.subject for each in findings):
         blocks.append(Heading(2, (Said(subject),)))
+        if plan := audited.plans.get(subject):
+            blocks.append(Paragraph((f"Plan {plan}, whose digest travels with every report.",)))
         blocks.append(FactList(tuple(_fact(each) for each in findings if each.subject == subject)))
     blocks += [Heading(2, ("How to read this",)), *(Paragraph((text,)) for text in _reading(sampling))]
     lead = (
         "An audit ran the code that devices run, and compared what it does with the epsilon that it declares. "
-        f"In it {summary(findings)}."
+        f"In it {summary(findings)}. It ran on {audited.day.isoformat()} with dither {version('dither')}."
     )
-    return Page(("An audit of ", Said(title)), (lead,), tuple(blocks))
+    return Page(("An audit of ", Said(audited.title)), (lead,), tuple(blocks))
 
 
 def _fact(each: Finding) -> Fact:

@@ -13,11 +13,11 @@ from dither.auditing.devices import device_claims
 from dither.auditing.linking import POPULATION, linking_claims
 from dither.auditing.plans import claims_of
 from dither.auditing.spreading import over_cores
-from dither.auditing.tables import document, page, table
+from dither.auditing.tables import Audited, document, page, table
 from dither.writing.output import check_writable, progress, speak_utf8, write
 from dither.writing.page import to_html
 from dither_shared.errors import ConfigurationError
-from dither_shared.registry import Metric, Registry
+from dither_shared.registry import Metric, Registry, utc_today
 
 EXAMPLE = "dither audit metrics.toml --html audit.html"
 
@@ -56,16 +56,17 @@ def run(args: argparse.Namespace) -> int:
     registry = Registry.load(args.registry) if args.registry else None
     if args.html:
         check_writable(args.html)
-    claims = [*(_claims(registry, args) if registry else ()), *map(adapters.load, args.adapter)]
+    metrics = _metrics(registry, args) if registry else ()
+    claims = [*(_claims(registry, metrics, args) if registry else ()), *map(adapters.load, args.adapter)]
     if not claims:
         raise ConfigurationError("an audit needs a registry, or a randomizer by --adapter: dither audit metrics.toml")
     findings = audit(claims, sampling, progress)
     progress("")
-    title = registry.app if registry else ", ".join(args.adapter)
+    audited = Audited(registry.app if registry else ", ".join(args.adapter), tuple(metrics), utc_today())
     if args.html:
-        write(to_html(page(title, findings, sampling)), args.html)
+        write(to_html(page(audited, findings, sampling)), args.html)
     speak_utf8()
-    print(json.dumps(document(findings, sampling)) if args.json else table(findings, sampling))
+    print(json.dumps(document(audited, findings, sampling)) if args.json else table(findings, sampling))
     return int(any(each.verdict for each in findings))
 
 
@@ -81,12 +82,14 @@ def _sampling(args: argparse.Namespace) -> Sampling:
     return Sampling(args.reports, args.devices, args.alpha, args.error, spread=over_cores(args.processes))
 
 
-def _claims(registry: Registry, args: argparse.Namespace) -> Sequence[Claim | Repetition]:
-    metrics: list[Metric] = []
-    for name in args.metric or registry.metrics:
+def _metrics(registry: Registry, args: argparse.Namespace) -> Sequence[Metric]:
+    for name in args.metric:
         if name not in registry.metrics:
             raise ConfigurationError(f"there is no metric {name} in {args.registry}: {', '.join(registry.metrics)}")
-        metrics.append(registry.metrics[name])
+    return [registry.metrics[name] for name in args.metric or registry.metrics]
+
+
+def _claims(registry: Registry, metrics: Sequence[Metric], args: argparse.Namespace) -> Sequence[Claim | Repetition]:
     claims: list[Claim | Repetition] = []
     for metric in metrics:
         claims += claims_of(metric)
