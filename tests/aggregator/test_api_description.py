@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import openapi_spec_validator
 import pytest
 import requests
 
@@ -162,6 +161,8 @@ def described(one: Site) -> dict[str, Any]:
 
 
 def test_the_description_is_openapi_and_names_every_address(one: Site, described: dict[str, Any]) -> None:
+    import openapi_spec_validator  # it takes seconds to import, which workers that run other files would wait for
+
     openapi_spec_validator.validate(described)
     rules = {
         (re.sub("<(.*?)>", r"{\1}", rule.rule), method.lower())

@@ -1,6 +1,7 @@
 """The demo's populations: what they ask, and that their answers are those of the data."""
 
 from collections import Counter
+from functools import cache
 from importlib.resources import files
 from statistics import median
 
@@ -8,13 +9,20 @@ import pytest
 
 from dither_aggregator.simulate.fleet import Answers
 from dither_aggregator.simulate.populations.browsers import browsers
-from dither_aggregator.simulate.populations.census import EARNINGS, census
+from dither_aggregator.simulate.populations.census import EARNINGS
+from dither_aggregator.simulate.populations.census import census as read_census
 from dither_aggregator.simulate.populations.population import Population
 from dither_shared.domains import Buckets, Coded, Columns
 from dither_shared.registry import Registry, utc_today
 from dither_shared.words.code import prefix_of, read_prefix
 
 PEOPLE = 48_842
+census = cache(read_census)
+
+
+@cache
+def everybody() -> Answers:
+    return census().draw(PEOPLE, seed=1)
 
 
 def registry_of(population: Population) -> Registry:
@@ -115,7 +123,7 @@ def test_a_table_asks_five_columns_in_pairs_and_an_unknown_class_of_work_is_othe
     assert domain.names == EARNINGS
     assert domain.labels(0) == (">50K", "<=50K", "other")
     assert (domain.size, len(domain.questions)) == (3 * 3 * 17 * 8 * 9, 10)
-    answers = population.draw(PEOPLE, seed=1)["earnings"]
+    answers = everybody()["earnings"]
     unknown = [each for each in answers if not metric.takes(each)]
     assert len(unknown) == 2_799
     assert all(metric.names(each)[-1] == "workclass = other" for each in unknown)
@@ -123,7 +131,7 @@ def test_a_table_asks_five_columns_in_pairs_and_an_unknown_class_of_work_is_othe
 
 def test_an_unknown_occupation_is_other() -> None:
     population = census()
-    metrics, answers = registry_of(population).metrics, population.draw(PEOPLE, seed=1)
+    metrics, answers = registry_of(population).metrics, everybody()
     occupations = metrics["occupation"]
     counts = Counter(name for answer in answers["occupation"] for name in occupations.names(answer))
     assert counts["other"] == 2_809
@@ -134,7 +142,7 @@ def test_an_unknown_occupation_is_other() -> None:
 
 def test_a_country_is_a_text_with_candidates_and_an_unknown_one_is_no_text() -> None:
     metric = registry_of(census()).metrics["country"]
-    answers = census().draw(PEOPLE, seed=1)["country"]
+    answers = everybody()["country"]
     assert len(metric.asked.candidates) == 41
     assert {each for each in answers if each is not None} == set(metric.asked.candidates)
     assert sum(not metric.takes(each) for each in answers) == 857

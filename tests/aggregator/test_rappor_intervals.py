@@ -15,7 +15,7 @@ from dither_aggregator.analysis.decoding.least_squares import least_squares
 from dither_aggregator.analysis.decoding.message_passing import pass_messages
 from dither_aggregator.analysis.inference import Z
 from tests.benchmarks import rappor
-from tests.benchmarks.rappor import CASES, HALF_MISSING, Case, draw, draw_case, map_of
+from tests.benchmarks.rappor import CASES, HALF_MISSING, Case, Draw, draw, draw_case, map_of
 from tests.support.decoding import (
     LOOSE,
     SHARES,
@@ -128,11 +128,16 @@ def test_a_fit_that_went_astray_does_no_harm(monkeypatch: pytest.MonkeyPatch) ->
     assert abs(np.mean(np.abs([off_of_a_long_list(seed)[0] for seed in range(6)]) < Z) - 0.95) < 0.022
 
 
+@cache
+def drawn_once(case: Case, seed: int) -> Draw:
+    return draw_case(case, seed)
+
+
 def far_off(case: Case, seeds: int) -> int:
     """How many estimates are more than 3 standard errors off, over the seeds."""
     far = 0
     for seed in range(seeds):
-        draw_ = draw_case(case, seed)
+        draw_ = drawn_once(case, seed)
         decoded = decode(draw_.tally, draw_.candidates, draw_.bits, case.channel)
         far += int((np.abs(column(decoded, "estimate") - draw_.truth) > 3 * column(decoded, "std_error")).sum())
     return far

@@ -4,6 +4,7 @@ import random
 from dataclasses import replace
 from datetime import date, timedelta
 from decimal import Decimal
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -258,9 +259,13 @@ def test_a_window_is_read_as_the_sum_of_its_days(tmp_path: Path) -> None:
 # Texts.
 
 
+@cache
+def stored_text() -> StoredPlan:
+    return stored(kind="text", candidates=("t0",), epsilon="1.0", epsilon_permanent="2.0")
+
+
 def texts(*scores: float, groups: dict[int, int] | None = None, confidence: float = 0.95) -> TextsReading:
     """Return a reading of candidates t0, t1, ... so many standard errors above zero; some have others' bits."""
-    kept = stored(kind="text", candidates=("t0",), epsilon="1.0", epsilon_permanent="2.0")
     named = {**{first: first for first in (groups or {}).values()}, **(groups or {})}
     rows = tuple(
         TextRow(
@@ -276,7 +281,7 @@ def texts(*scores: float, groups: dict[int, int] | None = None, confidence: floa
         )
         for place, score in enumerate(scores)
     )
-    return TextsReading(kept, DAY, False, 1_000, View(confidence=confidence), None, 0.01, "wald", rows=rows)
+    return TextsReading(stored_text(), DAY, False, 1_000, View(confidence=confidence), None, 0.01, "wald", rows=rows)
 
 
 @pytest.mark.parametrize("confidence", [0.8, 0.95, 0.99])

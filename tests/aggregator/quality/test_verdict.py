@@ -29,6 +29,7 @@ from tests.support.drawn_numbers import draw_numbers, stored_number
 from tests.support.laws import law
 from tests.support.numbers import number
 from tests.support.registries import registry
+from tests.support.soaking import scaled
 from tests.support.tables import table
 from tests.support.tallies import Counts, draw_tally
 
@@ -169,12 +170,12 @@ SOUND: dict[str, Callable[[], tuple[Plan, Draw]]] = {
     "memoized text": lambda: memoized_text(400, 1),
     "memoized text, three reports a device": lambda: memoized_text(150, 3),
 }
-DAYS = 500
+DAYS = scaled(200, 500)
 
 
 @pytest.mark.parametrize("which", SOUND)
 def test_of_sound_days_hardly_any_is_implausible(which: str) -> None:
-    """500 days of each of nine metrics: .5 at most are expected, 6 or more once in 70,000 times."""
+    """Days of each of nine metrics: one in a thousand is expected at most; more than are allowed come once in 10^5."""
     plan, draw = SOUND[which]()
     rng = np.random.default_rng(7)
     found = np.array([least(list(examine(plan, draw(rng)))) for _ in range(DAYS)])
