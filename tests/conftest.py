@@ -5,6 +5,7 @@ import os
 import shutil
 import signal
 from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -16,6 +17,8 @@ if TYPE_CHECKING:
     from playwright.sync_api import Browser
 
     from tests.support.browsing import Tab
+
+HERE = Path(__file__).parent
 
 # Telemetry is silent in tests; these are its own.
 os.environ["DITHER_TELEMETRY"] = "1"
@@ -75,5 +78,8 @@ def tab(browser: "Browser") -> Iterator["Tab"]:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Begin with the files that take long, so that no core has one to itself at the end."""
-    items.sort(key=lambda item: item.get_closest_marker("slow") is None)
+    """Begin with the files that take long, so that no core has one to itself at the end.
+
+    Those are files with slow tests, and then those that are no room's: they try the whole.
+    """
+    items.sort(key=lambda item: (item.get_closest_marker("slow") is None, item.path.parent != HERE))
