@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
     from tests.support.browsing import Tab
 
+HERE = Path(__file__).parent
+
 # Telemetry is silent in tests; these are its own.
 os.environ["DITHER_TELEMETRY"] = "1"
 for variable in (
@@ -76,10 +78,15 @@ BROWSING = pytest.StashKey[set[Path]]()
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Begin with the files that take long, so that no core has one to itself at the end; browse in a row."""
+    """Begin with the files that take long, so that no core has one to itself at the end; browse in a row.
+
+    Files with slow tests take long, and then those that are no room's: they try the whole.
+    """
     browsing = {item.path for item in items if "browser" in getattr(item, "fixturenames", ())}
     config.stash[BROWSING] = browsing
-    items.sort(key=lambda item: (item.get_closest_marker("slow") is None, item.path in browsing))
+    items.sort(
+        key=lambda item: (item.get_closest_marker("slow") is None, item.path in browsing, item.path.parent != HERE)
+    )
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:

@@ -104,13 +104,9 @@ class Installed:
         """Install a requirement by the installer of the working tree, so that no environment needs one of its own."""
         venv.create(directory / "venv")
         installed = cls(directory)
-        run(*installer, "install", "--quiet", requirement, cwd=directory, **installed.target)
+        python = str(installed.bin / "python")
+        run(*installer, "install", "--quiet", requirement, cwd=directory, PIP_PYTHON=python, UV_PYTHON=python)
         return installed
-
-    @property
-    def target(self) -> dict[str, str]:
-        """The variables that tell pip and uv where to install."""
-        return {"PIP_PYTHON": str(self.bin / "python"), "UV_PYTHON": str(self.bin / "python")}
 
     @property
     def bin(self) -> Path:
@@ -123,7 +119,9 @@ class Installed:
         return run(self.bin / "dither", *arguments, cwd=self.directory, code=code)
 
     def packages(self) -> set[str]:
-        listed: list[dict[str, str]] = json.loads(run(*PIP, "list", "--format", "json", **self.target))
+        listed: list[dict[str, str]] = json.loads(
+            run(*PIP, "list", "--format", "json", PIP_PYTHON=str(self.bin / "python"))
+        )
         return {package["name"].lower() for package in listed}
 
     @contextmanager

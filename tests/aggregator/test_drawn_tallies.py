@@ -25,8 +25,8 @@ def answers_of(mechanism: PureMechanism) -> list[tuple[frozenset[int], Floats]]:
         points = np.array([design.unrank(point) for point in range(design.outputs)])
         inside = points @ points[: design.d].T % design.order == 0
     else:
-        outcomes = [frozenset([value]) for value in range(design.d)]
-        inside = np.eye(design.d, dtype=bool)
+        outcomes = [frozenset([value]) for value in range(mechanism.d)]
+        inside = np.eye(mechanism.d, dtype=bool)
     chance = np.where(inside, p / inside.sum(axis=0), (1 - p) / (~inside).sum(axis=0))
     return list(zip(outcomes, chance, strict=True))
 

@@ -38,6 +38,8 @@ from dither_shared.registry import Metric, Registry, utc_today
 EXAMPLE = "dither demo --data census --devices 48842"
 DEVICES_MAX = 2_000_000
 PROCESSES_MAX = 8
+PROCESS_DEVICES = 20
+"""Of fewer devices a process is not worth its start."""
 FOLD_WITHIN_S = 60.0
 DAYS = 7
 """Days of the store's clock: pages show a week by default."""
@@ -146,7 +148,8 @@ def _simulate(path: Path, url: str, key: str, store: Store, answers: Answers, cl
 def _send(registry: Path, url: str, key: str, answers: Answers, bar: "_Bar", before: int) -> None:
     """Let the devices of a day send; `before` were shown before them."""
     devices = len(next(iter(answers.values())))
-    with Fleet(registry, url, key, answers, processes=min(os.cpu_count() or 1, PROCESSES_MAX)) as fleet:
+    processes = min(os.cpu_count() or 1, PROCESSES_MAX, 1 + devices // PROCESS_DEVICES)
+    with Fleet(registry, url, key, answers, processes) as fleet:
         done = None
         for done in fleet.progress():
             bar.show(before + done.devices)
