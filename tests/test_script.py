@@ -45,7 +45,7 @@ MIDDLE = """mark => {
     const box = mark.getBoundingClientRect()
     return [box.x + box.width / 2, box.y + (mark.tagName == 'rect' ? 0 : box.height / 2)]
 }"""
-"""Where a line crosses a mark, in pixels of the window: the middle of a dot, or of a bar's upper edge."""
+"""The point of a mark that a line crosses, in pixels of the window: the middle of a dot, or of a bar's upper edge."""
 REACHED = f"""mark => {{
     mark.scrollIntoView({{block: 'nearest', behavior: 'instant'}})
     return ({MIDDLE})(mark)

@@ -29,7 +29,7 @@ pytestmark = pytest.mark.slow
 COMMANDS = ["api", "worker", "beat"]
 IN_ORDER = "dither: SIGQUIT ends this in order, as SIGTERM does\n"
 OF_A_STACK = ("thread ", "  ")
-"""What lines begin with that SIGUSR1 has a process write."""
+"""The lines that a process writes at SIGUSR1 begin so."""
 
 
 @pytest.fixture(scope="module")

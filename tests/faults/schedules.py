@@ -193,7 +193,7 @@ STEPS += [release] * 3 + [choose] * 2 + [die] * 2
 def live_by_chance(seed: int, steps: int, kinds: Sequence[Step] | None = None) -> None:
     """Take so many chance steps of these kinds, or of all.
 
-    Of all of them, odd seeds leave some out, so that there are more of the others.
+    Odd seeds leave some kinds out, so that there are more of the others.
     """
     rng = random.Random(seed)
     if kinds is None:

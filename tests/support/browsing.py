@@ -76,7 +76,7 @@ SIZE = "() => [document.querySelectorAll('*').length, document.documentElement.s
 AXE = """async options => (await axe.run(options)).violations.map(({id, help, nodes}) =>
     `${id}: ${help}` + nodes.map(each => `\n    ${each.target} ${each.html}\n        ${each.failureSummary}`).join(''))
 """
-"""What axe finds: of the rules that were kept it says a lot more, which takes as long to tell as to find."""
+"""The violations that axe finds. It would say more of the rules that were kept, which takes as long as finding out."""
 
 
 class Tab:

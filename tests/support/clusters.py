@@ -36,7 +36,7 @@ from tests.support.redis_servers import RedisServer
 
 READY_WITHIN_S = 60
 STARTED_WITH = dict(ENVIRONMENT)
-"""What the nursery of processes is started with: one environment, whatever a test changes."""
+"""The environment that the nursery of processes is started with, whatever a test changes."""
 END_WITHIN_S = 60
 LOG_SHOWN = 6_000
 """Characters of each log that are shown when a test fails, its last ones."""

@@ -4,7 +4,7 @@ Hundreds of `dither` processes start in these tests, and each would import the s
 a process is what `python -m MODULE` is: it has a session, an environment and files of its own, and `__main__` is that
 module, so that multiprocessing starts further processes as it does elsewhere.
 
-    Nursery.shared().born("dither.cli", ["beat", ...], environment, out, err)
+    Nursery.shared(environment).born("dither.cli", ["beat", ...], environment, out, err)
 
 `python -m tests.support.nursery` is the nursery itself. It ends with the test process that started it.
 """

@@ -51,7 +51,8 @@ def _points(design: PGR, counts: Counts, inside: Counts, rng: np.random.Generato
 def _subsets(design: SubsetSelection, counts: Counts, inside: Counts, rng: np.random.Generator) -> Counts:
     """Draw uniform subsets with and without each value, value after value.
 
-    Of those that lack r more members, with c values to come, r/c have the next one (Fan, Muller and Rezucha 1962).
+    A subset that lacks r more members, with c values to come, has the next one with probability r/c (Fan, Muller and
+    Rezucha 1962).
     Devices of one value that lack equally many are drawn together.
     """
     held = np.flatnonzero(counts)

@@ -39,7 +39,7 @@ EXAMPLE = "dither demo --data census --devices 48842"
 DEVICES_MAX = 2_000_000
 PROCESSES_MAX = 8
 PROCESS_DEVICES = 20
-"""Of fewer devices a process is not worth its start."""
+"""A process for fewer devices is not worth its start."""
 FOLD_WITHIN_S = 60.0
 DAYS = 7
 """Days of the store's clock: pages show a week by default."""

@@ -58,7 +58,7 @@ class TableLaw(Law):
 
     def ratio(self, other: Law) -> Fraction | None:
         """Compare every outcome."""
-        # Of integers, which are hashed far more quickly than fractions.
+        # Integers are hashed far more quickly than fractions.
         pairs = {
             (p.as_integer_ratio(), other.probability(outcome).as_integer_ratio())
             for outcome, p in self.probabilities.items()

@@ -16,11 +16,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 from schemathesis import checks
 from schemathesis.specs.openapi import checks as openapi_checks
 
-<<<<<<< HEAD
 from dither_aggregator import service as service_module
-=======
-from dither_aggregator import upkeep
->>>>>>> speed-f
 from dither_aggregator.counting import folding as fold_module
 from dither_aggregator.service import WholeService
 from dither_aggregator.store import Store
@@ -140,13 +136,7 @@ def test_quarantined_reports_are_listed_replayed_and_dropped(hands: Hands, asked
         for _ in range(2):
             body = body_of(asked, {"color": [3, 3, 3]})
             assert requests.post(hands.url + PATH, data=body, headers=headers, timeout=60).status_code == 202
-<<<<<<< HEAD
             wait_until(lambda: not hands.store.backlog())
-=======
-            while hands.store.backlog():
-                for shard in range(hands.store.shards):  # the service would take up to a second to begin
-                    upkeep.fold_all(hands.store, shard)
->>>>>>> speed-f
         held = hands.get("quarantine")
     assert [(row["metric"], row["rev"], row["reports"]) for row in held] == [("color", 1, 3)] * 2
     assert "poison" in held[0]["reason"]
