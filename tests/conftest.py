@@ -73,6 +73,12 @@ def tab(browser: "Browser") -> Iterator["Tab"]:
         yield made
 
 
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_auto_num_workers() -> int:
+    """Return one process more than there are cores: many tests wait, for processes, a browser or a disk."""
+    return (os.cpu_count() or 1) + 1
+
+
 BROWSING = pytest.StashKey[set[Path]]()
 """The files of which a test needs a browser."""
 
