@@ -293,9 +293,12 @@ def test_one_report_sent_a_thousand_times_is_caught_by_values_that_nobody_has() 
     assert "unused" in named(plan, tally_of(counts, 21_000))
 
 
-@pytest.mark.parametrize(("points", "devices"), [(range(38, 57), 2_000), (range(38), 2_000), (range(57), 10_000)])
+@pytest.mark.parametrize(("points", "devices"), [(range(38, 57), 3_000), (range(38), 5_000), (range(57), 16_000)])
 def test_a_build_that_draws_points_of_its_own_is_caught(points: range, devices: int) -> None:
-    """So many of 20,000 devices send only points of values that nobody has, never those, or any, which tells least."""
+    """So many of 20,000 devices send only points of values that nobody has, never those, or any, which tells least.
+
+    So many were seen with each of 40 seeds.
+    """
     mechanism = PGR.for_design(38, 7, 3, Decimal(2))
     plan, draw = listed(mechanism, 20_000 - devices)
     rng = np.random.default_rng(4)
