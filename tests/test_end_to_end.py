@@ -7,7 +7,6 @@ import random
 import re
 import select
 import signal
-import socket
 import subprocess
 import threading
 import time
@@ -26,6 +25,7 @@ from dither_aggregator.simulate.fleet import send
 from dither_aggregator.simulate.populations.census import census
 from dither_shared.registry import Registry
 from tests.support.aggregators import DITHER, ENVIRONMENT, dither, serve, start
+from tests.support.ports import free_port
 from tests.support.registries import registry_text
 from tests.support.soaking import thinned
 
@@ -143,12 +143,6 @@ def test_the_demo_ends_by_itself_without_a_terminal_and_serves_at_one() -> None:
     finally:
         os.close(terminal)
         os.close(person)
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 @pytest.mark.parametrize("kills", thinned([1, 4], 1))

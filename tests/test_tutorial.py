@@ -3,13 +3,12 @@
 import json
 import os
 import re
-import socket
 import stat
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack, closing, contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.request import urlopen
@@ -17,6 +16,7 @@ from urllib.request import urlopen
 import pytest
 
 from tests.support.aggregators import ENVIRONMENT
+from tests.support.ports import free_port
 
 pytestmark = pytest.mark.slow
 
@@ -150,15 +150,6 @@ def _follow(lines: list[str], patterns: list[str]) -> bool:
     return bool(lines) and bool(re.fullmatch(patterns[0], lines[0])) and _follow(lines[1:], patterns[1:])
 
 
-def free_ports() -> int:
-    """Return a free port whose neighbour, where monitors ask, is free as well."""
-    while True:
-        with closing(socket.create_server(("127.0.0.1", 0))) as one, suppress(OSError, OverflowError):
-            port: int = one.getsockname()[1]
-            socket.create_server(("127.0.0.1", port + 1)).close()
-            return port
-
-
 def test_the_tutorial_runs_from_its_first_line_to_its_last(tmp_path: Path) -> None:
     for name in ("bin", "home", "empty"):
         (tmp_path / name).mkdir()
@@ -169,7 +160,7 @@ def test_the_tutorial_runs_from_its_first_line_to_its_last(tmp_path: Path) -> No
     blocks = re.findall(r"```([^\n]*)\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
     assert len(blocks) >= 20
     with ExitStack() as stack:
-        reader = Reader(tmp_path / "empty", stack, free_ports())
+        reader = Reader(tmp_path / "empty", stack, free_port())
         for language, text in blocks:
             reader.read(language, text)
             if "python estimates.py" in text:

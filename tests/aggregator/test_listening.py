@@ -22,6 +22,7 @@ from dither_aggregator.store import SQLiteStore
 from dither_aggregator.web import bounds
 from dither_shared.errors import ConfigurationError
 from tests.support.aggregators import ENVIRONMENT
+from tests.support.ports import free_port
 
 
 def parsed(*arguments: str) -> argparse.Namespace:
@@ -58,9 +59,7 @@ def test_what_is_no_hosts_name_is_refused(wrong: str) -> None:
 
 
 def test_health_listens_on_loopback_at_the_next_port() -> None:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+    port = free_port()
     public, health = listeners(parsed("--port", str(port)))
     with public.socket, health.socket:
         assert (public.port, health.port) == (port, port + 1)
@@ -69,15 +68,21 @@ def test_health_listens_on_loopback_at_the_next_port() -> None:
             listeners(parsed("--port", str(port)))
 
 
+def test_a_port_is_given_back_where_healths_cannot_be_had() -> None:
+    port = free_port()
+    with socket.create_server(("127.0.0.1", port + 1)):
+        with pytest.raises(ConfigurationError, match=f"port {port + 1}: Address already in use; name another --health"):
+            listeners(parsed("--port", str(port)))
+        socket.create_server(("127.0.0.1", port)).close()
+
+
 def test_an_address_of_another_machine_is_told_apart_from_a_port_in_use() -> None:
     with pytest.raises(ConfigurationError, match=r"^cannot listen on 192\.0\.2\.1: this machine has no such address$"):
         listeners(parsed("--host", "192.0.2.1", "--port", "0"))
 
 
 def test_one_port_cannot_be_both() -> None:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.2", 0))
-        port = str(probe.getsockname()[1])
+    port = str(free_port())
     with pytest.raises(ConfigurationError, match="another port"):
         listeners(parsed("--host", "127.0.0.2", "--port", port, "--health", f"127.0.0.1:{port}"))
 

@@ -22,6 +22,7 @@ from dither_aggregator.web.server import HttpServer
 from tests.benchmarks import bare
 from tests.benchmarks.peers import HERE, PeerUnavailable, environment, wsgi_app
 from tests.support.aggregators import ENVIRONMENT
+from tests.support.ports import free_port
 
 THREADS = 32
 """The other servers' threads; in dither's an upload waits for its commit without a thread."""
@@ -99,9 +100,7 @@ def _commands() -> dict[str, Callable[[int], list[str]]]:
 def _running(
     command: Callable[[int], list[str]], commit_s: float = 0.0
 ) -> Iterator[tuple[subprocess.Popen[bytes], int]]:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+    port = free_port()
     variables = {**ENVIRONMENT, "COMMIT_S": str(commit_s), "PYTHONPATH": f"{ENVIRONMENT['PYTHONPATH']}:{HERE}"}
     process = subprocess.Popen(command(port), env=variables, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:

@@ -21,7 +21,8 @@ import yaml
 
 from tests.support.aggregators import DITHER, ENVIRONMENT
 from tests.support.certificates import Certificate, certificate
-from tests.support.clusters import Cluster, Process, free_port, running, wait_until
+from tests.support.clusters import Cluster, Process, running, wait_until
+from tests.support.ports import free_port
 from tests.support.redis_servers import redis_server
 from tests.support.tools import tool
 

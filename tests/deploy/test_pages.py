@@ -12,7 +12,8 @@ import pytest
 from tests.faults.aggregator.load import REGISTRY, REGISTRY_TEXT, Load, wait_folded
 from tests.faults.aggregator.oracle import Oracle
 from tests.support.aggregators import DITHER, ENVIRONMENT
-from tests.support.clusters import SERVE, Process, free_port, one_machine
+from tests.support.clusters import SERVE, Process, one_machine
+from tests.support.ports import free_port
 from tests.support.redis_servers import SOUND, RedisServer
 
 pytestmark = pytest.mark.slow

@@ -12,8 +12,9 @@ import requests
 from tests.faults.aggregator.load import REGISTRY, REGISTRY_TEXT, Load, check_all
 from tests.faults.aggregator.oracle import Oracle
 from tests.support.aggregators import DITHER, ENVIRONMENT
-from tests.support.clusters import Cluster, Process, free_port, running
+from tests.support.clusters import Cluster, Process, running
 from tests.support.keys import bearer
+from tests.support.ports import free_port
 
 pytestmark = pytest.mark.slow
 

@@ -11,7 +11,6 @@ The processes' output is in files, and is shown when a test fails.
 import json
 import os
 import signal
-import socket
 import ssl
 import subprocess
 import sys
@@ -32,6 +31,7 @@ from tests.support.aggregators import ENVIRONMENT
 from tests.support.failing import ENVIRONMENT_NAME, Orders
 from tests.support.keys import write_key
 from tests.support.nursery import Born, Nursery
+from tests.support.ports import free_port
 from tests.support.redis_servers import RedisServer
 
 READY_WITHIN_S = 60
@@ -41,13 +41,6 @@ END_WITHIN_S = 60
 LOG_SHOWN = 6_000
 """Characters of each log that are shown when a test fails, its last ones."""
 SERVE, DATA, BROKER = "serve", "data", "broker"
-
-
-def free_port() -> int:
-    """Return a port of the loopback that nothing listens on."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def wait_until(condition: Callable[[], object], what: str, within_s: float = 60) -> None:
@@ -223,10 +216,10 @@ class Cluster(ABC):
 
     def place(self) -> tuple[object, ...]:
         """Return the options of one more server, at addresses of its own."""
-        port, health = free_port(), free_port()
+        port = free_port()
         self.urls.append(f"http://127.0.0.1:{port}")
-        self.health.append(f"http://127.0.0.1:{health}")
-        return "--port", port, "--health", health
+        self.health.append(f"http://127.0.0.1:{port + 1}")
+        return "--port", port, "--health", port + 1
 
     def ready(self, server: int = 0) -> requests.Response:
         """Return what a server says of its readiness."""

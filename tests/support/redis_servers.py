@@ -3,7 +3,6 @@
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import time
 from collections.abc import Callable, Iterator
@@ -13,6 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import redis
+
+from tests.support.ports import free_port
 
 SOUND = {
     "appendonly": "yes",
@@ -90,10 +91,10 @@ class RedisServer:
 
     def launch(self) -> None:
         """Start it, and do not wait."""
-        self.port = self.port or _free_port()
+        self.port = self.port or free_port()
         self.directory.mkdir(parents=True, exist_ok=True)
         own = {"port": str(self.port), "bind": "127.0.0.1", "dir": str(self.directory)}
-        settings = {**SOUND, "cluster-port": str(_free_port()), **self.settings, **own}
+        settings = {**SOUND, "cluster-port": str(free_port()), **self.settings, **own}
         (self.directory / "redis.conf").write_text("".join(f'{name} "{value}"\n' for name, value in settings.items()))
         with (self.directory / "redis.log").open("ab") as log:
             self.process = subprocess.Popen([redis_server(), "redis.conf"], cwd=self.directory, stdout=log, stderr=log)
@@ -157,13 +158,6 @@ class RedisServer:
         self.stop()
         self.repair()
         self.launch()
-
-
-def _free_port() -> int:
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        port: int = listener.getsockname()[1]
-        return port
 
 
 @contextmanager

@@ -24,7 +24,12 @@ def listeners(args: argparse.Namespace) -> tuple[Listener, Listener]:
     host, port = args.health or (LOOPBACK, _next_port(args.port))
     if port and port == args.port:  # also at another address: they are told apart by the port
         raise ConfigurationError(f"--health must have another port than {port}")
-    return Listener(args.host, args.port), Listener(host, port, "--health")
+    public = Listener(args.host, args.port)
+    try:
+        return public, Listener(host, port, "--health")
+    except ConfigurationError:
+        public.socket.close()
+        raise
 
 
 def reachable_reason(args: argparse.Namespace, public: Listener) -> str:
