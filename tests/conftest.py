@@ -1,5 +1,6 @@
 """For all tests: this is a developer's machine, but not a person's."""
 
+import gc
 import logging
 import os
 import signal
@@ -40,6 +41,16 @@ for variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
 # A shell has a command behind `&` ignore SIGINT, and so does all that it starts. Tests interrupt what they start.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+# Almost half of the time in which tests are collected went into looking for garbage among what stays.
+gc.disable()
+
+
+def pytest_collection_finish() -> None:
+    """Look for garbage again, from now on among what tests make."""
+    gc.freeze()
+    gc.enable()
 
 
 @pytest.fixture(autouse=True)

@@ -12,6 +12,8 @@ if TYPE_CHECKING:
     from playwright.sync_api import Browser
 
 ARGUMENTS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--no-first-run"]
+NAMES = ("chromium-headless-shell", "chromium")
+"""The first is the same browser without windows, and takes a fifth less of the processor."""
 
 _opened = ExitStack()
 _launched: "list[Browser]" = []
@@ -24,8 +26,8 @@ def chromium() -> "Browser":
     if not _launched:
         from playwright.sync_api import sync_playwright
 
-        path = os.environ.get("CHROMIUM") or shutil.which("chromium")
-        assert path, "the tests drive a real Chromium: apt-get install chromium, or set CHROMIUM to the path of one"
+        path = os.environ.get("CHROMIUM") or next(filter(None, map(shutil.which, NAMES)), None)
+        assert path, f"the tests drive a real Chromium: apt-get install {NAMES[0]}, or set CHROMIUM to the path of one"
         playwright = _opened.enter_context(sync_playwright())
         _launched.append(playwright.chromium.launch(executable_path=path, args=ARGUMENTS))
         _opened.callback(_launched[0].close)

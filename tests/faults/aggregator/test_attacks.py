@@ -19,9 +19,9 @@ from tests.support.soaking import MEMORY, SOAK
 
 pytestmark = pytest.mark.slow
 
-PLANTED_S = 1.0
-"""A server without a bound shows it in so short an attack."""
-SECONDS = 30.0 if SOAK else PLANTED_S
+PLANTED_S = (1.0, 8.0)
+"""A server without a bound shows it in the shorter attack, or in the longer one where the machine has little time."""
+SECONDS = 30.0 if SOAK else PLANTED_S[0]
 FAULTS = {
     "forgets": ("wrong-keys", "the ledger has 0 of"),
     "hoards": ("pipelining", "MiB, more than"),
@@ -70,6 +70,9 @@ def test_a_server_without_a_bound_is_caught(fault: str, seeded: Path, monkeypatc
     name, words = FAULTS[fault]
     attack = next(each for each in ATTACKS if each.attackers == name)
     bad = [sys.executable, "-m", "tests.faults.aggregator.unbounded", fault]
-    outcome = measure(attack, PLANTED_S, seeded, before=bad)
-    _check_attacked(attack, outcome)
-    assert any(words in each for each in outcome.unsound()), outcome.unsound()
+    for seconds in PLANTED_S:
+        outcome = measure(attack, seconds, seeded, before=bad)
+        _check_attacked(attack, outcome)
+        if caught := any(words in each for each in outcome.unsound()):
+            break
+    assert caught, outcome.unsound()
