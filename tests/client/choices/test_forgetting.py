@@ -1,7 +1,8 @@
 """Forgetting goes on by itself until the file is erased, whatever else is silent."""
 
 import sqlite3
-from contextlib import closing
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 import pytest
@@ -17,16 +18,22 @@ def _soon_again(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("dither.sending.courier.TIDY_AGAIN_S", 0.05)
 
 
+@contextmanager
+def somebody_reading(directory: Path) -> Iterator[None]:
+    """Read from the device's file, and go on for as long as the block runs."""
+    with closing(sqlite3.connect(directory / "d" / FILE_NAME, isolation_level=None)) as reader:
+        reader.execute("BEGIN")
+        reader.execute("SELECT * FROM state").fetchall()
+        yield
+
+
 def test_while_another_process_reads_forgetting_is_tried_again_by_itself(start: Start, tmp_path: Path) -> None:
     telemetry = start(True)
     telemetry.color.record("red")
-    with closing(sqlite3.connect(tmp_path / "d" / FILE_NAME, isolation_level=None)) as reader:
-        reader.execute("BEGIN")
-        reader.execute("SELECT * FROM state").fetchall()
+    with somebody_reading(tmp_path):
         telemetry.forget()
         assert telemetry.status().erasing
         assert telemetry.status().waiting == 0
-        reader.execute("COMMIT")
     wait_until(lambda: not telemetry.status().erasing)
     telemetry.close()
 
@@ -44,15 +51,12 @@ def test_where_nothing_else_may_be_done_forgetting_is_tried_again_too(
     telemetry = start(True, silent=forbids)
     silent = telemetry.status().silent
     assert silent
-    with closing(sqlite3.connect(tmp_path / "d" / FILE_NAME, isolation_level=None)) as reader:
-        reader.execute("BEGIN")
-        reader.execute("SELECT * FROM state").fetchall()
+    with somebody_reading(tmp_path):
         telemetry.forget()
         assert telemetry.status().erasing
         assert telemetry.status().silent == silent
         if restarts:
             telemetry.close()
-        reader.execute("COMMIT")
     if restarts:
         telemetry = start(True, silent=forbids)
     wait_until(lambda: not telemetry.status().erasing)
@@ -66,12 +70,9 @@ def test_where_nothing_else_may_be_done_forgetting_is_tried_again_too(
 def test_the_next_start_goes_on_erasing(start: Start, tmp_path: Path) -> None:
     telemetry = start(True)
     telemetry.color.record("red")
-    with closing(sqlite3.connect(tmp_path / "d" / FILE_NAME, isolation_level=None)) as reader:
-        reader.execute("BEGIN")
-        reader.execute("SELECT * FROM state").fetchall()
+    with somebody_reading(tmp_path):
         telemetry.forget()
         telemetry.close()
-        reader.execute("COMMIT")
     telemetry = start(True)
     wait_until(lambda: not telemetry.status().erasing)
     telemetry.close()
