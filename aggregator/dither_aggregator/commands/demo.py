@@ -39,7 +39,7 @@ EXAMPLE = "dither demo --data census --devices 48842"
 DEVICES_MAX = 2_000_000
 PROCESSES_MAX = 8
 PROCESS_DEVICES = 20
-"""A process for fewer devices is not worth its start."""
+"""A process for fewer devices a day is not worth its start."""
 FOLD_WITHIN_S = 60.0
 DAYS = 7
 """Days of the store's clock: pages show a week by default."""
@@ -129,15 +129,17 @@ class _Clock:
 def _simulate(path: Path, url: str, key: str, store: Store, answers: Answers, clock: _Clock) -> dict[str, Any]:
     """Let the fleet send its answers, a part of it each day; return the demo's document."""
     devices = len(next(iter(answers.values())))
+    processes = min(os.cpu_count() or 1, PROCESSES_MAX, 1 + devices // DAYS // PROCESS_DEVICES)
     bar = _Bar(devices)
-    for day in range(DAYS):
-        first, last = devices * day // DAYS, devices * (day + 1) // DAYS
-        if first < last:
-            _send(path, url, key, {name: each[first:last] for name, each in answers.items()}, bar, first)
-            _wait_for_fold(store)
-        clock.next_day()
-        for shard in range(store.shards):
-            upkeep.maintain(store, shard)
+    with Fleet(path, url, key, processes) as fleet:
+        for day in range(DAYS):
+            first, last = devices * day // DAYS, devices * (day + 1) // DAYS
+            if first < last:
+                _send(fleet, {name: each[first:last] for name, each in answers.items()}, bar, first)
+                _wait_for_fold(store)
+            clock.next_day()
+            for shard in range(store.shards):
+                upkeep.maintain(store, shard)
     bar.end()
     metrics = [_compare(metric, url, answers[metric.name]) for metric in Registry.load(path).metrics.values()]
     ledger = total_of(store.ledger()).to_document()
@@ -145,14 +147,12 @@ def _simulate(path: Path, url: str, key: str, store: Store, answers: Answers, cl
     return {"devices": devices, "seconds": seconds, "ledger": ledger, "metrics": metrics}
 
 
-def _send(registry: Path, url: str, key: str, answers: Answers, bar: "_Bar", before: int) -> None:
+def _send(fleet: Fleet, answers: Answers, bar: "_Bar", before: int) -> None:
     """Let the devices of a day send; `before` were shown before them."""
     devices = len(next(iter(answers.values())))
-    processes = min(os.cpu_count() or 1, PROCESSES_MAX, 1 + devices // PROCESS_DEVICES)
-    with Fleet(registry, url, key, answers, processes) as fleet:
-        done = None
-        for done in fleet.progress():
-            bar.show(before + done.devices)
+    done = None
+    for done in fleet.send(answers):
+        bar.show(before + done.devices)
     if done is None or done.devices < devices or done.unsent:
         raise DitherError(
             f"only {done.devices if done else 0:,} of {devices:,} devices of a day finished, "

@@ -1,7 +1,7 @@
 """A fleet: many simulated devices, each with its own state, noise and upload over HTTP.
 
-`send` runs devices in this process. `Fleet` runs them in child processes, which read a job from their standard input
-and write their progress to their standard output; a child whose parent is gone finds its input closed and ends.
+`send` runs devices in this process. `Fleet` runs them in child processes, which read their jobs from standard input and
+write their progress to standard output; a child whose parent is gone finds its input closed and ends.
 """
 
 import json
@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from http.client import HTTPConnection, HTTPException
 from pathlib import Path
 from queue import SimpleQueue
+from typing import Any
 from urllib.parse import urlsplit
 
 from dither.device import Device
@@ -131,30 +132,30 @@ def _deliver(sender: Sender) -> None:
 
 
 class Fleet:
-    """Child processes that share the devices between them.
+    """Child processes that share devices between them, and go on to the next ones when those are done.
 
     Use as a context manager: leaving it ends the children.
     """
 
-    def __init__(self, registry: Path, endpoint: str, key: str, answers: Answers, processes: int) -> None:
-        common = {"registry": str(registry), "endpoint": endpoint, "key": key}
-        parts = (
-            {metric: list(values[place::processes]) for metric, values in answers.items()} for place in range(processes)
-        )
-        self._jobs = [{**common, "answers": part} for part in parts]
+    def __init__(self, registry: Path, endpoint: str, key: str, processes: int) -> None:
+        self._place = {"registry": str(registry), "endpoint": endpoint, "key": key}
+        self._processes = processes
         self._children: list[subprocess.Popen[str]] = []
         self._listeners: list[threading.Thread] = []
+        self._lines: SimpleQueue[tuple[int, dict[str, int] | None]] = SimpleQueue()
+        """What each child says; None when it has ended."""
+        self._ended = 0
 
     def __enter__(self) -> "Fleet":
         try:
-            for job in self._jobs:
-                self._start(job)
+            for _ in range(self._processes):
+                self._start()
         except BaseException:
             self.__exit__()
             raise
         return self
 
-    def _start(self, job: Mapping[str, object]) -> None:
+    def _start(self) -> None:
         # In a session of its own, so that a Ctrl-C reaches the parent alone, which then ends it. Its standard input
         # stays open for as long as the parent lives.
         child = subprocess.Popen(
@@ -165,8 +166,9 @@ class Fleet:
             start_new_session=True,
         )
         self._children.append(child)
-        assert child.stdin
-        print(json.dumps(job), file=child.stdin, flush=True)
+        self._listeners.append(threading.Thread(target=self._listen, args=(len(self._listeners),), daemon=True))
+        self._listeners[-1].start()
+        self._tell(child, self._place)
 
     def __exit__(self, *exc_info: object) -> None:
         for child in self._children:
@@ -181,40 +183,56 @@ class Fleet:
                 child.stdin.close()
             child.stdout.close()
 
-    def progress(self) -> Iterator[Progress]:
-        """Yield the fleet's progress as it changes; end when every child has ended."""
-        lines: SimpleQueue[tuple[int, Progress | None]] = SimpleQueue()
-        for place in range(len(self._children)):
-            self._listeners.append(threading.Thread(target=self._listen, args=(place, lines), daemon=True))
-            self._listeners[-1].start()
-        latest = [Progress(0, 0)] * len(self._children)
-        running = len(latest)
-        while running:
-            place, news = lines.get()
+    def send(self, answers: Answers) -> Iterator[Progress]:
+        """Let a device for each answer send it; yield their progress as it changes.
+
+        It ends when every child is done with its devices, or has ended without having sent for them all.
+        """
+        for place, child in enumerate(self._children):
+            self._tell(child, {metric: list(values[place :: self._processes]) for metric, values in answers.items()})
+        latest = [Progress(0, 0)] * self._processes
+        done = 0
+        while done + self._ended < self._processes:
+            place, news = self._lines.get()
             if news is None:
-                running -= 1
+                self._ended += 1
                 continue
-            latest[place] = news
+            latest[place] = Progress(news["devices"], news["unsent"])
+            done += news["done"]
             yield Progress(sum(p.devices for p in latest), sum(p.unsent for p in latest))
 
-    def _listen(self, place: int, lines: "SimpleQueue[tuple[int, Progress | None]]") -> None:
+    @staticmethod
+    def _tell(child: "subprocess.Popen[str]", what: Mapping[str, object]) -> None:
+        assert child.stdin
+        with suppress(BrokenPipeError):  # it has ended, as its listener says
+            print(json.dumps(what), file=child.stdin, flush=True)
+
+    def _listen(self, place: int) -> None:
         stdout = self._children[place].stdout
         assert stdout
         for line in stdout:
-            lines.put((place, Progress(**json.loads(line))))
-        lines.put((place, None))
+            self._lines.put((place, json.loads(line)))
+        self._lines.put((place, None))
 
 
 def main() -> None:
-    """Run one child's devices."""
-    job = json.loads(sys.stdin.readline())
-    threading.Thread(target=_end_with_parent, daemon=True).start()
+    """Run one child's devices, job by job."""
+    jobs: SimpleQueue[Any] = SimpleQueue()
+    threading.Thread(target=_read, args=(jobs,), daemon=True).start()
+    place = jobs.get()
+    registry = Registry.load(place["registry"])
+    while True:
+        _run(registry, place["endpoint"], place["key"], jobs.get())
+
+
+def _run(registry: Registry, endpoint: str, key: str, answers: Answers) -> None:
+    """Run the devices of one job."""
     lock = threading.Lock()
     devices = unsent = 0
     said_at = time.monotonic()
 
-    def say() -> None:
-        print(json.dumps({"devices": devices, "unsent": unsent}), flush=True)
+    def say(done: int) -> None:
+        print(json.dumps({"devices": devices, "unsent": unsent, "done": done}), flush=True)
 
     def on_device(waiting: int) -> None:
         nonlocal devices, unsent, said_at
@@ -223,15 +241,16 @@ def main() -> None:
             unsent += waiting
             if time.monotonic() > said_at + PROGRESS_EVERY_S:
                 said_at = time.monotonic()
-                say()
+                say(0)
 
-    send(Registry.load(job["registry"]), job["endpoint"], job["key"], job["answers"], on_device)
-    say()
+    send(registry, endpoint, key, answers, on_device)
+    say(1)
 
 
-def _end_with_parent() -> None:
-    """Wait for the end of standard input: the parent is gone, and with it the aggregator."""
-    sys.stdin.read()
+def _read(jobs: "SimpleQueue[Any]") -> None:
+    """Read jobs to the end of standard input: the parent is gone then, and with it the aggregator."""
+    for line in sys.stdin:
+        jobs.put(json.loads(line))
     os._exit(1)
 
 

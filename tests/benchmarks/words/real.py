@@ -51,8 +51,8 @@ def find(n: int, epsilon: str, zipf: float, seed: int) -> FoundWords:
     with TemporaryDirectory() as directory, aggregator(registry, Path(directory)) as (url, service):
         path = Path(directory) / "metrics.toml"
         path.write_text(text, encoding="utf-8")
-        with Fleet(path, url, write_key(service.store), {WORD: said}, processes=os.cpu_count() or 1) as fleet:
-            for done in fleet.progress():
+        with Fleet(path, url, write_key(service.store), processes=os.cpu_count() or 1) as fleet:
+            for done in fleet.send({WORD: said}):
                 assert done.unsent == 0
         for shard in range(service.store.shards):
             fold_all(service.store, shard)
