@@ -143,7 +143,7 @@ class Fleet:
         self._children: list[subprocess.Popen[str]] = []
         self._listeners: list[threading.Thread] = []
         self._lines: SimpleQueue[tuple[int, dict[str, int] | None]] = SimpleQueue()
-        """What each child says; None when it has ended."""
+        """The lines of each child; None when it has ended."""
         self._ended = 0
 
     def __enter__(self) -> "Fleet":
