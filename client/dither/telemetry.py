@@ -70,8 +70,8 @@ class Telemetry(Session):
     def close(self) -> None:
         """Stop, without waiting for the network. The next start sends what waits in the device's file."""
         self._closed = True
-        self._guarded(self._end, lambda error: None)
         self._silent = self._silent or CLOSED
+        self._guarded(self._end, lambda error: None)
 
     def _guarded(self, action: Callable[[], T], failed: Callable[[Exception], T]) -> T:
         """Return what `action` returns, or what `failed` makes of its error: the app must not notice."""
@@ -126,13 +126,20 @@ class Telemetry(Session):
         if uploader is None or self._silent:
             return FlushResult(0, 0, self._silent)
 
+        def send() -> FlushResult:
+            wait_s = _seconds(timeout)
+            try:
+                return uploader.flush(wait_s)
+            except Exception:
+                if not self._silent:
+                    raise
+                return FlushResult(0, 0, self._silent)  # closed or refused meanwhile: nothing has failed
+
         def failed(error: Exception) -> FlushResult:
-            if self._closed:  # meanwhile, as another thread may: nothing has failed
-                return FlushResult(0, 0, CLOSED)
             say(logging.WARNING, "telemetry could not be flushed: %s", type(error).__name__)
             return FlushResult(0, 0, said(error))
 
-        return self._guarded(lambda: uploader.flush(_seconds(timeout)), failed)
+        return self._guarded(send, failed)
 
     async def flush_async(self, timeout: float = 10.0) -> FlushResult:
         """Do what `flush` does, on a thread of its own: the event loop goes on meanwhile.

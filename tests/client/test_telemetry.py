@@ -22,10 +22,12 @@ from tests.support.servers import Reply, Request, accepted, problem, scripted
 
 @contextmanager
 def telemetry(
-    *replies: Reply, data_dir: str | Path = ":memory:", **changes: object
+    *replies: Reply, data_dir: str | Path = ":memory:", strict: bool = False, **changes: object
 ) -> Iterator[tuple[dither.Telemetry, list[Request]]]:
     with scripted(*replies or [Reply(body=accepted)]) as (url, requests):
-        started = dither.start(registry(**changes), endpoint=url, key="k", data_dir=data_dir, consent=True)
+        started = dither.start(
+            registry(**changes), endpoint=url, key="k", data_dir=data_dir, consent=True, strict=strict
+        )
         try:
             yield started, requests
         finally:
@@ -377,7 +379,8 @@ def test_close_does_not_wait_for_a_request_in_flight(tmp_path: Path) -> None:
         assert device.status().counts == {"accepted": 1}  # its answer still counted
 
 
-def test_a_flush_that_meets_close_says_so_and_warns_of_nothing(caplog: pytest.LogCaptureFixture) -> None:
+@pytest.mark.parametrize("strict", [False, True])
+def test_a_flush_that_meets_close_says_so_and_warns_of_nothing(strict: bool, caplog: pytest.LogCaptureFixture) -> None:
     arrived, closed = threading.Event(), threading.Event()
 
     def wait(body: bytes) -> bytes:
@@ -385,7 +388,7 @@ def test_a_flush_that_meets_close_says_so_and_warns_of_nothing(caplog: pytest.Lo
         assert closed.wait(20)
         return accepted(body)
 
-    with caplog.at_level(logging.WARNING, "dither"), telemetry(Reply(body=wait)) as (device, _):
+    with caplog.at_level(logging.WARNING, "dither"), telemetry(Reply(body=wait), strict=strict) as (device, _):
         device.color.record("red")
         results: list[dither.FlushResult] = []
         flushing = threading.Thread(target=lambda: results.append(device.flush(10)))
@@ -396,6 +399,23 @@ def test_a_flush_that_meets_close_says_so_and_warns_of_nothing(caplog: pytest.Lo
         flushing.join(20)
     assert [result.detail for result in results] == ["closed"]
     assert caplog.text == ""
+
+
+def test_a_flush_that_comes_while_it_is_closed_does_not_say_that_all_was_accepted(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    results: list[dither.FlushResult] = []
+    with telemetry() as (device, _):
+        device.color.record("red")
+        stop = device._stop
+
+        def stop_and_flush() -> None:
+            stop()
+            results.append(device.flush(1))
+
+        monkeypatch.setattr(device, "_stop", stop_and_flush)
+        device.close()
+    assert set(results) == {dither.FlushResult(0, 0, "closed")}
 
 
 def test_an_unusable_file_turns_telemetry_off_and_the_app_goes_on(

@@ -51,7 +51,8 @@ def write(upload_id: str, groups: Sequence[Group]) -> bytes:
     document = {"v": 1, "upload": upload_id, "groups": entries}
     body = json.dumps(document, separators=(",", ":")).encode("ascii")
     symbols = [report for entry in entries for report in entry["reports"] if not isinstance(report, str)]
-    needed = len(body) + sum(7 - len(f"{symbol}") for symbol in symbols)
+    cells = [entry["cell"] for entry in entries if "cell" in entry]
+    needed = len(body) + sum(7 - len(f"{symbol}") for symbol in symbols) + sum(5 - len(f"{cell}") for cell in cells)
     size = 512
     while size < needed:
         size *= 2

@@ -143,11 +143,15 @@ def test_uploads_are_padded_to_powers_of_two() -> None:
     assert sizes == {512, 1024, 2048, 4096, 8192, 16384}
 
 
-def test_a_size_does_not_depend_on_how_long_the_symbols_are() -> None:
-    """Around every power of two that so many groups reach: a plan has a symbol of one digit and of seven."""
+@pytest.mark.parametrize("cells", [(None, None), (0, 65_535)])
+def test_a_size_does_not_depend_on_how_long_symbols_and_cells_are(cells: tuple[int | None, int | None]) -> None:
+    """Around every power of two that so many groups reach: a symbol has one digit to seven, and a cell one to five."""
     for groups in range(1, 50):
         names = [f"metric_{number:02}" for number in range(groups)]
-        short, long = (len(encode_upload(ID, [(name, "0" * 16, [to]) for name in names])) for to in (0, 2_097_151))
+        short, long = (
+            len(encode_upload(ID, [(name, "0" * 16, [symbol], cell) for name in names]))
+            for symbol, cell in zip((0, 2_097_151), cells, strict=True)
+        )
         assert short == long
 
 

@@ -129,7 +129,7 @@ class _Clock:
 def _simulate(path: Path, url: str, key: str, store: Store, answers: Answers, clock: _Clock) -> dict[str, Any]:
     """Let the fleet send its answers, a part of it each day; return the demo's document."""
     devices = len(next(iter(answers.values())))
-    processes = min(os.cpu_count() or 1, PROCESSES_MAX, 1 + devices // DAYS // PROCESS_DEVICES)
+    processes = max(1, min(os.cpu_count() or 1, PROCESSES_MAX, devices // DAYS // PROCESS_DEVICES))
     bar = _Bar(devices)
     with Fleet(path, url, key, processes) as fleet:
         for day in range(DAYS):

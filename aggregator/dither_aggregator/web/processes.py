@@ -26,7 +26,10 @@ from dither_shared.errors import ConfigurationError
 KILL_AFTER_S = DRAIN_WITHIN_S + 10
 """From asking a process to end to ending it."""
 LOOK_EVERY_S = 0.05
-"""How long a signal, the end of a process, or that all are ready may go unnoticed. A look takes some microseconds."""
+"""How long a signal or the end of a process may go unnoticed, once all are ready.
+
+Until then each look asks every process whether it is, and may read the answer to an earlier look.
+"""
 
 _log = logging.getLogger("dither_aggregator")
 

@@ -18,10 +18,9 @@ from math import ceil, isfinite
 from traceback import extract_tb
 from typing import Any
 
-from dither.auditing.claims import Claim, Input, check_hashable
-from dither.auditing.drawn import Undecidable
+from dither.auditing.claims import Claim, Input
 from dither.auditing.exact import Paths, law_of, outcome_of, repeats
-from dither.auditing.laws import Law
+from dither.auditing.laws import Law, check_countable
 from dither.randomness import SYSTEM
 from dither_shared.errors import ConfigurationError
 from dither_shared.exact import MICRO, exp_of_micro
@@ -82,7 +81,7 @@ def _try(name: str, adapter: Any, claim: Claim) -> None:
         except (Exception, SystemExit) as error:  # an outcome, too: an audit tells whether it depends on the input
             errors.append(error)
         else:
-            check_hashable(outcome)
+            check_countable(outcome)
     if len(errors) == len(claim.inputs):
         raise ConfigurationError(f"randomize of the adapter {name} raises for every input: {_said(errors[0])}")
     if claim.law and not all(repeats(partial(adapter.randomize, each.value), TRIES) for each in claim.inputs):
@@ -95,7 +94,7 @@ def _try(name: str, adapter: Any, claim: Claim) -> None:
 def _same(one: object, other: object) -> bool:
     try:
         return type(one) is type(other) and bool(one == other)
-    except ValueError:  # arrays have no single answer
+    except Exception:  # as of arrays, which have no single answer
         return False
 
 
@@ -124,20 +123,28 @@ def claim_of(name: str, adapter: Any) -> Claim:
         exp_of_micro(ceil(epsilon * MICRO)),
         tuple(Input(f"{str(value)[:LABEL_MAX]} ({place})", value) for place, value in enumerate(inputs)),
         adapter.randomize,
-        law=_law(adapter) if getattr(adapter, "exact", False) else None,
+        law=_law(name, adapter) if getattr(adapter, "exact", False) else None,
         no_law="it is seen from outside; an adapter that draws by rng alone may say exact = True",
     )
 
 
-def _law(adapter: Any) -> Callable[[Any, Paths], Law]:
-    """Return what tells the exact law of an input, as long as what is really drawn is among its outcomes."""
+def _law(name: str, adapter: Any) -> Callable[[Any, Paths], Law]:
+    """Return what tells the exact law of an input.
+
+    It raises ConfigurationError where an outcome that is really drawn is not among those of the law.
+    """
 
     def law(value: Any, paths: Paths) -> Law:
         draw = partial(adapter.randomize, value)
         found = law_of(draw, paths)
         for _ in range(TRIES):
-            if not found.probability(outcome_of(draw, SYSTEM)):
-                raise Undecidable("it returns what its law does not have: it draws elsewhere, or asks for a type")
+            outcome = outcome_of(draw, SYSTEM)
+            check_countable(outcome)
+            if not found.probability(outcome):
+                raise ConfigurationError(
+                    f"the adapter {name} says exact = True, and returns what its law does not have: it draws "
+                    "elsewhere, or asks for a type. Leave exact out"
+                )
         return found
 
     return law

@@ -6,8 +6,7 @@ from math import frexp
 from typing import Any
 
 from dither.auditing.exact import Paths
-from dither.auditing.laws import Law, Likelier, Outcome
-from dither_shared.errors import ConfigurationError
+from dither.auditing.laws import Law, Likelier, Outcome, check_countable
 from dither_shared.frozen import frozen
 from dither_shared.rng import Rng
 
@@ -22,9 +21,9 @@ def seen(outcome: Any) -> Categories:
     """See an outcome as it is, by its type and length, and of a float the last place that it uses.
 
     Noise of floats betrays its input by the last place: sums lie on other grids than what is added.
-    Raises ConfigurationError for one that cannot be hashed, which only randomizers of others return.
+    Raises ConfigurationError for one that cannot be counted, which only randomizers of others return.
     """
-    check_hashable(outcome)
+    check_countable(outcome)
     yield "outcome", outcome
     yield "type", type(outcome).__name__
     if isinstance(outcome, bytes | str | tuple | frozenset):
@@ -33,17 +32,6 @@ def seen(outcome: Any) -> Categories:
         mantissa, exponent = frexp(outcome)
         yield "size", (outcome < 0, exponent)
         yield "last place", _last_place(mantissa, exponent)
-
-
-def check_hashable(outcome: Any) -> None:
-    """Raise ConfigurationError for an outcome that cannot be counted."""
-    try:
-        hash(outcome)
-    except Exception as error:
-        kind = type(outcome).__name__
-        raise ConfigurationError(
-            f"outcomes must be hashable, got a {kind}: return tuple(...) of it in the adapter ({error})"
-        ) from error
 
 
 def _last_place(mantissa: float, exponent: int) -> int:

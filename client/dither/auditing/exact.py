@@ -13,7 +13,7 @@ from math import prod
 from typing import Any
 
 from dither.auditing.drawn import BranchingRng, DrawnBits, Undecidable, plain
-from dither.auditing.laws import BitsLaw, Law, Outcome, TableLaw
+from dither.auditing.laws import BitsLaw, Law, Outcome, TableLaw, check_countable
 from dither_shared.rng import Rng
 
 PATHS_MAX = 500_000
@@ -154,6 +154,7 @@ def _table(draw: Callable[[Rng], Any], paths: Paths) -> dict[Outcome, Fraction]:
         decisions = pending.pop()
         run = _Run(decisions)
         outcome = plain(outcome_of(draw, run.rng))
+        check_countable(outcome)
         if not followed:
             paths.needs(prod(branches(weights) for _, weights in run.taken) // BRANCHES_OFF)
         followed += 1

@@ -5,9 +5,10 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from fractions import Fraction
 from itertools import islice, zip_longest
-from math import prod
+from math import isnan, prod
 from typing import Any
 
+from dither_shared.errors import ConfigurationError
 from dither_shared.frozen import frozen
 
 BITS_MAX = 10
@@ -167,6 +168,22 @@ class _HasPattern:
 
     def __call__(self, report: int) -> bool:
         return sum((report >> place & 1) << index for index, place in enumerate(self._places)) in self._held
+
+
+def check_countable(outcome: Any) -> None:
+    """Raise ConfigurationError for an outcome that cannot be counted: one without a hash, or a float that is no number.
+
+    Two of the latter are not equal, so each would be an outcome of its own.
+    """
+    if isinstance(outcome, float) and isnan(outcome):
+        raise ConfigurationError("outcomes must be equal to themselves, got a NaN: return a word instead")
+    try:
+        hash(outcome)
+    except Exception as error:
+        kind = type(outcome).__name__
+        raise ConfigurationError(
+            f"outcomes must be hashable, got a {kind}: return tuple(...) of it in the adapter ({error})"
+        ) from error
 
 
 def _of_pattern(pattern: int, ones: Sequence[Fraction]) -> Fraction:

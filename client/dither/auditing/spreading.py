@@ -4,10 +4,10 @@ import multiprocessing
 import os
 import signal
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
+from concurrent.futures import FIRST_EXCEPTION, Future, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
-from multiprocessing.pool import IMapIterator, Pool
-from multiprocessing.process import BaseProcess
 from threading import Thread
 from time import sleep
 from typing import Any, Protocol
@@ -46,20 +46,30 @@ def over_cores(processes: int = os.cpu_count() or 1) -> Spread:
         global _work
         if samples * each < WORTH:
             return in_turn(work, samples)
-        others = multiprocessing.active_children()
         _work = work  # which a child inherits: it need not be such that it can be sent to one
         parts = processes * SHARES
         shares = [samples // parts + (place < samples % parts) for place in range(parts)]
         with _interrupts_held() as let_in, _forking(processes) as pool:
+            results = [pool.submit(_do, share) for share in shares]  # the first one forks them all
             let_in()
-            workers = [each for each in multiprocessing.active_children() if each not in others]
-            return _collected(pool.imap_unordered(_do, shares), workers)
+            return _collected(results)
 
     return spread
 
 
-def _forking(processes: int) -> Pool:
-    return multiprocessing.get_context("fork").Pool(processes, _end_with, (os.getpid(),))
+@contextmanager
+def _forking(processes: int) -> Iterator[ProcessPoolExecutor]:
+    """Yield a pool of forks. Where the block does not end by itself, they are killed: nobody waits for their shares."""
+    others = multiprocessing.active_children()
+    context = multiprocessing.get_context("fork")
+    with ProcessPoolExecutor(processes, context, _end_with, (os.getpid(),)) as pool:
+        try:
+            yield pool
+        except BaseException:
+            for each in multiprocessing.active_children():
+                if each not in others:
+                    each.kill()
+            raise
 
 
 def _end_with(parent: int) -> None:
@@ -73,23 +83,23 @@ def _end_with(parent: int) -> None:
     Thread(target=look, daemon=True).start()
 
 
-def _collected(results: "IMapIterator[Any]", workers: Sequence[BaseProcess]) -> list[Any]:
-    """Return all results. Waits are short, because an interrupt that comes right before one is seen after it.
+def _collected(results: "Sequence[Future[Any]]") -> list[Any]:
+    """Return all results; raise ConfigurationError where a process ended before it had its own.
 
-    A pool puts another process in the place of one that ended, and its share never comes: raises ConfigurationError.
+    Waits are short, because an interrupt that comes right before one is seen after it.
     """
-    came = []
-    while True:
-        try:
-            came.append(results.next(timeout=LOOKS_EVERY_S))
-        except multiprocessing.TimeoutError:
-            if ended := [each.exitcode for each in workers if each.exitcode is not None]:
-                raise ConfigurationError(
-                    f"a process that drew samples ended with {ended[0]}: it was killed, perhaps for want of memory, or "
-                    "the randomizer ends its process. --processes 1 draws in this one"
-                ) from None
-        except StopIteration:
-            return came
+    left: Collection[Future[Any]] = results
+    try:
+        while left:
+            done, left = wait(left, LOOKS_EVERY_S, FIRST_EXCEPTION)
+            for each in done:
+                each.result()
+    except BrokenProcessPool:
+        raise ConfigurationError(
+            "a process that drew samples ended: it was killed, perhaps for want of memory, or the randomizer ends its "
+            "process. --processes 1 draws in this one"
+        ) from None
+    return [each.result() for each in results]
 
 
 @contextmanager

@@ -112,7 +112,7 @@ def summary(findings: Sequence[Finding]) -> str:
     """Return the outcome in a sentence."""
     bad = sum(bool(each.verdict) for each in findings)
     unchecked = sum(not each.checked for each in findings)
-    but = f", {unchecked} were not checked" if unchecked else ""
+    but = f"; not checked: {unchecked}" if unchecked else ""
     if bad:
         return f"{bad} of {len(findings)} claims do not hold{but}"
     if unchecked:
@@ -131,7 +131,7 @@ def document(audited: Audited, findings: Sequence[Finding], sampling: Sampling) 
         "devices": sampling.devices,
         "alpha": sampling.alpha,
         "error": sampling.error,
-        "holds": not any(each.verdict for each in findings),
+        "holds": all(each.checked and not each.verdict for each in findings),
         "findings": [_document(each) for each in findings],
     }
 
@@ -166,7 +166,7 @@ def page(audited: Audited, findings: Sequence[Finding], sampling: Sampling) -> P
     for subject in dict.fromkeys(each.subject for each in findings):
         blocks.append(Heading(2, (Said(subject),)))
         if plan := audited.plans.get(subject):
-            blocks.append(Paragraph((f"Plan {plan}, whose digest travels with every report.",)))
+            blocks.append(Paragraph((f"The digest of its plan, {plan}, travels with every report.",)))
         blocks.append(FactList(tuple(_fact(each) for each in findings if each.subject == subject)))
     blocks += [Heading(2, ("How to read this",)), *(Paragraph((text,)) for text in _reading(sampling))]
     lead = (
@@ -203,5 +203,6 @@ def _reading(sampling: Sampling) -> Iterator[str]:
     )
     yield (
         "P is of noise that should be drawn afresh: the probability that two outcomes of a device are the same. If "
-        "more are, the noise comes again."
+        "more are, the noise comes again. Of linking it is the share of devices that are linked. They are paired with "
+        "each other, so two count as one sample."
     )

@@ -21,4 +21,6 @@ REPORTS_MAX = 2_000
 PADDED_BYTES_MIN = 512
 SYMBOL_DIGITS = 7
 """Any symbol has at most so many digits, and takes room for as many in the length of an upload."""
+CELL_DIGITS = 5
+"""The same of the number of a cell."""
 ID_BITS = 128

@@ -2,12 +2,12 @@
 
 import base64
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from operator import itemgetter
 from typing import Any
 
 from dither_shared.rng import RandBits
-from dither_shared.wire import ID_BITS, PADDED_BYTES_MIN, SYMBOL_DIGITS, VERSION
+from dither_shared.wire import CELL_DIGITS, ID_BITS, PADDED_BYTES_MIN, SYMBOL_DIGITS, VERSION
 
 
 def new_upload_id(randbits: RandBits) -> str:
@@ -23,7 +23,7 @@ def encode_upload(upload_id: str, groups: Iterable[WireGroup]) -> bytes:
     """Return the body for groups, in the order of the metrics' names.
 
     Padded with white space to the next power of two, so that its length tells as little as its order. Each symbol has
-    room for SYMBOL_DIGITS: else a long one alone could take the next power.
+    room for SYMBOL_DIGITS, and a cell for CELL_DIGITS: else a long one alone could take the next power.
     """
     entries = [_encode_group(*group) for group in sorted(groups, key=itemgetter(0, 1))]
     body = json.dumps(
@@ -34,13 +34,14 @@ def encode_upload(upload_id: str, groups: Iterable[WireGroup]) -> bytes:
         },
         separators=(",", ":"),
     ).encode("ascii")
-    room = len(body) + sum(_room(report) for entry in entries for report in entry["reports"])
+    room = len(body) + sum(map(_room, entries))
     return body.ljust(max(PADDED_BYTES_MIN, 1 << (room - 1).bit_length()))
 
 
-def _room(report: int | str) -> int:
-    """Return the room that a symbol leaves empty. All others of a plan are equally long."""
-    return SYMBOL_DIGITS - len(str(report)) if isinstance(report, int) else 0
+def _room(entry: Mapping[str, Any]) -> int:
+    """Return the room that a group's symbols and cell leave empty. All else of a plan's groups is equally long."""
+    symbols = sum(SYMBOL_DIGITS - len(str(report)) for report in entry["reports"] if isinstance(report, int))
+    return symbols + (CELL_DIGITS - len(str(entry["cell"])) if "cell" in entry else 0)
 
 
 def _encode_group(metric: str, plan: str, reports: Sequence[int | str], cell: int | None = None) -> dict[str, Any]:

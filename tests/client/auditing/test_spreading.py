@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from dither.auditing.spreading import WORTH, over_cores
+from dither.auditing.spreading import SHARES, WORTH, over_cores
+from dither_shared.errors import ConfigurationError
 
 
 def _draw_for_long(name: str) -> None:
@@ -20,6 +21,27 @@ def _draw_for_long(name: str) -> None:
         return share
 
     over_cores(2)(work, WORTH)
+
+
+def _one_idle_and_one_for_long(name: str) -> None:
+    """Have all but one of the shares be done at once, so that one process has nothing left to do, and is killed."""
+
+    def work(share: int) -> int:
+        with Path(name).open("a", encoding="ascii") as file:
+            file.write(f"{os.getpid()}\n")
+        first = Path(name).read_text("ascii").split()[0]
+        if str(os.getpid()) == first:
+            while len(Path(name).read_text("ascii").split()) < PARTS:
+                time.sleep(0.01)
+            time.sleep(0.2)  # that the other one waits for more by then
+            os.kill(int(next(pid for pid in Path(name).read_text("ascii").split() if pid != first)), signal.SIGKILL)
+            time.sleep(60)
+        return share
+
+    over_cores(2)(work, WORTH)
+
+
+PARTS = 2 * SHARES
 
 
 def _runs(pid: int) -> bool:
@@ -46,3 +68,13 @@ def test_processes_end_with_the_one_that_is_killed(tmp_path: Path) -> None:
     while any(_runs(int(pid)) for pid in started):
         assert time.monotonic() < deadline
         time.sleep(0.01)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere one process draws everything")
+def test_an_idle_process_that_is_killed_is_told_and_hangs_nobody(tmp_path: Path) -> None:
+    pids = tmp_path / "pids"
+    pids.touch()
+    started = time.monotonic()
+    with pytest.raises(ConfigurationError, match="a process that drew samples ended"):
+        _one_idle_and_one_for_long(str(pids))
+    assert time.monotonic() < started + 50
