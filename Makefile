@@ -3,8 +3,8 @@
 PYTHON ?= python3
 ARGS ?=
 BIN := .venv/bin
-# A process more than there are cores, each with a file at a time, those that take long first. ARGS="-n 0" runs one
-# test after the other, as a debugger needs it.
+# A process more than there are cores, 4 at most, each with a file at a time, those that take long first. ARGS="-n 0"
+# runs one test after the other, as a debugger needs it.
 PARALLEL := -n auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder
 
 .PHONY: help demo test check soak lint bench format dist sbom lowest clean

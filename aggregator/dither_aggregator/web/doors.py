@@ -1,5 +1,8 @@
-"""The connections of each listener. One at a full door displaces one that waits for its client. So clients
-that keep many open, or send slowly, make room for those that have something to say."""
+"""The connections of each listener.
+
+One at a full door displaces one that waits for its client. So clients that keep many open, or send slowly, make room
+for those that have something to say.
+"""
 
 from itertools import chain
 from typing import Any, Protocol

@@ -3,7 +3,7 @@
 Each of five checks (`counted`) has a p-value: the smallest of its counts', times how many there are, and times five.
 A day is implausible where one of these is at most ALPHA. So of a sound metric at most one day in a thousand is called
 so, whatever people answer (Bonferroni; each tail is exact or bounded: `laws`). This is the rate of one metric and day:
-somebody who looks at a thousand of them finds one in nothing.
+somebody who looks at a thousand of them finds one where nothing is wrong.
 
 Days are never checked together. The cohorts of the same devices are the same every day, so that over several days
 their counts would always seem uneven; and memos repeat their noise.

@@ -27,6 +27,8 @@ from dither_shared.wire.problems import Problem
 NAME = "api"
 """Endpoints are called after it: `api.estimates`."""
 OPENAPI = "3.1.0"
+CHECKED: dict[str, Any] = {"location": "query", "error_status_code": 400, "unknown": RAISE}
+"""How parameters are checked, by what is served and by what describes it."""
 
 
 @dataclass(frozen=True)
@@ -61,7 +63,7 @@ def register(app: Flask, store: Store, operations: Sequence[Operation], answered
     blueprint, described = Blueprint(NAME, __name__, url_prefix=API.rstrip("/")), tuple(operations)
     for operation in described:
         view = _view(operation, store if operation in answered else None)
-        checked = PARSER.use_args(operation.asked, location="query", error_status_code=400, unknown=RAISE)(view)
+        checked = PARSER.use_args(operation.asked, **CHECKED)(view)
         blueprint.add_url_rule(operation.address, operation.name, checked, methods=[operation.method])
     app.register_blueprint(blueprint)
 
@@ -119,7 +121,7 @@ def _described(blueprint: Any, operation: Operation, view: Callable[..., Respons
         body = {"content": {JSON: {"schema": operation.body}}, "required": True}
         view = blueprint.doc(requestBody=body)(view)
     view = blueprint.doc(summary=operation.says, operationId=operation.name)(view)
-    return blueprint.arguments(operation.asked, location="query", error_status_code=400, unknown=RAISE)(view)
+    return blueprint.arguments(operation.asked, **CHECKED)(view)
 
 
 def _envelope(operation: Operation, meta: type[Schema], row: type[Schema]) -> type[Schema]:
