@@ -59,7 +59,7 @@ def over_cores(processes: int = os.cpu_count() or 1) -> Spread:
 
 @contextmanager
 def _forking(processes: int) -> Iterator[ProcessPoolExecutor]:
-    """Yield a pool of forks. Where the block does not end by itself, they are killed: nobody waits for their shares."""
+    """Yield a pool of forks. They are killed where the block raises: nobody waits for their shares then."""
     others = multiprocessing.active_children()
     context = multiprocessing.get_context("fork")
     with ProcessPoolExecutor(processes, context, _end_with, (os.getpid(),)) as pool:

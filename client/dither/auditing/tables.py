@@ -203,6 +203,6 @@ def _reading(sampling: Sampling) -> Iterator[str]:
     )
     yield (
         "P is of noise that should be drawn afresh: the probability that two outcomes of a device are the same. If "
-        "more are, the noise comes again. In a claim of linking it is the share of devices that are linked. They are paired with "
-        "each other, so two count as one sample."
+        "more are, the noise comes again. In a claim of linking it is the share of devices that are linked. They are "
+        "paired with each other, so two count as one sample."
     )
