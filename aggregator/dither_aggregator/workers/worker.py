@@ -27,6 +27,8 @@ from dither_aggregator.workers.looking import look
 
 RESULTS_READ_WITHIN_TRIES = 5
 """One each tenth of a second."""
+ENDED_WELL = "WorkerLostError('Worker exited prematurely: exitcode 0 "
+"""In the words of billiard: a process that has ended, and whose last result was not read in time."""
 _SIGUSR1 = {signal.SIGUSR1}
 
 _log = logging.getLogger("dither_aggregator")
@@ -54,7 +56,7 @@ def work(
     answering = Answering(open_, generation, Rope(app).ring, orders.stopping, orders.give_up)
     _add_tasks(app, answering, partial(look, data, generation, broker))
     _connect_signals(answering)
-    _say_in_one_line_what_is_wrong_with(address(broker))
+    _filter_logs(address(broker), orders.stopping)
     # The signal would be an exception in the middle of a count.
     pool.SIG_SOFT_TIMEOUT = None  # type: ignore[assignment]  # as where there is no SIGUSR1
     # A process that ends waits for its parent to read its last results: up to 30 s, though nobody needs them.
@@ -159,13 +161,15 @@ def _connect_signals(answering: Answering) -> None:
     signals.setup_logging.connect(keep_logging, weak=False)
 
 
-def _say_in_one_line_what_is_wrong_with(broker: str) -> None:
+def _filter_logs(broker: str, stopping: Callable[[], bool]) -> None:
+    """Say in one line what is wrong with the broker, and nothing of processes that ended well as they were told to."""
+
     def shorten(record: logging.LogRecord) -> bool:
         if record.msg == CONNECTION_ERROR and isinstance(record.args, tuple):
             record.msg, record.args = "the broker, %s, cannot be reached: %s; trying again", (broker, record.args[1])
         if record.exc_info and isinstance(record.exc_info[1], redis.ConnectionError | OSError):
             record.exc_info = None  # a bell that could not be acknowledged, because the broker was restarted
-        return True
+        return not (stopping() and ENDED_WELL in record.getMessage())
 
     for handler in logging.getLogger().handlers:
         handler.addFilter(shorten)
