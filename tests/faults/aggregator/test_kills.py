@@ -3,6 +3,7 @@
 import random
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -146,9 +147,11 @@ def commit_without_the_cursor(home: Path, kind: str) -> None:
     with aggregator(kind, home, ordered, processes=4, shards=1) as cluster:
         with Load(oracle, cluster):
             wait_until(lambda: ordered.noted(TOO_LATE), "a counter that was too late")
-        for _ in range(20):  # it counts all the same, as soon as no other one is faster
-            check_now(oracle, cluster)
-            time.sleep(0.5)
+        with suppress(AssertionError):  # by any of its signs
+            for _ in range(20):  # it counts all the same, as soon as no other one is faster
+                check_now(oracle, cluster)
+                time.sleep(0.5)
+        check_all(oracle, cluster)
 
 
 @pytest.mark.parametrize(
@@ -157,7 +160,7 @@ def commit_without_the_cursor(home: Path, kind: str) -> None:
         (answer_before_the_commit, SQLITE, "accepted twice|do not explain it"),
         (forget_the_ids, SQLITE, "accepted twice|do not explain it"),
         (fold_in_two_steps, REDIS, "were accepted, .* are there"),
-        (commit_without_the_cursor, REDIS, "were accepted, .* are there|another tally than the store"),
+        (commit_without_the_cursor, REDIS, "were accepted, .* are there"),
     ],
 )
 def test_a_planted_bug_is_found(home: Path, bug: Callable[[Path, str], None], kind: str, finding: str) -> None:
