@@ -43,7 +43,7 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
-# Almost half of the time in which tests are collected went into looking for garbage among what stays.
+# Else much of the time in which tests are collected goes into looking for garbage among what stays.
 gc.disable()
 
 

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 ARGUMENTS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--no-first-run"]
 NAMES = ("chromium-headless-shell", "chromium")
-"""The first is the same browser without windows, and takes a fifth less of the processor."""
+"""The first is the same browser without windows, and takes less of the processor."""
 
 _opened = ExitStack()
 _launched: "list[Browser]" = []
