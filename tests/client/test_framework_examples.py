@@ -139,7 +139,8 @@ def test_a_celery_worker_and_its_children_are_one_device(tmp_path: Path) -> None
         broker = stack.enter_context(running_redis(tmp_path / "redis")).url
         environment = {"THUMBS_BROKER": broker, "THUMBS_DATA": str(thumbs.data), "THUMBS_TELEMETRY": "on"}
         alone = ("--without-gossip", "--without-mingle")  # no other worker is waited for
-        command = ("celery", "-A", "tasks", "worker", "--concurrency", "2", "--loglevel", "INFO", *alone)
+        children = ("--concurrency", "2", "--max-tasks-per-child", "4")  # so that one never runs all six
+        command = ("celery", "-A", "tasks", "worker", *children, "--loglevel", "INFO", *alone)
         process = stack.enter_context(thumbs.running(*command, **environment))
         with Celery(broker=broker) as caller:
             for width in (320, 640, -1, 1280, 0, 64):
@@ -148,7 +149,7 @@ def test_a_celery_worker_and_its_children_are_one_device(tmp_path: Path) -> None
             until(lambda: is_idle(caller))
         process.send_signal(signal.SIGTERM)
         assert process.wait(30) == 0
-        assert len(set(re.findall(r"ForkPoolWorker-\d+\] Task", thumbs.written()))) == 2
+        assert len(set(re.findall(r"ForkPoolWorker-\d+\] Task", thumbs.written()))) >= 2
         with thumbs.device() as device:  # its next start sends what waits
             assert device.status().waiting == 2
             assert device.flush(20) == dither.FlushResult(sent=2, waiting=0, detail="")
