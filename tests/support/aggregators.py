@@ -43,10 +43,12 @@ def sqlite_store(registry: Registry, directory: Path, clock: Clock | None = None
 
 
 @contextmanager
-def aggregator(registry: Registry, directory: Path, clock: Clock | None = None) -> Iterator[tuple[str, Service]]:
+def aggregator(
+    registry: Registry, directory: Path, clock: Clock | None = None, *, fold_every_s: float = 0.01
+) -> Iterator[tuple[str, Service]]:
     """Run an aggregator in this process, which counts at once; yield its address and its service."""
     with (
-        patch("dither_aggregator.service.FOLD_EVERY_S", 0.01),
+        patch("dither_aggregator.service.FOLD_EVERY_S", fold_every_s),
         sqlite_store(registry, directory, clock) as store,
         WholeService(store) as service,
     ):
