@@ -236,8 +236,9 @@ def _repeating(metric: Metric, answer: Input) -> Fraction | None:
             law = law_of_permanent(metric, cell)(answer.value, paths)
             if isinstance(law, BitsLaw):
                 sent = [sent_as_one(mechanism, memo) for memo in (0, (1 << len(law.ones)) - 1)]
+                alike = Counter(zip(law.ones, *sent, strict=True))  # bits have few different laws
                 same = prod(
-                    (one * _twice(b) + (1 - one) * _twice(a) for one, a, b in zip(law.ones, *sent, strict=True)),
+                    ((one * _twice(b) + (1 - one) * _twice(a)) ** bits for (one, a, b), bits in alike.items()),
                     start=Fraction(1),
                 )
             else:
