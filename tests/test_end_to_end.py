@@ -9,9 +9,7 @@ import select
 import signal
 import subprocess
 import threading
-import time
 from collections import Counter
-from collections.abc import Callable
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
@@ -28,6 +26,7 @@ from tests.support.aggregators import DITHER, ENVIRONMENT, dither, serve, start
 from tests.support.ports import free_port
 from tests.support.registries import registry_text
 from tests.support.soaking import thinned
+from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.slow
 
@@ -169,7 +168,7 @@ def test_every_acknowledged_report_is_counted_once_across_kill_9(tmp_path: Path,
         fleet.start()
         for kill in range(kills):
             enough = devices * (kill + 1) // (kills + 2)
-            _wait_until(partial(_has_more_than, unsent, enough))
+            wait_until(partial(_has_more_than, unsent, enough))
             served.process.kill()
             served.process.communicate()
             served = running.enter_context(serve(path, tmp_path / "data", *options))
@@ -189,19 +188,12 @@ def _has_more_than(items: list[int], count: int) -> bool:
     return len(items) > count
 
 
-def _wait_until(condition: Callable[[], object], timeout_s: float = 60) -> None:
-    deadline = time.monotonic() + timeout_s
-    while not condition():
-        assert time.monotonic() < deadline, "it did not happen in time"
-        time.sleep(0.01)
-
-
 def test_the_fleet_of_a_killed_demo_ends_too(tmp_path: Path) -> None:
     process = start("demo", "--devices", 20_000, TMPDIR=str(tmp_path))
     fleet = _fleet_of(process.pid)
     process.kill()
     process.communicate()
-    _wait_until(lambda: not any(map(_is_running, fleet)))
+    wait_until(lambda: not any(map(_is_running, fleet)))
 
 
 def _is_running(pid: int) -> bool:
@@ -220,7 +212,7 @@ def _fleet_of(pid: int) -> list[int]:
         fleet[:] = map(int, children.read_text().split())
         return len(fleet) == min(os.cpu_count() or 1, PROCESSES_MAX) and all(map(_is_connected, fleet))
 
-    _wait_until(at_work)
+    wait_until(at_work)
     return fleet
 
 

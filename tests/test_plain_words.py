@@ -95,10 +95,15 @@ def messages(source: str) -> Iterator[str]:
             yield node.value
 
 
+INLINE = re.compile(r"</?(?:a|abbr|b|bdi|code|em|i|kbd|mark|small|span|strong|sub|sup|time|var)\b[^>]*>")
+"""Tags within a sentence: it goes on behind them."""
+
+
 def words_of(template: str) -> Iterator[str]:
-    """Yield the words of a template between its tags and statements."""
-    words = re.sub(r"<[^>]*>|\{%.*?%\}", "\n", re.sub(r"\{\{.*?\}\}", "X", template))
-    yield from (line.strip() for line in words.splitlines())
+    """Yield the paragraphs of a template, each as one line: between tags that end one, and statements."""
+    put_in = INLINE.sub("", re.sub(r"\{\{.*?\}\}", "X", template, flags=re.DOTALL))
+    words = re.sub(r"<[^>]*>|\{%.*?%\}", "\n\n", put_in, flags=re.DOTALL)
+    yield from (" ".join(paragraph.split()) for paragraph in re.split(r"\n\s*\n", words))
 
 
 def told(texts: Iterator[str]) -> list[str]:
@@ -119,6 +124,10 @@ def test_no_message_and_no_words_of_a_page_are_read_twice(room: str) -> None:
 def test_such_messages_and_words_are_found() -> None:
     source = f'''"""{"Of"} a docstring."""\nx = f"It is. What {{y}} has " "is gone."\nHEADING = "What it is"\n'''
     assert told(messages(source)) == ["What X has is gone."]
-    assert told(words_of("<h1>What it is</h1><p>Where <b>it</b> is, it stays.{% if a %}Of it.{% endif %}</p>")) == [
-        "Of it."
-    ]
+    page = """<h1>What it is</h1><p>Where <b class="it">it</b> is, it stays.{% if a %}Of it.{% endif %}</p>
+    <p>
+        Whatever {{ it
+        .name }} has,
+        it keeps. <a href="/">What</a> is left?
+    </p>"""
+    assert told(words_of(page)) == ["Where it is, it stays.", "Of it.", "Whatever X has, it keeps."]

@@ -21,6 +21,7 @@ import pytest
 from readme_renderer import markdown
 
 from tests.support.aggregators import ENVIRONMENT
+from tests.support.tools import tool
 
 pytestmark = pytest.mark.slow
 
@@ -35,8 +36,6 @@ LICENCES = {
 }
 """Licences of packages that one under Apache-2.0 may need."""
 PIP = (sys.executable, "-m", "pip", "--disable-pip-version-check")
-UV = (ROOT / ".venv" / "bin" / "uv", "pip")
-"""Installs the many packages of an aggregator in a second, where pip takes ten."""
 
 
 def run(*command: object, cwd: Path = ROOT, code: int = 0, **environment: str) -> str:
@@ -145,7 +144,7 @@ def core(release: Release, tmp_path_factory: pytest.TempPathFactory) -> Installe
 
 @pytest.fixture(scope="module")
 def whole(release: Release, tmp_path_factory: pytest.TempPathFactory) -> Installed:
-    return Installed.of(f"{release.wheel}[aggregator]", tmp_path_factory.mktemp("whole"), *UV)
+    return Installed.of(f"{release.wheel}[aggregator]", tmp_path_factory.mktemp("whole"), tool("uv"), "pip")
 
 
 def test_the_wheel_has_all_files_of_the_packages_and_no_other(release: Release) -> None:

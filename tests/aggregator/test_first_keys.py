@@ -14,8 +14,9 @@ from dither_aggregator.store.sqlite import FILE_NAME, key_file
 from tests.support.aggregators import ENVIRONMENT, Served, dither, refused, serve
 from tests.support.keys import STRONG, bearer
 from tests.support.locked import ADMIN, ADMIN_ADDRESS, HURRIED, READ, SCOPES, WEAK, WRONG, Locked
-from tests.support.machines import Site, wait_until
+from tests.support.machines import Site
 from tests.support.registries import registry_text
+from tests.support.waiting import wait_until
 
 
 @pytest.fixture(scope="module")

@@ -25,8 +25,8 @@ from dither_shared.registry import Registry
 from dither_shared.wire import PATH
 from tests.support.aggregators import dither, serve
 from tests.support.locked import ADMIN, ADMIN_ADDRESS, HURRIED, READ, REVOKED, WEAK, WRONG, Locked
-from tests.support.machines import wait_until
 from tests.support.registries import registry_text
+from tests.support.waiting import wait_until
 
 
 @pytest.fixture(scope="module")

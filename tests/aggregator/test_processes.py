@@ -6,7 +6,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -17,6 +17,7 @@ from dither_shared.wire import PATH
 from tests.support import asked_who
 from tests.support.aggregators import ENVIRONMENT
 from tests.support.asked_who import WORKERS
+from tests.support.http import until
 from tests.support.soaking import scaled
 
 pytestmark = pytest.mark.slow
@@ -68,13 +69,6 @@ def answer_to(connection: socket.socket) -> int:
     with connection:
         answer = b"".join(iter(lambda: connection.recv(65536), b""))
     return int(answer.partition(b"\r\n\r\n")[2])
-
-
-def until(holds: Callable[[], bool], within_s: float = 20) -> None:
-    deadline = time.monotonic() + within_s
-    while not holds():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
 
 
 def start(directory: Path, slow_s: float) -> subprocess.Popen[str]:

@@ -23,8 +23,9 @@ from dither_shared.wire import PATH
 from dither_shared.wire.writing import WireGroup, encode_upload, new_upload_id
 from tests.support.aggregators import ENVIRONMENT, Served, serve
 from tests.support.keys import STRONG, bearer
-from tests.support.machines import Machine, Site, is_running, wait_until
+from tests.support.machines import Machine, Site, is_running
 from tests.support.registries import registry_text
+from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.slow
 

@@ -20,9 +20,10 @@ import requests
 from dither_aggregator import log as log_module
 from dither_shared.wire import PATH
 from tests.support.aggregators import ENVIRONMENT, dither, refused, serve
-from tests.support.machines import Crowd, Machine, Site, is_running, wait_until
+from tests.support.machines import Crowd, Machine, Site, is_running
 from tests.support.registries import registry_text
 from tests.support.soaking import scaled, thinned
+from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.slow
 

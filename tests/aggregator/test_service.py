@@ -15,9 +15,9 @@ from dither_aggregator.service import Service, Submitted, WholeService
 from dither_aggregator.store import Receipt, SQLiteStore, Store, StoreUnavailable
 from dither_shared.wire.problems import Problem
 from dither_shared.wire.reading import Upload, parse_upload
-from tests.support.machines import wait_until
 from tests.support.registries import registry
 from tests.support.stores import body_of
+from tests.support.waiting import wait_until
 
 WITHIN_S = 20
 

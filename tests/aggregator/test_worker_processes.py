@@ -16,8 +16,9 @@ from dither_aggregator.workers.bells import FOLD, Bell, Rope, make_app
 from tests.support.aggregators import dither, refused
 from tests.support.clocks import DAY_S
 from tests.support.http import Connection, upload
-from tests.support.machines import Crowd, Machine, Site, end, is_running, wait_until
+from tests.support.machines import Crowd, Machine, Site, end, is_running
 from tests.support.soaking import scaled
+from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.slow
 

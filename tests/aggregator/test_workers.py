@@ -28,6 +28,7 @@ from dither_shared.wire.writing import encode_upload, new_upload_id
 from tests.support.aggregators import sqlite_store
 from tests.support.clocks import Clock
 from tests.support.registries import registry
+from tests.support.waiting import wait_until
 
 EXPIRES = date(2026, 11, 20) + timedelta(days=100)
 """A hundred days after the clock starts."""
@@ -47,13 +48,6 @@ class Tower:
         if self.down:
             raise BrokerError("the broker, redis at nowhere, takes no bells: refused")
         self.rung += bells
-
-
-def wait_until(condition: Callable[[], object]) -> None:
-    deadline = time.monotonic() + 10
-    while not condition():
-        assert time.monotonic() < deadline, "it did not happen in time"
-        time.sleep(0.005)
 
 
 # The ringer.

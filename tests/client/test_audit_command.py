@@ -84,7 +84,8 @@ class Bits(Fair):
 class Ending(Fair):
     exact = False
     def randomize(self, value, rng):
-        if os.getpid() != HERE and rng.uniform(300) == 0:  # never this one: it runs the tests
+        # Never this one: it runs the tests. That none ends in 8,000 draws has the probability 2.5e-12.
+        if os.getpid() != HERE and rng.uniform(300) == 0:
             os._exit(0)
         return value
 
@@ -247,9 +248,10 @@ def test_an_adapter_that_claims_too_little_is_a_finding(capsys: pytest.CaptureFi
         (["--adapter", "mine:Leaving"], "randomize of the adapter Leaving raises for every input: SystemExit: 0"),
         (["--adapter", "mine:Listed", "--reports", "0"], "outcomes must be hashable, got a list"),
         (["--adapter", "mine:Inside", "--reports", "0"], "outcomes must be hashable, got a tuple"),
-        (
+        pytest.param(
             ["--adapter", "mine:Ending", "--reports", "8000", "--processes", "2"],
             "a process that drew samples ended: it was killed",
+            marks=pytest.mark.skipif(sys.platform != "linux", reason="elsewhere one process draws everything"),
         ),
         (["--adapter", "mine:Listing", "--reports", "2000"], "outcomes must be hashable, got a list: return tuple"),
     ],

@@ -33,9 +33,10 @@ from dither_aggregator.service import Service, WholeService
 from dither_shared.registry import Registry
 from tests.support.aggregators import ENVIRONMENT, aggregator, http_server, sqlite_store, web_app
 from tests.support.clocks import Clock
-from tests.support.examples import EXAMPLES, NOW, children, counted, gunicorn, has_open, point, shipped, until
+from tests.support.examples import EXAMPLES, NOW, children, counted, gunicorn, has_open, point, shipped
 from tests.support.keys import write_key
 from tests.support.soaking import scaled, thinned
+from tests.support.waiting import wait_until
 
 
 @pytest.mark.parametrize(
@@ -121,7 +122,7 @@ ONCE = {"command": 1, "crashes": 1, "notes": 1}
 def test_a_command_asks_once_and_what_it_leaves_is_sent(tmp_path: Path) -> None:
     with notes(tmp_path) as (app, service):
         assert "[y/N]" in app.answer("y", "add", "buy milk")
-        until(lambda: counted(service) == ONCE)  # by a process of its own
+        wait_until(lambda: counted(service) == ONCE)  # by a process of its own
         assert app.answer("n", "list") == "buy milk\n"  # not asked again
         assert app.run() == "buy milk\n"
         assert counted(service) == ONCE
@@ -136,7 +137,7 @@ def test_a_crash_is_recorded_and_goes_on_raising(tmp_path: Path) -> None:
             assert db.execute("SELECT metric FROM slot").fetchall() == [("crashes",)]
         (app.home / ".notes").unlink()
         app.run()
-        until(lambda: counted(service) == ONCE)
+        wait_until(lambda: counted(service) == ONCE)
 
 
 def test_a_script_is_not_asked_and_nothing_is_kept_or_sent(tmp_path: Path) -> None:
@@ -152,7 +153,7 @@ def test_who_declines_is_not_asked_again_until_they_say_on(tmp_path: Path) -> No
         assert "[y/N]" not in app.answer("y", "list")
         assert counted(service) == {}
         app.run("--telemetry", "on")
-        until(lambda: counted(service) == ONCE)
+        wait_until(lambda: counted(service) == ONCE)
 
 
 def test_who_says_off_says_nothing(tmp_path: Path) -> None:
@@ -172,7 +173,7 @@ def test_do_not_track_goes_before_what_was_chosen(tmp_path: Path) -> None:
         app.run()
         assert counted(service) == {}
         app.run("--telemetry", "on")
-        until(lambda: counted(service) == ONCE)
+        wait_until(lambda: counted(service) == ONCE)
 
 
 @pytest.mark.slow
@@ -211,7 +212,7 @@ def timed(action: Callable[[], object]) -> float:
 def test_commands_at_the_same_time_are_one_device(tmp_path: Path) -> None:
     with notes(tmp_path) as (app, service), ThreadPoolExecutor(6) as pool:
         list(pool.map(lambda _: app.run("--telemetry", "on"), range(scaled(8, 12))))
-        until(lambda: counted(service) == ONCE)
+        wait_until(lambda: counted(service) == ONCE)
         app.run()
         assert counted(service) == ONCE
 
@@ -241,9 +242,9 @@ def test_four_workers_under_gunicorn_are_one_device(tmp_path: Path, options: lis
             return requests.get(address, timeout=20).text == "Welcome to the wiki.\n"
 
         assert all(pool.map(visit, range(100)))
-        until(lambda: counted(service) == {"proxied": 1, "server": 1})
+        wait_until(lambda: counted(service) == {"proxied": 1, "server": 1})
         workers = children(master.pid)
-        until(lambda: visit(0) and all(has_open(worker, FILE_NAME) for worker in workers))
+        wait_until(lambda: visit(0) and all(has_open(worker, FILE_NAME) for worker in workers))
         assert len(workers) == 4
         assert not has_open(master.pid, FILE_NAME)
         assert all(pool.map(visit, range(100)))
@@ -346,14 +347,14 @@ def test_a_desktop_that_was_offline_for_a_week_sends_what_was_kept_once(tmp_path
                 assert status.counts.get("waiting", 0) >= (0 if day < 3 else 2)
                 assert status.spent == {"panels": 0.0, "theme": 0.0}  # nothing ever had a connection
                 if day > 1:  # what was due yesterday is tried when the app opens
-                    until(lambda: transport.attempts)
-                until(lambda: app.planned() > app.clock.now)  # the next one: this one is over and done with
+                    wait_until(lambda: transport.attempts)
+                wait_until(lambda: app.planned() > app.clock.now)  # the next one: this one is over and done with
         assert telemetry.status().silent == "closed"
     with sqlite_store(app.registry, tmp_path / "data") as store:
         app.key = write_key(store)
         with WholeService(store) as service, http_server(web_app(service), port).in_background():
             with app.day() as (telemetry, _):
-                until(lambda: counted(service).get("theme", 0) >= 2)  # by itself: it was due for days
+                wait_until(lambda: counted(service).get("theme", 0) >= 2)  # by itself: it was due for days
                 telemetry.flush(10)
             with app.day() as (telemetry, _):
                 telemetry.flush(10)

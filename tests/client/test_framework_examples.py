@@ -19,9 +19,10 @@ from dither_aggregator.service import Service
 from dither_shared.registry import Registry
 from tests.support.aggregators import ENVIRONMENT, aggregator
 from tests.support.celery_workers import is_idle
-from tests.support.examples import NOW, counted, gunicorn, point, shipped, until
+from tests.support.examples import NOW, counted, gunicorn, point, shipped
 from tests.support.keys import write_key
 from tests.support.redis_servers import running_redis
+from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.slow
 
@@ -85,7 +86,7 @@ def test_a_django_site_under_gunicorn_is_one_device(tmp_path: Path) -> None:
 
         with ThreadPoolExecutor(8) as pool:
             assert set(pool.map(visit, range(40))) == {"Welcome to the shop.\n"}
-        until(
+        wait_until(
             lambda: counted(site.service) == {"django": 1, "page_time": 1}
         )  # by themselves, by conf.py within a second
         master.terminate()
@@ -112,7 +113,7 @@ def test_a_fastapi_service_sends_what_waits_when_it_stops(tmp_path: Path) -> Non
     with installed("fastapi_app", "convert.py", tmp_path) as service:
         command = ("uvicorn", "--workers", "2", "--port", "0", "convert:app")
         with service.running(*command, CONVERT_DATA=str(service.data), CONVERT_TELEMETRY="on") as process:
-            until(lambda: service.written().count("Application startup complete") == 2)
+            wait_until(lambda: service.written().count("Application startup complete") == 2)
             found = re.search(r"http://127\.0\.0\.1:\d+", service.written())
             assert found
 
@@ -145,8 +146,10 @@ def test_a_celery_worker_and_its_children_are_one_device(tmp_path: Path) -> None
         with Celery(broker=broker) as caller:
             for width in (320, 640, -1, 1280, 0, 64):
                 caller.send_task("tasks.thumbnail", [width])
-            until(lambda: thumbs.written().count(" succeeded in ") == 4 and thumbs.written().count(" raised ") == 2, 60)
-            until(lambda: is_idle(caller))
+            wait_until(
+                lambda: thumbs.written().count(" succeeded in ") == 4 and thumbs.written().count(" raised ") == 2, 60
+            )
+            wait_until(lambda: is_idle(caller))
         process.send_signal(signal.SIGTERM)
         assert process.wait(30) == 0
         assert len(set(re.findall(r"ForkPoolWorker-\d+\] Task", thumbs.written()))) >= 2

@@ -18,6 +18,7 @@ from dither.starting import default_data_dir
 from dither.status import NOT_ASKED, REFUSED
 from tests.support.registries import registry, registry_text
 from tests.support.servers import Reply, Request, accepted, problem, scripted
+from tests.support.waiting import wait_until
 
 
 @contextmanager
@@ -32,6 +33,16 @@ def telemetry(
             yield started, requests
         finally:
             started.close()
+
+
+def held(until: threading.Event) -> Reply:
+    """Return an acceptance that comes when the event is set."""
+
+    def body(upload: bytes) -> bytes:
+        assert until.wait(20)
+        return accepted(upload)
+
+    return Reply(body=body)
 
 
 def test_record_and_flush_send_one_upload() -> None:
@@ -135,21 +146,17 @@ def test_a_context_closes_it_and_lets_the_apps_own_error_pass() -> None:
 
 
 def test_a_flush_in_asyncio_lets_others_run_meanwhile() -> None:
-    answered = threading.Event()
-
-    def wait(body: bytes) -> bytes:
-        assert answered.wait(20)  # the event loop must run on for this answer to come
-        return accepted(body)
+    answered = threading.Event()  # the event loop must run on for this answer to come
 
     async def live() -> dither.FlushResult:
         device.color.record("red")
         flushing = asyncio.create_task(device.flush_async(20))
-        while not requests:
+        while not requests and not flushing.done():
             await asyncio.sleep(0.01)
         answered.set()
         return await flushing
 
-    with telemetry(Reply(body=wait)) as (device, requests):
+    with telemetry(held(answered)) as (device, requests):
         assert asyncio.run(live()) == dither.FlushResult(sent=1, waiting=0, detail="")
 
 
@@ -327,14 +334,9 @@ def test_reports_leave_by_themselves_at_a_random_moment(monkeypatch: pytest.Monk
     monkeypatch.setattr("dither.sending.courier.SEND_WITHIN_S", 0.1)
     with telemetry() as (device, requests):
         device.color.record("red")
-        deadline = time.monotonic() + 10
-        while device.status().waiting and time.monotonic() < deadline:
-            time.sleep(0.01)
+        wait_until(lambda: not device.status().waiting, 10)
         assert len(requests) == 1
-        deadline = time.monotonic() + 5
-        while _uploaders() and time.monotonic() < deadline:
-            time.sleep(0.01)
-        assert _uploaders() == []  # idle: the thread has ended
+        wait_until(lambda: not _uploaders(), 10)  # idle: the thread has ended
 
 
 def _uploaders() -> list[threading.Thread]:
@@ -358,42 +360,28 @@ def test_a_program_too_short_to_send_spends_nothing_and_loses_nothing(tmp_path: 
 
 def test_close_does_not_wait_for_a_request_in_flight(tmp_path: Path) -> None:
     closed = threading.Event()
-
-    def wait(body: bytes) -> bytes:
-        assert closed.wait(20)
-        return accepted(body)
-
-    with telemetry(Reply(body=wait), data_dir=tmp_path) as (device, requests):
+    with telemetry(held(closed), data_dir=tmp_path) as (device, requests):
         device.color.record("red")
-        while not requests:
-            device.flush(0.2)
+        wait_until(lambda: device.flush(0.2) and requests, 20)
         started = time.monotonic()
         device.close()
-        assert time.monotonic() - started < 0.5
+        assert time.monotonic() - started < 10  # the request goes on until it is over
+        assert _uploaders()
         closed.set()
-        deadline = time.monotonic() + 10
-        while _uploaders() and time.monotonic() < deadline:
-            time.sleep(0.02)
-        assert _uploaders() == []
+        wait_until(lambda: not _uploaders(), 10)
     with telemetry(data_dir=tmp_path) as (device, _):
         assert device.status().counts == {"accepted": 1}  # its answer still counted
 
 
 @pytest.mark.parametrize("strict", [False, True])
 def test_a_flush_that_meets_close_says_so_and_warns_of_nothing(strict: bool, caplog: pytest.LogCaptureFixture) -> None:
-    arrived, closed = threading.Event(), threading.Event()
-
-    def wait(body: bytes) -> bytes:
-        arrived.set()
-        assert closed.wait(20)
-        return accepted(body)
-
-    with caplog.at_level(logging.WARNING, "dither"), telemetry(Reply(body=wait), strict=strict) as (device, _):
+    closed = threading.Event()
+    with caplog.at_level(logging.WARNING, "dither"), telemetry(held(closed), strict=strict) as (device, requests):
         device.color.record("red")
         results: list[dither.FlushResult] = []
         flushing = threading.Thread(target=lambda: results.append(device.flush(10)))
         flushing.start()
-        assert arrived.wait(20)
+        wait_until(lambda: requests, 20)
         device.close()
         closed.set()
         flushing.join(20)

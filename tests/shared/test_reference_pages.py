@@ -59,9 +59,13 @@ def test_an_integer_has_the_limits_of_the_page(key: str) -> None:
 
 def test_the_device_has_the_most_epsilon_of_the_page() -> None:
     least, most = limit("`device_epsilon`")
-    assert not refused(registry_text(device_epsilon=most), "device_epsilon")
-    assert refused(registry_text(device_epsilon=f"{most}.000001"), "device_epsilon")
-    assert refused(registry_text(device_epsilon=f"{float(least) / 10:f}"), "device_epsilon")
+    head, _, metrics = registry_text(epsilon=least, reports=1).partition("[metric.color]")
+    a_flag = head + "[metric.dark]" + metrics.partition("[metric.dark]")[2]  # which takes the least there is
+    for value in (least, most):
+        Registry.parse(re.sub("device_epsilon = .*", f"device_epsilon = {value}", a_flag))
+    for value in (f"{float(least) - 1e-6:f}", f"{float(most) + 1e-6:f}"):
+        with pytest.raises(RegistryError, match=rf"device_epsilon must be a number from {least} to {most} "):
+            Registry.parse(registry_text(device_epsilon=value))
 
 
 @pytest.mark.parametrize("key", ["question", "owners"])
@@ -83,9 +87,16 @@ def test_lists_have_the_lengths_of_the_page() -> None:
             refused(re.sub(r"^owners = .*$", f"owners = [{owners}]", registry_text(), flags=re.M), "owners") is not fits
         )
     head = registry_text().partition("[metric.color]")[0]
-    most = int(limit("metrics of an app")[1])
-    more = "".join(f"[metric.m{place}]\nrev = 1\n" for place in range(most + 1))
-    assert refused(head + more, "metric")
+    least, most = map(int, limit("metrics of an app"))
+    for number, words in (
+        (least - 1, f"metric must hold {least} to {most} tables"),
+        (least, r"metric\.m0: kind is missing"),
+        (most, r"metric\.m0: kind is missing"),
+        (most + 1, f"metric must hold {least} to {most} tables"),
+    ):
+        metrics = "".join(f"[metric.m{place}]\nrev = 1\n" for place in range(number)) or "[metric]\n"
+        with pytest.raises(RegistryError, match=words):
+            Registry.parse(head + metrics)
 
 
 def test_every_answer_has_its_word_on_the_page() -> None:

@@ -4,8 +4,7 @@ import re
 import shutil
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from datetime import timedelta
 from pathlib import Path
@@ -13,6 +12,7 @@ from pathlib import Path
 from dither_aggregator.service import Service
 from dither_shared.registry import utc_today
 from tests.support.aggregators import ENVIRONMENT
+from tests.support.waiting import wait_until
 
 EXAMPLES = Path(__file__).parents[2] / "client" / "examples"
 NOW = {"quiet_days = 1": "quiet_days = 0", 'presence = "public"': 'presence = "public"\nschedule = "early"'}
@@ -46,14 +46,6 @@ def counted(service: Service) -> dict[str, int]:
     return {row.metric: row.accepted for row in service.store.ledger()}
 
 
-def until(condition: Callable[[], object], within_s: float = 30) -> None:
-    """Wait until something is so."""
-    deadline = time.monotonic() + within_s
-    while not condition():
-        assert time.monotonic() < deadline, "it did not come to pass in time"
-        time.sleep(0.02)
-
-
 @contextmanager
 def gunicorn(
     program: Path, log: Path, *options: str, workers: int = 4, **environment: str
@@ -82,7 +74,7 @@ def gunicorn(
             env={**ENVIRONMENT, **environment},
         )
         try:
-            until(lambda: log.read_text().count("Booting worker") == workers)
+            wait_until(lambda: log.read_text().count("Booting worker") == workers)
             found = re.search(r"http://127\.0\.0\.1:\d+", log.read_text())
             assert found
             yield master, found[0]
@@ -94,8 +86,9 @@ def gunicorn(
 
 
 def children(pid: int) -> list[int]:
-    """Return the processes that a process has started."""
-    return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+    """Return the processes that a process has started, where the system tells."""
+    path = Path(f"/proc/{pid}/task/{pid}/children")
+    return [int(child) for child in path.read_text().split()] if path.exists() else []
 
 
 def has_open(pid: int, name: str) -> bool:

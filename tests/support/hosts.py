@@ -171,7 +171,7 @@ class World:
     directory: Path
     registry: Registry
     delay_s: float = 0.0
-    """How long the aggregator takes for its first answer."""
+    """How long the aggregator takes for its first answer, but not longer than this world lasts."""
 
     def run(
         self,
@@ -242,16 +242,22 @@ def flags(number: int, **changes: object) -> str:
 def a_world(directory: Path, text: str) -> Iterator[World]:
     (directory / "metrics.toml").write_text(text, encoding="utf-8")
     asked = Registry.parse(text)
+    over = threading.Event()
     with sqlite_store(asked, directory / "data") as store, WholeService(store) as service:
         answer = web_app(service)
 
         async def slowly(scope: Scope, receive: Receive, send: Send) -> None:
             if not (directory / "came").exists():
                 (directory / "came").touch()
-                await asyncio.sleep(made.delay_s)
+                answers_at = time.monotonic() + made.delay_s
+                while time.monotonic() < answers_at and not over.is_set():
+                    await asyncio.sleep(0.01)
             await answer(scope, receive, send)
 
         server = http_server(slowly)
         made = World(server.url, service, directory / "device", asked)
         with server.in_background():
-            yield made
+            try:
+                yield made
+            finally:
+                over.set()

@@ -15,8 +15,8 @@ from dither_shared.wire import PATH
 from dither_shared.wire.writing import encode_upload, new_upload_id
 from tests.support.aggregators import Served, dither
 from tests.support.keys import bearer
-from tests.support.machines import wait_until
 from tests.support.registries import registry
+from tests.support.waiting import wait_until
 
 ASKED = registry()
 WEAK, WRONG, REVOKED, READ, ADMIN = "weak", "wrong", "revoked", "read", "admin"

@@ -8,7 +8,7 @@ import signal
 import subprocess
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -237,15 +237,6 @@ class Crowd:
         with site.store() as store:
             tally = store.tally(self._plan, store.today())
         assert (tally.n, tally.counts.tolist()) == (total, [total, *self.sent])
-
-
-def wait_until(condition: Callable[[], object], timeout_s: float = 60) -> float:
-    """Wait for something to become true; return how long that took."""
-    began = time.monotonic()
-    while not condition():
-        assert time.monotonic() < began + timeout_s, "it did not happen in time"
-        time.sleep(0.02)
-    return time.monotonic() - began
 
 
 def is_running(pid: int) -> bool:

@@ -17,7 +17,8 @@ _ports = cycle(range(FIRST + WORKER % PROCESSES * STRETCH, FIRST + (WORKER % PRO
 def free_port() -> int:
     """Return a port of the loopback on which nothing listens, neither on the next one, where health's is by default.
 
-    No other call returns it, here or in another pytest process, before a thousand others were returned.
+    No other call in this process, or in another worker of the same run, of ten at most, returns it before a thousand
+    others were returned. Two runs at the same time, or a pytest within a test, may be given the same.
     """
     return next(port for port in _ports if _is_free(port))
 

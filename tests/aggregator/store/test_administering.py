@@ -25,9 +25,9 @@ from dither_shared.registry import Registry
 from dither_shared.wire import PATH
 from tests.support.aggregators import http_server, web_app
 from tests.support.keys import bearer, write_key
-from tests.support.machines import wait_until
 from tests.support.registries import registry, registry_text
 from tests.support.stores import Place, SQLitePlace, body_of
+from tests.support.waiting import wait_until
 
 SCOPES = ("write", "read", "admin")
 

@@ -142,8 +142,6 @@ def test_a_value_at_which_a_randomizer_raises_is_caught_with_100_samples() -> No
 
 # The device's own randomizers, spoiled.
 
-GRR_RANDOMIZE = GRR.randomize
-
 
 def keep_or_uniform(self: GRR, answer: int, rng: Rng) -> int:
     keep, any_ = rng.coin(self.threshold), rng.uniform(self.d)

@@ -46,8 +46,7 @@ NUMBER = f'name = "b"\nkind = "number"\nunit = "s"\nlow = 0\nhigh = 8\nbuckets =
 PAIRS = {"flag and number": [f"{FLAG} = 3", f"{NUMBER} = 3"], "flag and choice": [f"{FLAG} = 2", f"{CHOICE} = 2"]}
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("name", thinned(ALONE, 0))  # a flag and a number are measured below; the last takes long
+@pytest.mark.parametrize("name", thinned(ALONE, 0))  # in `make check`, too; `slow` has a flag and a number
 def test_a_metric_links_as_many_as_the_formula_says(name: str) -> None:
     measure(asked(name))
 

@@ -11,12 +11,22 @@ import pytest
 
 from dither.auditing.spreading import SHARES, WORTH, over_cores
 from dither_shared.errors import ConfigurationError
+from tests.support.waiting import wait_until
+
+
+def _note(name: str) -> None:
+    """Write down that this process has a share."""
+    with Path(name).open("a", encoding="ascii") as file:
+        file.write(f"{os.getpid()}\n")
+
+
+def _noted(name: str) -> list[int]:
+    return [int(pid) for pid in Path(name).read_text("ascii").split()]
 
 
 def _draw_for_long(name: str) -> None:
     def work(share: int) -> int:
-        with Path(name).open("a", encoding="ascii") as file:
-            file.write(f"{os.getpid()}\n")
+        _note(name)
         time.sleep(60)
         return share
 
@@ -27,14 +37,13 @@ def _one_idle_and_one_for_long(name: str) -> None:
     """Have all but one of the shares be done at once, so that one process has nothing left to do, and is killed."""
 
     def work(share: int) -> int:
-        with Path(name).open("a", encoding="ascii") as file:
-            file.write(f"{os.getpid()}\n")
-        first = Path(name).read_text("ascii").split()[0]
-        if str(os.getpid()) == first:
-            while len(Path(name).read_text("ascii").split()) < PARTS:
-                time.sleep(0.01)
-            time.sleep(0.2)  # that the other one waits for more by then
-            os.kill(int(next(pid for pid in Path(name).read_text("ascii").split() if pid != first)), signal.SIGKILL)
+        _note(name)
+        first = _noted(name)[0]
+        if os.getpid() == first:
+            wait_until(lambda: len(_noted(name)) == PARTS)
+            idle = next(pid for pid in _noted(name) if pid != first)
+            wait_until(lambda: _waits(idle))
+            os.kill(idle, signal.SIGKILL)
             time.sleep(60)
         return share
 
@@ -44,12 +53,24 @@ def _one_idle_and_one_for_long(name: str) -> None:
 PARTS = 2 * SHARES
 
 
-def _runs(pid: int) -> bool:
+def _stat(pid: int) -> list[str]:
+    """Return what Linux says of a process, from its state on; nothing once it is gone."""
     try:
-        state = Path(f"/proc/{pid}/stat").read_text("ascii").rpartition(")")[2].split()[0]
+        return Path(f"/proc/{pid}/stat").read_text("ascii").rpartition(")")[2].split()
     except (FileNotFoundError, ProcessLookupError):
-        return False
-    return state != "Z"
+        return []
+
+
+def _runs(pid: int) -> bool:
+    return _stat(pid)[:1] not in ([], ["Z"])
+
+
+def _waits(pid: int) -> bool:
+    """Tell whether a process sleeps at two looks, and used no processor time between them."""
+    before = _stat(pid)
+    time.sleep(0.05)
+    after = _stat(pid)
+    return before[:1] == after[:1] == ["S"] and before[11:13] == after[11:13]
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="elsewhere one process draws everything")
@@ -59,15 +80,10 @@ def test_processes_end_with_the_one_that_is_killed(tmp_path: Path) -> None:
     process = multiprocessing.get_context("fork").Process(target=_draw_for_long, args=(str(pids),))
     process.start()
     assert process.pid
-    deadline = time.monotonic() + 30
-    while len(started := pids.read_text("ascii").split()) < 2:
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
+    wait_until(lambda: len(_noted(str(pids))) == 2, 30)
     os.kill(process.pid, signal.SIGKILL)
     process.join()
-    while any(_runs(int(pid)) for pid in started):
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
+    wait_until(lambda: not any(map(_runs, _noted(str(pids)))), 30)
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="elsewhere one process draws everything")

@@ -1,6 +1,5 @@
 """A device that is started again and again, as its person and its app choose."""
 
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -26,11 +25,3 @@ def start(tmp_path: Path) -> Iterator[Start]:
     yield begin
     for telemetry in started:
         telemetry.close()
-
-
-def wait_until(holds: Callable[[], bool]) -> None:
-    """Wait for a thread to do what it is about to do."""
-    deadline = time.monotonic() + 20
-    while not holds():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from dither.device import FILE_NAME
-from tests.client.choices.conftest import Start, wait_until
+from tests.client.choices.conftest import Start
+from tests.support.waiting import wait_until
 
 
 @pytest.fixture(autouse=True)

@@ -14,8 +14,9 @@ from dither.sending.transport import DryRun
 from dither.settings import Settings
 from dither.status import REFUSED
 from dither.telemetry import Telemetry
-from tests.client.choices.conftest import Start, wait_until
+from tests.client.choices.conftest import Start
 from tests.support.registries import registry
+from tests.support.waiting import wait_until
 
 
 def test_what_waits_is_dropped_once_the_file_can_be_used(start: Start, tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ from celery import Celery
 
 import dither
 from tests.support.celery_workers import is_idle
+from tests.support.examples import children
 from tests.support.hosts import PATHS, World, flag, forks, once, our_threads, telemetry, until
 from tests.support.redis_servers import running_redis
 
@@ -160,7 +161,8 @@ def test_tasks_of_a_prefork_celery_worker_are_counted_once(world: World, broker:
             worker.terminate()
             assert worker.wait(30) == 0
         finally:
-            pool = _children(worker.pid)
+            caller.kill()  # else the end of the `with` waits for it
+            pool = children(worker.pid)
             if worker.poll() is None:
                 worker.kill()
                 worker.wait()
@@ -169,9 +171,3 @@ def test_tasks_of_a_prefork_celery_worker_are_counted_once(world: World, broker:
                     os.kill(pid, signal.SIGKILL)
     assert "Traceback" not in log.read_text()
     assert world.counted_in_the_end() == once(*range(10))
-
-
-def _children(pid: int) -> list[int]:
-    """Return the processes that a process has started, where the system tells."""
-    path = Path(f"/proc/{pid}/task/{pid}/children")
-    return [int(child) for child in path.read_text().split()] if path.exists() else []
