@@ -16,6 +16,7 @@ from tests.faults.aggregator.clustered import REDIS, SQLITE, aggregator, both, o
 from tests.faults.aggregator.load import REGISTRY, REGISTRY_TEXT, Load, check_all
 from tests.faults.aggregator.oracle import Oracle
 from tests.support.clusters import Cluster, SeveralMachines, running, wait_until
+from tests.support.http import was_read
 from tests.support.soaking import SOAK, scaled
 
 pytestmark = pytest.mark.slow
@@ -57,14 +58,14 @@ def test_sigterm_with_requests_half_read_and_in_flight_loses_nothing(home: Path,
     oracle = Oracle("stop", REGISTRY)
     with aggregator(kind, home, orders(home, settings=HURRIED)) as cluster:
         server = cluster.named("serve" if kind == SQLITE else "api")[0]
-        key = cluster.key
+        key, finishes = cluster.key, 0
         with Load(oracle, cluster, devices=6) as load:
             for _ in range(STOPS):
                 load.wait_for(50)
                 with ExitStack() as opened, load.lock:
                     slow, finished = (oracle.upload(groups_max=3) for _ in range(2))
                     connections = [opened.enter_context(half_sent(cluster, key, body)) for _, body in (slow, finished)]
-                    time.sleep(0.1)
+                    wait_until(lambda: all(map(was_read, connections)), "both being half read")  # noqa: B023
                     began = time.monotonic()
                     server.signal(signal.SIGTERM)
                     connections[1].sendall(finished[1][len(finished[1]) // 2 :])
@@ -73,6 +74,7 @@ def test_sigterm_with_requests_half_read_and_in_flight_loses_nothing(home: Path,
                     for id_, _ in (slow, finished):
                         oracle.unknown(id_)
                     if b" 202 " in answered:
+                        finishes += 1
                         oracle.acknowledged(finished[0], json.loads(answered.partition(b"\r\n\r\n")[2]))
                 assert server.code() == 0
                 assert time.monotonic() - began < ENDS_WITHIN_S + AT_ONCE_S
@@ -80,6 +82,7 @@ def test_sigterm_with_requests_half_read_and_in_flight_loses_nothing(home: Path,
                 server.start()
                 for id_, _ in (slow, finished):
                     load.send_again(id_)
+            assert finishes
             for process in cluster.processes.values():
                 process.signal(signal.SIGTERM)
             assert {process.code() for process in cluster.processes.values()} == {0}
