@@ -1,11 +1,9 @@
 """Who may hold how much: connections and unfinished bodies, by address and together."""
 
-import time
-
 import pytest
 
 from dither_aggregator.web import bounds
-from tests.support.http import GET, passes, running, slug, until, upload
+from tests.support.http import GET, passes, running, slug, until, upload, was_read
 
 
 def test_a_full_house_makes_room_by_closing_who_has_waited_longest(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -40,7 +38,7 @@ def test_bodies_that_are_not_whole_make_room_for_those_that_are(monkeypatch: pyt
     monkeypatch.setattr(bounds, "BODY_BYTES_MAX", 130_000)
     with running() as served:
         held = [served.connect(upload(50_000) + b"x" * 45_000) for _ in range(2)]
-        time.sleep(0.2)
+        until(lambda: all(was_read(each.socket) for each in held))
         assert served.connect(upload(50_000) + b"x" * 50_000).answer()[0] == 200  # it came whole
         third = served.connect(upload(50_000) + b"x" * 49_000)
         assert held[0].closed()

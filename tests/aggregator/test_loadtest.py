@@ -87,7 +87,7 @@ def test_what_it_measures_is_what_the_store_counts(tested: Aim) -> None:
     code, told, said = tested.run("--seconds", 1, "--connections", 8)
     assert code == 0, said
     assert told["statuses"] == {"202": told["accepted"]}
-    assert told["uploads"] == told["accepted"] > 50
+    assert told["uploads"] == told["accepted"] >= 8  # one for each connection
     assert told["reports"] == 2 * told["accepted"]  # of each device one of each metric
     assert tested.ledger()["accepted"] == told["reports"] + 2  # and the first upload, which only tries
     assert 0 < told["p50_ms"] <= told["p99_ms"] <= told["max_ms"]

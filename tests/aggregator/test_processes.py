@@ -17,7 +17,7 @@ from dither_shared.wire import PATH
 from tests.support import asked_who
 from tests.support.aggregators import ENVIRONMENT
 from tests.support.asked_who import WORKERS
-from tests.support.http import until
+from tests.support.http import until, was_read
 from tests.support.soaking import scaled
 
 pytestmark = pytest.mark.slow
@@ -127,7 +127,7 @@ def test_what_has_begun_is_answered_however_the_parent_ends(how: signal.Signals,
         processed = api.connect(UPLOAD + b"hi")
         until((tmp_path / "came").exists)
         half_read = api.connect(UPLOAD + b"h")
-        time.sleep(0.2)
+        until(lambda: was_read(half_read))
         api.process.send_signal(how)
         if how == signal.SIGKILL:
             api.process.wait(10)

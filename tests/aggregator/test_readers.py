@@ -290,5 +290,6 @@ def test_an_api_whose_broker_is_gone_says_so(asked: tuple[Site, Machine, Machine
     site.broker.stop()
     answer = look(api.said["url"], MANY[:3_000])
     assert (answer.status_code, answer.json()["type"]) == (503, "urn:dither:problem:unavailable")
+    assert "no worker can be asked" in answer.json()["detail"]
     assert look(api.said["url"], ["alpha"]).status_code == 200
     assert api.stop() == (0, "")

@@ -59,7 +59,7 @@ def waited(loading: Site) -> Iterator[dict[str, Machine]]:
             for command in COMMANDS
         }
         for one in waiting.values():
-            assert f"redis at 127.0.0.1:{loading.data.port}/0 is loading what it holds" in said(one)
+            assert f"redis at 127.0.0.1:{loading.data.port}/0 is loading what it holds" in one.hear()
         loading.data.load_fast()
         for one in waiting.values():
             one.wait_ready()
@@ -74,12 +74,6 @@ def options(command: str, site: Site) -> tuple[object, ...]:
     )
 
 
-def said(one: Machine) -> str:
-    """Return the next line that it writes to stderr."""
-    assert one.process.stderr
-    return one.process.stderr.readline()
-
-
 # A Redis that is loading.
 
 
@@ -91,7 +85,7 @@ def said(one: Machine) -> str:
 )
 def test_who_waits_for_a_redis_that_is_loading_ends_at_once(command: str, how: signal.Signals, loading: Site) -> None:
     with loading.machine(command, *options(command, loading), ready=False) as one:
-        assert "waiting for it" in said(one)
+        assert "waiting for it" in one.hear()
         began = time.monotonic()
         assert one.stop(how) == (0, "")
         assert time.monotonic() - began < 5
@@ -100,7 +94,7 @@ def test_who_waits_for_a_redis_that_is_loading_ends_at_once(command: str, how: s
 
 def test_a_redis_that_is_gone_while_it_is_waited_for_is_not_waited_for(loading: Site) -> None:
     with loading.machine("beat", *loading.places, ready=False) as one:
-        assert "waiting for it" in said(one)
+        assert "waiting for it" in one.hear()
         loading.data.kill()
         code, err = one.wait()
         assert code == 2

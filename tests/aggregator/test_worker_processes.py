@@ -2,12 +2,14 @@
 
 import os
 import signal
+import subprocess
 import time
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import ExitStack, closing
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 import requests
@@ -30,6 +32,17 @@ HURRIED: dict[str, object] = {
     "dither_aggregator.workers.ringer.RETRY_MAX_S": 1.0,
 }
 """So that what happens every few seconds happens in a short test."""
+
+
+@contextmanager
+def paused(process: "subprocess.Popen[Any] | None") -> Iterator[None]:
+    """Let a process do nothing while the block runs."""
+    assert process
+    process.send_signal(signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        process.send_signal(signal.SIGCONT)
 
 
 @pytest.fixture
@@ -72,11 +85,16 @@ def calm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Calm]:
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Site, Crowd]]:
-    """A site that outlives what tests do to it: at the end its commands end in order, and have said little."""
+    """A site that outlives what tests do to it: at the end its commands end in order, and have said little.
+
+    Its worker's processes are told to end just before their parent is.
+    """
     site = Site(tmp_path_factory.mktemp("whole"), settings=HURRIED)
     with site.running(), site.all_machines() as (api, worker, beat):
         yield site, Crowd(site, api)
-        for one in (api, worker, beat):
+        for pid in worker.children():
+            os.kill(pid, signal.SIGTERM)  # as a signal to the whole group would
+        for one in (worker, api, beat):
             code, err = one.stop()
             assert code == 0
             assert "Traceback" not in err
@@ -99,21 +117,20 @@ def test_sighup_and_a_signal_to_the_whole_group_end_nobody(calm: Calm) -> None:
 
 def test_an_upload_is_folded_within_seconds_and_its_day_is_recorded_when_it_is_over(calm: Calm) -> None:
     site = calm.site
-    calm.beat.process.send_signal(signal.SIGSTOP)  # it would ring, too
-    calm.crowd.upload(1)
-    assert wait_until(lambda: site.backlog() == 0, 10) < 10  # 10 ms when nothing else runs
-    calm.crowd.check_counted(site)
-    with site.store() as store:
-        plan, day = site.registry.metrics["dark"].plan, store.today()
-        store.set_clock_offset(DAY_S)
-        with site.beat() as beat:
-            wait_until(lambda: store.sealed() == day)
-            wait_until(lambda: day in store.finals(plan))
-            assert beat.stop() == (0, "")
-        final = store.finals(plan)[day]
-        assert final.digest == store.tally(plan, day).digest
-        assert store.snapshot(final.snapshot)
-    calm.beat.process.send_signal(signal.SIGCONT)
+    with paused(calm.beat.process):  # it would ring, too
+        calm.crowd.upload(1)
+        wait_until(lambda: site.backlog() == 0, 10)  # 10 ms when nothing else runs
+        calm.crowd.check_counted(site)
+        with site.store() as store:
+            plan, day = site.registry.metrics["dark"].plan, store.today()
+            store.set_clock_offset(DAY_S)
+            with site.beat() as beat:
+                wait_until(lambda: store.sealed() == day)
+                wait_until(lambda: day in store.finals(plan))
+                assert beat.stop() == (0, "")
+            final = store.finals(plan)[day]
+            assert final.digest == store.tally(plan, day).digest
+            assert store.snapshot(final.snapshot)
 
 
 def test_bells_and_processes_that_are_lost_are_replaced_and_reports_counted_once(site: Site) -> None:
@@ -171,11 +188,8 @@ def test_a_broker_that_is_down_is_not_felt_by_uploads_and_rung_when_it_is_back(s
         crowd.upload(50)
         assert crowd.refused == 0
         assert crowd.slowest_s < 5
-        assert api.process.stderr
-        assert "takes no bells" in api.process.stderr.readline()
-        assert worker.process.stderr
-        said = worker.process.stderr.readline()
-        assert f"the broker, redis at 127.0.0.1:{site.broker.port}/0, cannot be reached" in said
+        assert "takes no bells" in api.hear()
+        assert f"the broker, redis at 127.0.0.1:{site.broker.port}/0, cannot be reached" in worker.hear()
         site.broker.start()
         worker.wait_ready()
         wait_until(lambda: site.backlog() == 0, 60)  # nothing beats here: it is the API that rings again
@@ -191,20 +205,17 @@ def test_a_broker_that_is_down_is_not_felt_by_uploads_and_rung_when_it_is_back(s
 
 def test_a_broker_that_hangs_is_not_felt_by_uploads(whole: tuple[Site, Crowd]) -> None:
     site, crowd = whole
-    with site.api() as api:
-        crowd.go_to(api)
+    with site.api() as api, crowd.at(api):
         crowd.slowest_s = 0
         before = crowd.refused
         crowd.upload(5)
-        assert site.broker.process
-        site.broker.process.send_signal(signal.SIGSTOP)
-        crowd.upload(50)
-        assert crowd.refused == before
-        assert crowd.slowest_s < 5
-        began = time.monotonic()
-        assert api.stop()[0] == 0
-        assert time.monotonic() - began < 10
-        site.broker.process.send_signal(signal.SIGCONT)
+        with paused(site.broker.process):
+            crowd.upload(50)
+            assert crowd.refused == before
+            assert crowd.slowest_s < 5
+            began = time.monotonic()
+            assert api.stop()[0] == 0
+            assert time.monotonic() - began < 10
     wait_until(lambda: site.backlog() == 0, 60)  # beat rings for what this API could not ring for
     crowd.check_counted(site)
 
@@ -282,10 +293,9 @@ def test_passwords_come_by_the_environment_and_are_told_to_nobody(site: Site) ->
         site.data.kill()
         site.broker.kill()
         for one in machines:
-            assert one.process.stderr
-            first = next(line for line in one.process.stderr if "127.0.0.1" in line)
-            err = first + one.stop()[1]
-            assert "geheim" not in err + str(one.said)
+            heard = one.hear("127.0.0.1")
+            assert "127.0.0.1" in heard
+            assert "geheim" not in heard + one.stop()[1] + str(one.said)
 
 
 def test_a_broker_that_refuses_the_password_is_named_without_it(prepared: Site) -> None:
@@ -294,8 +304,7 @@ def test_a_broker_that_refuses_the_password_is_named_without_it(prepared: Site) 
         redis.config_set("requirepass", "geheim")
         try:
             with prepared.machine("worker", ready=False, environment=wrong) as worker:
-                assert worker.process.stderr
-                said = worker.process.stderr.readline()
+                said = worker.hear()
                 assert "cannot be reached" in said
                 assert "falsch" not in said + worker.stop()[1]
         finally:

@@ -29,8 +29,10 @@ if TYPE_CHECKING:
 DAY_S = 86_400
 EVENING_S = 18 * 3_600
 FAULT_S = 0.5
-QUIET_S = 0.2
-"""After this a thread only waits. One in the middle of something cannot end at once when the host forks."""
+QUIET_WITHIN_S = 20.0
+"""How long a thread is given to be done with what it is at, and the system to have it gone once it has ended."""
+FORK_WAIT_S = 2.0
+"""The longest that a fork waits for a thread that only waits. In an app that is .05 s: too little on a busy machine."""
 ALARM_S = 90
 """After this every process ends, so that none that hangs outlives its test."""
 LOCK_WAIT_S = 0.5
@@ -78,6 +80,22 @@ class Clock:
 # Forks.
 
 
+def _waits(thread: threading.Thread) -> bool:
+    """Tell whether the uploader's thread waits for its next look, or has ended."""
+    frame = sys._current_frames().get(thread.ident or 0)
+    if frame is None or frame.f_back is None:
+        return not thread.is_alive()
+    return frame.f_code is threading.Condition.wait.__code__ and frame.f_back.f_code.co_name == "_turn"
+
+
+def wait_until_quiet() -> None:
+    """Wait until other threads only wait: one in the middle of something cannot end at once when the host forks."""
+    deadline = time.monotonic() + QUIET_WITHIN_S
+    others = [thread for thread in threading.enumerate() if thread is not threading.main_thread()]
+    while not all(map(_waits, others)) and time.monotonic() < deadline:
+        time.sleep(0.001)
+
+
 def fork(child: Callable[[], object]) -> int:
     """Fork a process that does something and ends."""
     pid = os.fork()
@@ -103,7 +121,7 @@ def _before_any_fork() -> None:
 
     For the system a thread is there for a moment after it has ended for Python.
     """
-    deadline = time.monotonic() + 0.5
+    deadline = time.monotonic() + QUIET_WITHIN_S
     with suppress(OSError):  # no /proc, or no descriptor for it
         while len(os.listdir("/proc/self/task")) > 1 and time.monotonic() < deadline:  # noqa: PTH208
             time.sleep(0.001)
@@ -202,7 +220,7 @@ class Daemon(Scene):
     settle_s = None
 
     def begin(self) -> None:
-        time.sleep(QUIET_S)
+        wait_until_quiet()
         daemonize()
 
 
@@ -211,7 +229,7 @@ class Forks(Scene):
 
     def end(self, day: int) -> None:
         if day % 2 == 0:
-            time.sleep(QUIET_S)
+            wait_until_quiet()
             os.waitpid(fork(lambda: None), 0)
 
 
@@ -223,7 +241,7 @@ class Prefork(Scene):
     def begin(self) -> None:
         pids = []
         for number in range(2):
-            time.sleep(QUIET_S)
+            wait_until_quiet()
             if (pid := os.fork()) == 0:
                 signal.alarm(ALARM_S)
                 if number == 0:  # only when the other one has ended a day all forks are made
@@ -358,6 +376,7 @@ def start(url: str, directory: Path, clock: Clock, scene: Scene) -> "Telemetry":
 
     courier.SEND_WITHIN_S = courier.LOOK_AGAIN_S = 0.05
     courier.PAUSE_S, courier.PAUSE_MAX_S = 0.02, 0.1
+    uploader.FORK_WAIT_S = FORK_WAIT_S
     uploader.SETTLE_S = uploader.SETTLE_S if scene.settle_s is None else scene.settle_s
     if scene.lock_wait_s is not None:
         for module, name in ((schema, "OPEN_WAIT_S"), (file, "DURABLE_WAIT_S"), (connected, "DURABLE_WAIT_S")):

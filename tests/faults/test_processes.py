@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from dither.device import FILE_NAME
+from dither.device.connected import DURABLE_WAIT_S
 from dither_aggregator.service import WholeService
 from dither_aggregator.store import SQLiteStore
 from dither_aggregator.web.answers import App, Receive, Scope, Send
@@ -88,7 +89,7 @@ def test_eight_processes_share_one_budget_one_lock_and_every_report(home: Path, 
         assert recorded == dict.fromkeys(registry.metrics, 1)
         assert {reason for one in saw for reason in one["reasons"].values()} == {"", "answered"}
         assert {one["silent"] for one in saw} == {""}
-        assert max(one["slowest_s"] for one in saw) < 2
+        assert max(one["slowest_s"] for one in saw) < DURABLE_WAIT_S  # `record` waits a quarter of a second in turn
         accepted = Counter({row.metric: row.accepted for row in store.ledger()})
         assert accepted == recorded
         assert saw[-1]["counts"]["accepted"] <= FLAGS

@@ -6,6 +6,7 @@ import socket
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from pathlib import Path
 from typing import Any
 
 from dither_aggregator.web import in_words
@@ -146,6 +147,16 @@ def passes(served: Served) -> bool:
         return served.ask()[0] == 200
     except (AssertionError, OSError):
         return False
+
+
+def was_read(connection: socket.socket) -> bool:
+    """Tell whether a server on this machine has taken a connection, and read all that was sent on it."""
+    ours, theirs = (place[1] for place in (connection.getsockname(), connection.getpeername()))
+    for line in Path("/proc/net/tcp").read_text(encoding="ascii").splitlines()[1:]:
+        _, local, remote, _, queues, *_, inode = line.split()[:10]
+        if (local[-4:], remote[-4:]) == (f"{theirs:04X}", f"{ours:04X}"):
+            return inode != "0" and queues.endswith(":00000000")  # no process has one that is not accepted yet
+    return False
 
 
 GET = b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"

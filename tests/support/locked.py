@@ -65,7 +65,7 @@ class Locked:
         return self.all_made((scope, label))[0]
 
     def all_made(self, *asked: tuple[str, str]) -> list[tuple[str, str]]:
-        """Do the same with keys of these scopes and labels; the server looks every second, and is waited for once."""
+        """Do the same with keys of these scopes and labels; the server is waited for once."""
         made = []
         for scope, label in asked:
             done = dither("keys", "create", scope, "--label", label, "--data", self.data, "--json")

@@ -53,15 +53,26 @@ class Machine:
         assert line, self.process.communicate(timeout=30)[1]
         self.said = json.loads(line)
 
+    def hear(self, words: str = "") -> str:
+        """Return what it writes to stderr up to the next line with these words, or up to its end."""
+        assert self.process.stderr
+        heard = ""
+        for line in self.process.stderr:
+            heard += line
+            if words in line:
+                break
+        return heard
+
     def stop(self, how: signal.Signals = signal.SIGTERM) -> tuple[int, str]:
-        """End it; return its exit code and what it wrote to stderr."""
+        """End it; return its exit code and what it wrote to stderr that was not heard."""
         self.process.send_signal(how)
         return self.wait()
 
     def wait(self) -> tuple[int, str]:
-        """Wait for its end; return its exit code and what it wrote to stderr."""
-        _, err = self.process.communicate(timeout=60)
-        return self.process.returncode, err
+        """Wait for its end; return its exit code and what it wrote to stderr that was not heard."""
+        assert self.process.stderr
+        err = self.process.stderr.read()  # `communicate` would not see what `hear` has read ahead
+        return self.process.wait(60), err
 
 
 class Site:
@@ -170,7 +181,7 @@ class Crowd:
 
     def __init__(self, site: Site, api: Machine, seed: int = 1) -> None:
         self._key = site.key
-        self.go_to(api)
+        self._url = api.said["url"] + PATH
         self._plan = site.registry.metrics["dark"].plan
         self._random = random.Random(seed)
         self._lock = threading.Lock()
@@ -179,9 +190,14 @@ class Crowd:
         self.slowest_s = 0.0
         self.refused = 0
 
-    def go_to(self, api: Machine) -> None:
-        """Send to another API of the site from now on."""
-        self._url = api.said["url"] + PATH
+    @contextmanager
+    def at(self, api: Machine) -> Iterator[None]:
+        """Send to another API of the site while the block runs."""
+        before, self._url = self._url, api.said["url"] + PATH
+        try:
+            yield
+        finally:
+            self._url = before
 
     def upload(self, uploads: int, reports: int = 20) -> None:
         """Send uploads, each until it is taken."""

@@ -1,7 +1,8 @@
-"""`make bench ARGS=attacks`, a second of each: nothing that is asserted here depends on how fast a machine is.
+"""`make bench ARGS=attacks`, a second of each: the only times that are asserted here are seconds.
 
-Acknowledged uploads are counted once, most good uploads get through, memory and the log are bounded, health answers,
-and the server takes uploads again when the attackers have gone. A server without a bound is told from one with it.
+Acknowledged uploads are counted once, most good uploads get through in ten seconds, memory and the log are bounded,
+health answers in five, and the server takes uploads again when the attackers have gone, fast or not. A server without
+a bound is told from one with it.
 """
 
 import sys
@@ -29,12 +30,16 @@ FAULTS = {
     "sulks": ("wrong-keys", "questions for its health failed"),
     "breaks": ("wrong-keys", "it did not come back"),
 }
-"""For each planted server, the attack that shows its fault, and the words for it."""
+"""For each planted server, the attack that shows its fault, and the words for it. None of them stores anything."""
 
 
 @pytest.fixture(autouse=True)
 def _hurried(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Warm up, and take the base, for a moment: no figure of theirs is an aim here."""
+    """Warm up, and take the base, for a moment: the server is back here when it takes uploads as before, fast or not.
+
+    The base shows how fast that was, and none of the stalls that a busy machine has later.
+    """
+    monkeypatch.setattr(attacks, "wait_max_s", lambda _: steady.WITHIN_S)
     if not SOAK:
         monkeypatch.setattr(attacks, "WARM_S", 0.2)
         monkeypatch.setattr(attacks, "BASE_MIN_S", 0.3)
@@ -64,6 +69,7 @@ def _check_attacked(attack: Attack, outcome: Outcome) -> None:
 
 @pytest.mark.parametrize("fault", FAULTS)
 def test_a_server_without_a_bound_is_caught(fault: str, seeded: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By its own words: the one with no other fault than theirs yields none of them, under the same short limits."""
     monkeypatch.setattr(attacks, "RECOVERY_S", 1.0)
     monkeypatch.setattr(steady, "SETTLED_WITHIN_S", 1.0)
     monkeypatch.setattr(watching, "HEALTH_WITHIN_S", 1.0)
@@ -73,6 +79,7 @@ def test_a_server_without_a_bound_is_caught(fault: str, seeded: Path, monkeypatc
     for seconds in PLANTED_S:
         outcome = measure(attack, seconds, seeded, before=bad)
         _check_attacked(attack, outcome)
-        if caught := any(words in each for each in outcome.unsound()):
+        caught = any(words in each for each in outcome.unsound())
+        if caught := caught and (fault != "forgets" or len(outcome.unsound()) == 1):
             break
     assert caught, outcome.unsound()

@@ -37,7 +37,7 @@ def ready(cluster: Cluster) -> bool:
 
 
 def refuses(load: Load, status: int = 503) -> None:
-    """Wait until uploads are refused, and are not any more acknowledged."""
+    """Wait until more uploads are refused."""
     refused = load.answers[status]
     wait_until(lambda: load.answers[status] > refused + REFUSED, "uploads being refused")
 
@@ -50,7 +50,7 @@ def test_on_a_full_disk_uploads_are_refused_and_room_ends_that(home: Path) -> No
                 load.wait_for(50)
                 may_grow_to(cluster[SERVE].pid, ROOM)
                 refuses(load)
-                assert not ready(cluster)
+                wait_until(lambda: not ready(cluster), "readiness being red")  # a commit may just have found room
                 with closing(cluster.open()) as store:
                     oracle.check_conservation(store)
                 may_grow_to(cluster[SERVE].pid, None)

@@ -126,7 +126,7 @@ SLOW_S = 3.0
 QUICKER_S = 0.05
 """The disk's delay if each upload waits for it."""
 LOADED_S = {"everysec": SLOW_S, "always": 3.0 if SOAK else 1.0}
-"""The load goes on for once or twice this long."""
+"""The load goes on for once or twice this long, or until there is anything that a kill could lose."""
 GATHERED_BYTES = 20_000
 ATTEMPTS = 5
 """How often the control may fail to show a loss."""
@@ -142,14 +142,17 @@ def lost_by_a_kill(home: Path, policy: str, seed: int) -> int:
         load = Load(oracle, cluster, devices=4)
         with load, cluster.data.client() as client:
             deadline = time.monotonic() + rng.uniform(1, 2) * LOADED_S[policy]
+            if policy == "always":
+                load.wait_for(20)
             while time.monotonic() < deadline:
                 if client.info("persistence")["aof_buffer_length"] > GATHERED_BYTES:
                     break
                 time.sleep(0.01)
             cluster.data.kill()
-            acknowledged = sum(
-                group.n for id_ in load.acknowledged for group in oracle.sent(id_).groups if not group.fault
-            )
+            with load.lock:
+                acknowledged = sum(
+                    group.n for id_ in load.acknowledged for group in oracle.sent(id_).groups if not group.fault
+                )
             load.give_up()
         cluster.kill_all()
         cluster.data.restart()
