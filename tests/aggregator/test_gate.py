@@ -152,7 +152,7 @@ def test_a_session_is_worth_what_its_key_is(locked: Locked) -> None:
     session = locked.session("short")
     assert locked.ask("GET", "/", headers=session).status_code == 200
     assert dither("keys", "revoke", id_, "--data", locked.data).returncode == 0
-    wait_until(lambda: locked.ask("GET", "/", headers=session).status_code == 303, 5)
+    wait_until(lambda: locked.ask("GET", "/", headers=session).status_code == 303)
     assert locked.ask("GET", "/v1/marks", headers=session).status_code == 401
 
 
@@ -260,13 +260,13 @@ def test_a_key_that_waits_has_uploads_come_again(locked: Locked) -> None:
     (id_, old), (_, new) = locked.all_made(("write", "version 157"), ("write", "version 158"))
     assert (locked.upload(old).status_code, locked.upload(new).status_code) == (202, 202)
     assert dither("keys", "revoke", id_, "--wait", "--data", locked.data).returncode == 0
-    wait_until(lambda: locked.upload(old).status_code == 503, 5)
+    wait_until(lambda: locked.upload(old).status_code == 503)
     answer = locked.upload(old)
     assert answer.json()["type"].endswith(":key-waiting")
     assert int(answer.headers["Retry-After"]) == problems.WAITING_RETRY_AFTER_S
     assert locked.upload(new).status_code == 202
     assert dither("keys", "revoke", id_, "--data", locked.data).returncode == 0
-    wait_until(lambda: locked.upload(old).status_code == 401, 5)
+    wait_until(lambda: locked.upload(old).status_code == 401)
     assert locked.upload(new).status_code == 202
 
 
@@ -277,7 +277,7 @@ def test_an_installed_app_loses_nothing_when_its_next_version_has_the_next_key(
     """The SDK keeps what it could not send with the old key, and sends it with the next one when it may."""
     (id_, old), (_, new) = locked.all_made(("write", ""), ("write", ""))
     assert dither("keys", "revoke", id_, *how, "--data", locked.data).returncode == 0
-    wait_until(lambda: locked.upload(old).status_code == (503 if how else 401), 5)
+    wait_until(lambda: locked.upload(old).status_code == (503 if how else 401))
     asked = Registry.load(locked.home / "metrics.toml")
 
     def version(key: str, after_s: float = 0.0) -> tuple[int, int]:
@@ -303,6 +303,6 @@ def test_the_day_of_the_last_use_is_written_by_the_watcher(locked: Locked) -> No
             return store.keys.by_id[id_].last_used
 
     assert locked.upload(text).status_code == 202
-    wait_until(lambda: last_used() is not None, 10)
+    wait_until(lambda: last_used() is not None)
     with closing(SQLiteStore(locked.data)) as store:
         assert last_used() == store.clock_day()

@@ -183,7 +183,7 @@ def test_sigusr1_says_where_it_is(command: str, waited: dict[str, Machine]) -> N
 
 def test_a_terminal_s_sigquit_ends_parents_and_processes_in_order(loading: Site, waited: dict[str, Machine]) -> None:
     Crowd(loading, waited["api"]).upload(20)
-    wait_until(lambda: loading.backlog() == 0, 20)
+    wait_until(lambda: loading.backlog() == 0)
     for command in ("worker", "beat", "api"):
         one = waited[command]
         children = one.children()

@@ -110,7 +110,7 @@ def test_sighup_and_a_signal_to_the_whole_group_end_nobody(calm: Calm) -> None:
     for pid in children:
         os.kill(pid, signal.SIGTERM)  # their parent is the one to end them
     calm.crowd.upload(20)
-    wait_until(lambda: calm.site.backlog() == 0, 10)
+    wait_until(lambda: calm.site.backlog() == 0)
     calm.crowd.check_counted(calm.site)
     assert calm.worker.children() == children
 
@@ -119,7 +119,7 @@ def test_an_upload_is_folded_within_seconds_and_its_day_is_recorded_when_it_is_o
     site = calm.site
     with paused(calm.beat.process):  # it would ring, too
         calm.crowd.upload(1)
-        wait_until(lambda: site.backlog() == 0, 10)  # 10 ms when nothing else runs
+        wait_until(lambda: site.backlog() == 0)  # 10 ms when nothing else runs
         calm.crowd.check_counted(site)
         with site.store() as store:
             plan, day = site.registry.metrics["dark"].plan, store.today()
@@ -147,7 +147,7 @@ def test_bells_and_processes_that_are_lost_are_replaced_and_reports_counted_once
                     time.sleep(0.05)
                 end(victim := worker.children()[0])
                 wait_until(lambda: len(children := worker.children()) == 2 and victim not in children)
-        wait_until(lambda: site.backlog() == 0, 30)
+        wait_until(lambda: site.backlog() == 0)
         crowd.check_counted(site)
 
 
@@ -160,7 +160,7 @@ def test_a_store_that_is_restarted_is_used_again_by_the_same_processes(whole: tu
             site.data.kill()
             time.sleep(0.5)
             site.data.start()
-    wait_until(lambda: site.backlog() == 0, 60)
+    wait_until(lambda: site.backlog() == 0)
     crowd.check_counted(site)
     assert crowd.refused > before
 
@@ -176,7 +176,7 @@ def test_workers_outlive_their_broker_whatever_they_are_at(whole: tuple[Site, Cr
             site.broker.restart()
             rope.close()
             crowd.upload(5)
-            wait_until(lambda: site.backlog() == 0, 30)
+            wait_until(lambda: site.backlog() == 0)
     crowd.check_counted(site)
 
 
@@ -192,7 +192,7 @@ def test_a_broker_that_is_down_is_not_felt_by_uploads_and_rung_when_it_is_back(s
         assert f"the broker, redis at 127.0.0.1:{site.broker.port}/0, cannot be reached" in worker.hear()
         site.broker.start()
         worker.wait_ready()
-        wait_until(lambda: site.backlog() == 0, 60)  # nothing beats here: it is the API that rings again
+        wait_until(lambda: site.backlog() == 0)  # nothing beats here: it is the API that rings again
         crowd.check_counted(site)
         code, err = worker.stop()
         assert code == 0
@@ -216,7 +216,7 @@ def test_a_broker_that_hangs_is_not_felt_by_uploads(whole: tuple[Site, Crowd]) -
             began = time.monotonic()
             assert api.stop()[0] == 0
             assert time.monotonic() - began < 10
-    wait_until(lambda: site.backlog() == 0, 60)  # beat rings for what this API could not ring for
+    wait_until(lambda: site.backlog() == 0)  # beat rings for what this API could not ring for
     crowd.check_counted(site)
 
 

@@ -334,9 +334,9 @@ def test_reports_leave_by_themselves_at_a_random_moment(monkeypatch: pytest.Monk
     monkeypatch.setattr("dither.sending.courier.SEND_WITHIN_S", 0.1)
     with telemetry() as (device, requests):
         device.color.record("red")
-        wait_until(lambda: not device.status().waiting, 10)
+        wait_until(lambda: not device.status().waiting)
         assert len(requests) == 1
-        wait_until(lambda: not _uploaders(), 10)  # idle: the thread has ended
+        wait_until(lambda: not _uploaders())  # idle: the thread has ended
 
 
 def _uploaders() -> list[threading.Thread]:
@@ -362,13 +362,13 @@ def test_close_does_not_wait_for_a_request_in_flight(tmp_path: Path) -> None:
     closed = threading.Event()
     with telemetry(held(closed), data_dir=tmp_path) as (device, requests):
         device.color.record("red")
-        wait_until(lambda: device.flush(0.2) and requests, 20)
+        wait_until(lambda: device.flush(0.2) and requests)
         started = time.monotonic()
         device.close()
         assert time.monotonic() - started < 10  # the request goes on until it is over
         assert _uploaders()
         closed.set()
-        wait_until(lambda: not _uploaders(), 10)
+        wait_until(lambda: not _uploaders())
     with telemetry(data_dir=tmp_path) as (device, _):
         assert device.status().counts == {"accepted": 1}  # its answer still counted
 
@@ -381,7 +381,7 @@ def test_a_flush_that_meets_close_says_so_and_warns_of_nothing(strict: bool, cap
         results: list[dither.FlushResult] = []
         flushing = threading.Thread(target=lambda: results.append(device.flush(10)))
         flushing.start()
-        wait_until(lambda: requests, 20)
+        wait_until(lambda: requests)
         device.close()
         closed.set()
         flushing.join(20)

@@ -52,7 +52,7 @@ class Locked:
 
     def wait_for(self, path: str, headers: dict[str, str], status: int) -> None:
         """Wait until it has taken up a change of the keys."""
-        wait_until(lambda: self.ask("GET", path, headers=headers).status_code == status, 5)
+        wait_until(lambda: self.ask("GET", path, headers=headers).status_code == status)
 
     def session(self, key: str) -> dict[str, str]:
         """Return the header of a session."""

@@ -191,7 +191,7 @@ def test_hidden_presence_goes_on_after_a_fork(tmp_path: Path) -> None:
         device = dither.Telemetry(settings)
         assert ended(fork(lambda: None)) == [0]
         later_s = 86_400.0
-        assert until(lambda: device.status().counts.get("accepted"), 5), device.status()
+        assert until(lambda: device.status().counts.get("accepted")), device.status()
 
     with a_world(tmp_path, flags(1).replace('presence = "public"', 'presence = "hidden"')) as world:
         world.run(host)

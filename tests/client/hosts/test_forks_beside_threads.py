@@ -241,7 +241,7 @@ def test_an_answer_recorded_while_another_thread_forks_is_sent(world: World) -> 
         recorder.join()
         uploader.wake = wake  # type: ignore[method-assign]
         flag(0)  # answered: but a call after a fork starts the thread again if anything waits
-        assert until(lambda: telemetry.status().waiting == 0, 5)
+        assert until(lambda: telemetry.status().waiting == 0)
 
     world.run(host, first=first)
     assert world.counted() == once(0)
