@@ -45,7 +45,7 @@ for variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
-# Where nothing may be kept of what is compiled, each process would compile all tests and all that they import.
+# Else each process may compile all tests and all that they import: some machines are told to keep nothing of it.
 sys.dont_write_bytecode = False
 
 # Else much of the time in which tests are collected goes into looking for garbage among what stays.
