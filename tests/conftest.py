@@ -67,7 +67,7 @@ def pytest_collection(session: pytest.Session) -> None:
 
 
 def pytest_collection_finish() -> None:
-    """Look for garbage again, from now on among what tests make, and a twentieth as often: that takes less time."""
+    """Look for garbage again, from now on among what tests make, and less often, since looking takes time."""
     gc.freeze()
     gc.set_threshold(20_000, 10, 10)
     gc.enable()
