@@ -14,7 +14,7 @@ from dither_aggregator.store.dump import MarksRecord
 from dither_aggregator.store.fsck import check
 from dither_aggregator.store.interface import marks as marks_module
 from dither_aggregator.store.records import DayMark
-from dither_aggregator.store.redis import RedisStore, scripts
+from dither_aggregator.store.redis import RedisStore, key_names
 from dither_aggregator.store.redis.packing import pack_day_mark
 from dither_aggregator.store.restoring import restore
 from dither_aggregator.store.sqlite import FILE_NAME, schema
@@ -147,7 +147,7 @@ def test_a_backup_with_a_text_that_cannot_be_shown_is_refused(store: Store, tmp_
 def write_mark(place: Place, mark: DayMark) -> None:
     """Write a mark past every check."""
     if isinstance(place, RedisPlace):
-        place.redis.sadd(f"{scripts.GLOBAL}:marks", pack_day_mark(mark))
+        place.redis.sadd(f"{key_names.GLOBAL}:marks", pack_day_mark(mark))
     elif isinstance(place, SQLitePlace):
         with closing(sqlite3.connect(place.directory / FILE_NAME)) as db, db:
             db.execute(schema.MARKS)

@@ -17,7 +17,7 @@ from dither_aggregator.store.fsck import check
 from dither_aggregator.store.interface.refused import REFUSED_DAYS
 from dither_aggregator.store.packing import day_number
 from dither_aggregator.store.records import RefusedCount, RefusedKey
-from dither_aggregator.store.redis import scripts
+from dither_aggregator.store.redis import key_names, scripts, shard_scripts
 from dither_aggregator.store.redis.packing import refused_fields
 from dither_aggregator.store.restoring import restore
 from dither_aggregator.store.sqlite import FILE_NAME, log, schema
@@ -235,8 +235,8 @@ def write_refused(place: Place, key: RefusedKey, refused: RefusedCount) -> None:
     """Write a count past every check."""
     day = day_number(key.day)
     if isinstance(place, RedisPlace):
-        place.redis.execute_command("HSET", scripts.refused_key(0, day), *refused_fields(key, refused))
-        place.redis.zadd(scripts.refused_key(0), {str(day): day})
+        place.redis.execute_command("HSET", key_names.refused_key(0, day), *refused_fields(key, refused))
+        place.redis.zadd(key_names.refused_key(0), {str(day): day})
     elif isinstance(place, SQLitePlace):
         with closing(sqlite3.connect(place.directory / FILE_NAME)) as db, db:
             db.execute(schema.REFUSED)
@@ -296,8 +296,8 @@ def _append_with(old: str, new: str) -> Callable[..., object]:
 
 
 def _script_with(old: str, new: str) -> scripts.Script:
-    assert old in scripts.APPEND.text
-    return scripts._script(scripts.APPEND.text.replace(old, new).partition("\n")[2])
+    assert old in shard_scripts.APPEND.text
+    return scripts.script(shard_scripts.APPEND.text.replace(old, new).partition("\n")[2])
 
 
 @pytest.mark.parametrize(
@@ -334,8 +334,7 @@ def test_a_planted_bug_is_caught(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     script = _script_with(*lua)
-    monkeypatch.setitem(scripts.SCRIPTS, script.sha, script)
-    monkeypatch.setattr(scripts, "APPEND", script)
+    monkeypatch.setattr(shard_scripts, "APPEND", script)
     monkeypatch.setattr(SQLiteStore, "append", _append_with(*python))
     with pytest.raises(AssertionError):
         caught_by(place, store, asked)

@@ -10,7 +10,7 @@ from dither_aggregator import upkeep
 from dither_aggregator.store import Receipt, SQLiteStore, Store, StoreError, open_store
 from dither_aggregator.store.copying import copy
 from dither_aggregator.store.dump import SeenRecord
-from dither_aggregator.store.redis.scripts import GLOBAL
+from dither_aggregator.store.redis.key_names import GLOBAL
 from dither_shared.wire.reading import parse_upload
 from tests.faults.aggregator.clustered import aggregator, both, orders
 from tests.faults.aggregator.editions import APP

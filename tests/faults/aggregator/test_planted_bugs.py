@@ -19,7 +19,7 @@ from dither_aggregator.store.folding import fold_read
 from dither_aggregator.store.interface import log
 from dither_aggregator.store.packing import day_number, pack_entry, pack_groups
 from dither_aggregator.store.records import Final, LogRead, Poison, Segment
-from dither_aggregator.store.redis import RedisStore, scripts
+from dither_aggregator.store.redis import RedisStore, scripts, shard_scripts
 from dither_aggregator.store.sqlite import epochs
 from dither_shared.plan import Plan
 from dither_shared.wire.problems import Problem
@@ -62,11 +62,10 @@ def say(patch: pytest.MonkeyPatch, old: str, new: str) -> None:
 
 def script(patch: pytest.MonkeyPatch, name: str, old: str, new: str) -> None:
     """Let a script of Redis have other words in the place of some."""
-    text = getattr(scripts, name).text
+    text = getattr(shard_scripts, name).text
     assert old in text, f"{name} does not have {old!r}"
-    changed = scripts._script(text.removeprefix(text.split("\n")[0] + "\n").replace(old, new), flags="allow-oom")
-    patch.setattr(scripts, name, changed)
-    patch.setitem(scripts.SCRIPTS, changed.sha, changed)
+    changed = scripts.script(text.removeprefix(text.split("\n")[0] + "\n").replace(old, new), flags="allow-oom")
+    patch.setattr(shard_scripts, name, changed)
 
 
 # Accepting.

@@ -3,8 +3,8 @@
 A write is durable if Redis has written and synced it before it answers: `appendonly yes` and `appendfsync always`,
 which is checked when the store is opened and again with its state.
 
-The roles stand on `opened.py`, and that on `calls.py` and `client.py`; `scripts.py` has every key and every script,
-`packing.py` the bytes.
+The roles stand on `opened.py`, and that on `calls.py` and `client.py`; `key_names.py` has every key, `store_scripts.py`
+and `shard_scripts.py` every script, `packing.py` the bytes.
 """
 
 from dither_aggregator.store.interface import Store

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any, TypeVar
 
 from dither_aggregator.store.interface.opened import Opened
-from dither_aggregator.store.redis import scripts
+from dither_aggregator.store.redis import key_names, scripts
 from dither_aggregator.store.redis.client import Client, Command, call
 
 INSTANT_ATTEMPTS = 10
@@ -33,13 +33,13 @@ class RedisCalls(Opened):
         self._client.close()
 
     def _call(self, script: scripts.Script, shard: int, *arguments: object) -> Command:
-        return call(script, scripts.shard_key(shard), self._token, *arguments)
+        return call(script, key_names.shard_key(shard), self._token, *arguments)
 
     def _run(self, script: scripts.Script, shard: int, *arguments: object) -> Any:
         return self._client.run(*self._call(script, shard, *arguments))
 
     def _call_global(self, script: scripts.Script, *arguments: object) -> Command:
-        return call(script, scripts.GLOBAL, self._token, *arguments)
+        return call(script, key_names.GLOBAL, self._token, *arguments)
 
     def _run_global(self, script: scripts.Script, *arguments: object) -> Any:
         return self._client.run(*self._call_global(script, *arguments))

@@ -14,7 +14,7 @@ from typing import NamedTuple
 from dither_aggregator.store.interface.erasing import Erasing
 from dither_aggregator.store.packing import day_number, day_of
 from dither_aggregator.store.records import StoreError, StoreUnavailable
-from dither_aggregator.store.redis import scripts
+from dither_aggregator.store.redis import store_scripts
 from dither_aggregator.store.redis.epochs import RedisEpochs
 
 Information = Mapping[str, object]
@@ -59,7 +59,7 @@ class RedisErasing(RedisEpochs, Erasing):
 
     def erased(self) -> date:
         """Return the latest epoch that is erased."""
-        (day,) = self._run_global(scripts.GET, "erased")
+        (day,) = self._run_global(store_scripts.GET, "erased")
         return day_of(int(day)) if day else date.min
 
     def erase(self) -> str:
@@ -72,15 +72,15 @@ class RedisErasing(RedisEpochs, Erasing):
             return ""
         if not information["aof_enabled"]:
             return self._note_erased(merged)
-        (asked,) = self._run_global(scripts.GET, "erasing")
+        (asked,) = self._run_global(store_scripts.GET, "erasing")
         rewrite = _Rewrite.from_text(asked) if asked else None
         if rewrite and rewrite.merged >= merged and rewrite.succeeded(information):
             return self._note_erased(rewrite.merged)
-        self._run_global(scripts.SET, "erasing", _Rewrite.next_of(information, merged).to_text())
+        self._run_global(store_scripts.SET, "erasing", _Rewrite.next_of(information, merged).to_text())
         return self._ask()
 
     def _note_erased(self, merged: date) -> str:
-        self._run_global(scripts.SET, "erased", day_number(merged))
+        self._run_global(store_scripts.SET, "erased", day_number(merged))
         return ""
 
     def _ask(self) -> str:

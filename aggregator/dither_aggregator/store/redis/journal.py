@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 from dither_aggregator.store.interface.journal import JOURNAL_MAX, Journal
 from dither_aggregator.store.records import JournalEntry
-from dither_aggregator.store.redis import scripts
+from dither_aggregator.store.redis import store_scripts
 from dither_aggregator.store.redis.calls import chunks
 from dither_aggregator.store.redis.opened import RedisOpened
 
@@ -22,7 +22,7 @@ class RedisJournal(RedisOpened, Journal):
         while len(found) < limit:
             last = -1 - len(found)
             first = last - min(PIECE, limit - len(found)) + 1
-            piece = self._run_global(scripts.JOURNAL, first, last)
+            piece = self._run_global(store_scripts.JOURNAL, first, last)
             if not piece:
                 break
             found[:0] = piece
@@ -30,4 +30,4 @@ class RedisJournal(RedisOpened, Journal):
 
     def _add_entries(self, entries: Sequence[JournalEntry]) -> None:
         for piece in chunks([json.dumps(entry.to_document()) for entry in entries], PIECE):
-            self._run_global(scripts.NOTE, JOURNAL_MAX, *piece)
+            self._run_global(store_scripts.NOTE, JOURNAL_MAX, *piece)

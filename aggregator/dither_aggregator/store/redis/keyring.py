@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 from dither_aggregator.store.interface.keyring import Keyring
 from dither_aggregator.store.keys import Key
-from dither_aggregator.store.redis import scripts
+from dither_aggregator.store.redis import store_scripts
 from dither_aggregator.store.redis.opened import RedisOpened
 
 
@@ -14,4 +14,4 @@ class RedisKeyring(RedisOpened, Keyring):
 
     def _save_keys(self, keys: Sequence[Key], version: int) -> bool:
         documents = [value for key in keys for value in (key.id, json.dumps(key.to_document()))]
-        return bool(self._run_global(scripts.SAVE, "keys", version, *documents))
+        return bool(self._run_global(store_scripts.SAVE, "keys", version, *documents))

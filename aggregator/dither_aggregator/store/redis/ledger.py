@@ -13,7 +13,7 @@ from dither_aggregator.store.interface.ledger import Ledger, with_pending
 from dither_aggregator.store.interface.log import READ_UPLOADS_MAX
 from dither_aggregator.store.packing import day_number
 from dither_aggregator.store.records import Counted, StoreUnavailable, TallyKey
-from dither_aggregator.store.redis import scripts
+from dither_aggregator.store.redis import shard_scripts
 from dither_aggregator.store.redis.calls import INSTANT_ATTEMPTS, PLANS_AT_ONCE, chunks
 from dither_aggregator.store.redis.client import Command
 from dither_aggregator.store.redis.log import READ_REDIS_BYTES_MAX
@@ -55,7 +55,7 @@ class RedisLedger(RedisOpened, Ledger):
             if pending is not None:
                 return with_pending(rows, pending)
         now, (_, _, _, *entries) = self._client.read_at_once(
-            [self._ledger_now(shard, settled), self._call(scripts.READ, shard, "", 1 << 52, 1 << 52)]
+            [self._ledger_now(shard, settled), self._call(shard_scripts.READ, shard, "", 1 << 52, 1 << 52)]
         )
         rows = self._rows_of(settled, now)
         if rows is None:
@@ -66,8 +66,8 @@ class RedisLedger(RedisOpened, Ledger):
         return StoreUnavailable(f"{self._client.name}: shard {shard} changes faster than it can be read; try again")
 
     def _settled(self, shard: int) -> Settled:
-        day, sealed, taken, seen_days, tallies, plans = self._run(scripts.OUTLINE, shard)
-        rows = ledger_of((plan, fields) for plan in plans for fields in self._scan(scripts.LEDGER, shard, plan))
+        day, sealed, taken, seen_days, tallies, plans = self._run(shard_scripts.OUTLINE, shard)
+        rows = ledger_of((plan, fields) for plan in plans for fields in self._scan(shard_scripts.LEDGER, shard, plan))
         days = {day_number(epoch) for _, epoch in rows}
         return Settled(
             day,
@@ -80,7 +80,7 @@ class RedisLedger(RedisOpened, Ledger):
         )
 
     def _ledger_now(self, shard: int, settled: Settled) -> Command:
-        return self._call(scripts.LEDGER_NOW, shard, *settled.open_days)
+        return self._call(shard_scripts.LEDGER_NOW, shard, *settled.open_days)
 
     def _rows_of(self, settled: Settled, now: Any) -> dict[TallyKey, Counted] | None:
         """Return the whole ledger as it was at the instant `now`; None where what was settled has changed since."""
@@ -94,7 +94,7 @@ class RedisLedger(RedisOpened, Ledger):
         pending: dict[TallyKey, int] = {}
         while low < high:
             uploads = min(high - low, READ_UPLOADS_MAX)
-            _, _, _, *entries = self._run(scripts.READ, shard, low, uploads, READ_REDIS_BYTES_MAX)
+            _, _, _, *entries = self._run(shard_scripts.READ, shard, low, uploads, READ_REDIS_BYTES_MAX)
             if not entries:
                 return None
             low += len(entries)
@@ -114,7 +114,7 @@ class RedisLedger(RedisOpened, Ledger):
     def _epochs(self, ids: Sequence[int]) -> dict[int, list[date]]:
         days: dict[int, set[date]] = {}
         for plans in chunks(ids, PLANS_AT_ONCE):
-            for names in self._of_each_shard(scripts.EPOCHS, *plans):
+            for names in self._of_each_shard(shard_scripts.EPOCHS, *plans):
                 for plan, epoch in map(tally_of, names):
                     days.setdefault(plan, set()).add(epoch)
         return {plan: sorted(found, reverse=True) for plan, found in days.items()}

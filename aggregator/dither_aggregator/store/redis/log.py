@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dither_aggregator.store.interface.log import READ_BYTES_MAX, READ_UPLOADS_MAX, Log, Prepared
 from dither_aggregator.store.packing import day_number, unpack_entry
 from dither_aggregator.store.records import LogRead, Poison, Receipt, Segment, StoreError
-from dither_aggregator.store.redis import scripts
+from dither_aggregator.store.redis import shard_scripts
 from dither_aggregator.store.redis.calls import chunks
 from dither_aggregator.store.redis.client import Command
 from dither_aggregator.store.redis.opened import RedisOpened
@@ -31,7 +31,7 @@ class RedisLog(RedisOpened, Log):
         for shard, of_shard in self._by_shard(prepared).items():
             for chunk in chunks(of_shard, APPEND_UPLOADS_MAX):
                 taken = [part for place in chunk for part in _arguments(prepared[place])]
-                calls.append(self._call(scripts.APPEND, shard, secrets.token_bytes(MARK_BYTES), *taken))
+                calls.append(self._call(shard_scripts.APPEND, shard, secrets.token_bytes(MARK_BYTES), *taken))
                 places.append((shard, chunk))
         floors = self._seen_written()
         answers: list[Receipt | Problem] = [item.result for item in prepared]
@@ -52,7 +52,7 @@ class RedisLog(RedisOpened, Log):
     def read_log(self, shard: int) -> LogRead:
         """Return the oldest entries of the log."""
         floors = self._seen_written()
-        reply = self._run(scripts.READ, shard, "", READ_UPLOADS_MAX, READ_REDIS_BYTES_MAX)
+        reply = self._run(shard_scripts.READ, shard, "", READ_UPLOADS_MAX, READ_REDIS_BYTES_MAX)
         cursor, written, length, *entries = reply
         self._saw_written(floors, shard, written)
         if length != written - cursor:
@@ -70,7 +70,7 @@ class RedisLog(RedisOpened, Log):
             stored += [one.plan, day_number(one.epoch), one.n, pack_segment(one, mark)]
         for poison in poisons:
             stored += poison_arguments(poison)
-        return bool(self._run(scripts.COMMIT, shard, read.low, read.high, read.mark, len(segments), *stored))
+        return bool(self._run(shard_scripts.COMMIT, shard, read.low, read.high, read.mark, len(segments), *stored))
 
 
 def _arguments(item: Prepared) -> tuple[object, ...]:

@@ -5,7 +5,7 @@ from datetime import date
 
 from dither_aggregator.store.packing import day_at, day_number
 from dither_aggregator.store.records import StoreError
-from dither_aggregator.store.redis import scripts
+from dither_aggregator.store.redis import key_names, store_scripts
 from dither_aggregator.store.redis.client import Client, call
 
 START_AGAIN = (
@@ -25,9 +25,9 @@ def check_sound(client: Client, allow_lossy_store: bool) -> str:
 def begin(client: Client, app: str, shards: int) -> None:
     """Make an unfinished store."""
     generation = secrets.token_hex(8)
-    token = scripts.token(generation, finished=False)
+    token = key_names.token(generation, finished=False)
     state: dict[str, object] = {
-        "version": scripts.VERSION,
+        "version": key_names.VERSION,
         "token": token,
         "app": app,
         "digest_key": secrets.token_bytes(32),
@@ -38,14 +38,14 @@ def begin(client: Client, app: str, shards: int) -> None:
         "keys_version": 0,
         "tallies_from": day_number(date.min),
     }
-    there = client.run(*call(scripts.BEGIN, scripts.GLOBAL, *_fields(state)))
+    there = client.run(*call(store_scripts.BEGIN, key_names.GLOBAL, *_fields(state)))
     if there == b"other keys":
         raise StoreError(f"{client.name} holds other keys: give dither a Redis, or a database of one, of its own")
     if there is not None:
         unfinished = f", not filled to its end; {START_AGAIN}" if there.endswith(b":unfinished") else ""
         raise StoreError(f"{client.name} holds a store already{unfinished}")
     of_shard = _fields(_first_state(client, token))
-    client.run_each([("HSET", scripts.shard_key(shard), *of_shard) for shard in range(shards)])
+    client.run_each([("HSET", key_names.shard_key(shard), *of_shard) for shard in range(shards)])
 
 
 def _first_state(client: Client, token: str) -> dict[str, object]:

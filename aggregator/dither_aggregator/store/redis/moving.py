@@ -33,7 +33,7 @@ from dither_aggregator.store.records import (
     TallyKey,
     sum_refused,
 )
-from dither_aggregator.store.redis import scripts
+from dither_aggregator.store.redis import key_names, shard_scripts, store_scripts
 from dither_aggregator.store.redis.calls import INSTANT_ATTEMPTS, chunks
 from dither_aggregator.store.redis.client import Command
 from dither_aggregator.store.redis.epochs import RedisEpochs
@@ -79,7 +79,7 @@ class RedisMoving(RedisLedger, RedisTallies, RedisEpochs, RedisMarks, RedisKeyri
     def dump(self) -> Iterator[Record]:
         """Yield everything, each shard as it is at one instant."""
         app, secret, digest_key, tallies_from = self._run_global(
-            scripts.GET, "app", "secret", "digest_key", "tallies_from"
+            store_scripts.GET, "app", "secret", "digest_key", "tallies_from"
         )
         first = day_of(int(tallies_from))
         self.refresh()
@@ -117,24 +117,24 @@ class RedisMoving(RedisLedger, RedisTallies, RedisEpochs, RedisMarks, RedisKeyri
             yield from self._dump_seen(shard, past)
         for name in read.names:
             yield self._dump_tally(shard, name, read.still_open)
-        self._run(scripts.OUTLINE, shard)  # what was read was still this store's
+        self._run(shard_scripts.OUTLINE, shard)  # what was read was still this store's
 
     def _read_instant(self, shard: int) -> _Instant:
         for _ in range(INSTANT_ATTEMPTS):
             settled = self._settled(shard)
-            names = sorted({name for names in self._scan(scripts.NAMES, shard) for name in names})
+            names = sorted({name for names in self._scan(shard_scripts.NAMES, shard) for name in names})
             still_open = [name for name in names if day_number(tally_of(name)[1]) > settled.sealed]
             low, ahead = self._read_ahead(shard)
             refused = self._refused_before(shard, settled.day)
             now, outline, log, quarantine, refused_now, seen, *tallies = self._client.read_at_once(
                 [
                     self._ledger_now(shard, settled),
-                    self._call(scripts.OUTLINE, shard),
-                    self._call(scripts.READ, shard, low + len(ahead), 1 << 52, 1 << 52),
-                    self._call(scripts.QUARANTINE, shard),
-                    self._call(scripts.REFUSED, shard, settled.day),
-                    ("HGETALL", scripts.seen_key(shard, settled.day)),
-                    *(("LRANGE", scripts.tally_key(shard, name.decode()), 0, -1) for name in still_open),
+                    self._call(shard_scripts.OUTLINE, shard),
+                    self._call(shard_scripts.READ, shard, low + len(ahead), 1 << 52, 1 << 52),
+                    self._call(shard_scripts.QUARANTINE, shard),
+                    self._call(shard_scripts.REFUSED, shard, settled.day),
+                    ("HGETALL", key_names.seen_key(shard, settled.day)),
+                    *(("LRANGE", key_names.tally_key(shard, name.decode()), 0, -1) for name in still_open),
                 ],
             )
             ledger = self._rows_of(settled, now)
@@ -149,28 +149,30 @@ class RedisMoving(RedisLedger, RedisTallies, RedisEpochs, RedisMarks, RedisKeyri
     def _refused_before(self, shard: int, day: int) -> dict[RefusedKey, RefusedCount]:
         """Return what a shard refused on the days before one that are kept: nothing changes them any more."""
         days = range(day - REFUSED_DAYS + 1, day)
-        replies = self._client.run_each([self._call(scripts.REFUSED, shard, past) for past in days])
+        replies = self._client.run_each([self._call(shard_scripts.REFUSED, shard, past) for past in days])
         return sum_refused(refused_of(day_of(past), pairs(of_day)) for past, of_day in zip(days, replies, strict=True))
 
     def _read_ahead(self, shard: int) -> tuple[int, list[bytes]]:
         """Return the log in pieces, up to its end or nearly: from where on, and its entries."""
-        low, _, _, *entries = self._run(scripts.READ, shard, "", READ_UPLOADS_MAX, READ_REDIS_BYTES_MAX)
+        low, _, _, *entries = self._run(shard_scripts.READ, shard, "", READ_UPLOADS_MAX, READ_REDIS_BYTES_MAX)
         more = entries
         while more:
             place = low + len(entries)
-            _, _, _, *more = self._run(scripts.READ, shard, place, READ_UPLOADS_MAX, READ_REDIS_BYTES_MAX)
+            _, _, _, *more = self._run(shard_scripts.READ, shard, place, READ_UPLOADS_MAX, READ_REDIS_BYTES_MAX)
             entries += more
         return low, entries
 
     def _dump_seen(self, shard: int, day: int) -> Iterator[SeenRecord]:
         cursor = None
         while cursor != 0:
-            cursor, answers = self._client.run("HSCAN", scripts.seen_key(shard, day), cursor or 0, "COUNT", FILL_ITEMS)
+            cursor, answers = self._client.run(
+                "HSCAN", key_names.seen_key(shard, day), cursor or 0, "COUNT", FILL_ITEMS
+            )
             if answers:
                 yield SeenRecord(day_of(day), answers)
 
     def _dump_tally(self, shard: int, name: bytes, still_open: Mapping[bytes, list[bytes]]) -> TallyRecord:
-        packed = still_open[name] if name in still_open else self._run(scripts.SEGMENTS, shard, name)
+        packed = still_open[name] if name in still_open else self._run(shard_scripts.SEGMENTS, shard, name)
         if not packed:
             raise self._given_up()
         plan, epoch = tally_of(name)
@@ -186,7 +188,7 @@ class RedisMoving(RedisLedger, RedisTallies, RedisEpochs, RedisMarks, RedisKeyri
         """Take over what devices and copies of uploads are recognised by."""
         first = day_number(identity.tallies_from)
         known_by = ("app", identity.app, "secret", identity.secret, "digest_key", identity.digest_key)
-        self._run_global(scripts.SET, *known_by, "tallies_from", first)
+        self._run_global(store_scripts.SET, *known_by, "tallies_from", first)
         self.set_retention(identity.retention)
         self.app, self._digest_key, self._secret = identity.app, identity.digest_key, identity.secret
         self._save_keys(identity.keys, self._keys.version)
@@ -199,7 +201,9 @@ class RedisMoving(RedisLedger, RedisTallies, RedisEpochs, RedisMarks, RedisKeyri
             by_shard.setdefault(self.shard_of(digest), []).append((digest, answer))
         for shard, answers in by_shard.items():
             for chunk in chunks(answers, FILL_ITEMS):
-                self._run(scripts.FILL_SEEN, shard, day_number(record.day), *(part for pair in chunk for part in pair))
+                self._run(
+                    shard_scripts.FILL_SEEN, shard, day_number(record.day), *(part for pair in chunk for part in pair)
+                )
 
     def fill_segments(self, shard: int, segments: Sequence[Segment]) -> None:
         """Add segments to a shard."""
@@ -207,30 +211,30 @@ class RedisMoving(RedisLedger, RedisTallies, RedisEpochs, RedisMarks, RedisKeyri
         commands: list[Command] = []
         for one in segments:
             name = tally_name(one.plan, one.epoch)
-            commands.append(("RPUSH", scripts.tally_key(shard, name), pack_segment(one, mark)))
-            commands.append(("ZINCRBY", scripts.tallies_key(shard), 1, name))
+            commands.append(("RPUSH", key_names.tally_key(shard, name), pack_segment(one, mark)))
+            commands.append(("ZINCRBY", key_names.tallies_key(shard), 1, name))
         self._client.run_each(commands)
 
     def fill_shard(self, record: ShardRecord) -> None:
         """Set a shard's days, cursor, log, ledger, quarantine and counts of refused groups."""
         shard, mark = record.shard, secrets.token_bytes(MARK_BYTES)
         for entries in chunks(record.entries, FILL_ITEMS):
-            self._client.run("RPUSH", scripts.log_key(shard), *(mark + entry for entry in entries))
+            self._client.run("RPUSH", key_names.log_key(shard), *(mark + entry for entry in entries))
         commands: list[Command] = []
         for (plan, epoch), row in record.ledger.items():
-            commands.append(("HSET", scripts.ledger_key(shard, plan), *ledger_fields(epoch, row)))
-            commands.append(("SADD", scripts.ledger_key(shard), plan))
+            commands.append(("HSET", key_names.ledger_key(shard, plan), *ledger_fields(epoch, row)))
+            commands.append(("SADD", key_names.ledger_key(shard), plan))
         for number, poison in enumerate(record.quarantine, 1):
-            commands.append(("HSET", scripts.quarantine_key(shard), number, pack_poison(poison)))
+            commands.append(("HSET", key_names.quarantine_key(shard), number, pack_poison(poison)))
         for key, refused in record.refused.items():
             day = day_number(key.day)
-            commands.append(("HSET", scripts.refused_key(shard, day), *refused_fields(key, refused)))
-            commands.append(("ZADD", scripts.refused_key(shard), day, day))
+            commands.append(("HSET", key_names.refused_key(shard, day), *refused_fields(key, refused)))
+            commands.append(("ZADD", key_names.refused_key(shard), day, day))
         for chunk in chunks(commands, FILL_ITEMS):
             self._client.run_each(chunk)
         days = day_number(record.day), day_number(record.sealed)
         rest = record.cursor, len(record.entries), len(record.quarantine)
-        self._run(scripts.FILL_SHARD, shard, *days, *rest)
+        self._run(shard_scripts.FILL_SHARD, shard, *days, *rest)
 
     def fill_final(self, record: FinalRecord) -> None:
         """Add what is kept of a finalized epoch."""

@@ -12,7 +12,7 @@ from dither_aggregator.store.keys import Key, Keys
 from dither_aggregator.store.packing import day_of
 from dither_aggregator.store.plans import Plans, StoredPlan
 from dither_aggregator.store.records import ShardStatus, StoreError, StoreUnavailable
-from dither_aggregator.store.redis import scripts
+from dither_aggregator.store.redis import key_names, shard_scripts, store_scripts
 from dither_aggregator.store.redis.calls import RedisCalls
 from dither_aggregator.store.redis.client import Client
 from dither_aggregator.store.redis.making import START_AGAIN, begin, check_sound
@@ -25,7 +25,7 @@ class RedisOpened(RedisCalls):
     """The base of every role of a Redis store."""
 
     kind = "Redis"
-    layout = scripts.VERSION
+    layout = key_names.VERSION
 
     def __init__(
         self,
@@ -71,9 +71,9 @@ class RedisOpened(RedisCalls):
 
     def finish(self) -> None:
         """Make the store usable: the shards, and at last the whole."""
-        token = scripts.token(self.generation)
-        self._of_each_shard(scripts.FINISH, token)
-        self._run_global(scripts.FINISH, token)
+        token = key_names.token(self.generation)
+        self._of_each_shard(store_scripts.FINISH, token)
+        self._run_global(store_scripts.FINISH, token)
         self._token = token
 
     def _open(self, unfinished: bool) -> None:
@@ -81,17 +81,17 @@ class RedisOpened(RedisCalls):
         # In a Cluster no transaction spans slots; elsewhere one saves a sync for each of an append's shards.
         self._one_node = not self._client.information().get("cluster_enabled")
         self.lossy = check_sound(self._client, self._allow_lossy)
-        state = {key.decode(): value for key, value in self._client.run("HGETALL", scripts.GLOBAL).items()}
+        state = {key.decode(): value for key, value in self._client.run("HGETALL", key_names.GLOBAL).items()}
         if not state:
             raise StoreError(f"{name} holds no store; `dither init` makes one, `dither restore` one of a backup")
         version = state.get("version", b"0").decode()
-        if version != str(scripts.VERSION):
-            older = version.isdigit() and int(version) < scripts.VERSION
+        if version != str(key_names.VERSION):
+            older = version.isdigit() and int(version) < key_names.VERSION
             next_step = (
                 "`dither backup` by the dither that wrote it, then `dither restore` into an empty Redis by this one"
             )
             raise StoreError(
-                f"{name} holds a store of version {version}; this dither reads {scripts.VERSION}: "
+                f"{name} holds a store of version {version}; this dither reads {key_names.VERSION}: "
                 f"{next_step if older else 'use the dither that wrote it'}"
             )
         self.app = state["app"].decode()
@@ -99,7 +99,7 @@ class RedisOpened(RedisCalls):
         self.shards = int(state["shards"])
         self._digest_key, self._secret = state["digest_key"], state["secret"]
         self._token = state["token"].decode()
-        if self._token != scripts.token(self.generation) and not unfinished:
+        if self._token != key_names.token(self.generation) and not unfinished:
             raise StoreError(f"{name} holds a store that was not filled to its end; {START_AGAIN}")
         self.refresh()
         if not unfinished:  # one that was nearly finished is finished in some of its shards
@@ -112,7 +112,7 @@ class RedisOpened(RedisCalls):
         plans = self._plans.version if hasattr(self, "_plans") else -1
         keys = self._keys.version if hasattr(self, "_keys") else -1
         before = self._clock()
-        now, plans_version, plans_now, keys_version, keys_now = self._run_global(scripts.REFRESH, plans, keys)
+        now, plans_version, plans_now, keys_version, keys_now = self._run_global(store_scripts.REFRESH, plans, keys)
         self._ahead_s = float(now) - (before + self._clock()) / 2
         if plans_now is not None:
             stored = [StoredPlan.from_json(document) for document in plans_now]
@@ -123,7 +123,7 @@ class RedisOpened(RedisCalls):
 
     def _save_plans(self, plans: Sequence[StoredPlan], version: int) -> bool:
         documents = [value for item in plans for value in (item.id, json.dumps(item.to_document()))]
-        return bool(self._run_global(scripts.SAVE, "plans", version, *documents))
+        return bool(self._run_global(store_scripts.SAVE, "plans", version, *documents))
 
     def _now_s(self) -> float:
         """Return the time by Redis's clock, as far as it was ahead of this process's at the last refresh."""
@@ -131,8 +131,8 @@ class RedisOpened(RedisCalls):
 
     def set_clock_offset(self, seconds: float) -> None:
         """Move the clock of every shard."""
-        self._of_each_shard(scripts.SET, "clock_offset_s", repr(seconds))
-        self._run_global(scripts.SET, "clock_offset_s", repr(seconds))
+        self._of_each_shard(store_scripts.SET, "clock_offset_s", repr(seconds))
+        self._run_global(store_scripts.SET, "clock_offset_s", repr(seconds))
         self.refresh()
 
     # How it is.
@@ -141,7 +141,7 @@ class RedisOpened(RedisCalls):
         """Return how far each shard is."""
         floors = self._seen_written()
         statuses = []
-        for shard, reply in enumerate(self._of_each_shard(scripts.STATUS)):
+        for shard, reply in enumerate(self._of_each_shard(shard_scripts.STATUS)):
             written, cursor, backlog, day, clock_day, sealed, merged, waiting_s = reply
             self._saw_written(floors, shard, written)
             statuses.append(
@@ -191,7 +191,7 @@ class RedisOpened(RedisCalls):
             if one.backlog != one.written - one.cursor
         ]
         for shard in range(self.shards):
-            found = {name for names in self._scan(scripts.LENGTHS, shard) for name in names}
+            found = {name for names in self._scan(shard_scripts.LENGTHS, shard) for name in names}
             for plan, epoch in sorted(map(tally_of, found)):
                 wrong.append(f"shard {shard}: the tally of plan {plan} on {epoch} lacks segments, or has too many")
         return wrong

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dither_aggregator.store.interface.log import READ_UPLOADS_MAX
 from dither_aggregator.store.interface.quarantine import Quarantine
 from dither_aggregator.store.records import LogEntry, Poison, Quarantined
-from dither_aggregator.store.redis import scripts
+from dither_aggregator.store.redis import shard_scripts
 from dither_aggregator.store.redis.log import READ_REDIS_BYTES_MAX
 from dither_aggregator.store.redis.opened import RedisOpened
 from dither_aggregator.store.redis.packing import MARK_BYTES, pairs, poison_arguments, unpack_poison
@@ -20,7 +20,7 @@ class RedisQuarantine(RedisOpened, Quarantine):
         """Return what waits in quarantine."""
         return [
             Quarantined.of(id_, unpack_poison(id_, held[str(number).encode()]))
-            for shard, reply in enumerate(self._of_each_shard(scripts.QUARANTINE))
+            for shard, reply in enumerate(self._of_each_shard(shard_scripts.QUARANTINE))
             for held in (pairs(reply),)
             for number in sorted(map(int, held))
             for id_ in (f"{shard}-{number}",)
@@ -30,7 +30,7 @@ class RedisQuarantine(RedisOpened, Quarantine):
         """Yield the entries of the log."""
         place = 0
         while True:
-            cursor, _, _, *entries = self._run(scripts.READ, shard, place, READ_UPLOADS_MAX, READ_REDIS_BYTES_MAX)
+            cursor, _, _, *entries = self._run(shard_scripts.READ, shard, place, READ_UPLOADS_MAX, READ_REDIS_BYTES_MAX)
             if not entries and cursor <= place:
                 return
             place = max(place, cursor)  # counters may have overtaken us
@@ -48,17 +48,17 @@ class RedisQuarantine(RedisOpened, Quarantine):
             digest = hashlib.sha1(one.mark + one.entry, usedforsecurity=False).hexdigest()
             taken += [one.place, digest, mark + new]
         stored = [part for poison in poisons for part in poison_arguments(poison)]
-        return bool(self._run(scripts.SET_ASIDE, shard, oldest.place - 1, 1 + len(others), *taken, *stored))
+        return bool(self._run(shard_scripts.SET_ASIDE, shard, oldest.place - 1, 1 + len(others), *taken, *stored))
 
     def replay(self, id_: str) -> bool:
         """Put a quarantined group back into the log."""
         place = self._place_of(id_)
-        return bool(place and self._run(scripts.REPLAY, *place, secrets.token_bytes(MARK_BYTES)))
+        return bool(place and self._run(shard_scripts.REPLAY, *place, secrets.token_bytes(MARK_BYTES)))
 
     def drop(self, id_: str) -> bool:
         """Give a quarantined group up."""
         place = self._place_of(id_)
-        return bool(place and self._run(scripts.DROP, *place))
+        return bool(place and self._run(shard_scripts.DROP, *place))
 
     def _place_of(self, id_: str) -> tuple[int, int] | None:
         """Return the shard and number of a quarantined group; None where there can be none."""
