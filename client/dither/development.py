@@ -5,9 +5,8 @@ whatever a developer tries reaches no real count, and an app that is shipped by 
 """
 
 from types import MappingProxyType
-from urllib.parse import urlsplit
 
-from dither.sending.route import is_loopback
+from dither.sending.route import is_loopback, split_endpoint
 from dither_shared.errors import ConfigurationError
 from dither_shared.frozen import replaced
 from dither_shared.registry import Registry
@@ -23,8 +22,8 @@ def without_waiting(registry: Registry) -> Registry:
 
 
 def check_here(endpoint: str) -> None:
-    """Raise ConfigurationError unless an endpoint is on loopback."""
-    if not is_loopback(urlsplit(endpoint).hostname or ""):
+    """Raise ConfigurationError unless an endpoint is an address on loopback."""
+    if not is_loopback(split_endpoint(endpoint).hostname or ""):
         raise ConfigurationError(
             f"endpoint must be on this machine in development, like http://127.0.0.1:8080, got {endpoint!r}: "
             "start `dither serve` here, or leave development out"

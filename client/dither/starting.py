@@ -67,9 +67,10 @@ def start(
             if development and directory:
                 directory /= developing.FOLDER
         if not environment.dry_run:
-            transport = HttpTransport(environment.endpoint or endpoint, key, proxy, ca_file)
+            address = environment.endpoint or endpoint
             if development:
-                developing.check_here(environment.endpoint or endpoint)
+                developing.check_here(address)
+            transport = HttpTransport(address, key, proxy, ca_file)
     except (ConfigurationError, OSError, RuntimeError, TypeError, ValueError) as error:
         # No home or working directory, no path, or a public value, address or key that cannot be. The person's choices
         # still go to the file.

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -73,11 +74,12 @@ def test_in_memory_it_has_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.parametrize("scheme", ["https", "http"])
 @pytest.mark.parametrize("in_environment", [True, False])
 def test_an_endpoint_beyond_this_machine_is_refused_whoever_says_it(
-    in_environment: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    in_environment: bool, scheme: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    here, beyond = "http://127.0.0.1:9", "https://telemetry.example.org"
+    here, beyond = "http://127.0.0.1:9", f"{scheme}://telemetry.example.org"
     if in_environment:
         monkeypatch.setenv("DITHER_ENDPOINT", beyond)
     settings = {"endpoint": here if in_environment else beyond, "key": "k", "data_dir": tmp_path, "development": True}
@@ -89,6 +91,13 @@ def test_an_endpoint_beyond_this_machine_is_refused_whoever_says_it(
         assert telemetry.flush(1).sent == 0
     with pytest.raises(dither.ConfigurationError, match="or leave development out"):
         dither.start(registry(), consent=True, strict=True, **settings)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("endpoint", ["http://[", "ftp://127.0.0.1", "http://someone:marker@example.org", None])
+def test_an_endpoint_that_cannot_be_is_refused_as_ever(endpoint: Any, tmp_path: Path) -> None:
+    with pytest.raises(dither.ConfigurationError, match=r"^endpoint must be like https://") as refused:
+        dither.start(registry(), endpoint=endpoint, key="k", data_dir=tmp_path, development=True, strict=True)
+    assert "marker" not in str(refused.value)
 
 
 def test_the_person_is_asked_as_ever(tmp_path: Path) -> None:

@@ -2,7 +2,7 @@
 
 from os import PathLike
 from pathlib import Path
-from urllib.parse import urlsplit
+from urllib.parse import SplitResult, urlsplit
 
 from dither_shared.errors import ConfigurationError
 from dither_shared.frozen import frozen
@@ -36,6 +36,14 @@ def find_route(endpoint: str, proxy: str | None = None, ca_file: str | PathLike[
 
 def check_endpoint(endpoint: str) -> str:
     """Return the address that uploads go to; raise ConfigurationError unless it is https, or http on loopback."""
+    parts = split_endpoint(endpoint)
+    if parts.scheme == "http" and not is_loopback(parts.hostname or ""):
+        raise ConfigurationError(f"endpoint must be https beyond this machine, got {endpoint!r}")
+    return endpoint.rstrip("/") + PATH
+
+
+def split_endpoint(endpoint: str) -> SplitResult:
+    """Return the parts of an aggregator's address; raise ConfigurationError for one that cannot be."""
     try:
         parts = urlsplit(endpoint)
         valid = parts.scheme in ("http", "https") and parts.port != 0 and _is_host(parts.hostname or "", parts.netloc)
@@ -46,9 +54,7 @@ def check_endpoint(endpoint: str) -> str:
         raise ConfigurationError("endpoint must be like https://telemetry.example.org, without a user or a password")
     if not valid:
         raise ConfigurationError(f"endpoint must be like https://telemetry.example.org, got {endpoint!r}")
-    if parts.scheme == "http" and not is_loopback(parts.hostname or ""):
-        raise ConfigurationError(f"endpoint must be https beyond this machine, got {endpoint!r}")
-    return endpoint.rstrip("/") + PATH
+    return parts
 
 
 def _check_proxy(proxy: str) -> str:
