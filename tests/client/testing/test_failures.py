@@ -168,7 +168,9 @@ def test_much_more_than_an_answer_is_not_read(sending: Sending, monkeypatch: pyt
     real = connection._first_bytes
 
     def content(response: requests.Response) -> bytes:
-        read.append(len(answer := bytes(real(response))))
+        answer = bytes(real(response))
+        if response.url.startswith(sending.fake.url):  # a thread of an earlier test may read its own
+            read.append(len(answer))
         return answer
 
     monkeypatch.setattr("dither.sending.connection._first_bytes", content)
