@@ -221,7 +221,7 @@ class Witness:
     def version(self) -> Version | None:
         """Return the version of the file; None while the connection is closed."""
         db = self.device._file._db
-        return db and (db, db.total_changes)
+        return None if db is None else (db, db.total_changes)
 
     def kept(self) -> dict[str, list[Row]]:
         """Return all rows of the file, which is read when it has changed."""
