@@ -10,7 +10,7 @@ from tests.faults.aggregator.ledgers import ShardLedger
 
 
 class Instant:
-    """What a store holds at one instant."""
+    """The content of a store at one instant."""
 
     def __init__(self, store: Store) -> None:
         self.store = store
