@@ -4,6 +4,8 @@ import ast
 import subprocess
 import sys
 from collections import Counter
+from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -52,13 +54,41 @@ MAY_IMPORT = {
 }
 
 
+@dataclass(frozen=True)
+class Module:
+    """The parts of a module's source that these tests look at."""
+
+    imports: tuple[ast.Import | ast.ImportFrom, ...]
+    """Anywhere in it."""
+    classes: tuple[str, ...]
+    """The names of all."""
+    defined: frozenset[str]
+    """The names of its own functions and classes."""
+
+    @classmethod
+    def of(cls, source: str) -> "Module":
+        tree = ast.parse(source)
+        nodes = list(ast.walk(tree))
+        return cls(
+            tuple(node for node in nodes if isinstance(node, ast.Import | ast.ImportFrom)),
+            tuple(node.name for node in nodes if isinstance(node, ast.ClassDef)),
+            frozenset(str(node.name) for node in tree.body if hasattr(node, "name")),
+        )
+
+
+@cache
+def module(path: Path) -> Module:
+    """Return a file's module, which several tests look at and one parses."""
+    return Module.of(path.read_text(encoding="utf-8"))
+
+
 def imported(path: Path) -> set[str]:
     """Return the top-level packages that a module imports anywhere, the standard library left out."""
     names: set[str] = set()
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+    for node in module(path).imports:
         if isinstance(node, ast.Import):
             names |= {alias.name.split(".")[0] for alias in node.names}
-        elif isinstance(node, ast.ImportFrom):
+        else:
             assert node.level == 0, f"{path} imports relatively"
             names.add((node.module or "").split(".")[0])
     return names - set(sys.stdlib_module_names)
@@ -79,22 +109,22 @@ def test_the_check_sees_an_import_that_is_not_allowed(tmp_path: Path) -> None:
     assert imported(tmp_path / "module.py") == {"numpy", "flask"}
 
 
-def graph(modules: dict[str, str]) -> dict[str, set[str]]:
-    """Return which of the modules, given with their sources, each one imports, anywhere."""
+def graph(modules: dict[str, Module]) -> dict[str, set[str]]:
+    """Return which of the modules, given by name, each one imports, anywhere."""
     edges: dict[str, set[str]] = {}
-    for name, source in modules.items():
+    for name, one in modules.items():
         edges[name] = set()
-        for node in ast.walk(ast.parse(source)):
+        for node in one.imports:
             if isinstance(node, ast.Import):
                 edges[name] |= {alias.name for alias in node.names}
-            elif isinstance(node, ast.ImportFrom):
+            else:
                 submodules = {f"{node.module}.{alias.name}" for alias in node.names} & modules.keys()
                 edges[name] |= submodules or {node.module or ""}
         edges[name] = edges[name] & modules.keys() - {name}
     return edges
 
 
-def circle(modules: dict[str, str]) -> list[str]:
+def circle(modules: dict[str, Module]) -> list[str]:
     """Return modules that import one another in a circle; none where there is no circle."""
     edges = graph(modules)
     while free := [name for name, targets in edges.items() if not targets & edges.keys()]:
@@ -109,23 +139,17 @@ def name_of(path: Path) -> str:
 
 
 def test_no_modules_import_one_another_in_a_circle() -> None:
-    sources = {name_of(path): path.read_text(encoding="utf-8") for path in MODULES}
-    assert circle(sources) == []
+    assert circle({name_of(path): module(path) for path in MODULES}) == []
 
 
-def test_the_check_sees_a_circle() -> None:
-    assert circle({"a": "from b import c\n", "b.c": "def late():\n    import d\n", "d": "", "b": ""}) == []
-    assert circle({"a": "from b import c\n", "b.c": "def late():\n    import a\n", "b": ""}) == ["a", "b.c"]
+@pytest.mark.parametrize(("late", "found"), [("import d", []), ("import a", ["a", "b.c"])])
+def test_the_check_sees_a_circle(late: str, found: list[str]) -> None:
+    sources = {"a": "from b import c\n", "b.c": f"def late():\n    {late}\n", "d": "", "b": ""}
+    assert circle({name: Module.of(source) for name, source in sources.items()}) == found
 
 
 def test_no_two_classes_have_one_name() -> None:
-    names = Counter(
-        node.name
-        for path in MODULES
-        if "examples" not in path.parts
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
-        if isinstance(node, ast.ClassDef)
-    )
+    names = Counter(name for path in MODULES if "examples" not in path.parts for name in module(path).classes)
     assert [name for name, number in names.items() if number > 1] == []
     assert {"Plan", "Telemetry", "SQLiteStore"} <= names.keys()
 
@@ -135,11 +159,12 @@ COMMANDS = sorted(path for path in MODULES if "commands" in path.parts and path.
 
 @pytest.mark.parametrize("path", COMMANDS, ids=str)
 def test_every_file_among_the_commands_is_one(path: Path) -> None:
-    functions = {node.name for node in ast.parse(path.read_text(encoding="utf-8")).body if hasattr(node, "name")}
-    assert {"add_arguments", "run"} <= functions
+    assert {"add_arguments", "run"} <= module(path).defined
 
 
-def loaded(code: str) -> set[str]:
+@cache
+def loaded(code: str) -> frozenset[str]:
+    """Return the top-level packages that a process has loaded after some code."""
     done = subprocess.run(
         [sys.executable, "-c", f"{code}\nimport sys\nprint(*sys.modules)"],
         capture_output=True,
@@ -148,7 +173,7 @@ def loaded(code: str) -> set[str]:
         env=ENVIRONMENT,
         timeout=60,
     )
-    return {name.split(".")[0] for name in done.stdout.split()}
+    return frozenset(name.split(".")[0] for name in done.stdout.split())
 
 
 HEAVY = {"celery", "numpy", "redis", "scipy", "flask", "uvicorn", "requests", "urllib3", "dither_aggregator", "pytest"}

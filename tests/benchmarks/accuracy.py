@@ -91,17 +91,17 @@ def measure(
     rng = np.random.default_rng([mechanism.charge, mechanism.d, int(counts.max())])
     n, e = int(counts.sum()), exp(epsilon)
     truth = counts / n
-    squares, held, held_exactly = 0.0, 0.0, 0.0
-    for _ in range(repetitions):
-        support = support_counts(mechanism, draw_tally(mechanism, counts, rng), n)
-        wald = estimate_shares(mechanism, support, n, method="wald")
-        exact = estimate_shares(mechanism, support, n, method="exact")
-        squares += float(((wald.estimate - truth) ** 2).mean())
-        held += float(((wald.lower <= truth) & (truth <= wald.upper)).mean())
-        held_exactly += float(((exact.lower <= truth) & (truth <= exact.upper)).mean())
+    drawn = [support_counts(mechanism, draw_tally(mechanism, counts, rng), n) for _ in range(repetitions)]
+    # All repetitions at once, as if they were further values: each estimate is of its own count alone.
+    support, truth = np.concatenate(drawn), np.tile(truth, repetitions)
+    wald = estimate_shares(mechanism, support, n, method="wald")
+    exact = estimate_shares(mechanism, support, n, method="exact")
+    square = float(((wald.estimate - truth) ** 2).mean())
+    held = float(((wald.lower <= truth) & (truth <= wald.upper)).mean())
+    held_exactly = float(((exact.lower <= truth) & (truth <= exact.upper)).mean())
     formula = float(mechanism.average_variance) / n
     bound = 4 * e / (n * (e - 1) ** 2)
-    return squares / repetitions / formula, formula / bound, held / repetitions, held_exactly / repetitions
+    return square / formula, formula / bound, held, held_exactly
 
 
 # Beside the peers.

@@ -239,6 +239,8 @@ class Prefork(Scene):
     settle_s = None
 
     def begin(self) -> None:
+        import dither.sending.connection  # noqa: F401  # once, and not in each child: it brings all of requests
+
         pids = []
         for number in range(2):
             wait_until_quiet()

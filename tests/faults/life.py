@@ -20,7 +20,7 @@ from dither.schedule import EPOCH
 from dither_shared.domains import NONE
 from dither_shared.exact import MICRO
 from dither_shared.registry import Metric
-from tests.faults.kept import kept, told
+from tests.faults.kept import told
 from tests.faults.questions import TEXTS, Question, Questions, registry_of
 from tests.faults.witness import HOUR_S, Groups, Witness
 from tests.support.clocks import Clock
@@ -114,7 +114,7 @@ class Pair:
 
     def _compare_files(self) -> None:
         """Compare all that the two files tell."""
-        rows = [kept(witness.device._file) for witness in self.both]
+        rows = [witness.kept() for witness in self.both]
         memos = {row["metric"] for one in rows for table in ("class", "report") for row in one[table]}
         self._unlike &= memos
         one, other = (told(each, self._today(), self._unlike, TEXTS) for each in rows)

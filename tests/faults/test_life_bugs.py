@@ -258,6 +258,9 @@ HARD_TO_FIND = {ask_about_the_sum_alone}
 """Lives of everything do not show it, those of releases and answers do. `shared/test_terms` fails on it at once."""
 LIVES = 1_000
 FIRST_LIVES: dict[Callable[[pytest.MonkeyPatch], None], int] = {
+    charge_after_the_first_byte: 1,
+    send_before_the_disk_has_it: 1,
+    never_give_up: 1,
     charge_a_memo_what_it_gave: 87,
     fall_silent_when_a_memo_is_used_up: 30,
     forget_what_was_spent: 3,
@@ -266,7 +269,7 @@ FIRST_LIVES: dict[Callable[[pytest.MonkeyPatch], None], int] = {
     let_a_hidden_answer_plan_the_moment: 13,
     ask_about_the_sum_alone: 171,
 }
-"""The life that shows a bug, where it is none of the first two: to begin with it saves those before it.
+"""The life that shows a bug, where it is not the first: to begin with it saves those before it.
 
 If another change makes the lives go another way, a later one shows the bug, and takes longer.
 """

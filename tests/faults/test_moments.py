@@ -21,11 +21,11 @@ from dither.device import DAY_S
 from dither.sending import courier
 from dither.sending.states import TABLE, State
 from dither.sending.uploader import Uploader
-from dither_shared.registry import Metric
+from dither_shared.registry import Metric, Registry
 from tests.faults.apps import Taker
 from tests.support.clocks import Clock
 from tests.support.devices import EXPIRES, open_device
-from tests.support.registries import registry
+from tests.support.registries import registry_text
 
 pytestmark = pytest.mark.slow
 
@@ -34,7 +34,10 @@ FALSE_ALARM = 1e-6
 LIMIT = 2 * math.sqrt(math.log(4 / FALSE_ALARM) / (2 * DEVICES))
 """Each sample is within LIMIT/2 of its law, but for a chance of FALSE_ALARM/2."""
 HOUR_S = 3_600.0
-HIDDEN = registry(presence="hidden", reports=20, epsilon="1", expires=EXPIRES)
+HIDDEN = Registry.parse(
+    registry_text(presence="hidden", reports=20, epsilon="1", expires=EXPIRES).partition("[metric.dark]")[0]
+)
+"""One metric, whose answers tell or do not."""
 
 
 class Simulated(Uploader):

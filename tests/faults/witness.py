@@ -6,6 +6,7 @@ counted: after every step that is compared with what the device says of itself.
 
 import json
 import random
+import sqlite3
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -21,6 +22,7 @@ from dither.sending.sender import Sender
 from dither.sending.transport import Answer, Outcome
 from dither_shared.registry import Metric, Registry
 from dither_shared.rng import Rng, keyed_rng
+from tests.faults.kept import Row, kept
 from tests.support.clocks import Clock
 
 T = TypeVar("T")
@@ -62,6 +64,9 @@ class Killed(BaseException):
 
 Groups = list[tuple[str, str]]
 """The groups of an upload, as an observer sees them: each metric with its plan."""
+
+Version = tuple[sqlite3.Connection, int]
+"""A connection to a device's file, and how many rows it has ever written: another one whenever the file changes."""
 
 _memos_drawn: list[tuple[bytes, bytes]] = []
 
@@ -106,6 +111,12 @@ class Witness:
         self._fills: list[Report] = []
         self._fate = ""
         self._groups: Groups | None = None
+        self._followed: Version | None = None
+        self._kept: dict[str, list[Row]] = {}
+        self._kept_at: Version | None = None
+        self._weighed = (-1, -1)
+        self._told: dict[str, int] = {}
+        self._stood_for: dict[str, int] = {}
         self.last_day = 0
         """The latest day that the device has seen."""
         self._full_sync = self._wrote = self._synced = False
@@ -207,7 +218,28 @@ class Witness:
         self._follow(split)
         return result
 
+    def version(self) -> Version | None:
+        """Return the version of the file; None while the connection is closed."""
+        db = self.device._file._db
+        return None if db is None else (db, db.total_changes)
+
+    def kept(self) -> dict[str, list[Row]]:
+        """Return all rows of the file, which is read when it has changed."""
+        version = self.version()
+        if version is None or version != self._kept_at:
+            self._kept, self._kept_at = kept(self.device._file), version or self.version()
+        return self._kept
+
     def _follow(self, split: bool = False) -> None:
+        """Bring the account up to date: what has not changed needs no other look."""
+        version = self.version()
+        if version is None or version != self._followed or self._fills:
+            self._read(split)
+            self._followed = version
+        if self._synced:
+            self.keep()
+
+    def _read(self, split: bool) -> None:
         file, account = self.device._file, self.account
         with file.peek():
             ids = {key for (key,) in file.execute("SELECT id FROM upload")}
@@ -234,8 +266,6 @@ class Witness:
             assert now >= was, f"the budget of {metric} was refreshed: from {was} to {now}"
         self._spent = spent
         self.spent_for_good = {metric: micro for metric, micro in spent.items() if micro and metric not in memos}
-        if self._synced:
-            self.keep()
 
     def attempt(self, fate: str) -> tuple[Groups | None, bool]:
         """Let the device's sender make one attempt that ends as `fate` says.
@@ -294,11 +324,12 @@ class Witness:
     def check(self, agreed_epsilon: int, agreed_lives: dict[str, int]) -> None:
         """Compare what the device says that it was charged with what left it and with what was agreed to."""
         spent = self._spent
-        for metric in {report.metric for report in self.sent}:
-            told, charged = self._told(metric), spent.get(metric, 0)
+        self._weigh()
+        for metric, told in self._told.items():
+            charged = spent.get(metric, 0)
             assert told <= charged, f"{metric} told what costs {told}, and was charged {charged}"
         for metric, charged in spent.items():
-            stood = sum(report.cost for report in self.stood if report.metric == metric)
+            stood = self._stood_for.get(metric, 0)
             assert metric in self.memoized or charged == stood, f"{metric} was charged {charged} for {stood}"
             most = agreed_lives.get(metric, 0)
             assert charged <= most, f"{metric} was charged {charged}, and {most} was agreed to"
@@ -306,8 +337,19 @@ class Witness:
         again = [number for number, times in self.counted.items() if times > 1]
         assert not again, f"reports {again} were counted twice"
 
-    def _told(self, metric: str) -> int:
-        """Return the micro-epsilon of all that left: each fresh report, and each permanent answer once."""
-        sent = [report for report in self.sent if report.metric == metric]
-        memos = {report.memo: report.cost for report in sent if report.memo}
-        return sum(memos.values()) + sum(report.cost for report in sent if not report.memo)
+    def _weigh(self) -> None:
+        """Sum up the micro-epsilon of all that left and of all that a connection stood for, if there is more of it.
+
+        A permanent answer that left counts once.
+        """
+        if self._weighed == (weighed := (len(self.sent), len(self.stood))):
+            return
+        self._weighed = weighed
+        by_metric: dict[str, dict[object, int]] = {}
+        for report in self.sent:
+            by_metric.setdefault(report.metric, {})[report.memo or report.number] = report.cost
+        self._told = {metric: sum(costs.values()) for metric, costs in by_metric.items()}
+        stood_for: Counter[str] = Counter()
+        for report in self.stood:
+            stood_for[report.metric] += report.cost
+        self._stood_for = dict(stood_for)

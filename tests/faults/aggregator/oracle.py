@@ -28,10 +28,11 @@ from dither_aggregator.analysis import snapshots
 from dither_aggregator.store import Store
 from dither_aggregator.store.dump import ShardRecord, TallyRecord
 from dither_aggregator.store.packing import unpack_counts, unpack_entry
-from dither_aggregator.store.records import Counted, Final, ShardStatus
+from dither_aggregator.store.records import Final, ShardStatus
 from dither_shared.plan import Plan
 from dither_shared.registry import Registry
 from tests.faults.aggregator.account import Account, Option
+from tests.faults.aggregator.instant import Instant
 from tests.faults.aggregator.ledgers import ShardLedger, check_segments, check_shard_ledger, check_since, check_status
 from tests.faults.aggregator.sums import Garbage, Rest, Sums, add, explains, most_of
 from tests.faults.aggregator.uploads import PlanKey, Sent, Vector, count
@@ -64,9 +65,10 @@ class Oracle(Account):
     def check(self, store: Store) -> None:
         """Raise AssertionError unless the store holds exactly what it acknowledged. Nobody may change it meanwhile."""
         self.check_conservation(store)
-        self._check_tallies(store)
-        self._check_finals(store)
-        self._check_sums(*self._held(store))
+        instant = Instant(store)
+        self._check_tallies(instant)
+        self._check_finals(instant)
+        self._check_sums(*self._held(instant))
 
     def check_conservation(self, store: Store) -> None:
         """Check what must hold at every instant: the ledger of each shard, its cursor and its days."""
@@ -107,49 +109,49 @@ class Oracle(Account):
 
     # Tallies.
 
-    def _check_tallies(self, store: Store) -> None:
+    def _check_tallies(self, instant: Instant) -> None:
+        store = instant.store
         for status in store.status():
             ranges: dict[date, set[tuple[int, int]]] = {}
-            for (plan, epoch), row in store.shard_ledger(status.shard).items():
-                segments = store.segments(status.shard, plan, epoch)
+            for (plan, epoch), row in instant.ledger(status.shard).items():
+                segments = instant.segments(status.shard, plan, epoch)
                 ranges.setdefault(epoch, set()).update((segment.low, segment.high) for segment in segments)
                 name = f"shard {status.shard}, {_name(store, plan, epoch)}"
                 check_segments(name, segments, status.cursor)
                 n = sum(segment.n for segment in segments)
                 if n != row.folded:
                     # Some of the shards that came together may have given their part up, and others not.
-                    given_up = n < row.folded and self._may_be_given_up(store, plan, epoch)
+                    given_up = n < row.folded and instant.may_be_given_up(plan, epoch)
                     assert given_up, f"{name}: the tally has {n} reports, the ledger says {row.folded}"
             for epoch, found in ranges.items():
                 merged = epoch > status.merged or len(found) <= 1
                 assert merged, f"shard {status.shard}: {epoch} is said to be merged, and has the ranges {found}"
 
-    def _may_be_given_up(self, store: Store, plan: int, epoch: date) -> bool:
-        return epoch < store.tallies_from() and epoch in store.finals(store.plan_by_id(plan).plan)
-
     def remember(self, store: Store) -> None:
         """Note the tallies that are final: the store may give them up from now on."""
+        instant = Instant(store)
         for stored in store.plans():
             key = (stored.plan.metric, stored.plan.digest)
             for epoch in store.finals(stored.plan):
-                tally = store.tally(stored.plan, epoch)
-                if (key, epoch) not in self._forgotten and not self.has_given_up(store, stored.id, epoch):
+                if (key, epoch) not in self._forgotten and not instant.has_given_up(stored.id, epoch):
+                    tally = store.tally(stored.plan, epoch)
                     self._forgotten[key, epoch] = np.array([tally.n, *tally.counts], dtype=np.int64)
 
-    def _check_finals(self, store: Store) -> None:
+    def _check_finals(self, instant: Instant) -> None:
+        store = instant.store
         sealed, merged = store.sealed(), store.merged()
         for stored in store.plans():
             key = (stored.plan.metric, stored.plan.digest)
-            finals = store.finals(stored.plan)
+            finals = instant.finals(stored.id)
             for epoch in store.epochs(stored.plan):
                 if epoch <= sealed:
-                    self._check_sealed(store, stored.id, key, epoch)
+                    self._check_sealed(instant, stored.id, key, epoch)
             for epoch, final in finals.items():
                 name = _name(store, stored.id, epoch)
                 assert epoch <= merged, f"{name} is finalized, and only {merged} is merged"
                 before = self._finals.setdefault((key, epoch), final)
                 assert final == before, f"{name}: {before} was finalized, and now {final} is"
-                self._check_sealed(store, stored.id, key, epoch, final.digest)
+                self._check_sealed(instant, stored.id, key, epoch, final.digest)
                 content = snapshots.content(store, final.snapshot)
                 if content is not None:
                     digest = json.loads(content)["tally"]["digest"]
@@ -158,28 +160,21 @@ class Oracle(Account):
             gone = set(known) - finals.keys()
             assert not gone, f"{stored.plan.metric}: {sorted(map(str, gone))} were finalized and are not"
 
-    def _check_sealed(self, store: Store, plan: int, key: PlanKey, epoch: date, recorded: str = "") -> None:
+    def _check_sealed(self, instant: Instant, plan: int, key: PlanKey, epoch: date, recorded: str = "") -> None:
         """A sealed tally has the digest that it had when it was first seen, and that was recorded."""
-        if self.has_given_up(store, plan, epoch):
+        if instant.has_given_up(plan, epoch):
             return
-        digest = store.tally(store.plan_by_id(plan).plan, epoch).digest
+        digest = instant.tally(plan, epoch).digest
         before = self._sealed.setdefault((key, epoch), recorded or digest)
-        name = _name(store, plan, epoch)
+        name = _name(instant.store, plan, epoch)
         assert digest == before, f"{name}: the sealed tally was {before}, and is {digest}"
         assert not recorded or digest == recorded, f"{name}: the tally is not the one that was finalized"
 
-    def has_given_up(self, store: Store, plan: int, epoch: date) -> bool:
-        """Return whether a shard's part of a tally is gone, as it may be."""
-        return self._may_be_given_up(store, plan, epoch) and any(
-            sum(segment.n for segment in store.segments(shard, plan, epoch))
-            < store.shard_ledger(shard).get((plan, epoch), Counted()).folded
-            for shard in range(store.shards)
-        )
-
     # Exact sums.
 
-    def _held(self, store: Store) -> tuple[Sums, Garbage]:
+    def _held(self, instant: Instant) -> tuple[Sums, Garbage]:
         """Return what a store holds by metric, plan and epoch, wherever it is; what was dropped is held here."""
+        store = instant.store
         sums: Sums = {}
         garbage: Garbage = Counter()
         dumped: Sums = {}
@@ -204,15 +199,15 @@ class Oracle(Account):
             hold(store.plan_by_id(held.plan).plan, held.cell, held.epoch, held.n, held.reports)
         for key, held in self._dropped:
             hold(self.uploads.plans[key], held.cell, held.epoch, held.n, held.reports)
-        self._check_quarantine(store)
+        self._check_quarantine(instant)
         for stored in store.plans():
-            for epoch in self._days(store, stored.id):
+            for epoch in self._days(instant, stored.id):
                 place = (stored.plan.metric, stored.plan.digest, epoch)
-                tally = store.tally(stored.plan, epoch)
+                tally = instant.tally(stored.id, epoch)
                 vector = np.array([tally.n, *tally.counts], dtype=np.int64)
                 same = (dumped.get(place, np.zeros_like(vector)) == vector).all()
                 assert same, f"{_name(store, stored.id, epoch)}: a dump has another tally than the store"
-                if self.has_given_up(store, stored.id, epoch):
+                if instant.has_given_up(stored.id, epoch):
                     remembered = self._forgotten.get(((stored.plan.metric, stored.plan.digest), epoch))
                     assert remembered is not None, (
                         f"{_name(store, stored.id, epoch)}: a part of the tally is gone, and nobody gave it up"
@@ -221,8 +216,9 @@ class Oracle(Account):
                 add(sums, place, vector)
         return sums, garbage
 
-    def _days(self, store: Store, plan: int) -> Iterator[date]:
-        days = {epoch for shard in range(store.shards) for id_, epoch in store.shard_ledger(shard) if id_ == plan}
+    def _days(self, instant: Instant, plan: int) -> Iterator[date]:
+        shards = range(instant.store.shards)
+        days = {epoch for shard in shards for id_, epoch in instant.ledger(shard) if id_ == plan}
         yield from sorted(days)
 
     def _check_log(self, store: Store, record: ShardRecord) -> None:
@@ -236,13 +232,14 @@ class Oracle(Account):
         assert (read.high > read.low) == bool(record.entries), f"{there}, and a counter reads to {read.high}"
         assert list(read.groups) == groups[: len(read.groups)], f"{there}, and a counter reads others"
 
-    def _check_quarantine(self, store: Store) -> None:
+    def _check_quarantine(self, instant: Instant) -> None:
+        store = instant.store
         waiting: Counter[tuple[int, date]] = Counter()
         for held in store.quarantined():
             waiting[held.plan, held.epoch] += held.n
         said: Counter[tuple[int, date]] = Counter()
         for shard in range(store.shards):
-            for key, row in store.shard_ledger(shard).items():
+            for key, row in instant.ledger(shard).items():
                 said[key] += row.quarantined - row.dropped
         for plan, epoch in waiting.keys() | said.keys():
             there, name = waiting[plan, epoch], _name(store, plan, epoch)

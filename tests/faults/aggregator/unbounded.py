@@ -3,7 +3,7 @@
     python -m tests.faults.aggregator.unbounded FAULT ...    # what follows is not read
 
 It acknowledges every upload. FAULT is what is wrong with it: `forgets` stores none of them; `hoards` keeps an answer
-of a MiB for each request; `chats` logs a line for each; `sulks` answers nothing but uploads; `breaks` answers nothing
+of 4 MiB for each request; `chats` logs a line for each; `sulks` answers nothing but uploads; `breaks` answers nothing
 from the first upload with a wrong key on.
 """
 
@@ -14,8 +14,8 @@ import sys
 from contextlib import suppress
 
 KEY = "k" * 43
-HOARD_MAX = 700
-"""MiB: more than is allowed, and no more than a test needs."""
+HOARD_MAX = 175
+"""Answers of 4 MiB: more than is allowed, soon, and no more than a test needs."""
 _LENGTH = re.compile(rb"\r\nContent-Length: ([0-9]+)\r\n")
 
 
@@ -48,7 +48,7 @@ class Unbounded:
 
     def _do_wrong(self, head: bytes) -> None:
         if self._fault == "hoards" and len(self._hoard) < HOARD_MAX:
-            self._hoard.append(bytes(range(256)) * 4096)
+            self._hoard.append(bytes(range(256)) * 16384)
         elif self._fault == "chats":
             print("somebody asked for something " * 4, file=sys.stderr)
         elif self._fault == "breaks" and KEY.encode("ascii") not in head:

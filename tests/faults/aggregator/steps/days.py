@@ -7,6 +7,7 @@ from dither_aggregator import upkeep
 from dither_aggregator.analysis import snapshots
 from dither_aggregator.store import StoredPlan
 from dither_aggregator.store.records import Retention
+from tests.faults.aggregator.instant import Instant
 from tests.faults.aggregator.steps.processes import HELD_MAX, Processes, View, step
 
 
@@ -71,7 +72,7 @@ class DaySteps(Processes):
             stored, epoch = self.rng.choice(self._finals)
             store = self.any()
             store.refresh()
-            if self.oracle.has_given_up(self.observer, stored.id, epoch):
+            if Instant(self.observer).has_given_up(stored.id, epoch):
                 return  # then nobody would begin to
             # Another release writes other snapshots; what was recorded stays.
             with mock.patch.object(snapshots, "FORMAT", self.rng.choice([snapshots.FORMAT, 99])):

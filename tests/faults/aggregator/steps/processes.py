@@ -11,6 +11,7 @@ from typing import Concatenate, ParamSpec, TypeVar
 from dither_aggregator.store import Store, StoreUnavailable
 from tests.faults.aggregator.editions import editions
 from tests.faults.aggregator.faulty import Faults
+from tests.faults.aggregator.instant import Instant
 from tests.faults.aggregator.oracle import Oracle
 from tests.faults.aggregator.places import FIRST_DAY, Places
 from tests.faults.aggregator.uploads import PlanKey
@@ -119,9 +120,10 @@ class Processes:
         """Check everything."""
         self.observer.refresh()
         self.oracle.check(self.observer)
+        instant = Instant(self.observer)
         for stored in self.observer.plans():
-            for epoch in self.observer.finals(stored.plan):
-                self.met["given up" if self.oracle.has_given_up(self.observer, stored.id, epoch) else "final"] += 1
+            for epoch in instant.finals(stored.id):
+                self.met["given up" if instant.has_given_up(stored.id, epoch) else "final"] += 1
         self.oracle.check_ledger([vars(row) for row in self.observer.ledger()])
 
     def _try(self, effect: Callable[[], T]) -> T | None:
