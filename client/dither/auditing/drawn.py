@@ -28,8 +28,8 @@ class BranchingRng(Rng):
     decide: Decide
 
     def __init__(self, decide: Decide) -> None:
-        super().__init__(randbits=_no_bits)
-        object.__setattr__(self, "decide", decide)
+        # Not by `super()`, which looks at every field: each sequence of decisions has an instance of its own.
+        self.__dict__.update(randbits=_no_bits, coin_bits=COIN_BITS, decide=decide)
 
     def coin(self, threshold: int) -> bool:
         """Branch, unless the coin is certain."""
