@@ -231,7 +231,8 @@ class DrawnBits(_Lazy):
                     weights[place] += weight
         for coins in self._coins:
             coins.looked_at = True
-        return tuple(Fraction(weight, total) for weight in weights)
+        shares = {weight: Fraction(weight, total) for weight in set(weights)}  # most bits have the same one
+        return tuple(map(shares.__getitem__, weights))
 
 
 def plain(outcome: Any) -> Any:
