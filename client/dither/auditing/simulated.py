@@ -5,6 +5,7 @@ import os
 from collections.abc import Iterable, Iterator
 from datetime import timedelta
 from decimal import Decimal
+from functools import lru_cache
 from types import TracebackType
 from typing import Any
 
@@ -93,8 +94,13 @@ def _ended() -> Device | None:
 
 
 def groups_of(upload: BuiltUpload) -> list[dict[str, Any]]:
-    """Return the groups of an upload, in order."""
-    groups: list[dict[str, Any]] = json.loads(upload.body)["groups"]
+    """Return the groups of an upload, in order, to be read only."""
+    return _groups(upload.body)
+
+
+@lru_cache(1)  # of one upload they are asked for by each metric
+def _groups(body: bytes) -> list[dict[str, Any]]:
+    groups: list[dict[str, Any]] = json.loads(body)["groups"]
     return groups
 
 
