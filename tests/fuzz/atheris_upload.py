@@ -18,7 +18,9 @@ from pathlib import Path
 from typing import Any
 
 atheris: Any = import_module("atheris") if find_spec("atheris") else None  # needs clang where there is no wheel
-if atheris:
+WRITES_SEEDS = all(argument.startswith("-") for argument in sys.argv[1:])
+"""Whether this process only writes the inputs to start from, for another one that fuzzes and is instrumented."""
+if atheris and not WRITES_SEEDS:
     with atheris.instrument_imports(include=["dither_shared"]):
         import_module("dither_shared.wire.reading")
 
@@ -72,7 +74,7 @@ def main() -> int:
     if not atheris:
         print("atheris is not installed here: nothing was fuzzed")
         return 0
-    if all(argument.startswith("-") for argument in sys.argv[1:]):
+    if WRITES_SEEDS:
         with tempfile.TemporaryDirectory() as directory:  # in a process of its own: libFuzzer ends without cleaning up
             write_seeds(Path(directory))
             return subprocess.call([sys.executable, "-m", "tests.fuzz.atheris_upload", directory, *sys.argv[1:]])

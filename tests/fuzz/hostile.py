@@ -56,9 +56,11 @@ def finder(registries: list[Registry]) -> model.FindPlan:
         (metric.plan.metric, metric.plan.digest): metric.plan for one in registries for metric in one.metrics.values()
     }
 
+    names = {name for name, _ in plans}
+
     def find_plan(metric: str, digest: str) -> Plan:
         if (metric, digest) not in plans:
-            raise GroupRefused("unknown-plan" if metric in {name for name, _ in plans} else "unknown-metric")
+            raise GroupRefused("unknown-plan" if metric in names else "unknown-metric")
         return plans[metric, digest]
 
     return find_plan

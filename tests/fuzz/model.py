@@ -157,13 +157,14 @@ def bits(shape: ReportShape, value: Any) -> bytes | None:
         return None
     if listed:
         members = [int.from_bytes(packed[at : at + member], "little") for at in range(0, width, member)]
+        if members != sorted(set(members)) or members[-1] >= shape.size:
+            return None
     else:
         digits = f"{int.from_bytes(packed, 'little'):b}"
-        members = [place for place, digit in enumerate(reversed(digits)) if digit == "1"]
-    if any(place >= shape.size for place in members):
-        return None
-    if isinstance(shape, Subsets) and (members != sorted(set(members)) or len(members) != shape.weight):
-        return None
+        if "1" in digits[: -shape.size]:
+            return None
+        if isinstance(shape, Subsets) and digits.count("1") != shape.weight:
+            return None
     assert isinstance(shape, Bits | Subsets)
     return packed
 

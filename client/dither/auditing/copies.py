@@ -10,7 +10,8 @@ and a report of u weighs for it by the logarithm of their ratio. Bits are indepe
 
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
+from functools import lru_cache
 from math import exp, log, log1p
 from operator import add, getitem
 from typing import Any
@@ -21,6 +22,11 @@ from dither.auditing.memos import sent_as_one
 from dither.auditing.plans import law_of_permanent
 from dither_shared.mechanisms import Mechanism
 from dither_shared.registry import Metric
+
+Counted = tuple[tuple[int, int], ...]
+"""Symbols, each with how often it came."""
+TOGETHER_MAX = 1 << 16
+"""Pairs of summaries whose likelihood is kept."""
 
 
 class Copies(ABC):
@@ -37,6 +43,10 @@ class Copies(ABC):
     @abstractmethod
     def likelihood(self, summary: Any) -> float:
         """Return ln P[reports], but for a term that depends on how many there are alone."""
+
+    def together(self, one: Any, other: Any) -> float:
+        """Return it of two sets of reports together."""
+        return self.likelihood(self.both(one, other))
 
 
 def copies_of(metric: Metric, cell: int, answer: Any, paths: Paths | None = None) -> Copies:
@@ -55,16 +65,24 @@ class _Symbols(Copies):
         assert isinstance(sent, TableLaw)
         other = next(report for report in sent.probabilities if report != memo)
         self._weight = log(sent.probabilities[memo] / sent.probabilities[other])
+        # A crowd asks of each pair of devices, and few symbols make few summaries.
+        self._together = lru_cache(TOGETHER_MAX)(super().together)
 
-    def summary(self, reports: Iterable[int]) -> Counter[int]:
-        return Counter(reports)
+    def summary(self, reports: Iterable[int]) -> Counted:
+        return tuple(sorted(Counter(reports).items()))
 
-    def both(self, one: Counter[int], other: Counter[int]) -> Mapping[int, int]:
-        return {memo: one[memo] + other[memo] for memo in one.keys() | other.keys()}
+    def both(self, one: Counted, other: Counted) -> Counted:
+        counts = dict(one)
+        for memo, count in other:
+            counts[memo] = counts.get(memo, 0) + count
+        return tuple(counts.items())
 
-    def likelihood(self, summary: Mapping[int, int]) -> float:
+    def together(self, one: Counted, other: Counted) -> float:
+        return self._together(one, other)
+
+    def likelihood(self, summary: Counted) -> float:
         terms, unseen = [], 1.0
-        for memo, count in summary.items():
+        for memo, count in summary:
             p = self._p[memo]
             unseen -= p
             terms.append(log(p) + count * self._weight)

@@ -28,8 +28,8 @@ class BranchingRng(Rng):
     decide: Decide
 
     def __init__(self, decide: Decide) -> None:
-        super().__init__(randbits=_no_bits)
-        object.__setattr__(self, "decide", decide)
+        # Not by `super()`, which looks at every field: each sequence of decisions has an instance of its own.
+        self.__dict__.update(randbits=_no_bits, coin_bits=COIN_BITS, decide=decide)
 
     def coin(self, threshold: int) -> bool:
         """Branch, unless the coin is certain."""
@@ -231,7 +231,8 @@ class DrawnBits(_Lazy):
                     weights[place] += weight
         for coins in self._coins:
             coins.looked_at = True
-        return tuple(Fraction(weight, total) for weight in weights)
+        shares = {weight: Fraction(weight, total) for weight in set(weights)}  # most bits have the same one
+        return tuple(map(shares.__getitem__, weights))
 
 
 def plain(outcome: Any) -> Any:

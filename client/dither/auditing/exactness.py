@@ -50,7 +50,15 @@ def exactly(claim: Claim, paths: Paths | None = None) -> Exactly | str:
 
 
 def _by_pair(inputs: Sequence[Input], laws: Mapping[str, Law]) -> Exactly:
-    found = [((one, other), laws[one.label].ratio(laws[other.label])) for one, other in permutations(inputs, 2)]
+    ratios: dict[tuple[int, int], Fraction | None] = {}  # by identity: answers that are read alike share their law
+
+    def ratio(law: Law, other: Law) -> Fraction | None:
+        pair = id(law), id(other)
+        if pair not in ratios:
+            ratios[pair] = law.ratio(other)
+        return ratios[pair]
+
+    found = [((one, other), ratio(laws[one.label], laws[other.label])) for one, other in permutations(inputs, 2)]
     finite = [ratio for _, ratio in found if ratio is not None]
     worst = max(finite) if len(finite) == len(found) else None
     return Exactly(worst, tuple(pair for pair, ratio in found if ratio == worst), laws)

@@ -65,8 +65,7 @@ class Copied:
 
     def gain(self, other: "Copied") -> float:
         """Return how far it speaks for one memo that others are copies of it, too."""
-        both = self.copies.likelihood(self.copies.both(self.summary, other.summary))
-        return both - self.alone - other.alone
+        return self.copies.together(self.summary, other.summary) - self.alone - other.alone
 
 
 @frozen

@@ -1,9 +1,11 @@
 """Simulated devices: whole ones, in memory, with a clock of their own, and all that they upload."""
 
 import json
+import os
 from collections.abc import Iterable, Iterator
 from datetime import timedelta
 from decimal import Decimal
+from functools import lru_cache
 from types import TracebackType
 from typing import Any
 
@@ -42,18 +44,18 @@ class Simulated:
         self._rng = rng
         metrics = list(registry.metrics.values())
         self._day = max(day_number(each.expires - FAR) // each.period_days * each.period_days for each in metrics)
-        self._start(registry, None)
+        self._start(registry, follows=_ended())
         self.device.set_public(public)
 
-    def _start(self, registry: Registry, before: Device | None) -> None:
-        self.device = Device(registry, None, self._rng, lambda: self._day * DAY_S, goes_on=before)
+    def _start(self, registry: Registry, **before: Device | None) -> None:
+        self.device = Device(registry, None, self._rng, lambda: self._day * DAY_S, **before)
         self.device.open()
         self.device.agree()
         self.device.begin()
 
     def upgrade(self, registry: Registry) -> None:
         """Start the app again with another registry, to which the person agrees."""
-        self._start(registry, self.device)
+        self._start(registry, goes_on=self.device)
 
     def travel(self, days: int) -> None:
         """Let so many days go by."""
@@ -73,12 +75,32 @@ class Simulated:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        self.device.close()
+        if error is None and not _spare:
+            _spare.append((os.getpid(), self.device))
+        else:
+            self.device.close()
+
+
+_spare: list[tuple[int, Device]] = []
+"""The device that ended last, with its process: the next one takes its connection over, and nothing else."""
+
+
+def _ended() -> Device | None:
+    while _spare:
+        process, device = _spare.pop()
+        if process == os.getpid():  # one that was forked cannot use its parent's
+            return device
+    return None
 
 
 def groups_of(upload: BuiltUpload) -> list[dict[str, Any]]:
-    """Return the groups of an upload, in order."""
-    groups: list[dict[str, Any]] = json.loads(upload.body)["groups"]
+    """Return the groups of an upload, in order, to be read only."""
+    return _groups(upload.body)
+
+
+@lru_cache(1)  # of one upload they are asked for by each metric
+def _groups(body: bytes) -> list[dict[str, Any]]:
+    groups: list[dict[str, Any]] = json.loads(body)["groups"]
     return groups
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from dither.device.connected import DURABLE_WAIT_S, WAIT_S, Connected
-from dither.device.schema import FILE_NAME, check_version, version_of
+from dither.device.schema import FILE_NAME, blank, check_version, version_of
 
 DAY_S = 86_400
 
@@ -39,6 +39,18 @@ class DeviceFile(Connected):
     def _opened(self) -> None:
         self._state, self._state_at = None, -1  # each connection counts its own versions
         self._begin_era()
+
+    def start_over(self, clock: Callable[[], float]) -> None:
+        """Become the file of a new device in memory, as empty as any: to open another connection takes far longer."""
+        assert self.directory is None
+        lock = self._take(WAIT_S)
+        try:
+            self._idle().deserialize(blank())
+            self.clock, self._day = clock, -1
+            self.noted = Counter()
+            self._opened()
+        finally:
+            self._give(lock)
 
     @contextmanager
     def transaction(

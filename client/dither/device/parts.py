@@ -29,10 +29,17 @@ class Parts:
         clock: Callable[[], float] = time.time,
         *,
         goes_on: "Parts | None" = None,
+        follows: "Parts | None" = None,
     ) -> None:
-        """Make the parts. `goes_on` is a device in memory whose state goes on, as a file's does at another start."""
+        """Make the parts. `goes_on` is a device in memory whose state goes on, as a file's does at another start.
+
+        `follows` is one that has ended, which nobody uses again: nothing but its connection goes on.
+        """
         self._registry = registry
-        self._file: DeviceFile = goes_on._file if goes_on else DeviceFile(directory, clock)
+        before = goes_on or follows
+        self._file: DeviceFile = before._file if before else DeviceFile(directory, clock)
+        if follows:
+            self._file.start_over(clock)
         self.hidden = any(metric.hidden for metric in registry.metrics.values())
         self._begun = False
         self._refusals = Refusals(directory)

@@ -51,3 +51,4 @@ def test_odds_of_two_answers_are_those_of_a_sum_over_all_memos(name: str) -> Non
     for answer, cut in product((one, other), (0, 2)):
         halves = [ours[answer].summary(each) for each in (reports[:cut], reports[cut:])]
         assert ours[answer].likelihood(ours[answer].both(*halves)) == pytest.approx(kept[answer])
+        assert ours[answer].together(*halves) == pytest.approx(kept[answer])
