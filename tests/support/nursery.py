@@ -2,9 +2,10 @@
 
 Hundreds of `dither` processes start in these tests, and each would import the same for half a second. From the fork on
 a process is what `python -m MODULE` is: it has a session, an environment and files of its own, and `__main__` is that
-module, so that multiprocessing starts further processes as it does elsewhere. Three things differ: all processes have
-the nursery's hash seed; variables that Python reads at its start, as PYTHONWARNINGS, do nothing in an environment; and
-`failing.prepare` makes its settings after the imports, so that a copy by `from ... import` keeps the value before.
+module, so that multiprocessing starts further processes as it does elsewhere. Four things differ: all processes have
+the nursery's hash seed; variables that Python reads at its start, as PYTHONWARNINGS, do nothing in an environment; no
+look for garbage sees what was imported before; and `failing.prepare` makes its settings after the imports, so that a
+copy by `from ... import` keeps the value before.
 
     Nursery.shared(environment).born("dither.cli", ["beat", ...], environment, out, err)  # into files
     Nursery.shared(environment).piped("dither.cli", ["beat", ...], environment)
