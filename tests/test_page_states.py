@@ -6,12 +6,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from playwright.sync_api import Page
 
 from dither_aggregator.store import Tally
 from dither_aggregator.store.records import DayMark
 from tests.support.browsing import (
     CONTRAST_MIN,
     FAINT,
+    FLAT,
     Tab,
     check_looks,
     check_size,
@@ -88,12 +90,41 @@ def test_labels_overlap_nothing(tab: Tab, address: str, path: str) -> None:
     check_widths(tab)
 
 
-@pytest.mark.parametrize("style", ["p { color: #999 }", ".plot text { fill: #999 }"])
+def restyle(page: Page, style: str) -> None:
+    """Add a rule to the style sheet of the page that is open."""
+    page.evaluate("rule => document.styleSheets[0].insertRule(rule, document.styleSheets[0].cssRules.length)", style)
+
+
+@pytest.mark.parametrize(
+    "style",
+    ["p { color: #999 }", ".plot text { fill: #999 }", "main input { color: #999 }", "main select { color: #999 }"],
+)
 def test_a_faint_text_would_be_caught(tab: Tab, address: str, style: str) -> None:
     page = tab.visit(f"{address}/metrics/color")
     assert page.evaluate(FAINT, CONTRAST_MIN) == []
-    page.evaluate("rule => document.styleSheets[0].insertRule(rule, document.styleSheets[0].cssRules.length)", style)
+    restyle(page, style)
     assert page.evaluate(FAINT, CONTRAST_MIN)
+
+
+def test_axe_looks_for_faint_texts_where_one_may_be_dimmed_or_lie_on_something_else(tab: Tab, address: str) -> None:
+    """Styles that may make a text faint whose own colour is not; axe is asked then, and finds one that is dimmed."""
+    moved = ("position: absolute", "position: relative; top: -3rem", "margin-top: -3rem !important", "rotate: 9deg")
+    others = (
+        "float: left",
+        "filter: contrast(.4)",
+        "text-shadow: 0 0 9px #fff",
+        "background: linear-gradient(red, red)",
+    )
+    page = tab.visit(f"{address}/metrics/color")
+    for style in (*moved, *others, dimmed := "opacity: .4"):
+        assert page.evaluate(FLAT)
+        restyle(page, f"main p {{ {style} }}")
+        assert not page.evaluate(FLAT), style
+        if style != dimmed:
+            page.evaluate("document.styleSheets[0].deleteRule(document.styleSheets[0].cssRules.length - 1)")
+    assert page.evaluate(FAINT, CONTRAST_MIN) == []
+    with pytest.raises(AssertionError, match="color-contrast"):
+        check_looks(tab)
 
 
 def test_a_turning_character_is_shown_as_an_escape(tab: Tab, address: str) -> None:

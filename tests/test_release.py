@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from email.message import Message
+from functools import cached_property
 from pathlib import Path
 from urllib.request import urlopen
 from zipfile import ZipFile
@@ -117,6 +118,7 @@ class Installed:
     def dither(self, *arguments: str, code: int = 0) -> str:
         return run(self.bin / "dither", *arguments, cwd=self.directory, code=code)
 
+    @cached_property
     def packages(self) -> set[str]:
         listed: list[dict[str, str]] = json.loads(
             run(*PIP, "list", "--format", "json", PIP_PYTHON=str(self.bin / "python"))
@@ -183,7 +185,7 @@ def test_the_sdist_has_the_files_of_the_repository_and_no_other(release: Release
 
 def test_an_unpacked_sdist_is_tested_and_built_to_the_same_bytes(release: Release, tmp_path: Path) -> None:
     root = release.unpacked(tmp_path / "unpacked")
-    which = ("-p", "no:schemathesis", "tests/test_readme.py", "tests/shared/test_wire.py")
+    which = ("-p", "no:schemathesis", "-k", "not garbage", "tests/test_readme.py", "tests/shared/test_wire.py")
     tested = run(sys.executable, "-m", "pytest", "-q", *which, cwd=root)
     assert re.search(r"^\d+ passed", tested, re.MULTILINE)
     run("sh", ".ci/dist", tmp_path / "again", cwd=root, SOURCE_DATE_EPOCH="1800000000")
@@ -219,7 +221,7 @@ def test_classifiers_are_of_the_pythons_that_are_supported(release: Release) -> 
 
 
 def test_the_core_brings_requests_and_what_that_needs(core: Installed) -> None:
-    assert core.packages() == CORE
+    assert core.packages == CORE
     place = core.python("-c", "import dither, dither_shared; print(dither.__file__, dither_shared.__file__)")
     assert all(path.startswith(str(core.bin.parent)) for path in place.split())
 
@@ -293,7 +295,7 @@ def test_the_bills_of_materials_list_what_is_installed_with_licences_that_fit(
         assert str(tmp_path) not in text
         bill = json.loads(text)
         assert (bill["bomFormat"], bill["metadata"]["component"]["version"]) == ("CycloneDX", version())
-        assert {part["name"].lower() for part in bill["components"]} == installed.packages() - {"dither"}
+        assert {part["name"].lower() for part in bill["components"]} == installed.packages - {"dither"}
         for part in bill["components"]:
             assert licences(part), part["name"]
             assert licences(part) <= LICENCES, part["name"]

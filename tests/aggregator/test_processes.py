@@ -3,8 +3,6 @@
 import os
 import signal
 import socket
-import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -15,9 +13,10 @@ import pytest
 from dither_aggregator.web.processes import LOOK_EVERY_S
 from dither_shared.wire import PATH
 from tests.support import asked_who
-from tests.support.aggregators import ENVIRONMENT
+from tests.support.aggregators import ENVIRONMENT, nursery
 from tests.support.asked_who import WORKERS
 from tests.support.http import until, was_read
+from tests.support.nursery import Piped
 from tests.support.soaking import scaled
 
 pytestmark = pytest.mark.slow
@@ -26,7 +25,7 @@ pytestmark = pytest.mark.slow
 class Api:
     """A running parent."""
 
-    def __init__(self, process: subprocess.Popen[str], port: int, directory: Path) -> None:
+    def __init__(self, process: Piped, port: int, directory: Path) -> None:
         self.process, self.port, self.directory = process, port, directory
         self.killed = 0
 
@@ -71,11 +70,8 @@ def answer_to(connection: socket.socket) -> int:
     return int(answer.partition(b"\r\n\r\n")[2])
 
 
-def start(directory: Path, slow_s: float) -> subprocess.Popen[str]:
-    code = f"from pathlib import Path; from {asked_who.__name__} import main; main(Path({str(directory)!r}), {slow_s})"
-    return subprocess.Popen(
-        [sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=ENVIRONMENT
-    )
+def start(directory: Path, slow_s: float) -> Piped:
+    return nursery().piped(asked_who.__name__, [str(directory), str(slow_s)], ENVIRONMENT)
 
 
 @contextmanager

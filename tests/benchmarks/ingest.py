@@ -25,7 +25,7 @@ from dither_aggregator.store import SQLiteStore, Store, create_store, open_store
 from dither_shared.wire.writing import encode_upload, new_upload_id
 from tests.benchmarks import workload
 from tests.benchmarks.peers import HERE, PeerUnavailable, environment
-from tests.support.aggregators import ENVIRONMENT, dither, serve, start
+from tests.support.aggregators import ENVIRONMENT, dither, serve, start_afresh
 from tests.support.redis_servers import running_redis
 
 TURNS = 3
@@ -210,7 +210,7 @@ def folding(store: Store, reports: int, uploads: int) -> tuple[float, float]:
 def sqlite(scratch: Path) -> Iterator[tuple[Target, Target]]:
     """Run `dither serve`, and its server alone."""
     data = scratch / "sqlite"
-    with _bare() as bare, serve(scratch / "metrics.toml", data) as served:
+    with _bare() as bare, serve(scratch / "metrics.toml", data, starting=start_afresh) as served:
         yield bare, Target("SQLite", served.url, {"serve": served.process.pid}, served.key, str(data))
 
 
@@ -226,8 +226,8 @@ def redis(scratch: Path) -> Iterator[tuple[Target, Target]]:
         assert made.returncode == 0, made.stderr
         places = ("--data", data.url, "--broker", broker.url, "--json")
         with (
-            _running(start("api", *places, "--port", 0, "--processes", PROCESSES)) as (api, line),
-            _running(start("worker", *places, "--processes", 1)) as (worker, _),
+            _running(start_afresh("api", *places, "--port", 0, "--processes", PROCESSES)) as (api, line),
+            _running(start_afresh("worker", *places, "--processes", 1)) as (worker, _),
         ):
             assert data.process
             processes = {"api": api.pid, "redis": data.process.pid, "worker": worker.pid}

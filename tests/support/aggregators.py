@@ -5,7 +5,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager, redirect_stderr, redirect_stdout
 from dataclasses import dataclass
 from io import BytesIO, TextIOWrapper
@@ -24,14 +24,22 @@ from dither_aggregator.web.wsgi import in_threads
 from dither_shared.registry import Registry
 from tests.support import failing
 from tests.support.clocks import Clock
+from tests.support.nursery import Nursery, Piped
 
 ENVIRONMENT = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
 # Hundreds of processes start here. One that may not keep what it compiled spends a third of its start on that.
 ENVIRONMENT.pop("PYTHONDONTWRITEBYTECODE", None)
+STARTED_WITH = dict(ENVIRONMENT)
+"""The environment that the nursery of processes is started with, whatever a test changes."""
 DITHER = [sys.executable, "-m", "dither.cli"]
 SERVERS = ("serve", "api", "worker", "beat", "demo")
 """Commands that change what is their process's own, such as its signals."""
 SET_BY_SERVERS = (signal.SIGUSR1, signal.SIGQUIT, signal.SIGHUP, signal.SIGTERM, signal.SIGINT)
+
+
+def nursery() -> Nursery:
+    """Return the nursery of this process."""
+    return Nursery.shared(STARTED_WITH)
 
 
 @contextmanager
@@ -71,7 +79,7 @@ def http_server(app: App, port: int = 0, gate: Admitting | None = None) -> HttpS
 class Served:
     """A running `dither serve`."""
 
-    process: subprocess.Popen[str]
+    process: Piped | subprocess.Popen[str]
     url: str
     key: str
     health: str
@@ -82,11 +90,16 @@ class Served:
         return self.process.communicate(timeout=30)[1]
 
 
-def start(*arguments: object, **environment: str) -> subprocess.Popen[str]:
+def start(*arguments: object, **environment: str) -> Piped:
     """Start a `dither` command that a test will interrupt; `failing` says what an environment may order."""
-    command = [sys.executable, "-m", failing.__name__] if failing.ENVIRONMENT_NAME in environment else DITHER
+    module = failing.__name__ if failing.ENVIRONMENT_NAME in environment else "dither.cli"
+    return nursery().piped(module, [str(argument) for argument in arguments], {**ENVIRONMENT, **environment})
+
+
+def start_afresh(*arguments: object, **environment: str) -> subprocess.Popen[str]:
+    """Start a `dither` command as a person does, for a measurement."""
     return subprocess.Popen(
-        [*command, *map(str, arguments)],
+        [*DITHER, *map(str, arguments)],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -96,21 +109,26 @@ def start(*arguments: object, **environment: str) -> subprocess.Popen[str]:
 
 
 @contextmanager
-def serve(registry: Path, data: Path, *options: object, settings: Mapping[str, object] = {}) -> Iterator[Served]:
+def serve(
+    registry: Path,
+    data: Path,
+    *options: object,
+    settings: Mapping[str, object] = {},
+    starting: Callable[..., Piped | subprocess.Popen[str]] = start,
+) -> Iterator[Served]:
     """Run `dither serve` in a process of its own, on a free port unless told otherwise.
 
     `settings` are values of modules by their full name.
     """
     arguments = ("serve", registry, "--data", data, "--json", *(options or ("--port", 0)))
-    process = start(*arguments, **failing.with_settings(settings))
+    process = starting(*arguments, **failing.with_settings(settings))
     try:
         assert process.stdout
         line = process.stdout.readline()
         assert line, process.communicate(timeout=30)[1]
         yield Served(process, **json.loads(line))
     finally:
-        if process.poll() is None:
-            process.kill()
+        process.kill()
         process.communicate()
 
 
@@ -152,12 +170,6 @@ def _in_this_process(words: list[str], environment: Mapping[str, str] = {}) -> s
 
 
 def _in_a_process(words: list[str]) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [*DITHER, *words],
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=280,
-        env=ENVIRONMENT,
-    )
+    process = start(*words)
+    out, err = process.communicate(timeout=280)
+    return subprocess.CompletedProcess(words, process.wait(1), out, err)

@@ -53,3 +53,7 @@ def main(directory: Path, slow_s: float) -> None:
     listener = Listener("127.0.0.1", 0)
     processes = HttpProcesses(Who(directory, slow_s, os.getpid()), listener, None, WORKERS)
     processes.serve(lambda: print(listener.url, flush=True))
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), float(sys.argv[2]))

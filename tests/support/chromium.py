@@ -11,7 +11,10 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
 
-ARGUMENTS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--no-first-run"]
+ARGUMENTS = [
+    *("--no-sandbox", "--disable-gpu", "--disable-background-networking", "--no-first-run"),
+    "--js-flags=--single-threaded",  # threads that compile and collect ahead of a page's script take from the others
+]
 NAMES = ("chromium-headless-shell", "chromium")
 """The first is the same browser without windows, and takes less of the processor."""
 

@@ -27,16 +27,14 @@ import requests
 from dither_aggregator.store import Store, create_store, open_store
 from dither_aggregator.store.sqlite import key_file
 from dither_shared.registry import Registry
-from tests.support.aggregators import ENVIRONMENT
+from tests.support.aggregators import ENVIRONMENT, nursery
 from tests.support.failing import ENVIRONMENT_NAME, Orders
 from tests.support.keys import write_key
-from tests.support.nursery import Born, Nursery
+from tests.support.nursery import Born
 from tests.support.ports import free_port
 from tests.support.redis_servers import RedisServer
 
 READY_WITHIN_S = 60
-STARTED_WITH = dict(ENVIRONMENT)
-"""The environment that the nursery of processes is started with, whatever a test changes."""
 END_WITHIN_S = 60
 LOG_SHOWN = 6_000
 """Characters of each log that are shown when a test fails, its last ones."""
@@ -87,8 +85,7 @@ class Process:
         ordered = {ENVIRONMENT_NAME: self.orders.to_text()} if self.orders else {}
         environment = {**ENVIRONMENT, **self._environment, **ordered}
         if not before:
-            nursery = Nursery.shared(STARTED_WITH)
-            self._process = nursery.born(module, self._arguments, environment, self._out, self._err)
+            self._process = nursery().born(module, self._arguments, environment, self._out, self._err)
             return
         with self._out.open("wb") as out, self._err.open("ab") as err:
             self._process = subprocess.Popen(

@@ -23,6 +23,7 @@ from dither_shared.wire.writing import encode_upload, new_upload_id
 from tests.support import failing
 from tests.support.aggregators import dither, start
 from tests.support.clusters import tracks_resources
+from tests.support.nursery import Piped
 from tests.support.redis_servers import RedisServer
 from tests.support.registries import registry_text
 
@@ -33,7 +34,7 @@ READY_WITHIN_S = 60
 class Machine:
     """A running `dither api`, `worker` or `beat`."""
 
-    process: subprocess.Popen[str]
+    process: Piped | subprocess.Popen[str]
     said: dict[str, Any] = field(default_factory=dict)
     """The document that it printed when it was ready."""
 
@@ -122,8 +123,7 @@ class Site:
                 one.wait_ready()
             yield one
         finally:
-            if one.process.poll() is None:
-                one.process.kill()
+            one.process.kill()
             with suppress(ValueError):  # it was communicated with before
                 one.process.communicate()
 

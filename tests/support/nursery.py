@@ -2,19 +2,24 @@
 
 Hundreds of `dither` processes start in these tests, and each would import the same for half a second. From the fork on
 a process is what `python -m MODULE` is: it has a session, an environment and files of its own, and `__main__` is that
-module, so that multiprocessing starts further processes as it does elsewhere. Three things differ: all processes have
-the nursery's hash seed; variables that Python reads at its start, as PYTHONWARNINGS, do nothing in an environment; and
-`failing.prepare` makes its settings after the imports, so that a copy by `from ... import` keeps the value before.
+module, so that multiprocessing starts further processes as it does elsewhere. Four things differ: all processes have
+the nursery's hash seed; variables that Python reads at its start, as PYTHONWARNINGS, do nothing in an environment; no
+look for garbage sees what was imported before; and `failing.prepare` makes its settings after the imports, so that a
+copy by `from ... import` keeps the value before.
 
-    Nursery.shared(environment).born("dither.cli", ["beat", ...], environment, out, err)
+    Nursery.shared(environment).born("dither.cli", ["beat", ...], environment, out, err)  # into files
+    Nursery.shared(environment).piped("dither.cli", ["beat", ...], environment)
 
 `python -m tests.support.nursery` is the nursery itself. It ends with the test process that started it.
 """
 
+import atexit
+import gc
 import json
 import os
 import runpy
 import select
+import signal
 import socket
 import subprocess
 import sys
@@ -24,24 +29,38 @@ from collections.abc import Mapping, Sequence
 from functools import cache
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 BYTES_MAX = 128 * 1024
 LOOK_EVERY_S = 0.005
 IMPORTED = (
     "dither_aggregator.commands.api",
     "dither_aggregator.commands.beat",
+    "dither_aggregator.commands.demo",
+    "dither_aggregator.commands.loadtest",
     "dither_aggregator.commands.serve",
     "dither_aggregator.commands.worker",
     "dither_aggregator.analysis.snapshots",
+    "celery.app.amqp",
+    "celery.app.control",
+    "celery.app.events",
+    "celery.app.routes",
     "celery.app.trace",
+    "celery.backends.base",
     "celery.concurrency.prefork",
+    "celery.events.dispatcher",
+    "celery.events.receiver",
     "celery.fixups.django",
     "celery.loaders.app",
     "celery.worker.autoscale",
     "celery.worker.components",
     "celery.worker.consumer",
+    "celery.worker.consumer.delayed_delivery",
+    "celery.worker.strategy",
+    "kombu.pidbox",
     "kombu.transport.redis",
+    "multiprocessing.popen_spawn_posix",
+    "multiprocessing.sharedctypes",
     "uvicorn.lifespan.on",
 )
 """Modules of `dither` and of others. The module that a process runs is not among them: it is `__main__` there."""
@@ -67,10 +86,53 @@ class Born:
             time.sleep(LOOK_EVERY_S)
         return code
 
+    @property
+    def returncode(self) -> int | None:
+        """Its exit code, as `poll` returns it."""
+        return self.poll()
+
     def send_signal(self, number: int) -> None:
         """Send it a signal, if it has not ended."""
         if self.poll() is None:
             os.kill(self.pid, number)
+
+    def kill(self) -> None:
+        """Kill it, if it has not ended."""
+        self.send_signal(signal.SIGKILL)
+
+
+class Piped(Born):
+    """A process of the nursery whose stdout and stderr are pipes to this one."""
+
+    def __init__(self, born: Born, stdout: IO[str], stderr: IO[str]) -> None:
+        super().__init__(born._nursery, born.pid)
+        self.stdout, self.stderr = stdout, stderr
+
+    def communicate(self, timeout: float = 60) -> tuple[str, str]:
+        """Read what is left of stdout and stderr, and close them; wait until it has ended."""
+        deadline = time.monotonic() + timeout
+        rest = ["", ""]
+
+        def read(place: int, stream: IO[str]) -> None:
+            rest[place] = stream.read()
+
+        # Both at once, since it would wait for who reads a pipe that is full; none that was read to its end before.
+        streams = [each for each in enumerate((self.stdout, self.stderr)) if not each[1].closed]
+        reading = [threading.Thread(target=read, args=each, daemon=True) for each in streams]
+        for thread in reading:
+            thread.start()
+        for thread in reading:
+            thread.join(max(deadline - time.monotonic(), 0))
+            if thread.is_alive():
+                raise subprocess.TimeoutExpired([str(self.pid)], timeout)
+        self.wait(max(deadline - time.monotonic(), 1))
+        self.close()
+        return rest[0], rest[1]
+
+    def close(self) -> None:
+        """Read no more of what it writes."""
+        self.stdout.close()
+        self.stderr.close()
 
 
 class Nursery:
@@ -85,6 +147,14 @@ class Nursery:
             self._process = subprocess.Popen(
                 command, stdin=theirs.fileno(), env=dict(environment), start_new_session=True
             )
+        self._of = os.getpid()
+        atexit.register(self._end)
+
+    def _end(self) -> None:
+        """End it with this process; the processes that it started may go on."""
+        if self._of == os.getpid():
+            self._socket.close()
+            self._process.wait()
 
     @classmethod
     def shared(cls, environment: Mapping[str, str]) -> "Nursery":
@@ -93,10 +163,23 @@ class Nursery:
 
     def born(self, module: str, arguments: Sequence[str], environment: Mapping[str, str], out: Path, err: Path) -> Born:
         """Start a process, its stdout in a new file and its stderr at the end of another."""
+        with out.open("wb") as said, err.open("ab") as written:
+            return self._born(module, arguments, environment, said.fileno(), written.fileno())
+
+    def piped(self, module: str, arguments: Sequence[str], environment: Mapping[str, str]) -> Piped:
+        """Start a process whose stdout and stderr are pipes to this one."""
+        (out, said), (err, written) = os.pipe(), os.pipe()
+        try:
+            born = self._born(module, arguments, environment, said, written)
+        finally:
+            os.close(said)
+            os.close(written)
+        return Piped(born, os.fdopen(out, encoding="utf-8"), os.fdopen(err, encoding="utf-8"))
+
+    def _born(self, module: str, arguments: Sequence[str], environment: Mapping[str, str], out: int, err: int) -> Born:
         asked = {"module": module, "arguments": [*arguments], "environment": {**environment}}
-        out.write_bytes(b"")
         with self._lock:
-            self._socket.send(json.dumps({**asked, "out": str(out), "err": str(err)}).encode())
+            socket.send_fds(self._socket, [json.dumps(asked).encode()], [out, err])
             while (pid := self._hear(0).get("pid")) is None:
                 pass
             self._codes.pop(pid, None)
@@ -140,9 +223,13 @@ def _serve(asking: socket.socket) -> dict[str, Any] | None:
                 os.close(number)
                 pid, status = os.waitpid(ends.pop(number), 0)
                 _say(asking, ended=pid, code=os.waitstatus_to_exitcode(status))
-            elif not (received := asking.recv(BYTES_MAX)):
+                continue
+            received, files, _, _ = socket.recv_fds(asking, BYTES_MAX, 2)
+            if not received:
                 return None
-            elif pid := _forked():
+            if pid := _forked():
+                for file in files:
+                    os.close(file)
                 end = os.pidfd_open(pid)
                 ends[end] = pid
                 poll.register(end, select.POLLIN)
@@ -152,7 +239,7 @@ def _serve(asking: socket.socket) -> dict[str, Any] | None:
                     os.close(end)
                 asking.close()
                 asked: dict[str, Any] = json.loads(received)
-                return asked
+                return {**asked, "files": files}
 
 
 def _forked() -> int:
@@ -173,11 +260,17 @@ def _say(asking: socket.socket, **what: int) -> None:
     asking.send(json.dumps(what).encode())
 
 
-def _live(module: str, arguments: list[str], environment: dict[str, str], out: str, err: str) -> None:
+def _live(module: str, arguments: list[str], environment: dict[str, str], files: list[int]) -> None:
     """Be the process that was asked for."""
-    with open(os.devnull, "rb") as nothing, open(out, "ab") as said, open(err, "ab") as written:  # noqa: PTH123
-        for number, file in enumerate((nothing, said, written)):
-            os.dup2(file.fileno(), number)
+    for number, file in enumerate((os.open(os.devnull, os.O_RDONLY), *files)):
+        os.dup2(file, number)
+        os.close(file)
+    # Those of the nursery know whether its own files could be sought in.
+    sys.stdin = sys.__stdin__ = open(0, closefd=False)  # type: ignore[misc]  # noqa: SIM115
+    sys.stdout = sys.__stdout__ = open(1, "w", closefd=False)  # type: ignore[misc]  # noqa: SIM115
+    sys.stderr = sys.__stderr__ = open(  # type: ignore[misc]  # noqa: SIM115
+        2, "w", buffering=1, errors="backslashreplace", closefd=False
+    )
     os.environ.clear()
     os.environ.update(environment)
     sys.argv = [module, *arguments]
@@ -188,6 +281,7 @@ def main() -> None:
     """Import, and serve."""
     for name in IMPORTED:
         import_module(name)
+    gc.freeze()  # else each process would copy all of it, to look for garbage among it
     asking = socket.socket(fileno=os.dup(0))
     if asked := _serve(asking):
         _live(**asked)

@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
-from scipy.optimize import brentq
 
 from dither_aggregator.analysis.inference import Floats
 from dither_aggregator.counting.folding import Counts
@@ -94,5 +93,7 @@ def _solve(method: str, shares_at: Callable[[float], Floats], low: float, high: 
 
     if excess(low) <= 0:  # the bound itself, to rounding
         return Normalised(method, shares_at(low), 0, abs(excess(low)))
+    from scipy.optimize import brentq  # a tenth of a second, which no process waits for that answers something else
+
     level, report = brentq(excess, low, high, xtol=1e-15, rtol=1e-15, full_output=True)
     return Normalised(method, shares_at(level), report.iterations, abs(excess(level)))

@@ -1,7 +1,6 @@
 """The column for looking at: shares of the candidates that anybody seems to have, none below zero. It is biased."""
 
 import numpy as np
-from scipy.optimize import nnls
 from scipy.sparse import csr_array
 
 from dither_aggregator.analysis.decoding.equations import TINY, Equations, Ints
@@ -56,6 +55,8 @@ def _medians(estimate: Floats, error: Floats) -> Floats:
 
 def _constrained(equations: Equations, chosen: Ints) -> Floats:
     """Fit the chosen candidates and the unlisted column, with nothing below zero: float64[G], zero for the others."""
+    from scipy.optimize import nnls  # a tenth of a second, which no process waits for that answers something else
+
     shares = np.zeros(equations.patterns.shape[0])
     gram = gram_of(csr_array(equations.patterns[chosen]), equations.weight, equations.unlisted)
     # A triangle in place of all rows: the same minimum, in far less time. The ridge is for columns that depend.

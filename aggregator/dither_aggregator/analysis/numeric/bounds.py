@@ -17,7 +17,6 @@ from math import sqrt
 
 import numpy as np
 import numpy.typing as npt
-from scipy.optimize import nnls
 
 from dither_aggregator.analysis.inference import Floats
 from dither_aggregator.analysis.numeric.fit import NumberFit
@@ -72,6 +71,8 @@ class Bounds:
 
     def _nearest(self, zero: Floats | None = None) -> tuple[Floats, float]:
         """Return the shares with the least distance from the counts, and that distance."""
+        from scipy.optimize import nnls  # a tenth of a second, which no process waits for that answers something else
+
         root, raw = self.fit.root, self.fit.raw
         scale = HEAVY * float(np.abs(root).max())
         rows, wanted = [*root, np.full(len(raw), scale)], [*(root @ raw), scale]
