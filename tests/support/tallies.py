@@ -21,7 +21,7 @@ def draw_tally(mechanism: PureMechanism, counts: Counts, rng: np.random.Generato
         by_chance = rng.multinomial(counts.sum() - true.sum(), np.full(design.d, 1 / design.d))  # the truth included
         return np.asarray(true + by_chance, dtype=np.int64)
     if isinstance(design, PGR):
-        return _points(design, counts, rng.binomial(counts, float(mechanism.p)), rng)
+        return _points(design, counts, float(mechanism.p), rng)
     if isinstance(design, PrivSet):
         raise TypeError("answers of several values have no counts to draw from: simulate them")
     if isinstance(design, SubsetSelection):
@@ -30,22 +30,23 @@ def draw_tally(mechanism: PureMechanism, counts: Counts, rng: np.random.Generato
     return np.asarray(rng.binomial(counts, p) + rng.binomial(counts.sum() - counts, q), dtype=np.int64)
 
 
-@lru_cache(maxsize=2)
-def _points_of(design: PGR) -> Counts:
-    """Return the coordinates of every point."""
-    return np.array([design.unrank(point) for point in range(design.outputs)])
+@lru_cache(maxsize=8)
+def _planes(design: PGR) -> Counts:
+    """Return the points on each value's hyperplane, int64[d, points]: equally many on each."""
+    points = np.array([design.unrank(point) for point in range(design.outputs)])
+    on = points @ points[: design.d].T % design.order == 0
+    return np.nonzero(on.T)[1].reshape(design.d, -1)
 
 
-def _points(design: PGR, counts: Counts, inside: Counts, rng: np.random.Generator) -> Counts:
-    """Draw uniform points on each value's hyperplane and off it."""
-    points = _points_of(design)
-    tally = np.zeros(design.outputs, dtype=np.int64)
-    for value in np.flatnonzero(counts):
-        on = points @ points[value] % design.order == 0
-        for where, number in ((on, inside[value]), (~on, counts[value] - inside[value])):
-            places = np.flatnonzero(where)
-            tally += np.bincount(rng.choice(places, size=number), minlength=design.outputs)
-    return tally
+def _points(design: PGR, counts: Counts, p: float, rng: np.random.Generator) -> Counts:
+    """Draw points: some devices' any one, the others' one on their value's hyperplane."""
+    planes = _planes(design)
+    share = planes.shape[1] / design.outputs
+    true = rng.binomial(counts, (p - share) / (1 - share))
+    by_chance = rng.multinomial(counts.sum() - true.sum(), np.full(design.outputs, 1 / design.outputs))
+    values = np.repeat(np.arange(design.d), true)
+    on = planes[values, rng.integers(planes.shape[1], size=len(values))]
+    return np.asarray(by_chance + np.bincount(on, minlength=design.outputs), dtype=np.int64)
 
 
 def _subsets(design: SubsetSelection, counts: Counts, inside: Counts, rng: np.random.Generator) -> Counts:
