@@ -107,7 +107,7 @@ class TableStatistics:
 
     @cached_property
     def _elsewhere(self) -> dict[tuple[int, tuple[int, ...]], Margin | None]:
-        """What all other questions say of a column, by the column and the columns of a question that asks for it."""
+        """The margin of all other questions, by a column and the columns of the question that is left out."""
         return {
             (column, question.columns): pooled([found for asked, found in margins if asked is not question])
             for column, margins in self._margins.items()
