@@ -9,6 +9,9 @@ from dither_shared.mechanisms import GRR, PGR, PrivSet, PureMechanism, SubsetSel
 
 Counts = npt.NDArray[np.int64]
 
+PLANES_MAX = 1 << 20
+"""Values times points of a design whose hyperplanes are kept, 8 MiB at most. A larger one is drawn value by value."""
+
 
 def draw_tally(mechanism: PureMechanism, counts: Counts, rng: np.random.Generator) -> Counts:
     """Draw the tally of devices of which counts[v] have the value v.
@@ -30,16 +33,24 @@ def draw_tally(mechanism: PureMechanism, counts: Counts, rng: np.random.Generato
     return np.asarray(rng.binomial(counts, p) + rng.binomial(counts.sum() - counts, q), dtype=np.int64)
 
 
+@lru_cache(maxsize=2)
+def _points_of(design: PGR) -> Counts:
+    """Return the coordinates of every point."""
+    return np.array([design.unrank(point) for point in range(design.outputs)])
+
+
 @lru_cache(maxsize=8)
 def _planes(design: PGR) -> Counts:
     """Return the points on each value's hyperplane, int64[d, points]: equally many on each."""
-    points = np.array([design.unrank(point) for point in range(design.outputs)])
+    points = _points_of(design)
     on = points @ points[: design.d].T % design.order == 0
     return np.nonzero(on.T)[1].reshape(design.d, -1)
 
 
 def _points(design: PGR, counts: Counts, p: float, rng: np.random.Generator) -> Counts:
     """Draw points: some devices' any one, the others' one on their value's hyperplane."""
+    if design.d * design.outputs > PLANES_MAX:
+        return _points_by_value(design, counts, rng.binomial(counts, p), rng)
     planes = _planes(design)
     share = planes.shape[1] / design.outputs
     true = rng.binomial(counts, (p - share) / (1 - share))
@@ -47,6 +58,18 @@ def _points(design: PGR, counts: Counts, p: float, rng: np.random.Generator) -> 
     values = np.repeat(np.arange(design.d), true)
     on = planes[values, rng.integers(planes.shape[1], size=len(values))]
     return np.asarray(by_chance + np.bincount(on, minlength=design.outputs), dtype=np.int64)
+
+
+def _points_by_value(design: PGR, counts: Counts, inside: Counts, rng: np.random.Generator) -> Counts:
+    """Draw uniform points on each value's hyperplane and off it."""
+    points = _points_of(design)
+    tally = np.zeros(design.outputs, dtype=np.int64)
+    for value in np.flatnonzero(counts):
+        on = points @ points[value] % design.order == 0
+        for where, number in ((on, inside[value]), (~on, counts[value] - inside[value])):
+            places = np.flatnonzero(where)
+            tally += np.bincount(rng.choice(places, size=number), minlength=design.outputs)
+    return tally
 
 
 def _subsets(design: SubsetSelection, counts: Counts, inside: Counts, rng: np.random.Generator) -> Counts:
