@@ -19,26 +19,34 @@ Which of the two clients made a report cannot be seen in it. The wrong one, like
 decodes to nothing. Chromium's RAPPOR hashes with CityHash and is a third format, which is not this one.
 """
 
+from collections.abc import Iterable
+
 from dither_shared.errors import InvalidParameter
 
 COHORT_MAX = 2**32 - 1
 BITS_MAX, HASHES_MAX = 256, 16
 JAVA_BITS_MAX, JAVA_HASHES_MAX = 4096, 8
+DIGEST_BYTES = 16
 
 
 def bloom_bits(value: str, cohort: int, k: int, h: int, *, java: bool = False) -> tuple[int, ...]:
     """Return the bit of each of the h hashes, in their order, repeats kept; each is from 0 to k - 1."""
     _check(cohort, k, h, java)
-    try:
-        hashed = cohort.to_bytes(4, "big") + value.encode("utf-8")
-    except UnicodeEncodeError:
-        raise InvalidParameter("a value must be text that UTF-8 can hold, got half of a surrogate pair") from None
-    import hashlib  # as in plan.py
-
-    digest = hashlib.md5(hashed, usedforsecurity=False).digest()
+    digest = bloom_digests(value, (cohort,))
     if java:
         return tuple(int.from_bytes(digest[2 * i : 2 * i + 2], "big") % k for i in range(h))
     return tuple(byte % k for byte in digest[:h])
+
+
+def bloom_digests(value: str, cohorts: Iterable[int]) -> bytes:
+    """Return the digests of a value in these cohorts, DIGEST_BYTES each: to make the bits of many cohorts at once."""
+    try:
+        text = value.encode("utf-8")
+    except UnicodeEncodeError:
+        raise InvalidParameter("a value must be text that UTF-8 can hold, got half of a surrogate pair") from None
+    from hashlib import md5  # as in plan.py
+
+    return b"".join([md5(cohort.to_bytes(4, "big") + text, usedforsecurity=False).digest() for cohort in cohorts])
 
 
 def _check(cohort: int, k: int, h: int, java: bool) -> None:

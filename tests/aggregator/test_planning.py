@@ -24,6 +24,7 @@ from dither_shared.registry import Registry, utc_today
 from tests.support.aggregators import sqlite_store
 from tests.support.registries import registry
 from tests.support.sites import site
+from tests.support.soaking import scaled
 
 TALLIES = 200_000
 SIGMAS_5 = 5 * (POWER * (1 - POWER) / TALLIES) ** 0.5
@@ -83,7 +84,7 @@ def test_more_reports_than_were_computed_show_the_share_too() -> None:
     undone = 0
     for share in np.geomspace(0.005, 0.2, 12):
         planned = plan(question, None, Decimal(epsilon), float(share))
-        sizes = range(planned.n, 2 * planned.n, max(planned.n // 300, 1))
+        sizes = range(planned.n, 2 * planned.n, max(planned.n // scaled(100, 300), 1))
         needed = [standing_shares(planned.mechanism, n)[1] or 2.0 for n in sizes]
         assert max(needed) <= 1.03 * share
         undone += any(later > former for former, later in pairwise(needed))

@@ -9,11 +9,13 @@ import numpy as np
 import pytest
 from scipy.special import stdtrit
 
+from dither_aggregator.analysis.decoding.candidates import bits_in
 from dither_aggregator.analysis.decoding.decoder import Candidate, Channel, Decoded, decode
 from dither_aggregator.analysis.decoding.equations import make_equations, merge, reweighted
 from dither_aggregator.analysis.decoding.least_squares import least_squares
 from dither_aggregator.analysis.decoding.message_passing import Prior
 from dither_aggregator.analysis.inference import Z
+from dither_shared.bloom import bloom_bits
 from dither_shared.errors import InvalidParameter
 from tests.benchmarks.rappor import draw_case, map_of
 from tests.support.decoding import (
@@ -26,6 +28,14 @@ from tests.support.decoding import (
     expected_tally,
     names,
 )
+
+
+@pytest.mark.parametrize(("k", "h"), [(8, 2), (11, 3), (256, 16)])
+def test_the_bits_of_many_cohorts_are_those_of_each(k: int, h: int) -> None:
+    values, cohorts = ("", "abc", "Zürich"), range(250, 262)
+    each = [[list(bloom_bits(value, cohort, k, h)) for cohort in cohorts] for value in values]
+    assert bits_in(cohorts, values, k, h).tolist() == each
+    assert bits_in(cohorts, (), k, h).shape == (0, 12, h)
 
 
 @pytest.mark.parametrize("h", [1, 2, 4])

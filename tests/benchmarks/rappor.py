@@ -22,8 +22,8 @@ from math import sqrt
 import numpy as np
 import numpy.typing as npt
 
+from dither_aggregator.analysis.decoding.candidates import bits_in
 from dither_aggregator.analysis.decoding.decoder import Channel, Decoded, decode
-from dither_shared.bloom import bloom_bits
 
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
@@ -146,13 +146,12 @@ def law(name: str) -> Floats:
 
 def map_of(values: Sequence[str], channel: Channel, first_cohort: int = 0) -> Ints:
     """Return the bits of each value in each cohort, int64[S, m, h]; the cohorts are numbered from `first_cohort`."""
-    cohorts = range(first_cohort, first_cohort + channel.m)
-    return np.array([[bloom_bits(value, cohort, channel.k, channel.h) for cohort in cohorts] for value in values])
+    return bits_in(range(first_cohort, first_cohort + channel.m), values, channel.k, channel.h)
 
 
 @lru_cache(maxsize=32)
-def _map_of_numbered(count: int, channel: Channel, first_cohort: int) -> Ints:
-    return map_of([f"v{number}" for number in range(1, count + 1)], channel, first_cohort)
+def _map_of_numbered(count: int, k: int, h: int, cohorts: range) -> Ints:
+    return bits_in(cohorts, [f"v{number}" for number in range(1, count + 1)], k, h)
 
 
 def draw(channel: Channel, bits: Ints, shares: Floats, n: int, rng: np.random.Generator) -> tuple[Ints, Ints]:
@@ -186,8 +185,9 @@ class Draw:
 
 def draw_case(case: Case, seed: int) -> Draw:
     """Draw the case once: its devices, its noise, and by other cohort numbers its hash."""
-    rng, first_cohort = np.random.default_rng([seed, *case.law.encode()]), seed * case.channel.m
-    bits = _map_of_numbered(STRINGS + case.false, case.channel, first_cohort)
+    rng, channel = np.random.default_rng([seed, *case.law.encode()]), case.channel
+    cohorts = range(seed * channel.m, (seed + 1) * channel.m)
+    bits = _map_of_numbered(STRINGS + case.false, channel.k, channel.h, cohorts)
     tally, counts = draw(case.channel, bits[:STRINGS], law(case.law), case.n, rng)
     listed = [place for place in range(STRINGS + case.false) if place + 1 not in case.missing]
     absent = np.zeros(case.false)

@@ -9,6 +9,9 @@ from dither_shared.mechanisms import GRR, PGR, PrivSet, PureMechanism, SubsetSel
 
 Counts = npt.NDArray[np.int64]
 
+PLANES_MAX = 1 << 20
+"""Values times points of a design whose hyperplanes are kept, 8 MiB at most. A larger one is drawn value by value."""
+
 
 def draw_tally(mechanism: PureMechanism, counts: Counts, rng: np.random.Generator) -> Counts:
     """Draw the tally of devices of which counts[v] have the value v.
@@ -21,7 +24,7 @@ def draw_tally(mechanism: PureMechanism, counts: Counts, rng: np.random.Generato
         by_chance = rng.multinomial(counts.sum() - true.sum(), np.full(design.d, 1 / design.d))  # the truth included
         return np.asarray(true + by_chance, dtype=np.int64)
     if isinstance(design, PGR):
-        return _points(design, counts, rng.binomial(counts, float(mechanism.p)), rng)
+        return _points(design, counts, float(mechanism.p), rng)
     if isinstance(design, PrivSet):
         raise TypeError("answers of several values have no counts to draw from: simulate them")
     if isinstance(design, SubsetSelection):
@@ -36,7 +39,28 @@ def _points_of(design: PGR) -> Counts:
     return np.array([design.unrank(point) for point in range(design.outputs)])
 
 
-def _points(design: PGR, counts: Counts, inside: Counts, rng: np.random.Generator) -> Counts:
+@lru_cache(maxsize=8)
+def _planes(design: PGR) -> Counts:
+    """Return the points on each value's hyperplane, int64[d, points]: equally many on each."""
+    points = _points_of(design)
+    on = points @ points[: design.d].T % design.order == 0
+    return np.nonzero(on.T)[1].reshape(design.d, -1)
+
+
+def _points(design: PGR, counts: Counts, p: float, rng: np.random.Generator) -> Counts:
+    """Draw points: some devices' any one, the others' one on their value's hyperplane."""
+    if design.d * design.outputs > PLANES_MAX:
+        return _points_by_value(design, counts, rng.binomial(counts, p), rng)
+    planes = _planes(design)
+    share = planes.shape[1] / design.outputs
+    true = rng.binomial(counts, (p - share) / (1 - share))
+    by_chance = rng.multinomial(counts.sum() - true.sum(), np.full(design.outputs, 1 / design.outputs))
+    values = np.repeat(np.arange(design.d), true)
+    on = planes[values, rng.integers(planes.shape[1], size=len(values))]
+    return np.asarray(by_chance + np.bincount(on, minlength=design.outputs), dtype=np.int64)
+
+
+def _points_by_value(design: PGR, counts: Counts, inside: Counts, rng: np.random.Generator) -> Counts:
     """Draw uniform points on each value's hyperplane and off it."""
     points = _points_of(design)
     tally = np.zeros(design.outputs, dtype=np.int64)

@@ -9,6 +9,7 @@ from functools import lru_cache
 
 import numpy as np
 import numpy.typing as npt
+from scipy.fft import fftn, hfft
 
 from dither_aggregator.counting.folding import BadTally, Counts
 from dither_shared.mechanisms import PureMechanism
@@ -20,6 +21,8 @@ ONE_BY_ONE_MAX = 12
 """So many hyperplanes take less time than a transform."""
 KEPT_POINTS_MAX = 200_000
 """Coordinates of spaces up to this size are kept: at most 17 MiB each, for four spaces."""
+KEPT_LINES_MAX = 300_000
+"""Lines through spaces up to this size are kept: 2 MiB of a space of that size, and of those within it 1 MiB."""
 ROUNDING_MAX = 0.25
 """How far a transformed count may lie from an integer: one half could hide a wrong one."""
 
@@ -101,16 +104,19 @@ def hyperplane_sums(histogram: Counts, order: int, dimension: int) -> Counts:
 
         sum of H[u] over <u, w> = -b      = 1 / order  sum over c of  e^(-2 pi i b c / order) F[c w]
 
-    which is a transform along the line of multiples of w. v = (0, w) has b = 0; v = (1, a w) has b = 1 / a. A transform
-    of the whole space would take order times as long. Raises BadTally when a sum comes out too far from an integer.
+    which is a transform along the line of multiples of w. H is real, so that F[-c w] is the conjugate of F[c w], and
+    half of the line is enough. v = (0, w) has b = 0; v = (1, a w) has b = 1 / a. A transform of the whole space would
+    take order times as long. Raises BadTally when a sum comes out too far from an integer.
     """
     if dimension == 1:
         return np.zeros(1, dtype=np.int64)
     smaller = points(order, dimension - 1)
     inner = hyperplane_sums(histogram[:smaller], order, dimension - 1)
-    grid = histogram[smaller:].reshape((order,) * (dimension - 1))
-    multiples = _multiples(order, dimension - 1)
-    lines = np.fft.fft(np.fft.fftn(grid).ravel()[multiples], axis=1).real / order
+    grid = histogram[smaller:].reshape((order,) * (dimension - 1)).astype(np.float64)
+    lines_of = _kept_multiples if len(histogram) <= KEPT_LINES_MAX else _multiples
+    multiples = lines_of(order, dimension - 1)
+    half = fftn(grid).ravel()[multiples[:, : order // 2 + 1]]
+    lines = hfft(half, n=order, axis=1) / order
     rounded = np.rint(lines)
     if np.abs(lines - rounded).max() > ROUNDING_MAX:
         raise BadTally("the transform lost precision")
@@ -121,6 +127,11 @@ def hyperplane_sums(histogram: Counts, order: int, dimension: int) -> Counts:
     outer[0] = histogram[:smaller].sum()  # v = (1, 0, ...): no point (1, u), and every point (0, ...)
     outer[multiples[:, 1:]] = along[:, inverses]
     return np.concatenate([along[:, 0], outer])
+
+
+@lru_cache(maxsize=16)
+def _kept_multiples(order: int, dimension: int) -> npt.NDArray[np.int64]:
+    return _multiples(order, dimension)
 
 
 def _multiples(order: int, dimension: int) -> npt.NDArray[np.int64]:

@@ -3,13 +3,14 @@
 import random
 from collections.abc import Callable, Iterator
 from decimal import Decimal
-from fractions import Fraction
 from functools import cache
 from itertools import combinations_with_replacement, product
+from math import lcm
 from typing import Any, cast
 
 import numpy as np
 import pytest
+from scipy.sparse import csr_array
 from scipy.stats import binom
 
 from dither_aggregator.analysis.quality.laws import binomial
@@ -58,29 +59,36 @@ def named(plan: Plan, tally: Tally) -> dict[str, Checked]:
 
 
 @cache
-def laws_of(mechanism: PureMechanism) -> list[dict[tuple[int, ...], Fraction]]:
-    """Return the law of one report for each value, by the entries of a tally that it raises."""
+def laws_of(mechanism: PureMechanism, base: int) -> tuple[list[dict[int, int]], int]:
+    """Return the law of one report for each value, as whole parts of a number, by what it adds to a tally.
+
+    A tally is an integer, whose digits to the base are its entries.
+    """
+    laws, shape = [law(mechanism, (value,)) for value in range(mechanism.d)], mechanism.shape
+    whole = lcm(*(chance.denominator for each in laws for chance in each.values()))
+    folded = {
+        report: np.asarray(fold_cells(one_cell(mechanism), {0: shape.pack([report])}))[1:].tolist()
+        for report in set().union(*laws)
+    }
+    added = {report: sum(entry * base**place for place, entry in enumerate(row)) for report, row in folded.items()}
     found = []
-    for value in range(mechanism.d):
-        shape = mechanism.shape
-        found.append(
-            {
-                tuple(np.asarray(fold_cells(one_cell(mechanism), {0: shape.pack([report])}))[1:].tolist()): chance
-                for report, chance in law(mechanism, (value,)).items()
-            }
-        )
-    return found
+    for each in laws:
+        parts: dict[int, int] = {}
+        for report, chance in each.items():
+            parts[added[report]] = parts.get(added[report], 0) + int(chance * whole)
+        found.append(parts)
+    return found, whole
 
 
-def tallies(mechanism: PureMechanism, held: tuple[int, ...]) -> dict[tuple[int, ...], Fraction]:
-    """Return the exact law of the counts of devices with these values."""
-    total = {(0,) * mechanism.shape.size: Fraction(1)}
-    for value in held:
-        longer: dict[tuple[int, ...], Fraction] = {}
-        for (counts, chance), (report, further) in product(total.items(), laws_of(mechanism)[value].items()):
-            after = tuple(map(sum, zip(counts, report, strict=True)))
-            longer[after] = longer.get(after, Fraction(0)) + chance * further
-        total = longer
+@cache
+def tallies(mechanism: PureMechanism, held: tuple[int, ...], base: int) -> dict[int, int]:
+    """Return the exact law of the tallies of devices with these values, as parts of whole ** devices."""
+    if not held:
+        return {0: 1}
+    total: dict[int, int] = {}
+    last = laws_of(mechanism, base)[0][held[-1]]
+    for (before, chance), (added, further) in product(tallies(mechanism, held[:-1], base).items(), last.items()):
+        total[before + added] = total.get(before + added, 0) + chance * further
     return total
 
 
@@ -98,17 +106,21 @@ def test_exactly_no_answers_make_an_honest_day_implausible_oftener_than_is_said(
     mechanism: PureMechanism, n: int
 ) -> None:
     """Every tally that there is, for all answers that devices may have, at every level that the p-values take."""
-    plan, p_values = plan_of(mechanism), {}
+    plan, base = plan_of(mechanism), n + 1
+    p_values: dict[int, float] = {}
+    everything = laws_of(mechanism, base)[1] ** n
     for held in combinations_with_replacement(range(mechanism.d), n):
-        found: dict[float, Fraction] = {}
-        for counts, chance in tallies(mechanism, held).items():
-            if counts not in p_values:
-                p_values[counts] = least(list(examine(plan, tally_of(np.array(counts), n))))
-            found[p_values[counts]] = found.get(p_values[counts], Fraction(0)) + chance
-        reached = Fraction(0)
+        found: dict[float, int] = {}
+        for tally, chance in tallies(mechanism, held, base).items():
+            if tally not in p_values:
+                counts = np.array([tally // base**place % base for place in range(mechanism.shape.size)])
+                p_values[tally] = least(list(examine(plan, tally_of(counts, n))))
+            found[p_values[tally]] = found.get(p_values[tally], 0) + chance
+        reached = 0
         for level in sorted(found):
             reached += found[level]
-            assert float(reached) <= level * (1 + 1e-9)
+            assert reached / everything <= level * (1 + 1e-9)
+        assert reached == everything
     assert min(p_values.values()) < 0.3
 
 
@@ -145,9 +157,10 @@ def memoized_text(devices: int, repeats: int) -> tuple[Plan, Draw]:
         cohorts = rng.integers(0, metric.cells.count, devices)
         memos = bits[cohorts] ^ (rng.random((devices, mechanism.k)) < flip)
         counts = np.zeros((metric.cells.count, 1 + mechanism.k), dtype=np.int64)
+        chances, own = np.where(memos, one, zero), np.ones(devices, dtype=np.int64)
+        of_cohort = csr_array((own, (cohorts, np.arange(devices))), shape=(metric.cells.count, devices))
         for _ in range(repeats):
-            sent = rng.random(memos.shape) < np.where(memos, one, zero)
-            np.add.at(counts, cohorts, np.column_stack([np.ones(devices, dtype=np.int64), sent]))
+            counts += of_cohort @ np.column_stack([own, rng.random(memos.shape) < chances])
         return Tally(devices * repeats, counts.ravel())
 
     return metric.plan, draw

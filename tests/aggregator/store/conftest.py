@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from contextlib import closing
 from datetime import timedelta
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 
@@ -11,7 +12,15 @@ from dither_aggregator.store import Store
 from dither_shared.registry import Registry, utc_today
 from tests.support.redis_servers import RedisServer, running_redis
 from tests.support.registries import registry
+from tests.support.soaking import MEMORY
 from tests.support.stores import Place, RedisPlace, SQLitePlace
+
+
+@pytest.fixture
+def tmp_path() -> Iterator[Path]:
+    """Return a directory in memory: a store on a disk waits for it at every commit."""
+    with TemporaryDirectory(dir=MEMORY) as made:
+        yield Path(made)
 
 
 @pytest.fixture(scope="session")

@@ -1,5 +1,6 @@
 """Candidates: texts that somebody thinks devices may have said, with the bits or buckets that each would have."""
 
+from collections.abc import Sequence
 from functools import lru_cache
 from threading import Lock
 from typing import cast
@@ -10,7 +11,7 @@ import numpy.typing as npt
 from dither_aggregator.analysis.decoding.decoder import Channel, Decoded, decode
 from dither_aggregator.counting.folding import BadTally, Counts
 from dither_aggregator.counting.supports import support_counts
-from dither_shared.bloom import bloom_bits
+from dither_shared.bloom import DIGEST_BYTES, bloom_digests
 from dither_shared.domains import Hashed, TextDomain
 from dither_shared.errors import InvalidParameter
 from dither_shared.mechanisms import RAPPOR, Mechanism, PureMechanism
@@ -48,8 +49,14 @@ def _supports(mechanism: PureMechanism, tally: Counts) -> Counts:
 @lru_cache(maxsize=4)
 def candidate_bits(candidates: tuple[str, ...], k: int, h: int, m: int) -> npt.NDArray[np.int64]:
     """Return int64[S, m, h]: the bit of each hash of each candidate in each cohort."""
-    bits = [[bloom_bits(candidate, cohort, k, h) for cohort in range(m)] for candidate in candidates]
-    return np.array(bits, dtype=np.int64).reshape(len(candidates), m, h)
+    return bits_in(range(m), candidates, k, h)
+
+
+def bits_in(cohorts: range, values: Sequence[str], k: int, h: int) -> npt.NDArray[np.int64]:
+    """Return int64[S, cohorts, h]: what `bloom_bits` says of each value in each cohort, much faster."""
+    digests = b"".join([bloom_digests(value, cohorts) for value in values])
+    hashes = np.frombuffer(digests, dtype=np.uint8).reshape(len(values), len(cohorts), DIGEST_BYTES)[:, :, :h]
+    return hashes.astype(np.int64) % k
 
 
 @lru_cache(maxsize=4)

@@ -15,7 +15,7 @@ Rounding by coins keeps the mean, and moves a number by less than a step. A buck
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 
 import numpy as np
 
@@ -101,10 +101,17 @@ def places_of(plan: Plan) -> Places:
 
 def _merged(law: Floats, counts: Counts) -> tuple[Floats, Counts]:
     """Return the different rows of a law, each with the counts of all that are like it, and their law together."""
-    _, first, which = np.unique(law.round(MERGED_DIGITS), axis=0, return_index=True, return_inverse=True)
+    together, which = _alike(law.tobytes(), law.shape[1])
+    return together, np.bincount(which, weights=counts, minlength=len(together)).astype(np.int64)
+
+
+@lru_cache(maxsize=32)
+def _alike(law: bytes, columns: int) -> tuple[Floats, Counts]:
+    """Return the different rows of a law, each times how many are like it, and for each row which one it is like."""
+    rows = np.frombuffer(law, dtype=np.float64).reshape(-1, columns)
+    _, first, which = np.unique(rows.round(MERGED_DIGITS), axis=0, return_index=True, return_inverse=True)
     which = which.reshape(-1)
-    sums = np.bincount(which, weights=counts, minlength=len(first)).astype(np.int64)
-    return law[first] * np.bincount(which, minlength=len(first))[:, np.newaxis], sums
+    return rows[first] * np.bincount(which, minlength=len(first))[:, np.newaxis], which
 
 
 def _columns(plan: Plan, law: Floats, cell: int, columns: int) -> Floats:

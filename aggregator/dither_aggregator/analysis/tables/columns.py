@@ -70,7 +70,7 @@ def pooled(margins: Sequence[Margin]) -> Margin | None:
     weights = precision_weights([float(each.variances.mean()) for each in margins])
 
     def added(parts: Sequence[Floats | float], by: Floats) -> Floats:
-        return np.asarray(np.tensordot(by, np.array(parts), 1))
+        return np.asarray(by @ np.array(parts))
 
     return Margin(
         added([each.shares for each in margins], weights),

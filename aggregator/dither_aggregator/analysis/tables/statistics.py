@@ -4,7 +4,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import permutations
-from math import prod
 from statistics import NormalDist
 
 import numpy as np
@@ -106,15 +105,21 @@ class TableStatistics:
             for column in range(len(self.domain.names))
         }
 
-    def _elsewhere(self, column: int, question: QuestionTally) -> Margin | None:
-        """Return what all other questions say of a column."""
-        return pooled([found for asked, found in self._margins[column] if asked is not question])
+    @cached_property
+    def _elsewhere(self) -> dict[tuple[int, tuple[int, ...]], Margin | None]:
+        """The margin of all other questions, by a column and the columns of the question that is left out."""
+        return {
+            (column, question.columns): pooled([found for asked, found in margins if asked is not question])
+            for column, margins in self._margins.items()
+            for question, _ in margins
+        }
 
     @cached_property
     def _rates(self) -> int:
         """How many rates there may be, of all pairs in both orders."""
-        shapes = (question.table((a, b)).shape for question, a, b in self._pairs if a not in self._scales)
-        return sum(map(prod, shapes))
+        sizes = [dict(zip(question.columns, question.shape, strict=True)) for question, _, _ in self._pairs]
+        pairs = zip(sizes, self._pairs, strict=True)
+        return sum(size[a] * size[b] for size, (_, a, b) in pairs if a not in self._scales)
 
     @cached_property
     def _labels(self) -> int:
@@ -180,7 +185,7 @@ class TableStatistics:
             own = fourfold(table)
             if a < b:
                 yield from self._cells(own, a, b)
-            found = own.knowing(self._elsewhere(a, question), self._elsewhere(b, question))
+            found = own.knowing(self._elsewhere[a, question.columns], self._elsewhere[b, question.columns])
         rates = found.rates
         for told in rates.tell(self._z(self._rates)):
             yield self._by_group(a, b, told)
