@@ -79,13 +79,18 @@ def test_what_is_read_only_is_not_migrated(directory: Path) -> None:
 def test_a_migration_that_is_cut_off_changes_nothing(
     directory: Path, steps: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    opened: list[sqlite3.Connection] = []
+
     def cut_off(db: sqlite3.Connection) -> None:
+        opened.append(db)
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:
         patched.setitem(schema.STEPS, schema.VERSION - 1, cut_off)
         with pytest.raises(KeyboardInterrupt):
             SQLiteStore(directory)
+    with pytest.raises(sqlite3.ProgrammingError, match="closed"):
+        opened[0].execute("SELECT 1")
     assert version_of(directory) == schema.VERSION - 2
     with closing(SQLiteStore(directory)) as store:
         assert store.backlog() == 1

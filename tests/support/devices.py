@@ -26,8 +26,8 @@ def open_device(
 ) -> Device:
     """Return a device whose person agrees to the registry unless told otherwise; it is closed when the test ends."""
     device = Device(asked, directory, rng or Rng(random.Random(seed).getrandbits), clock)
+    _made.append(device)  # also one that cannot be opened has a connection
     device.open()
-    _made.append(device)
     if agree:
         device.agree()
     return device

@@ -41,8 +41,10 @@ class SQLiteOpened(SQLiteFile, Opened):
         self._clock = clock
         try:
             self._open(unfinished, moved)
-        except (OSError, sqlite3.Error, StoreError) as error:
+        except BaseException as error:
             self.close()
+            if not isinstance(error, OSError | sqlite3.Error | StoreError):
+                raise
             raise StoreError(f"{self._path} cannot be used: {why(error)}") from None
 
     @classmethod
