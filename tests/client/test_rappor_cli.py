@@ -16,7 +16,7 @@ import pytest
 
 from dither_aggregator.commands import rappor
 from dither_shared.errors import DitherError
-from tests.support.aggregators import dither, start
+from tests.support.aggregators import dither, start_afresh
 
 VECTORS = json.loads((Path(__file__).parents[1] / "vectors" / "rappor.json").read_text(encoding="utf-8"))
 K, H, M = 16, 2, 32
@@ -169,13 +169,13 @@ def test_a_list_that_does_not_fit_is_a_sentence(directory: Path) -> None:
 
 
 def test_any_terminal_can_show_the_table_and_the_map(directory: Path) -> None:
-    process = start(*decoding(directory), PYTHONIOENCODING="ascii", PYTHONUTF8="0")
+    process = start_afresh(*decoding(directory), PYTHONIOENCODING="ascii", PYTHONUTF8="0")
     out, err = process.communicate(timeout=60)
     assert (process.returncode, err) == (0, "")
     assert "gr\\xf6\\xdfer, auch" in out
     (directory / "candidates.txt").write_text("".join(f"{value}\n" for value in LISTED), encoding="utf-8")
     hashing = ("rappor", "hash-candidates", "--params", directory / "params.csv", directory / "candidates.txt")
-    process = start(*hashing, PYTHONIOENCODING="latin-1", PYTHONUTF8="0")
+    process = start_afresh(*hashing, PYTHONIOENCODING="latin-1", PYTHONUTF8="0")
     out, err = process.communicate(timeout=60)
     assert (process.returncode, err, out) == (0, "", (directory / "map.csv").read_text(encoding="utf-8"))
 

@@ -108,8 +108,11 @@ class Piped(Born):
         super().__init__(born._nursery, born.pid)
         self.stdout, self.stderr = stdout, stderr
 
-    def communicate(self, timeout: float = 60) -> tuple[str, str]:
-        """Read what is left of stdout and stderr, and close them; wait until it has ended."""
+    def communicate(self, timeout: float = 290) -> tuple[str, str]:
+        """Read what is left of stdout and stderr, and close them; wait until it has ended.
+
+        Its own processes have both, too, and may end later: one at the lowest priority waits until it is started.
+        """
         deadline = time.monotonic() + timeout
         rest = ["", ""]
 
