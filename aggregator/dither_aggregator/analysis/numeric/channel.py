@@ -27,6 +27,8 @@ from dither_shared.plan import Plan
 
 MERGED_DIGITS = 12
 """Outputs whose laws agree to so many digits are one: all that they tell is how many reports they have together."""
+KEPT_BYTES_MAX = 1 << 20
+"""Laws up to this size are kept with their different rows, 32 of them: some 64 MiB at most."""
 
 
 @dataclass(frozen=True)
@@ -101,17 +103,21 @@ def places_of(plan: Plan) -> Places:
 
 def _merged(law: Floats, counts: Counts) -> tuple[Floats, Counts]:
     """Return the different rows of a law, each with the counts of all that are like it, and their law together."""
-    together, which = _alike(law.tobytes(), law.shape[1])
+    together, which = _kept(law.tobytes(), law.shape[1]) if law.nbytes <= KEPT_BYTES_MAX else _alike(law)
     return together, np.bincount(which, weights=counts, minlength=len(together)).astype(np.int64)
 
 
 @lru_cache(maxsize=32)
-def _alike(law: bytes, columns: int) -> tuple[Floats, Counts]:
+def _kept(law: bytes, columns: int) -> tuple[Floats, Counts]:
+    """Return the same as `_alike` of a law whose bytes these are."""
+    return _alike(np.frombuffer(law, dtype=np.float64).reshape(-1, columns))
+
+
+def _alike(law: Floats) -> tuple[Floats, Counts]:
     """Return the different rows of a law, each times how many are like it, and for each row which one it is like."""
-    rows = np.frombuffer(law, dtype=np.float64).reshape(-1, columns)
-    _, first, which = np.unique(rows.round(MERGED_DIGITS), axis=0, return_index=True, return_inverse=True)
+    _, first, which = np.unique(law.round(MERGED_DIGITS), axis=0, return_index=True, return_inverse=True)
     which = which.reshape(-1)
-    return rows[first] * np.bincount(which, minlength=len(first))[:, np.newaxis], which
+    return law[first] * np.bincount(which, minlength=len(first))[:, np.newaxis], which
 
 
 def _columns(plan: Plan, law: Floats, cell: int, columns: int) -> Floats:
