@@ -114,6 +114,10 @@ def test_axe_looks_for_faint_texts_where_one_may_be_dimmed_or_lie_on_something_e
         "filter: contrast(.4)",
         "text-shadow: 0 0 9px #fff",
         "background: linear-gradient(red, red)",
+        "color: rgb(0 0 0 / 30%)",
+        "background-color: rgb(0 0 0 / 10%)",
+        "color: oklch(80% 0 0)",
+        "-webkit-text-fill-color: #ddd",
     )
     page = tab.visit(f"{address}/metrics/color")
     for style in (*moved, *others, dimmed := "opacity: .4"):
@@ -122,6 +126,10 @@ def test_axe_looks_for_faint_texts_where_one_may_be_dimmed_or_lie_on_something_e
         assert not page.evaluate(FLAT), style
         if style != dimmed:
             page.evaluate("document.styleSheets[0].deleteRule(document.styleSheets[0].cssRules.length - 1)")
+    for outer in ("html", "body"):
+        restyle(page, f"{outer} {{ opacity: .4 }}")
+        assert not page.evaluate(FLAT)
+        page.evaluate("document.styleSheets[0].deleteRule(document.styleSheets[0].cssRules.length - 1)")
     assert page.evaluate(FAINT, CONTRAST_MIN) == []
     with pytest.raises(AssertionError, match="color-contrast"):
         check_looks(tab)

@@ -8,10 +8,12 @@ import numpy.typing as npt
 import pytest
 
 from dither_shared.mechanisms import GRR, OUE, PGR, PureMechanism, SubsetSelection, choose
+from tests.support import tallies
 from tests.support.tallies import draw_tally
 
 Floats = npt.NDArray[np.float64]
 DRAWS = 4_000
+POINTS = [PGR.for_design(7, 2, 3, Decimal(1)), PGR.for_design(10, 3, 3, Decimal(2))]
 
 
 def answers_of(mechanism: PureMechanism) -> list[tuple[frozenset[int], Floats]]:
@@ -38,14 +40,26 @@ def answers_of(mechanism: PureMechanism) -> list[tuple[frozenset[int], Floats]]:
         SubsetSelection.for_weight(2, 1, Decimal(1)),
         SubsetSelection.for_weight(6, 2, Decimal(2)),
         SubsetSelection.for_weight(7, 4, Decimal(1)),
-        PGR.for_design(7, 2, 3, Decimal(1)),
-        PGR.for_design(10, 3, 3, Decimal(2)),
+        *POINTS,
         choose(8, Decimal(1), permanent=Decimal(3)),
     ],
     ids=str,
 )
 def test_means_and_covariances_are_those_of_independent_devices(mechanism: PureMechanism) -> None:
     """4,000 draws of 100 devices: nothing of some 500 means and covariances is 6 sigma off, a false alarm of 1e-6."""
+    check_drawn(mechanism)
+
+
+@pytest.mark.parametrize("mechanism", POINTS, ids=str)
+def test_points_of_a_design_too_large_to_keep_have_the_same_law(
+    mechanism: PureMechanism, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As above, of two designs."""
+    monkeypatch.setattr(tallies, "PLANES_MAX", 0)
+    check_drawn(mechanism)
+
+
+def check_drawn(mechanism: PureMechanism) -> None:
     places = len(draw_tally(mechanism, np.zeros(mechanism.d, dtype=np.int64), np.random.default_rng(0)))
     counts = np.zeros(mechanism.d, dtype=np.int64)
     counts[:2] = 70, 30

@@ -66,7 +66,7 @@ FAINT = """least => {
 }"""
 """Texts with less contrast than so much, HTML and SVG, as WCAG measures it."""
 
-FLAT = """() => [...document.querySelectorAll('body *')].every(each => {
+FLAT = """() => [...document.querySelectorAll('html, body, body *')].every(each => {
     const {width, right, bottom} = each.getBoundingClientRect()
     if (each.ownerSVGElement || !each.checkVisibility() || width <= 1 || right <= 0 || bottom <= 0) {
         return true
@@ -79,11 +79,11 @@ FLAT = """() => [...document.querySelectorAll('body *')].every(each => {
             .every(value => value == 'none')
         && [style.translate, style.scale, style.rotate].every(value => value == 'none')
         && style.opacity == 1 && style.mixBlendMode == 'normal'
+        && style.color.startsWith('rgb(') && style.webkitTextFillColor == style.color
+        && (style.backgroundColor.startsWith('rgb(') || style.backgroundColor == 'rgba(0, 0, 0, 0)')
 })"""
-"""Whether every text lies on what its element or the nearest around it is filled with, and nothing dims either.
-
-Axe then measures the same contrasts as FAINT, with lower bounds for large texts.
-"""
+"""Whether every text lies on what its element or the nearest around it is filled with, nothing dims either, and both
+have a colour that nothing shines through. FAINT then sees all that axe does."""
 
 LOOK = f"""least => {{
     const brightness = [...document.querySelectorAll('body, h1')].map({BRIGHTNESS})
@@ -180,7 +180,8 @@ def check_looks(tab: Tab, axe: Sequence[tuple[int, str]] = thinned(LOOKS, 2)) ->
     """Look at the page that is open in all looks.
 
     It fits, no labels lie on each other, every text stands out, and it is dark where that is asked for. Axe sees it in
-    some looks whole, or a soak in all; whether what scrolls can be reached depends on the width alone.
+    some looks, but for contrasts that FAINT has seen, and in a soak whole in all; whether what scrolls can be reached
+    depends on the width alone.
     """
     page = tab.page
     for width, scheme in LOOKS:

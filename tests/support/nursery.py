@@ -26,6 +26,7 @@ import sys
 import threading
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from functools import cache
 from importlib import import_module
 from pathlib import Path
@@ -94,7 +95,8 @@ class Born:
     def send_signal(self, number: int) -> None:
         """Send it a signal, if it has not ended."""
         if self.poll() is None:
-            os.kill(self.pid, number)
+            with suppress(ProcessLookupError):  # it ended this moment
+                os.kill(self.pid, number)
 
     def kill(self) -> None:
         """Kill it, if it has not ended."""

@@ -22,7 +22,7 @@ ONE_BY_ONE_MAX = 12
 KEPT_POINTS_MAX = 200_000
 """Coordinates of spaces up to this size are kept: at most 17 MiB each, for four spaces."""
 KEPT_LINES_MAX = 300_000
-"""Lines through spaces up to this size are kept: 2 MiB of a space of that size, and of those within it 1 MiB."""
+"""Lines through spaces up to this size are kept: 2 MiB of one, and of all smaller ones within it 2 MiB at most."""
 ROUNDING_MAX = 0.25
 """How far a transformed count may lie from an integer: one half could hide a wrong one."""
 
@@ -129,7 +129,7 @@ def hyperplane_sums(histogram: Counts, order: int, dimension: int) -> Counts:
     return np.concatenate([along[:, 0], outer])
 
 
-@lru_cache(maxsize=16)
+@lru_cache(maxsize=32)
 def _kept_multiples(order: int, dimension: int) -> npt.NDArray[np.int64]:
     return _multiples(order, dimension)
 

@@ -99,40 +99,35 @@ def claims_of(metric: Metric) -> Iterator[Claim]:
 
 def permanent(metric: Metric, cell: int) -> Callable[[Any, Rng], Any]:
     """Return what draws the first stage of an answer: of fresh noise all of it."""
-    draw = _first_stage(metric, cell)
-    return lambda answer, rng: draw(read(metric, answer), rng)
-
-
-def _first_stage(metric: Metric, cell: int) -> Callable[[Any, Rng], Any]:
-    """Return what draws it of an answer that was read."""
     first_stage = metric.cells.mechanism_of(cell).first_stage
     # As an integer: a device keeps classes so.
-    return lambda was_read, rng: first_stage.randomize(int(metric.class_of(was_read, cell, rng)), rng)
+    return lambda answer, rng: first_stage.randomize(int(metric.class_of(read(metric, answer), cell, rng)), rng)
 
 
 def law_of_permanent(metric: Metric, cell: int) -> Callable[[Any, Paths], Law]:
     """Return what tells the exact law of that."""
-    draw = _first_stage(metric, cell)
-    return _of_what_is_read(metric, lambda was_read, paths: law_of(lambda rng: draw(was_read, rng), paths))
+    draw = permanent(metric, cell)
+    return _once(metric, lambda answer, paths: law_of(lambda rng: draw(answer, rng), paths))
 
 
 def law_of_report(metric: Metric, cell: int) -> Callable[[Any, Paths], Law]:
     """Return what tells the exact law of a report of a cell."""
-    draw, mechanism = _first_stage(metric, cell), metric.cells.mechanism_of(cell)
-    return _of_what_is_read(
-        metric, lambda was_read, paths: law_in_stages(lambda rng: draw(was_read, rng), mechanism.repeat, paths)
-    )
+    draw, mechanism = permanent(metric, cell), metric.cells.mechanism_of(cell)
+    return _once(metric, lambda answer, paths: law_in_stages(lambda rng: draw(answer, rng), mechanism.repeat, paths))
 
 
-def _of_what_is_read(metric: Metric, tell: Callable[[Any, Paths], Law]) -> Callable[[Any, Paths], Law]:
-    """Return what tells the law of an answer: no coin falls before it is read, and many are read as the same one."""
+def _once(metric: Metric, tell: Callable[[Any, Paths], Law]) -> Callable[[Any, Paths], Law]:
+    """Return what tells the law of an answer, once of all that are read as the same: no coin falls before."""
     told: dict[Any, Law] = {}
 
     def law(answer: Any, paths: Paths) -> Law:
-        was_read = read(metric, answer)
-        if was_read not in told:
-            told[was_read] = tell(was_read, paths)
-        return told[was_read]
+        try:
+            known = told.get(was_read := read(metric, answer))
+        except Exception:  # an outcome like any other, which the law has; or a reading that cannot be looked up
+            return tell(answer, paths)
+        if known is None:
+            known = told[was_read] = tell(answer, paths)
+        return known
 
     return law
 

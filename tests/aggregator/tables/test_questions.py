@@ -6,9 +6,12 @@ import numpy as np
 import pytest
 
 from dither_aggregator.analysis.inference import Floats
+from dither_aggregator.analysis.reading import View
 from dither_aggregator.analysis.tables.columns import margin, pooled
 from dither_aggregator.analysis.tables.questions import QuestionTally
+from dither_aggregator.analysis.tables.statistics import TableStatistics
 from dither_shared.mechanisms import SubsetSelection, choose
+from tests.benchmarks.tables.coverage import Case
 from tests.support.questions import PRODUCT, draw_questions, in_symbols
 
 SHARES = np.random.default_rng(5).dirichlet(np.ones(13))
@@ -94,3 +97,22 @@ def test_pooled_shares_have_the_error_that_they_say_and_less_than_one_question()
 
 def test_no_question_says_nothing_of_a_column() -> None:
     assert pooled([]) is None
+
+
+def test_other_questions_are_all_but_the_one_itself() -> None:
+    """Its own reports, counted a second time, would make an interval too narrow."""
+    truth = np.full((2, 2, 2), 1 / 8)
+    asked = draw_questions(truth, 9_000, "1", np.random.default_rng(3))
+
+    def statistics(*of: QuestionTally) -> TableStatistics:
+        return TableStatistics(Case("", truth, 9_000, "1").domain, of, View(), provisional=False)
+
+    every = statistics(*asked)
+    for one in asked:
+        for column in one.columns:
+            ((_, said),) = statistics(*(other for other in asked if other is not one))._margins[column]
+            elsewhere = every._elsewhere[column, one.columns]
+            assert elsewhere is not None
+            assert np.allclose(elsewhere.shares, said.shares, rtol=1e-12)
+        alone = statistics(one)
+        assert [alone._elsewhere[column, one.columns] for column in one.columns] == [None, None]

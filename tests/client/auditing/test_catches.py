@@ -11,6 +11,7 @@ import pytest
 
 from dither.auditing.adapters import claim_of
 from dither.auditing.claims import Claim
+from dither.auditing.plans import Unreadable
 from dither.device import Device, outbox, slots
 from dither.device.slots import Slots
 from dither_shared.cells import Cells
@@ -141,6 +142,17 @@ def test_a_value_at_which_a_randomizer_raises_is_caught_with_100_samples() -> No
 
 
 # The device's own randomizers, spoiled.
+
+
+def test_an_answer_at_which_reading_raises_is_caught_by_the_exact_law(monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = Metric.read
+
+    def read(self: Metric, answer: Any) -> Any:
+        return bool(answer == "") if isinstance(answer, Unreadable) else whole(self, answer)  # its exception gets out
+
+    monkeypatch.setattr(Metric, "read", read)
+    (finding,) = audited(reports(of_metric(CHOICE_OF_4)), 0)
+    assert finding.verdict == LARGER
 
 
 def keep_or_uniform(self: GRR, answer: int, rng: Rng) -> int:

@@ -162,7 +162,8 @@ def test_the_log_stays_short_where_a_process_only_records(
         return tidy(self)
 
     monkeypatch.setattr(Device, "tidy", see)
-    monkeypatch.setattr(uploader, "HURRY_WAIT_S", 5.0)  # a busy machine's thread has its turn later than an app waits
+    # A busy machine's thread has its turn later than an app waits.
+    monkeypatch.setattr(uploader, "HURRY_WAIT_S", 50 * uploader.HURRY_WAIT_S)
     head, _, rest = registry_text(epsilon="0.01", reports=20, expires=EXPIRES).partition("[metric.color]")
     flag = rest.partition("[metric.dark]")[2]
     asked = Registry.parse(head.replace("40.0", "1000") + "".join(f"[metric.m{number}]{flag}" for number in range(300)))

@@ -54,19 +54,6 @@ class RedisCalls(Opened):
             cursor, items = self._run(script, shard, *arguments, cursor, SCAN_ITEMS)
             yield items
 
-    def _scan_each(
-        self, script: scripts.Script, shard: int, names: Sequence[_Item]
-    ) -> Iterator[tuple[_Item, list[Any]]]:
-        """Yield long collections in pieces, each with its name: a round trip asks for a piece of many of them."""
-        for some in chunks(names, PLANS_AT_ONCE):
-            cursors: dict[_Item, object] = dict.fromkeys(some, 0)
-            while cursors:
-                calls = [self._call(script, shard, name, cursor, SCAN_ITEMS) for name, cursor in cursors.items()]
-                for name, (cursor, items) in zip(tuple(cursors), self._client.run_each(calls), strict=True):
-                    yield name, items
-                    cursors[name] = cursor
-                cursors = {name: cursor for name, cursor in cursors.items() if cursor != b"0"}
-
     def _plan_ids(self) -> list[int]:
         return sorted(self._plans.by_id)
 

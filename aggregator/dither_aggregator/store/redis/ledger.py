@@ -67,7 +67,7 @@ class RedisLedger(RedisOpened, Ledger):
 
     def _settled(self, shard: int) -> Settled:
         day, sealed, taken, seen_days, tallies, plans = self._run(shard_scripts.OUTLINE, shard)
-        rows = ledger_of(self._scan_each(shard_scripts.LEDGER, shard, plans))
+        rows = ledger_of((plan, fields) for plan in plans for fields in self._scan(shard_scripts.LEDGER, shard, plan))
         days = {day_number(epoch) for _, epoch in rows}
         return Settled(
             day,
