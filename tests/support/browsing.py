@@ -193,7 +193,7 @@ def check_looks(tab: Tab, axe: Sequence[tuple[int, str]] = thinned(LOOKS, 2)) ->
         assert abs(background - text) > 0.7
         assert (background < 0.5) == (scheme == "dark")
         if (width, scheme) in axe:
-            # Half of axe's time is for contrasts, by a search for all that lies behind a text.
+            # For contrasts axe searches for all that lies behind a text, which takes long.
             check_axe(page, but=() if SOAK or not page.evaluate(FLAT) else ("color-contrast",))
         elif (width, scheme) == LOOKS[0]:
             check_axe(page, "scrollable-region-focusable")

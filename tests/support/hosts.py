@@ -161,7 +161,7 @@ SELDOM_NEEDED = {
     "multiprocessing": "import multiprocessing",
     "ProcessPoolExecutor": "from concurrent.futures import ProcessPoolExecutor",
 }
-"""Imports by the name that they are for: together they take as long as a fifth of dither's own."""
+"""Imports by the name that they are for, which most hosts can do without."""
 
 
 # The world around it.

@@ -93,7 +93,7 @@ def _solve(method: str, shares_at: Callable[[float], Floats], low: float, high: 
 
     if excess(low) <= 0:  # the bound itself, to rounding
         return Normalised(method, shares_at(low), 0, abs(excess(low)))
-    from scipy.optimize import brentq  # a tenth of a second, which no process waits for that answers something else
+    from scipy.optimize import brentq  # late: a process that answers something else need not wait for it
 
     level, report = brentq(excess, low, high, xtol=1e-15, rtol=1e-15, full_output=True)
     return Normalised(method, shares_at(level), report.iterations, abs(excess(level)))

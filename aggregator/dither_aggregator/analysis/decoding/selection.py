@@ -55,7 +55,7 @@ def _medians(estimate: Floats, error: Floats) -> Floats:
 
 def _constrained(equations: Equations, chosen: Ints) -> Floats:
     """Fit the chosen candidates and the unlisted column, with nothing below zero: float64[G], zero for the others."""
-    from scipy.optimize import nnls  # a tenth of a second, which no process waits for that answers something else
+    from scipy.optimize import nnls  # late: a process that answers something else need not wait for it
 
     shares = np.zeros(equations.patterns.shape[0])
     gram = gram_of(csr_array(equations.patterns[chosen]), equations.weight, equations.unlisted)

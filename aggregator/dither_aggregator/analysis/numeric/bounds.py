@@ -71,7 +71,7 @@ class Bounds:
 
     def _nearest(self, zero: Floats | None = None) -> tuple[Floats, float]:
         """Return the shares with the least distance from the counts, and that distance."""
-        from scipy.optimize import nnls  # a tenth of a second, which no process waits for that answers something else
+        from scipy.optimize import nnls  # late: a process that answers something else need not wait for it
 
         root, raw = self.fit.root, self.fit.raw
         scale = HEAVY * float(np.abs(root).max())
