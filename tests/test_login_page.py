@@ -45,21 +45,25 @@ def test_a_reader_logs_in_gets_where_it_wanted_and_logs_out(
         assert page.locator("h1").inner_text() == "Log in"
         for wrong in ("wrong", key[:-1]):
             page.get_by_label("Key").fill(wrong)
-            page.get_by_role("button", name="Log in").click()
+            with page.expect_navigation(wait_until="load"):
+                page.get_by_role("button", name="Log in").click()
             assert "not a read or admin key" in page.get_by_role("alert").inner_text()
         check_look(page, (width, scheme))
         assert page.evaluate("document.documentElement.scrollWidth") <= width
         page.get_by_label("Key").fill(key)
-        page.get_by_role("button", name="Log in").click()
+        with page.expect_navigation(wait_until="load"):
+            page.get_by_role("button", name="Log in").click()
         assert page.url == f"{url}/pipeline"
         (cookie,) = visited.cookies()
         assert (cookie["httpOnly"], cookie["sameSite"], cookie["path"]) == (True, "Lax", "/")
         assert page.evaluate("document.cookie") == ""
         assert page.evaluate("document.documentElement.scrollWidth") <= width
         check_look(page, (width, scheme))
-        page.get_by_role("link", name="Metrics").click()
+        with page.expect_navigation(wait_until="load"):
+            page.get_by_role("link", name="Metrics").click()
         assert page.url == f"{url}/"
-        page.get_by_role("button", name="Log out").click()
+        with page.expect_navigation(wait_until="load"):
+            page.get_by_role("button", name="Log out").click()
         assert page.locator("h1").inner_text() == "Log in"
         assert visited.cookies() == []
         page.go_back()  # nothing of what was read is kept
@@ -82,7 +86,8 @@ def test_a_form_of_another_site_logs_nobody_in(browser: Browser, locked: tuple[s
             ),
         )
         page.goto(f"{elsewhere}/trap")
-        page.get_by_role("button", name="Go").click()
-        page.wait_for_url(f"{url}/login")
+        with page.expect_navigation(wait_until="load"):
+            page.get_by_role("button", name="Go").click()
+        assert page.url == f"{url}/login"
         assert "this form was not sent from a page of this site" in page.content()
         assert visited.cookies() == []

@@ -77,9 +77,11 @@ def test_a_reader_chooses_a_pair_in_the_form_and_in_the_matrix(tab: Tab, pages: 
     page = tab.visit(address_of(pages, "/metrics/stability"), 1280)
     page.locator("select[name=of]").select_option("load")
     page.locator("select[name=by]").select_option("arm")
-    page.locator("form:has(select[name=of]) button:not(.copy)").first.click()
+    with page.expect_navigation(wait_until="load"):
+        page.locator("form:has(select[name=of]) button:not(.copy)").first.click()
     assert page.locator("h2", has_text="load by arm").count() == 1
-    page.locator(".matrix a").first.click()
+    with page.expect_navigation(wait_until="load"):
+        page.locator(".matrix a").first.click()
     assert page.locator("h2", has_text=" by ").count() == 1
 
 
