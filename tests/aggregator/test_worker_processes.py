@@ -151,6 +151,25 @@ def test_bells_and_processes_that_are_lost_are_replaced_and_reports_counted_once
         crowd.check_counted(site)
 
 
+def test_processes_that_have_only_begun_end_with_a_killed_parent(prepared: Site) -> None:
+    """Nobody has asked yet for a signal at the parent's end, and each process holds the others' pipes open."""
+    begun: list[int] = []
+    with prepared.worker(ready=False) as worker:
+        try:
+            while len(begun) < 2:
+                for pid in set(worker.children()) - set(begun):
+                    os.kill(pid, signal.SIGSTOP)
+                    begun.append(pid)
+            worker.process.kill()
+            worker.process.wait(60)
+            for pid in begun:
+                os.kill(pid, signal.SIGCONT)
+            wait_until(lambda: not any(map(is_running, begun)))
+        finally:
+            for pid in filter(is_running, begun):
+                end(pid)
+
+
 def test_a_store_that_is_restarted_is_used_again_by_the_same_processes(whole: tuple[Site, Crowd]) -> None:
     site, crowd = whole
     before = crowd.refused

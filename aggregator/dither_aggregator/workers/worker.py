@@ -55,7 +55,7 @@ def work(
     orders = _Orders()
     answering = Answering(open_, generation, Rope(app).ring, orders.stopping, orders.give_up)
     _add_tasks(app, answering, partial(look, data, generation, broker))
-    _connect_signals(answering)
+    _connect_signals(answering, orders)
     _filter_logs(address(broker), orders.stopping)
     # The signal would be an exception in the middle of a count.
     pool.SIG_SOFT_TIMEOUT = None  # type: ignore[assignment]  # as where there is no SIGUSR1
@@ -95,6 +95,11 @@ class _Orders:
         """Whether a process found that the store is not the one that the worker was started on."""
         return self._shared[1] != 0
 
+    @property
+    def orphaned(self) -> bool:
+        """Whether the parent of this process, one of the worker's, is no more."""
+        return os.getppid() != self._parent
+
     def give_up(self) -> None:
         """Stop the worker, from one of its processes."""
         if not self.gone:
@@ -133,7 +138,7 @@ def _add_tasks(app: Celery, answering: Answering, look_for: Callable[[object], N
             _log.error("a long list was not looked for: %s", error)
 
 
-def _connect_signals(answering: Answering) -> None:
+def _connect_signals(answering: Answering, orders: _Orders) -> None:
     # billiard would have SIGUSR1 end a process, Celery one that has only begun: there it waits until it is answered.
     common.TERMSIGS_DEFAULT.discard("SIGUSR1")
     os.register_at_fork(
@@ -142,6 +147,10 @@ def _connect_signals(answering: Answering) -> None:
     )
 
     def begin(**_: object) -> None:
+        # Celery has just asked for a signal when the parent ends. None comes of a parent that had ended before, and
+        # processes that hold one another's pipes open would wait for bells for ever.
+        if orders.orphaned:
+            os._exit(1)
         # A supervisor may signal all processes: they are to end what they are at, as their parent asks them to.
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
         signal.signal(signal.SIGHUP, signal.SIG_IGN)
