@@ -19,6 +19,7 @@ from tests.support.aggregators import dither, refused
 from tests.support.clocks import DAY_S
 from tests.support.http import Connection, upload
 from tests.support.machines import Crowd, Machine, Site, end, is_running
+from tests.support.nursery import Piped
 from tests.support.soaking import scaled
 from tests.support.waiting import wait_until
 
@@ -35,7 +36,7 @@ HURRIED: dict[str, object] = {
 
 
 @contextmanager
-def paused(process: "subprocess.Popen[Any] | None") -> Iterator[None]:
+def paused(process: "subprocess.Popen[Any] | Piped | None") -> Iterator[None]:
     """Let a process do nothing while the block runs."""
     assert process
     process.send_signal(signal.SIGSTOP)

@@ -21,8 +21,9 @@ from dither_shared.registry import Registry
 from dither_shared.wire import PATH
 from dither_shared.wire.writing import encode_upload, new_upload_id
 from tests.support import failing
-from tests.support.aggregators import dither, start_afresh
+from tests.support.aggregators import dither, start
 from tests.support.clusters import tracks_resources
+from tests.support.nursery import Piped
 from tests.support.redis_servers import RedisServer
 from tests.support.registries import registry_text
 
@@ -33,7 +34,7 @@ READY_WITHIN_S = 60
 class Machine:
     """A running `dither api`, `worker` or `beat`."""
 
-    process: subprocess.Popen[str]
+    process: Piped | subprocess.Popen[str]
     said: dict[str, Any] = field(default_factory=dict)
     """The document that it printed when it was ready."""
 
@@ -116,7 +117,7 @@ class Site:
         self, command: str, *options: object, ready: bool = True, environment: Mapping[str, str] = {}
     ) -> Iterator[Machine]:
         """Run a command; it is killed at the end if it has not ended."""
-        one = Machine(start_afresh(command, *options, "--json", **self._settings, **environment))
+        one = Machine(start(command, *options, "--json", **self._settings, **environment))
         try:
             if ready:
                 one.wait_ready()

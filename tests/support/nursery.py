@@ -2,9 +2,10 @@
 
 Hundreds of `dither` processes start in these tests, and each would import the same for half a second. From the fork on
 a process is what `python -m MODULE` is: it has a session, an environment and files of its own, and `__main__` is that
-module, so that multiprocessing starts further processes as it does elsewhere. Three things differ: all processes have
-the nursery's hash seed; variables that Python reads at its start, as PYTHONWARNINGS, do nothing in an environment; and
-`failing.prepare` makes its settings after the imports, so that a copy by `from ... import` keeps the value before.
+module, so that multiprocessing starts further processes as it does elsewhere. Four things differ: all processes have
+the nursery's hash seed; variables that Python reads at its start, as PYTHONWARNINGS, do nothing in an environment; no
+look for garbage sees what was imported before; and `failing.prepare` makes its settings after the imports, so that a
+copy by `from ... import` keeps the value before.
 
     Nursery.shared(environment).born("dither.cli", ["beat", ...], environment, out, err)  # into files
     Nursery.shared(environment).piped("dither.cli", ["beat", ...], environment)
@@ -13,6 +14,7 @@ the nursery's hash seed; variables that Python reads at its start, as PYTHONWARN
 """
 
 import atexit
+import gc
 import json
 import os
 import runpy
@@ -287,7 +289,7 @@ def main() -> None:
     """Import, and serve."""
     for name in IMPORTED:
         import_module(name)
-    # Not frozen for looks for garbage: Celery's processes would keep one another's pipes, and outlive a killed parent.
+    gc.freeze()  # else each process would copy all of it, to look for garbage among it
     asking = socket.socket(fileno=os.dup(0))
     if asked := _serve(asking):
         _live(**asked)
