@@ -262,12 +262,15 @@ def _commit_without_a_sync(owner: type) -> None:
 
 
 def _know_no_new_plans(owner: type) -> None:
-    """Never take up what the registry became after the start."""
+    """Keep the plans that the command found at its start, also in processes that begin later."""
     refresh = owner.refresh  # type: ignore[attr-defined]
+    found: list[Any] = []
 
     def once(self: Any) -> None:
-        if not hasattr(self, "_plans"):
-            refresh(self)
+        refresh(self)
+        if not found:
+            found.append(self._plans)
+        self._plans = found[0]
 
     owner.refresh = once  # type: ignore[attr-defined]
 

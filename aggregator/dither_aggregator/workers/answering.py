@@ -18,7 +18,8 @@ _log = logging.getLogger("dither_aggregator")
 class Answering:
     """Answers bells in one process, with a store of its own that is opened at the first of them.
 
-    A step that fails is left to the next bell. `gone` is called when the store is not the one of this `generation`.
+    A step that fails is left to the next bell. `gone` is called when no step can be taken any more: the store
+    is not the one of this `generation`, or one of a later dither.
     """
 
     def __init__(

@@ -46,7 +46,7 @@ def work(
     queues: Sequence[str],
     ready: Callable[[], None],
 ) -> int:
-    """Answer bells until SIGTERM or SIGINT; return the exit code: 1 when the store is not the one it was any more.
+    """Answer bells until SIGTERM or SIGINT; return the exit code: 1 when it cannot use the store any more.
 
     The first signal lets the steps that have begun end, the second ends at once: whatever a step was at, the store is
     made for that.
@@ -92,7 +92,7 @@ class _Orders:
 
     @property
     def gone(self) -> bool:
-        """Whether a process found that the store is not the one that the worker was started on."""
+        """Whether a process found that it cannot use the store any more: another one, or one of a later dither."""
         return self._shared[1] != 0
 
     @property
@@ -104,7 +104,7 @@ class _Orders:
         """Stop the worker, from one of its processes."""
         if not self.gone:
             self._shared[1] = 1
-            _log.critical("the store is not the one that this worker was started on: it stops")
+            _log.critical("this worker cannot use the store any more, as the error before says: it stops")
             os.kill(self._parent, signal.SIGTERM)
 
     def on_signal(self, *_: object) -> None:
