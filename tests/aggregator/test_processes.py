@@ -10,11 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from dither_aggregator.web.processes import LOOK_EVERY_S
+from dither_aggregator.web.processes import LOOK_EVERY_S, HttpProcess
+from dither_aggregator.web.server import configured
 from dither_shared.wire import PATH
 from tests.support import asked_who
 from tests.support.aggregators import ENVIRONMENT, nursery
-from tests.support.asked_who import WORKERS
+from tests.support.asked_who import WORKERS, Who
 from tests.support.http import until, was_read
 from tests.support.nursery import Piped
 from tests.support.soaking import scaled
@@ -103,6 +104,21 @@ def lasting(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Api]:
 
 
 UPLOAD = f"POST {PATH} HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: 2\r\n\r\n".encode()
+
+
+def test_the_latest_of_late_answers_tells_whether_a_process_is_ready() -> None:
+    """It was asked three times while it was being started, and answers all at once."""
+    process = HttpProcess(configured(Who(Path(), 0, 0)), [])
+    for started in (False, False, True):
+        process.child_conn.send(started)
+    assert process.is_ready()
+    process.child_conn.send(True)
+    process.child_conn.send(False)
+    assert not process.is_ready()
+    process.child_conn.send(True)
+    process.child_conn.close()  # it has ended, and all that it said is read
+    assert process.is_ready()
+    assert not process.is_ready()
 
 
 def test_all_workers_answer_and_end_in_order(tmp_path: Path) -> None:

@@ -397,7 +397,7 @@ def test_it_says_that_it_is_alive_and_ready(client: Client) -> None:
     assert client.health("/livez") == (200, {"status": "alive"})
     status, ready = client.health()
     assert (status, ready.pop("status"), ready.pop("trouble"), ready.pop("backlog")) == (200, "ready", {}, 0)
-    assert all(check["ok"] for check in ready.pop("checks"))
+    assert [check for check in ready.pop("checks") if not check["ok"]] == []
     assert ready == {}
     assert client.health("/")[0] == 404
     for path in ("/livez", "/readyz", "/version", "/metrics"):

@@ -12,6 +12,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any, Protocol, cast
 
 from uvicorn.supervisors.multiprocess import Multiprocess, Process
@@ -28,7 +29,7 @@ KILL_AFTER_S = DRAIN_WITHIN_S + 10
 LOOK_EVERY_S = 0.05
 """How long a signal or the end of a process may go unnoticed, once all are ready.
 
-Until then each look asks every process whether it is, and may read the answer to an earlier look.
+Until then each look asks every process whether it is.
 """
 
 _log = logging.getLogger("dither_aggregator")
@@ -44,7 +45,7 @@ class ServedApp(Admitting, Protocol):
         """End what may take long."""
 
 
-class _Process(Process):
+class HttpProcess(Process):
     """A server process: uvicorn's, with our server in it."""
 
     health_port: int | None = None
@@ -59,6 +60,17 @@ class _Process(Process):
         app = cast("ServedApp", self.config.app)
         self._server = Server(self.config, self.health_port, app, app.close)
         super().target(sockets)
+
+    def is_ready(self, timeout: float = 5) -> bool:
+        """Tell whether it answers, and its server has started, by its latest answer.
+
+        A process that is still being started answers late, and then all that it was asked meanwhile.
+        """
+        ready = super().is_ready(timeout)
+        with suppress(OSError, EOFError):  # it has ended: who looks after it sees that next
+            while self.parent_conn.poll():
+                ready = self.parent_conn.recv()
+        return ready
 
 
 class HttpProcesses(Multiprocess):
@@ -138,8 +150,8 @@ class HttpProcesses(Multiprocess):
                 process.kill()
                 process.join()
 
-    def _started(self, place: int) -> _Process:
-        process = _Process(self.config, self.sockets)
+    def _started(self, place: int) -> HttpProcess:
+        process = HttpProcess(self.config, self.sockets)
         process.health_port = self._health_port
         process.counted = counters.Shared(self._counted, place)
         process.start()
