@@ -140,8 +140,8 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Store]:
 @pytest.mark.parametrize(("reports", "uploads"), [(20, 3_000), (1_000, 500)])
 def test_folding_never_limits_ingest(store: Store, reports: int, uploads: int) -> None:
     """One counter is faster than one process that parses and appends, though that has no HTTP to do here."""
-    turns = [ingest.folding(store, reports, uploads) for _ in range(2)]
-    assert max(appended_s / folded_s for appended_s, folded_s in turns) > 1.5  # 4 to 10 here
+    turns = (ingest.folding(store, reports, uploads) for _ in range(2))
+    assert any(appended_s / folded_s > 1.5 for appended_s, folded_s in turns)  # 4 to 10 here
 
 
 def test_uploads_share_a_commit(store: Store) -> None:

@@ -86,15 +86,10 @@ CONTRAST = """([mark, of]) => {
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize(
-    ("mark", "of", "least"),
-    [(".shape .bar", "stroke", 3), (".shape .interval", "stroke", 3), (".shape .axis", "fill", 4.5)],
-)
-def test_marks_of_the_shape_can_be_told_from_the_page(
-    tab: Tab, pages: Pages, scheme: str, mark: str, of: str, least: float
-) -> None:
+def test_marks_of_the_shape_can_be_told_from_the_page(tab: Tab, pages: Pages, scheme: str) -> None:
     page = tab.visit(address_of(pages, "/metrics/load"), 1280, scheme)
-    assert page.evaluate(CONTRAST, [mark, of]) >= least
+    for mark, of, least in ((".bar", "stroke", 3), (".interval", "stroke", 3), (".axis", "fill", 4.5)):
+        assert page.evaluate(CONTRAST, [f".shape {mark}", of]) >= least, mark
 
 
 @pytest.mark.parametrize("how", [{"forced_colors": "active"}, {"media": "print"}])

@@ -131,5 +131,5 @@ def test_a_page_prints_and_keeps_its_words_in_forced_colours(tab: Tab, record: R
     assert page.locator("h1").is_visible()
     for mark in page.locator("circle.dot").all()[:3]:
         assert mark.is_visible()
-    page.emulate_media(media="print", forced_colors="none")
+    tab.look(1280, media="print")
     assert page.evaluate("document.documentElement.scrollWidth") <= 1280
