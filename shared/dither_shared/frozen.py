@@ -59,8 +59,10 @@ def replaced(record: T, **changes: object) -> T:
 
 def _init(self: Any, *args: object, **kwargs: object) -> None:
     fields = self._fields
-    if not args and kwargs.keys() == fields.keys():  # the usual case, and a quick one
-        self.__dict__.update(kwargs)
+    # All by name, or all in order, is the usual case, and a quick one.
+    by_name = not args and kwargs.keys() == fields.keys()
+    if by_name or (not kwargs and len(args) == len(fields)):
+        self.__dict__.update(kwargs if by_name else zip(fields, args, strict=True))
         if hasattr(self, "__post_init__"):
             self.__post_init__()
         return

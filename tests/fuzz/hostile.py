@@ -390,6 +390,17 @@ def bytes_changed(rng: random.Random, document: Document) -> tuple[Headers, byte
     return JSON, mutate(rng, encode(document))
 
 
+_CHANGES: tuple[Callable[[random.Random, bytes], bytes], ...] = (
+    lambda rng, piece: rng.randbytes(len(piece)),
+    lambda rng, piece: b"",
+    lambda rng, piece: piece + rng.choice(b'"{}[],:\\0123456789eE+-._=/AQgwz \n\x00\xff').to_bytes(),
+    lambda rng, piece: piece * 2,
+    lambda rng, piece: piece[::-1],
+    lambda rng, piece: bytes(byte ^ 1 << rng.randrange(8) for byte in piece),
+    lambda rng, piece: rng.choice(FRAGMENTS).encode(),
+)
+
+
 def mutate(rng: random.Random, body: bytes) -> bytes:
     """Return a body with a few bytes changed, taken out, put in, doubled or moved."""
     spoiled = bytearray(body)
@@ -397,17 +408,7 @@ def mutate(rng: random.Random, body: bytes) -> bytes:
         start = rng.randrange(len(spoiled) + 1)
         end = min(len(spoiled), start + rng.choice([0, 1, 1, 2, 8, 64]))
         piece = bytes(spoiled[start:end])
-        spoiled[start:end] = rng.choice(
-            [
-                rng.randbytes(len(piece)),
-                b"",
-                piece + rng.choice(b'"{}[],:\\0123456789eE+-._=/AQgwz \n\x00\xff').to_bytes(),
-                piece * 2,
-                piece[::-1],
-                bytes(byte ^ 1 << rng.randrange(8) for byte in piece),
-                rng.choice(FRAGMENTS).encode(),
-            ]
-        )
+        spoiled[start:end] = rng.choice(_CHANGES)(rng, piece)
     return bytes(spoiled)
 
 

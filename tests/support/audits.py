@@ -10,6 +10,7 @@ from dither.auditing.plans import claims_of
 from dither_shared.registry import Registry
 from dither_shared.rng import Rng
 from tests.pinned.registries import HEAD, registry_of
+from tests.support.soaking import SOAK
 
 ERROR = 1e-3
 
@@ -67,6 +68,8 @@ def _by(name: str) -> str:
     return f'mechanism = "{name}"'
 
 
+SECOND_COLUMN = '["x", "y", "z"]' if SOAK else '["x", "y"]'
+"""A third value has a table's subsets hold three symbols, not two, of which there are far more to try."""
 _RANGES = 'unit = "s"\nlow = 0\nhigh = 8\nbuckets = 8'
 EVERY = {
     "flag": _fresh("flag", "1"),
@@ -80,7 +83,7 @@ EVERY = {
     "choices by sue": _fresh("choices", "2", _by("sue"), "ticks_max = 5", _listed(7)),
     "number": _fresh("number", "2", _RANGES),
     "mean": _fresh("number", "2", 'unit = "s"\nlow = 0\nhigh = 8\nasks = ["mean"]'),
-    "table": _fresh("table", "2", 'columns.a = ["x", "y"]\ncolumns.b = ["x", "y", "z"]\ncolumns.c = ["x"]'),
+    "table": _fresh("table", "2", f'columns.a = ["x", "y"]\ncolumns.b = {SECOND_COLUMN}\ncolumns.c = ["x"]'),
     "flag again": _memo("flag", "1", "3"),
     "flag again, hidden": _memo("flag", "1", "3", 'presence = "hidden"'),
     "grr again": _memo("choice", "1", "3", _by("grr"), _listed(9)),

@@ -6,7 +6,7 @@ at them sees them: half of the samples to learn from order what is seen, by how 
 under another, and the other half says where to cut.
 """
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Hashable, Mapping, Sequence
 from itertools import permutations, product
 from math import inf, log, sqrt
@@ -87,7 +87,8 @@ def _hits(claim: Claim, each: Input, chosen: Mapping[str, Foreseen], n: int, rng
         hits: Counter[str] = Counter()
         for _ in range(share):
             outcome = _outcome(claim, each.value, rng)
-            hits.update(name for name, event in chosen.items() if event.event.holds(outcome))
+            for name, event in chosen.items():
+                hits[name] += event.event.holds(outcome)
         return hits
 
     return sum(spread(work, n), Counter())
@@ -178,10 +179,10 @@ Looks = dict[Hashable, Counter[Hashable]]
 
 def _look(claim: Claim, each: Input, samples: int, rng: Rng, spread: Spread) -> Looks:
     def look(share: int) -> Looks:
-        counts: Looks = {}
+        counts: Looks = defaultdict(Counter)
         for _ in range(share):
             for way, what in claim.see(_outcome(claim, each.value, rng)):
-                counts.setdefault(way, Counter())[what] += 1
+                counts[way][what] += 1
         return counts
 
     total: Looks = {}

@@ -5,7 +5,7 @@ from math import ceil
 import pytest
 from scipy.stats import binom
 
-from dither.auditing.linking import POPULATION, Crowd, linkable, linking_claims, paired
+from dither.auditing.linking import BEFORE, POPULATION, Crowd, linkable, linking_claims, paired
 from dither_shared.accounting.linking import linked_share
 from dither_shared.mechanisms import OUE
 from dither_shared.registry import Metric, Registry
@@ -43,6 +43,7 @@ MEMO = "memoize = true\nepsilon = 1\nepsilon_permanent"
 FLAG = f'name = "a"\nkind = "flag"\nanswers = 1\n{MEMO}'
 CHOICE = f'name = "b"\nkind = "choice"\nanswers = 1\nvalues = ["x", "y", "z"]\n{MEMO}'
 NUMBER = f'name = "b"\nkind = "number"\nunit = "s"\nlow = 0\nhigh = 8\nbuckets = 2\n{MEMO}'
+CODED = f'kind = "choice"\nanswers = 1\nmechanism = "oue"\nvalues = {[f"v{at}" for at in range(24)]}\n{MEMO}'
 PAIRS = {"flag and number": [f"{FLAG} = 3", f"{NUMBER} = 3"], "flag and choice": [f"{FLAG} = 2", f"{CHOICE} = 2"]}
 
 
@@ -58,10 +59,21 @@ def test_metrics_link_as_many_as_the_formula_says_alone_and_together(pair: str) 
 
 
 def test_where_14_reports_do_not_tell_the_memo_fewer_are_linked() -> None:
-    """The formula is what many reports come to: at (1, 3) two memos link .084 by it, and about .06 when measured."""
-    registry = asked("grr again", "flag again, hidden")
+    """The formula is what many reports come to: at (1/2, 3) this memo links half by it, and a twelfth when measured.
+
+    Less than a quarter is neither by chance: binomial laws have it otherwise in less than one of a billion runs.
+    """
+    registry = Registry.parse(registry_of(f"{CODED} = 3".replace("epsilon = 1", "epsilon = 0.5"), head=HEAD))
     crowd = Crowd(registry, tuple(registry.metrics.values()))
-    assert crowd.joined(seeded(4)) / POPULATION < crowd.expected
+    assert crowd.expected > 1 / 2
+    assert crowd.joined(seeded(4)) / POPULATION < 1 / 4
+
+
+def test_of_what_is_hidden_as_many_reports_are_kept_before_and_after() -> None:
+    registry = asked("flag again, hidden", "flag again")
+    life = Crowd(registry, tuple(registry.metrics.values()))._live(seeded(1))
+    kept = [sum(count for _, count in mark.memo.summary) for trace in life for mark in trace if mark.memo]
+    assert kept == [BEFORE] * 4
 
 
 def measure(registry: Registry) -> None:
