@@ -4,9 +4,6 @@ It only grows: a new rev, other terms, a memo that ends, a metric that leaves ta
 upload counts as reserved until a connection stands; then it is charged.
 """
 
-from collections.abc import Callable
-from functools import cached_property
-
 from dither.device.agreement import Agreement
 from dither.device.file import DeviceFile
 from dither.schedule import answers_always, draw_periods, period_start
@@ -102,11 +99,8 @@ class Budget:
 
     def commitments(self) -> "Commitments":
         """Return what the device is committed to."""
-        return Commitments(self._committed, self._reserved_by_memos)
-
-    def _reserved_by_memos(self) -> dict[str, int]:
         sql = "SELECT name, reserved FROM metric WHERE name IN (SELECT metric FROM class)"
-        return dict(self._file.execute(sql).fetchall())
+        return Commitments(self._committed(), dict(self._file.execute(sql).fetchall()))
 
     def affords(self, commitments: "Commitments", metric: str, charge: int, key: str | None) -> bool:
         """Tell whether a report may be built into an upload, beside what the device is committed to.
@@ -230,23 +224,12 @@ def others_begun(file: DeviceFile, name: str) -> int:
 
 
 class Commitments:
-    """The charges of a device, and its reservations in built uploads, in micro-epsilon.
+    """The charges of a device, and its reservations in built uploads, in micro-epsilon. A memo counts with all that it
+    reserved."""
 
-    A memo counts with all that it reserved. They are read when they are first asked for: memoized reports never ask.
-    """
-
-    def __init__(self, committed: Callable[[], dict[str, int]], memos: Callable[[], dict[str, int]]) -> None:
-        self._read = committed, memos
-
-    @cached_property
-    def _committed(self) -> dict[str, int]:
-        return self._read[0]()
-
-    @cached_property
-    def total(self) -> int:
-        """The commitments of all metrics together."""
-        memos = self._read[1]()
-        return sum(max(micro, memos.get(name, 0)) for name, micro in self._committed.items())
+    def __init__(self, committed: dict[str, int], memos: dict[str, int]) -> None:
+        self._committed = committed
+        self.total = sum(max(micro, memos.get(name, 0)) for name, micro in committed.items())
 
     def of(self, metric: str) -> int:
         """Return what one metric is committed to."""
@@ -254,6 +237,5 @@ class Commitments:
 
     def add(self, metric: str, charge: int) -> None:
         """Add a fresh report that was just built into an upload."""
-        if charge:
-            self.total += charge
-            self._committed[metric] += charge
+        self._committed[metric] += charge
+        self.total += charge
