@@ -10,8 +10,6 @@ the two, once. "Disappeared" would be accepted < acknowledged, "counted twice" a
 
 import random
 import sqlite3
-import subprocess
-import sys
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping
@@ -30,9 +28,10 @@ from dither.telemetry import Telemetry
 from dither_aggregator.service import Service
 from dither_shared.registry import Registry
 from tests.faults.recorder import BUGS, STEPS
-from tests.support.aggregators import ENVIRONMENT, aggregator
+from tests.support.aggregators import ENVIRONMENT, aggregator, nursery
 from tests.support.clocks import Clock
 from tests.support.keys import write_key
+from tests.support.nursery import Piped
 from tests.support.soaking import scaled
 
 pytestmark = pytest.mark.slow
@@ -72,25 +71,20 @@ class Killed:
     kills: int = 0
     acknowledged: Counter[str] = field(default_factory=Counter)
 
-    def start(self, *how: object) -> "subprocess.Popen[bytes]":
+    def start(self, *how: object) -> Piped:
         arguments = (self.path, self.directory, self.url, write_key(self.service.store), self.day, *how)
-        return subprocess.Popen(
-            [sys.executable, "-m", "tests.faults.recorder", *map(str, arguments)],
-            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=ENVIRONMENT,
-            bufsize=0,  # `communicate` would not see what a buffer has read beyond the first line
-        )  # fmt: skip
+        return nursery().piped("tests.faults.recorder", [str(argument) for argument in arguments], ENVIRONMENT)
 
-    def kill(self, process: "subprocess.Popen[bytes]", after_s: float) -> None:
+    def kill(self, process: Piped, after_s: float) -> None:
         """Kill a recorder so long after it began, or wait for it to do it."""
-        assert process.stdout
         lines = [process.stdout.readline()]
         time.sleep(after_s)
         if after_s:
             process.kill()
         rest, errors = process.communicate(timeout=60)
-        assert (process.returncode, errors) == (-9, b"")
+        assert (process.returncode, errors) == (-9, "")
         lines += rest.splitlines()
-        for line in (line.decode().strip() for line in lines):
+        for line in (line.strip() for line in lines):
             if line.isdigit():
                 self.day = int(line)
             elif line != "ready":

@@ -35,6 +35,8 @@ from typing import IO, Any
 BYTES_MAX = 128 * 1024
 LOOK_EVERY_S = 0.005
 IMPORTED = (
+    "dither.sending.connection",
+    "dither.telemetry",
     "dither_aggregator.commands.api",
     "dither_aggregator.commands.beat",
     "dither_aggregator.commands.demo",
