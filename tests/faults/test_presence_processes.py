@@ -23,6 +23,7 @@ from tempfile import TemporaryDirectory
 import pytest
 import requests
 
+from tests.support.aggregators import ENVIRONMENT
 from tests.support.registries import registry_text
 from tests.support.servers import Reply, accepted, scripted
 from tests.support.soaking import MEMORY, SOAK
@@ -139,7 +140,7 @@ def a_device(home: Path, clock: Clock, scene: str, says: str, python: str) -> It
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=stderr,  # no pipe: a host that writes a lot must not wait for us
-            env={**os.environ, "PYTHONPATH": os.pathsep.join(PATHS)},
+            env={**ENVIRONMENT, "PYTHONPATH": os.pathsep.join(PATHS)},
             start_new_session=True,
         )
         try:

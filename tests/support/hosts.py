@@ -37,7 +37,7 @@ from dither.telemetry import Telemetry
 from dither_aggregator.service import Service, WholeService
 from dither_aggregator.web.answers import Receive, Scope, Send
 from dither_shared.registry import Registry
-from tests.support.aggregators import http_server, sqlite_store, web_app
+from tests.support.aggregators import ENVIRONMENT, http_server, sqlite_store, web_app
 from tests.support.keys import write_key
 from tests.support.registries import registry_text
 
@@ -203,7 +203,7 @@ class World:
             text=True,
             check=False,
             timeout=90,
-            env={**os.environ, "PYTHONPATH": os.pathsep.join(PATHS)},
+            env={**ENVIRONMENT, "PYTHONPATH": os.pathsep.join(PATHS)},
         )
         assert done.returncode == 0, done.stdout + done.stderr
         assert re.fullmatch(stderr, done.stderr), done.stderr
