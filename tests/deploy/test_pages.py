@@ -3,15 +3,15 @@
 import json
 import re
 import shlex
-import subprocess
 from collections.abc import Mapping
+from contextlib import chdir
 from pathlib import Path
 
 import pytest
 
 from tests.faults.aggregator.load import REGISTRY, REGISTRY_TEXT, Load, wait_folded
 from tests.faults.aggregator.oracle import Oracle
-from tests.support.aggregators import DITHER, ENVIRONMENT
+from tests.support.aggregators import dither
 from tests.support.clusters import SERVE, Process, one_machine
 from tests.support.ports import free_port
 from tests.support.redis_servers import SOUND, RedisServer
@@ -40,14 +40,8 @@ def run(command: str, places: Mapping[str, object], directory: Path) -> str:
     """Run a line as it stands, but for the places that it names; return what it printed."""
     words = shlex.split(in_place(command, places))
     said = dict(word.split("=", 1) for word in words[: words.index("dither")])
-    done = subprocess.run(
-        [*DITHER, *words[words.index("dither") + 1 :]],
-        cwd=directory,
-        env={**ENVIRONMENT, **said},
-        capture_output=True,
-        text=True,
-        timeout=120,
-    )
+    with chdir(directory):
+        done = dither(*words[words.index("dither") + 1 :], **said)
     assert done.returncode == 0, f"{command}: {done.stdout}{done.stderr}"
     return done.stdout
 

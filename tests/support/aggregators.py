@@ -132,10 +132,11 @@ def serve(
         process.communicate()
 
 
-def dither(*arguments: object) -> subprocess.CompletedProcess[str]:
+def dither(*arguments: object, **environment: str) -> subprocess.CompletedProcess[str]:
     """Run a `dither` command to its end: in this process, which has imported it already, unless it serves."""
     words = [str(argument) for argument in arguments]
-    return _in_a_process(words) if words and words[0] in SERVERS and "--help" not in words else _in_this_process(words)
+    serves = words and words[0] in SERVERS and "--help" not in words
+    return (_in_a_process if serves else _in_this_process)(words, environment)
 
 
 def refused(*arguments: object, **environment: str) -> subprocess.CompletedProcess[str]:
@@ -169,7 +170,7 @@ def _in_this_process(words: list[str], environment: Mapping[str, str] = {}) -> s
     return subprocess.CompletedProcess(words, code, out.read(), err.read())
 
 
-def _in_a_process(words: list[str]) -> subprocess.CompletedProcess[str]:
-    process = start(*words)
+def _in_a_process(words: list[str], environment: Mapping[str, str]) -> subprocess.CompletedProcess[str]:
+    process = start(*words, **environment)
     out, err = process.communicate(timeout=280)
     return subprocess.CompletedProcess(words, process.wait(1), out, err)
