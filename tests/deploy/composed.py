@@ -19,7 +19,7 @@ from typing import Any
 import redis
 import yaml
 
-from tests.support.aggregators import DITHER, ENVIRONMENT
+from tests.support.aggregators import dither
 from tests.support.certificates import Certificate, certificate
 from tests.support.clusters import Cluster, Process, running, wait_until
 from tests.support.ports import free_port
@@ -149,13 +149,7 @@ class Composed(Cluster):
 
     def once(self, *command: str) -> dict[str, Any]:
         """Run a command in the container of `init`; return what it says."""
-        done = subprocess.run(
-            [*DITHER, *command, "--json"],
-            env={**ENVIRONMENT, **self.environment("init")},
-            capture_output=True,
-            text=True,
-            timeout=60,
-        )
+        done = dither(*command, "--json", **self.environment("init"))
         assert done.returncode == 0, done.stderr
         document: dict[str, Any] = json.loads(done.stdout)
         return document

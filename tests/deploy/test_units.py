@@ -3,7 +3,6 @@
 import configparser
 import re
 import shlex
-import subprocess
 from pathlib import Path
 
 import pytest
@@ -11,7 +10,7 @@ import requests
 
 from tests.faults.aggregator.load import REGISTRY, REGISTRY_TEXT, Load, check_all
 from tests.faults.aggregator.oracle import Oracle
-from tests.support.aggregators import DITHER, ENVIRONMENT
+from tests.support.aggregators import ENVIRONMENT, dither
 from tests.support.clusters import Cluster, Process, running
 from tests.support.keys import bearer
 from tests.support.ports import free_port
@@ -63,9 +62,7 @@ class Installed(Cluster):
         """Run a command line of the units or of README.md; return what it prints."""
         arguments = shlex.split(self.in_place(command))
         assert arguments[0] in ("/opt/dither/bin/dither", "dither")
-        done = subprocess.run(
-            [*DITHER, *arguments[1:]], env=self.environment, capture_output=True, text=True, timeout=60
-        )
+        done = dither(*arguments[1:], **self.environment)
         assert done.returncode == 0, done.stderr
         return done.stdout
 
