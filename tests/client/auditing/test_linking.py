@@ -90,6 +90,7 @@ def measure(registry: Registry) -> None:
             paired([trace[part] for trace in before], [trace[part] for trace in after], rng) for before, after in lives
         )
         assert abs(joined / (crowds * POPULATION) - share) <= WITHIN
+    assert joined, "of all together, 3 % or more, none are linked in less than one of a million runs"
 
 
 def _share_of(metrics: tuple[Metric, ...]) -> float:
