@@ -59,7 +59,7 @@ CASES = [
     (300, "4.0", "oue", 500, 500),
     (8, "2.0", "grr", 60, 40),
 ]
-PAIRS, MORNINGS, WEEKS = scaled(200, 1_000), scaled(75, 150), scaled(500, 1_000)
+PAIRS, WEEKS = scaled(200, 1_000), scaled(500, 1_000)
 
 
 @pytest.mark.parametrize(("d", "epsilon", "mechanism", "before", "after"), CASES)
@@ -136,14 +136,14 @@ def _counts(reading: Reading) -> Counts:
 
 
 def test_over_many_metrics_few_are_told_to_have_moved_wrongly() -> None:
-    """Mornings of 20 metrics, of which 3 moved: the mean share of wrong ones is 4.3 % at most, 15 % is 1e-9.
+    """150 mornings of 20 metrics, of which 3 moved: the mean share of wrong ones is 4.3 % at most, 15 % is 1e-9.
 
     Each morning some wrong metric would be shown without regard to their number: that is seen, too.
     """
     kept, rng, shares = fresh(10, "2.0", "oue"), np.random.default_rng(8), shares_of(10)
     moving = 0.8 * shares + 0.2 * np.roll(shares, 1)
     rates, naive = [], 0
-    for _ in range(MORNINGS):
+    for _ in range(150):
         compared = []
         for metric in range(20):
             truths = shares, moving if metric < 3 else shares
@@ -154,7 +154,7 @@ def test_over_many_metrics_few_are_told_to_have_moved_wrongly() -> None:
         rates.append(sum(told[3:]) / max(sum(told), 1))
         naive += any(one.moved for one in compared[3:])
     assert np.mean(rates) < 0.15
-    assert naive > 0.4 * MORNINGS
+    assert naive > 60
 
 
 def test_a_share_near_one_moves_as_visibly_as_one_near_none() -> None:
