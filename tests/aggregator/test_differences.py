@@ -59,7 +59,7 @@ CASES = [
     (300, "4.0", "oue", 500, 500),
     (8, "2.0", "grr", 60, 40),
 ]
-PAIRS = scaled(400, 1_000)
+PAIRS, WEEKS = scaled(200, 1_000), scaled(500, 1_000)
 
 
 @pytest.mark.parametrize(("d", "epsilon", "mechanism", "before", "after"), CASES)
@@ -169,7 +169,7 @@ def test_a_share_near_one_moves_as_visibly_as_one_near_none() -> None:
 
 @pytest.mark.parametrize("devices", [30, 300])
 def test_a_memoized_week_of_nothing_hardly_ever_stands_out(devices: int) -> None:
-    """1,000 weeks in which all say "other": p-values are at most 5 % on 5 % of them, and 8.6 % would be 1e-6."""
+    """Weeks in which all say "other": p-values are at most 5 % on 5 % of them, and more than allowed would be 1e-6."""
     kept = stored(
         values=tuple(f"v{place}" for place in range(5)),
         epsilon="1.0",
@@ -180,12 +180,12 @@ def test_a_memoized_week_of_nothing_hardly_ever_stands_out(devices: int) -> None
     assert isinstance(mechanism, MemoizedPure)
     rng, counts = np.random.default_rng(6), np.array([0, 0, 0, 0, 0, devices])
     rare = 0
-    for _ in range(1_000):
+    for _ in range(WEEKS):
         reading = read(kept, 7 * devices, weeks_of(mechanism, counts, 7, rng), 7)
         standing = reading.standing()
         assert standing
         rare += standing.p_value <= 0.05
-    assert rare < 86
+    assert rare <= binom.isf(1e-6, WEEKS, 0.05)
 
 
 def test_windows_that_share_days_are_not_compared(tmp_path: object) -> None:

@@ -1,4 +1,5 @@
 import random
+from collections.abc import Sequence
 from decimal import Decimal
 from math import comb, sqrt
 
@@ -7,7 +8,7 @@ import numpy.typing as npt
 import pytest
 from scipy.stats import binom
 
-from dither_aggregator.analysis.inference import clopper_pearson
+from dither_aggregator.analysis.inference import ErrorOf, Method, clopper_pearson
 from dither_aggregator.analysis.pure import Estimates, estimate_shares, exact_shares, variance
 from dither_aggregator.counting.folding import fold
 from dither_aggregator.counting.supports import support_counts
@@ -17,6 +18,7 @@ from dither_shared.rng import Rng
 from tests.support.tallies import draw_tally
 
 Floats = npt.NDArray[np.float64]
+Counts = npt.NDArray[np.int64]
 
 N = 100_000
 NAMES = pytest.mark.parametrize("name", ["grr", "ss", "pgr", "oue", "sue"])
@@ -62,30 +64,37 @@ def test_the_standard_error_and_the_intervals_hold(mechanism: PureMechanism) -> 
     rng = np.random.default_rng(20261120)
     counts = np.round(truth(mechanism.d) * 20_000).astype(np.int64)
     n = int(counts.sum())
-    runs = [_estimate(mechanism, counts, rng) for _ in range(2_000)]
-    errors = np.array([run.estimate for run in runs]) - counts / n
-    stated = np.mean([run.std_error for run in runs], axis=0)
+    runs = _estimate(mechanism, [counts] * 2_000, rng)
+    errors = runs.estimate - counts / n
+    stated = runs.std_error.mean(axis=0)
     assert np.abs(errors.std(axis=0) / stated - 1).max() < 0.1
     assert np.abs(errors.mean(axis=0) / stated).max() < 6 / sqrt(2_000)
-    held = np.mean([(run.lower <= counts / n) & (counts / n <= run.upper) for run in runs], axis=0)
+    held = np.mean((runs.lower <= counts / n) & (counts / n <= runs.upper), axis=0)
     assert np.abs(held - 0.95).max() < 0.03
 
 
-def _estimate(mechanism: PureMechanism, counts: npt.NDArray[np.int64], rng: np.random.Generator) -> Estimates:
-    n = int(counts.sum())
-    return estimate_shares(mechanism, support_counts(mechanism, draw_tally(mechanism, counts, rng), n), n)
+def _estimate(
+    mechanism: PureMechanism,
+    runs: Sequence[Counts] | Counts,
+    rng: np.random.Generator,
+    *,
+    error_of: ErrorOf = "reports",
+    method: Method | None = None,
+    simultaneous: bool = False,
+) -> Estimates:
+    """Estimate the shares in many runs of equally many reports at once: a row for each, a column for each value."""
+    n = int(runs[0].sum())
+    support = [support_counts(mechanism, draw_tally(mechanism, counts, rng), n) for counts in runs]
+    return estimate_shares(mechanism, np.array(support), n, error_of=error_of, method=method, simultaneous=simultaneous)
 
 
 def test_the_population_error_is_that_of_a_random_sample() -> None:
     """4,000 samples of devices: the spread around the population's share, within 7 % (6 sigma: 1e-8 for 4 values)."""
     mechanism, rng = GRR.for_epsilon(4, Decimal(3)), np.random.default_rng(3)
     shares, n = np.array([0.5, 0.3, 0.2, 0.0]), 2_000
-    runs = []
-    for counts in rng.multinomial(n, shares, size=4_000):
-        support = support_counts(mechanism, draw_tally(mechanism, counts, rng), n)
-        runs.append(estimate_shares(mechanism, support, n, error_of="population").estimate)
+    runs = _estimate(mechanism, rng.multinomial(n, shares, size=4_000), rng, error_of="population")
     stated = np.sqrt(variance(mechanism, shares, n, "population"))
-    assert np.abs(np.std(runs, axis=0) / stated - 1).max() < 0.07
+    assert np.abs(runs.estimate.std(axis=0) / stated - 1).max() < 0.07
     assert stated[0] > 1.2 * np.sqrt(variance(mechanism, shares, n, "reports"))[0]
 
 
@@ -152,15 +161,14 @@ def test_simultaneous_intervals_hold_all_at_once() -> None:
     mechanism, rng = OUE.for_epsilon(64, Decimal(1)), np.random.default_rng(9)
     counts = np.round(truth(64) * 10_000).astype(np.int64)
     n = int(counts.sum())
-    together = apart = 0
-    for _ in range(1_000):
-        support = draw_tally(mechanism, counts, rng)
-        for simultaneous in (True, False):
-            run = estimate_shares(mechanism, support, n, simultaneous=simultaneous)
-            held = bool(((run.lower <= counts / n) & (counts / n <= run.upper)).all())
-            together, apart = together + (held and simultaneous), apart + (held and not simultaneous)
-    assert together > 925
-    assert apart < 200
+    support = np.array([draw_tally(mechanism, counts, rng) for _ in range(1_000)])
+
+    def held(*, simultaneous: bool) -> int:
+        runs = estimate_shares(mechanism, support, n, simultaneous=simultaneous)
+        return int(((runs.lower <= counts / n) & (counts / n <= runs.upper)).all(axis=1).sum())
+
+    assert held(simultaneous=True) > 925
+    assert held(simultaneous=False) < 200
 
 
 def test_a_wrong_p_would_be_caught() -> None:
@@ -201,11 +209,7 @@ def test_noise_passes_the_critical_share_rarely_and_the_detectable_share_mostly_
     present = round(detectable_share(mechanism, 64, n) * n)
     counts = np.array([present, n - present, *[0] * 62])
     critical = critical_share(mechanism, 64, n)
-    runs = []
-    for _ in range(400):
-        support = support_counts(mechanism, draw_tally(mechanism, counts, rng), n)
-        runs.append(estimate_shares(mechanism, support, n).estimate > critical)
-    seen = np.array(runs)
+    seen = _estimate(mechanism, [counts] * 400, rng).estimate > critical
     assert abs(seen[:, 0].mean() - 0.8) < 0.12
     assert seen[:, 2:].any(axis=1).mean() < 0.12
 
@@ -239,12 +243,9 @@ def test_simultaneous_intervals_hold_just_above_where_they_are_walds() -> None:
         if estimate_shares(mechanism, np.full(200, 9), n, simultaneous=True).method == "wald"
     )
     counts = np.full(200, n // 200)
-    n = int(counts.sum())
-    held = 0
-    for _ in range(3_000):
-        run = estimate_shares(mechanism, draw_tally(mechanism, counts, rng), n, simultaneous=True, method="wald")
-        held += bool(((run.lower <= counts / n) & (counts / n <= run.upper)).all())
-    assert held / 3_000 > 0.93
+    runs = _estimate(mechanism, [counts] * 3_000, rng, method="wald", simultaneous=True)
+    truths = counts / counts.sum()
+    assert ((runs.lower <= truths) & (truths <= runs.upper)).all(axis=1).mean() > 0.93
 
 
 def test_exact_intervals_hold_their_estimate_however_many_reports_there_are() -> None:

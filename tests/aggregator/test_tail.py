@@ -236,7 +236,11 @@ SAID = re.compile(
 
 def said(one: Site, query: str = "") -> str:
     """Return what a page says of the tail, "" where it says nothing."""
-    found = re.findall(r'<p class="tail">(.*?)</p>', one.page(query).html)
+    return said_in(one.page(query).html)
+
+
+def said_in(html: str) -> str:
+    found = re.findall(r'<p class="tail">(.*?)</p>', html)
     return unescape(found[0]) if found else ""
 
 
@@ -265,8 +269,9 @@ def test_the_sum_that_a_page_prints_holds(mechanism: str, tmp_path: Path) -> Non
     with site(tmp_path, 30, f'mechanism = "{mechanism}"', epsilon="2.0") as one:
         for _ in range(PAGES):
             before = put_weeks(one, 30, rng)
-            head = set(one.page().rows)
-            (found,) = SAID.findall(said(one).replace("\N{NO-BREAK SPACE}%", " %"))
+            page = one.page()
+            head = set(page.rows)
+            (found,) = SAID.findall(said_in(page.html).replace("\N{NO-BREAK SPACE}%", " %"))
             lower, upper = (share(each.replace(" %", "\N{NO-BREAK SPACE}%")) for each in found[-2:])
             truth = sum(before[v] for v, value in enumerate(one.plan.values) if value not in head) / before.sum()
             held += bool(lower <= truth <= upper)

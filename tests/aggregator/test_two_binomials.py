@@ -1,6 +1,7 @@
 """Exact intervals of the share among n reports. Laws are enumerated: no test here can fail by chance."""
 
 from decimal import Decimal
+from functools import lru_cache
 
 import numpy as np
 import numpy.typing as npt
@@ -24,9 +25,17 @@ def law(m: int, n: int, p: float, q: float) -> Floats:
     return np.convolve(binom.pmf(np.arange(m + 1), m, p), binom.pmf(np.arange(n - m + 1), n - m, q))
 
 
-def coverage(m: int, n: int, p: float, q: float, ends: tuple[Floats, Floats]) -> float:
-    """Return how often intervals with these ends, by counts 0 to n, hold the share m / n."""
-    return float(law(m, n, p, q)[(ends[0] <= m / n) & (m / n <= ends[1])].sum())
+@lru_cache(maxsize=16)
+def laws(ms: tuple[int, ...], n: int, p: float, q: float) -> Floats:
+    """Return the law of each m, a row each: cases of several alphas share them."""
+    return np.array([law(m, n, p, q) for m in ms])
+
+
+def coverage(ms: tuple[int, ...], n: int, p: float, q: float, ends: tuple[Floats, Floats]) -> Floats:
+    """Return for each m how often intervals with these ends, by counts 0 to n, hold the share m / n."""
+    shares = np.array(ms)[:, np.newaxis] / n
+    held = (ends[0] <= shares) & (shares <= ends[1])
+    return np.asarray((laws(ms, n, p, q) * held).sum(axis=1))
 
 
 @pytest.mark.parametrize(("p", "q"), LAWS)
@@ -35,7 +44,7 @@ def test_intervals_hold_every_share_at_least_as_often_as_they_say(n: int, p: flo
     """A proof by enumeration of all counts and all m; 1e-9 is for rounding."""
     for alpha in (0.2, 0.05, 1e-3, 1e-6):
         ends = exact_ends(np.arange(n + 1), n, p, q, alpha)
-        assert min(coverage(m, n, p, q, ends) for m in range(n + 1)) >= 1 - alpha * (1 + 1e-9) - 1e-14
+        assert coverage(tuple(range(n + 1)), n, p, q, ends).min() >= 1 - alpha * (1 + 1e-9) - 1e-14
 
 
 @pytest.mark.parametrize(("p", "q"), LAWS)
@@ -45,9 +54,9 @@ def test_at_an_end_the_tail_is_half_of_alpha(p: float, q: float, alpha: float, m
     monkeypatch.setattr(two_binomials, "VARIANCE_MIN", np.inf)
     n = 120
     lower, upper = exact_ends(np.arange(n + 1), n, p, q, alpha)
-    laws = np.array([law(m, n, p, q) for m in range(n + 1)])
+    chances = laws(tuple(range(n + 1)), n, p, q)
     for count in range(n + 1):
-        at_least, at_most = laws[:, count:].sum(axis=1), laws[:, : count + 1].sum(axis=1)
+        at_least, at_most = chances[:, count:].sum(axis=1), chances[:, : count + 1].sum(axis=1)
         if at_least[0] < alpha / 2 < at_least[-1]:
             assert lower[count] * n == pytest.approx(crossing(at_least, alpha / 2), abs=1e-9)
         if at_most[-1] < alpha / 2 < at_most[0]:
@@ -66,8 +75,8 @@ def test_a_saddlepoint_leaves_out_hardly_more_than_a_sum(p: float, q: float, alp
     """Each side of an interval misses in at most alpha / 2 of all cases, and 1 % of that more, for all kinds of m."""
     n = 2_000
     lower, upper = exact_ends(np.arange(n + 1), n, p, q, alpha)
-    for m in (*range(0, 60, 3), *range(60, n, 97), *range(n - 40, n + 1, 3)):
-        chances = law(m, n, p, q)
+    ms = (*range(0, 60, 3), *range(60, n, 97), *range(n - 40, n + 1, 3))
+    for m, chances in zip(ms, laws(ms, n, p, q), strict=True):
         assert chances[lower > m / n].sum() <= 1.01 * alpha / 2
         assert chances[upper < m / n].sum() <= 1.01 * alpha / 2
 
@@ -179,12 +188,13 @@ def test_a_flag_s_intervals_hold_about_as_often_as_they_say(epsilon: int, n: int
     mechanism = GRR.for_epsilon(2, Decimal(epsilon))
     p, q = float(mechanism.p), float(mechanism.q)
     read = estimate_shares(mechanism, np.arange(n + 1), n)
-    held = [coverage(round(share * n), n, p, q, (read.lower, read.upper)) for share in SHARES]
-    assert min(held) >= (0.93 if read.method == "wald" else 0.95)
-    assert max(held) <= (0.977 if n * q >= 7 else 0.995)
+    ms = tuple(round(share * n) for share in SHARES)
+    held = coverage(ms, n, p, q, (read.lower, read.upper))
+    assert held.min() >= (0.93 if read.method == "wald" else 0.95)
+    assert held.max() <= (0.977 if n * q >= 7 else 0.995)
     if epsilon >= 4:
         plain = estimate_shares(mechanism, np.arange(n + 1), n, method="clopper-pearson")
-        assert max(coverage(round(share * n), n, p, q, (plain.lower, plain.upper)) for share in SHARES) > 0.995
+        assert coverage(ms, n, p, q, (plain.lower, plain.upper)).max() > 0.995
 
 
 def test_a_metric_of_the_most_values_is_read_at_once() -> None:

@@ -24,6 +24,7 @@ import numpy.typing as npt
 
 from dither_aggregator.analysis.decoding.candidates import bits_in
 from dither_aggregator.analysis.decoding.decoder import Channel, Decoded, decode
+from dither_shared.bloom import BITS_MAX, HASHES_MAX
 
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
@@ -149,9 +150,15 @@ def map_of(values: Sequence[str], channel: Channel, first_cohort: int = 0) -> In
     return bits_in(range(first_cohort, first_cohort + channel.m), values, channel.k, channel.h)
 
 
-@lru_cache(maxsize=32)
 def _map_of_numbered(count: int, k: int, h: int, cohorts: range) -> Ints:
-    return bits_in(cohorts, [f"v{number}" for number in range(1, count + 1)], k, h)
+    return _bytes_of_numbered(count, cohorts)[:, :, :h].astype(np.int64) % k
+
+
+@lru_cache(maxsize=32)
+def _bytes_of_numbered(count: int, cohorts: range) -> npt.NDArray[np.uint8]:
+    """Return the bytes of digests, uint8[S, m, HASHES_MAX], which the filters of all sizes are made of."""
+    values = [f"v{number}" for number in range(1, count + 1)]
+    return bits_in(cohorts, values, BITS_MAX, HASHES_MAX).astype(np.uint8)
 
 
 def draw(channel: Channel, bits: Ints, shares: Floats, n: int, rng: np.random.Generator) -> tuple[Ints, Ints]:

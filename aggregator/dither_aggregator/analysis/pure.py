@@ -133,6 +133,8 @@ def variance(mechanism: PureMechanism, share: Floats, n: int | Counts, error_of:
 
 def dispersion(mechanism: PureMechanism, share: Floats, error_of: ErrorOf, repeats: int) -> Floats:
     """Return by how much the variance is larger than if every report were another device's: 1 at least."""
+    if repeats == 1:
+        return np.ones_like(share)
     return variance(mechanism, share, 1, error_of, repeats) / variance(mechanism, share, 1, error_of)
 
 

@@ -130,7 +130,7 @@ class PrivSet(OneShot):
             held=Fraction(holding, inside),
         )
 
-    @property
+    @cached_property
     def pairs(self) -> PairLaw:
         """C(D - 2, w - 2) reports hold two given values, of which C(D - t - 2, w - 2) do not meet an answer of others.
 

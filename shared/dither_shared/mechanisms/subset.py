@@ -82,7 +82,7 @@ class SubsetSelection(OneShot):
         """Return d, weight and threshold."""
         return as_dict(self)
 
-    @property
+    @cached_property
     def pairs(self) -> PairLaw:
         """The other w - 1 or w members of a subset are any of the d - 1 values that are not the answer."""
         p, w, others = self.p, self.weight, self.d - 1

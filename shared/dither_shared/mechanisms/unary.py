@@ -46,7 +46,7 @@ class UnaryCode(PureMechanism):
             *multi_hot_ratio(self.d, self.ticks, p.numerator * q.denominator, q.numerator * p.denominator, unit)
         )
 
-    @property
+    @cached_property
     def pairs(self) -> PairLaw:
         """Bits are independent."""
         return PairLaw(self.p * self.p, self.p * self.q, self.q * self.q)
@@ -115,12 +115,12 @@ class Unary(UnaryCode):
         """Return d, ticks, threshold_p and threshold_q."""
         return as_dict(self)
 
-    @property
+    @cached_property
     def p(self) -> Fraction:
         """P[a bit of the answer is sent as 1]."""
         return Fraction(self.threshold_p, SCALE)
 
-    @property
+    @cached_property
     def q(self) -> Fraction:
         """P[another bit is sent as 1]."""
         return Fraction(self.threshold_q, SCALE)

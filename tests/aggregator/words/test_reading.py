@@ -1,6 +1,7 @@
 import random
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import date
+from functools import cache
 from unittest.mock import patch
 
 import numpy as np
@@ -56,10 +57,16 @@ def _continuations_of_noise() -> Iterator[None]:
         yield
 
 
+@cache
+def usual_tally() -> Tally:
+    """The tally of 12,000 devices: what is found in it, and what is looked up."""
+    return tally_of(words(), 12_000)
+
+
 @pytest.fixture(scope="module")
 def reading() -> WordsReading:
     metric = words()
-    found = estimate(stored(metric), DAY, tally_of(metric, 12_000))
+    found = estimate(stored(metric), DAY, usual_tally())
     assert isinstance(found, WordsReading)
     return found
 
@@ -186,7 +193,7 @@ def test_what_is_none_is_shown_where_presence_is_hidden() -> None:
 def test_words_that_somebody_names_are_looked_up_whether_or_not_they_were_found(reading: WordsReading) -> None:
     """None of four estimates is 6 standard errors off: a false alarm of 1e-8, and the seed is fixed."""
     metric, names = words(), ("firefox", "“other”", "other", "nobody says so", "https://exa…")
-    asked = estimate(stored(metric), DAY, tally_of(metric, 12_000), View(values=names))
+    asked = estimate(stored(metric), DAY, usual_tally(), View(values=names))
     found = {row.value: row for row in asked.rows}
     assert set(found) == set(names[:-1])
     for name, share in zip(names[:-1], (0.4, 0.2, 0.1, 0.0), strict=True):

@@ -14,6 +14,7 @@ from dither_aggregator.counting.supports import support_counts
 from dither_shared.bloom import DIGEST_BYTES, bloom_digests
 from dither_shared.domains import Hashed, TextDomain
 from dither_shared.errors import InvalidParameter
+from dither_shared.hashing import bucket_of
 from dither_shared.mechanisms import RAPPOR, Mechanism, PureMechanism
 
 _one_at_a_time = Lock()
@@ -62,6 +63,7 @@ def bits_in(cohorts: range, values: Sequence[str], k: int, h: int) -> npt.NDArra
 @lru_cache(maxsize=4)
 def candidate_buckets(candidates: tuple[str, ...], domain: Hashed, m: int) -> npt.NDArray[np.int64]:
     """Return int64[S, m, 1]: the bucket of each candidate in each cohort."""
-    read = [domain.named(candidate) for candidate in candidates]
-    buckets = [[domain.bucket(each, cohort) for cohort in range(m)] for each in read]
+    numbers = [domain.number(domain.named(candidate)) for candidate in candidates]
+    factors = [domain.multiplier(cohort) for cohort in range(m)]
+    buckets = [[bucket_of(number, factor, domain.buckets) for factor in factors] for number in numbers]
     return np.array(buckets, dtype=np.int64).reshape(len(candidates), m, 1)

@@ -90,20 +90,28 @@ class Prior:
         ends = self.edges / error[:, np.newaxis] - score
         width = np.diff(self.edges)
         density, zero = _normal(ends), _normal(score)
-        likelihood = np.hstack([zero / error[:, np.newaxis], np.diff(ndtr(ends), axis=1) / width])
+        likelihood = np.hstack([zero / error[:, np.newaxis], _steps(ndtr(ends)) / width])
         chance = self.chance
         for _ in range(STEPS):
             chance = np.maximum(chance * ((1 / (likelihood @ chance)) @ likelihood) / len(estimate), TINY)
         # In units of the standard error: the first and second derivative of the density.
-        each = chance[1:] / width * np.ones_like(error)[:, np.newaxis]
+        each = chance[1:] / width
         at_zero = chance[0] * zero[:, 0] / error
         total = likelihood @ chance
-        first = (-at_zero * score[:, 0] - (np.diff(density, axis=1) * each).sum(axis=1)) / total
-        second = (at_zero * (score[:, 0] ** 2 - 1) - (np.diff(ends * density, axis=1) * each).sum(axis=1)) / total
+        first = (-at_zero * score[:, 0] - (_steps(density) * each).sum(axis=1)) / total
+        second = (at_zero * (score[:, 0] ** 2 - 1) - (_steps(ends * density) * each).sum(axis=1)) / total
         mean = np.maximum(error * (score[:, 0] + first), 0.0)
         return Prior(self.edges, chance), mean, np.maximum(1 + second - first**2, 0.0)
 
 
 def _normal(x: Floats) -> Floats:
-    density: Floats = np.exp(-(x**2) / 2) / sqrt(2 * pi)
+    density: Floats = np.square(x)
+    density /= -2
+    np.exp(density, out=density)
+    density /= sqrt(2 * pi)
     return density
+
+
+def _steps(columns: Floats) -> Floats:
+    """Return by how much each column is more than the one before: `np.diff`, which is slower."""
+    return columns[:, 1:] - columns[:, :-1]

@@ -96,7 +96,7 @@ class ArmStatistics(TableStatistics):
         for row, _ in found:
             direction: Verdict = "higher" if row.estimate > 0 else "lower"
             verdict = direction if true[test_of(row)] else "cannot be told"
-            yield self._judged(row, verdict, p_values[test_of(row)])
+            yield row if self.provisional else replace(row, verdict=verdict, p_value=p_values[test_of(row)])
 
     def _side(self, column: int, questions: Sequence[QuestionTally], z: float) -> Side | None:
         """Return what some questions say of a column; None where too few reports tell it."""
@@ -113,8 +113,7 @@ class ArmStatistics(TableStatistics):
         if column in self._scales:
             what, label, told = mean_name(name), None, self._in_unit(column, told, difference=difference)
         else:
-            label = self.domain.labels(column)[told.place[0]]
-            what = share_name(name, label)
+            label, what = self._symbols[column][told.place[0]]
         of_arm = rate_name(what, share_name(public, values[place]))
         if difference:
             return TableRow(difference_name(of_arm), *told[1:], "difference", name, label, public, values[place])

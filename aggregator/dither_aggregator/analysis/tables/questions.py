@@ -123,7 +123,7 @@ class CellTable:
         answers = functionals * shares - np.outer(functionals @ shares, shares)
         return np.asarray((self.question.repeats - 1) / self.question.n * answers)
 
-    @property
+    @cached_property
     def _scale(self) -> float:
         return float(1 / (self.question.mechanism.p - self.question.mechanism.q) ** 2) / self.question.n
 

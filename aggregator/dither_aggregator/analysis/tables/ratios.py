@@ -92,6 +92,7 @@ class Ratios:
 
 def tell(told: npt.NDArray[np.bool_], *columns: Floats) -> Iterator[ToldRatio]:
     """Yield the places that are told, with an estimate, its standard error and the ends of its interval."""
-    for place in zip(*(axis.tolist() for axis in np.nonzero(told)), strict=True):
-        estimate, std_error, lower, upper = (float(column[place]) for column in columns)
+    places = zip(*(axis.tolist() for axis in np.nonzero(told)), strict=True)
+    numbers = zip(*(column[told].tolist() for column in columns), strict=True)
+    for place, (estimate, std_error, lower, upper) in zip(places, numbers, strict=True):
         yield ToldRatio(place, estimate, std_error, lower, upper)

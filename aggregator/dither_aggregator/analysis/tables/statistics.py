@@ -1,7 +1,7 @@
 """All statistics of one set of questions: those of a table's devices."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from itertools import permutations
 from statistics import NormalDist
@@ -133,9 +133,17 @@ class TableStatistics:
 
     # Rows.
 
+    @cached_property
+    def _symbols(self) -> list[list[tuple[str, str]]]:
+        """The label of each symbol of each column, and the name of its share."""
+        return [
+            [(label, share_name(name, label)) for label in self.domain.labels(column)]
+            for column, name in enumerate(self.domain.names)
+        ]
+
     def _share(self, column: int, told: ToldRatio) -> TableRow:
-        name, label = self.domain.names[column], self.domain.labels(column)[told.place[0]]
-        return TableRow(share_name(name, label), *told[1:], "share", name, label)
+        label, share = self._symbols[column][told.place[0]]
+        return TableRow(share, *told[1:], "share", self.domain.names[column], label)
 
     def _in_unit(self, column: int, told: ToldRatio, *, difference: bool = False) -> ToldRatio:
         """Return the share of high ends, or a difference of two, in a range's unit."""
@@ -167,12 +175,12 @@ class TableStatistics:
         for a, b, each, p_value, is_true in self._tested:
             one, other = self.domain.names[a], self.domain.names[b]
             numbers = (each.size, (each.upper - each.lower) / 2 / z, each.lower, each.upper)
-            row = TableRow(association_name(one, other), *numbers, "association", one, group_column=other)
-            yield self._judged(row, "associated" if is_true else "cannot be told", p_value)
+            judged = self._judged("associated" if is_true else "cannot be told", p_value)
+            yield TableRow(association_name(one, other), *numbers, "association", one, None, other, None, *judged)
 
-    def _judged(self, row: TableRow, verdict: Verdict, p_value: float) -> TableRow:
-        """Return a row with its verdict, if there may be one."""
-        return row if self.provisional else replace(row, verdict=verdict, p_value=p_value)
+    def _judged(self, verdict: Verdict, p_value: float) -> tuple[Verdict, float] | tuple[()]:
+        """Return the end of a row: its verdict and p-value, if there may be any."""
+        return () if self.provisional else (verdict, p_value)
 
     def _of_pair(self, question: QuestionTally, a: int, b: int) -> Iterator[TableRow]:
         """Yield what is told of the column b by groups of the column a. Coins are no groups."""
@@ -194,24 +202,24 @@ class TableStatistics:
     def _cells(self, found: Fourfold, a: int, b: int) -> Iterator[TableRow]:
         cells = found.cells
         for told in cells.tell(self._z(self._rates)):
-            (one, first), (other, second) = self._symbol(a, told.place[0]), self._symbol(b, told.place[1])
-            name = cell_name(share_name(one, first), share_name(other, second))
-            yield TableRow(name, *told[1:], "cell", one, first, other, second)
+            (first, one), (second, other) = self._symbols[a][told.place[0]], self._symbols[b][told.place[1]]
+            names = self.domain.names
+            yield TableRow(cell_name(one, other), *told[1:], "cell", names[a], first, names[b], second)
 
-    def _symbol(self, column: int, place: int) -> tuple[str, str]:
-        return self.domain.names[column], self.domain.labels(column)[place]
-
-    def _by_group(self, a: int, b: int, told: ToldRatio, *, difference: bool = False) -> TableRow:
-        """Return the row of a rate or mean of a group, or of its difference from all others'."""
-        (column, group), name = self._symbol(a, told.place[0]), self.domain.names[b]
+    def _by_group(
+        self, a: int, b: int, told: ToldRatio, judged: tuple[Verdict, float] | tuple[()] | None = None
+    ) -> TableRow:
+        """Return the row of a rate or mean of a group, or of its difference from all others', which is judged."""
+        (group, share), column, name = self._symbols[a][told.place[0]], self.domain.names[a], self.domain.names[b]
+        what: str
+        label: str | None
         if b in self._scales:
-            what, label, told = mean_name(name), None, self._in_unit(b, told, difference=difference)
+            what, label, told = mean_name(name), None, self._in_unit(b, told, difference=judged is not None)
         else:
-            _, label = self._symbol(b, told.place[1])
-            what = share_name(name, label)
-        of_group = rate_name(what, share_name(column, group))
-        if difference:
-            return TableRow(difference_name(of_group), *told[1:], "difference", name, label, column, group)
+            label, what = self._symbols[b][told.place[1]]
+        of_group = rate_name(what, share)
+        if judged is not None:
+            return TableRow(difference_name(of_group), *told[1:], "difference", name, label, column, group, *judged)
         statistic: Statistic = "mean" if label is None else "rate"
         return TableRow(of_group, *told[1:], statistic, name, label, column, group)
 
@@ -225,5 +233,4 @@ class TableStatistics:
             # Readers look at the clearest pair: of many that are noise its groups would often seem to differ.
             if true[each.place] and (a, b) in self._associated:
                 verdict = "higher" if direction[each.place] > 0 else "lower"
-            row = self._by_group(a, b, each, difference=True)
-            yield self._judged(row, verdict, float(p_values[each.place]))
+            yield self._by_group(a, b, each, self._judged(verdict, float(p_values[each.place])))
