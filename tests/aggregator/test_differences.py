@@ -136,7 +136,7 @@ def _counts(reading: Reading) -> Counts:
 
 
 def test_over_many_metrics_few_are_told_to_have_moved_wrongly() -> None:
-    """150 mornings of 20 metrics, of which 3 moved: the mean share of wrong ones is 4.3 % at most, 15 % is 1e-9.
+    """150 mornings of 20 metrics, of which 3 moved: 4.3 % are wrong on average at most, and 15 % by less than 1e-6.
 
     Each morning some wrong metric would be shown without regard to their number: that is seen, too.
     """
