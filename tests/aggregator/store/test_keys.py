@@ -2,13 +2,16 @@
 
 import math
 import secrets
+from collections.abc import Mapping
 from datetime import timedelta
+from threading import Event, Thread, current_thread
+from typing import Any
 
 import pytest
 
 from dither_aggregator.store import Store, StoreError
 from dither_aggregator.store.interface import journal as journal_module
-from dither_aggregator.store.keys import KEYS_MAX, Keys, id_in, new_text, text_fault
+from dither_aggregator.store.keys import KEYS_MAX, Key, Keys, id_in, new_text, text_fault
 from dither_aggregator.store.records import JournalEntry
 from dither_aggregator.store.redis import journal as redis_journal
 from dither_aggregator.store.sqlite import journal as sqlite_journal
@@ -27,6 +30,29 @@ def test_several_keys_of_a_scope_are_found_by_their_texts_in_every_process(place
         assert [key.scope for key in one.keys.listed()] == ["write", "write", "read", "admin"]
     assert all(text.startswith(f"dither_{key.scope}_{key.id}_") for key, text in made)
     assert {key.made for key, _ in made} == {place.day()}
+
+
+def test_a_refresh_takes_back_no_key_that_another_thread_makes_meanwhile(
+    place: Place, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A thread has read the keys of before, and is slow to keep them."""
+    place.open().create_key("read")
+    begun, made, read = Event(), Event(), Key.from_document
+
+    def slowly(document: Mapping[str, Any]) -> Key:
+        if current_thread() is refreshing and not begun.is_set():
+            begun.set()
+            made.wait(0.5)  # the other thread is done by then, unless it waits for this one
+        return read(document)
+
+    monkeypatch.setattr(Key, "from_document", slowly)
+    refreshing = Thread(target=store.refresh)
+    refreshing.start()
+    assert begun.wait(60)
+    _, text = store.create_key("admin")
+    made.set()
+    refreshing.join(60)
+    assert store.keys.find(text.encode())
 
 
 def plain_content(place: Place) -> bytes:

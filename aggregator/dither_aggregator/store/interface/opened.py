@@ -5,6 +5,7 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from datetime import date
+from threading import Lock
 
 from dither_aggregator.room import Free
 from dither_aggregator.store.keys import Keys
@@ -38,6 +39,7 @@ class Opened(ABC):
     """Hashes keys and signs sessions: all processes of a store know it, and its backups do."""
     _plans: Plans
     _keys: Keys
+    _refreshing: Lock
 
     def shard_of(self, upload_digest: bytes) -> int:
         """Return the shard of an upload: the leading bits of the keyed digest of its id."""
@@ -105,9 +107,14 @@ class Opened(ABC):
                 return self.refresh()
         raise StoreError("the plans are being changed by somebody else all the time; try again")
 
-    @abstractmethod
     def refresh(self) -> None:
         """Take up what other processes changed: plans, keys, the clock's offset. Cheap; call it every second."""
+        with self._refreshing:  # else a thread that read before another one's change could take that back
+            self._refresh()
+
+    @abstractmethod
+    def _refresh(self) -> None:
+        """Read what has changed, and keep it. By one thread at a time."""
 
     @abstractmethod
     def _save_plans(self, plans: Sequence[StoredPlan], version: int) -> bool:

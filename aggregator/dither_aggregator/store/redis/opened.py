@@ -4,6 +4,7 @@ import json
 import time
 from collections.abc import Callable, Sequence
 from datetime import date
+from threading import Lock
 from typing import Self
 
 from dither_aggregator.room import Free
@@ -36,7 +37,7 @@ class RedisOpened(RedisCalls):
         unfinished: bool = False,
     ) -> None:
         super().__init__(url)
-        self._clock = clock
+        self._clock, self._refreshing = clock, Lock()
         self._allow_lossy = allow_lossy_store
         try:
             self._open(unfinished)
@@ -107,8 +108,7 @@ class RedisOpened(RedisCalls):
 
     # Plans and time.
 
-    def refresh(self) -> None:
-        """Take up what other processes changed."""
+    def _refresh(self) -> None:
         plans = self._plans.version if hasattr(self, "_plans") else -1
         keys = self._keys.version if hasattr(self, "_keys") else -1
         before = self._clock()

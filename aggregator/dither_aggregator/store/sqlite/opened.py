@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from contextlib import closing
 from datetime import date, timedelta
 from pathlib import Path
+from threading import Lock
 from typing import Self
 
 from dither_aggregator.room import Free
@@ -38,7 +39,7 @@ class SQLiteOpened(SQLiteFile, Opened):
         moved: bool = False,
     ) -> None:
         super().__init__(directory, read_only=read_only)
-        self._clock = clock
+        self._clock, self._refreshing = clock, Lock()
         try:
             self._open(unfinished, moved)
         except BaseException as error:
@@ -108,8 +109,7 @@ class SQLiteOpened(SQLiteFile, Opened):
 
     # Plans.
 
-    def refresh(self) -> None:
-        """Take up what other processes changed."""
+    def _refresh(self) -> None:
         with self._instant():
             state = self._states()
             self._offset_s = float(state.get("clock_offset_s", 0.0))
