@@ -311,7 +311,7 @@ def test_the_bills_of_materials_list_what_is_installed_with_licences_that_fit(
 def invalid(bill: str) -> object:
     """Return what is wrong with a bill by CycloneDX's schema; but for the form of addresses, which a soak looks at.
 
-    cyclonedx-py looks at that, too, by a grammar that takes a hundred times as long as all else.
+    cyclonedx-py looks at that, too, by a grammar that takes longer than all else.
     """
     with patch.dict(Draft7Validator.FORMAT_CHECKER.checkers):
         del Draft7Validator.FORMAT_CHECKER.checkers["iri-reference"]

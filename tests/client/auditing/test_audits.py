@@ -95,7 +95,9 @@ def test_many_audits_of_sound_mechanisms_find_nothing() -> None:
     assert set(found) == {""}
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere one process draws everything")
+@pytest.mark.skipif(
+    sys.platform != "linux", reason="an audit starts processes on Linux alone, and these are what is tried"
+)
 def test_processes_draw_together_what_one_draws(tmp_path: Path) -> None:
     """The coins are the system's: a bound is further from its mean than 6 deviations in 2 of ten million runs.
 

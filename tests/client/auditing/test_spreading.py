@@ -73,7 +73,9 @@ def _waits(pid: int) -> bool:
     return before[:1] == after[:1] == ["S"] and before[11:13] == after[11:13]
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere one process draws everything")
+@pytest.mark.skipif(
+    sys.platform != "linux", reason="an audit starts processes on Linux alone, and these are what is tried"
+)
 def test_processes_end_with_the_one_that_is_killed(tmp_path: Path) -> None:
     pids = tmp_path / "pids"
     pids.touch()
@@ -86,7 +88,9 @@ def test_processes_end_with_the_one_that_is_killed(tmp_path: Path) -> None:
     wait_until(lambda: not any(map(_runs, _noted(str(pids)))), 30)
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere one process draws everything")
+@pytest.mark.skipif(
+    sys.platform != "linux", reason="an audit starts processes on Linux alone, and these are what is tried"
+)
 def test_an_idle_process_that_is_killed_is_told_and_hangs_nobody(tmp_path: Path) -> None:
     pids = tmp_path / "pids"
     pids.touch()
