@@ -17,7 +17,7 @@ while nobody changes the store; `check_conservation` at any instant; `check_ledg
 
 import json
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import date
 from typing import Any
@@ -279,3 +279,11 @@ class Oracle(Account):
 def _name(store: Store, plan: int, epoch: date) -> str:
     found = store.plan_by_id(plan).plan
     return f"{found.metric}, plan {found.digest}, on {epoch}"
+
+
+def sound(oracle: Oracle, draw: Callable[[], tuple[str, bytes]]) -> tuple[str, bytes]:
+    """Draw until all groups of an upload can be taken."""
+    while True:
+        id_, body = draw()
+        if not any(group.fault for group in oracle.sent(id_, body).groups):
+            return id_, body

@@ -4,7 +4,7 @@ import random
 import socket
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, closing
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -16,7 +16,7 @@ import pytest
 from dither_shared.wire import PATH
 from tests.faults.aggregator.clustered import REDIS, SQLITE, aggregator, orders
 from tests.faults.aggregator.load import REGISTRY, Answer, Device, Load, check_now
-from tests.faults.aggregator.oracle import Oracle
+from tests.faults.aggregator.oracle import Oracle, sound
 from tests.support.clusters import Cluster, logged
 from tests.support.soaking import MEMORY, scaled
 
@@ -52,14 +52,6 @@ def side_by_side(cluster: Cluster, bodies: Sequence[bytes], threads: int) -> lis
         thread.join(120)
     assert len(answered) == len(bodies)
     return answered
-
-
-def sound(oracle: Oracle, draw: Callable[[], tuple[str, bytes]]) -> tuple[str, bytes]:
-    """Draw until all groups of an upload can be taken."""
-    while True:
-        id_, body = draw()
-        if not any(group.fault for group in oracle.sent(id_, body).groups):
-            return id_, body
 
 
 @pytest.fixture(scope="module", params=[SQLITE, REDIS])

@@ -16,7 +16,7 @@ from dither_aggregator.workers.bells import FOLD, Bell, Rope, make_app
 from dither_shared.wire import PATH
 from tests.faults.aggregator.clustered import REDIS, SQLITE, aggregator, both, orders
 from tests.faults.aggregator.load import REGISTRY, REGISTRY_TEXT, Load, check_all
-from tests.faults.aggregator.oracle import Oracle
+from tests.faults.aggregator.oracle import Oracle, sound
 from tests.support.clusters import Cluster, SeveralMachines, running, wait_until
 from tests.support.http import was_read
 from tests.support.soaking import SOAK, scaled
@@ -65,7 +65,7 @@ def test_sigterm_with_requests_half_read_and_in_flight_loses_nothing(home: Path,
             for _ in range(STOPS):
                 load.wait_for(50)
                 with ExitStack() as opened, load.lock:
-                    slow, finished = (oracle.upload(groups_max=3) for _ in range(2))
+                    slow, finished = (sound(oracle, lambda: oracle.upload(groups_max=3)) for _ in range(2))
                     connections = [opened.enter_context(half_sent(cluster, key, body)) for _, body in (slow, finished)]
                     wait_until(lambda: all(map(was_read, connections)), "both being half read")  # noqa: B023
                     began = time.monotonic()
