@@ -1,7 +1,7 @@
 """Schedules of answers, faults, releases and choices: what two devices live through, drawn by hypothesis or a walk."""
 
 import random
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence, Set
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -205,11 +205,17 @@ def live_by_chance(seed: int, steps: int, kinds: Sequence[Step] | None = None) -
             rng.choice(kinds)(pair, rng)
 
 
-def live_long(seed: int, years: int) -> Pair:
-    """Take chance steps for so many years of the true clock, and return the devices, closed."""
+def live_long(seed: int, years: int, silences: Set[str]) -> Pair:
+    """Take chance steps for so many years of the true clock, and return the devices, closed.
+
+    A walk goes on for up to as many years again until a device has been silent for each of these reasons: some are
+    seldom met.
+    """
     rng = random.Random(seed)
     with a_life() as pair:
-        end = pair.true_now() + years * 365.25 * DAY_S
-        while pair.true_now() < end:
+        began = pair.true_now()
+        while (lived := (pair.true_now() - began) / (365.25 * DAY_S)) < 2 * years:
+            if lived >= years and silences <= pair.said.keys():
+                break
             rng.choice(STEPS)(pair, rng)
     return pair

@@ -12,7 +12,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from http.client import HTTPConnection, HTTPException
 from pathlib import Path
@@ -28,7 +28,8 @@ from dither_shared.registry import Registry
 from dither_shared.rng import Rng
 
 THREADS = 8
-"""Devices of a process that wait for the aggregator at the same time."""
+"""Devices of a process that wait for the aggregator at the same time. One of them computes: SQLite gives up Python's
+lock at every statement, and threads that all want it back spend as long on that as on the statements."""
 RETRY_S = 0.5
 PROGRESS_EVERY_S = 0.2
 DEVICE_TIMEOUT_S = 120.0
@@ -55,28 +56,26 @@ def send(
 ) -> None:
     """Let every device record its answers and send them.
 
-    Calls `on_device` with the number of reports that a device could not send, after each and from any thread.
+    Calls `on_device` with the number of reports that a device could not send, after each, from any thread, from one at
+    a time.
     """
     metrics = [registry.metrics[name] for name in answers]
     devices = zip(*answers.values(), strict=True)
-    taking = threading.Lock()
+    turn = threading.Lock()
 
     def work() -> None:
-        transport = KeptConnection(endpoint, key)
-        while True:
-            with taking:
-                device_answers = next(devices, None)
-            if device_answers is None:
-                transport.close()
-                return
-            device = Device(registry, None, Rng(secrets.randbits))
-            device.open()
-            device.agree_once()
-            for metric, answer in zip(metrics, device_answers, strict=True):
-                device.record(metric, answer)
-            _deliver(Sender(device, transport))
-            on_device(device.waiting())
-            device.close()
+        transport = KeptConnection(endpoint, key, turn)
+        with turn:
+            for device_answers in devices:
+                device = Device(registry, None, Rng(secrets.randbits))
+                device.open()
+                device.agree_once()
+                for metric, answer in zip(metrics, device_answers, strict=True):
+                    device.record(metric, answer)
+                _deliver(Sender(device, transport), turn)
+                on_device(device.waiting())
+                device.close()
+        transport.close()
 
     workers = [threading.Thread(target=work) for _ in range(threads)]
     for worker in workers:
@@ -85,13 +84,25 @@ def send(
         worker.join()
 
 
+@contextmanager
+def _left(turn: threading.Lock) -> Iterator[None]:
+    """Let other threads compute, until this one has waited for something."""
+    turn.release()
+    try:
+        yield
+    finally:
+        turn.acquire()
+
+
 class KeptConnection:
     """A transport for many devices: the SDK's request and reading of answers, over one connection that stays open.
 
     By http.client, since a fleet would spend most of its time in a fuller library; loopback needs none of the rest.
+    A thread that sends has the turn, and leaves it to others until the answer is there.
     """
 
-    def __init__(self, endpoint: str, key: str) -> None:
+    def __init__(self, endpoint: str, key: str, turn: threading.Lock) -> None:
+        self._turn = turn
         parts = urlsplit(check_endpoint(endpoint))
         self._path = parts.path
         self._headers = {**HEADERS, "Authorization": f"Bearer {check_key(key)}"}
@@ -106,9 +117,11 @@ class KeptConnection:
             return Answer(Outcome.KEPT, f"no answer ({type(error).__name__})", connected=False)
         stands()
         try:
-            self._connection.request("POST", self._path, body, self._headers)
-            response = self._connection.getresponse()
-            return read_answer(response.status, dict(response.headers), response.read(), upload_id)
+            with _left(self._turn):
+                self._connection.request("POST", self._path, body, self._headers)
+                response = self._connection.getresponse()
+                content = response.read()
+            return read_answer(response.status, dict(response.headers), content, upload_id)
         except (OSError, HTTPException) as error:
             self.close()
             return Answer(Outcome.KEPT, f"no answer ({type(error).__name__})")
@@ -121,14 +134,15 @@ class KeptConnection:
         self._connection.close()
 
 
-def _deliver(sender: Sender) -> None:
+def _deliver(sender: Sender, turn: threading.Lock) -> None:
     """Send until nothing waits, or the aggregator has refused the key or been away for too long."""
     give_up_at = time.monotonic() + DEVICE_TIMEOUT_S
     while (outcome := sender.attempt()) is not None:
         if outcome is Outcome.STOPPED or time.monotonic() > give_up_at:
             return
         if outcome is Outcome.KEPT:
-            time.sleep(RETRY_S)
+            with _left(turn):
+                time.sleep(RETRY_S)
 
 
 class Fleet:
@@ -227,7 +241,6 @@ def main() -> None:
 
 def _run(registry: Registry, endpoint: str, key: str, answers: Answers) -> None:
     """Run the devices of one job."""
-    lock = threading.Lock()
     devices = unsent = 0
     said_at = time.monotonic()
 
@@ -236,12 +249,11 @@ def _run(registry: Registry, endpoint: str, key: str, answers: Answers) -> None:
 
     def on_device(waiting: int) -> None:
         nonlocal devices, unsent, said_at
-        with lock:
-            devices += 1
-            unsent += waiting
-            if time.monotonic() > said_at + PROGRESS_EVERY_S:
-                said_at = time.monotonic()
-                say(0)
+        devices += 1
+        unsent += waiting
+        if time.monotonic() > said_at + PROGRESS_EVERY_S:
+            said_at = time.monotonic()
+            say(0)
 
     send(registry, endpoint, key, answers, on_device)
     say(1)
