@@ -84,8 +84,8 @@ class Release:
 
     def unpacked(self, directory: Path) -> Path:
         """Unpack the sdist into a directory, and lend it the tools of the working tree."""
-        with tarfile.open(self.sdist) as sdist:
-            sdist.extractall(directory, filter="data")
+        directory.mkdir()
+        run("tar", "-xf", self.sdist, "-C", directory)  # Python 3.11.0 to 3.11.3 want no filter, later ones want one
         (root,) = directory.iterdir()
         (root / ".venv").symlink_to(ROOT / ".venv")
         return root
