@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from dither.cli import COMMANDS
+from dither.cli import COMMANDS, main
 from dither_shared.registry import Registry, utc_today
 from tests.support.aggregators import aggregator
 from tests.support.keys import write_key
@@ -31,7 +31,12 @@ def test_the_eight_lines_send_a_report(
     soon = utc_today() + timedelta(days=200)
     (tmp_path / "metrics.toml").write_text(re.sub(r"expires = \S+", f"expires = {soon}", toml), encoding="utf-8")
     monkeypatch.chdir(tmp_path)
+    (check,) = re.findall(r"^dither (metrics .*?) *#", "\n".join(blocks("sh")), re.MULTILINE)
+    (new,) = re.findall(r"`dither (metrics new .*?)`", README)
+    assert [main(command.split()) for command in (check, new, "metrics check mine.toml")] == [0, 0, 0]
+    capsys.readouterr()
     registry = Registry.load("metrics.toml")
+    assert list(registry.metrics["theme"].names("dark")) == ["dark"]  # a value of the list, not another
     with aggregator(registry, tmp_path / "data") as (url, service):
         code = code.replace("http://127.0.0.1:8080", url).replace(
             "the key that serve printed", write_key(service.store)
