@@ -7,11 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import schemathesis
 from hypothesis import HealthCheck, Phase, given, settings
 from jsonschema_rs import Draft202012Validator  # the dialect of OpenAPI 3.1; others take seconds to import
-from schemathesis import checks
-from schemathesis.specs.openapi import checks as openapi_checks
 
 from dither_aggregator.web.problems import CONTENT_TYPE
 from tests.support.sites import Site, site, zipf
@@ -59,12 +56,6 @@ def violations(described: dict[str, Any], schema: dict[str, Any], said: Any) -> 
     return [error.message for error in validator.iter_errors(said)]
 
 
-CHECKS = [
-    checks.not_a_server_error,
-    openapi_checks.status_code_conformance,
-    openapi_checks.content_type_conformance,
-    openapi_checks.response_schema_conformance,
-]
 BOUNDED = settings(
     max_examples=25,
     derandomize=True,
@@ -78,19 +69,39 @@ BOUNDED = settings(
 def check_answers(one: Site, described: dict[str, Any], operation: Any, metric: str = "color") -> list[int]:
     """Ask what the description allows, 25 times from a fixed seed; return the statuses of the answers that held."""
     statuses: list[int] = []
-    path = "/v1" + re.sub("<(.*?)>", r"{\1}", operation.address)
-    known = schemathesis.openapi.from_dict(described)[path][operation.method]
 
     @BOUNDED
-    @given(known.as_strategy())
+    @given(operation_of(described, operation).as_strategy())
     def ask_it(case: Any) -> None:
         if "metric" in case.path_parameters:
             case.path_parameters["metric"] = metric
         for rarely_right in ("plan", "values"):
             case.query.pop(rarely_right, None)
         response = case.call(base_url="http://localhost", app=one.client.application)
-        case.validate_response(response, checks=CHECKS)
+        check_answer(case, response)
         statuses.append(response.status_code)
 
     ask_it()
     return statuses
+
+
+def operation_of(described: dict[str, Any], operation: Any) -> Any:
+    """Return an operation as its description has it: Schemathesis draws cases of it."""
+    import schemathesis  # it takes a second to import, which processes that run other files would wait for
+
+    path = "/v1" + re.sub("<(.*?)>", r"{\1}", operation.address)
+    return schemathesis.openapi.from_dict(described)[path][operation.method]
+
+
+def check_answer(case: Any, response: Any) -> None:
+    """Hold an answer against the description of what it answers."""
+    from schemathesis import checks
+    from schemathesis.specs.openapi import checks as openapi_checks
+
+    held = [
+        checks.not_a_server_error,
+        openapi_checks.status_code_conformance,
+        openapi_checks.content_type_conformance,
+        openapi_checks.response_schema_conformance,
+    ]
+    case.validate_response(response, checks=held)
