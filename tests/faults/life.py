@@ -80,6 +80,7 @@ class Pair:
         self.left: Counter[str] = Counter()
         """How many groups left, by metric."""
         self._unlike: set[str] = set()  # the memoized metrics that have more classes on one device than on the other
+        self._compared: tuple[object, int, set[str]] | None = None  # what was alike in both files
         self.both = [Witness(home, name, self.clock, self.true_now) for name in "ab"]
         for witness in self.both:
             witness.open(self.registry)
@@ -113,13 +114,17 @@ class Pair:
             witness.check(self._agreed_epsilon, self._agreed_lives)
 
     def _compare_files(self) -> None:
-        """Compare all that the two files tell."""
+        """Compare all that the two files tell, unless they tell what they told at the last step."""
         rows = [witness.kept() for witness in self.both]
+        today = self._today()
+        if (rows, today, self._unlike) == self._compared:
+            return
         memos = {row["metric"] for one in rows for table in ("class", "report") for row in one[table]}
         self._unlike &= memos
-        one, other = (told(each, self._today(), self._unlike, TEXTS) for each in rows)
+        one, other = (told(each, today, self._unlike, TEXTS) for each in rows)
         for table, seen in one.items():
             assert seen == other[table], f"the files tell answers apart, by {table}: {seen} here, {other[table]} there"
+        self._compared = rows, today, {*self._unlike}
 
     def _begin(self) -> None:
         """Do what a start does with a file that is open."""
@@ -178,17 +183,17 @@ class Pair:
         """Let time pass while the machine sleeps: the app records before the thread has looked, which it does later."""
         self._each(Witness.keep)
         self.clock.travel(days)
-        self._record_both(name, answers, looks=False)
+        self._record_both(name, answers)
         self.clock.travel(HOUR_S / 2 / DAY_S)
         self._settle_down()
 
-    def _record_both(self, name: str, answers: tuple[object, object], *, looks: bool = True) -> None:
+    def _record_both(self, name: str, answers: tuple[object, object]) -> None:
         metric = self.registry.metrics[name]
         today = self._today()
         if metric.memoized and (answers[0] != answers[1] or name in TEXTS):
             self._unlike.add(name)
         reasons = [
-            self._record(witness, metric, today, answer, looks=looks)
+            self._record(witness, metric, today, answer)
             for witness, answer in zip(self.both, answers, strict=True)
             if answer is not ...
         ]
@@ -203,16 +208,13 @@ class Pair:
         if "" in reasons:
             self._check_permission(metric, today)
 
-    def _record(self, witness: Witness, metric: Metric, today: int, answer: object, *, looks: bool) -> str:
+    def _record(self, witness: Witness, metric: Metric, today: int, answer: object) -> str:
         reason = witness.do(lambda device: device.record(metric, answer, lambda: HOUR_S))
         self.said[reason] += 1
-        if not reason:
-            if not metric.hidden:
-                again = today < witness.answered_until.get(metric.name, 0)
-                assert not again, f"{metric.name} was answered twice in a period"
-                witness.answered_until[metric.name] = today - today % metric.period_days + metric.period_days
-            if looks:
-                witness.do(lambda device: device.look(lambda: HOUR_S))
+        if not reason and not metric.hidden:
+            again = today < witness.answered_until.get(metric.name, 0)
+            assert not again, f"{metric.name} was answered twice in a period"
+            witness.answered_until[metric.name] = today - today % metric.period_days + metric.period_days
         return reason
 
     def _check_permission(self, metric: Metric, today: int) -> None:

@@ -9,8 +9,7 @@ import random
 import sqlite3
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from copy import deepcopy
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
@@ -56,6 +55,10 @@ class Account:
 
     slots: dict[str, Report] = field(default_factory=dict)
     uploads: dict[str, dict[str, Report]] = field(default_factory=dict)
+
+    def copy(self) -> "Account":
+        """Return an account of the same reports that goes on by itself."""
+        return Account(dict(self.slots), {id_: dict(held) for id_, held in self.uploads.items()})
 
 
 class Killed(BaseException):
@@ -181,14 +184,17 @@ class Witness:
         self.keep()
 
     def _image(self) -> dict[str, bytes]:
-        names = (FILE_NAME, f"{FILE_NAME}-wal")
-        return {name: (self._directory / name).read_bytes() for name in names if (self._directory / name).exists()}
+        directory, image = self._directory, {}
+        for name in (FILE_NAME, f"{FILE_NAME}-wal"):
+            with suppress(FileNotFoundError):
+                image[name] = (directory / name).read_bytes()
+        return image
 
     def keep(self) -> None:
         """Let the disk have what was written: it was synced, or some time has passed since."""
         self._synced = False
         self.syncs += 1
-        self._durable = (self._image(), deepcopy(self.account), dict(self._spent))
+        self._durable = (self._image(), self.account.copy(), dict(self._spent))
 
     def crash(self, registry: Registry) -> None:
         """Go on from the files as they are, without closing the device."""
@@ -197,7 +203,7 @@ class Witness:
     def lose_power(self, registry: Registry) -> None:
         """Go on from what the disk has for certain."""
         image, account, self._spent = self._durable
-        self.account = deepcopy(account)
+        self.account = account.copy()
         self.answered_until.clear()
         self._go_on_from(image, registry)
 
