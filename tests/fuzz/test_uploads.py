@@ -28,7 +28,7 @@ from dither_shared.registry import Registry
 from dither_shared.shapes import BadReport, Bits, ReportShape, Subsets, Symbols, bits, subsets, symbols
 from dither_shared.wire import reading
 from dither_shared.wire.problems import Problem
-from dither_shared.wire.reading import Upload, inflate, parse_upload
+from dither_shared.wire.reading import Upload, inflate
 from tests.fuzz import hostile, model
 from tests.fuzz.hostile import (
     close_to_reports,
@@ -40,7 +40,17 @@ from tests.fuzz.hostile import (
     mutate,
     spoiled_report,
 )
-from tests.fuzz.properties import REGISTRIES, Parse, check_column, check_inflated, check_upload, outcome
+from tests.fuzz.properties import (
+    REGISTRIES,
+    Parse,
+    check_again,
+    check_column,
+    check_column_is,
+    check_inflated,
+    check_upload,
+    model_of_column,
+    outcome,
+)
 from tests.support.aggregators import ENVIRONMENT
 from tests.support.soaking import SOAK, scaled
 
@@ -390,58 +400,81 @@ def planted_in_reports(old: str, new: str) -> Iterator[None]:
         yield
 
 
-def hunt_in_columns() -> None:
-    """A short version of the tests above, with nothing but seeds."""
+Column = tuple[bytes | None, ReportShape, list[Any]]
+"""The packed reports that the model reads, or None; their shape; the values that they are read from."""
+
+
+@pytest.fixture(scope="module")
+def columns_read() -> list[Column]:
+    """A short version of the tests above, with nothing but seeds: columns, read by the model once for all bugs."""
     rng = random.Random(1)
+    hunted: list[Column] = []
     for shape in SHAPES:
         for other in [*close_to_reports(shape), *(spoiled_report(rng, draw_report(rng, shape)) for _ in range(40))]:
             values: list[Any] = [draw_report(rng, shape) for _ in range(rng.randint(1, 3))]
-            check_column(shape, values)
-            check_column(shape, [other, *values])
-            check_column(shape, [*values, other])
-            check_column(shape, [other])
+            for column in (values, [other, *values], [*values, other], [other]):
+                hunted.append((model_of_column(shape, column), shape, column))
+    return hunted
 
 
-def hunt_in_uploads(parse: Parse = parse_upload, fast: Parse = aggregator_reading.parse_upload) -> None:
+def hunted_bodies() -> Iterator[bytes]:
     """The same of whole uploads: what takes least first."""
     for depth in (16_000, 16_001):
-        check_upload(b"[" * depth, FIND_PLAN, parse, fast)
-    for body in wrong_values(REGISTRIES[-1]):
-        check_upload(body, FIND_PLAN, parse, fast)
+        yield b"[" * depth
+    yield from wrong_values(REGISTRIES[-1])
     rng = random.Random(1)
     for asked in REGISTRIES:
         plans = [metric.plan for metric in asked.metrics.values()]
-        check_upload(hostile.encode(draw_document(rng, plans)), FIND_PLAN, parse, fast)
+        yield hostile.encode(draw_document(rng, plans))
         for damage in hostile.damages(plans) * 10:
             headers, body = damage(rng, draw_document(rng, plans))
             if headers == hostile.JSON:
-                check_upload(body, FIND_PLAN, parse, fast)
+                yield body
 
 
-def hunt() -> None:
-    hunt_in_columns()
-    hunt_in_uploads()
+@pytest.fixture(scope="module")
+def uploads_read() -> list[tuple[bytes, Upload | str]]:
+    """Give those bodies as all our ways of reading agree on them: read once, while no bug is planted."""
+    return [(body, check_upload(body, FIND_PLAN)) for body in hunted_bodies()]
 
 
-def test_the_hunt_finds_nothing() -> None:
-    hunt()
+def hunt_in_columns(columns: list[Column]) -> None:
+    """Hold the shapes against the model."""
+    for column in columns:
+        check_column_is(*column)
+
+
+def hunt_with(parse: Parse, uploads: list[tuple[bytes, Upload | str]]) -> None:
+    """Hold a parser against what is agreed."""
+    for body, agreed in uploads:
+        assert outcome(body, FIND_PLAN, parse) == agreed
+        if isinstance(agreed, Upload):
+            check_again(agreed, FIND_PLAN, parse)
+
+
+def test_the_hunt_finds_nothing(columns_read: list[Column], uploads_read: list[tuple[bytes, Upload | str]]) -> None:
+    hunt_in_columns(columns_read)
+    for parse in (reading.parse_upload, aggregator_reading.parse_upload):
+        hunt_with(parse, uploads_read)
 
 
 @pytest.mark.parametrize("name", PLANTED_IN_REPORTS)
-def test_a_bug_planted_in_the_reports_is_caught(name: str) -> None:
+def test_a_bug_planted_in_the_reports_is_caught(name: str, columns_read: list[Column]) -> None:
     with planted_in_reports(*PLANTED_IN_REPORTS[name]), pytest.raises(Exception):  # noqa: B017, PT011
-        hunt()
+        hunt_in_columns(columns_read)
 
 
 @pytest.mark.parametrize("name", PLANTED_IN_WIRE)
-def test_a_bug_planted_in_the_wire_is_caught(name: str) -> None:
+def test_a_bug_planted_in_the_wire_is_caught(name: str, uploads_read: list[tuple[bytes, Upload | str]]) -> None:
     made = planted(reading, *PLANTED_IN_WIRE[name])
     with pytest.raises(Exception):  # noqa: B017, PT011
-        hunt_in_uploads(made["parse_upload"])
+        hunt_with(made["parse_upload"], uploads_read)
 
 
 @pytest.mark.parametrize("name", PLANTED_IN_C)
-def test_a_bug_planted_beside_the_parser_in_c_is_caught(name: str) -> None:
+def test_a_bug_planted_beside_the_parser_in_c_is_caught(
+    name: str, uploads_read: list[tuple[bytes, Upload | str]]
+) -> None:
     made = planted(aggregator_reading, *PLANTED_IN_C[name])
     with pytest.raises(Exception):  # noqa: B017, PT011
-        hunt_in_uploads(fast=made["parse_upload"])
+        hunt_with(made["parse_upload"], uploads_read)
