@@ -27,14 +27,14 @@ def draw_report(shape: ReportShape, rng: random.Random) -> int:
     return rng.randrange(shape.size if isinstance(shape, Symbols) else 1 << shape.size)
 
 
-@pytest.mark.parametrize("n", [0, 1, 2, 3, 254, 255, 256, 257, 510, 511, 767, 768, 3_000])
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
-def test_the_kernels_equal_the_plain_fold(shape: ReportShape, n: int) -> None:
-    rng = random.Random(n)
-    reports = [draw_report(shape, rng) for _ in range(n)]
-    counts = fold(shape, shape.pack(reports))
-    assert counts.dtype == np.int64
-    assert counts.tolist() == naive.fold(shape, reports)
+def test_the_kernels_equal_the_plain_fold(shape: ReportShape) -> None:
+    for n in (0, 1, 2, 3, 254, 255, 256, 257, 510, 511, 767, 768, 3_000):
+        rng = random.Random(n)
+        reports = [draw_report(shape, rng) for _ in range(n)]
+        counts = fold(shape, shape.pack(reports))
+        assert counts.dtype == np.int64
+        assert counts.tolist() == naive.fold(shape, reports), f"{n} reports"
 
 
 @pytest.mark.parametrize("n", [255, 256, 65_535, 65_536, 70_001])

@@ -184,21 +184,19 @@ def test_logarithmic_edges_by_floats_would_be_caught() -> None:
 RANGES = [(low, high) for low in ("0.001", "0.5", "1", "7") for high in ("8", "99.9", "3600", "123456.789", "1e12")]
 
 
-@pytest.mark.parametrize(("low", "high"), RANGES)
 @pytest.mark.parametrize("buckets", [2, 7, 64, BUCKETS_MAX])
-def test_logarithmic_edges_increase_from_low_to_high_each_the_power_rounded_up(
-    low: str, high: str, buckets: int
-) -> None:
-    made, decimals = edges(low=Decimal(low), high=Decimal(high), buckets=buckets, scale="log")
-    assert len(made) == buckets + 1
-    assert all(lower < upper for lower, upper in pairwise(made))
-    ends = [Fraction(Decimal(end)) * 10**decimals for end in (low, high)]
-    assert [made[0], made[-1]] == ends
-    for place, edge in enumerate(made):
-        # (edge / low)^buckets >= (high / low)^place, and one step less is below: in integers, no logarithm.
-        wanted = (ends[1] / ends[0]) ** place
-        assert (edge / ends[0]) ** buckets >= wanted
-        assert ((edge - 1) / ends[0]) ** buckets < wanted
+def test_logarithmic_edges_increase_from_low_to_high_each_the_power_rounded_up(buckets: int) -> None:
+    for low, high in RANGES:
+        made, decimals = edges(low=Decimal(low), high=Decimal(high), buckets=buckets, scale="log")
+        assert len(made) == buckets + 1, f"from {low} to {high}"
+        assert all(lower < upper for lower, upper in pairwise(made)), f"from {low} to {high}"
+        ends = [Fraction(Decimal(end)) * 10**decimals for end in (low, high)]
+        assert [made[0], made[-1]] == ends
+        for place, edge in enumerate(made):
+            # (edge / low)^buckets >= (high / low)^place, and one step less is below: in integers, no logarithm.
+            wanted, where = made[-1] ** place * made[0] ** (buckets - place), f"from {low} to {high}, edge {place}"
+            assert edge**buckets >= wanted, where
+            assert (edge - 1) ** buckets < wanted, where
 
 
 def test_every_decimal_context_makes_the_same_plan() -> None:

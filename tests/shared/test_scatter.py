@@ -1,13 +1,11 @@
 """The order of a product's symbols: a permutation, as written down, that other programs must follow."""
 
-import pytest
-
 from dither_shared.domains.scatter import scatter
 
 
-@pytest.mark.parametrize("cells", [*range(1, 200), 900, 7_921, 65_535])
-def test_no_two_cells_have_the_same_symbol(cells: int) -> None:
-    assert sorted(scatter(cell, cells) for cell in range(cells)) == list(range(cells))
+def test_no_two_cells_have_the_same_symbol() -> None:
+    for cells in (*range(1, 200), 900, 7_921, 65_535):
+        assert sorted(scatter(cell, cells) for cell in range(cells)) == list(range(cells)), f"{cells} cells"
 
 
 def test_symbols_are_the_cubes_of_places_counted_from_the_end() -> None:
