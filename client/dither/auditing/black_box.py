@@ -7,7 +7,7 @@ under another, and the other half says where to cut.
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from itertools import permutations, product
 from math import inf, log, sqrt
 from typing import Any
@@ -16,7 +16,7 @@ from dither.auditing.bounds import Expected, expected_bound, loss_bound, roughly
 from dither.auditing.claims import Claim, Foreseen, Input
 from dither.auditing.exact import outcome_of
 from dither.auditing.exactness import Exactly
-from dither.auditing.laws import Likelier
+from dither.auditing.laws import Likelier, check_countable
 from dither.auditing.spreading import Spread
 from dither_shared.frozen import frozen
 from dither_shared.rng import Rng
@@ -27,6 +27,8 @@ SEEN_MAX = 2_000_000
 """Looks at samples of one input while learning: of reports of many bits fewer samples are looked at."""
 TOGETHER_MAX = 4
 """Ways of looking whose events are tried at once."""
+COUNTED_AT_ONCE = 10_000
+"""Outcomes that are kept at once, to look at equal ones once."""
 EVENTS = 2
 """Tests of a claim, which share its error."""
 PAIRS_MAX = 60
@@ -85,10 +87,9 @@ def _hits(claim: Claim, each: Input, chosen: Mapping[str, Foreseen], n: int, rng
 
     def work(share: int) -> Counter[str]:
         hits: Counter[str] = Counter()
-        for _ in range(share):
-            outcome = _outcome(claim, each.value, rng)
+        for outcome, count in _counted(claim, each.value, share, rng):
             for name, event in chosen.items():
-                hits[name] += event.event.holds(outcome)
+                hits[name] += count * event.event.holds(outcome)
         return hits
 
     return sum(spread(work, n), Counter())
@@ -96,6 +97,22 @@ def _hits(claim: Claim, each: Input, chosen: Mapping[str, Foreseen], n: int, rng
 
 def _outcome(claim: Claim, value: Any, rng: Rng) -> Any:
     return outcome_of(lambda rng: claim.draw(value, rng), rng)
+
+
+def _counted(claim: Claim, value: Any, samples: int, rng: Rng) -> Iterator[tuple[Any, int]]:
+    """Draw samples, and yield each outcome with how often it came: what it is seen as is asked once for all of them.
+
+    In the order in which they first came, and a part at a time, for outcomes that are all different. Those of two types
+    may be equal, and are seen as different.
+    """
+    for start in range(0, samples, COUNTED_AT_ONCE):
+        counts: Counter[tuple[type, Any]] = Counter()
+        for _ in range(min(COUNTED_AT_ONCE, samples - start)):
+            outcome = _outcome(claim, value, rng)
+            check_countable(outcome)
+            counts[type(outcome), outcome] += 1
+        for (_, outcome), count in counts.items():
+            yield outcome, count
 
 
 def best_of_laws(claim: Claim, exactly: Exactly, n: int, alpha: float) -> Foreseen | None:
@@ -156,7 +173,10 @@ def _together(
 
     def look(value: Any) -> Counter[tuple[bool, ...]]:
         def work(share: int) -> Counter[tuple[bool, ...]]:
-            return Counter(_held(claim, _outcome(claim, value, rng), best) for _ in range(share))
+            held: Counter[tuple[bool, ...]] = Counter()
+            for outcome, count in _counted(claim, value, share, rng):
+                held[_held(claim, outcome, best)] += count
+            return held
 
         return sum(spread(work, samples), Counter())
 
@@ -180,9 +200,9 @@ Looks = dict[Hashable, Counter[Hashable]]
 def _look(claim: Claim, each: Input, samples: int, rng: Rng, spread: Spread) -> Looks:
     def look(share: int) -> Looks:
         counts: Looks = defaultdict(Counter)
-        for _ in range(share):
-            for way, what in claim.see(_outcome(claim, each.value, rng)):
-                counts[way][what] += 1
+        for outcome, count in _counted(claim, each.value, share, rng):
+            for way, what in claim.see(outcome):
+                counts[way][what] += count
         return counts
 
     total: Looks = {}
