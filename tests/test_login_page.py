@@ -1,6 +1,7 @@
 """Logging in and out in a real Chromium: the form, the cookie, and what a page leads to."""
 
 from collections.abc import Iterator
+from typing import Literal
 
 import pytest
 from playwright.sync_api import Browser, BrowserContext, Page
@@ -11,6 +12,8 @@ from tests.support.registries import registry
 from tests.support.soaking import thinned
 
 pytestmark = pytest.mark.slow
+
+SCHEMES: tuple[Literal["light", "dark"], ...] = ("light", "dark")
 
 
 @pytest.fixture(scope="module")
@@ -25,14 +28,18 @@ def context(browser: Browser, width: int, scheme: str) -> BrowserContext:
 
 
 def check_look(page: Page, look: tuple[int, str]) -> None:
-    """Find that every text stands out; axe sees one look whole, as in browsing.py, or a soak all."""
+    """Find that every text stands out, light and dark; axe sees one look whole, as in browsing.py, or a soak all."""
     page.wait_for_load_state()  # a click waits for the page's address, and not for its style sheet
-    assert page.evaluate(FAINT, CONTRAST_MIN) == []
+    width, own = look
+    for scheme in sorted(SCHEMES, key=own.__eq__):  # its own is the last, and stays
+        page.emulate_media(color_scheme=scheme)
+        assert page.evaluate(FAINT, CONTRAST_MIN) == [], (width, scheme)
     if look in thinned(LOOKS, 0):
         check_axe(page)
 
 
-@pytest.mark.parametrize(("width", "scheme"), LOOKS)
+# At each width, in one of its two schemes: each page is looked at in both.
+@pytest.mark.parametrize(("width", "scheme"), thinned(LOOKS, 0, 2))
 def test_a_reader_logs_in_gets_where_it_wanted_and_logs_out(
     browser: Browser, locked: tuple[str, str], width: int, scheme: str
 ) -> None:
