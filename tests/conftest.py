@@ -98,10 +98,11 @@ def browser(_chromium: None) -> "Browser":
 @pytest.fixture(scope="module")
 def tab(browser: "Browser") -> Iterator["Tab"]:
     """Give a tab that tests share: each of them visits a page of its own first."""
-    from tests.support.browsing import a_tab
+    from tests.support.browsing import shared_tab
 
-    with a_tab(browser) as made:
-        yield made
+    shared = shared_tab(browser)
+    yield shared
+    shared.page.goto("about:blank")  # a server that ends has nobody who asks it
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -14,6 +14,7 @@ from tests.support.browsing import (
     CONTRAST_MIN,
     FAINT,
     FLAT,
+    TALL,
     Tab,
     check_looks,
     check_size,
@@ -104,6 +105,15 @@ def test_a_faint_text_would_be_caught(tab: Tab, address: str, style: str) -> Non
     assert page.evaluate(FAINT, CONTRAST_MIN) == []
     restyle(page, style)
     assert page.evaluate(FAINT, CONTRAST_MIN)
+
+
+def test_no_style_asks_for_the_height_of_the_window(tab: Tab, address: str) -> None:
+    """Most looks are at a low window, which has less to paint: nothing else may come of it."""
+    page = tab.visit(f"{address}/metrics/color")
+    assert page.evaluate(TALL) == []
+    for style in ("p { margin-top: 5vh }", "p { width: 9.5dvmin }", "@media (min-height: 300px) { p { color: red } }"):
+        restyle(page, style)
+    assert len(page.evaluate(TALL)) == 3
 
 
 def test_axe_looks_for_faint_texts_where_one_may_be_dimmed_or_lie_on_something_else(tab: Tab, address: str) -> None:

@@ -22,6 +22,8 @@ from tests.support.soaking import SOAK, thinned
 LOOKS = ((1280, "light"), (1280, "dark"), (390, "dark"), (390, "light"))
 """Desktop and phone, light and dark, each beside a look that differs in one of both: a change lays a page out anew."""
 WIDTHS = (320, 390, 1280, 2560)
+HEIGHT, LOW = 900, 200
+"""A window is so high, or low where a page is looked at in many ways: less is painted, and no style asks for it."""
 BYTES_MAX, PACKED_MAX, NODES_MAX, HEIGHT_MAX = 300_000, 60_000, 5_000, 6_000
 CONTRAST_MIN = 4.5
 Pages = tuple[str, dict[str, str]]
@@ -32,6 +34,11 @@ BRIGHTNESS = """element => {
     return rgb.match(/\\d+/g).slice(0, 3).reduce((sum, part) => sum + Number(part), 0) / 765
 }"""
 """How bright a text is, or the page: between 0 and 1."""
+
+TALL = """() => [...document.styleSheets].flatMap(sheet => [...sheet.cssRules]).map(rule => rule.cssText)
+    .filter(rule => /\\d[dls]?v(h|b|min|max)\\b/.test(rule)
+        || /@(media|container)[^{]*(height|block-size|ratio|orientation)/.test(rule))"""
+"""The rules by which a page would look different in a window of another height."""
 
 WIDTH = "() => document.documentElement.scrollWidth"
 
@@ -136,16 +143,16 @@ class Tab:
 
     def visit(self, url: str, width: int = 1280, scheme: str = "light", **media: str) -> Page:
         """Load a page, as if nobody had been here before."""
-        self.look(width, scheme, **media)
+        self.look(width, scheme, HEIGHT, **media)
         self.page.mouse.move(0, 0)  # where a page before had it, it would point at something of the next
         self._heard.clear()
         self._origin = url if url.startswith("file:") else "/".join(url.split("/")[:3])
         self.page.goto(url)
         return self.page
 
-    def look(self, width: int, scheme: str = "light", **media: str) -> None:
+    def look(self, width: int, scheme: str = "light", height: int = HEIGHT, **media: str) -> None:
         """Change what the page that is open is looked at with."""
-        size = {"width": width, "height": 900}
+        size = {"width": width, "height": height}
         usual = {"media": "screen", "forced_colors": "none", "reduced_motion": "no-preference"}
         asked = {**usual, "color_scheme": scheme, **media}
         if self.page.viewport_size != size:
@@ -163,6 +170,16 @@ class Tab:
         size = self.page.viewport_size
         assert size
         return size["width"]
+
+
+_shared: list[Tab] = []
+
+
+def shared_tab(browser: Browser) -> Tab:
+    """Return the one tab of a browser that all files share: a new one has a process to start, which compiles axe."""
+    if not _shared or _shared[0].page.context.browser is not browser or _shared[0].page.is_closed():
+        _shared[:] = [Tab(browser.new_context().new_page())]
+    return _shared[0]
 
 
 @contextmanager
@@ -197,7 +214,7 @@ def check_looks(tab: Tab, axe: Sequence[tuple[int, str]] = thinned(LOOKS, 0)) ->
     """
     page = tab.page
     for width, scheme in LOOKS:
-        tab.look(width, scheme)
+        tab.look(width, scheme, LOW)
         across, overlaps, faint, (background, text) = page.evaluate(LOOK, CONTRAST_MIN)
         assert across <= width, scheme
         assert overlaps == []
@@ -214,7 +231,7 @@ def check_looks(tab: Tab, axe: Sequence[tuple[int, str]] = thinned(LOOKS, 0)) ->
 def check_widths(tab: Tab, widths: Sequence[int] = WIDTHS) -> None:
     """Find that the page that is open fits into each width, and that no labels lie on each other."""
     for width in widths:
-        tab.look(width)
+        tab.look(width, height=LOW)
         across, overlaps = tab.page.evaluate(f"[({WIDTH})(), ({OVERLAPS})()]")
         assert across <= width
         assert overlaps == []
