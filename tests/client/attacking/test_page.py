@@ -12,12 +12,12 @@ from dither.attacking.page import page
 from dither.attacking.trials import Attack
 from dither.writing.page import to_html, to_markdown
 from tests.support.attacks import trial
-from tests.support.browsing import Tab, check_looks
+from tests.support.browsing import TALL, Tab, check_looks
 from tests.support.soaking import scaled
 
 pytestmark = pytest.mark.slow
 
-ASKED = trial(scaled(20, 40), 60)
+ASKED = trial(scaled(12, 40), scaled(40, 60))
 
 
 @pytest.fixture(scope="module")
@@ -38,6 +38,7 @@ def test_the_page_fits_and_axe_finds_nothing(tab: Tab, file: Path) -> None:
     seen = tab.visit(file.as_uri())
     for summary in seen.locator("summary").all():
         summary.click()
+    assert seen.evaluate(TALL) == []
     check_looks(tab)
     assert tab.complaints == []
 
