@@ -65,15 +65,17 @@ def send(
 
     def work() -> None:
         transport = KeptConnection(endpoint, key, turn)
+        device: Device | None = None
         with turn:
             for device_answers in devices:
-                device = Device(registry, None, Rng(secrets.randbits))
+                device = Device(registry, None, Rng(secrets.randbits), follows=device)
                 device.open()
                 device.agree_once()
                 for metric, answer in zip(metrics, device_answers, strict=True):
                     device.record(metric, answer)
                 _deliver(Sender(device, transport), turn)
                 on_device(device.waiting())
+            if device:
                 device.close()
         transport.close()
 

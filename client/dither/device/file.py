@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from dither.device.connected import DURABLE_WAIT_S, WAIT_S, Connected
-from dither.device.schema import FILE_NAME, blank, check_version, version_of
+from dither.device.schema import FILE_NAME, check_version, empty, version_of
 
 DAY_S = 86_400
 
@@ -41,11 +41,14 @@ class DeviceFile(Connected):
         self._begin_era()
 
     def start_over(self, clock: Callable[[], float]) -> None:
-        """Become the file of a new device in memory, as empty as any: to open another connection takes far longer."""
+        """Become the file of a new device in memory, as empty as any.
+
+        Another connection would prepare every statement again, which takes longer than to run them.
+        """
         assert self.directory is None
         lock = self._take(WAIT_S)
         try:
-            self._idle().deserialize(blank())
+            empty(self._idle())
             self.clock, self._day = clock, -1
             self.noted = Counter()
             self._opened()

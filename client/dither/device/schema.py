@@ -1,6 +1,7 @@
 """The tables of a device's file, and how it is made, brought to this version, and opened."""
 
 import os
+import re
 import sqlite3
 import time
 from contextlib import closing
@@ -59,6 +60,8 @@ CREATE VIEW reserved AS  -- what uploads that were built and not charged will co
     SELECT metric, SUM(charge) AS micro FROM report JOIN upload ON id = upload WHERE NOT charged GROUP BY metric;
 CREATE TABLE counter (name TEXT PRIMARY KEY, count INTEGER NOT NULL) WITHOUT ROWID;
 """
+
+_TABLES = re.findall(r"CREATE TABLE (\w+)", _SCHEMA)
 
 
 class DeviceUnusable(DitherError):
@@ -180,3 +183,11 @@ def blank() -> bytes:
         db.execute(f"PRAGMA page_size = {PAGE_BYTES}")
         _make_tables(db)
         return db.serialize()
+
+
+def empty(db: sqlite3.Connection) -> None:
+    """Delete every row, so that a file in memory is as a `blank` one. Statements that were prepared stay so."""
+    db.execute("BEGIN IMMEDIATE")
+    for table in _TABLES:
+        db.execute(f"DELETE FROM {table}")  # noqa: S608 - names of our own schema
+    db.execute("COMMIT")

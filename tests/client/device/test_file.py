@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from dither.device import FILE_NAME, Device, DeviceUnusable
+from dither.device.schema import blank, empty
 from dither_shared.rng import Rng
 from tests.support.aggregators import ENVIRONMENT
 from tests.support.clocks import Clock
@@ -202,3 +203,16 @@ def test_what_a_connection_charged_is_in_the_file_when_it_is_charged(tmp_path: P
     copy, _ = make(Clock(), tmp_path / "copy", seed=2)
     assert copy.spent() == {"color": 2_000_000}
     assert copy.next_upload() == upload
+
+
+def test_an_emptied_file_in_memory_is_as_a_blank_one() -> None:
+    with closing(sqlite3.connect(":memory:", isolation_level=None)) as db:
+        db.deserialize(blank())
+        new = list(db.iterdump())
+        tables = [name for (name,) in db.execute("SELECT name FROM sqlite_master WHERE type = 'table'").fetchall()]
+        for table in tables:
+            columns = db.execute(f"PRAGMA table_info({table})").fetchall()
+            db.execute(f"INSERT INTO {table} VALUES ({', '.join('7' for _ in columns)})")
+        assert len(list(db.iterdump())) == len(new) + len(tables)
+        empty(db)
+        assert list(db.iterdump()) == new
