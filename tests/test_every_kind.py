@@ -134,7 +134,7 @@ def test_estimates_of_every_kind_hold_the_truth() -> None:
     others = {name: each[ASKED_ALL:] for name, each in answers.items() if len(each) > ASKED_ALL}
     with (
         TemporaryDirectory(dir=MEMORY) as home,
-        aggregator(registry, Path(home), fold_every_s=0.5) as (url, service),  # words are a large tally
+        aggregator(registry, Path(home), fold_every_s=2) as (url, service),  # words are a large tally
     ):
         key = write_key(service.store)
         send(registry, url, key, {name: each[:ASKED_ALL] for name, each in answers.items()}, done.append)
