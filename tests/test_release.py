@@ -141,7 +141,7 @@ class Installed:
 
 @pytest.fixture(scope="module")
 def core(release: Release, tmp_path_factory: pytest.TempPathFactory) -> Installed:
-    return Installed.of(str(release.wheel), tmp_path_factory.mktemp("core"), *(PIP if SOAK else (tool("uv"), "pip")))
+    return Installed.of(str(release.wheel), tmp_path_factory.mktemp("core"), *PIP)
 
 
 @pytest.fixture(scope="module")
