@@ -103,7 +103,7 @@ LOOK = f"""least => {{
 SIZE = "() => [document.querySelectorAll('*').length, document.documentElement.scrollHeight]"
 
 GIVE_AXE = f"window.giveAxe = () => {{ {AXE_SCRIPT} }}"
-"""Each page of a tab begins with it: half a megabyte is told to the browser once, and run where axe is to look."""
+"""Told to a page before axe looks at it. Half a megabyte told to each page as it begins would mostly be for nothing."""
 
 AXE = """async options => {
     if (!window.axe) giveAxe()
@@ -120,7 +120,6 @@ class Tab:
         self.page = page
         self._heard: list[str] = []
         self._origin = ""
-        page.add_init_script(GIVE_AXE)
         self._media: dict[str, str] = {}
         page.on("console", lambda message: self._heard.append(message.text))
         page.on("pageerror", lambda error: self._heard.append(str(error)))
