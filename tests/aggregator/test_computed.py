@@ -152,6 +152,31 @@ def test_chosen_days_are_said_to_be_too_sure(one: Site) -> None:
 
 
 @pytest.mark.parametrize(
+    ("query", "got"),
+    [
+        ("window=7&from=2026-01-02&to=2026-01-03", "window beside from and to"),
+        ("window=today&epoch=2026-01-02", "window beside epoch"),
+        ("from=2026-01-02&to=2026-01-03&epoch=2026-01-02", "from and to beside epoch"),
+        ("window=1&from=2026-01-02&to=2026-01-02&epoch=2026-01-02", "window beside from and to beside epoch"),
+        ("window=7&to=2026-01-03", None),
+        ("epoch=2026-01-02&from=2026-01-02", None),
+    ],
+)
+def test_days_that_are_named_in_two_ways_are_refused(one: Site, query: str, got: str | None) -> None:
+    says = f"the days must be one of window, from and to, epoch, got {got}" if got else "from and to go together"
+    api = [f"/v1/metrics/color/{rows}?" for rows in ("estimates", "series", "quality")]
+    for address in (
+        *api,
+        "/v1/compare?metric=color&",
+        "/metrics/color?",
+        "/metrics/color/time?",
+        "/compare?metric=color&",
+    ):
+        answer = one.client.get(address + query)
+        assert (answer.status_code, says in answer.text) == (400, True), address
+
+
+@pytest.mark.parametrize(
     ("path", "says"),
     [
         ("compare?metric=none", "no metric"),

@@ -196,9 +196,11 @@ def test_the_form_keeps_the_days_that_are_shown(tmp_path: Path) -> None:
         seen = one.page(f"from={first}&to={last}&level=80")
         assert f'name="from" value="{first}"' in seen.html
         assert '<option value="80" selected>' in seen.html
-        again = one.page(f"from={first}&to={last}&window=&level=99&search=")
+        again = one.page(f"from={first}&to={last}&level=99&search=")
         assert f"{first} to {last}, 3 days" in again.html
-        assert "1,200 reports" in one.page(f"from={first}&to={last}&window=7").html
+        assert "1,200 reports" in one.page("from=&to=").html
+        back = re.findall(r'href="([^"]*)">the latest sealed days', seen.html)
+        assert "1,200 reports" in one.client.get(unescape(back[0])).text
         for address in re.findall(r'href="(/v1/.*?)"', seen.html):
             answer = one.client.get(unescape(address))
             assert answer.status_code == 200
@@ -207,6 +209,16 @@ def test_the_form_keeps_the_days_that_are_shown(tmp_path: Path) -> None:
                 assert (shown["from"], shown["to"], shown["n"]) == (str(first), str(last), 1_200)
                 assert (shown["level"], shown["intervals"]) == (80, "simultaneous")
                 assert shown["interval_method"] == "exact"
+
+
+@pytest.mark.parametrize(
+    "query", ["", "window=today", "window=28", "epoch=2026-01-01", "from=2026-01-01&to=2026-01-02"]
+)
+def test_the_form_names_the_days_in_one_way(query: str, tmp_path: Path) -> None:
+    with site(tmp_path, 12) as one:
+        one.put(np.full(12, 100), np.random.default_rng(1))
+        form = re.findall(r'<form class="controls".*?</form>', one.page(query).html, re.DOTALL)[0]
+        assert ('name="window"' in form) != ('name="from"' in form) == ('name="to"' in form)
 
 
 def test_the_default_window_begins_where_counts_are_kept(tmp_path: Path) -> None:

@@ -81,17 +81,17 @@ class Parameters(Schema):
 
 
 class WindowAsked(Parameters):
-    """The days that are asked for.
+    """The days that are asked for, in one of three ways."""
 
-    The first of these counts: a form sends the days that it showed beside those that were chosen.
-    """
-
-    epoch = Day(metadata={"description": "one day"})
+    epoch = Day(metadata={"description": "one day, in place of window, or of from and to"})
     window = fields.String(
         validate=validate.OneOf((*map(str, WINDOWS), TODAY), error="must be 7 or 28 or 1 or today, got {input!r}"),
-        metadata={"description": "so many days that end with the last sealed one, or today, which is provisional"},
+        metadata={
+            "description": "so many days that end with the last sealed one, or today, which is provisional; in place "
+            "of epoch, or of from and to"
+        },
     )
-    first = Day(data_key="from", metadata={"description": "the first day; goes with to"})
+    first = Day(data_key="from", metadata={"description": "the first day; goes with to, without window and epoch"})
     last = Day(data_key="to", metadata={"description": f"the last day; a window has at most {DAYS_MAX}"})
 
 
@@ -176,12 +176,17 @@ def no_metric(metric: str) -> Problem:
 
 def asked_window(store: Store, asked: Given) -> Window | None:
     """Return the window that a request names: one day, some sealed days, today, between two days; else None."""
+    pair = between(asked, "first", "last")
+    ways = {"window": "window" in asked, "from and to": pair is not None, "epoch": "epoch" in asked}
+    if sum(ways.values()) > 1:
+        got = " beside ".join(way for way, taken in ways.items() if taken)
+        raise Problem("malformed", f"the days must be one of window, from and to, epoch, got {got}")
     if "epoch" in asked:
         return Window.ending(asked["epoch"], 1)
     if "window" in asked:
         name = asked["window"]
         return Window.ending(store.today(), 1) if name == TODAY else Window.ending(store.sealed(), int(name))
-    return between(asked, "first", "last")
+    return pair
 
 
 def between(asked: Given, first: str, last: str) -> Window | None:

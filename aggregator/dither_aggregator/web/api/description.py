@@ -114,7 +114,10 @@ def _described(blueprint: Any, operation: Operation, view: Callable[..., Respons
     else:
         answers = {"type": "object"}
     view = blueprint.response(200, answers, description=operation.says)(view)
-    for status, says in ((400, "a parameter is wrong, unknown or given twice"), ("default", "a refusal")):
+    for status, says in (
+        (400, "a parameter is wrong, unknown, given twice, or at odds with another"),
+        ("default", "a refusal"),
+    ):
         view = blueprint.alt_response(status, schema=ProblemDocument, content_type=CONTENT_TYPE, description=says)(view)
     view = blueprint.doc(security=ADMIN_KEY if operation.changes else READ_KEY)(view)
     if operation.body:
