@@ -22,6 +22,7 @@ from dither_aggregator.analysis.windows import Window
 from dither_aggregator.signs import Sign
 from dither_aggregator.store import Store, open_store
 from dither_aggregator.store.opening import is_redis
+from dither_aggregator.store.records import OtherLayout
 from dither_aggregator.vitals import Audit, Vitals
 from dither_aggregator.web import bounds
 from dither_shared.errors import DitherError
@@ -53,6 +54,9 @@ def _store(data: str) -> Iterator[Sign]:
     )
     try:
         store = open_store(data, read_only=True, allow_lossy_store=True)
+    except OtherLayout as error:
+        yield _other_layout(error)
+        return
     except DitherError as error:
         yield Sign("opening", str(error), "opens", False, hint)
         return
@@ -62,6 +66,20 @@ def _store(data: str) -> Iterator[Sign]:
         yield from _tried("reading", lambda: _look(store))
         yield from _tried("files", lambda: [_files(store)])
         yield from _tried("quality", lambda: [_quality(store)])
+
+
+def _other_layout(error: OtherLayout) -> Sign:
+    """Tell whether `dither serve` takes a store of another layout: it is asked before an upgrade."""
+    if error.serve_brings:
+        value = f"`dither serve` brings it from {error.serve_brings}; no more is checked before"
+    else:
+        value = str(error)
+    hint = (
+        "A newer dither made it: go on with that one, or restore a backup of before. deploy/upgrading.md says how."
+        if error.newer
+        else "An older dither made it: deploy/upgrading.md has the way for stores of before."
+    )
+    return Sign("opening", value, "opens, or can be brought to this layout", bool(error.serve_brings), hint)
 
 
 def _tried(what: str, look: Callable[[], list[Sign]]) -> list[Sign]:

@@ -11,8 +11,9 @@ from typing import Any
 import pytest
 import requests
 
-from dither_aggregator.store.sqlite import FILE_NAME
+from dither_aggregator.store.sqlite import FILE_NAME, schema
 from dither_shared.wire import PATH
+from tests.pinned.files import FILES, unpack
 from tests.support.aggregators import Served, dither, serve, sqlite_store
 from tests.support.clocks import Clock
 from tests.support.redis_servers import running_redis
@@ -111,6 +112,29 @@ def test_metrics_whose_last_day_honest_devices_do_not_send_are_named(
     _, checks = examined("--data", tmp_path / "data")
     assert checks["quality"]["ok"] == well
     assert checks["quality"]["value"] == (f"nothing found in 2 tallies of {day}" if well else f"color on {day}")
+
+
+def test_a_store_that_serve_would_bring_to_this_layout_is_no_finding(tmp_path: Path) -> None:
+    unpack(FILES / "store-4-changes.sqlite3.gz", tmp_path / "data", FILE_NAME)
+    (tmp_path / "data").chmod(0o700)
+    code, checks = examined("--data", tmp_path / "data")
+    assert (code, ill(checks)) == (0, set())
+    assert f"`dither serve` brings it from layout 4 to {schema.VERSION}" in checks["opening"]["value"]
+    assert "dither serve brings it from layout 4" in dither("doctor", "--data", tmp_path / "data").stdout
+    done = dither("ledger", "--data", tmp_path / "data")
+    assert (done.returncode, "brings it to that" in done.stderr) == (2, True)
+
+
+@pytest.mark.parametrize(("version", "hint"), [(schema.VERSION + 1, "A newer dither"), (3, "An older dither")])
+def test_a_store_that_no_serve_of_this_version_takes_is_told_with_its_own_hint(
+    data: Path, version: int, hint: str
+) -> None:
+    with closing(sqlite3.connect(data / FILE_NAME)) as db:
+        db.execute(f"PRAGMA user_version = {version}")
+    code, checks = examined("--data", data)
+    assert (code, ill(checks)) == (1, {"opening"})
+    assert f"it has version {version}; this dither reads {schema.VERSION}" in checks["opening"]["value"]
+    assert checks["opening"]["hint"].startswith(hint)
 
 
 def test_where_there_is_no_store_and_no_server_both_are_told(tmp_path: Path) -> None:

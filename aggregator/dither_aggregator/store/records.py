@@ -29,6 +29,16 @@ class StoreError(DitherError):
     """A store that cannot be opened or used, with the next step to take."""
 
 
+class OtherLayout(StoreError):
+    """A store whose layout is not the one that this dither reads."""
+
+    def __init__(self, message: str, *, newer: bool, serve_brings: str = "") -> None:
+        super().__init__(message)
+        self.newer = newer
+        self.serve_brings = serve_brings
+        """From which layout to which `dither serve` brings it, in words; "" where that refuses it, too."""
+
+
 class StoreUnavailable(StoreError):
     """The store cannot be reached or written now: the same call may work later. The call may have been carried out."""
 

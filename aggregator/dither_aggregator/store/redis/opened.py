@@ -12,7 +12,7 @@ from dither_aggregator.store.interface import SHARDS
 from dither_aggregator.store.keys import Key, Keys
 from dither_aggregator.store.packing import day_of
 from dither_aggregator.store.plans import Plans, StoredPlan
-from dither_aggregator.store.records import ShardStatus, StoreError, StoreUnavailable
+from dither_aggregator.store.records import OtherLayout, ShardStatus, StoreError, StoreUnavailable
 from dither_aggregator.store.redis import key_names, shard_scripts, store_scripts
 from dither_aggregator.store.redis.calls import RedisCalls
 from dither_aggregator.store.redis.client import Client
@@ -91,9 +91,10 @@ class RedisOpened(RedisCalls):
             next_step = (
                 "`dither backup` by the dither that wrote it, then `dither restore` into an empty Redis by this one"
             )
-            raise StoreError(
+            raise OtherLayout(
                 f"{name} holds a store of version {version}; this dither reads {key_names.VERSION}: "
-                f"{next_step if older else 'use the dither that wrote it'}"
+                f"{next_step if older else 'use the dither that wrote it'}",
+                newer=not older,
             )
         self.app = state["app"].decode()
         self.generation = state["generation"].decode()

@@ -17,7 +17,7 @@ from dither_aggregator.store.interface.opened import Opened
 from dither_aggregator.store.keys import Key, Keys
 from dither_aggregator.store.packing import day_at
 from dither_aggregator.store.plans import Plans, StoredPlan
-from dither_aggregator.store.records import ShardStatus, StoreError
+from dither_aggregator.store.records import OtherLayout, ShardStatus, StoreError
 from dither_aggregator.store.sqlite import schema
 from dither_aggregator.store.sqlite.file import FILE_NAME, SQLiteFile, why
 
@@ -44,6 +44,9 @@ class SQLiteOpened(SQLiteFile, Opened):
             self._open(unfinished, moved)
         except BaseException as error:
             self.close()
+            if isinstance(error, OtherLayout):
+                error.args = (f"{self._path} cannot be used: {error}",)
+                raise
             if not isinstance(error, OSError | sqlite3.Error | StoreError):
                 raise
             raise StoreError(f"{self._path} cannot be used: {why(error)}") from None
@@ -82,8 +85,10 @@ class SQLiteOpened(SQLiteFile, Opened):
         if self._read_only:
             version = schema.version_of(self._db)
             if version != schema.VERSION:
-                raise StoreError(
-                    f"it has version {version}; this dither reads {schema.VERSION}: `dither serve` brings it to that"
+                raise OtherLayout(
+                    f"it has version {version}; this dither reads {schema.VERSION}: `dither serve` brings it to that",
+                    newer=False,
+                    serve_brings=f"layout {version} to {schema.VERSION}",
                 )
         else:
             # By one that cannot write: closing another would write the log of a newer store into its file.

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from dither_aggregator.store.keys import first_key
 from dither_aggregator.store.packing import day_at
-from dither_aggregator.store.records import StoreError
+from dither_aggregator.store.records import OtherLayout
 from dither_aggregator.store.sqlite import key_file
 
 VERSION = 5
@@ -93,16 +93,18 @@ def _make(db: sqlite3.Connection, tables: str) -> None:
 
 
 def version_of(db: sqlite3.Connection) -> int:
-    """Return the version of a file's tables; raise StoreError for one that no step leads from."""
+    """Return the version of a file's tables; raise OtherLayout for one that no step leads from."""
     (version,) = db.execute("PRAGMA user_version").fetchone()
     if version != VERSION and version not in STEPS:
         next_step = "start with an empty directory" if version < VERSION else "use the dither that wrote it"
-        raise StoreError(f"it has version {version}; this dither reads {VERSION}: {next_step}")
+        raise OtherLayout(
+            f"it has version {version}; this dither reads {VERSION}: {next_step}", newer=version > VERSION
+        )
     return int(version)
 
 
 def migrate(db: sqlite3.Connection) -> None:
-    """Bring a file's tables to VERSION, within a transaction; raise StoreError for a version without a step."""
+    """Bring a file's tables to VERSION, within a transaction; raise OtherLayout for a version without a step."""
     while (version := version_of(db)) != VERSION:
         STEPS[version](db)
         db.execute(f"PRAGMA user_version = {version + 1}")
