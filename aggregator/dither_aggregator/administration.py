@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import date
 
+from dither_aggregator.expiry import log_expiries
 from dither_aggregator.store import Store, StoredPlan, StoreError
 from dither_aggregator.store.aside import Aside, set_aside
 from dither_aggregator.store.keys import Key, asked_id, id_in, new_text
@@ -32,6 +33,7 @@ class Administration:
         if any(before.get(stored.id) != stored for stored in after):
             self._note("registry load", f"{registry.app}: {', '.join(registry.metrics)}")
         self.store.load(registry)
+        log_expiries(self.store)
         return [stored for stored in self.store.plans() if stored.id not in before]
 
     def start_with(self, registry: Registry) -> None:
@@ -40,6 +42,7 @@ class Administration:
         self.store.load(registry)
         if self.store.plans() != before:
             self._note("registry load", f"{registry.app}: {', '.join(registry.metrics)}")
+        log_expiries(self.store)
 
     def retire(self, metric: str, rev: int, *, undo: bool = False) -> None:
         """Refuse the reports of a plan from now on, or take them again."""

@@ -19,6 +19,7 @@ import requests
 from dither_aggregator import signs
 from dither_aggregator.analysis.quality.verdict import ALPHA, days
 from dither_aggregator.analysis.windows import Window
+from dither_aggregator.expiry import SOON, Expiries
 from dither_aggregator.signs import Sign
 from dither_aggregator.store import Store, open_store
 from dither_aggregator.store.opening import is_redis
@@ -64,6 +65,7 @@ def _store(data: str) -> Iterator[Sign]:
         yield Sign("opening", "opens", "opens", True, hint)
         yield _versions(store)
         yield from _tried("reading", lambda: _look(store))
+        yield _expiry(store)
         yield from _tried("files", lambda: [_files(store)])
         yield from _tried("quality", lambda: [_quality(store)])
 
@@ -104,6 +106,17 @@ def _look(store: Store) -> list[Sign]:
         _time(store.ahead_s()),
         *signs.of_ledger(Audit.of(store), time.monotonic()),
     ]
+
+
+def _expiry(store: Store) -> Sign:
+    found = Expiries.of(store.plans(), store.today())
+    return Sign(
+        "expiry",
+        found.words or f"no metric expires within {SOON.days} days",
+        "a metric that has not expired",
+        not found.all_over,
+        "Devices report nothing more: load a registry with later dates, and ship it. deploy/registry.md has the order.",
+    )
 
 
 def _time(ahead_s: float) -> Sign:

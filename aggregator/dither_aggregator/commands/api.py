@@ -15,6 +15,7 @@ from dither_aggregator.arguments.listening import (
     reachable_reason,
 )
 from dither_aggregator.arguments.sources import add_settings
+from dither_aggregator.expiry import log_expiries
 from dither_aggregator.log import set_up_logging
 from dither_aggregator.running import answer_signals, open_when_loaded
 from dither_aggregator.store import open_store
@@ -47,6 +48,7 @@ def run(args: argparse.Namespace) -> int:
     open_ = partial(open_store, args.data, allow_lossy_store=args.allow_lossy_store)
     with closing(open_when_loaded(open_)) as store:
         app, generation = store.app, store.generation
+        log_expiries(store)
         if args.broker:
             check_broker(args.broker, args.data)
         public, health = listeners(args)

@@ -15,6 +15,7 @@ from dither_aggregator.analysis.multiplicity import benjamini_hochberg
 from dither_aggregator.analysis.reading import Reading, View
 from dither_aggregator.analysis.windows import Window
 from dither_aggregator.counting.folding import BadTally, TallyGone
+from dither_aggregator.expiry import Expiries
 from dither_aggregator.store import Store, StoredPlan
 from dither_aggregator.web.asking import Parameters, Whole, default_of, given, one_of
 from dither_aggregator.web.charts.scale import precise
@@ -102,7 +103,8 @@ def show(store: Store) -> str:
     if page > pages:
         raise Problem("malformed", f"page must be a number from 1 to {pages}, got {page}")
     shown = found[(page - 1) * ROWS_A_PAGE : page * ROWS_A_PAGE]
-    made = OverviewPage(shown, len(lines), len(found), headline(lines), lagging(store), search, sort, page, pages)
+    state = [*lagging(store), *_over(store)]
+    made = OverviewPage(shown, len(lines), len(found), headline(lines), state, search, sort, page, pages)
     return render_template("overview.html", page=made)
 
 
@@ -128,6 +130,13 @@ def all_lines(store: Store) -> list[Line]:
         )
         for name, stored in newest.items()
     ]
+
+
+def _over(store: Store) -> list[str]:
+    """Return a sentence where all metrics have expired."""
+    if not Expiries.of(store.plans(), store.today()).all_over:
+        return []
+    return ["Every metric has expired: devices report nothing more until an app comes with a registry of later dates."]
 
 
 def _status(store: Store, stored: StoredPlan, has_reports: bool, days: Sequence[date]) -> str:
