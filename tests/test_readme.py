@@ -89,6 +89,20 @@ def test_the_files_that_they_name_exist() -> None:
             assert any(path.endswith(ends) for path in there), f"{page}: {name}"
 
 
+def test_no_page_counts_the_tests() -> None:
+    """Their number changes with nearly every commit."""
+    for path in READMES:
+        counted = re.search(r"\d,?\d+ (fast )?(tests|ones)\b", path.read_text(encoding="utf-8"))
+        assert not counted, f"{path}: {counted}"
+
+
+def test_settings_of_redis_and_upgrades_are_looked_up_on_their_own_pages() -> None:
+    """The first page of `deploy` is about one machine."""
+    for path in READMES:
+        for line in path.read_text(encoding="utf-8").splitlines():
+            assert "deploy/README.md" not in line or not re.search("Redis|upgrade", line), f"{path}: {line}"
+
+
 def test_the_wheel_that_it_names_is_of_this_version() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     assert set(re.findall(r"dither-[\d.]+-py3-none-any\.whl", README)) == {

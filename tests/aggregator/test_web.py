@@ -181,6 +181,7 @@ def test_a_body_without_a_length_is_refused_and_a_chunked_one_taken(client: Clie
     authorized = POST + b"Authorization: Bearer " + write_key(client.service.store).encode() + b"\r\n"
     status, document = raw(client, authorized + b"\r\n")
     assert (status, document["type"]) == (411, "urn:dither:problem:length-required")
+    assert document["detail"] == "send Content-Length, or the body in chunks"
     body = upload([1])
     chunked = b"Transfer-Encoding: chunked\r\n\r\n%x\r\n%s\r\n0\r\n\r\n" % (len(body), body)
     status, document = raw(client, authorized + chunked)

@@ -134,7 +134,7 @@ def check_head(headers: dict[bytes, bytes], length: int) -> bool:
     if encoding not in (b"identity", b"gzip"):
         raise Problem("unsupported-media-type", "Content-Encoding must be gzip or absent")
     if b"content-length" not in headers and b"transfer-encoding" not in headers:
-        raise Problem("length-required", "send Content-Length")
+        raise Problem("length-required", "send Content-Length, or the body in chunks")
     if length > WIRE_BYTES_MAX:
         raise Problem("too-large", f"the body must have at most {WIRE_BYTES_MAX} bytes")
     return encoding == b"gzip"
