@@ -15,7 +15,7 @@ from weakref import WeakSet
 
 from dither import forks
 from dither.device.inherited import Probe, keep_forever
-from dither.device.schema import FILE_NAME, DeviceFault, DeviceUnusable, blank, connect
+from dither.device.schema import FILE_NAME, Damaged, DeviceFault, DeviceUnusable, blank, connect
 from dither_shared.errors import DitherError
 
 WAIT_S = 0.25
@@ -54,9 +54,7 @@ class Connected:
                 self._db.deserialize(blank())
         except (OSError, ValueError, sqlite3.Error) as error:
             self._close()
-            passes = isinstance(error, OSError | sqlite3.OperationalError)
-            kind = DeviceFault if passes else DeviceUnusable
-            raise kind(f"the device file in {self.directory} cannot be used: {error}") from None
+            raise _kind_of(error)(f"the device file in {self.directory} cannot be used: {error}") from None
         self._opened()
         return self._db
 
@@ -141,6 +139,12 @@ class Connected:
             self._ended = "it belongs to the process that this one was forked from"
             keep_forever(self._db)
             self._db = None
+
+
+def _kind_of(error: Exception) -> type[DeviceUnusable]:
+    if isinstance(error, OSError | sqlite3.OperationalError):
+        return DeviceFault
+    return Damaged if isinstance(error, sqlite3.DatabaseError) else DeviceUnusable
 
 
 _open_files: "WeakSet[Connected]" = WeakSet()

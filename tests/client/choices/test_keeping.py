@@ -143,6 +143,47 @@ def test_a_refusal_on_a_disk_so_full_that_no_file_can_be_made_or_opened_holds_at
     telemetry.close()
 
 
+@pytest.mark.parametrize("damaged", [range(5_000), range(100, 4_000)], ids=["whole", "pages"])
+def test_a_refusal_beside_a_damaged_file_holds_when_that_is_deleted(
+    damaged: range, start: Start, tmp_path: Path
+) -> None:
+    """People delete a damaged file when support says so, and the app's default may be to agree."""
+    telemetry = start(True)
+    telemetry.color.record("red")
+    telemetry.close()
+    file = tmp_path / "d" / FILE_NAME
+    wait_until(lambda: not file.with_name(f"{FILE_NAME}-wal").exists())  # which would mend the file
+    content = bytearray(file.read_bytes())
+    content[damaged.start : damaged.stop] = b"x" * len(damaged)
+    file.write_bytes(content)
+    telemetry = start(True)
+    assert telemetry.status().silent.endswith(("is damaged", "is not a database", "is malformed"))
+    assert telemetry.set_consent(False)
+    assert telemetry.set_consent(False, metric="dark")
+    assert telemetry.status().silent == REFUSED
+    assert not telemetry.set_consent(True)  # which cannot be kept, and takes nothing back
+    telemetry.close()
+    assert file.read_bytes() == bytes(content)
+    file.unlink()
+    telemetry = start(True)
+    assert telemetry.status().silent == REFUSED
+    telemetry.color.record("red")
+    assert telemetry.set_consent(True)
+    assert (telemetry.status().waiting, telemetry.status().refused) == (0, ("dark",))
+    telemetry.close()
+
+
+def test_a_refusal_leaves_no_mark_beside_the_file_of_another_app(start: Start, tmp_path: Path) -> None:
+    """That app would read it as its own person's."""
+    with closing(Telemetry(Settings(registry(app="another"), DryRun(), tmp_path / "d", True))):
+        pass
+    telemetry = start(True)
+    assert not telemetry.set_consent(False)
+    assert telemetry.status().silent == REFUSED
+    telemetry.close()
+    assert not (tmp_path / "d" / f"{FILE_NAME}-refused").exists()
+
+
 @pytest.mark.parametrize("how", ["endpoint", "key", "directory"])
 def test_a_choice_is_kept_though_telemetry_cannot_work(
     how: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
