@@ -5,6 +5,9 @@ from collections.abc import Mapping
 
 from dither_shared.frozen import frozen
 
+YES, NO = ("1", "true", "yes", "on"), ("0", "false", "no", "off")
+"""The words that DITHER_TELEMETRY takes, in any case."""
+
 
 @frozen
 class Environment:
@@ -12,6 +15,8 @@ class Environment:
 
     silent: str
     """Why nothing is recorded, kept or sent, whatever else was chosen; "" if nothing forbids it."""
+    mistake: str
+    """The fault of a DITHER_TELEMETRY that is no word it takes, and so a refusal; "" if there is none."""
     nobody: bool
     """Whether this is no person's device, so that nothing may reach theirs, a choice neither: CI, or a test."""
     endpoint: str | None
@@ -26,9 +31,11 @@ class Environment:
     @classmethod
     def read(cls, variables: Mapping[str, str] = os.environ) -> "Environment":
         """Read the variables, in the order of their weight: DO_NOT_TRACK, DITHER_TELEMETRY, then CI and pytest."""
+        mistake = _mistake(variables)
         refused, nobody = _refused(variables), _nobody(variables)
         return cls(
-            silent=refused or nobody,
+            silent=refused or mistake or nobody,
+            mistake=mistake,
             nobody=bool(nobody),
             endpoint=variables.get("DITHER_ENDPOINT") or None,
             data_dir=variables.get("DITHER_DATA_DIR") or None,
@@ -40,13 +47,18 @@ class Environment:
 def _refused(variables: Mapping[str, str]) -> str:
     if _is_set(variables, "DO_NOT_TRACK"):
         return "DO_NOT_TRACK is set"
-    if variables.get("DITHER_TELEMETRY") and not _is_set(variables, "DITHER_TELEMETRY"):
-        return "DITHER_TELEMETRY is 0"
-    return ""
+    return "DITHER_TELEMETRY is 0" if _word(variables, "DITHER_TELEMETRY") in NO else ""
+
+
+def _mistake(variables: Mapping[str, str]) -> str:
+    # A word that nobody foresaw is rather meant to refuse: `disabled`, `n`, `never`.
+    if _word(variables, "DITHER_TELEMETRY") in ("", *YES, *NO):
+        return ""
+    return f"DITHER_TELEMETRY must be {', '.join(YES)} to allow it, or {', '.join(NO)}: any other word refuses"
 
 
 def _nobody(variables: Mapping[str, str]) -> str:
-    if variables.get("DITHER_TELEMETRY"):
+    if _word(variables, "DITHER_TELEMETRY") in YES:
         return ""
     # PYTEST_VERSION is there for a whole run of pytest 8.2 and later, the other one during a test of any.
     for variable in ("CI", "PYTEST_VERSION", "PYTEST_CURRENT_TEST"):
@@ -56,4 +68,8 @@ def _nobody(variables: Mapping[str, str]) -> str:
 
 
 def _is_set(variables: Mapping[str, str], name: str) -> bool:
-    return variables.get(name, "").strip().lower() not in ("", "0", "false", "no", "off")
+    return _word(variables, name) not in ("", *NO)
+
+
+def _word(variables: Mapping[str, str], name: str) -> str:
+    return variables.get(name, "").strip().lower()

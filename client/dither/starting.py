@@ -58,6 +58,8 @@ def start(
     environment = Environment.read()
     if environment.debug or environment.dry_run:
         _log_to_stderr()
+    if environment.mistake:
+        say(logging.WARNING, "telemetry is off: %s", environment.mistake)
     silent, directory, place = environment.silent, None, 0
     transport: Transport = DryRun()
     try:

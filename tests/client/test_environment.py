@@ -27,6 +27,29 @@ def test_dither_telemetry_0_is_silence() -> None:
     assert silent() == silent(DITHER_TELEMETRY="1") == silent(DITHER_TELEMETRY="") == ""
 
 
+@pytest.mark.parametrize("word", ["disabled", "n", "maybe", "2"])
+def test_a_word_that_dither_telemetry_does_not_take_refuses_and_overrules_nothing(word: str) -> None:
+    assert "must be 1, true, yes, on to allow it" in silent(DITHER_TELEMETRY=word)
+    in_ci = Environment.read({"DITHER_TELEMETRY": word, "CI": "1"})
+    assert in_ci.nobody
+    assert in_ci.silent == in_ci.mistake
+
+
+@pytest.mark.parametrize("word", ["1", "true", "YES", " on "])
+def test_four_words_overrule_ci(word: str) -> None:
+    allowed = Environment.read({"DITHER_TELEMETRY": word, "CI": "1"})
+    assert (allowed.silent, allowed.mistake, allowed.nobody) == ("", "", False)
+
+
+def test_status_and_log_say_which_words_count(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setenv("DITHER_TELEMETRY", "disabled")
+    with dither.start(registry(), endpoint="https://example.org", key="k", data_dir=":memory:") as telemetry:
+        assert telemetry.status().silent.startswith("DITHER_TELEMETRY must be 1, true, yes, on")
+    assert "telemetry is off: DITHER_TELEMETRY must be 1" in caplog.text
+
+
 @pytest.mark.parametrize("variable", ["CI", "PYTEST_VERSION", "PYTEST_CURRENT_TEST"])
 def test_ci_and_pytest_are_silence_unless_overruled(variable: str) -> None:
     assert f"{variable} is set" in silent(**{variable: "true"})
