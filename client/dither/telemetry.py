@@ -1,6 +1,7 @@
 """The telemetry object that a host app holds. It lets nothing that goes wrong here reach the app."""
 
 import logging
+import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 from weakref import WeakSet
@@ -68,7 +69,10 @@ class Telemetry(Session):
         self.close()
 
     def close(self) -> None:
-        """Stop, without waiting for the network. The next start sends what waits in the device's file."""
+        """Stop, without waiting for the network. The next start sends what waits in the device's file.
+
+        A flush that waits in another thread or task returns at once.
+        """
         self._closed = True
         self._silent = self._silent or CLOSED
         self._guarded(self._end, lambda error: None)
@@ -144,16 +148,29 @@ class Telemetry(Session):
     async def flush_async(self, timeout: float = 10.0) -> FlushResult:
         """Do what `flush` does, on a thread of its own: the event loop goes on meanwhile.
 
-        A task that is cancelled stops waiting; what was begun goes on for the rest of `timeout`.
+        A task that is cancelled stops waiting; what was begun goes on for the rest of `timeout`, or until `close()`.
         """
         import asyncio  # an app that awaits this has it already; others need not wait for it
+        from concurrent.futures import Future
+        from contextvars import copy_context
+
+        flushed: Future[FlushResult] = Future()
+        flushed.set_running_or_notify_cancel()  # from here on a task that is cancelled leaves it to the thread
+
+        def flush() -> None:
+            try:
+                flushed.set_result(self.flush(timeout))
+            except Exception as error:  # telemetry is strict
+                flushed.set_exception(error)
 
         try:
-            return await asyncio.to_thread(self.flush, timeout)
+            # No thread of the loop's executor: asyncio waits for those at its end, however long a flush still takes.
+            threading.Thread(target=copy_context().run, args=(flush,), name="dither-flush", daemon=True).start()
         except RuntimeError as error:  # no thread can be started
             if self._settings.strict:
                 raise
             return FlushResult(0, 0, said(error))
+        return await asyncio.wrap_future(flushed)
 
     # Looking.
 

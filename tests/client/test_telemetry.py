@@ -160,9 +160,35 @@ def test_a_flush_in_asyncio_lets_others_run_meanwhile() -> None:
         assert asyncio.run(live()) == dither.FlushResult(sent=1, waiting=0, detail="")
 
 
-def test_a_flush_in_asyncio_without_a_thread_raises_nothing_into_the_app() -> None:
+def test_a_flush_in_asyncio_that_is_cancelled_holds_no_program() -> None:
+    answered = threading.Event()
+
+    async def live() -> None:
+        device.color.record("red")
+        with pytest.raises(asyncio.TimeoutError):
+            await asyncio.wait_for(device.flush_async(40), 0.2)
+
+    with telemetry(held(answered)) as (device, requests):
+        asyncio.run(live())  # which waits for every thread of the loop's executor
+        assert "dither-flush" in [thread.name for thread in threading.enumerate()]
+        answered.set()
+        wait_until(lambda: device.status().waiting == 0)  # it was begun, and went on
+        assert device.flush(10).waiting == 0
+        assert (len(requests), device.status().counts) == (1, {"accepted": 1})
+
+
+def test_a_strict_flush_in_asyncio_raises_into_the_task() -> None:
+    with telemetry(strict=True) as (device, _), pytest.raises(dither.ConfigurationError, match="timeout must be"):
+        asyncio.run(device.flush_async("soon"))  # type: ignore[arg-type]
+
+
+def test_a_flush_in_asyncio_without_a_thread_raises_nothing_into_the_app(monkeypatch: pytest.MonkeyPatch) -> None:
+    class NoThread(threading.Thread):
+        def start(self) -> None:
+            raise RuntimeError("can't start new thread")
+
     async def live() -> dither.FlushResult:
-        await asyncio.get_running_loop().shutdown_default_executor()
+        monkeypatch.setattr(threading, "Thread", NoThread)
         device.color.record("red")
         return await device.flush_async(1)
 
@@ -383,8 +409,9 @@ def test_a_flush_that_meets_close_says_so_and_warns_of_nothing(strict: bool, cap
         flushing.start()
         wait_until(lambda: requests)
         device.close()
+        flushing.join(8)  # though the request goes on
+        assert not flushing.is_alive()
         closed.set()
-        flushing.join(20)
     assert [result.detail for result in results] == ["closed"]
     assert caplog.text == ""
 

@@ -6,10 +6,11 @@ from collections.abc import Callable
 from contextlib import suppress
 
 from dither import forks
-from dither.device import Device
+from dither.device import Device, DeviceUnusable
 from dither.device.moments import NO_ANSWER_YET
 from dither.sending.courier import LOG_BYTES_MAX, Courier, delay, passes
 from dither.sending.transport import Transport
+from dither.status import CLOSED
 from dither_shared.frozen import frozen
 from dither_shared.registry import Metric
 
@@ -34,7 +35,7 @@ class FlushResult:
     sent: int
     """Reports that the aggregator acknowledged during the flush."""
     waiting: int
-    """Reports still on the device: they are sent later, or by the next start."""
+    """Reports still on the device: they are sent later, or by the next start. 0 where it was closed meanwhile."""
     detail: str
     """Why the last attempt was not accepted, or not all of it, or that it still goes on; "" if it was."""
 
@@ -54,6 +55,7 @@ class Uploader(Courier):
         clock: Callable[[], float] = time.time,
     ) -> None:
         super().__init__(device, transport, begin, clock)
+        self._answered_open = 0  # flushes that were done when it was closed: later ones were cut short
         self._unmeasured = 0  # answers that were taken since the log was measured
         self.wakes = False
         """Whether a fork has ended the thread, so that the next call should start it."""
@@ -101,7 +103,7 @@ class Uploader(Courier):
             self._start_thread()
 
     def flush(self, timeout_s: float) -> FlushResult:
-        """Send what waits now; return when all of it is answered for, sending has stopped, or time is up."""
+        """Send what waits now; return when all of it is answered for, it stops or is closed, or time is up."""
         timeout_s = min(timeout_s, FLUSH_MAX_S) if timeout_s > 0 else 0.0  # NaN is not above 0 either
         until = time.monotonic() + timeout_s
         with self._changed:
@@ -118,28 +120,36 @@ class Uploader(Courier):
                     self._changed.wait(min(left_s, FLUSH_LOOKS_EVERY_S))
             finally:
                 self._flushes.remove(until)
-            detail = self._sender.detail or ("" if done else NO_ANSWER_YET)
+            cut_short = self._situation.closed and mine > self._answered_open
+            detail = CLOSED if cut_short else self._sender.detail or ("" if done else NO_ANSWER_YET)
             alone = not self._flushing()
         if not done and alone:
             with suppress(Exception):
                 self._sender.put_off_present()
-        return FlushResult(self._sender.sent - sent_before, self._device.waiting(), detail)
+        try:
+            waiting = self._device.waiting()
+        except DeviceUnusable:
+            if not self._situation.closed:
+                raise
+            waiting = 0
+        return FlushResult(self._sender.sent - sent_before, waiting, detail)
 
     def _over(self, flush: int) -> bool:
         """Tell whether a flush is over. Start the thread again if a fork, and nothing else, has ended it."""
-        if self._answered >= flush:
+        if self._situation.closed or self._answered >= flush:
             return True
         if self._thread is None:
             self._start_thread()
         return self._thread is None and not self._forks
 
     def close(self) -> None:
-        """End the thread and close the device, without waiting for the network.
+        """End the thread and close the device, without waiting for the network. Flushes that wait return.
 
         A thread in the middle of a request closes the device itself when the request is over.
         """
         with self._changed:
             if not self._situation.closed:
+                self._answered_open = self._answered
                 self._set(closed=True)
                 self._changed.notify_all()
                 if self._thread is None:
