@@ -23,6 +23,7 @@ from dither_shared.documents import sha256
 from dither_shared.domains import VALUE_CHARACTERS_MAX
 from dither_shared.errors import InvalidParameter
 from dither_shared.exact import from_micro, to_micro
+from dither_shared.files import BYTE_ORDER_MARK, read_text
 from dither_shared.frozen import frozen
 from dither_shared.kinds import KINDS, Answer, Asked, Kind, PublicColumn
 from dither_shared.kinds.noise import read_epsilon, read_memoize
@@ -35,6 +36,8 @@ SENSITIVITIES = ("low", "medium", "high")
 """In rising order."""
 
 METRICS_MAX = 1_000
+REGISTRY_BYTES_MAX = 32 * 1024 * 1024
+"""Above the 100,000 candidates of a text that are listed in the registry itself, each of 200 characters in ASCII."""
 LINKED_MAX = 0.25
 """The R(200) of a registry above which it must say that it is linkable."""
 LIFETIME: Final = timedelta(days=366)
@@ -203,7 +206,7 @@ class Registry:
         try:
             path = Path(path)
             source = str(path)
-            text = path.read_text(encoding="utf-8")
+            text = read_text(path, REGISTRY_BYTES_MAX)
         except UnicodeDecodeError as error:
             raise TomlTable.refuse(source, f"must be UTF-8, which it is not at byte {error.start}") from None
         except (OSError, ValueError, TypeError) as error:
@@ -217,7 +220,7 @@ class Registry:
     def parse(cls, text: str, source: str = "metrics.toml", directory: Path | None = None) -> "Registry":
         """Read a registry from its text. Files that it names are looked for in `directory`, and refused without one."""
         try:
-            document = TomlTable(source, "", tomllib.loads(text, parse_float=Decimal))
+            document = TomlTable(source, "", tomllib.loads(text.removeprefix(BYTE_ORDER_MARK), parse_float=Decimal))
         except (tomllib.TOMLDecodeError, RecursionError, ValueError, ArithmeticError) as error:
             raise TomlTable.refuse(source, f"must be TOML: {error}") from None
         head = document.table("registry")

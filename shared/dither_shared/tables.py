@@ -12,6 +12,7 @@ from typing import Any
 
 from dither_shared.errors import RegistryError
 from dither_shared.exact import EPSILON_MAX, EPSILON_MIN, MICRO
+from dither_shared.files import BYTE_ORDER_MARK, read_text
 
 METRIC_NAME = re.compile(r"[a-z][a-z0-9_]{0,62}")
 
@@ -234,8 +235,9 @@ class TomlTable:
         if directory is None:
             raise self.error(key, "names a file, and only the registry's own text is here: list the lines in it")
         path = directory / named
+        bytes_max = most * (4 * characters_max + 3)  # four bytes a character, and up to three that end a line
         try:
-            lines = path.read_text(encoding="utf-8-sig").splitlines()
+            lines = read_text(path, bytes_max).removeprefix(BYTE_ORDER_MARK).splitlines()
         except (OSError, UnicodeDecodeError, ValueError) as error:
             raise self.error(
                 key, f"must name a UTF-8 file with a value a line; {path} cannot be read: {error}"

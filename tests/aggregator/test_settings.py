@@ -219,6 +219,12 @@ def test_what_is_wrong_in_the_file_is_named(
     assert f"dither: {file}{said}" in wrong(capsys, "settings", "--settings", file)
 
 
+def test_a_byte_order_mark_is_no_part_of_the_file(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file.write_text("port = 8081", encoding="utf-8-sig")
+    assert main(["settings", "--settings", str(file)]) == 0
+    assert "8081" in capsys.readouterr().out
+
+
 @pytest.mark.parametrize(
     ("variable", "value", "said"),
     [

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from dither_aggregator.arguments.settings import FILE_VARIABLE, OF_DEVICES, SETTINGS, Setting
 from dither_shared.errors import ConfigurationError
+from dither_shared.files import BYTE_ORDER_MARK
 
 FILE_BYTES_MAX = 64 * 1024
 SECRET_BYTES_MAX = 4 * 1024
@@ -169,7 +170,7 @@ def _read_file(name: str) -> dict[str, object]:
     if len(data) > FILE_BYTES_MAX:
         raise ConfigurationError(f"{name} must have at most {FILE_BYTES_MAX} bytes")
     try:
-        keys = tomllib.loads(data.decode())
+        keys = tomllib.loads(data.decode().removeprefix(BYTE_ORDER_MARK))
     except ValueError as error:  # TOML's, and that of what is no text
         raise ConfigurationError(f"{name} is not TOML: {error}") from None
     known = set(SETTINGS) | {f"{setting.name}_file" for setting in SETTINGS.values() if setting.secret}
