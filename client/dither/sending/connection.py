@@ -1,11 +1,13 @@
 """The connection that uploads go over: `requests`, bounded in time and size. Imported when the first one is sent."""
 
+import os
 import socket
 import threading
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from http.cookiejar import DefaultCookiePolicy
+from pathlib import Path
 from typing import Any
 
 import requests
@@ -13,7 +15,7 @@ from requests.adapters import HTTPAdapter
 from urllib3 import HTTPConnectionPool, HTTPSConnectionPool
 from urllib3.connection import HTTPConnection, HTTPSConnection
 
-from dither.sending.route import Route
+from dither.sending.route import Route, check_authorities
 
 CONNECT_TIMEOUT_S = 10
 READ_TIMEOUT_S = 30
@@ -23,7 +25,10 @@ ANSWER_BYTES_MAX = 16 * 1024
 
 
 class Connection:
-    """A session with everything that is the same for every upload worked out once."""
+    """A session with everything that is the same for every upload worked out once.
+
+    Raises ConfigurationError for a file of authorities that holds none: `requests` would not say whose word it was.
+    """
 
     def __init__(self, route: Route, headers: dict[str, str], key: str) -> None:
         self._session = requests.Session()
@@ -38,9 +43,11 @@ class Connection:
         # Given as `auth`, the key also wins over a .netrc entry for the host.
         self._request = self._session.prepare_request(requests.Request("POST", route.url, headers, auth=authorize))
         # The environment's proxies and certificates, as requests reads them; then what the app said.
-        verify = route.ca_file or True
-        settings = self._session.merge_environment_settings(route.url, {}, True, verify, None)
+        settings = self._session.merge_environment_settings(route.url, {}, True, route.ca_file or True, None)
         self._settings: dict[str, Any] = dict(settings)
+        verify = self._settings["verify"]
+        if isinstance(verify, str) and route.url.startswith("https:") and not Path(verify).is_dir():
+            check_authorities(Path(verify), "ca_file" if route.ca_file else _variable())
         if route.proxy:
             self._settings["proxies"] = {"https": route.proxy}
         elif route.here:
@@ -71,6 +78,11 @@ class Connection:
     def close(self) -> None:
         """Close it."""
         self._adapter.close()
+
+
+def _variable() -> str:
+    """Return which variable of the environment names the authorities, in the order of `requests`."""
+    return "REQUESTS_CA_BUNDLE" if os.environ.get("REQUESTS_CA_BUNDLE") else "CURL_CA_BUNDLE"
 
 
 def _first_bytes(response: requests.Response) -> bytes:

@@ -76,9 +76,26 @@ def _check_file(ca_file: str | PathLike[str]) -> str:
         raise ConfigurationError(f"ca_file must be the path of a PEM file, got one of type {type(ca_file).__name__}")
     # Absolute: where the app goes later, its authorities stay.
     path = Path(ca_file).absolute()
-    if not path.is_file():
-        raise ConfigurationError(f"ca_file must be a file of certificates in PEM, and there is none at {path}")
+    check_authorities(path, "ca_file")
     return str(path)
+
+
+def check_authorities(path: Path, name: str) -> None:
+    """Raise ConfigurationError unless a file holds certificates; `name` is that of the argument or variable."""
+    import ssl  # only for a file that is named
+
+    needed = f"{name} must be a file of certificates in PEM"
+    if not path.is_file():
+        raise ConfigurationError(f"{needed}, and there is none at {path}")
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    try:
+        context.load_verify_locations(path)
+    except ssl.SSLError:
+        pass  # no certificate, or one that is spoiled
+    except OSError as error:
+        raise ConfigurationError(f"{needed}, and {path} cannot be read: {error.strerror}") from None
+    if not context.cert_store_stats()["x509"]:
+        raise ConfigurationError(f"{needed}, and {path} holds none")
 
 
 def _is_host(host: str, netloc: str) -> bool:

@@ -122,7 +122,8 @@ class HttpTransport:
             if error is moment.error:
                 raise
             # Not only what requests documents: a captive portal's headers raise whatever they like within it.
-            return Answer(Outcome.KEPT, f"no answer ({type(error).__name__})", connected=moment.came)
+            why = str(error) if isinstance(error, ConfigurationError) else type(error).__name__
+            return Answer(Outcome.KEPT, f"no answer ({why})", connected=moment.came)
 
     def idle(self) -> None:
         """Close the connection: it may be a day until there is something to send again."""

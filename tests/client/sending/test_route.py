@@ -189,6 +189,46 @@ def test_a_file_of_authorities_that_is_missing_turns_telemetry_off(tmp_path: Pat
         )
 
 
+SPOILED = "-----BEGIN CERTIFICATE-----\nbm9uZQ==\n-----END CERTIFICATE-----\n"
+
+
+@pytest.mark.parametrize("written", ["", "no certificate\n", SPOILED])
+def test_a_file_without_certificates_turns_telemetry_off(written: str, tmp_path: Path) -> None:
+    path = tmp_path / "x.pem"
+    path.write_text(written, encoding="utf-8")
+    said = f"ca_file must be a file of certificates in PEM, and {path} holds none"
+    with dither.start(
+        registry(), endpoint="https://example.org", key="k", consent=True, data_dir=":memory:", ca_file=path
+    ) as telemetry:
+        assert telemetry.status().silent == said
+    with pytest.raises(ConfigurationError, match="holds none"):
+        dither.start(registry(), endpoint="https://example.org", key="k", ca_file=path, strict=True)
+
+
+@pytest.mark.parametrize("variable", ["REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE"])
+def test_a_variable_that_names_no_certificates_is_named(
+    variable: str, behind: Behind, private: Certificate, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "x.pem"
+    monkeypatch.setenv(variable, str(path))
+    needed = f"no answer ({variable} must be a file of certificates in PEM, and"
+    assert behind.send(behind.here) == (0, f"{needed} there is none at {path})")
+    path.write_bytes(b"")
+    assert behind.send(behind.here) == (0, f"{needed} {path} holds none)")
+    path.write_bytes(private.authority.read_bytes())
+    assert behind.send(behind.here) == (1, "accepted")
+
+
+def test_a_file_of_authorities_that_is_gone_since_the_start_is_named(
+    behind: Behind, private: Certificate, tmp_path: Path
+) -> None:
+    path = tmp_path / "x.pem"
+    path.write_bytes(private.authority.read_bytes())
+    transport = HttpTransport(behind.here, "k", ca_file=path)
+    path.unlink()
+    assert "(ca_file must be a file" in transport.post("id", b"{}", lambda: None).detail
+
+
 @pytest.mark.parametrize("ca_file", [5, b"\0", "a\0b"])
 def test_a_file_of_authorities_that_is_no_path_is_said_and_not_raised(ca_file: Any) -> None:
     with dither.start(
