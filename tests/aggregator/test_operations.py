@@ -264,6 +264,15 @@ def test_files_that_cannot_be_written_or_read_are_named_without_a_number_of_the_
     assert dither("store", "copy", *data, "--to-file", nowhere).stderr == said
 
 
+def test_a_file_that_is_no_backup_is_called_that(tmp_path: Path) -> None:
+    path = tmp_path / "metrics.toml"
+    path.write_text(registry_text(), encoding="utf-8")
+    said = f"dither: {path} is no backup of dither: it does not begin as `dither backup` writes one\n"
+    assert dither("restore", path, "--data", tmp_path / "b").stderr == said
+    path.write_bytes(b"")
+    assert "cut off" in dither("restore", path, "--data", tmp_path / "b").stderr
+
+
 def test_a_restore_that_is_cut_off_leaves_nothing_that_can_be_opened(tmp_path: Path) -> None:
     store = SQLiteStore.create(tmp_path, "example", unfinished=True)
     store.close()
@@ -396,4 +405,7 @@ def test_a_registry_is_loaded_and_a_plan_retired_while_it_is_served(tmp_path: Pa
         served.process.send_signal(signal.SIGHUP)
         assert post(third) == 202
         assert "the registry was not loaded again" in served.stop()
-    assert "there is no rev 9" in dither("metrics", "retire", "color", "--rev", 9, "--data", tmp_path / "data").stderr
+    done = dither("metrics", "retire", "color", "--rev", 9, "--data", tmp_path / "data")
+    assert "there is no rev 9 of metric 'color'; there is 3, 2, 1" in done.stderr
+    done = dither("metrics", "retire", "nope", "--rev", 1, "--data", tmp_path / "data")
+    assert "there is no metric 'nope'; there is color, dark" in done.stderr

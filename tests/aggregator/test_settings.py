@@ -194,7 +194,8 @@ def test_a_command_works_with_the_file_alone(file: Path, tmp_path: Path, capsys:
     [
         ('prot = "9000"', ": there is no setting prot; did you mean port? `dither settings` lists them"),
         ("limit-address = 5", ": there is no setting limit-address; did you mean limit_address?"),
-        ("[serve]\nport = 1", ": there is no setting serve"),
+        ("[serve]\nport = 1", ": there is no setting serve; "),
+        ("dither = 1", ": there is no setting dither; `dither settings` lists them"),
         ("port = 70000", ": port: must be a number from 0 to 65535, got '70000'"),
         ("port = [1]", ": port must be a text or a number"),
         ("port = true", ": port must be a text or a number"),

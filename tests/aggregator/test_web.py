@@ -218,7 +218,10 @@ def test_bad_addresses_are_refused_in_words(client: Client, method: str, path: s
 
 
 def test_a_wrong_method_is_told_the_right_ones(client: Client) -> None:
-    assert "POST" in client.get("/v1/reports").headers["Allow"]
+    answer = client.get("/v1/reports")
+    assert "POST" in answer.headers["Allow"]
+    assert answer.json()["detail"] == "it takes POST alone"
+    assert "it takes GET alone" in client.session.delete(client.url + "/", timeout=10).text
 
 
 def test_a_failure_of_ours_is_no_fault_of_the_uploads() -> None:

@@ -200,7 +200,7 @@ def _read_secret(path: object, source: str) -> str:
 
 def _nearest(name: str, known: set[str]) -> str:
     found = get_close_matches(name, sorted(known), 1, 0.5)
-    return (f"; did you mean {found[0]}?" if found else "") + " `dither settings` lists them"
+    return (f"; did you mean {found[0]}?" if found else ";") + " `dither settings` lists them"
 
 
 def _without_password(text: str) -> str:

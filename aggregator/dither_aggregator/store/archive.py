@@ -90,11 +90,18 @@ def app_of(path: Path) -> str:
     return apps[0]
 
 
+GZIP = b"\x1f\x8b"
+"""The first bytes of every file in gzip."""
+
+
 def read(path: Path) -> Iterator[Record]:
     """Yield the records of a backup; raise StoreError at the end when it is not whole."""
     try:
-        with gzip.open(path, "rb") as file:
-            yield from _read_lines(path, file)
+        with path.open("rb") as raw:
+            if raw.peek(len(GZIP))[: len(GZIP)] not in (GZIP, b""):  # an empty one is cut off
+                raise StoreError(f"{path} is no backup of dither: it does not begin as `dither backup` writes one")
+            with gzip.open(raw) as file:
+                yield from _read_lines(path, file)
     except (OSError, EOFError, zlib.error) as error:
         raise StoreError(f"{path} cannot be read to its end: {reason_of(error)}") from None
     except (ValueError, KeyError, TypeError, AttributeError) as error:

@@ -14,6 +14,8 @@ from dither_shared.plan import Plan
 from dither_shared.registry import Metric, Registry
 from dither_shared.wire.reading import GroupRefused
 
+NAMED_MAX = 20
+"""So many metrics are named in a message."""
 GRACE = timedelta(days=7)
 """How long the reports of an expired metric are still taken: they were on their way."""
 
@@ -164,11 +166,17 @@ class Plans:
         """Return these plans with one of them retired, or taken back. Raises StoreError where there is no such plan."""
         found = next((item for item in self.of(metric) if item.plan.rev == rev), None)
         if found is None:
-            known: Sequence[object] = [item.plan.rev for item in self.of(metric)]
-            raise StoreError(
-                f"there is no rev {rev} of metric {metric!r}; there is {', '.join(map(str, known)) or 'none'}"
-            )
+            if metric not in self._metrics:
+                raise StoreError(f"there is no metric {metric!r}; there is {_named(sorted(self._metrics))}")
+            known = ", ".join(str(item.plan.rev) for item in self.of(metric))
+            raise StoreError(f"there is no rev {rev} of metric {metric!r}; there is {known}")
         return [replace(item, retired=retired) if item is found else item for item in self.by_id.values()]
+
+
+def _named(metrics: Sequence[str]) -> str:
+    """Return names for a message; a registry may have hundreds."""
+    more = len(metrics) - NAMED_MAX
+    return (", ".join(metrics[:NAMED_MAX]) or "none") + (f" and {more:,} more" if more > 0 else "")
 
 
 def _stored(metric: Metric, id_: int) -> StoredPlan:

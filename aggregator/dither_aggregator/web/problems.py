@@ -5,7 +5,7 @@ import logging
 import traceback
 
 from flask import Flask, Response, has_request_context, render_template, request
-from werkzeug.exceptions import HTTPException
+from werkzeug.exceptions import HTTPException, MethodNotAllowed
 
 from dither_aggregator import counters
 from dither_aggregator.counting.folding import BadTally, TallyGone
@@ -79,9 +79,16 @@ def _respond_http(error: HTTPException) -> Response | HTTPException:
         return respond(failed())
     if status < 400:
         return error
-    response = respond(Problem(_SLUGS.get(status, "malformed"), _WORDS.get(status) or error.description or error.name))
+    response = respond(Problem(_SLUGS.get(status, "malformed"), _words(error, status)))
     response.headers.extend((name, value) for name, value in error.get_headers() if name == "Allow")
     return response
+
+
+def _words(error: HTTPException, status: int) -> str:
+    if isinstance(error, MethodNotAllowed):
+        taken = sorted(set(error.valid_methods or ()) - {"HEAD", "OPTIONS"})
+        return f"it takes {' and '.join(taken)} alone"
+    return _WORDS.get(status) or error.description or error.name
 
 
 def _respond_bad_tally(error: BadTally) -> Response:

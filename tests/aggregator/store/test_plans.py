@@ -99,7 +99,7 @@ def test_a_retired_plan_is_refused_until_it_is_taken_back(place: Place, store: S
     append(place.open(), body_of(asked, {"dark": [1]}))
     with pytest.raises(StoreError, match=r"there is no rev 5 of metric 'dark'; there is 1"):
         store.retire("dark", 5)
-    with pytest.raises(StoreError, match="there is none"):
+    with pytest.raises(StoreError, match="there is no metric 'light'; there is color, dark"):
         store.retire("light", 1)
 
 

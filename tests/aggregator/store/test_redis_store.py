@@ -228,6 +228,21 @@ def test_a_redis_that_may_lose_what_it_acknowledged_is_refused(
             client.config_set(setting, sound)
 
 
+def test_several_settings_are_named_apart(server: RedisServer, asked: Registry) -> None:
+    wrong = {"appendfsync": "everysec", "aof-load-truncated": "yes"}
+    with closing(server.client()) as client, closing(store_on(server, asked)) as store:
+        sound = {name: client.config_get(name)[name] for name in wrong}
+        try:
+            for name, value in wrong.items():
+                client.config_set(name, value)
+            said = store.trouble()["settings"]
+        finally:
+            for name, value in sound.items():
+                client.config_set(name, value)
+    assert "It must have appendfsync always, aof-load-truncated no: " in said
+    assert "redis-cli CONFIG SET appendfsync always aof-load-truncated no, then" in said
+
+
 def test_a_redis_that_does_not_tell_its_settings_is_refused(tmp_path: Path, asked: Registry) -> None:
     with running_redis(tmp_path / "redis", rename_command='CONFIG" "') as server:
         with pytest.raises(StoreError, match=r"CONFIG is refused.*They must be: appendonly yes, appendfsync always"):

@@ -171,10 +171,10 @@ class Client:
         if not wrong:
             return ""
         has = ", ".join(f"{name} {found.get(name)}" for name in wrong)
-        settings = " ".join(f"{name} {SOUND[name]}" for name in wrong)
+        sound = [f"{name} {SOUND[name]}" for name in wrong]
         return (
-            f"{self.name} has {has}: acknowledged uploads can be lost. It must have {settings}: "
-            f"redis-cli CONFIG SET {settings}, then redis-cli CONFIG REWRITE"
+            f"{self.name} has {has}: acknowledged uploads can be lost. It must have {', '.join(sound)}: "
+            f"redis-cli CONFIG SET {' '.join(sound)}, then redis-cli CONFIG REWRITE"
         )
 
 
