@@ -109,7 +109,7 @@ def _look(store: Store) -> list[Sign]:
 
 
 def _expiry(store: Store) -> Sign:
-    found = Expiries.of(store.plans(), store.today())
+    found = Expiries.of(store.plans(), store.clock_day())
     return Sign(
         "expiry",
         found.words or f"no metric expires within {SOON.days} days",

@@ -62,7 +62,7 @@ def _named(plans: Sequence[StoredPlan]) -> str:
 
 def log_expiries(store: Store) -> None:
     """Log which metrics have expired or soon will, if any: when a server starts, and when a registry is loaded."""
-    found = Expiries.of(store.plans(), store.today())
+    found = Expiries.of(store.plans(), store.clock_day())  # neither asks the store: to tell this must hold up nothing
     if found.all_over:
         _log.warning("no metric is left that has not expired: devices report nothing more (%s)", found.words)
     elif found.words:

@@ -12,10 +12,12 @@ from dither_aggregator.administration import Administration
 from dither_aggregator.expiry import NAMED_MAX, Expiries
 from dither_aggregator.store import SQLiteStore
 from dither_shared.registry import Registry, utc_today
-from tests.support.aggregators import dither, serve, sqlite_store
+from tests.support.aggregators import dither, serve, sqlite_store, start
 from tests.support.clocks import Clock
+from tests.support.redis_servers import running_redis
 from tests.support.registries import registry, registry_text
 from tests.support.sites import site_of
+from tests.support.stores import store_on
 from tests.support.waiting import wait_until
 
 TODAY = date(2026, 11, 20)
@@ -107,6 +109,22 @@ def test_a_server_says_it_when_it_starts_and_when_it_reads_its_registry_again(tm
         said = served.stop()
     assert "no metric is left that has not expired" in said
     assert f"expires within 60 days: color on {soon}" in said
+
+
+@pytest.mark.slow
+def test_an_api_says_it_when_it_starts(tmp_path: Path) -> None:
+    with running_redis(tmp_path / "redis") as server:
+        store_on(server, registry(expires=PAST)).close()
+        process = start("api", "--data", server.url, "--port", 0, "--processes", 1, "--json")
+        try:
+            assert process.stdout
+            assert process.stdout.readline()
+            process.send_signal(signal.SIGTERM)
+            said = process.communicate(timeout=30)[1]
+        finally:
+            process.kill()
+            process.communicate()
+    assert said.count("no metric is left that has not expired") == 1
 
 
 @pytest.mark.parametrize(("expires", "said"), [(PAST, True), (LATER, False)])
