@@ -1,9 +1,13 @@
 """The base of a telemetry object: the device and its uploader, opened and closed as the person chooses."""
 
 import logging
+import os
+import threading
+import time
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
+from math import inf
 
 from dither.device import FILE_NAME, REFUSED_NAME, Device
 from dither.randomness import SYSTEM
@@ -12,6 +16,9 @@ from dither.sending.courier import passes
 from dither.sending.uploader import Uploader
 from dither.settings import Settings
 from dither.status import CLOSED, NOT_ASKED, REFUSED
+
+CATCH_UP_EVERY_S = 1.0
+"""How seldom answers look for a choice that was made in another process, so that they do not wait for the file."""
 
 
 class Session:
@@ -26,6 +33,8 @@ class Session:
         self._closed = False
         self._unkept_refusal = False  # one that could not be kept, and is tried again when telemetry is closed
         self._failures: Counter[str] = Counter()
+        self._caught_up = -inf  # when the file was last looked at for a choice, by time.monotonic
+        self._locks: dict[int, threading.RLock] = {}
 
     # Beginning and ending.
 
@@ -119,18 +128,19 @@ class Session:
         """Keep that the person agrees, unless the environment forbids it."""
         if self._settings.silent:
             return False
-        with self._any_device() as device:
-            device.open()
-            if metric is None:
-                device.agree(chosen=True)
-            else:
-                device.refuse_metric(metric, refused=False)
-        if metric is None and not self._closed:
-            self._silent = self._fault = ""
-            self._unkept_refusal = False
-            self._speak()
-        elif self._uploader is not None:
-            self._uploader.start()
+        with self._choosing:
+            with self._any_device() as device:
+                device.open()
+                if metric is None:
+                    device.agree(chosen=True)
+                else:
+                    device.refuse_metric(metric, refused=False)
+            if metric is None and not self._closed:
+                self._silent = self._fault = ""
+                self._unkept_refusal = False
+                self._speak()
+            elif self._uploader is not None:
+                self._uploader.start()
         return True
 
     def _refuse(self, metric: str | None) -> bool:
@@ -140,16 +150,73 @@ class Session:
             with self._any_device() as device:
                 device.refuse_metric(metric, refused=True)
             return lasts
-        self._silent = self._settings.silent or (CLOSED if self._closed else REFUSED)
-        self._unkept_refusal = True
+        self._unkept_refusal = True  # first: a look into the file that is under way gives way to it
+        self._silent = self._settings.silent or self._refused_or_closed()
         try:
-            with self._any_device() as device:
+            with self._choosing, self._any_device() as device:
                 device.refuse()
         except Exception:
             self._stop()  # nothing of what waits is sent meanwhile
             raise
         self._unkept_refusal = False
         return lasts
+
+    def _refused_or_closed(self) -> str:
+        return CLOSED if self._closed else REFUSED
+
+    # Choices that the person makes in another process.
+
+    @property
+    def _choosing(self) -> threading.RLock:
+        """The lock of this process around choices and looks for them: a fork may copy its parent's as it was taken."""
+        return self._locks.setdefault(os.getpid(), threading.RLock())
+
+    def _catch_up(self, every_s: float = 0.0) -> None:
+        """Go by what the file says, while telemetry is silent because nobody was asked or the person refused.
+
+        Looks at most once in `every_s`, and not while another thread looks or chooses. Only a choice of the person's
+        counts, no argument of another start.
+        """
+        now = time.monotonic()
+        if now < self._caught_up + every_s or not self._follows_file():
+            return
+        lock = self._choosing
+        if not lock.acquire(blocking=False):
+            return
+        try:
+            self._caught_up = now
+            if self._file_exists():
+                self._follow_file()
+        finally:
+            lock.release()
+
+    def _follows_file(self) -> bool:
+        """Tell whether the file may say more; a refusal that is kept nowhere is later than anything in it."""
+        if self._settings.silent or self._closed or self._unkept_refusal:
+            return False
+        return self._silent in (NOT_ASKED, REFUSED) or (not self._silent and self._uploader is None)
+
+    def _follow_file(self) -> None:
+        silent = self._silent
+        # Kept open: a further look costs next to nothing, and a fork closes it.
+        self._device = device = self._device or self._open()
+        try:
+            device.open()
+            choice = device.choice()
+            if choice is True:
+                self._silent = ""
+                self._speak()
+            elif choice is False:
+                self._silent = REFUSED
+        except Exception as error:
+            self._silent = silent
+            if not passes(error):  # as where a fork has left the connection to the parent: the next look opens another
+                self._stop()
+            raise
+        finally:
+            if self._unkept_refusal or self._closed:  # meanwhile, by another thread or a signal handler
+                self._silent = self._refused_or_closed()
+                self._stop()
 
     def _erase(self) -> None:
         """Forget, and let the thread go on with it where another process reads what was."""

@@ -76,10 +76,10 @@ def status_of(
     development: bool,
 ) -> Status:
     """Return the status of a device, or of none where nothing is recorded."""
+    word = {NOT_ASKED: "not-agreed", REFUSED: "refused"}.get(silent, "off")
+    all_silent = dict.fromkeys(metrics, MetricStatus(word))
     if device is None:
-        word = {NOT_ASKED: "not-agreed", REFUSED: "refused"}.get(silent, "off")
-        unknown = dict.fromkeys(metrics, MetricStatus(word))
-        return Status(silent, counts=dict(failures), metrics=unknown, development=development)
+        return Status(silent, counts=dict(failures), metrics=all_silent, development=development)
     return Status(
         silent or (REFUSED if device.choice() is False else ""),  # said in another process
         device.waiting(),
@@ -87,7 +87,9 @@ def status_of(
         dict(Counter(device.counters()) + Counter(failures)),
         device.asks(),
         tuple(device.refused()),
-        {name: MetricStatus(silence.reason, day_of(silence.until)) for name, silence in device.silences().items()},
+        all_silent
+        if silent
+        else {name: MetricStatus(silence.reason, day_of(silence.until)) for name, silence in device.silences().items()},
         device.sending(),
         device.erasing(),
         development,

@@ -11,7 +11,7 @@ from dither.handles import HANDLES
 from dither.say import say
 from dither.sending.courier import delay
 from dither.sending.uploader import FlushResult
-from dither.session import Session
+from dither.session import CATCH_UP_EVERY_S, Session
 from dither.settings import Settings
 from dither.status import CLOSED, Preview, Status, said, status_of
 from dither_shared.errors import ConfigurationError, InvalidAnswer
@@ -93,6 +93,9 @@ class Telemetry(Session):
             place = metric.misplaced(answer)
             came = f"what came in {place}" if place else "what came"
             raise InvalidAnswer(f"{came} is no answer that {metric.name} asks for: it would be sent as another one")
+        # Not by a hidden answer, which would tell that there is one: telemetry would begin because of it.
+        if (self._silent or self._uploader is None) and not metric.hidden:
+            self._guarded(lambda: self._catch_up(CATCH_UP_EVERY_S), lambda error: None)
         device, uploader = self._device, self._uploader
         if device is None or uploader is None or self._silent:
             return
@@ -126,6 +129,7 @@ class Telemetry(Session):
         For tests, trials and short-lived programs. An app need not call it: what waits is sent by the next start. It
         returns at once where there certainly is no connection, and while the wait after such a failure lasts.
         """
+        self._guarded(self._catch_up, lambda error: None)
         uploader = self._uploader
         if uploader is None or self._silent:
             return FlushResult(0, 0, self._silent)
@@ -183,12 +187,13 @@ class Telemetry(Session):
                 device, settings.registry.metrics, silent, self._failures, development=settings.development
             )
 
-        device = self._device
+        self._guarded(self._catch_up, lambda error: None)
+        device = self._device if self._uploader else None
         return self._guarded(lambda: look(device, self._silent), lambda error: look(None, self._silent or said(error)))
 
     def preview(self) -> Preview:
         """Return the upload that is sent next and what it costs, without building or charging it."""
-        device = self._device
+        device = self._device if self._uploader else None
         if device is None:
             return Preview(b"", {})
 

@@ -11,7 +11,8 @@ class Choosing(Parts):
     """The part of `Device` that does what the person chose."""
 
     def choice(self) -> bool | None:
-        """Return what the person chose for the whole app, or None if they did not choose."""
+        """Return what the person chose for the whole app, in whichever process, or None if they did not choose."""
+        self._refusals.look()
         if EVERYTHING in self._refusals.pending:
             return False
         with self._file.peek():

@@ -14,7 +14,7 @@ from pathlib import Path
 from weakref import WeakSet
 
 from dither import forks
-from dither.device.inherited import Probe, keep_forever
+from dither.device.inherited import Probe, keep_forever, probe_of_process
 from dither.device.schema import FILE_NAME, Damaged, DeviceFault, DeviceUnusable, blank, connect
 from dither_shared.errors import DitherError
 
@@ -39,7 +39,7 @@ class Connected:
         self._beside_lock = threading.Lock()
         self._fork_locks = forks.Locks(FORK_WAIT_S, self._lock, self._beside_lock)
         self._calls = 0  # of the thread that has the lock: within one another if a signal handler calls
-        self._probe: Probe | None = None  # in a child that has not used SQLite yet
+        self._probe = probe_of_process()  # until a forked child has used SQLite
         self._process = os.getpid()
         self._ended = ""
         self._db: sqlite3.Connection | None = None

@@ -1,5 +1,6 @@
 """Connections that a process must not close: those that came with a fork, and those that are open when it ends."""
 
+import os
 import sqlite3
 import threading
 from contextlib import closing, suppress
@@ -25,6 +26,16 @@ class Probe:
             self._thread, wait_s = thread, ANSWER_WITHIN_S
         self._thread.join(wait_s)
         return not self._thread.is_alive()
+
+
+_IMPORTED_BY = os.getpid()
+_probes: dict[int, Probe] = {}
+
+
+def probe_of_process() -> Probe | None:
+    """Return the one probe of a process that was forked since this was imported; None where no fork copied locks."""
+    process = os.getpid()
+    return None if process == _IMPORTED_BY else _probes.setdefault(process, Probe())
 
 
 def _use_sqlite() -> None:
