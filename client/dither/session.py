@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from math import inf
 
-from dither.device import FILE_NAME, REFUSED_NAME, Device
+from dither.device import FILE_NAME, REFUSED_NAME, Device, DeviceFault
 from dither.randomness import SYSTEM
 from dither.say import say
 from dither.sending.courier import passes
@@ -41,7 +41,7 @@ class Session:
     def _begin(self) -> None:
         """Record and send if the person's choice allows it; until there is one, nothing is made or kept."""
         consent = self._settings.consent
-        if self._file_exists() or consent is True:
+        if consent is True or self._file_exists():  # in this order: a file that cannot be used now is tried again
             self._speak()
         else:
             self._silent = NOT_ASKED if consent is None else REFUSED
@@ -94,7 +94,10 @@ class Session:
 
     def _file_exists(self) -> bool:
         directory = self._settings.directory
-        return directory is not None and any((directory / name).exists() for name in (FILE_NAME, REFUSED_NAME))
+        try:
+            return directory is not None and any((directory / name).exists() for name in (FILE_NAME, REFUSED_NAME))
+        except OSError as error:  # the directory is another user's, and may not be entered
+            raise DeviceFault(f"the device file in {directory} cannot be used: {error.strerror}") from None
 
     def _end(self) -> None:
         if self._unkept_refusal:
@@ -229,6 +232,8 @@ class Session:
 
     def _erase_rest(self) -> None:
         """Go on with what was forgotten, though nothing else may be done."""
+        if not self._file_exists():
+            return
         with self._any_device() as device:
             device.open()
             erasing = device.erasing()

@@ -1,13 +1,14 @@
 """The state of telemetry that an app can see, for a settings page or a bug report. Nothing here is sent."""
 
+import sqlite3
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from datetime import date, timedelta
 from types import MappingProxyType
 
-from dither.device import Device, DeviceUnusable, Sending
+from dither.device import Device, Sending
 from dither.schedule import EPOCH
-from dither_shared.errors import ConfigurationError
+from dither_shared.errors import DitherError
 from dither_shared.exact import from_micro
 from dither_shared.frozen import frozen
 
@@ -102,5 +103,7 @@ def day_of(number: int | None) -> date | None:
 
 
 def said(error: Exception) -> str:
-    """Return what may be said of an error: its own words only where they are ours."""
-    return str(error) if isinstance(error, DeviceUnusable | ConfigurationError) else f"failed ({type(error).__name__})"
+    """Return what may be said of an error: its own words where they are ours, or SQLite's, which quote no answer."""
+    if isinstance(error, sqlite3.Error):
+        return f"the device file cannot be used now: {error}"
+    return str(error) if isinstance(error, DitherError) else f"failed ({type(error).__name__})"

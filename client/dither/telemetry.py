@@ -41,7 +41,7 @@ class Telemetry(Session):
         self._handles = {name: HANDLES[metric.kind.name](metric, self._record) for name, metric in metrics.items()}
         if not self._silent:
             self._guarded(self._begin, self._failed_to_begin)
-        elif self._file_exists():
+        else:
             self._guarded(self._erase_rest, lambda error: None)
 
     def __getattr__(self, name: str) -> Any:
@@ -144,7 +144,7 @@ class Telemetry(Session):
                 return FlushResult(0, 0, self._silent)  # closed or refused meanwhile: nothing has failed
 
         def failed(error: Exception) -> FlushResult:
-            say(logging.WARNING, "telemetry could not be flushed: %s", type(error).__name__)
+            say(logging.WARNING, "telemetry could not be flushed: %s", said(error))
             return FlushResult(0, 0, said(error))
 
         return self._guarded(send, failed)
@@ -243,7 +243,7 @@ class Telemetry(Session):
 
     def _not_kept(self, error: Exception) -> bool:
         self._failures["failed"] += 1
-        say(logging.WARNING, "the device file cannot be used: %s", type(error).__name__)
+        say(logging.WARNING, "not kept on this device: %s", said(error))
         return False
 
 

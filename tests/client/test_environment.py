@@ -134,7 +134,7 @@ def test_a_dry_run_shows_the_upload_and_sends_and_keeps_nothing(
     with scripted(Reply(body=accepted)) as (url, requests):
         telemetry = dither.start(registry(), endpoint=url, key="k", data_dir=tmp_path / "d")
         telemetry.color.record("red")
-        assert telemetry.flush(10).sent == 1
+        assert telemetry.flush(10) == dither.FlushResult(1, 0, "not sent: a dry run")
         telemetry.close()
         assert requests == []
     assert list(tmp_path.iterdir()) == []

@@ -440,7 +440,7 @@ def test_a_flush_without_a_connection_returns_at_once_and_so_do_all_until_the_wa
         assert away.attempts == 2
     clock.now += 300
     with telemetry(clock, tmp_path) as device:
-        assert device.flush(30) == dither.FlushResult(1, 0, "")
+        assert device.flush(30) == dither.FlushResult(1, 0, "not sent: a dry run")
 
 
 def test_a_flush_that_was_too_short_for_an_answer_holds_the_next_ones_back(tmp_path: Path) -> None:

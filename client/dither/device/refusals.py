@@ -5,6 +5,7 @@ its file.
 """
 
 import os
+from contextlib import suppress
 from pathlib import Path
 
 from dither.device.schema import FILE_NAME
@@ -26,7 +27,10 @@ class Refusals:
 
     def look(self) -> None:
         """Take note of those that there are by now: another process may have left, written or taken back one."""
-        marks = self._directory.glob(f"{REFUSED_NAME}*") if self._directory and self._directory.is_dir() else ()
+        marks: list[Path] = []
+        with suppress(OSError):  # of a directory that may not be entered the file cannot be used either, and says so
+            if self._directory and self._directory.is_dir():
+                marks = list(self._directory.glob(f"{REFUSED_NAME}*"))
         self.pending = self._unmarked | {path.name[len(REFUSED_NAME) + 1 :] for path in marks}
 
     def of(self, metric: str) -> bool:

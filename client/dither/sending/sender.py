@@ -55,7 +55,8 @@ class Sender:
             with self._answering:
                 self._present = None
             say(logging.DEBUG, "an upload of %d reports: %s", upload.reports, answer.detail)
-            self.detail = answer.detail if answer.rejected or answer.outcome is not Outcome.ACCEPTED else ""
+            whole = answer.outcome is Outcome.ACCEPTED and not (answer.rejected or answer.dry)
+            self.detail = "" if whole else answer.detail
             self._act(upload, answer)
         except TakenBack:
             return None

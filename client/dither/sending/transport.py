@@ -62,6 +62,8 @@ class Answer:
     """
     retired: tuple[int, ...] = ()
     """The places of the upload's groups whose plans are retired."""
+    dry: bool = False
+    """Whether the upload was shown and taken as sent, and nothing has left: flushes say so."""
 
 
 def check_key(key: str) -> str:
@@ -156,7 +158,7 @@ class DryRun:
         """Log the upload's bytes, which tell as little here as to an aggregator."""
         stands()
         say(logging.INFO, "would send %s", body.decode("ascii").rstrip())
-        return Answer(Outcome.ACCEPTED, "not sent: a dry run")
+        return Answer(Outcome.ACCEPTED, "not sent: a dry run", dry=True)
 
     def idle(self) -> None:
         """Do nothing."""

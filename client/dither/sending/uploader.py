@@ -33,7 +33,7 @@ class FlushResult:
     """The outcome for the reports that waited."""
 
     sent: int
-    """Reports that the aggregator acknowledged during the flush."""
+    """Reports that the aggregator acknowledged during the flush; in a dry run, those that were shown."""
     waiting: int
     """Reports still on the device: they are sent later, or by the next start. 0 where it was closed meanwhile."""
     detail: str

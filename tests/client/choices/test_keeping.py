@@ -1,7 +1,9 @@
 """A choice holds, and is kept if that is possible at all, though the device's file or telemetry cannot be used."""
 
+import errno
+import os
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
@@ -222,3 +224,46 @@ def test_a_choice_that_cannot_be_kept_is_counted_and_raised_only_in_tests(tmp_pa
     telemetry.close()
     with pytest.raises(dither.DitherError, match="cannot be used"):
         Telemetry(Settings(registry(), DryRun(), tmp_path, True, strict=True))
+
+
+@pytest.fixture
+def anothers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Return a directory of another user's, which may not be entered: not even by root, who runs some tests."""
+    directory = tmp_path / "anothers"
+    directory.mkdir()
+
+    def denying(does: Callable[..., Any]) -> Callable[..., Any]:
+        def denied(path: Any, *arguments: object, **named: Any) -> Any:
+            if isinstance(path, str | Path) and Path(path).parent == directory:
+                raise PermissionError(errno.EACCES, "Permission denied", str(path))
+            return does(path, *arguments, **named)
+
+        return denied
+
+    for name in ("stat", "open"):
+        monkeypatch.setattr(os, name, denying(getattr(os, name)))
+    return directory
+
+
+@pytest.mark.parametrize("consent", [True, None])
+def test_a_file_of_another_user_is_told_in_words(
+    consent: bool | None, anothers: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with closing(Telemetry(Settings(registry(), DryRun(), anothers, consent))) as telemetry:
+        telemetry.color.record("red")
+        assert f"the device file in {anothers} cannot be used: " in telemetry.status().silent
+        assert not telemetry.set_consent(True)
+        assert f"not kept on this device: the device file in {anothers} cannot be used: " in caplog.text
+    assert "DeviceFault" not in caplog.text
+
+
+def test_a_file_of_another_user_raises_nothing_where_the_environment_forbids_it(anothers: Path) -> None:
+    with closing(Telemetry(Settings(registry(), DryRun(), anothers, True, "DO_NOT_TRACK is set"))) as telemetry:
+        assert telemetry.status().silent == "DO_NOT_TRACK is set"
+
+
+def test_a_file_that_is_locked_is_told_in_words(start: Start, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    telemetry = start(True)
+    with locked(tmp_path / "d"):
+        assert not telemetry.set_consent(True)
+    assert "not kept on this device: the device file cannot be used now: database is locked" in caplog.text

@@ -1,10 +1,13 @@
 """Answers to an upload: which of them end it, and which keep it."""
 
 import json
+from pathlib import Path
 
 import pytest
 
-from dither.sending.transport import Answer, Outcome, read_answer
+from dither.device.moments import NO_ANSWER_YET
+from dither.sending.transport import Answer, DryRun, Outcome, read_answer
+from dither.status import CLOSED
 from dither_shared.wire import GROUPS_MAX
 from dither_shared.wire.reading import Refusal, all_refused
 from tests.support.posting import ID, RECEIPT, ours
@@ -18,6 +21,15 @@ def test_a_receipt_for_this_upload_ends_it() -> None:
     assert read(202, RECEIPT) == Answer(Outcome.ACCEPTED, "accepted", rejected=0)
     rejected = json.dumps({"upload": ID, "rejected": [{"count": 2}, {"count": 1}, {"count": "9"}, 4]}).encode()
     assert read(202, rejected).rejected == 3
+
+
+def test_the_readme_has_a_next_step_for_what_a_flush_may_say() -> None:
+    table = (Path(__file__).parents[3] / "client" / "README.md").read_text("utf-8").partition("`flush().detail`")[2]
+    dry = DryRun().post(ID, b"{}", lambda: None).detail
+    refused = read(405, ours("method-not-allowed")).detail
+    for detail in (NO_ANSWER_YET, CLOSED, dry, refused, read(405, b"").detail):
+        assert f"`{detail}`" in table
+    assert "`no answer (REQUESTS_CA_BUNDLE must be ...)`" in table
 
 
 def test_only_reasons_of_the_wire_are_repeated() -> None:
