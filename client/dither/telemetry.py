@@ -14,6 +14,7 @@ from dither.sending.uploader import FlushResult
 from dither.session import CATCH_UP_EVERY_S, Session
 from dither.settings import Settings
 from dither.status import CLOSED, Preview, Status, said, status_of
+from dither_shared.domains import OTHER
 from dither_shared.errors import ConfigurationError, InvalidAnswer
 from dither_shared.exact import from_micro
 from dither_shared.registry import Metric
@@ -92,7 +93,9 @@ class Telemetry(Session):
         if self._settings.strict and not metric.takes(answer):
             place = metric.misplaced(answer)
             came = f"what came in {place}" if place else "what came"
-            raise InvalidAnswer(f"{came} is no answer that {metric.name} asks for: it would be sent as another one")
+            misread = metric.kind.misread(metric.asked.domain)
+            becomes = f"it {misread}" if misread else f'it would be sent as "{OTHER}"'
+            raise InvalidAnswer(f"{came} is no answer that {metric.name} asks for; {becomes}")
         # Not by a hidden answer, which would tell that there is one: telemetry would begin because of it.
         if (self._silent or self._uploader is None) and not metric.hidden:
             self._guarded(lambda: self._catch_up(CATCH_UP_EVERY_S), lambda error: None)

@@ -36,6 +36,7 @@ SENSITIVITIES = ("low", "medium", "high")
 """In rising order."""
 
 METRICS_MAX = 1_000
+OWNER_CHARACTERS_MAX = 200
 REGISTRY_BYTES_MAX = 32 * 1024 * 1024
 """Above the 100,000 candidates of a text that are listed in the registry itself, each of 200 characters in ASCII."""
 LINKED_MAX = 0.25
@@ -339,7 +340,7 @@ def _read_metric(name: str, table: TomlTable, directory: Path | None, public: Pu
         presence=presence,
         period_days=table.days("period"),
         schedule=table.one_of("schedule", ("spread", "early"), default="early" if memoize else "spread"),
-        owners=table.texts("owners", 20, 200),
+        owners=table.texts("owners", 20, OWNER_CHARACTERS_MAX),
         sensitivity=table.one_of("sensitivity", SENSITIVITIES),
         expires=table.day("expires"),
     )

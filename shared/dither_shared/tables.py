@@ -111,10 +111,10 @@ class TomlTable:
 
     def table(self, key: str) -> "TomlTable":
         """Return a table within this one."""
-        value = self._get(key)
+        value, where = self._get(key), f"{self._where}.{key}" if self._where else key
         if not isinstance(value, dict):
-            raise self._needs(key, f"a table, [{key}]", value)
-        return TomlTable(self._source, f"{self._where}.{key}" if self._where else key, value)
+            raise self._needs(key, f"a table, [{where}]", value)
+        return TomlTable(self._source, where, value)
 
     def tables(self, key: str, most: int) -> dict[str, "TomlTable"]:
         """Return the tables [key.NAME], of which there is at least one."""

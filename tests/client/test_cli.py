@@ -454,6 +454,13 @@ def test_without_the_extra_the_aggregators_commands_name_it(missing: str, regist
     )
 
 
+def test_without_the_extra_help_for_the_aggregators_commands_names_it() -> None:
+    code = "import sys; sys.modules['celery'] = None\nfrom dither.cli import main\nsys.exit(main(['serve', '--help']))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, env=ENVIRONMENT)
+    said = "dither: this needs celery, which comes with the aggregator: pip install 'dither[aggregator]'\n"
+    assert (done.returncode, done.stdout, done.stderr) == (2, "", said)
+
+
 def test_a_reader_that_leaves_early_is_no_error(registry_path: Path) -> None:
     read, write = os.pipe()
     os.close(read)

@@ -60,8 +60,8 @@ def test_a_directory_that_is_missing_is_said(tmp_path: Path, capsys: pytest.Capt
         (["--metric", "flush=flag"], "must not be that of a method"),
         (["--metric", "class=flag"], "must not be a word of Python's"),
         (["--metric", "a=flag", "--metric", "a=text"], "once for each name, got a twice"),
-        (["--owner", ""], "owners must be text"),
-        (["--owner", "a\nb"], "the registry"),
+        (["--owner", ""], "dither: the arguments: --owner must be text"),
+        (["--owner", "a\nb"], "--owner must be text in one line, without control characters, got \"'a\\nb'\""),
     ],
 )
 def test_a_registry_that_could_not_be_used_is_not_written(

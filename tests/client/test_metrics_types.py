@@ -321,6 +321,7 @@ def test_check_tells_a_stub_of_another_registry(path: Path, capsys: pytest.Captu
     out = path.with_suffix(".pyi")
     check = ["metrics", "types", str(path), "--check", str(out)]
     again = f"{out} is not of this registry: dither metrics types {path} --out {out}\n"
+    out.write_bytes(b"")
     assert (main(check), capsys.readouterr().out) == (1, again)
     assert main(["metrics", "types", str(path), "--out", str(out)]) == 0
     assert (main(check), capsys.readouterr().out) == (0, "")
@@ -334,6 +335,12 @@ def test_check_tells_a_stub_of_another_registry(path: Path, capsys: pytest.Captu
     assert "metrics.toml --name ask --out" in capsys.readouterr().out
     path.write_text(path.read_text(encoding="utf-8").replace("metric.dark", "metric.night"), encoding="utf-8")
     assert main(check) == 1
+
+
+def test_check_tells_a_stub_that_cannot_be_read_from_another(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for out, why in ((path.with_suffix(".pyi"), "No such file or directory"), (path.parent, "Is a directory")):
+        assert main(["metrics", "types", str(path), "--check", str(out)]) == 2
+        assert capsys.readouterr() == ("", f"dither: {out} cannot be read: {why}\n")
 
 
 @pytest.mark.parametrize(

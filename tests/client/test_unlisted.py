@@ -21,10 +21,10 @@ def test_strict_telemetry_refuses_what_is_not_listed_and_never_quotes_it() -> No
     for answer in others:
         with pytest.raises(dither.InvalidAnswer) as caught:
             strict.color.record(answer)
-        assert str(caught.value) == "what came is no answer that color asks for: it would be sent as another one"
+        assert str(caught.value) == 'what came is no answer that color asks for; it would be sent as "other"'
     strict.color.record("other")
     for answer in NO_FLAGS:
-        with pytest.raises(dither.InvalidAnswer):
+        with pytest.raises(dither.InvalidAnswer, match=r"; it takes True and False: .* sent as False$"):
             strict.dark.record(answer)
     strict.dark.record(np.True_)
     assert strict.status().waiting == 2

@@ -110,6 +110,12 @@ def test_expires_is_a_date_at_most_a_year_away() -> None:
         registry(expires=today + timedelta(days=367)).check_dates(today, "r.toml")
 
 
+def test_a_list_of_tables_is_told_the_table_that_is_needed() -> None:
+    listed = refused(registry_text().replace("[metric.color]", "[[metric.color]]"))
+    assert listed == "m.toml: metric: color must be a table, [metric.color], got a list of 1"
+    assert "registry must be a table, [registry], got 1" in refused("registry = 1")
+
+
 def test_a_registry_with_no_metric_is_refused() -> None:
     assert "metric must hold 1 to 1000 tables" in refused(registry_text().split("[metric.color]")[0] + "[metric]")
 

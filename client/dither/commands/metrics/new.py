@@ -6,8 +6,8 @@ from pathlib import Path
 
 from dither_shared.errors import ConfigurationError
 from dither_shared.kinds import KINDS
-from dither_shared.registry import Registry, utc_today
-from dither_shared.tables import METRIC_NAME
+from dither_shared.registry import OWNER_CHARACTERS_MAX, Registry, utc_today
+from dither_shared.tables import METRIC_NAME, TomlTable
 
 SUMMARY = "write a registry to begin with; never over a file that is there"
 EXAMPLE = "dither metrics new metrics.toml --app notes --metric theme=choice --metric load_time=number"
@@ -37,8 +37,9 @@ def run(args: argparse.Namespace) -> int:
     names = [name for name, _ in asked]
     if twice := {name for name in names if names.count(name) > 1}:
         raise ConfigurationError(f"--metric must be given once for each name, got {min(twice)} twice")
+    TomlTable("the arguments", "", {"--owner": args.owner}).text("--owner", OWNER_CHARACTERS_MAX)
     text = registry_text(args.app, asked, args.owner)
-    Registry.parse(text, "the registry")  # what a name or an owner must not be
+    Registry.parse(text, "the registry")  # what a name must not be
     try:
         with args.registry.open("x", encoding="utf-8", newline="\n") as file:
             file.write(text)

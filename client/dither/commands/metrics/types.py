@@ -14,8 +14,9 @@ from pathlib import Path
 from dither.handles import HANDLES, Handle
 from dither.writing.output import write
 from dither_shared.domains import Domain
-from dither_shared.errors import ConfigurationError
-from dither_shared.registry import Metric, Registry
+from dither_shared.errors import ConfigurationError, reason_of
+from dither_shared.files import read_text
+from dither_shared.registry import REGISTRY_BYTES_MAX, Metric, Registry
 
 SUMMARY = "write a type stub for the app's module of `telemetry = dither.start(...)`: each handle with its values"
 EXAMPLE = "dither metrics types metrics.toml --out myapp/metrics.pyi"
@@ -33,7 +34,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--name", default="telemetry", help="the module's name for the telemetry object (%(default)s)")
     to = parser.add_mutually_exclusive_group()
     to.add_argument("--out", metavar="FILE", type=Path, help="write to this file instead of to stdout")
-    to.add_argument("--check", metavar="FILE", type=Path, help="exit with 1 if this file is not what would be written")
+    to.add_argument(
+        "--check",
+        metavar="FILE",
+        type=Path,
+        help="exit with 1 if this file is not what would be written, with 2 if it cannot be read",
+    )
 
 
 def run(args: argparse.Namespace) -> int:
@@ -42,12 +48,21 @@ def run(args: argparse.Namespace) -> int:
     if not args.check:
         write(text, args.out)
         return 0
-    # Git may have written the file with other line ends.
-    if args.check.is_file() and args.check.read_bytes().replace(b"\r\n", b"\n") == text.encode():
+    if _written(args.check) == text:
         return 0
     named = "" if args.name == "telemetry" else f" --name {args.name}"
     print(f"{args.check} is not of this registry: dither metrics types {args.registry}{named} --out {args.check}")
     return 1
+
+
+def _written(path: Path) -> str | None:
+    """Return a stub that is there, with newlines, though git may have written other ends; None for no UTF-8."""
+    try:
+        return read_text(path, REGISTRY_BYTES_MAX)
+    except UnicodeDecodeError:
+        return None
+    except (OSError, ValueError) as error:
+        raise ConfigurationError(f"{path} cannot be read: {reason_of(error)}") from None
 
 
 def stub(registry: Registry, name: str = "telemetry") -> str:
