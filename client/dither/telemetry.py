@@ -167,7 +167,7 @@ class Telemetry(Session):
         def flush() -> None:
             try:
                 flushed.set_result(self.flush(timeout))
-            except Exception as error:  # telemetry is strict
+            except BaseException as error:  # telemetry is strict; whatever it is, nobody is left waiting
                 flushed.set_exception(error)
 
         try:
