@@ -3,7 +3,7 @@
 from dither.device.connected import DURABLE_WAIT_S, WAIT_S
 from dither.device.parts import Parts
 from dither.device.refusals import EVERYTHING
-from dither.device.schema import Damaged, DeviceFault, DeviceUnusable, OtherVersion
+from dither.device.schema import DeviceDamaged, DeviceFault, DeviceUnusable, OtherVersion
 from dither.device.withdrawal import drop, forget
 
 
@@ -68,7 +68,9 @@ class Choosing(Parts):
         except Exception as error:
             # The mark waits for the disk, for the dither of the file's version, or for a new file in place of a damaged
             # one. Beside the file of another app it would be read as that app's.
-            waits = isinstance(error, Damaged | DeviceFault | OtherVersion) or not isinstance(error, DeviceUnusable)
+            waits = isinstance(error, DeviceDamaged | DeviceFault | OtherVersion) or not isinstance(
+                error, DeviceUnusable
+            )
             if not (waits and self._refusals.note(metric)):
                 raise
 

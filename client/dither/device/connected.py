@@ -15,7 +15,7 @@ from weakref import WeakSet
 
 from dither import forks
 from dither.device.inherited import Probe, keep_forever, probe_of_process
-from dither.device.schema import FILE_NAME, Damaged, DeviceFault, DeviceUnusable, blank, connect
+from dither.device.schema import FILE_NAME, DeviceDamaged, DeviceFault, DeviceUnusable, blank, connect
 from dither_shared.errors import DitherError
 
 WAIT_S = 0.25
@@ -144,7 +144,7 @@ class Connected:
 def _kind_of(error: Exception) -> type[DeviceUnusable]:
     if isinstance(error, OSError | sqlite3.OperationalError):
         return DeviceFault
-    return Damaged if isinstance(error, sqlite3.DatabaseError) else DeviceUnusable
+    return DeviceDamaged if isinstance(error, sqlite3.DatabaseError) else DeviceUnusable
 
 
 _open_files: "WeakSet[Connected]" = WeakSet()

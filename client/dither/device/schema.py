@@ -72,7 +72,7 @@ class OtherVersion(DeviceUnusable):
     """The device's file has another version than this dither's, and stays as it is."""
 
 
-class Damaged(DeviceUnusable):
+class DeviceDamaged(DeviceUnusable):
     """The device's file is damaged, and stays as it is until somebody deletes it."""
 
 
@@ -132,7 +132,7 @@ def _prepare(db: sqlite3.Connection, create: bool) -> None:
     db.execute("PRAGMA secure_delete = ON")
     db.execute("PRAGMA wal_autocheckpoint = 0")  # the sending thread's work, never a call's of the app
     if version and (db.execute("PRAGMA quick_check(1)").fetchone() != ("ok",) or _is_cut(db)):
-        raise Damaged("the device file is damaged")
+        raise DeviceDamaged("the device file is damaged")
     if version != SCHEMA_VERSION:
         db.execute("BEGIN IMMEDIATE")
         version = version_of(db)  # another process may have been first
