@@ -49,9 +49,8 @@ def _print_table(found: Sequence[Sign]) -> None:
     value = min(value, 60)
     print(f"{'check':{what}}  {'ok':3}  {'value':{value}}  limit")
     for sign in found:
-        print(
-            f"{sign.what:{what}}  {'yes' if sign.well else 'NO':3}  {sign.value.replace('`', ''):{value}}  {sign.limit}"
-        )
+        said = sign.value.replace("`", "")
+        print(f"{sign.what:{what}}  {'yes' if sign.well else 'NO':3}  {said:{value}}  {sign.limit}")
         if not sign.well:
             print(f"{'':{what}}       {sign.hint.replace('`', '')}")
     ill = sum(not sign.well for sign in found)

@@ -102,8 +102,8 @@ def _outcome(claim: Claim, value: Any, rng: Rng) -> Any:
 def _counted(claim: Claim, value: Any, samples: int, rng: Rng) -> Iterator[tuple[Any, int]]:
     """Draw samples, and yield each outcome with how often it came: what it is seen as is asked once for all of them.
 
-    In the order in which they first came, and a part at a time, for outcomes that are all different. Those of two types
-    may be equal, and are seen as different.
+    Outcomes come in the order in which they were first drawn, a part at a time, since all of them may differ. Equal
+    outcomes of two types are seen as different.
     """
     for start in range(0, samples, COUNTED_AT_ONCE):
         counts: Counter[tuple[type, Any]] = Counter()
