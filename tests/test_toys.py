@@ -118,7 +118,7 @@ class Weekday(Listed):
         return (answer.weekday() if isinstance(answer, date) else domain.index(OTHER),)
 
     def offer(self, asked: Asked) -> Offer:
-        return Offer("A day of the week.")
+        return Offer(("A day of the week.",))
 
 
 class WeekdayHandle(Handle):
@@ -177,7 +177,7 @@ class Level(Kind[Steps]):
         return (f"{step + rest / SCALE:g}",)
 
     def offer(self, asked: Asked) -> Offer:
-        return Offer("A number.")
+        return Offer(("A number.",))
 
 
 class LevelHandle(Handle):

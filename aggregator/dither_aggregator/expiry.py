@@ -40,6 +40,12 @@ class Expiries:
         )
 
     @property
+    def last(self) -> date | None:
+        """The day from which on no metric is asked; None where none ever was."""
+        asked = self.later or self.soon or self.expired
+        return asked[-1].expires if asked else None
+
+    @property
     def all_over(self) -> bool:
         """Whether nothing but expired metrics is left."""
         return bool(self.expired) and not self.soon and not self.later

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import date
 
+from dither_aggregator.expiry import Expiries
 from dither_aggregator.room import Free
 from dither_aggregator.store import Store
 from dither_aggregator.store.records import Counted, ShardStatus, TallyKey, total_of
@@ -26,6 +27,8 @@ class Vitals:
     seal_age_s: float
     """For how long the latest sealed day has been over."""
     clock_day: date
+    last_expiry: date | None
+    """The day from which on the registry asks nothing; None where it never did."""
     left: Free | None
     read: float = field(default_factory=time.monotonic)
     """When, by `time.monotonic`."""
@@ -34,9 +37,14 @@ class Vitals:
     def of(cls, store: Store) -> "Vitals":
         """Read a store. Raises as the store does."""
         status = store.status()
-        sealed = min(shard.sealed for shard in status)
         return cls(
-            status, store.trouble(), bool(store.lossy), store.over_for_s(sealed), store.clock_day(), store.left()
+            status,
+            store.trouble(),
+            bool(store.lossy),
+            store.over_for_s(min(shard.sealed for shard in status)),
+            store.clock_day(),
+            Expiries.of(store.plans(), store.clock_day()).last,
+            store.left(),
         )
 
     @property

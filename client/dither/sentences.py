@@ -51,7 +51,7 @@ def _of_metric(metric: Metric) -> Iterator[Sentence]:
         return Sentence(metric.name, template, MappingProxyType(facts))
 
     yield sentence("{question}", question=metric.question)
-    yield _answers(metric)
+    yield from _answers(metric)
     yield sentence(_SENSITIVITY[metric.sensitivity])
     if metric.hidden:
         yield sentence("Whether you have an answer is hidden: a device without one sends noise, too.")
@@ -86,15 +86,22 @@ _LIFE = {
 """By whether answers are memoized, and whether there may be several."""
 
 
-def _answers(metric: Metric) -> Sentence:
+def _answers(metric: Metric) -> Iterator[Sentence]:
     """Say what can be answered: the kind's own words, with the listed values as a fact."""
     offer = metric.kind.offer(metric.asked)
-    start, end = (text.replace("{", "{{").replace("}", "}}") for text in (offer.start, offer.end))
-    if not offer.listed:
-        return Sentence(metric.name, f"{start} {end}".rstrip())
-    shown = [*offer.listed[:VALUES_MAX], *["…"][: len(offer.listed) - VALUES_MAX]]
-    values = ("; " if any("," in value for value in shown) else ", ").join(shown)
-    return Sentence(metric.name, f"{start} {{values}}. {end}".rstrip(), MappingProxyType({"values": values}))
+    for words in offer.before:
+        yield Sentence(metric.name, _literal(words))
+    if offer.listed:
+        shown = [*offer.listed[:VALUES_MAX], *["…"][: len(offer.listed) - VALUES_MAX]]
+        values = ("; " if any("," in value for value in shown) else ", ").join(shown)
+        yield Sentence(metric.name, f"{_literal(offer.lead)} {{values}}.", MappingProxyType({"values": values}))
+    for words in offer.after:
+        yield Sentence(metric.name, _literal(words))
+
+
+def _literal(words: str) -> str:
+    """Return the template of words that have no facts."""
+    return words.replace("{", "{{").replace("}", "}}")
 
 
 def _sure(metric: str, after: str, micro: int) -> Sentence:

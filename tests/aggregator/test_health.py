@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -118,6 +119,8 @@ def test_the_ledger_s_totals_are_shown(monitored: Monitored) -> None:
     assert value(found, "dither_backlog_uploads") == 1
     assert value(found, "dither_ledger_imbalance_reports") == 0
     assert 0 < value(found, "dither_seal_age_seconds") < 90_000
+    (expires,) = {metric.expires for metric in ASKED.metrics.values()}
+    assert datetime.fromtimestamp(value(found, "dither_last_expiry_timestamp_seconds"), UTC).date() == expires
     assert value(found, "dither_disk_free_bytes") < value(found, "dither_disk_size_bytes")
 
 

@@ -315,7 +315,7 @@ def test_what_is_kept_is_told(tmp_path: Path) -> None:
         (15, None),
         (14, "expires in 14 days, on 2026-12-04"),
         (1, "expires in 1 day, on 2026-11-21"),
-        (0, "expires today"),
+        (0, "expired on 2026-11-20; reports that were on their way are taken before 2026-11-27"),
         (-6, "expired on 2026-11-14; reports that were on their way are taken before 2026-11-21"),
         (-7, None),
     ],

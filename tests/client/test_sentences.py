@@ -28,7 +28,8 @@ def test_their_type_has_a_public_name() -> None:
 def test_the_sentences_of_a_choice() -> None:
     assert said(registry(expires=EXPIRES)) == [
         "Which colour do people choose?",
-        "One of red, green, blue. Anything else is sent as “other”.",
+        "One of red, green, blue.",
+        "Anything else is sent as “other”.",
         "The true answer would tell little about you.",
         "It is not hidden that your device answers this.",
         "At most one report a day.",
@@ -40,7 +41,7 @@ def test_the_sentences_of_a_choice() -> None:
 
 def test_what_is_true_of_all_metrics_stands_at_both_ends() -> None:
     sentences = terms_of(registry(device_epsilon="4.0", reports=1))
-    assert [sentence.metric for sentence in sentences[1:-3]] == ["color"] * 8 + ["dark"] * 8
+    assert [sentence.metric for sentence in sentences[1:-3]] == ["color"] * 9 + ["dark"] * 8
     assert str(sentences[0]) == "Your device adds random noise to each answer before anything leaves it."
     assert str(sentences[-3]).startswith("After all reports about all questions, an even guess between two answers")
     assert sentences[-3].facts == {"percent": "98.3"}  # of odds of e^4
@@ -89,11 +90,15 @@ def test_a_memo_is_said_to_be_a_lasting_mark() -> None:
 
 def test_a_long_list_is_cut_and_a_tables_columns_are_told_apart() -> None:
     many = said(registry(values=tuple(f"v{number}" for number in range(20))))
-    assert many[1] == "One of v0, v1, v2, v3, v4, v5, v6, v7, …. Anything else is sent as “other”."
+    assert many[1] == "One of v0, v1, v2, v3, v4, v5, v6, v7, …."
     columns = '= { a = ["x", "y"], b = ["u"] }'
     table: dict[str, Any] = {**FRESH, "kind": "table", "unit": None, "columns": columns}
-    told = said(Registry.parse(numbers_text(both=table)), "both")[1]
-    assert told.startswith("One answer in each of a: x, y; b: u. A missing answer")
+    assert said(Registry.parse(numbers_text(both=table)), "both")[1:5] == [
+        "One answer in each of a: x, y; b: u.",
+        "A missing answer, or anything else, is sent as “other”.",
+        "One report tells all of them.",
+        "Its odds are those of a whole answer, all columns together.",
+    ]
 
 
 def test_a_translation_has_the_same_facts() -> None:
@@ -107,10 +112,7 @@ def test_a_translation_has_the_same_facts() -> None:
 
 def test_braces_of_a_registrys_own_words_are_its_words() -> None:
     text = registry_text(values=("{x}", "}")).replace("Which colour", "Which {colour}")
-    assert said(Registry.parse(text))[:2] == [
-        "Which {colour} do people choose?",
-        "One of {x}, }. Anything else is sent as “other”.",
-    ]
+    assert said(Registry.parse(text))[:2] == ["Which {colour} do people choose?", "One of {x}, }."]
     memo = Registry.parse(numbers_text(size={**MEMO, "unit": "{MB}", "low": 0, "high": 8}))
     assert "{MB}" in said(memo, "size")[1]
 

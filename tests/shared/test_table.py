@@ -392,4 +392,4 @@ def test_the_domain_says_its_columns_and_what_is_public() -> None:
     assert domain.summary == "5 columns of 72 cells asked in pairs, beside arm"
     assert domain.labels(3) == ("0", "10", "other")
     offer = KIND.offer(table(PAIRS, 'arm = ["a", "b"]').asked)
-    assert offer.end.endswith("Reports say arm in the clear: a, b.")
+    assert offer.after[-1] == "Reports say arm in the clear: a, b."

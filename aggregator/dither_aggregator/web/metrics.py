@@ -7,6 +7,7 @@ sends, and there is none by metric: pages and API have that.
 
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from datetime import UTC, datetime
 
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
@@ -73,6 +74,12 @@ def _of_vitals(vitals: Vitals) -> Iterator[Metric]:
         "dither_folding_lag_seconds", "For how long something has waited and nothing was folded.", vitals.waiting_s
     )
     yield _gauge("dither_seal_age_seconds", "For how long the latest sealed day has been over.", vitals.seal_age_s)
+    if vitals.last_expiry:
+        yield _gauge(
+            "dither_last_expiry_timestamp_seconds",
+            "When the last metric of the registry expires.",
+            datetime.combine(vitals.last_expiry, datetime.min.time(), UTC).timestamp(),
+        )
     if vitals.left:
         what = vitals.left.what
         yield _gauge(f"dither_{what}_free_bytes", f"How much {what} the store can still take.", vitals.left.free)

@@ -68,8 +68,12 @@ class DeviceUnusable(DitherError):
     """The device's file cannot be used; the app goes on without telemetry."""
 
 
-class OtherVersion(DeviceUnusable):
-    """The device's file has another version than this dither's, and stays as it is."""
+class OtherFile(DeviceUnusable):
+    """The file is no device's, or of another version than this dither's, and stays as it is."""
+
+
+class OtherVersion(OtherFile):
+    """The device's file has another version than this dither's."""
 
 
 class DeviceDamaged(DeviceUnusable):
@@ -83,7 +87,7 @@ class DeviceFault(DeviceUnusable):
 def connect(directory: Path | None, create: bool = True) -> sqlite3.Connection:
     """Open the file; make it and its directory for the user alone, or bring it to this version, if `create`.
 
-    A file of a newer version, or of one without a step, is refused and stays as it is.
+    A file of a newer version, of one without a step, or of another program is refused and stays as it is.
     """
     where = ":memory:"
     if directory:
@@ -94,7 +98,7 @@ def connect(directory: Path | None, create: bool = True) -> sqlite3.Connection:
     if directory:
         try:
             _prepare_patiently(db, create)
-        except OtherVersion:
+        except OtherFile:
             _close_unchanged(db, Path(where))
             raise
         except BaseException:
@@ -123,7 +127,10 @@ def _prepare_patiently(db: sqlite3.Connection, create: bool) -> None:
 
 
 def _prepare(db: sqlite3.Connection, create: bool) -> None:
-    version = version_of(db)
+    (tables,) = db.execute("SELECT COUNT(*) FROM sqlite_master").fetchone()
+    version = version_of(db)  # after the tables, which another process may make now, and then with a version
+    if tables and version == 0:
+        raise OtherFile("the file is another program's: name another data_dir")
     check_version(version, create)
     if version == 0:
         db.execute(f"PRAGMA page_size = {PAGE_BYTES}")

@@ -24,7 +24,7 @@ class ChoiceKind(Listed):
         return offered("One of", asked)
 
 
-def offered(start: str, asked: Asked) -> Offer:
+def offered(lead: str, asked: Asked) -> Offer:
     """Return an offer of the listed values."""
     listed = tuple(value for value in asked.domain.values if value not in (OTHER, NONE))
-    return Offer(start, listed, end=f"Anything else is sent as “{OTHER}”.")
+    return Offer(lead=lead, listed=listed, after=(f"Anything else is sent as “{OTHER}”.",))

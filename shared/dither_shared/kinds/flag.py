@@ -44,7 +44,7 @@ class FlagKind(Listed):
 
     def offer(self, asked: Asked) -> Offer:
         """Return the two answers."""
-        return Offer("Yes or no.")
+        return Offer(("Yes or no.",))
 
     def examples(self, asked: Asked) -> list[object]:
         """Return both answers."""

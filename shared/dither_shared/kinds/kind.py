@@ -49,12 +49,14 @@ class PublicColumn:
 
 @frozen
 class Offer:
-    """The answers that people can give, in words: `start`, the listed values, called by a noun, and `end`."""
+    """The answers that people can give, a sentence each: one may lead to listed values, which a noun calls."""
 
-    start: str
+    before: tuple[str, ...] = ()
+    lead: str = ""
+    """The words before the listed values; "" where none are listed."""
     listed: tuple[str, ...] = ()
     noun: str = "value"
-    end: str = ""
+    after: tuple[str, ...] = ()
 
 
 class Kind(ABC, Generic[D]):

@@ -173,11 +173,11 @@ class NumberKind(Kind[NumberDomain]):
         ends = [domain.with_unit(domain.in_unit(edge)) for edge in (domain.edges[0], domain.edges[-1])]
         if isinstance(domain, Buckets):
             ranges = f"sent as one of {domain.size} ranges, from below {ends[0]} to {ends[1]} or more"
-            return Offer(f"A number: it is {ranges}.", end="Anything else is sent as “other”.")
-        cut = f"A number, cut to {ends[0]} at least and {ends[1]} at most"
+            return Offer((f"A number: it is {ranges}.", "Anything else is sent as “other”."))
+        cut = f"A number, cut to {ends[0]} at least and {ends[1]} at most."
         if isinstance(domain, Range):
-            return Offer(f"{cut}. Coins round it to one of {GRID} steps.")
-        return Offer(f"{cut}. All that is sent is whether it is above a threshold that your device drew.")
+            return Offer((cut, f"Coins round it to one of {GRID} steps."))
+        return Offer((cut, "All that is sent is whether it is above a threshold that your device drew."))
 
     def examples(self, asked: Asked) -> list[object]:
         """Return numbers beyond either end, the ends, and one in each range."""

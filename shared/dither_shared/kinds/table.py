@@ -143,14 +143,15 @@ class TableKind(Kind[Columns]):
         """Return the columns, and how many of them one report tells."""
         domain = cast("Columns", asked.domain)
         told = "all of them" if len(domain.questions) == 1 else "two of them, drawn by lot"
-        end = (
-            f"A missing answer, or anything else, is sent as “{OTHER}”. One report tells {told}. Its odds are those of "
-            "a whole answer, all columns together."
-        )
+        after = [
+            f"A missing answer, or anything else, is sent as “{OTHER}”.",
+            f"One report tells {told}.",
+            "Its odds are those of a whole answer, all columns together.",
+        ]
         if domain.public:
-            end += f" Reports say {domain.public[0]} in the clear: {', '.join(domain.public[1:])}."
+            after.append(f"Reports say {domain.public[0]} in the clear: {', '.join(domain.public[1:])}.")
         listed = tuple(f"{name}: {_offered(column)}" for name, column in domain.columns.items())
-        return Offer("One answer in each of", listed, "column", end)
+        return Offer(lead="One answer in each of", listed=listed, noun="column", after=tuple(after))
 
     def examples(self, asked: Asked) -> list[object]:
         """Return the first answers of all columns, their last ones, none, and each answer beside others' first ones."""

@@ -103,12 +103,14 @@ class TextKind(Kind[TextDomain]):
 
     def offer(self, asked: Asked) -> Offer:
         """Return any text, and what the totals are searched for."""
-        start = f"A text of at most {VALUE_CHARACTERS_MAX} characters."
+        length = f"A text of at most {VALUE_CHARACTERS_MAX} characters."
         untexts = cast("TextDomain", asked.domain).untexts
         listed = tuple(value for value in asked.candidates if value not in untexts)
         if not listed:
-            return Offer(start, noun="text", end="The totals can be searched for any.")
-        return Offer(f"{start} The totals are searched for", listed, "text", "They can be searched for any other.")
+            return Offer((length, "The totals can be searched for any."))
+        return Offer(
+            (length,), "The totals are searched for", listed, "text", ("They can be searched for any other text.",)
+        )
 
 
 def _read_rows(table: TomlTable) -> tuple[int, Cells, None]:

@@ -83,6 +83,6 @@ class WordsKind(TextKind):
 
     def offer(self, asked: Asked) -> Offer:
         """Return any text, and what is told of it."""
-        start = f"A text of at most {VALUE_CHARACTERS_MAX} characters."
-        end = "The totals name the texts that many have. One report tells a part of the text, drawn by lot."
-        return Offer(start, noun="text", end=end)
+        length = f"A text of at most {VALUE_CHARACTERS_MAX} characters."
+        told = "One report tells a part of the text, drawn by lot."
+        return Offer((length, "The totals name the texts that many have.", told))

@@ -71,6 +71,17 @@ def test_a_file_of_another_app_or_version_is_refused(tmp_path: Path) -> None:
         make(Clock(), tmp_path)
 
 
+def test_a_database_of_another_program_is_left_as_it_is(tmp_path: Path) -> None:
+    with closing(sqlite3.connect(tmp_path / FILE_NAME)) as db:
+        db.execute("CREATE TABLE theirs (x)")
+        db.commit()
+    before = (tmp_path / FILE_NAME).read_bytes()
+    with pytest.raises(DeviceUnusable, match="another program's: name another data_dir"):
+        make(Clock(), tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == [FILE_NAME]
+    assert (tmp_path / FILE_NAME).read_bytes() == before
+
+
 def test_a_damaged_file_and_a_directory_that_is_a_file_are_refused(tmp_path: Path) -> None:
     (tmp_path / FILE_NAME).write_bytes(b"not a database, and long enough to be read as one" * 100)
     with pytest.raises(DeviceUnusable, match="cannot be used"):

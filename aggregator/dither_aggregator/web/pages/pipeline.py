@@ -232,7 +232,7 @@ def _expiring(store: Store, day: date) -> list[Expiry]:
 
 
 def _expiry(expires: date, day: date) -> str:
-    if expires < day:
+    if expires <= day:
         return f"expired on {expires}; reports that were on their way are taken before {expires + GRACE}"
     left = (expires - day).days
-    return f"expires in {left} day{'s' * (left != 1)}, on {expires}" if left else "expires today"
+    return f"expires in {left} day{'s' * (left != 1)}, on {expires}"

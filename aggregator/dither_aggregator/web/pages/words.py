@@ -34,7 +34,7 @@ def plan_state(store: Store, stored: StoredPlan) -> list[str]:
         said.append(f"This is an older plan, rev {stored.plan.rev}: the registry asks in another way now.")
     if stored.retired:
         said.append("It was retired: its reports are refused.")
-    if left < 0:
+    if left <= 0:
         said.append(f"It expired on {stored.expires}.")
     elif left <= EXPIRES_SOON_DAYS:
         said.append(f"It expires in {left} day{'s' * (left != 1)}.")

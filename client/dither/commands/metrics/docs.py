@@ -80,16 +80,16 @@ def _question(metric: Metric) -> tuple[Heading, FactList]:
 def _answers(metric: Metric) -> Fact:
     """Say what can be answered; of a long list the values are folded away."""
     offer = metric.kind.offer(metric.asked)
-    start, listed, end = offer.start, offer.listed, f" {offer.end}" if offer.end else ""
-    number = _count(len(listed), offer.noun)
+    before, listed, after = " ".join(offer.before), offer.listed, "".join(f" {each}" for each in offer.after)
     if not listed:
-        return Fact("You can say", (start, end))
-    start = f"{start} {number}"
+        return Fact("You can say", (before,))
+    number = _count(len(listed), offer.noun)
+    start = f"{before} {offer.lead} {number}".lstrip()
     if len(listed) <= VALUES_IN_TEXT_MAX and sum(map(len, listed)) <= CHARACTERS_IN_TEXT_MAX:
         quoted = [part for value in listed for part in (", “", Said(value), "”")]
-        return Fact("You can say", (f"{start}: “", *quoted[1:], f".{end}"))
+        return Fact("You can say", (f"{start}: “", *quoted[1:], f".{after}"))
     first = f"the first {VALUES_MAX:,} of " if len(listed) > VALUES_MAX else "the "
-    return Fact("You can say", (f"{start}.{end}",), f"Show {first}{number}", listed[:VALUES_MAX])
+    return Fact("You can say", (f"{start}.{after}",), f"Show {first}{number}", listed[:VALUES_MAX])
 
 
 def _noise(metric: Metric) -> tuple[Fact, ...]:
