@@ -303,7 +303,7 @@ def test_another_programs_file_is_left_as_it_is(tmp_path: Path) -> None:
         other.commit()
     before = (tmp_path / FILE_NAME).read_bytes()
     for action in ("inspect", "budget", "forget"):
-        assert "it is no device's" in refused(action, tmp_path)
+        assert "the file is another program's" in refused(action, tmp_path)
     assert (tmp_path / FILE_NAME).read_bytes() == before
 
 
