@@ -52,7 +52,7 @@ from tests.fuzz.properties import (
     outcome,
 )
 from tests.support.aggregators import ENVIRONMENT
-from tests.support.soaking import SOAK, scaled
+from tests.support.soaking import SOAK, scaled, thinned
 
 PLANS = [metric.plan for asked in REGISTRIES for metric in asked.metrics.values()]
 FIND_PLAN = finder(REGISTRIES)
@@ -98,7 +98,7 @@ def columns(draw: st.DrawFn) -> tuple[ReportShape, list[Any]]:
     return shape, values
 
 
-@settings(max_examples=scaled(250, 20_000), deadline=None, derandomize=not SOAK)
+@settings(max_examples=scaled(100, 20_000), deadline=None, derandomize=not SOAK)
 @given(columns())
 def test_a_column_is_read_as_its_reports_are_one_by_one(column: tuple[ReportShape, list[Any]]) -> None:
     check_column(*column)
@@ -132,7 +132,9 @@ def test_a_long_column_is_read_as_its_reports_are_one_by_one(shape: ReportShape)
             check_column(shape, [*values[:place], spoiled_report(rng, values[place]), *values[place + 1 :]])
 
 
-@pytest.mark.parametrize("shape", [Bits(size) for size in (1, 7, 8, 12, 16)] + [Subsets(8, 3), Subsets(9, 1)], ids=str)
+@pytest.mark.parametrize(
+    "shape", [*map(Bits, thinned((1, 7, 8, 12, 16), 0, 1, 2, 3)), Subsets(8, 3), Subsets(9, 1)], ids=str
+)
 def test_of_all_texts_exactly_the_reports_are_read(shape: ReportShape) -> None:
     accepted = 0
     for text in map("".join, product(model.BASE64URL, repeat=len(str(shape.to_wire(0))))):
@@ -147,7 +149,7 @@ def test_of_all_texts_exactly_the_reports_are_read(shape: ReportShape) -> None:
 # A whole upload.
 
 
-@settings(max_examples=scaled(250, 20_000), deadline=None, derandomize=not SOAK)
+@settings(max_examples=scaled(100, 20_000), deadline=None, derandomize=not SOAK)
 @given(st.randoms(use_true_random=False), st.sampled_from(REGISTRIES), st.data())
 def test_a_document_with_anything_anywhere_is_read_as_the_model_says(
     rng: random.Random, asked: Registry, data: st.DataObject
@@ -159,7 +161,7 @@ def test_a_document_with_anything_anywhere_is_read_as_the_model_says(
     check_upload(json.dumps(document).encode(), FIND_PLAN)
 
 
-@settings(max_examples=scaled(100, 20_000), deadline=None, derandomize=not SOAK)
+@settings(max_examples=scaled(50, 20_000), deadline=None, derandomize=not SOAK)
 @given(st.binary(max_size=300) | json_values.map(lambda value: json.dumps(value).encode()))
 def test_garbage_is_malformed(body: bytes) -> None:
     assert check_upload(body, FIND_PLAN) == "malformed"
@@ -180,7 +182,8 @@ def wrong_values(asked: Registry) -> Iterator[bytes]:
 
 @pytest.mark.parametrize("asked", REGISTRIES, ids=name_of)
 def test_a_wrong_value_anywhere_is_read_as_the_model_says(asked: Registry) -> None:
-    for body in wrong_values(asked):
+    """In `make test` every third, another third for the next registry: most places are alike in all of them."""
+    for body in islice(wrong_values(asked), REGISTRIES.index(asked) % 3 if not SOAK else 0, None, scaled(3, 1)):
         check_upload(body, FIND_PLAN)
 
 
@@ -196,7 +199,7 @@ def vector_bodies() -> Iterator[bytes]:
 def test_the_vectors_changed_byte_by_byte_are_read_as_the_model_says() -> None:
     rng, outcomes = random.Random(1), Counter[str]()
     for body in vector_bodies():
-        step = scaled(2 if len(body) < 400 else len(body) // 50, 1)
+        step = scaled(4 if len(body) < 400 else len(body) // 25, 1)
         for place in range(0, len(body), step):
             found = [
                 check_upload(body[:place] + instead + body[place + 1 :], FIND_PLAN)
@@ -211,7 +214,7 @@ def test_the_vectors_changed_byte_by_byte_are_read_as_the_model_says() -> None:
 @pytest.mark.parametrize("asked", REGISTRIES, ids=name_of)
 def test_no_hostile_upload_is_accepted(asked: Registry) -> None:
     find_plan = finder([asked])
-    for headers, body in islice(hostile_uploads(1, asked), scaled(10, 200) * len(hostile.damages(PLANS))):
+    for headers, body in islice(hostile_uploads(1, asked), scaled(4, 200) * len(hostile.damages(PLANS))):
         inflated = check_inflated(body) if headers == hostile.GZIP else body
         if isinstance(inflated, bytes) and headers in (hostile.GZIP, hostile.JSON):
             found = check_upload(inflated, find_plan)
