@@ -37,7 +37,7 @@ from tests.benchmarks.outcomes import (
     Outcome,
     wait_max_s,
 )
-from tests.benchmarks.steady import WITHIN_S, Try, Uploader, Waits, streak
+from tests.benchmarks.steady import RATE, WITHIN_S, Try, Uploader, Waits, streak
 from tests.benchmarks.swarm import OTHER
 from tests.benchmarks.watching import LOOK_EVERY_S, Watch
 from tests.support.aggregators import ENVIRONMENT, dither
@@ -183,7 +183,7 @@ def _observe(machine: OneMachine, attack: Attack, seconds: float, plans: dict[st
     said = machine[SERVE].ready()
     url, log = said["url"], machine.directory / f"{SERVE}.log"
     good = template(url, said["key"], [(GOOD, plans[GOOD].digest, [1])])
-    with Uploader(url, good) as uploader:
+    with Uploader(url, good, RATE) as uploader:
         uploader.run_for(min(WARM_S, seconds))
         base = Waits.of(_answered(uploader, uploader.run_for(max(seconds / BASE_SHARE, BASE_MIN_S))))
         logged = log.stat().st_size
