@@ -184,13 +184,13 @@ def walk(made: Made, kind: str, seed: int, steps: int) -> World:
 @pytest.mark.parametrize("kind", KINDS)
 def test_no_order_of_steps_loses_or_doubles_a_report(kind: str) -> None:
     with worlds(MEMORY) as made:
-        run(made, kind, scaled(8, 2_000), scaled(40, 100))
+        run(made, kind, scaled(5, 2_000), scaled(40, 100))
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_nothing_is_lost_or_doubled_in_a_long_run(kind: str) -> None:
     with worlds(MEMORY) as made:
         met: Counter[str] = Counter()
-        for seed in range(scaled(3, 500)):
+        for seed in range(scaled(2, 500)):
             met += walk(made, kind, seed, scaled(150, 500)).met
     assert met.keys() >= MET, f"never met: {MET - met.keys()}"
