@@ -21,10 +21,15 @@ from dither_shared.wire import PATH, PROBLEM_PREFIX
 from tests.faults.aggregator.editions import APP, METRICS
 from tests.faults.aggregator.oracle import Oracle
 from tests.support.clusters import Cluster, wait_until
+from tests.support.soaking import SOAK
 
 ANSWER_WITHIN_S = 30
 SETTLED_WITHIN_S = 90
 RETRY_S = 0.05
+PAUSE_S = 0.0 if SOAK else 0.02
+"""For a device that is only to keep an aggregator busy: so long between two uploads, hundreds a second of all devices.
+
+While a test waits for something else, as a process that starts, they make few."""
 AGAIN = 0.1
 """How often what was answered is sent once more."""
 

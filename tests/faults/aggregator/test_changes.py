@@ -13,7 +13,7 @@ from dither_aggregator.workers.bells import FOLD, Bell, Rope, make_app
 from dither_shared.registry import Registry
 from tests.faults.aggregator.clustered import REDIS, aggregator, both, kept_alive, orders
 from tests.faults.aggregator.editions import METRICS
-from tests.faults.aggregator.load import REGISTRY, Load, check_all, registry_text
+from tests.faults.aggregator.load import PAUSE_S, REGISTRY, Load, check_all, registry_text
 from tests.faults.aggregator.oracle import Oracle
 from tests.support.aggregators import dither
 from tests.support.clusters import SERVE, Cluster, OneMachine, SeveralMachines, wait_until
@@ -67,7 +67,7 @@ def test_a_registry_that_changes_under_load_loses_and_doubles_nothing(home: Path
     oracle = Oracle("registry", REGISTRY, SECOND)
     ordered = orders(home, Fault("_save_plans", "within", nth=2)) if kind != REDIS else orders(home)
     with aggregator(kind, home, ordered) as cluster:
-        with kept_alive(cluster), Load(oracle, cluster, devices=4) as load:
+        with kept_alive(cluster), Load(oracle, cluster, devices=4, pause_s=PAUSE_S) as load:
             load.refusing = NEW | {FLAG}
             load.wait_for(50)
             assert not any(accepted(cluster, plan) for plan in NEW)
@@ -95,7 +95,7 @@ def test_workers_of_an_older_release_leave_to_newer_ones_what_they_do_not_know(h
         stale = cluster.add_worker(orders=orders(home, bugs=["know no new plans"]))
         older = cluster.add_worker(orders=orders(home, bugs=["know no new mechanisms"]))
         cluster.start(stale.name, older.name)
-        with Load(oracle, cluster, devices=4) as load:
+        with Load(oracle, cluster, devices=4, pause_s=PAUSE_S) as load:
             load.refusing = NEW
             load.wait_for(100)
             load_registry(cluster, SECOND_TEXT)
@@ -137,7 +137,7 @@ def test_processes_of_another_layout_are_refused_before_they_read_or_write(home:
         with pytest.raises(AssertionError, match="holds a store of version 3; this dither reads 99"):
             cluster.add_api(orders=later).start()
         cluster.remove("api-1")
-        with Load(oracle, cluster, devices=4) as load:
+        with Load(oracle, cluster, devices=4, pause_s=PAUSE_S) as load:
             load.wait_for(50)
             with closing(cluster.open()) as store:
                 generation = store.generation

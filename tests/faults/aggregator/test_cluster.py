@@ -21,7 +21,7 @@ pytestmark = pytest.mark.slow
 
 SECONDS = scaled(4, 900)
 DEVICES = 16
-PAUSE_S = 0.0 if SOAK else 0.05
+PAUSE_S = 0.0 if SOAK else 0.1
 """A device waits so long between two uploads: enough are in flight at each kill, and other work has time."""
 NIGHTS = 2
 PAUSES_S = (0.2, 1.8) if SOAK else (0.1, 0.8)

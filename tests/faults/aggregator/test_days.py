@@ -12,7 +12,7 @@ import pytest
 import requests
 
 from tests.faults.aggregator.clustered import aggregator, all_final, both, orders, travel
-from tests.faults.aggregator.load import REGISTRY, Load, check_all
+from tests.faults.aggregator.load import PAUSE_S, REGISTRY, Load, check_all
 from tests.faults.aggregator.oracle import Oracle
 from tests.support.clocks import DAY_S
 from tests.support.clusters import Cluster, wait_until
@@ -79,7 +79,7 @@ def test_days_that_end_under_load_seal_and_stay_as_they_are(home: Path, kind: st
     oracle = Oracle("days", REGISTRY)
     with aggregator(kind, home, orders(home)) as cluster:
         nights, by_themselves = 0, 0
-        with Load(oracle, cluster, devices=4) as load, conserved(oracle, cluster):
+        with Load(oracle, cluster, devices=4, pause_s=PAUSE_S) as load, conserved(oracle, cluster):
             while nights < NIGHTS or not by_themselves:  # a busy machine may set the clock too late
                 load.wait_for(30)
                 by_themselves += reach_midnight(cluster, load)
@@ -88,14 +88,14 @@ def test_days_that_end_under_load_seal_and_stay_as_they_are(home: Path, kind: st
                 wait_until(all_final(cluster), "every day that is over being final, while the load goes on", 60)
         now = snapshots(cluster)
         assert len({epoch for _, _, epoch in now}) >= NIGHTS
-        with Load(oracle, cluster, devices=4) as load:
+        with Load(oracle, cluster, devices=4, pause_s=PAUSE_S) as load:
             load.wait_for(30)
         seen, now = now, snapshots(cluster)
         assert {key: now[key] for key in seen} == seen
         # The clock is set back: said, and counted on the later day.
         travel(cluster, 0)
         wait_until(lambda: cluster.ready().status_code == 503, "readiness being red")
-        with Load(oracle, cluster, devices=4) as load:
+        with Load(oracle, cluster, devices=4, pause_s=PAUSE_S) as load:
             load.wait_for(30)
         assert snapshots(cluster) == now
         check_all(oracle, cluster)

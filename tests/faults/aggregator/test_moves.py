@@ -1,5 +1,6 @@
 """Backups under load, restored elsewhere; a store that moves to Redis, cut off at every step."""
 
+import shutil
 import time
 from contextlib import closing
 from pathlib import Path
@@ -14,7 +15,7 @@ from dither_aggregator.store.redis.key_names import GLOBAL
 from dither_shared.wire.reading import parse_upload
 from tests.faults.aggregator.clustered import aggregator, both, orders
 from tests.faults.aggregator.editions import APP
-from tests.faults.aggregator.load import REGISTRY, Load, check_all, check_store
+from tests.faults.aggregator.load import PAUSE_S, REGISTRY, Load, check_all, check_store
 from tests.faults.aggregator.oracle import Oracle
 from tests.support.aggregators import dither
 from tests.support.clocks import DAY_S
@@ -72,7 +73,7 @@ def test_a_backup_under_load_holds_a_sound_beginning_wherever_it_is_restored(hom
     oracle = Oracle("backup", REGISTRY)
     with aggregator(kind, home, orders(home)) as cluster:
         files: list[tuple[Path, float]] = []
-        with Load(oracle, cluster, devices=4) as load:
+        with Load(oracle, cluster, devices=4, pause_s=PAUSE_S) as load:
             load.wait_for(100)
             for number in range(BACKUPS):
                 file = home / f"backup-{number}.gz"
@@ -198,10 +199,11 @@ def send_again(oracle: Oracle, store: Store) -> None:
 
 def test_a_move_that_is_killed_at_any_step_loses_and_doubles_nothing(home: Path) -> None:
     happened = 0
+    life = lived(home / "lived")
     with running_redis(home / "redis") as server:
         for number, cut in enumerate(CUTS):
-            directory = home / f"store-{number}"
-            oracle = lived(directory)
+            directory = shutil.copytree(home / "lived", home / f"store-{number}")
+            oracle = life.copy()
             with closing(open_store(str(directory))) as store:
                 known_before = known(store)
             ordered = Orders(home / f"faults-{number}", (cut,))

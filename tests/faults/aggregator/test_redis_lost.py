@@ -16,7 +16,7 @@ from dither_aggregator.store.redis import RedisStore
 from dither_shared.wire.reading import parse_upload
 from tests.faults.aggregator.clustered import REDIS, aggregator, orders
 from tests.faults.aggregator.editions import APP, METRICS
-from tests.faults.aggregator.load import REGISTRY, Device, Load, check_all, check_store, wait_folded
+from tests.faults.aggregator.load import PAUSE_S, REGISTRY, Device, Load, check_all, check_store, wait_folded
 from tests.faults.aggregator.oracle import Oracle
 from tests.support.aggregators import dither
 from tests.support.clocks import DAY_S
@@ -65,7 +65,7 @@ def test_a_redis_that_comes_back_empty_is_refused_until_it_has_its_file_again(ho
     oracle = Oracle("empty", REGISTRY)
     with aggregator(REDIS, home, orders(home)) as cluster:
         assert isinstance(cluster, SeveralMachines)
-        with Load(oracle, cluster) as load:
+        with Load(oracle, cluster, pause_s=PAUSE_S) as load:
             load.wait_for(100)
         wait_folded(cluster)
         counted = [get(cluster, path).status_code for path in READING]
@@ -92,7 +92,7 @@ def test_a_redis_that_comes_back_empty_is_refused_until_it_has_its_file_again(ho
         if not cluster["worker-0"].runs():
             assert cluster["worker-0"].code() == 1
         cluster.start("worker-0", "beat-0")
-        with Load(oracle, cluster, devices=4) as load:
+        with Load(oracle, cluster, devices=4, pause_s=PAUSE_S) as load:
             load.wait_for(20)
         check_all(oracle, cluster)
 
@@ -102,13 +102,13 @@ def test_an_api_that_had_acknowledged_more_than_redis_came_back_with_says_so(hom
     with aggregator(REDIS, home, orders(home)) as cluster:
         assert isinstance(cluster, SeveralMachines)
         kept, lost = Oracle("kept", REGISTRY), Oracle("lost", REGISTRY)
-        with Load(kept, cluster) as load:
+        with Load(kept, cluster, pause_s=PAUSE_S) as load:
             load.wait_for(100)
         wait_folded(cluster)
         for process in [*cluster.named("worker"), *cluster.named("beat")]:
             process.stop()
         size = newest_file(cluster.data).stat().st_size
-        with Load(lost, cluster) as load:
+        with Load(lost, cluster, pause_s=PAUSE_S) as load:
             load.wait_for(20)
         cluster.data.stop()
         with newest_file(cluster.data).open("ab") as file:
@@ -118,7 +118,7 @@ def test_an_api_that_had_acknowledged_more_than_redis_came_back_with_says_so(hom
         uploads = int(trouble(cluster)["lost"].split(" has lost ")[1].split()[0])
         assert uploads == len(load.acknowledged)
         cluster.start("worker-0", "beat-0")
-        with Load(kept, cluster) as load:
+        with Load(kept, cluster, pause_s=PAUSE_S) as load:
             load.wait_for(50)
         assert "lost" in trouble(cluster)
         check_all(kept, cluster)

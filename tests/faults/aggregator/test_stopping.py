@@ -15,7 +15,7 @@ import pytest
 from dither_aggregator.workers.bells import FOLD, Bell, Rope, make_app
 from dither_shared.wire import PATH
 from tests.faults.aggregator.clustered import REDIS, SQLITE, aggregator, both, orders
-from tests.faults.aggregator.load import REGISTRY, REGISTRY_TEXT, Load, check_all
+from tests.faults.aggregator.load import PAUSE_S, REGISTRY, REGISTRY_TEXT, Load, check_all
 from tests.faults.aggregator.oracle import Oracle, sound
 from tests.support.clusters import Cluster, SeveralMachines, running, wait_until
 from tests.support.http import was_read
@@ -61,7 +61,7 @@ def test_sigterm_with_requests_half_read_and_in_flight_loses_nothing(home: Path,
     with aggregator(kind, home, orders(home, settings=HURRIED)) as cluster:
         server = cluster.named("serve" if kind == SQLITE else "api")[0]
         key, finishes = cluster.key, 0
-        with Load(oracle, cluster, devices=6) as load:
+        with Load(oracle, cluster, devices=6, pause_s=PAUSE_S) as load:
             for _ in range(STOPS):
                 load.wait_for(50)
                 with ExitStack() as opened, load.lock:
