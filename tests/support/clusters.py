@@ -383,13 +383,17 @@ def several_machines(
     workers: int = 1,
     beats: int = 1,
     processes: int = 1,
+    api_processes: int | None = None,
     **options: Any,
 ) -> Iterator[SeveralMachines]:
-    """Run so many of each command, each API and worker with so many `processes`."""
+    """Run so many of each command, each API and worker with so many `processes`; each API with others if told.
+
+    A process of an API takes half a second of a core to start, as one of several; a worker's is a fork.
+    """
     cluster = SeveralMachines(directory, registry, orders, **options)
     with running(cluster):
         for _ in range(apis):
-            cluster.add_api(processes)
+            cluster.add_api(processes if api_processes is None else api_processes)
         for _ in range(workers):
             cluster.add_worker(processes)
         for _ in range(beats):

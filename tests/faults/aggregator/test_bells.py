@@ -11,16 +11,20 @@ import pytest
 
 from dither_aggregator.workers.bells import ESTIMATE, FOLD, MAINTAIN, Bell, BrokerError, Rope, make_app
 from tests.faults.aggregator.clustered import REDIS, aggregator, all_final, orders, travel
-from tests.faults.aggregator.load import REGISTRY, Load, check_all
+from tests.faults.aggregator.load import PAUSE_S, REGISTRY, Load, check_all
 from tests.faults.aggregator.oracle import Oracle
 from tests.support.clusters import SeveralMachines, wait_until
 from tests.support.failing import BEFORE, SLEEP, TOO_LATE, Fault
-from tests.support.soaking import scaled
+from tests.support.soaking import SOAK, scaled
 
 pytestmark = pytest.mark.slow
 
 ROUNDS = scaled(1, 20)
 SLEEP_S = scaled(1, 60)
+RING_EVERY_S = 0.02 if SOAK else 0.08
+"""Ten bells each time: enough for eight workers to race, and not to do nothing else."""
+UPLOADS = scaled(60, 150)
+"""Before a day ends, and after it."""
 
 
 @contextmanager
@@ -32,7 +36,7 @@ def ringing(cluster: SeveralMachines, metrics: list[str], shards: int) -> Iterat
 
     def ring() -> None:
         with closing(Rope(make_app(cluster.broker.url))) as rope:
-            while not ending.wait(0.02):
+            while not ending.wait(RING_EVERY_S):
                 try:
                     rope.ring(rng.choices(bells, k=10))
                 except BrokerError:
@@ -54,14 +58,14 @@ def test_eight_workers_that_race_on_two_shards_count_everything_once(home: Path)
     drowsy = Fault("commit_fold", BEFORE, SLEEP, nth=4, times=30 * ROUNDS + 300, seconds=0.05)
     merging = Fault("replace_segments", BEFORE, SLEEP, times=30 * ROUNDS, seconds=0.02)
     ordered = orders(home, asleep, drowsy, merging)
-    with aggregator(REDIS, home, ordered, processes=8, shards=2) as cluster:
+    with aggregator(REDIS, home, ordered, processes=8, api_processes=1, shards=2) as cluster:
         assert isinstance(cluster, SeveralMachines)
         with ringing(cluster, list(REGISTRY.metrics), shards=2):
-            with Load(oracle, cluster) as load:
+            with Load(oracle, cluster, pause_s=PAUSE_S) as load:
                 for _ in range(ROUNDS):
-                    load.wait_for(150)
+                    load.wait_for(UPLOADS)
                     travel(cluster, 1)
-                    load.wait_for(150)
+                    load.wait_for(UPLOADS)
                 wait_until(lambda: ordered.noted(asleep.over), "the sleeper being awake", SLEEP_S + 60)
                 wait_until(lambda: ordered.noted(TOO_LATE) >= 3, "three workers that came too late")
             wait_until(all_final(cluster), "every day that is over being final")
@@ -72,7 +76,7 @@ def test_a_broker_that_is_flushed_killed_and_away_and_five_beats_change_no_count
     oracle = Oracle("broker", REGISTRY)
     with aggregator(REDIS, home, orders(home), beats=5) as cluster:
         assert isinstance(cluster, SeveralMachines)
-        with Load(oracle, cluster) as load:
+        with Load(oracle, cluster, pause_s=PAUSE_S) as load:
             for _ in range(ROUNDS):
                 for _ in range(20):
                     with cluster.broker.client() as client:

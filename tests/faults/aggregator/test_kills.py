@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.faults.aggregator.clustered import REDIS, SQLITE, aggregator, all_final, both, kept_alive, orders, travel
-from tests.faults.aggregator.load import REGISTRY, Load, check_all, check_now
+from tests.faults.aggregator.load import PAUSE_S, REGISTRY, Load, check_all, check_now
 from tests.faults.aggregator.oracle import Oracle
 from tests.support.clusters import DATA, wait_until
 from tests.support.failing import AFTER, BEFORE, KILL, KILL_GROUP, KILL_REDIS, RAISE, SLEEP, TOO_LATE, WITHIN, Fault
@@ -69,7 +69,7 @@ def test_a_kill_at_every_named_point_loses_and_doubles_nothing(
     )
     with aggregator(kind, home, ordered, processes=2) as cluster:
         servers = [cluster.servers[DATA]] if kind == REDIS else []
-        with kept_alive(cluster, *servers), Load(oracle, cluster) as load:
+        with kept_alive(cluster, *servers), Load(oracle, cluster, pause_s=PAUSE_S) as load:
             load.wait_for(UPLOADS)
             days, deadline = 0, time.monotonic() + HAPPENED_WITHIN_S
             while ordered.left():
@@ -86,7 +86,7 @@ def test_kills_at_random_moments_lose_and_double_nothing(home: Path) -> None:
     """The one process of one machine is killed. All processes of several machines are killed in test_cluster.py."""
     oracle, rng = Oracle("kills", REGISTRY), random.Random(1)
     with aggregator(SQLITE, home) as cluster:
-        with Load(oracle, cluster) as load:
+        with Load(oracle, cluster, pause_s=PAUSE_S) as load:
             for _ in range(scaled(3, 200)):
                 time.sleep(rng.uniform(0.1, 1.0 if SOAK else 0.6))
                 cluster["serve"].kill()
@@ -98,7 +98,7 @@ def test_kills_at_random_moments_lose_and_double_nothing(home: Path) -> None:
 def test_processes_whose_parent_alone_is_killed_end_after_what_they_have_begun(home: Path) -> None:
     oracle, names = Oracle("parents", REGISTRY), ("api-0", "worker-0")
     with aggregator(REDIS, home, processes=2) as cluster:
-        with Load(oracle, cluster) as load:
+        with Load(oracle, cluster, pause_s=PAUSE_S) as load:
             for _ in range(scaled(1, 30)):
                 load.wait_for(100)
                 assert [len(cluster[name].children()) for name in names] == [2, 2]
@@ -144,7 +144,7 @@ def commit_without_the_cursor(home: Path, kind: str) -> None:
     oracle = Oracle("cursor", REGISTRY)
     late = Fault("commit_fold", BEFORE, SLEEP, times=100, seconds=0.3)
     ordered = orders(home, late, bugs=["commit without the cursor"])
-    with aggregator(kind, home, ordered, processes=4, shards=1) as cluster:
+    with aggregator(kind, home, ordered, processes=4, api_processes=1, shards=1) as cluster:
         with Load(oracle, cluster):
             wait_until(lambda: ordered.noted(TOO_LATE), "a counter that was too late")
         with suppress(AssertionError):  # by any of its signs
