@@ -121,7 +121,10 @@ SAID = [
     ({"epsilon_permanent": "4", "epsilon": "1", "kind": "text"}, ["A text of at most 200 characters. The totals can"]),
     (
         {"epsilon_permanent": "4", "epsilon": "1", "kind": "text", "candidates": ("a.org",)},
-        ["The totals are searched for 1 text: “a.org”. They can be searched for any other text.", "a number from 0 to 127"],
+        [
+            "The totals are searched for 1 text: “a.org”. They can be searched for any other text.",
+            "a number from 0 to 127",
+        ],
     ),
 ]
 
