@@ -3,10 +3,11 @@
 Each device is its own, in memory, with the thread's own decisions on a clock of the test; the randomness of moments is
 seeded. A suspend stops the thread's sleep and not the clock, as the system's does.
 
-The laws are compared by the two-sample Kolmogorov-Smirnov statistic. By the inequality of Dvoretzky, Kiefer, Wolfowitz
-and Massart, a sample of n is further than x from its law with a probability of at most 2 exp(-2 n x^2). So two samples
-of one law are further than LIMIT apart with at most FALSE_ALARM, 1e-6, and two laws that are .5 apart pass with at most
-2e-4. The planted faults, which the SDK once had, are about that far apart.
+The laws are compared by the two-sample Kolmogorov-Smirnov statistic. Two samples of n of one law are k/n or more apart
+with a probability of at most 2 C(2n, n - k) / C(2n, n): their order is a walk of 2n steps that comes home, and so many
+reach k, by reflection. So they are LIMIT or more apart with at most FALSE_ALARM, 1e-6. Two laws that are .5 apart pass
+with at most exp(-n (.5 - LIMIT)^2), by Hoeffding's inequality at the place where they are: 3e-5. The planted faults,
+which the SDK once had, are about that far apart.
 """
 
 import math
@@ -26,13 +27,21 @@ from tests.faults.apps import Taker
 from tests.support.clocks import Clock
 from tests.support.devices import EXPIRES, open_device
 from tests.support.registries import registry_text
+from tests.support.soaking import scaled
 
 pytestmark = pytest.mark.slow
 
-DEVICES = 400
+DEVICES = scaled(200, 400)
 FALSE_ALARM = 1e-6
-LIMIT = 2 * math.sqrt(math.log(4 / FALSE_ALARM) / (2 * DEVICES))
-"""Each sample is within LIMIT/2 of its law, but for a chance of FALSE_ALARM/2."""
+
+
+def _apart() -> int:
+    """Return the least k, by which so many devices are apart with FALSE_ALARM at most."""
+    walks = math.comb(2 * DEVICES, DEVICES)
+    return next(k for k in range(DEVICES) if 2 * math.comb(2 * DEVICES, DEVICES - k) / walks <= FALSE_ALARM)
+
+
+LIMIT = _apart() / DEVICES
 HOUR_S = 3_600.0
 HIDDEN = Registry.parse(
     registry_text(presence="hidden", reports=20, epsilon="1", expires=EXPIRES).partition("[metric.dark]")[0]
