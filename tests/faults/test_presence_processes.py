@@ -1,6 +1,6 @@
 """Real programs with hidden presence fork and meet faults, and nobody who sees uploads can tell which has answers.
 
-A host (`hidden_host.py`) is run for six days in pairs that differ in `record` alone: one device records every day, the
+A host (`hidden_host.py`) is run for some days in pairs that differ in `record` alone: one device records every day, the
 other never. Both must send one upload a day, on the same days.
 """
 
@@ -26,7 +26,7 @@ import requests
 from tests.support.aggregators import ENVIRONMENT
 from tests.support.registries import registry_text
 from tests.support.servers import Reply, accepted, scripted
-from tests.support.soaking import MEMORY, SOAK
+from tests.support.soaking import MEMORY, SOAK, scaled
 
 ROOT = Path(__file__).parents[2]
 HOST = Path(__file__).with_name("hidden_host.py")
@@ -34,7 +34,7 @@ PATHS = [str(ROOT / "client"), str(ROOT / "shared"), str(Path(requests.__file__)
 OTHER_PYTHONS = [str(path) for path in sorted(Path.home().glob(".pyenv/versions/3.1[2-9]*/bin/python"))]
 OTHER_PYTHONS = OTHER_PYTHONS if SOAK else OTHER_PYTHONS[-1:]
 
-DAYS = 6
+DAYS = scaled(4, 6)
 DAY_S = 86_400
 NOON_H, EVENING_H = 12, 18
 PATIENCE_S = 10.0
