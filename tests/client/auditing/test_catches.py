@@ -1,4 +1,7 @@
-"""Each planted bug is caught with the N that its test says, at a family-wise error of 1e-3; without it nothing is."""
+"""Each planted bug is caught with the N that its test says, at a family-wise error of 1e-3; without it nothing is.
+
+Where that takes long, `make test` looks at fewer of what is sound.
+"""
 
 import math
 import random
@@ -25,6 +28,7 @@ from dither_shared.registry import Metric, Registry
 from dither_shared.rng import SCALE, Rng, keyed_rng
 from dither_shared.wire import writing
 from tests.support.audits import audited, devices, of_metric, reports, seeded, verdicts
+from tests.support.soaking import scaled
 
 LARGER = "the exact loss is larger"
 PROVED = "samples prove a larger loss"
@@ -212,7 +216,7 @@ def test_an_epsilon_of_one_tick_for_answers_of_several_is_caught_with_10_000_sam
 ) -> None:
     """Two bits, both of which may be set: as if the two bits that differ were those of a one-hot pair."""
     asked = 'kind = "choices"\nvalues = ["a", "b"]\nticks_max = 3\nmechanism = "oue"\nepsilon = 3\nreports = 1'
-    (sound,) = audited(reports(of_metric(asked)), 10_000)
+    (sound,) = audited(reports(of_metric(asked)), scaled(2_000, 10_000))
     assert (sound.verdict, sound.equal) == ("", True)
     monkeypatch.setattr(
         UnaryCode, "exp_epsilon", property(lambda self: self.p * (1 - self.q) / (self.q * (1 - self.p)))
@@ -264,7 +268,7 @@ def found_by_devices(registry: Registry, n: int, *parts: str) -> dict[str, str]:
 
 def test_a_memo_that_is_drawn_each_time_is_caught_with_100_devices(monkeypatch: pytest.MonkeyPatch) -> None:
     registry = of_metric(CLEAR_FLAG)
-    assert found_by_devices(registry, 100, "device, repeated") == {"device, repeated": ""}
+    assert found_by_devices(registry, scaled(25, 100), "device, repeated") == {"device, repeated": ""}
     fresh = seeded(3)
     monkeypatch.setattr(slots, "keyed_rng", lambda secret, context: fresh)
     found = found_by_devices(registry, 100, "device", "device, repeated")
@@ -274,7 +278,7 @@ def test_a_memo_that_is_drawn_each_time_is_caught_with_100_devices(monkeypatch: 
 def test_a_memo_that_all_values_share_is_caught_with_130_devices(monkeypatch: pytest.MonkeyPatch) -> None:
     """Coins of the metric alone: whoever has a true first memo has a true second one, too."""
     registry = of_metric(MEMO_CHOICE)
-    assert found_by_devices(registry, 130, "device, changed") == {"device, changed": ""}
+    assert found_by_devices(registry, scaled(25, 130), "device, changed") == {"device, changed": ""}
     monkeypatch.setattr(slots, "keyed_rng", lambda secret, context: keyed_rng(secret, context.split()[0]))
     found = found_by_devices(registry, 130, "device, repeated", "device, changed")
     assert found == {"device, repeated": "", "device, changed": PROVED}
@@ -290,7 +294,7 @@ def test_a_memo_that_all_metrics_share_is_caught_with_200_devices(monkeypatch: p
 
 def test_a_second_stage_that_is_fixed_is_caught_with_200_devices(monkeypatch: pytest.MonkeyPatch) -> None:
     registry = of_metric(MEMO_FLAG)
-    assert found_by_devices(registry, 200, "device, noise again") == {"device, noise again": ""}
+    assert found_by_devices(registry, scaled(50, 200), "device, noise again") == {"device, noise again": ""}
     fill = Slots._fill
 
     def fixed(self: Slots, *arguments: Any, **options: Any) -> None:
@@ -341,7 +345,7 @@ def test_an_order_of_groups_that_depends_on_the_value_is_caught_with_100_devices
 
 def test_a_hidden_answer_that_moves_an_upload_is_caught_with_100_devices(monkeypatch: pytest.MonkeyPatch) -> None:
     registry = of_metric(HIDDEN, BESIDE)
-    assert set(found_by_devices(registry, 100).values()) == {""}
+    assert set(found_by_devices(registry, scaled(25, 100)).values()) == {""}
     record = Device.record
 
     def planning(self: Device, metric: Metric, answer: object, *rest: Any) -> str:
