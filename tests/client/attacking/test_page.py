@@ -10,7 +10,9 @@ from dither.attacking import crowds
 from dither.attacking.attacks import ATTACKS, attack
 from dither.attacking.page import page
 from dither.attacking.trials import Attack
+from dither.auditing.linking import POPULATION, Crowd, Trace
 from dither.writing.page import to_html, to_markdown
+from dither_shared.rng import Rng
 from tests.support.attacks import trial
 from tests.support.browsing import TALL, Tab, check_looks
 from tests.support.soaking import scaled
@@ -22,9 +24,15 @@ ASKED = trial(scaled(12, 40), scaled(40, 60))
 
 @pytest.fixture(scope="module")
 def attacks() -> list[Attack]:
-    """Give what came of all attacks; one crowd has as many points to draw as five."""
-    with patch.object(crowds, "CROWDS", scaled(1, 5)):
+    """Give what came of all attacks; one crowd of few lives again and again has as many points to draw as five."""
+    with patch.object(crowds, "CROWDS", scaled(1, 5)), patch.object(Crowd, "lives", lives_again):
         return attack(ASKED, list(ATTACKS))
+
+
+def lives_again(crowd: Crowd, rng: Rng) -> tuple[list[Trace], list[Trace]]:
+    """Return a crowd of POPULATION, in which a few lives come again."""
+    lives = [crowd._live(rng) for _ in range(scaled(20, POPULATION))] * (POPULATION // scaled(20, POPULATION))
+    return [before for before, _ in lives], [after for _, after in lives]
 
 
 @pytest.fixture(scope="module")
