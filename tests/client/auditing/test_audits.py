@@ -20,7 +20,7 @@ from dither_shared.frozen import replaced
 from dither_shared.registry import Registry, utc_today
 from dither_shared.rng import Rng
 from tests.support.audits import EVERY, audited, devices, of_metric, reports, seeded, verdicts
-from tests.support.soaking import scaled, thinned
+from tests.support.soaking import SOAK, scaled, thinned
 
 N = scaled(500, 2_000)
 
@@ -48,7 +48,7 @@ def test_the_demos_metrics_have_the_declared_loss_wherever_their_laws_are_small_
         claims = list(claims_of(metric))
         for claim in thinned(claims, *sorted({0, len(claims) - 1})):  # cells differ in which columns they are of
             tried.add((claim.subject, claim.part))
-            law = exactly(claim, Paths(scaled(25_000, 80_000)))  # enough for some dozens of browsers
+            law = exactly(claim, Paths(scaled(10_000, 80_000)))  # enough for some dozens of browsers
             if isinstance(law, str) or law.ratio != claim.exp_own:
                 unequal.append((claim.subject, claim.part, isinstance(law, str) and "sequences of decisions" in law))
     expected = [("earnings", "report, cell 7", True), ("earnings", "report, cell 9", True)]
@@ -57,7 +57,7 @@ def test_the_demos_metrics_have_the_declared_loss_wherever_their_laws_are_small_
 
 
 SOUND = {
-    "flag, hidden": 250,
+    "flag, hidden": scaled(60, 250),
     "number": 120,
     "choices by privset": 120,
     "flag again": 50,
@@ -71,7 +71,10 @@ SOUND = {
 @pytest.mark.parametrize("name", thinned(list(SOUND), *range(6)))  # `make soak` has the last one, too
 def test_whole_devices_prove_about_what_they_should(name: str) -> None:
     """With seeds, as above."""
-    asked = of_metric(EVERY[name], 'name = "beside"\nkind = "flag"\nepsilon = 1\nreports = 1')
+    keys = EVERY[name]
+    if name == "flag, hidden" and not SOAK:
+        keys = keys.replace("epsilon = 1", "epsilon = 3")  # tells more, so that fewer devices do
+    asked = of_metric(keys, 'name = "beside"\nkind = "flag"\nepsilon = 1\nreports = 1')
     least: list[float] = []
     for found in audited(devices(asked), SOUND[name]):
         assert found.verdict == ""
@@ -90,7 +93,7 @@ def test_many_audits_of_sound_mechanisms_find_nothing() -> None:
     found = [
         verdict
         for seed in range(scaled(len(names), 2 * len(names)))
-        for verdict in verdicts(audited(reports(of_metric(EVERY[names[seed % len(names)]])), scaled(400, 1_000), seed))
+        for verdict in verdicts(audited(reports(of_metric(EVERY[names[seed % len(names)]])), scaled(200, 1_000), seed))
     ]
     assert set(found) == {""}
 
