@@ -241,13 +241,13 @@ def test_four_workers_under_gunicorn_are_one_device(tmp_path: Path, options: lis
         def visit(_: int) -> bool:
             return requests.get(address, timeout=20).text == "Welcome to the wiki.\n"
 
-        assert all(pool.map(visit, range(100)))
+        assert all(pool.map(visit, range(scaled(40, 100))))
         wait_until(lambda: counted(service) == {"proxied": 1, "server": 1})
         workers = children(master.pid)
         wait_until(lambda: visit(0) and all(has_open(worker, FILE_NAME) for worker in workers))
         assert len(workers) == 4
         assert not has_open(master.pid, FILE_NAME)
-        assert all(pool.map(visit, range(100)))
+        assert all(pool.map(visit, range(scaled(40, 100))))
 
         started = time.monotonic()
         master.terminate()
