@@ -132,7 +132,7 @@ def test_a_memo_that_is_drawn_each_time_is_found(monkeypatch: pytest.MonkeyPatch
         return fresh
 
     monkeypatch.setattr(slots, "keyed_rng", redrawn)
-    # Where a memo may tell little beyond one report, fewer devices prove that it told more.
+    # The closer the bound of a memo is to that of one report, the fewer devices show that it is broken.
     found = attacked("memo", trial(150, 40) if SOAK else trial(80, 30, f"{NEAR_MEMO}\nanswers = 2"))
     assert [line for _, line in broken([found])] == ["theme: all reports of one memo"]
 

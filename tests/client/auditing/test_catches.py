@@ -1,6 +1,6 @@
 """Each planted bug is caught with the N that its test says, at a family-wise error of 1e-3; without it nothing is.
 
-Where that takes long, `make test` looks at fewer of what is sound.
+Of some sound ones `make test` looks at a quarter of N or fewer, and `make soak` at N.
 """
 
 import math
