@@ -1,6 +1,6 @@
 """Each planted bug is caught with the N that its test says, at a family-wise error of 1e-3; without it nothing is.
 
-Of some sound ones `make test` looks at a quarter of N or fewer, and `make soak` at N.
+Without a bug `make test` often takes a quarter of N or less. `make soak` takes all of it.
 """
 
 import math
