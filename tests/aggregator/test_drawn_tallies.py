@@ -9,7 +9,7 @@ import pytest
 
 from dither_shared.mechanisms import GRR, OUE, PGR, PureMechanism, SubsetSelection, choose
 from tests.support import tallies
-from tests.support.tallies import draw_tally
+from tests.support.tallies import draw_tallies, draw_tally
 
 Floats = npt.NDArray[np.float64]
 DRAWS = 4_000
@@ -59,10 +59,15 @@ def test_points_of_a_design_too_large_to_keep_have_the_same_law(
     check_drawn(mechanism)
 
 
-def check_drawn(mechanism: PureMechanism) -> None:
+def test_points_of_few_devices_have_the_same_law() -> None:
+    """As above, of the smaller design: 20 devices, each with a draw of its own."""
+    check_drawn(POINTS[0], 14, 6)
+
+
+def check_drawn(mechanism: PureMechanism, first: int = 70, second: int = 30) -> None:
     places = len(draw_tally(mechanism, np.zeros(mechanism.d, dtype=np.int64), np.random.default_rng(0)))
     counts = np.zeros(mechanism.d, dtype=np.int64)
-    counts[:2] = 70, 30
+    counts[:2] = first, second
     mean, covariance = np.zeros(places), np.zeros((places, places))
     for value in (0, 1):
         adds = np.array([[place in outcome for place in range(places)] for outcome, _ in answers_of(mechanism)])
@@ -70,7 +75,7 @@ def check_drawn(mechanism: PureMechanism) -> None:
         mean += counts[value] * (chance @ adds)
         covariance += counts[value] * (adds.T @ (chance[:, None] * adds) - np.outer(chance @ adds, chance @ adds))
     rng = np.random.default_rng(20261121)
-    drawn = np.array([draw_tally(mechanism, counts, rng) for _ in range(DRAWS)])
+    drawn = draw_tallies(mechanism, np.tile(counts, (DRAWS, 1)), rng)
     spread = np.sqrt(np.diag(covariance))
     assert np.abs((drawn.mean(axis=0) - mean) / spread).max() < 6 / np.sqrt(DRAWS)
     error = np.sqrt((np.outer(spread, spread) ** 2 + covariance**2) / DRAWS)
@@ -81,7 +86,7 @@ def test_bits_of_a_unary_code_are_drawn_alone() -> None:
     """4,000 draws: none of 3 means and 6 covariances is 6 sigma off, a false alarm of 2e-8."""
     mechanism, counts = OUE.for_epsilon(3, Decimal(1)), np.array([70, 30, 0])
     rng = np.random.default_rng(20261122)
-    drawn = np.array([draw_tally(mechanism, counts, rng) for _ in range(DRAWS)])
+    drawn = draw_tallies(mechanism, np.tile(counts, (DRAWS, 1)), rng)
     p, q = float(mechanism.p), float(mechanism.q)
     mean, variance = counts * p + (100 - counts) * q, counts * p * (1 - p) + (100 - counts) * q * (1 - q)
     assert np.abs((drawn.mean(axis=0) - mean) / np.sqrt(variance)).max() < 6 / np.sqrt(DRAWS)

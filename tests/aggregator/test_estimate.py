@@ -1,5 +1,4 @@
 import random
-from collections.abc import Sequence
 from decimal import Decimal
 from math import comb, sqrt
 
@@ -15,12 +14,15 @@ from dither_aggregator.counting.supports import support_counts
 from dither_shared.mechanisms import GRR, OUE, PGR, SUE, PrivSet, PureMechanism, SubsetSelection, choose
 from dither_shared.precision import critical_share, detectable_share, noise_floor
 from dither_shared.rng import Rng
-from tests.support.tallies import draw_tally
+from tests.support.soaking import scaled
+from tests.support.tallies import draw_tallies
 
 Floats = npt.NDArray[np.float64]
 Counts = npt.NDArray[np.int64]
 
 N = 100_000
+ANSWERS = scaled(20, 50)
+"""How often each of six answers is given in a run of the real randomizer: what is told is in standard errors."""
 NAMES = pytest.mark.parametrize("name", ["grr", "ss", "pgr", "oue", "sue"])
 
 
@@ -64,7 +66,7 @@ def test_the_standard_error_and_the_intervals_hold(mechanism: PureMechanism) -> 
     rng = np.random.default_rng(20261120)
     counts = np.round(truth(mechanism.d) * 20_000).astype(np.int64)
     n = int(counts.sum())
-    runs = _estimate(mechanism, [counts] * 2_000, rng)
+    runs = _estimate(mechanism, np.tile(counts, (2_000, 1)), rng)
     errors = runs.estimate - counts / n
     stated = runs.std_error.mean(axis=0)
     assert np.abs(errors.std(axis=0) / stated - 1).max() < 0.1
@@ -75,7 +77,7 @@ def test_the_standard_error_and_the_intervals_hold(mechanism: PureMechanism) -> 
 
 def _estimate(
     mechanism: PureMechanism,
-    runs: Sequence[Counts] | Counts,
+    runs: Counts,
     rng: np.random.Generator,
     *,
     error_of: ErrorOf = "reports",
@@ -84,7 +86,7 @@ def _estimate(
 ) -> Estimates:
     """Estimate the shares in many runs of equally many reports at once: a row for each, a column for each value."""
     n = int(runs[0].sum())
-    support = [support_counts(mechanism, draw_tally(mechanism, counts, rng), n) for counts in runs]
+    support = [support_counts(mechanism, tally, n) for tally in draw_tallies(mechanism, runs, rng)]
     return estimate_shares(mechanism, np.array(support), n, error_of=error_of, method=method, simultaneous=simultaneous)
 
 
@@ -161,7 +163,7 @@ def test_simultaneous_intervals_hold_all_at_once() -> None:
     mechanism, rng = OUE.for_epsilon(64, Decimal(1)), np.random.default_rng(9)
     counts = np.round(truth(64) * 10_000).astype(np.int64)
     n = int(counts.sum())
-    support = np.array([draw_tally(mechanism, counts, rng) for _ in range(1_000)])
+    support = draw_tallies(mechanism, np.tile(counts, (1_000, 1)), rng)
 
     def held(*, simultaneous: bool) -> int:
         runs = estimate_shares(mechanism, support, n, simultaneous=simultaneous)
@@ -209,7 +211,7 @@ def test_noise_passes_the_critical_share_rarely_and_the_detectable_share_mostly_
     present = round(detectable_share(mechanism, 64, n) * n)
     counts = np.array([present, n - present, *[0] * 62])
     critical = critical_share(mechanism, 64, n)
-    seen = _estimate(mechanism, [counts] * 400, rng).estimate > critical
+    seen = _estimate(mechanism, np.tile(counts, (400, 1)), rng).estimate > critical
     assert abs(seen[:, 0].mean() - 0.8) < 0.12
     assert seen[:, 2:].any(axis=1).mean() < 0.12
 
@@ -243,7 +245,7 @@ def test_simultaneous_intervals_hold_just_above_where_they_are_walds() -> None:
         if estimate_shares(mechanism, np.full(200, 9), n, simultaneous=True).method == "wald"
     )
     counts = np.full(200, n // 200)
-    runs = _estimate(mechanism, [counts] * 3_000, rng, method="wald", simultaneous=True)
+    runs = _estimate(mechanism, np.tile(counts, (3_000, 1)), rng, method="wald", simultaneous=True)
     truths = counts / counts.sum()
     assert ((runs.lower <= truths) & (truths <= runs.upper)).all(axis=1).mean() > 0.93
 
@@ -267,12 +269,12 @@ def test_exact_intervals_hold_their_estimate_however_many_reports_there_are() ->
     ids=str,
 )
 def test_shares_of_several_ticks_and_their_errors_hold(mechanism: PureMechanism) -> None:
-    """300 seeded runs of the real randomizer and fold, 300 answers of no, one or two values each: within 6 sigma.
+    """300 seeded runs of the real randomizer and fold, each of answers of no, one or two values: within 6 sigma.
 
     The error's spread is the stated one within 25 %, and intervals hold the truth in 95 % within 8 points.
     """
     rng = Rng(random.Random(12).getrandbits)
-    answers = [mechanism.class_of(held) for held in ((), (0,), (0, 1), (0, 2), (1, 5), (3,)) * 50]
+    answers = [mechanism.class_of(held) for held in ((), (0,), (0, 1), (0, 2), (1, 5), (3,)) * ANSWERS]
     truth = np.array([sum(answer >> value & 1 for answer in answers) for value in range(6)]) / len(answers)
     runs = []
     for _ in range(300):
