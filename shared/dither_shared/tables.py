@@ -258,7 +258,9 @@ class TomlTable:
     def _check_text(self, key: str, value: object, characters_max: int) -> str:
         if not isinstance(value, str) or not 1 <= len(value) <= characters_max or value != value.strip():
             raise self._needs(key, f"text of 1 to {characters_max} characters with no space around it", value)
-        if any(unicodedata.category(character) in ("Cc", "Cs", "Zl", "Zp") for character in value):
+        if not value.isprintable() and any(
+            unicodedata.category(character) in ("Cc", "Cs", "Zl", "Zp") for character in value
+        ):
             raise self._needs(key, "text in one line, without control characters", ascii(value))
         return value
 

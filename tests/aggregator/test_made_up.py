@@ -52,12 +52,18 @@ def value(one: StoredPlan, name: str, view: View | None = None) -> Seen:
 
 def add(plan: Plan, tally: Tally, cell: int, entries: Sequence[int], made_up: int) -> Tally:
     """Return a tally with so many more reports of a cell, each of which raises these entries."""
+    return add_each(plan, tally, cell, [entries], made_up)
+
+
+def add_each(plan: Plan, tally: Tally, cell: int, reports: Sequence[Sequence[int]], made_up: int = 1) -> Tally:
+    """Return a tally with more reports of a cell, of each kind so many: a kind is the entries that it raises."""
     counts = tally.counts.copy()
     for part, rows, first in tables(plan.cells, counts):
         if first <= cell < first + part.cells:
-            rows[cell - first, 0] += made_up
-            rows[cell - first, [1 + entry for entry in entries]] += made_up
-    return Tally(tally.n + made_up, counts)
+            for entries in reports:
+                rows[cell - first, 0] += made_up
+                rows[cell - first, [1 + entry for entry in entries]] += made_up
+    return Tally(tally.n + made_up * len(reports), counts)
 
 
 def of_cell(plan: Plan, tally: Tally, cells: Sequence[int]) -> int:
@@ -278,8 +284,8 @@ def test_twice_as_many_at_each_level_make_a_word_be_named_that_nobody_has() -> N
         assert isinstance(design, PureMechanism)
         assert design.geometry is not None
         answer = metric.class_of(metric.read("evilone"), cell, Rng(random.Random(3).getrandbits))
-        for point in rng.choice(np.flatnonzero(hyperplane(*design.geometry, answer)), 2 * needed // 4):
-            tally = add(one.plan, tally, cell, [int(point)], 1)
+        points = rng.choice(np.flatnonzero(hyperplane(*design.geometry, answer)), 2 * needed // 4)
+        tally = add_each(one.plan, tally, cell, [[int(point)] for point in points])
     standing = estimate(one, DAY, tally).standing()
     assert standing
     assert "evilone" in [each.row.value for each in standing.head]

@@ -52,8 +52,8 @@ def tally_of(metric: Metric, share: float, rng: np.random.Generator) -> Tally:
         said = rng.binomial(devices, share)
         buckets = np.bincount(rng.integers(domain.buckets, size=devices - said), minlength=mechanism.d)
         buckets[domain.bucket("text 0", row)] += said
-        rows.append([devices, *draw_points(mechanism, buckets, rng).tolist()])
-    return Tally(N, np.array(rows).reshape(-1))
+        rows += [np.array([devices]), draw_points(mechanism, buckets, rng)]
+    return Tally(N, np.concatenate(rows))
 
 
 @pytest.mark.slow

@@ -46,7 +46,7 @@ HIDDEN = stored_number(TENTHS, epsilon="2", presence="hidden")
 MEMO = stored_number("low = 0\nhigh = 80\nbuckets = 8", epsilon="2", memo="3")
 MEAN_ALONE = stored_number('low = 0\nhigh = 100\nasks = ["mean"]', epsilon="2", reports=30)
 EVEN = population(np.arange(0.5, 100))
-SEEDS, PAIRS, SPOILED_PAIRS = scaled(30, 60), scaled(80, 400), scaled(60, 150)
+SEEDS, PAIRS, SPOILED_PAIRS = scaled(20, 60), scaled(50, 400), scaled(30, 150)
 
 
 def misses_max(tried: int, part: float = 0.05) -> int:

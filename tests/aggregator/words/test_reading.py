@@ -101,8 +101,8 @@ def test_words_that_are_named_are_the_head_and_what_is_no_text_stands_apart(read
 
 @pytest.mark.slow
 def test_while_more_may_come_nothing_is_named() -> None:
-    metric = words()
-    found = estimate(stored(metric), DAY, tally_of(metric, 2_000), provisional=True)
+    """Of a tally in which some are: see above."""
+    found = estimate(stored(words()), DAY, usual_tally(), provisional=True)
     assert isinstance(found, WordsReading)
     assert {row.named for row in found.rows} <= {None}
 
@@ -116,29 +116,30 @@ def test_without_reports_there_are_no_rows_and_what_is_shown_says_so() -> None:
 
 
 @pytest.mark.slow
-def test_a_tally_is_searched_once_whatever_is_asked_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    searched: list[Sequence[Level]] = []
+def test_a_tally_is_searched_once_whatever_is_asked_of_it_and_progress_is_told(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    searched: list[Proposed] = []
+    told: list[float] = []
 
     def noted(levels: Sequence[Level], progress: Progress) -> Proposed:
-        searched.append(levels)
-        return search(levels, progress)
+        searched.append(searched[0] if searched else search(levels, progress))  # one takes half a second
+        return searched[-1]
 
     monkeypatch.setattr(reading_module, "search", noted)
     metric = words(rev=7)
     tally = tally_of(metric, 300)
-    first, again, wider = (search_tally(metric.plan, tally, Wanted(confidence)) for confidence in (0.95, 0.95, 0.99))
+    first, again, wider = (
+        search_tally(metric.plan, tally, Wanted(confidence), told.append) for confidence in (0.95, 0.95, 0.99)
+    )
     assert len(searched) == 1
+    assert told
+    assert told == sorted(told)
     assert first == again
     (narrow, *_), (wide, *_) = first[1].proposed, wider[1].proposed
     assert wide.upper > narrow.upper
     search_tally(words(rev=8).plan, tally, Wanted())
     assert len(searched) == 2
-
-
-def test_progress_of_a_tally_is_told() -> None:
-    told: list[float] = []
-    search_tally(words().plan, tally_of(words(), 500), Wanted(), told.append)
-    assert told == sorted(told)
 
 
 def test_candidates_in_the_body_of_a_request_are_refused() -> None:
