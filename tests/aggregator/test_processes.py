@@ -153,7 +153,7 @@ def test_what_has_begun_is_answered_however_the_parent_ends(how: signal.Signals,
 
 
 def test_workers_that_were_killed_are_replaced_and_nobody_is_refused(lasting: Api) -> None:
-    for _ in range(scaled(2, 20)):
+    for _ in range(scaled(1, 20)):  # the next tests kill those that are there then
         killed = lasting.kill_workers()
         assert lasting.ask() not in killed  # it waited for one that takes their place
         until(lambda: len(lasting.workers()) == WORKERS)

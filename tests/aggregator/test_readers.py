@@ -218,20 +218,14 @@ def waiting_for_many(url: str) -> Iterator[None]:
         yield
 
 
-def test_a_long_list_has_a_process_to_itself_that_ends_with_it(served: Served) -> None:
-    requests.get(served.url + "/", timeout=60)
-    before = readers(served.process.pid)
-    check_a_long_list(served.url)
-    wait_until(lambda: readers(served.process.pid) == before)
-
-
-def test_work_that_nobody_waits_for_is_ended(served: Served) -> None:
+def test_a_long_list_has_a_process_to_itself_that_ends_with_it_or_when_nobody_waits(served: Served) -> None:
     requests.get(served.url + "/", timeout=60)
     before = readers(served.process.pid)
     with waiting_for_many(served.url):
         wait_until(lambda: len(readers(served.process.pid)) > len(before))
     wait_until(lambda: readers(served.process.pid) == before)
     check_a_long_list(served.url)
+    wait_until(lambda: readers(served.process.pid) == before)
 
 
 def test_one_long_list_is_looked_for_at_a_time(served: Served) -> None:
