@@ -91,7 +91,7 @@ def test_keys_come_from_files_that_the_environment_names(tmp_path: Path, monkeyp
         one = Locked(served, tmp_path)
         assert not served.key  # none was made: there is one
         assert one.upload(drawn["write"]).status_code == 202
-        assert one.ask("GET", "/v1/marks", headers=bearer(drawn["read"])).status_code == 200
+        assert "Set-Cookie" in one.login(drawn["read"]).headers  # a page would take a reader
         (listed,) = [row for row in keys_of(one) if row["scope"] == "read"]
         assert dither("keys", "revoke", listed["id"], "--data", one.data).returncode == 0
     (tmp_path / "write").write_text(f"next{STRONG}")
@@ -100,6 +100,7 @@ def test_keys_come_from_files_that_the_environment_names(tmp_path: Path, monkeyp
         assert [row["scope"] for row in keys_of(one)] == ["write", "write", "read", "admin"]
         assert one.upload(f"next{STRONG}").status_code == one.upload(drawn["write"]).status_code == 202
         assert one.ask("GET", "/v1/marks", headers=bearer(drawn["read"])).status_code == 401  # revoked, and stays so
+        assert "Set-Cookie" not in one.login(drawn["read"]).headers
 
 
 def keys_of(one: Locked) -> list[dict[str, Any]]:

@@ -19,7 +19,7 @@ from dither_aggregator.analysis.pure import estimate_shares
 from dither_aggregator.counting.supports import support_counts
 from dither_shared.mechanisms import PureMechanism, choose
 from tests.benchmarks.peers import ask
-from tests.support.tallies import draw_tally
+from tests.support.tallies import draw_tallies
 
 Counts = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
@@ -91,7 +91,8 @@ def measure(
     rng = np.random.default_rng([mechanism.charge, mechanism.d, int(counts.max())])
     n, e = int(counts.sum()), exp(epsilon)
     truth = counts / n
-    drawn = [support_counts(mechanism, draw_tally(mechanism, counts, rng), n) for _ in range(repetitions)]
+    tallies = draw_tallies(mechanism, np.tile(counts, (repetitions, 1)), rng)
+    drawn = [support_counts(mechanism, tally, n) for tally in tallies]
     # All repetitions at once, as if they were further values: each estimate is of its own count alone.
     support, truth = np.concatenate(drawn), np.tile(truth, repetitions)
     wald = estimate_shares(mechanism, support, n, method="wald")
@@ -145,7 +146,7 @@ def _ours(d: int, epsilon: str, counts: Counts) -> tuple[list[Floats], list[Floa
     """Return raw estimates, and normalised ones to stand beside a peer that clips."""
     mechanism = choose(d, Decimal(epsilon))
     rng = np.random.default_rng([mechanism.charge, d, int(counts.max())])
-    tallies = (draw_tally(mechanism, counts, rng) for _ in range(PEER_REPETITIONS))
+    tallies = draw_tallies(mechanism, np.tile(counts, (PEER_REPETITIONS, 1)), rng)
     supports = [support_counts(mechanism, tally, N) for tally in tallies]
     raw = [estimate_shares(mechanism, support, N).estimate for support in supports]
     return raw, [norm_sub(mechanism, support, N).shares for support in supports]
