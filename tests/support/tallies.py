@@ -18,7 +18,8 @@ def draw_tally(mechanism: PureMechanism, counts: Counts, rng: np.random.Generato
 
     Only for mechanisms whose real randomizer has passed its law tests: nothing of it runs here.
     """
-    return draw_tallies(mechanism, counts[np.newaxis], rng)[0]
+    tally: Counts = draw_tallies(mechanism, counts[np.newaxis], rng)[0]
+    return tally
 
 
 def draw_tallies(mechanism: PureMechanism, runs: Counts, rng: np.random.Generator) -> Counts:
