@@ -71,7 +71,7 @@ def spread_of(stored: StoredPlan, draws: int) -> tuple[Floats, Floats, NumberCha
 def test_the_covariance_is_the_spread_of_fits(stored: StoredPlan) -> None:
     """A standard deviation of 2,000 draws has an error of 1.6 %: 9 % would be 5.7 sigma, 1e-8 for each of 50.
 
-    Of 1,000 it is 2.2 %, and as many sigma are 12.7 %.
+    With 1,000 draws the error is 2.2 %, and as many sigma are 12.7 %.
     """
     said, found, _ = spread_of(stored, DRAWS)
     assert said == pytest.approx(found, rel=5.7 / np.sqrt(2 * DRAWS))

@@ -101,7 +101,7 @@ def test_words_that_are_named_are_the_head_and_what_is_no_text_stands_apart(read
 
 @pytest.mark.slow
 def test_while_more_may_come_nothing_is_named() -> None:
-    """Of a tally in which some are: see above."""
+    """The tally is one in which words are named once no more may come."""
     found = estimate(stored(words()), DAY, usual_tally(), provisional=True)
     assert isinstance(found, WordsReading)
     assert {row.named for row in found.rows} <= {None}
