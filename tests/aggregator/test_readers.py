@@ -1,5 +1,7 @@
 """Pages and API in processes of their own: real ones, killed, stopped and kept waiting."""
 
+import asyncio
+import gc
 import gzip
 import json
 import os
@@ -7,6 +9,7 @@ import random
 import signal
 import socket
 import time
+from asyncio.subprocess import PIPE, create_subprocess_exec
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
@@ -15,7 +18,7 @@ from urllib.parse import urlsplit
 import pytest
 import requests
 
-from dither_aggregator.web.readers import CANDIDATES_MAX, READERS
+from dither_aggregator.web.readers import CANDIDATES_MAX, READERS, ReaderProcess
 from dither_aggregator.workers.looking import ASK_EVERY_S
 from dither_shared.registry import Registry
 from dither_shared.rng import Rng
@@ -226,6 +229,21 @@ def test_a_long_list_has_a_process_to_itself_that_ends_with_it_or_when_nobody_wa
     wait_until(lambda: readers(served.process.pid) == before)
     check_a_long_list(served.url)
     wait_until(lambda: readers(served.process.pid) == before)
+
+
+def test_a_reader_that_is_ended_before_it_has_read_all_leaves_no_error_to_log(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def ended() -> None:
+        process = await create_subprocess_exec("sleep", "60", stdin=PIPE, stdout=PIPE)
+        reader = ReaderProcess(process)
+        reader._asking.write(bytes(1_000_000))
+        await reader.end()
+        assert process.returncode == -signal.SIGKILL
+
+    asyncio.run(ended())
+    gc.collect()
+    assert caplog.records == []
 
 
 def test_one_long_list_is_looked_for_at_a_time(served: Served) -> None:

@@ -169,6 +169,9 @@ class ReaderProcess:
         with suppress(ProcessLookupError):
             self._process.kill()
         await self._process.communicate()  # reads the rest: as long as there is any, it counts as not ended
+        self._asking.close()
+        with suppress(OSError):  # of what it did not read; an error that nobody takes would be logged
+            await self._asking.wait_closed()
 
 
 def _too_many() -> Problem:
