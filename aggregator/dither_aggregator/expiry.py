@@ -41,7 +41,7 @@ class Expiries:
 
     @property
     def last(self) -> date | None:
-        """The day from which on no metric is asked; None where none ever was."""
+        """The day on which the last metric expires or has; None where there is none that is not retired."""
         asked = self.later or self.soon or self.expired
         return asked[-1].expires if asked else None
 

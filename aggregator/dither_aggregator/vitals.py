@@ -28,7 +28,7 @@ class Vitals:
     """For how long the latest sealed day has been over."""
     clock_day: date
     last_expiry: date | None
-    """The day from which on the registry asks nothing; None where it never did."""
+    """The day on which the registry's last metric expires or has; None where it has none that is not retired."""
     left: Free | None
     read: float = field(default_factory=time.monotonic)
     """When, by `time.monotonic`."""

@@ -20,7 +20,7 @@ class Sentence:
     """One sentence of the terms. `str()` is the English one.
 
     Translated, it is `_(sentence.template).format_map(sentence.facts)`, with the app's own `_`. Templates stay the
-    same while numbers and dates change.
+    same while dates, odds, numbers of reports and listed values change.
     """
 
     metric: str

@@ -72,11 +72,6 @@ class Connected:
         forks.files.discard(self)
         _open_files.discard(self)
 
-    def rest(self) -> None:
-        """Close the connection until the next call, unless one is in the middle."""
-        self.before_fork()
-        self.after_fork_in_parent()
-
     def _close(self) -> None:
         db, self._db = self._db, None
         if db is not None:

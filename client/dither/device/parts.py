@@ -73,10 +73,6 @@ class Parts:
         """Close the file. The next start sends its waiting reports."""
         self._file.close()
 
-    def rest(self) -> None:
-        """Close the file until the next call, unless one is in the middle."""
-        self._file.rest()
-
     @property
     def directory(self) -> Path | None:
         """The directory of the file, or None for a device in memory."""

@@ -109,6 +109,10 @@ def connect(directory: Path | None, create: bool = True) -> sqlite3.Connection:
 
 def _close_unchanged(db: sqlite3.Connection, path: Path) -> None:
     """Close a connection that may be the last one, and write nothing of the log into the file, as SQLite then would."""
+    log = Path(f"{path}-wal")
+    if not log.exists() or log.stat().st_size == 0:
+        db.close()  # there is nothing to write, and what SQLite made beside the file goes
+        return
     with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)) as reader:
         version_of(reader)  # from here on it is the last one, and cannot write
         db.close()
@@ -127,9 +131,9 @@ def _prepare_patiently(db: sqlite3.Connection, create: bool) -> None:
 
 
 def _prepare(db: sqlite3.Connection, create: bool) -> None:
-    (tables,) = db.execute("SELECT COUNT(*) FROM sqlite_master").fetchone()
-    version = version_of(db)  # after the tables, which another process may make now, and then with a version
-    if tables and version == 0:
+    tables = {name for (name,) in db.execute("SELECT name FROM sqlite_master")}
+    version = version_of(db)  # read after the tables: whoever makes them now sets the version in the same transaction
+    if tables and (version == 0 or "state" not in tables):
         raise OtherFile("the file is another program's: name another data_dir")
     check_version(version, create)
     if version == 0:

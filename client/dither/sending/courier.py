@@ -73,8 +73,6 @@ class Courier:
 
     def _start_thread(self) -> None:
         """Start the thread, or let the one there is look again."""
-        if self._situation.relieved:
-            self._set(relieved=False)
         if self._thread is None and not (self._situation.closed or self._situation.stopped or self._forks):
             thread = threading.Thread(target=self._run, name="dither-uploader", daemon=True)
             thread.start()  # which may fail; if not, it waits for the lock that we hold
@@ -195,8 +193,6 @@ class Courier:
         self._transport.idle()
         if self._situation.closed:
             self._device.close()
-        elif self._situation.relieved:
-            self._device.rest()
         self._changed.notify_all()
 
     def _flushing(self) -> bool:

@@ -12,7 +12,6 @@ class State(Enum):
 
     CLOSED = "closed"
     FORKING = "forking"
-    RELIEVED = "relieved"
     STOPPED = "stopped"
     SETTLING = "settling"
     PAUSING = "pausing"
@@ -32,8 +31,6 @@ class Situation:
     """`close()` was called."""
     forking: bool = False
     """A fork of the host app has begun and is not over."""
-    relieved: bool = False
-    """A later start of this process sends in its place, until the app calls this one again."""
     stopped: bool = False
     """The aggregator does not know the key: nothing is sent until the next start."""
     settle_s: float = 0.0
@@ -68,7 +65,6 @@ def _until(it: Situation) -> float:
 TABLE = {
     State.CLOSED: Rule(lambda it: it.closed, ends=True, answers=True),
     State.FORKING: Rule(lambda it: it.forking, ends=True),  # and is started again after it
-    State.RELIEVED: Rule(lambda it: it.relieved, ends=True),
     State.STOPPED: Rule(lambda it: it.stopped, ends=True, answers=True),
     State.SETTLING: Rule(lambda it: it.settle_s > 0 and not it.flushing, wait_s=lambda it: it.settle_s),
     State.PAUSING: Rule(lambda it: it.pause_s > 0, wait_s=lambda it: it.pause_s),

@@ -4,7 +4,6 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from weakref import WeakSet
 
 from dither import forks
 from dither.device import Device, DeviceUnusable
@@ -59,7 +58,7 @@ class Uploader(Courier):
         self._answered_open = 0  # flushes that were done when it was closed: later ones were cut short
         self._unmeasured = 0  # answers that were taken since the log was measured
         self.wakes = False
-        """Whether a fork or a later start has ended the thread, so that the next call should start it."""
+        """Whether a fork has ended the thread, so that the next call should start it."""
         forks.senders.add(self)
 
     def start(self) -> None:
@@ -68,39 +67,12 @@ class Uploader(Courier):
             self._begun = False  # the person may have agreed to more, or the app started again
             begun = self._begin_once()
             waits = begun is None or (begun and self._device.look(delay).when is not None)
-            if begun:
-                self._take_over()
         except Exception as error:
             if not passes(error):
                 raise
             waits = True  # the thread looks again
         if waits or self._device.log_bytes() > LOG_BYTES_MAX:
             self.wake()
-
-    def _take_over(self) -> None:
-        """Send for earlier starts, as of a notebook's cell that runs again, until this one is closed.
-
-        A hidden metric's device goes on by itself: only calls of the app wake one that was relieved.
-        """
-        _started.add(self)
-        for other in self._beside():
-            if not other._device.hidden:
-                other.relieve()
-
-    def _beside(self) -> "list[Uploader]":
-        """Return the others that this process started for the same file."""
-        directory = self._device.directory
-        others = [other for other in list(_started) if other is not self]
-        return [other for other in others if directory and other._device.directory == directory]
-
-    def relieve(self) -> None:
-        """Let the thread end and close the file: the next call starts both again."""
-        with self._changed:
-            self._set(relieved=True)
-            self.wakes = True
-            if self._thread is None:
-                self._device.rest()
-            self._changed.notify_all()
 
     def recorded(self, metric: Metric) -> None:
         """Let the thread know of an answer that was taken, but not of one whose presence is hidden."""
@@ -185,9 +157,6 @@ class Uploader(Courier):
                 else:
                     self._sender.let_go()
         forks.senders.discard(self)
-        _started.discard(self)
-        for other in self._beside():
-            other.wake()
 
     def _tidy_soon(self) -> None:
         """Have the log written into the file: by the thread, or beside it while it waits for a server's answer."""
@@ -232,7 +201,3 @@ class Uploader(Courier):
         self._settled = time.monotonic() + SETTLE_S
         if self._device.hidden:
             self._start_thread()
-
-
-_started: "WeakSet[Uploader]" = WeakSet()
-"""Those of this process that began and were not closed."""

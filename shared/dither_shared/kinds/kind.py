@@ -49,7 +49,7 @@ class PublicColumn:
 
 @frozen
 class Offer:
-    """The answers that people can give, a sentence each: one may lead to listed values, which a noun calls."""
+    """The answers that people can give, in sentences. `lead` and the listed values make one; `noun` names a value."""
 
     before: tuple[str, ...] = ()
     lead: str = ""

@@ -71,9 +71,13 @@ def test_a_file_of_another_app_or_version_is_refused(tmp_path: Path) -> None:
         make(Clock(), tmp_path)
 
 
-def test_a_database_of_another_program_is_left_as_it_is(tmp_path: Path) -> None:
+@pytest.mark.parametrize("version", [0, 4, 5])
+@pytest.mark.parametrize("journal", ["DELETE", "WAL"])
+def test_a_database_of_another_program_is_left_as_it_is(tmp_path: Path, version: int, journal: str) -> None:
     with closing(sqlite3.connect(tmp_path / FILE_NAME)) as db:
+        db.execute(f"PRAGMA journal_mode = {journal}")
         db.execute("CREATE TABLE theirs (x)")
+        db.execute(f"PRAGMA user_version = {version}")
         db.commit()
     before = (tmp_path / FILE_NAME).read_bytes()
     with pytest.raises(DeviceUnusable, match="another program's: name another data_dir"):

@@ -16,7 +16,6 @@ def look(when: float | None = EARLIER, *, due: bool = True, held_until: float = 
     [
         (State.CLOSED, Situation(closed=True, forking=True, stopped=True, look=look())),
         (State.FORKING, Situation(forking=True, stopped=True, look=look())),
-        (State.RELIEVED, Situation(relieved=True, stopped=True, look=look())),
         (State.STOPPED, Situation(stopped=True, flushing=True, look=look())),
         (State.SETTLING, Situation(settle_s=0.5, look=look(), now=NOW)),
         (State.SENDING, Situation(settle_s=0.5, flushing=True, look=look(), now=NOW)),

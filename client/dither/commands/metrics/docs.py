@@ -82,7 +82,7 @@ def _answers(metric: Metric) -> Fact:
     offer = metric.kind.offer(metric.asked)
     before, listed, after = " ".join(offer.before), offer.listed, "".join(f" {each}" for each in offer.after)
     if not listed:
-        return Fact("You can say", (before,))
+        return Fact("You can say", (before + after,))
     number = _count(len(listed), offer.noun)
     start = f"{before} {offer.lead} {number}".lstrip()
     if len(listed) <= VALUES_IN_TEXT_MAX and sum(map(len, listed)) <= CHARACTERS_IN_TEXT_MAX:
