@@ -67,9 +67,17 @@ senders: "WeakSet[Forking]" = WeakSet()
 
 
 def _each(members: "WeakSet[Forking]", does: Callable[[Forking], None]) -> None:
-    for member in list(members):
+    for member in _listed(members):
         with suppress(Exception):
             does(member)
+
+
+def _listed(members: "WeakSet[Forking]") -> list[Forking]:
+    while True:
+        try:
+            return list(members)
+        except RuntimeError:  # another thread has just added one
+            continue
 
 
 def _before() -> None:

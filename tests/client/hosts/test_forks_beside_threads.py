@@ -5,13 +5,17 @@ import sqlite3
 import sys
 import threading
 import time
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
+from weakref import WeakSet
 
 import pytest
 
 import dither
 import dither.sending.courier
+from dither.device.file import DeviceFile
+from dither.forks import Forking, _each
 from tests.support.hosts import (
     World,
     a_world,
@@ -245,3 +249,21 @@ def test_an_answer_recorded_while_another_thread_forks_is_sent(world: World) -> 
 
     world.run(host, first=first)
     assert world.counted() == once(0)
+
+
+def test_a_fork_reaches_all_files_while_another_thread_opens_one() -> None:
+    """The set changes while it is listed, and Python raises."""
+
+    class Changing(WeakSet[Forking]):
+        listed = 0
+
+        def __iter__(self) -> Iterator[Forking]:
+            self.listed += 1
+            if self.listed == 1:
+                raise RuntimeError("Set changed size during iteration")
+            return super().__iter__()
+
+    file, told = DeviceFile(None), list[Forking]()
+    _each(Changing([file]), told.append)
+    assert told == [file]
+    file.close()
