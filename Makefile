@@ -3,7 +3,7 @@
 PYTHON ?= python3
 ARGS ?=
 BIN := .venv/bin
-# A process more than there are cores, 4 at most, each with a file at a time, those that take long first. ARGS="-n 0"
+# Two processes more than there are cores, 4 at most, each with a file at a time, those that take long first. ARGS="-n 0"
 # runs one test after the other, as a debugger needs it.
 PARALLEL := -n auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder
 

@@ -107,8 +107,8 @@ def tab(browser: "Browser") -> Iterator["Tab"]:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers() -> int:
-    """Return one process more than there are cores: many tests wait, for processes, a browser or a disk."""
-    return (os.cpu_count() or 1) + 1
+    """Return two processes more than there are cores: many tests wait, for processes, a browser or a disk."""
+    return (os.cpu_count() or 1) + 2
 
 
 BROWSING = pytest.StashKey[set[Path]]()
