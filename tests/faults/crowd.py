@@ -12,11 +12,21 @@ from pathlib import Path
 
 from dither.sending.transport import HttpTransport
 from dither.settings import Settings
+from dither.status import Status
 from dither.telemetry import Telemetry
 from dither_shared.registry import Metric, Registry
 from tests.support.clocks import Clock
 
 FLUSH_EVERY = 25
+WITHIN_S = 60
+
+
+def look(telemetry: Telemetry) -> Status:
+    """Return the status, asked again while the file is busy for longer than an app is to wait."""
+    deadline = time.monotonic() + WITHIN_S
+    while (status := telemetry.status()).silent and time.monotonic() < deadline:
+        time.sleep(0.01)
+    return status
 
 
 def main(path: str, directory: str, url: str, key: str, seed: str) -> None:
@@ -31,7 +41,7 @@ def main(path: str, directory: str, url: str, key: str, seed: str) -> None:
         return noon + time.monotonic() - began
 
     telemetry = Telemetry(Settings(registry, HttpTransport(url, key), Path(directory), consent=True, clock=clock))
-    silent = telemetry.status().silent
+    silent = look(telemetry).silent
     reasons: dict[str, str] = {}
     slowest_s = 0.0
     device = telemetry._device
@@ -55,7 +65,7 @@ def main(path: str, directory: str, url: str, key: str, seed: str) -> None:
             telemetry.flush(0.2)
     while telemetry.flush(5).waiting:
         pass
-    counts = telemetry.status().counts
+    counts = look(telemetry).counts
     telemetry.close()
     print(json.dumps({"reasons": reasons, "silent": silent, "slowest_s": slowest_s, "counts": counts}))
 
