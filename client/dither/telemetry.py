@@ -96,8 +96,10 @@ class Telemetry(Session):
             misread = metric.kind.misread(metric.asked.domain)
             becomes = f"it {misread}" if misread else f'it would be sent as "{OTHER}"'
             raise InvalidAnswer(f"{came} is no answer that {metric.name} asks for; {becomes}")
-        # Not by a hidden answer, which would tell that there is one: telemetry would begin because of it.
-        if (self._silent or self._uploader is None) and not metric.hidden:
+        if metric.hidden:
+            self._replace(metric, answer)
+            return
+        if self._silent or self._uploader is None:
             self._guarded(lambda: self._catch_up(CATCH_UP_EVERY_S), lambda error: None)
         device, uploader = self._device, self._uploader
         if device is None or uploader is None or self._silent:
@@ -114,9 +116,18 @@ class Telemetry(Session):
                 raise
             return
         say(logging.DEBUG, "%s: %s", metric.name, silence or "recorded")
-        if not silence or (uploader.wakes and not metric.hidden):
+        if not silence or uploader.wakes:
             # Recorded answers wait in the file, also if no thread can be started now.
-            self._guarded(lambda: uploader.recorded(metric), lambda error: None)
+            self._guarded(uploader.recorded, lambda error: None)
+
+    def _replace(self, metric: Metric, answer: object) -> None:
+        """Put a hidden answer into its slot, if a look has opened one; count, log and wake nothing, whatever happens.
+
+        Telemetry does not begin because of it either: that would tell that there is an answer.
+        """
+        device = self._device if self._uploader else None
+        if device is not None and not self._silent:
+            self._guarded(lambda: device.record(metric, answer), lambda error: "")
 
     def _note_unlisted(self, metric: Metric, answer: object) -> None:
         if metric.takes(answer):

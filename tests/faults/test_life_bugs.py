@@ -78,7 +78,7 @@ def charge_a_memo_what_it_gave(patch: pytest.MonkeyPatch) -> None:
 
 
 def fall_silent_when_a_memo_is_used_up(patch: pytest.MonkeyPatch) -> None:
-    pay_class, fill = Budget.pay_class, Slots._fill
+    pay_class, fill, replace = Budget.pay_class, Slots._fill, Slots.replace
 
     def pay_or_raise(self: Budget, metric: Metric, key: str) -> tuple[str, int]:
         paid, micro = pay_class(self, metric, key)
@@ -86,12 +86,18 @@ def fall_silent_when_a_memo_is_used_up(patch: pytest.MonkeyPatch) -> None:
             raise UsedUp
         return paid, micro
 
-    def fill_or_not(self: Slots, metric: Metric, answer: Any, ends: int, *, replaceable: bool) -> None:
+    def fill_or_not(self: Slots, metric: Metric, answer: Any, ends: int) -> None:
         with suppress(UsedUp):
-            fill(self, metric, answer, ends, replaceable=replaceable)
+            fill(self, metric, answer, ends)
+
+    def replace_or_not(self: Slots, metric: Metric, answer: Any) -> str:
+        with suppress(UsedUp):
+            return replace(self, metric, answer)
+        return ""
 
     patch.setattr(Budget, "pay_class", pay_or_raise)
     patch.setattr(Slots, "_fill", fill_or_not)
+    patch.setattr(Slots, "replace", replace_or_not)
 
 
 def say_nothing_by_itself(patch: pytest.MonkeyPatch) -> None:
@@ -184,16 +190,23 @@ def never_give_up(patch: pytest.MonkeyPatch) -> None:
 
 def let_only_an_answer_end_a_period(patch: pytest.MonkeyPatch) -> None:
     """Keep with an answer, and not with a "none", that the period is over."""
-    fill = Slots._fill
+    fill, replace = Slots._fill, Slots.replace
+    keep = "UPDATE metric SET next_day = ? WHERE name = ?"
 
-    def fill_alone(self: Slots, metric: Metric, answer: Any, ends: int, *, replaceable: bool) -> None:
-        sql = "SELECT next_day FROM metric WHERE name = ?"
-        (before,) = self._file.one(sql, metric.name) or (0,)
-        fill(self, metric, answer, end_of_period(metric, self._file.today()), replaceable=replaceable)
-        if replaceable:
-            self._file.execute("UPDATE metric SET next_day = ? WHERE name = ?", before, metric.name)
+    def fill_alone(self: Slots, metric: Metric, answer: Any, ends: int) -> None:
+        (before,) = self._file.one("SELECT next_day FROM metric WHERE name = ?", metric.name) or (0,)
+        fill(self, metric, answer, ends)
+        if metric.hidden:
+            self._file.execute(keep, before, metric.name)
+
+    def replace_and_end(self: Slots, metric: Metric, answer: Any) -> str:
+        reason = replace(self, metric, answer)
+        if not reason:
+            self._file.execute(keep, end_of_period(metric, self._file.today()), metric.name)
+        return reason
 
     patch.setattr(Slots, "_fill", fill_alone)
+    patch.setattr(Slots, "replace", replace_and_end)
 
 
 def count_why_a_hidden_metric_is_silent(patch: pytest.MonkeyPatch) -> None:
@@ -225,7 +238,7 @@ def keep_whether_a_closed_period_was_answered(patch: pytest.MonkeyPatch) -> None
     execute = DeviceFile.execute
 
     def keep(self: DeviceFile, sql: str, *arguments: object) -> Any:
-        return execute(self, sql.replace("UPDATE slot SET replaceable = 0 ", "SELECT 1 FROM slot "), *arguments)
+        return execute(self, sql.replace("leaves = 0, replaceable = 0 WHERE", "leaves = 0 WHERE"), *arguments)
 
     patch.setattr(DeviceFile, "execute", keep)
 

@@ -139,16 +139,17 @@ class Witness:
         self.device.open()
         self.begun = False
         self.device._slots._rng = Rng(random.Random(f"answers {self._name} {self._starts}").getrandbits)
-        inner = self.device._slots._fill
+        inner = self.device._slots._randomize
 
-        def fill(metric: Metric, answer: Any, ends: int, *, replaceable: bool) -> None:
-            inner(metric, answer, ends, replaceable=replaceable)
+        def randomize(metric: Metric, answer: Any, cell: int) -> tuple[int, str | None, str]:
+            report = inner(metric, answer, cell)
             self._made += 1
             memo = _memos_drawn[-1] if metric.memoized else None
             self.memoized |= {metric.name} if metric.memoized else set()
             self._fills.append(Report(self._made, metric.name, metric.charge, memo))
+            return report
 
-        self.device._slots._fill = fill  # type: ignore[method-assign]  # to see what becomes of each answer
+        self.device._slots._randomize = randomize  # type: ignore[method-assign]  # to see what becomes of each answer
         self.device.put_off = self._put_off  # type: ignore[method-assign]
         assert self.device._file._db
         self.device._file._db.set_trace_callback(self._trace)

@@ -52,14 +52,16 @@ class Simulated:
         self.device.open()
         self.device.agree()
         self.device.begin()
+        self.device.look()
 
     def upgrade(self, registry: Registry) -> None:
         """Start the app again with another registry, to which the person agrees."""
         self._start(registry, goes_on=self.device)
 
     def travel(self, days: int) -> None:
-        """Let so many days go by."""
+        """Let so many days go by; the device looks on the last one."""
         self._day += days
+        self.device.look()
 
     def send(self) -> Iterator[BuiltUpload]:
         """Yield the uploads that are due: an aggregator accepts everything."""

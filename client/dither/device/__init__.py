@@ -41,13 +41,15 @@ class Look:
     """The result of a look by the sending thread."""
 
     when: float | None
-    """When to look again, in seconds since 1970: at the planned attempt, or the next day; None if nothing comes."""
+    """The planned attempt, or else the next day, in seconds since 1970; None if nothing comes."""
     due: bool
     """Whether anything may be sent."""
     held_until: float
     """Until when not even a flush sends; 0 if it may."""
     outcome: str
     """The last attempt's result, in a few words."""
+    midnight: float | None = None
+    """When to look again, whatever is planned: a hidden metric may open or close a period. None if none does."""
     untidy: bool = False
     """Whether what was forgotten or replaced is still in the log: `tidy` erases it, unless another process reads it."""
 
@@ -64,32 +66,42 @@ class Device(Choosing):
     def record(self, metric: Metric, answer: object, delay: Callable[[], float] = _at_once) -> str:
         """Randomize an answer into the metric's slot; return "", or why the device stays silent.
 
-        Whether it does depends on days, periods, slots, budgets and agreements; never on the answer. Unless its
-        presence is hidden, it leaves after a `delay`, in seconds, if nothing is planned yet. An answer that is not
-        taken writes nothing: why is counted with the next one that is, but for a hidden metric, whose counts would
-        tell.
+        Whether it does depends on days, periods, slots, budgets and agreements; never on the answer. It leaves after a
+        `delay`, in seconds, if nothing is planned yet. An answer that is not taken writes nothing: why is counted with
+        the next one that is.
+
+        An answer to a hidden metric only ever replaces the "none" of a period that a look has opened, in a file that
+        is open; else it is dropped. Nothing else depends on it: no other row, count, plan or thread.
         """
+        if metric.hidden:
+            return self._replace(metric, answer)
         reason = self._file.recall(metric.name)
         if not reason:
             # Before the transaction: an answer's own methods may do anything, recording included.
             read = metric.read(answer)
             if self._refusals.pending and not self._keep_refusals_but(metric.name):
-                return self._noted(metric, "refused")
-            # A kill may lose what was noted of other metrics: a hidden answer must not decide whether it does.
-            with self._file.transaction(keeps_noted=not metric.hidden):
-                self._outbox.notice_clock()
-                reason = self._slots.record(metric, read)
-                if reason:
-                    self._file.remember(metric.name, reason)
-                else:
-                    self._file.remember_answered(metric.name)
-                    if not metric.hidden:
+                reason = "refused"
+            else:
+                with self._file.transaction():
+                    self._outbox.notice_clock()
+                    reason = self._slots.record(metric, read)
+                    if reason:
+                        self._file.remember(metric.name, reason)
+                    else:
+                        self._file.remember_answered(metric.name)
                         self._moments.planned(delay)
-        return self._noted(metric, reason)
-
-    def _noted(self, metric: Metric, reason: str) -> str:
-        if reason and not metric.hidden:
+        if reason:
             self._file.noted[reason] += 1
+        return reason
+
+    def _replace(self, metric: Metric, answer: object) -> str:
+        reason = "refused" if self._refusals.of(metric.name) else self._file.recall(metric.name)
+        if not reason:
+            read = metric.read(answer)
+            # A kill may lose what was noted of other metrics: a hidden answer must not decide whether it does.
+            with self._file.transaction(opens=False, keeps_noted=False):
+                reason = self._slots.replace(metric, read)
+                self._file.remember_replaced(metric.name, reason)
         return reason
 
     # Uploading.
@@ -109,20 +121,20 @@ class Device(Choosing):
             self.keep_refusals()
         with self._file.transaction():
             self._file.keep_today()
-            self._file.keep_noted()  # always: whether there is anything else to write may depend on a hidden answer
+            self._file.keep_noted()
             self._outbox.notice_clock()
             self._slots.open_periods()
-            due, when = self._outbox.due(), None
+            due, held_until = self._outbox.due(), self._moments.held_until()
+            midnight = (self._file.today() + 1.0) * DAY_S if self._slots.more_comes() else None
+            when = midnight
             if due:
-                when = max(self._moments.planned(delay), self._moments.held_until())
+                when = max(self._moments.planned(delay), held_until)
             else:
                 self._moments.plan_nothing()
-                if self._slots.more_comes():
-                    when = (self._file.today() + 1.0) * DAY_S
             untidy = is_untidy(self._file)
             if untidy:
                 when = min(when or math.inf, self._file.clock() + ERASE_AGAIN_S)
-            return Look(when, due, self._moments.held_until(), self._file.get("outcome") or "", untidy)
+            return Look(when, due, held_until, self._file.get("outcome") or "", midnight, untidy)
 
     def next_upload(self) -> BuiltUpload | None:
         """Return the upload to send now, building one if there is none; None if there is nothing to send.

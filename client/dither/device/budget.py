@@ -97,11 +97,6 @@ class Budget:
         paid = key and self._file.one("SELECT 1 FROM class WHERE metric = ? AND class = ? AND charged", metric, key)
         return 0 if paid else charge
 
-    def hides(self, metric: str) -> bool:
-        """Tell whether it is not to be seen if a metric was answered, as for one that the registry no longer has."""
-        asked = self._registry.metrics.get(metric)
-        return asked is None or asked.hidden
-
     def commitments(self) -> "Commitments":
         """Return what the device is committed to."""
         sql = "SELECT name, reserved FROM metric WHERE name IN (SELECT metric FROM class)"

@@ -92,8 +92,13 @@ class Connected:
             self._calls -= 1
         lock.release()
 
-    def _idle(self) -> sqlite3.Connection:
-        """Return the connection, which must not be in the middle of something; with the lock taken."""
+    def _idle(self, *, opens: bool = True) -> sqlite3.Connection:
+        """Return the connection, which must not be in the middle of something; with the lock taken.
+
+        Open it where it is not open, unless `opens` is False.
+        """
+        if self._db is None and not opens:
+            raise DeviceFault("the device file is not open yet")
         if self._ended:
             raise DeviceUnusable(f"the device cannot be used: {self._ended}")
         if self._probe and not self._probe.answers():

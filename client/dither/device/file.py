@@ -30,6 +30,7 @@ class DeviceFile(Connected):
         self._answered: set[str] = set()  # and `remember_answered`
         self._day = -1  # when the present era began
         self._only_answers = False  # whether the present transaction takes answers and does nothing else
+        self._only_replaced = False  # whether it replaces a "none" and does nothing else
         self.era = 0
         """Goes up when the file may have changed by more than an answer that this connection took."""
         self.noted: Counter[str] = Counter()
@@ -57,17 +58,18 @@ class DeviceFile(Connected):
 
     @contextmanager
     def transaction(
-        self, durable: bool = False, *, wait_s: float | None = None, keeps_noted: bool = True
+        self, durable: bool = False, *, wait_s: float | None = None, opens: bool = True, keeps_noted: bool = True
     ) -> Iterator[None]:
         """Run the block as one transaction, undone if it changes nothing.
 
         `durable` waits longer for its turn, if not for `wait_s`, and syncs what it and all before have written to the
-        disk. `keeps_noted` False leaves what was counted in memory to the next one.
+        disk. `opens` False raises DeviceFault where the file is not open: opening makes files beside it. `keeps_noted`
+        False leaves what was counted in memory to the next one.
         """
         wait_s = wait_s or (DURABLE_WAIT_S if durable else WAIT_S)
         lock = self._take(wait_s)
         try:
-            db = self._idle()
+            db = self._idle(opens=opens)
             durable = durable and self.directory is not None
             if durable:
                 db.execute("PRAGMA synchronous = FULL")
@@ -84,7 +86,7 @@ class DeviceFile(Connected):
                     self._commit()
                     committed = True
             finally:
-                self._noting, self._only_answers = {}, False
+                self._noting, self._only_answers, self._only_replaced = {}, False, False
                 # Not in a child that came back into its parent's transaction: the connection is the parent's alone.
                 if self._db is db:
                     if not committed:
@@ -137,7 +139,7 @@ class DeviceFile(Connected):
         self.execute("COMMIT")
         if self._only_answers:
             self._known = {}
-        else:
+        elif not self._only_replaced:
             self._begin_era()
         if self._noting:
             self.noted.subtract(self._noting)
@@ -182,6 +184,14 @@ class DeviceFile(Connected):
         """
         self._answered.add(metric)
         self._only_answers = True
+
+    def remember_replaced(self, metric: str, silence: str) -> None:
+        """Keep the same of a hidden metric whose answer was taken, or why it was not; within a transaction like that.
+
+        Nothing that is known of others changes with it.
+        """
+        self._known[metric] = silence or "answered"
+        self._only_replaced = True
 
     def recall(self, metric: str) -> str:
         """Return why a metric is silent, if that was kept; "" if the file may have changed since, in any process."""

@@ -89,6 +89,7 @@ def _facts(file: DeviceFile, row: tuple[Any, ...]) -> Facts:
         retired_until=retired,
         prepared=prepared,
         next_day=next_day,
+        hidden=agreed is not None and agreed.presence == "hidden",
         replaceable=bool(replaceable) and leaves > today,
         scheduled=scheduled,
         next_scheduled=next_scheduled,

@@ -64,17 +64,9 @@ class Outbox:
                 if key is None:
                     commitments.add(metric, price)
             else:
-                self._count_dropped(metric)
+                self._file.count("spent")
         self._add(upload_id, groups)
         return bool(groups)
-
-    def _count_dropped(self, metric: str) -> None:
-        """Count a report that does not fit any more.
-
-        Not one of a hidden metric: an answer may open a period that no look would have opened, and its end would tell.
-        """
-        if not self._budget.hides(metric):
-            self._file.count("spent")
 
     def _hold(self, upload_id: str, metric: str, charge: int, key: str | None) -> None:
         self._file.execute("INSERT INTO report VALUES (?, ?, ?, ?)", upload_id, metric, charge, key)
@@ -143,7 +135,7 @@ class Outbox:
                 if key is None:
                     commitments.add(group[0], charge)
             else:
-                self._count_dropped(group[0])
+                self._file.count("spent")
         self._add(new_id, kept)
 
     def charge(self, upload_id: str) -> bool:

@@ -17,6 +17,7 @@ REASONS = {
     "forgotten": "the person had everything forgotten",
     "retired": "the aggregator takes this plan no more",
     "answered": "this period was answered",
+    "unopened": 'the period has not been opened yet: a hidden answer only ever replaces a "none"',
     "unscheduled": "this period was not drawn",
     "waiting": "an older report still waits to be sent",
     "spent": "what the metric may cost is spent, or does not fit beside the others",
@@ -42,6 +43,8 @@ class Facts(NamedTuple):
     """Whether its budget and its periods are those of its present terms."""
     next_day: int
     """The first day after the latest period that was answered or opened."""
+    hidden: bool
+    """Whether its presence is hidden: then a look opens its periods, and an answer never does."""
     replaceable: bool
     """Whether the slot holds the present period's "none", which an answer replaces."""
     scheduled: bool
@@ -72,14 +75,21 @@ UNPREPARED = Silence("unprepared")
 
 def why_nothing_leaves(facts: Facts) -> Silence:
     """Return why a metric is silent, or why what it takes does not leave, for people."""
-    silence = why_silent(facts)
-    if facts.key_refused and silence.reason in ("", "answered", "waiting", "unprepared"):
+    silence = why_not_taken(facts)
+    if facts.key_refused and silence.reason in ("", "answered", "unopened", "waiting", "unprepared"):
         return Silence("wrong-key")
     return SPEAKS if silence is UNPREPARED else silence
 
 
+def why_not_taken(facts: Facts) -> Silence:
+    """Return why an answer is not taken now: of a hidden metric none is, unless a look has opened the period."""
+    silence = why_silent(facts)
+    unopened = facts.hidden and not facts.replaceable and silence in (SPEAKS, UNPREPARED)
+    return Silence("unopened") if unopened else silence
+
+
 def why_silent(facts: Facts) -> Silence:
-    """Return why a metric takes no answer today, or SPEAKS. The first reason that holds counts."""
+    """Return why a metric says nothing today, or SPEAKS. The first reason that holds counts."""
     today = facts.today
     if facts.refused:
         return Silence("refused")

@@ -1,7 +1,8 @@
 """Recording: an answer is randomized into its metric's slot, or the metric stays silent. Within a transaction.
 
-With hidden presence a period opens with "none" in the slot, the period's first answer takes its place, and the slot
-leaves when the period has closed: a device that was there in a period says something, whatever there was to say.
+With hidden presence a look opens a period with "none" in the slot, the period's first answer takes its place, and the
+slot leaves when the period has closed: a device that was there in a period says something, whatever there was to say.
+An answer never opens a period: where no look has, it is dropped. So all that depends on it is what the slot says.
 """
 
 import json
@@ -11,12 +12,21 @@ from dither.device.agreement import Agreement
 from dither.device.budget import Budget
 from dither.device.file import DeviceFile
 from dither.device.outbox import Outbox
-from dither.device.silence import SPEAKS, UNPREPARED, Facts, Silence, why_nothing_leaves, why_silent
+from dither.device.silence import (
+    SPEAKS,
+    UNPREPARED,
+    Facts,
+    Silence,
+    why_not_taken,
+    why_nothing_leaves,
+    why_silent,
+)  # fmt: skip
 from dither.device.withdrawal import forget_unused_classes
 from dither.schedule import day_number, end_of_period, silent_from
 from dither_shared.cells import DEVICE_CELLS_MAX
 from dither_shared.registry import Metric, Registry
 from dither_shared.rng import Rng, keyed_rng
+from dither_shared.wire import SYMBOL_DIGITS
 
 SECRET_BYTES = 32
 Answer = tuple[int, ...] | str
@@ -57,28 +67,41 @@ class Slots:
         if self._hidden:
             self.open_periods()
         today = self._file.today()
-        facts, silence = self._decide(metric, today)
-        if silence is not SPEAKS:
-            return silence.reason
-        ends = facts.next_day if facts.replaceable else end_of_period(metric, today)
-        self._fill(metric, answer, ends, replaceable=False)
-        return ""
+        silence = self._decide(metric, today)
+        if silence is SPEAKS:
+            self._fill(metric, answer, end_of_period(metric, today))
+        return silence.reason
+
+    def replace(self, metric: Metric, answer: Answer) -> str:
+        """Let an answer take the place of the "none" of a hidden metric's open period; return "", or why it is dropped.
+
+        Write nothing but what the slot says, and of a memo the class that it would cost: no day, no row of its own.
+        """
+        silence = why_not_taken(self._facts(metric, self._file.today(), self._row(metric)))
+        if silence is SPEAKS:
+            (cell,) = self._file.one("SELECT cell FROM slot WHERE metric = ?", metric.name) or (None,)
+            if metric.memoized:  # the class that "none" would have cost
+                self._file.execute("UPDATE slot SET class = NULL WHERE metric = ?", metric.name)
+                forget_unused_classes(self._file)
+            charge, key, report = self._randomize(metric, answer, cell or 0)
+            # The row stays where it is, and as long as it was: another order of rows would tell that it was answered.
+            sql = "UPDATE slot SET charge = ?, class = ?, report = ?, replaceable = 0 WHERE metric = ?"
+            self._file.execute(sql, charge, key, report, metric.name)
+        return silence.reason
 
     def open_periods(self) -> None:
         """Let every metric whose presence is hidden say "none" unless it says something else before its period closes.
 
-        The last period has closed, so all traces of whether it was answered go: from the file here, from the log
-        because `replaced` asks for it.
+        Slots of periods that have closed become like any other, whether they were answered or not. All traces of that
+        go: from the file here, from the log because `replaced` asks for it.
         """
         today = self._file.today()
-        if self._file.one("SELECT 1 FROM slot WHERE replaceable AND leaves <= ?", today):
-            self._file.execute("UPDATE slot SET replaceable = 0 WHERE leaves <= ?", today)
+        if self._file.one("SELECT 1 FROM slot WHERE leaves BETWEEN 1 AND ?", today):
+            self._file.execute("UPDATE slot SET leaves = 0, replaceable = 0 WHERE leaves BETWEEN 1 AND ?", today)
             self._file.set("replaced", 1)
         for metric in self._hidden:
-            facts, silence = self._decide(metric, today)
-            if silence is SPEAKS and not facts.replaceable:
-                self._fill(metric, metric.nothing, end_of_period(metric, today), replaceable=True)
-                self._file.set("replaced", 1)
+            if self._decide(metric, today) is SPEAKS:
+                self._fill(metric, metric.nothing, end_of_period(metric, today))
 
     def more_comes(self) -> bool:
         """Tell whether a metric whose presence is hidden may still open or close a period."""
@@ -96,8 +119,8 @@ class Slots:
             if name in self._metrics and self._metrics[name].plan.digest != plan:
                 self._file.execute("DELETE FROM retired WHERE metric = ?", name)
 
-    def _decide(self, metric: Metric, today: int) -> tuple[Facts, Silence]:
-        """Return whether the metric speaks. Prepare its budget, and make room for its answer, if that is what lacks."""
+    def _decide(self, metric: Metric, today: int) -> Silence:
+        """Return SPEAKS if a new slot is to be filled. Prepare the budget and make room, if that is lacking."""
         row = self._row(metric)
         facts = self._facts(metric, today, row)
         silence = why_silent(facts)
@@ -105,11 +128,12 @@ class Slots:
             is_new = self._budget.prepare(metric, today)
             facts = self._facts(metric, today, row if is_new else self._row(metric), prepared=True)
             silence = why_silent(facts)
-        if silence is SPEAKS and facts.crowded and not facts.replaceable:
+        if silence is SPEAKS and facts.replaceable:
+            return Silence("answered")  # by the "none" that an answer may still replace
+        if silence is SPEAKS and facts.crowded:
             self._outbox.build()  # what the slot holds makes room
-            facts = self._facts(metric, today, self._row(metric), prepared=True)
-            silence = why_silent(facts)
-        return facts, silence
+            silence = why_silent(self._facts(metric, today, self._row(metric), prepared=True))
+        return silence
 
     # Looking.
 
@@ -142,6 +166,7 @@ class Slots:
             retired_until=retired or 0,
             prepared=prepared,
             next_day=next_day or 0,
+            hidden=metric.hidden,
             # One of another plan stays: what leaves, and when, would tell whether there was an answer since.
             replaceable=bool(replaceable) and leaves > today and slot_plan == metric.plan.digest,
             scheduled=scheduled,
@@ -154,19 +179,32 @@ class Slots:
 
     # Filling.
 
-    def _fill(self, metric: Metric, answer: Answer, ends: int, *, replaceable: bool) -> None:
-        """Randomize an answer into the slot. The period, which ends on the day `ends`, is over for further ones."""
-        if metric.hidden:
-            # The "none" of this period, and the class that it would have cost.
-            self._file.execute("DELETE FROM slot WHERE metric = ?", metric.name)
-            forget_unused_classes(self._file)
+    def _fill(self, metric: Metric, answer: Answer, ends: int) -> None:
+        """Randomize an answer into an empty slot: with hidden presence "none", which an answer may replace.
+
+        The period, which ends on the day `ends`, is over for further ones.
+        """
         cells = metric.cells
         cell = (
             cells.of_device(self._cohort())
             if cells.lasting
             else cells.draw(self._rng, self.public if cells.public > 1 else 0)
         )
-        mechanism = cells.mechanism_of(cell)
+        charge, key, report = self._randomize(metric, answer, cell)
+        self._file.execute(
+            "INSERT INTO slot VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+            metric.name, metric.plan.digest, charge, key, cell if cells.several else None, report,
+            ends if metric.hidden else 0, int(metric.hidden),
+        )  # fmt: skip
+        self._file.execute("UPDATE metric SET next_day = ? WHERE name = ?", ends, metric.name)
+        self._file.keep_today()
+
+    def _randomize(self, metric: Metric, answer: Answer, cell: int) -> tuple[int, str | None, str]:
+        """Return what the report of an answer costs, its class while that is to be charged, and the report itself.
+
+        The class only so long: else the file would tell the present answer. Reports of a metric are equally long.
+        """
+        mechanism = metric.cells.mechanism_of(cell)
         answer_class = metric.class_of(answer, cell, self._rng_of_class(metric))
         charge, key, rng = metric.charge, None, self._rng
         if metric.memoized:
@@ -175,14 +213,7 @@ class Slots:
             answer_class = int(key, 16)
             rng = keyed_rng(self._secret(), f"{metric.plan.memo_key} {key}".encode("ascii"))
         report = mechanism.repeat(mechanism.first_stage.randomize(answer_class, rng), self._rng)
-        self._file.execute(
-            "INSERT INTO slot VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
-            # The class only while it is to be charged: else the file would tell the present answer.
-            metric.name, metric.plan.digest, charge, key if charge else None, cell if cells.several else None,
-            json.dumps(mechanism.shape.to_wire(report)), ends if metric.hidden else 0, int(replaceable),
-        )  # fmt: skip
-        self._file.execute("UPDATE metric SET next_day = ? WHERE name = ?", ends, metric.name)
-        self._file.keep_today()
+        return charge, key if charge else None, json.dumps(mechanism.shape.to_wire(report)).ljust(SYMBOL_DIGITS)
 
     def _rng_of_class(self, metric: Metric) -> Rng:
         """Return the coins that a class may need: of a memoized answer they always fall alike."""

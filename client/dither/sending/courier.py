@@ -6,7 +6,7 @@ import threading
 import time
 from collections.abc import Callable
 
-from dither.device import Device, DeviceFault, DeviceUnusable
+from dither.device import DAY_S, Device, DeviceFault, DeviceUnusable
 from dither.randomness import jitter
 from dither.say import say
 from dither.sending.sender import BUSY, Sender
@@ -21,7 +21,9 @@ PAUSE_MAX_S = 5.0
 """The longest pause while another process sends, or in a flush."""
 FAULT_PAUSE_MAX_S = 6 * 3_600.0
 LOOK_AGAIN_S = 3_600.0
-"""The longest that the thread sleeps without a look at the clock, which may be set."""
+"""The longest that the thread sleeps without a look: the clock may be set."""
+CLOCK_EVERY_S = 60.0
+"""So often it compares the clock where presence is hidden: a suspended machine's sleeps go on when it wakes up."""
 LOG_BYTES_MAX = 512 * 1_024
 """A longer log is written into the device's file."""
 TIDY_AGAIN_S = 5.0
@@ -59,7 +61,7 @@ class Courier:
         self._sender = Sender(device, transport, clock)
         self._changed = threading.Condition()
         self._thread: threading.Thread | None = None
-        self._situation = Situation()
+        self._situation = Situation(hidden=device.hidden)
         self._begun = False
         self._flushes: list[float] = []  # until when each goes on, by time.monotonic
         self._asked = self._looked = self._answered = 0  # flushes: begun, seen by the thread, done as far as can be
@@ -71,13 +73,18 @@ class Courier:
     def _set(self, **facts: object) -> None:
         self._situation = replaced(self._situation, **facts)
 
-    def _start_thread(self) -> None:
-        """Start the thread, or let the one there is look again."""
-        if self._thread is None and not (self._situation.closed or self._situation.stopped or self._forks):
+    def _start_thread(self) -> bool:
+        """Start the thread, or let the one there is look again; return False where none can be started now."""
+        ended = self._situation.closed or (self._situation.stopped and not self._situation.hidden)
+        if self._thread is None and not (ended or self._forks):
             thread = threading.Thread(target=self._run, name="dither-uploader", daemon=True)
-            thread.start()  # which may fail; if not, it waits for the lock that we hold
+            try:
+                thread.start()  # it waits for the lock that we hold
+            except RuntimeError:
+                return False
             self._thread = thread
         self._changed.notify_all()
+        return True
 
     def _begin_once(self) -> bool | None:
         """Open the device, if it is not open yet; return what `begin` did."""
@@ -116,9 +123,21 @@ class Courier:
             if rule.ends:
                 self._end()
                 return None
-            if wait_s > 0:
-                self._changed.wait(min(wait_s, LOOK_AGAIN_S))
+            self._sleep(wait_s)
             return state
+
+    def _sleep(self, seconds: float) -> None:
+        """Wait until it is time to look again, or somebody asks for it.
+
+        With hidden presence the time by the clock counts: nobody else looks when a suspend ends, or the day.
+        """
+        left_s, until = min(seconds, LOOK_AGAIN_S), self._clock() + seconds
+        midnight = (self._clock() // DAY_S + 1) * DAY_S
+        while left_s > 0:
+            step_s = min(left_s, CLOCK_EVERY_S) if self._situation.hidden else left_s
+            if self._changed.wait(step_s) or self._clock() >= min(until, midnight):
+                return
+            left_s -= step_s
 
     def decide(self) -> tuple[State, float]:
         """Look, and return the state that sending is in, with the seconds after which to look again."""
@@ -208,7 +227,8 @@ class Courier:
             self._answered = self._looked
             self._changed.notify_all()
         self._faults += 1
-        self._pause(FAULT_PAUSE_MAX_S, self._faults)
+        # Periods open and close meanwhile, if anything of the file can be used.
+        self._pause(CLOCK_EVERY_S if self._situation.hidden else FAULT_PAUSE_MAX_S, self._faults)
 
     def _pause(self, longest_s: float, times: int) -> None:
         """Leave it alone for a random while that doubles each time, and is shorter in a flush."""

@@ -17,6 +17,7 @@ class State(Enum):
     PAUSING = "pausing"
     TIDYING = "tidying"
     DONE = "done"
+    MUTE = "mute"
     RESTING = "resting"
     HELD = "held"
     WAITING = "waiting"
@@ -33,6 +34,8 @@ class Situation:
     """A fork of the host app has begun and is not over."""
     stopped: bool = False
     """The aggregator does not know the key: nothing is sent until the next start."""
+    hidden: bool = False
+    """There are hidden metrics: their periods open and close whether anything may be sent or not."""
     settle_s: float = 0.0
     """How long a forked child still does nothing, for it may be about to become another program."""
     pause_s: float = 0.0
@@ -62,17 +65,26 @@ def _until(it: Situation) -> float:
     return (it.look.when or 0.0) - it.now
 
 
+def _until_midnight(it: Situation) -> float:
+    return (it.look.midnight or 0.0) - it.now
+
+
+def _until_first(it: Situation) -> float:
+    return min(_until(it), _until_midnight(it)) if it.look.midnight else _until(it)
+
+
 TABLE = {
     State.CLOSED: Rule(lambda it: it.closed, ends=True, answers=True),
     State.FORKING: Rule(lambda it: it.forking, ends=True),  # and is started again after it
-    State.STOPPED: Rule(lambda it: it.stopped, ends=True, answers=True),
+    State.STOPPED: Rule(lambda it: it.stopped and not it.hidden, ends=True, answers=True),
     State.SETTLING: Rule(lambda it: it.settle_s > 0 and not it.flushing, wait_s=lambda it: it.settle_s),
     State.PAUSING: Rule(lambda it: it.pause_s > 0, wait_s=lambda it: it.pause_s),
     State.TIDYING: Rule(lambda it: it.untidy),
-    State.DONE: Rule(lambda it: it.look.when is None, ends=True, answers=True),
+    State.DONE: Rule(lambda it: (it.look.midnight if it.stopped else it.look.when) is None, ends=True, answers=True),
+    State.MUTE: Rule(lambda it: it.stopped, answers=True, wait_s=_until_midnight),  # it looks, and does not send
     State.RESTING: Rule(lambda it: not it.look.due, answers=True, wait_s=_until),
-    State.HELD: Rule(lambda it: it.look.held_until > it.now, answers=True, wait_s=_until),
-    State.WAITING: Rule(lambda it: _until(it) > 0 and not it.flushing, wait_s=_until),
+    State.HELD: Rule(lambda it: it.look.held_until > it.now, answers=True, wait_s=_until_first),
+    State.WAITING: Rule(lambda it: _until(it) > 0 and not it.flushing, wait_s=_until_first),
     State.SENDING: Rule(lambda it: True),
 }
 

@@ -12,9 +12,9 @@ from dither.sending.courier import LOG_BYTES_MAX, Courier, delay, passes
 from dither.sending.transport import Transport
 from dither.status import CLOSED
 from dither_shared.frozen import frozen
-from dither_shared.registry import Metric
 
 FLUSH_MAX_S = 3_600.0
+NO_THREAD = "no thread can be started now: it is tried again at the next answer, flush or start"
 SETTLE_S = 1.0
 """So long a forked child does nothing by itself: it may be about to become another program."""
 FLUSH_LOOKS_EVERY_S = 0.25
@@ -58,7 +58,7 @@ class Uploader(Courier):
         self._answered_open = 0  # flushes that were done when it was closed: later ones were cut short
         self._unmeasured = 0  # answers that were taken since the log was measured
         self.wakes = False
-        """Whether a fork has ended the thread, so that the next call should start it."""
+        """Whether a fork has ended the thread, or none could be started: the next call should start it."""
         forks.senders.add(self)
 
     def start(self) -> None:
@@ -74,10 +74,8 @@ class Uploader(Courier):
         if waits or self._device.log_bytes() > LOG_BYTES_MAX:
             self.wake()
 
-    def recorded(self, metric: Metric) -> None:
-        """Let the thread know of an answer that was taken, but not of one whose presence is hidden."""
-        if metric.hidden:
-            return
+    def recorded(self) -> None:
+        """Let the thread know of a public answer that was taken. A hidden one leaves no trace here."""
         if self._rests or self._thread is None:
             self.wake()
         self._unmeasured += 1
@@ -99,8 +97,7 @@ class Uploader(Courier):
     def wake(self) -> None:
         """Let the thread look."""
         with self._changed:
-            self.wakes = self._forks > 0
-            self._start_thread()
+            self.wakes = not self._start_thread() or self._forks > 0
 
     def flush(self, timeout_s: float) -> FlushResult:
         """Send what waits now; return when all of it is answered for, it stops or is closed, or time is up."""
@@ -115,7 +112,8 @@ class Uploader(Courier):
                     self._sender.detail = ""
                 self._asked += 1
                 mine = self._asked
-                self._start_thread()
+                if not self._start_thread():
+                    self._sender.detail = NO_THREAD
                 while not (done := self._over(mine)) and (left_s := until - time.monotonic()) > 0:
                     self._changed.wait(min(left_s, FLUSH_LOOKS_EVERY_S))
             finally:

@@ -159,7 +159,7 @@ class _Memory(Device):
 class _InFlushes(Uploader):
     """An uploader whose thread lives only as long as a flush: nothing leaves by itself."""
 
-    def recorded(self, metric: Metric) -> None:
+    def recorded(self) -> None:
         """Leave what waits to the next flush."""
 
     def wake(self) -> None:

@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from dither.device import Device, DeviceBusy, Look
+from dither.device import FILE_NAME, Device, DeviceBusy, DeviceFault, Look
 from dither_shared.registry import Registry
 from dither_shared.rng import Rng
 from tests.support.clocks import DAY_S, Clock
 from tests.support.devices import EXPIRES, MEMO, classes, make, open_device, record, send
-from tests.support.registries import registry
+from tests.support.registries import registry, registry_text
 
 
 def test_an_answer_becomes_one_report_in_one_upload() -> None:
@@ -225,6 +225,7 @@ def groups(device: Device) -> list[str]:
 def test_a_hidden_metric_leaves_only_when_its_period_has_closed() -> None:
     clock = Clock()
     device, asked = make(clock, **HIDDEN, period="7d")
+    device.look()
     assert record(device, asked) == ""
     assert groups(device) == []
     assert not device.look().due
@@ -300,22 +301,23 @@ def test_whether_there_was_anything_to_say_is_in_no_upload() -> None:
 ANSWERS: list[list[object]] = [["red"] * 9, [None, "red", None, "blue"], ["none"] * 9, ["x"]]
 
 
-@pytest.mark.parametrize("looks", [True, False])
+@pytest.mark.parametrize("looks_every", [1, 3])
 @pytest.mark.parametrize("answers", ANSWERS)
 def test_once_a_period_is_closed_the_file_does_not_tell_whether_it_was_answered(
-    answers: list[object], looks: bool, tmp_path: Path
+    answers: list[object], looks_every: int, tmp_path: Path
 ) -> None:
-    """The same rows of the same lengths but for the noise, whether a thread looked before the answer or not.
+    """The same bytes but for the digits of symbols and SQLite's count of commits, looked before the answer or not.
 
     Uploads are sent in between, left unsent, and given up; some answers are given twice.
     """
 
-    def lives(answers: list[object], directory: Path) -> list[tuple[dict[str, list[list[object]]], list[int]]]:
+    def lives(answers: list[object], directory: Path) -> list[tuple[dict[str, list[list[object]]], int, bytes]]:
         clock = Clock()
         device, asked = make(clock, directory, **HIDDEN)
+        device._slots._rng = Rng(random.Random(str(answers)).getrandbits)  # ids are drawn by the other one
         seen = []
         for day in range(8):
-            if looks or day >= len(answers) or answers[day] is None:
+            if day % looks_every == 0:
                 device.look()
             if day < len(answers) and answers[day] is not None:
                 for _ in range(day % 3 + 1):
@@ -326,12 +328,23 @@ def test_once_a_period_is_closed_the_file_does_not_tell_whether_it_was_answered(
                 assert groups(device) == ["color", "dark"]
             elif day == 4:
                 assert device.next_upload() is not None
-            seen.append((rows(device), [len(content) for content in stored_file(device)]))
+            assert device.tidy()
+            files = stored(device)
+            seen.append((rows(device), len(files[f"{FILE_NAME}-wal"]), files[FILE_NAME]))
         return seen
 
     silent, answered = lives([], tmp_path / "silent"), lives(answers, tmp_path / "answered")
     assert silent[0][0]["slot"]
-    assert answered == silent
+    for (told, log_bytes, content), (other_told, other_log_bytes, other) in zip(silent, answered, strict=True):
+        assert (told, log_bytes) == (other_told, other_log_bytes)
+        assert len(content) == len(other)
+        apart = {place for place, pair in enumerate(zip(content, other, strict=True)) if pair[0] != pair[1]}
+        said = {place for place in apart if chr(content[place]).isdigit() and chr(other[place]).isdigit()}
+        assert apart - said <= COMMITS_COUNTED
+
+
+COMMITS_COUNTED = {*range(24, 28), *range(92, 96)}
+"""The bytes of a SQLite file in which its commits are counted."""
 
 
 def rows(device: Device) -> dict[str, list[list[object]]]:
@@ -340,7 +353,7 @@ def rows(device: Device) -> dict[str, list[list[object]]]:
         sql = "SELECT name FROM sqlite_schema WHERE type = 'table'"
         tables = [name for (name,) in device._file.execute(sql).fetchall()]
         found = {table: device._file.execute(f"SELECT * FROM {table}").fetchall() for table in tables}
-    noise = re.compile("|".join([r"(?<=\[)\d+(?=\])", "(?<=^)[0-9](?=$)", *(row[1] for row in found["upload"])]))
+    noise = re.compile("|".join([r"(?<=\[)\d+(?=\])", "^[0-9](?= *$)", *(row[1] for row in found["upload"])]))
 
     def masked(value: object) -> object:
         text = value.decode("latin-1") if isinstance(value, bytes) else value
@@ -349,21 +362,15 @@ def rows(device: Device) -> dict[str, list[list[object]]]:
     return {table: [[masked(value) for value in row] for row in found[table]] for table in tables}
 
 
-def stored_file(device: Device) -> list[bytes]:
-    assert device.tidy()
-    return list(stored(device).values())
-
-
 @pytest.mark.parametrize("answered", [False, True])
 def test_while_the_clock_is_behind_by_less_than_a_day_none_is_opened_as_an_answer_is_taken(answered: bool) -> None:
     """Else a device with an answer would send a report for that day, and one without would not."""
     clock = Clock()
     device, asked = make(clock, **HIDDEN)
     clock.travel(-0.9)  # the clock of the first start was put right
+    device.look()
     if answered:
         assert record(device, asked) == ""
-    else:
-        device.look()
     assert device.waiting() == 2
     clock.travel(0.9)
     assert groups(device) == []
@@ -456,10 +463,66 @@ def test_a_hidden_period_that_would_close_too_late_is_not_opened() -> None:
     clock = Clock()
     device, asked = make(clock, **HIDDEN, period="30d")  # expires on day 20,877; the last period closes on day 20,880
     clock.travel(75)
+    device.look()
     assert record(device, asked) == ""
     device, asked = make(clock, **HIDDEN, period="360d")  # it closes on day 20,880
+    device.look()
     assert record(device, asked) == ""
     device, asked = make(clock, **HIDDEN, period="61d")  # the last one closes on day 20,923
     clock.travel(20)
+    device.look()
     assert record(device, asked) == "expired"
     assert device.waiting() == 0
+
+
+@pytest.mark.parametrize("memo", [{}, MEMO])
+def test_an_answer_to_a_hidden_metric_writes_nothing_where_no_look_has_opened_the_period(
+    memo: dict[str, Any], tmp_path: Path
+) -> None:
+    """Not at first, not after midnight, not with another public answer's refusals or with a clock that has gone on."""
+    clock = Clock()
+    device, asked = make(clock, tmp_path, **{**HIDDEN, **memo})
+    for days in (1, 1.5, 1, 3):
+        before, noted = stored(device), dict(device._file.noted)
+        assert record(device, asked) == "unopened"
+        assert record(device, asked, "dark", answer=True) == "unopened"
+        assert (stored(device), dict(device._file.noted)) == (before, noted)
+        device.look()
+        clock.travel(days)
+        while groups(device):
+            pass
+        clock.travel(1)
+
+
+def test_a_public_answer_opens_the_periods_of_hidden_metrics() -> None:
+    """The application may have no thread; and who answers a public metric shows it anyway."""
+    text = registry_text(expires=EXPIRES, presence="hidden").replace('presence = "hidden"', 'presence = "public"', 1)
+    asked = Registry.parse(text)
+    assert (asked.metrics["color"].hidden, asked.metrics["dark"].hidden) == (False, True)
+    device = open_device(asked, None, Clock())
+    assert record(device, asked, "dark", answer=True) == "unopened"
+    assert record(device, asked) == ""
+    assert record(device, asked, "dark", answer=True) == ""
+
+
+def test_an_answer_to_a_hidden_metric_opens_no_file(tmp_path: Path) -> None:
+    clock = Clock()
+    device, asked = make(clock, tmp_path, **HIDDEN)
+    device.look()
+    device._file.before_fork()
+    device._file.after_fork_in_parent()
+    with pytest.raises(DeviceFault, match="not open yet"):
+        record(device, asked)
+    assert not (tmp_path / f"{FILE_NAME}-wal").exists()
+    device.look()
+    assert record(device, asked) == ""
+
+
+def test_a_hidden_answer_in_the_middle_of_a_long_period_keeps_no_day(tmp_path: Path) -> None:
+    clock = Clock()
+    device, asked = make(clock, tmp_path, **HIDDEN, period="30d")
+    device.look()
+    kept = rows(device)["state"]
+    clock.travel(2)
+    assert record(device, asked) == ""
+    assert rows(device)["state"] == kept
