@@ -187,6 +187,16 @@ class Pair:
         self.clock.travel(HOUR_S / 2 / DAY_S)
         self._settle_down()
 
+    @step
+    def end_unlooked(self, days: float, name: str, answers: tuple[object, object]) -> None:
+        """Let time pass while the machine sleeps, and a kill end the app after an answer, with no look; start later."""
+        self._each(Witness.keep)
+        self.clock.travel(days)
+        self._record_both(name, answers)
+        self._each(lambda witness: witness.crash(self.registry))
+        self.clock.travel(days)
+        self._begin()
+
     def _record_both(self, name: str, answers: tuple[object, object]) -> None:
         metric = self.registry.metrics[name]
         today = self._today()

@@ -33,7 +33,7 @@ def record(pair: Pair, rng: random.Random) -> None:
 def wake(pair: Pair, rng: random.Random) -> None:
     name, question = rng.choice(pair.questions)
     answers = ANSWERS if question.presence == "public" else ANSWERS + ONE_SIDED
-    pair.wake(rng.choice(DAYS), name, rng.choice(answers))
+    (pair.wake if rng.randrange(2) else pair.end_unlooked)(rng.choice(DAYS), name, rng.choice(answers))
 
 
 def live(pair: Pair, rng: random.Random) -> None:

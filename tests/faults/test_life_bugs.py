@@ -100,8 +100,15 @@ def fall_silent_when_a_memo_is_used_up(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Slots, "replace", replace_or_not)
 
 
-def say_nothing_by_itself(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Slots, "open_periods", lambda self: None)
+def let_an_answer_open_its_period(patch: pytest.MonkeyPatch) -> None:
+    """As before: who answers reports of a period in which nobody looks."""
+    replace = Slots.replace
+
+    def open_and_replace(self: Slots, metric: Metric, answer: Any) -> str:
+        self.open_periods()
+        return replace(self, metric, answer)
+
+    patch.setattr(Slots, "replace", open_and_replace)
 
 
 def forget_what_was_spent(patch: pytest.MonkeyPatch) -> None:
@@ -250,7 +257,7 @@ BUGS: dict[Callable[[pytest.MonkeyPatch], None], str] = {
     charge_whatever: "was agreed to",
     charge_a_memo_what_it_gave: "told what costs|depends on its answers",
     fall_silent_when_a_memo_is_used_up: "depends on its answers|the files tell answers apart",
-    say_nothing_by_itself: "depends on its answers|the files tell answers apart",
+    let_an_answer_open_its_period: "depends on its answers|the files tell answers apart",
     forget_what_was_spent: "was refreshed",
     forget_metrics_that_left: "was refreshed",
     refresh_at_new_terms: "was refreshed",

@@ -1,0 +1,98 @@
+"""Two real lives that differ in hidden answers alone leave the same uploads and files, however and whenever they end.
+
+`presence_lives.py` is the program that lives them. The uploads are the same, on the same days, of the same groups and
+lengths. When the last period is closed and the log erased, the files are the same byte by byte, but for the digits of
+symbols and SQLite's count of commits; of memoized metrics the file shows by design which answers were charged.
+"""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+from itertools import product
+from pathlib import Path
+
+import pytest
+
+from dither.device import FILE_NAME
+from tests.faults.presence_lives import ENDINGS, FAULTS, STEPS, Case
+from tests.support.aggregators import ENVIRONMENT
+from tests.support.soaking import SOAK
+
+ROOT = Path(__file__).parents[2]
+COMMITS_COUNTED = {*range(24, 28), *range(92, 96)}
+
+pytestmark = [pytest.mark.slow, pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")]
+
+ONCE = [
+    *(Case(step, "_exit") for step in STEPS),
+    *(Case("unlooked", ending) for ending in ENDINGS),
+    *(Case("unlooked", "kill", fault) for fault in FAULTS),
+    *(Case("settling", "parent", fault) for fault in ("EMFILE", "locked", "thread")),
+    Case("looked", "child", "thread"),
+    Case("unlooked", "exit", schedule="spread"),
+    Case("unlooked", "_exit", "401", schedule="spread"),
+    Case("answered", "suspend", memoized=True),
+    Case("unlooked", "exit", memoized=True, processes=2),
+    Case("settling", "child", processes=3),
+]
+"""Each cause once."""
+
+GRID = [
+    [
+        Case(step, ending, fault, schedule, memoized, processes)
+        for step, fault, schedule, memoized, processes in product(
+            STEPS, ("", *FAULTS), ("early", "spread"), (False, True), (1, 2, 3)
+        )
+        if not (memoized and schedule == "spread")  # a memo answers in every period
+    ]
+    for ending in ENDINGS
+]
+"""All of them together, by ending."""
+
+
+def live(home: Path, cases: Sequence[Case], *planted: str) -> list[str]:
+    """Return the cases in which the two lives can be told apart, and by what."""
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.faults.presence_lives", home, *planted],
+        input="".join(json.dumps(case) + "\n" for case in cases),
+        capture_output=True,
+        text=True,
+        cwd=ROOT,
+        env={**ENVIRONMENT, "PYTHONPATH": os.pathsep.join(str(ROOT / room) for room in ("client", "shared", "."))},
+        timeout=7_000 if SOAK else 280,
+        check=False,
+    )
+    assert not done.returncode, done.stderr[-4_000:]
+    assert not done.stderr, done.stderr[-4_000:]
+    told = [(case, told_apart(home, place, case)) for place, case in enumerate(cases)]
+    return [f"{by}: {case}" for case, by in told if by]
+
+
+def told_apart(home: Path, place: int, case: Case) -> str:
+    """Return what tells the lives of a case apart; "" if nothing does."""
+    silent, answers = (home / f"{place}-{says}" for says in ("silent", "answers"))
+    uploads = [(life / "uploads").read_text() for life in (silent, answers)]
+    if uploads[0] != uploads[1]:
+        return f"uploads, {uploads[0]} without answers and {uploads[1]} with them"
+    if case.memoized:
+        return ""
+    one, other = ((life / "device" / FILE_NAME).read_bytes() for life in (silent, answers))
+    if len(one) != len(other):
+        return "the file's length"
+    apart = {at for at, pair in enumerate(zip(one, other, strict=True)) if pair[0] != pair[1]}
+    said = {at for at in apart if chr(one[at]).isdigit() and chr(other[at]).isdigit()}
+    return f"the bytes at {sorted(apart - said - COMMITS_COUNTED)[:8]}" if apart - said - COMMITS_COUNTED else ""
+
+
+@pytest.mark.parametrize("cases", [ONCE, *GRID] if SOAK else [ONCE], ids=lambda cases: cases[-1].ending)
+def test_lives_that_end_anywhere_do_not_tell_who_has_answers(home: Path, cases: Sequence[Case]) -> None:
+    assert live(home, cases) == []
+
+
+def test_an_answer_that_opens_its_period_is_told_by_uploads(home: Path) -> None:
+    """As once was, at each end with no look after the answer, and by one 401."""
+    cases = [Case("unlooked", "kill"), Case("settling", "_exit"), Case("unlooked", "exit", "401", "spread")]
+    told = live(home, cases, "planted")
+    assert [one[: len("uploads")] for one in told] == ["uploads"] * len(cases)
