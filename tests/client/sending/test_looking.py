@@ -1,0 +1,95 @@
+"""With hidden metrics the thread looks at each midnight, whatever becomes of sending; no answer makes it look."""
+
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from dither.device import Device
+from dither.sending import courier
+from dither.sending.transport import Answer, Outcome
+from dither.telemetry import Telemetry
+from dither_shared.registry import Registry
+from tests.faults.apps import Taker, start
+from tests.support.clocks import Clock
+from tests.support.devices import EXPIRES
+from tests.support.registries import registry, registry_text
+
+HIDDEN = registry(reports=40, epsilon="0.5", device_epsilon="40", presence="hidden", expires=EXPIRES)
+WITHIN_S = 20.0
+
+
+class Refusing(Taker):
+    """An aggregator that does not know the key."""
+
+    def post(self, upload_id: str, body: bytes, stands: Callable[[], None]) -> Answer:
+        stands()
+        return Answer(Outcome.STOPPED, "the aggregator does not know the key")
+
+
+@pytest.fixture
+def looks(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Return the days of all looks; a thread compares the clock without a pause between."""
+    days: list[int] = []
+    look = Device.look
+
+    def look_and_note(self: Device, *arguments: Callable[[], float]) -> object:
+        found = look(self, *arguments)
+        days.append(self._file.clock_day())
+        return found
+
+    monkeypatch.setattr(Device, "look", look_and_note)
+    monkeypatch.setattr(courier, "CLOCK_EVERY_S", 0.005)
+    return days
+
+
+def wait_for(condition: Callable[[], object]) -> None:
+    deadline = time.monotonic() + WITHIN_S
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.002)
+
+
+def test_a_thread_looks_at_midnight_though_an_upload_is_planned_for_later(tmp_path: Path, looks: list[int]) -> None:
+    clock = Clock()
+    with start(HIDDEN, tmp_path, Taker(), clock):
+        for _ in range(3):
+            clock.travel(1)
+            wait_for(lambda: looks[-1] == clock.now // 86_400)
+
+
+def test_a_thread_looks_on_when_the_key_was_refused(tmp_path: Path, looks: list[int]) -> None:
+    """And sends nothing: else the first upload under another key would tell of answers."""
+    clock, refusing = Clock(), Refusing()
+    with start(HIDDEN, tmp_path, refusing, clock) as telemetry:
+        clock.travel(1)
+        assert "key" in telemetry.flush(WITHIN_S).detail
+        clock.travel(1)
+        wait_for(lambda: looks[-1] == clock.now // 86_400)
+        assert telemetry.flush(WITHIN_S).sent == 0
+        assert telemetry.status().metrics["color"].silent == "wrong-key"
+
+
+def test_a_thread_that_cannot_be_started_is_tried_again_by_a_public_answer_and_no_hidden_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(self: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    text = registry_text(expires=EXPIRES, presence="hidden").replace('presence = "hidden"', 'presence = "public"', 1)
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", refuse)
+        telemetry = start(Registry.parse(text), tmp_path, Taker(), Clock())
+        assert telemetry.status().silent == ""
+        assert "no thread" in telemetry.flush(1).detail
+    telemetry.dark.record(True)
+    assert not runs(telemetry)
+    telemetry.color.record("red")
+    assert runs(telemetry)
+    telemetry.close()
+
+
+def runs(telemetry: Telemetry) -> bool:
+    return telemetry._uploader is not None and telemetry._uploader._thread is not None
