@@ -9,6 +9,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from dither.device.schema import FILE_NAME
+from dither_shared.ours import NO_LINK
 
 EVERYTHING = ""
 """In place of a metric's name: the person refuses the whole app."""
@@ -42,7 +43,7 @@ class Refusals:
         self.pending.add(metric)
         try:
             if self._directory:
-                os.close(os.open(self._mark(metric), os.O_CREAT | os.O_WRONLY, 0o600))
+                os.close(os.open(self._mark(metric), os.O_CREAT | os.O_WRONLY | NO_LINK, 0o600))
         except OSError:
             self._unmarked.add(metric)
             return False

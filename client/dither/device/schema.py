@@ -1,6 +1,6 @@
 """The tables of a device's file, and how it is made, brought to this version, and opened."""
 
-import os
+import logging
 import re
 import sqlite3
 import time
@@ -9,9 +9,13 @@ from functools import cache
 from pathlib import Path
 
 from dither.device.migrations import STEPS, migrate
+from dither.say import say
+from dither_shared import ours
 from dither_shared.errors import DitherError
 
 FILE_NAME = "device.sqlite3"
+SENDER_NAME = f"{FILE_NAME}-sender"
+_NAMES = (FILE_NAME, f"{FILE_NAME}-wal", f"{FILE_NAME}-shm", f"{FILE_NAME}-journal", SENDER_NAME)
 SCHEMA_VERSION = 5
 PAGE_BYTES = 1_024
 """A quarter of SQLite's own: a commit writes the pages that it changes, whole, and an answer changes a few bytes."""
@@ -87,13 +91,13 @@ class DeviceFault(DeviceUnusable):
 def connect(directory: Path | None, create: bool = True) -> sqlite3.Connection:
     """Open the file; make it and its directory for the user alone, or bring it to this version, if `create`.
 
-    A file of a newer version, of one without a step, or of another program is refused and stays as it is.
+    A file of a newer version, of one without a step, or of another program is refused and stays as it is. So is one
+    that others may change, unless it is the user's own: then it is theirs alone from here on.
     """
     where = ":memory:"
     if directory:
-        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         where = str(directory / FILE_NAME)
-        os.close(os.open(where, os.O_CREAT | os.O_RDWR, 0o600))
+        _keep(directory, mend=create)
     db = sqlite3.connect(where, isolation_level=None, check_same_thread=False, timeout=OPEN_WAIT_S)
     if directory:
         try:
@@ -105,6 +109,22 @@ def connect(directory: Path | None, create: bool = True) -> sqlite3.Connection:
             db.close()
             raise
     return db
+
+
+_said: set[str] = set()
+"""What was said of modes, so that a connection that is opened again does not say it again."""
+
+
+def _keep(directory: Path, mend: bool) -> None:
+    try:
+        noticed = ours.keep(directory, _NAMES, mend=mend)
+    except ours.NotOurs as error:
+        raise DeviceUnusable(f"the device file in {directory} cannot be used: {error}") from None
+    for sentence in noticed:
+        if sentence not in _said:
+            _said.add(sentence)
+            say(logging.WARNING, "%s", sentence)
+    ours.make_file(directory / FILE_NAME)
 
 
 def _close_unchanged(db: sqlite3.Connection, path: Path) -> None:

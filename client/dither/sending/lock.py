@@ -9,7 +9,9 @@ import os
 import sys
 
 from dither import forks
-from dither.device import FILE_NAME, Device
+from dither.device import Device
+from dither.device.schema import SENDER_NAME
+from dither_shared.ours import NO_LINK
 
 _NO_LOCKS = frozenset({errno.ENOLCK, errno.ENOSYS, errno.EINVAL, errno.EOPNOTSUPP, errno.ENOTSUP})
 _HELD = frozenset({errno.EAGAIN, errno.EWOULDBLOCK, errno.EACCES, errno.EDEADLK})
@@ -32,7 +34,7 @@ class SenderLock:
 
     def __init__(self, device: Device) -> None:
         self._device = device
-        self._path = f"{device.directory}/{FILE_NAME}-sender" if device.directory else ""
+        self._path = f"{device.directory}/{SENDER_NAME}" if device.directory else ""
         self._descriptor = -1
         self._leased = False
         forks.files.add(self)
@@ -45,7 +47,7 @@ class SenderLock:
         if not self._path:
             return True
         # On the file that has that name by now: what is not inherited by programs that the app starts.
-        descriptor = os.open(self._path, os.O_CREAT | os.O_RDWR | getattr(os, "O_CLOEXEC", 0), 0o600)
+        descriptor = os.open(self._path, os.O_CREAT | os.O_RDWR | NO_LINK | getattr(os, "O_CLOEXEC", 0), 0o600)
         try:
             _lock(descriptor)
         except OSError as error:

@@ -44,6 +44,8 @@ def newer(tmp_path: Path) -> Path:
         db.commit()
         shutil.copytree(directory, tmp_path / "newer")
     (tmp_path / "newer" / f"{FILE_NAME}-shm").unlink()
+    for path in (tmp_path / "newer").iterdir():
+        path.chmod(0o600)
     return tmp_path / "newer"
 
 

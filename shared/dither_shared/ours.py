@@ -1,0 +1,148 @@
+"""Directories and files that nobody else may change: looked at, and mended, before anything in them is read or written.
+
+    a directory   ours or root's, on a path without links of others. If others may write in it, that is taken from
+                  them; in one like /tmp, or another's that all may write in, nothing can be kept.
+    a file in it  a file, no link, with one name, of the same owners. If others may read or write it, likewise.
+
+A group that may write in what is not ours was let in by its owner. Root may use what belongs to the owner of the
+directory, as in a container that has a person's directory mounted, and changes no mode there. A link that the user or
+root made is followed, on the way to a directory. Windows has no modes, and nothing is looked at; a file system that
+keeps none is used, and the caller is told.
+"""
+
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from pathlib import Path
+from stat import S_IMODE, S_ISLNK, S_ISREG, S_ISVTX
+
+from dither_shared.errors import DitherError
+
+NO_LINK: int = getattr(os, "O_NOFOLLOW", 0)
+ROOT = 0
+OTHERS_WRITE = 0o022
+OTHERS_MAY = 0o077
+ALL_WRITE = 0o002
+
+
+class NotOurs(DitherError):
+    """Others may change what is to be kept, and that cannot be mended here; with the next step."""
+
+
+def keep(directory: Path, names: Sequence[str], *, mend: bool = True) -> list[str]:
+    """Make a directory for the user alone if there is none; look at it, and at the files of these names in it.
+
+    Return a sentence for each mode that was mended, or that could not be, or, without `mend`, should be. Raise NotOurs.
+    """
+    directory = directory.absolute()
+    if not hasattr(os, "geteuid"):
+        _make(directory)
+        return []
+    user: int = os.geteuid()
+    real = os.path.realpath(directory)
+    if real != str(directory):
+        _check_links(directory, user)
+    _make(directory)
+    owner = _look(real).st_uid
+    said = [*_keep_directory(directory, real, user, mend)]
+    for name in names:
+        said += _keep_file(f"{directory}/{name}", owner, user, mend)
+    return said
+
+
+def make_file(path: Path) -> None:
+    """Make an empty file for the user alone if there is none. Raises OSError for one that may not be written.
+
+    One that may be is not opened: who closes a file lets go of SQLite's locks on it, those of other threads too.
+    """
+    try:
+        os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR | NO_LINK, 0o600))
+    except FileExistsError:
+        if not os.access(path, os.R_OK | os.W_OK):
+            os.close(os.open(path, os.O_RDWR | NO_LINK))  # which says why
+
+
+def all_may_write(path: Path) -> bool:
+    """Tell whether everybody may write a file that a person named."""
+    return hasattr(os, "geteuid") and bool(path.stat().st_mode & ALL_WRITE)
+
+
+def _make(directory: Path) -> None:
+    """Make a directory and those above it, all for the user alone."""
+    try:
+        os.mkdir(directory, 0o700)  # noqa: PTH102 - Path's own makes those above it for everybody
+    except FileNotFoundError:
+        _make(directory.parent)
+        _make(directory)
+    except FileExistsError:
+        if not directory.is_dir():
+            raise
+
+
+def _check_links(directory: Path, user: int) -> None:
+    for path in (directory, *directory.parents):
+        with suppress(FileNotFoundError):
+            found = _look(str(path))
+            if S_ISLNK(found.st_mode) and found.st_uid not in (user, ROOT):
+                raise NotOurs(f"{path} is a link of user {found.st_uid}: name the directory itself")
+
+
+def _keep_directory(directory: Path, real: str, user: int, mend: bool) -> Iterator[str]:
+    found = _look(real)
+    mode, owner = S_IMODE(found.st_mode), found.st_uid
+    if owner not in (user, ROOT) and user != ROOT:
+        raise NotOurs(f"{directory} belongs to user {owner}: run this as that user, or name a directory of your own")
+    if mode & ALL_WRITE and (owner != user or mode & S_ISVTX):
+        raise NotOurs(f"all may write in {directory} (mode {mode:o}): name a directory within it, yet to be made")
+    if mode & OTHERS_WRITE and owner == user:
+        yield from _close(real, mode, mode & ~OTHERS_WRITE, mend)
+    above = real
+    while above != (above := os.path.dirname(above)):  # noqa: PTH120 - Path's own take longer than all the rest
+        mode = _look(above).st_mode
+        if mode & ALL_WRITE and not mode & S_ISVTX:
+            yield f"all may write in {above} (mode {S_IMODE(mode):o}), and so may take {directory} away"
+
+
+def _keep_file(path: str, owner: int, user: int, mend: bool) -> Iterator[str]:
+    try:
+        found = _look(path)
+    except FileNotFoundError:
+        return
+    mode = S_IMODE(found.st_mode)
+    if S_ISLNK(found.st_mode):
+        raise NotOurs(f"{path} is a link: name the directory of the file itself")
+    if not S_ISREG(found.st_mode):
+        raise NotOurs(f"{path} is no file: take it away")
+    if found.st_nlink > 1:
+        raise NotOurs(f"{path} has {found.st_nlink} names, as hard links: put a copy in its place")
+    if found.st_uid not in (user, ROOT) and (user, found.st_uid) != (ROOT, owner):
+        raise NotOurs(f"{path} belongs to user {found.st_uid}: give it to user {user}, or take it away")
+    ours = found.st_uid == user and owner in (user, ROOT)
+    if mode & ALL_WRITE and not ours:
+        raise NotOurs(f"all may write {path} (mode {mode:o}) of user {found.st_uid}: `chmod 600` it, or delete it")
+    if mode & OTHERS_MAY and ours:
+        yield from _close(path, mode, 0o600, mend)
+
+
+def _close(path: str, mode: int, closed: int, mend: bool) -> Iterator[str]:
+    """Take from others what they may do, and say so; raise NotOurs if they may write and that cannot be changed."""
+    open_ = f"{path} was open to others (mode {mode:o})"
+    if not mend:
+        yield f"{path} is open to others (mode {mode:o}): `chmod {closed:o}` it"
+        return
+    try:
+        os.chmod(path, closed)  # noqa: PTH101 - as above
+    except OSError as error:
+        if mode & OTHERS_WRITE:
+            raise NotOurs(
+                f"others may write {path} (mode {mode:o}), and that cannot be changed ({error.strerror}): "
+                "name another directory"
+            ) from None
+        yield f"{open_}, and that cannot be changed: {error.strerror}"
+        return
+    kept = S_IMODE(os.stat(path).st_mode) == closed  # noqa: PTH116 - as above
+    yield f"{open_}: it has mode {closed:o} now" if kept else f"{open_}, and stays so: its file system keeps no modes"
+
+
+def _look(path: str) -> os.stat_result:
+    return os.lstat(path)

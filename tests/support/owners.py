@@ -1,0 +1,28 @@
+"""Owners of files as a test wants them: only root could give files away."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from dither_shared import ours
+
+ME, SOMEBODY = 1000, 4711
+
+
+class Owners:
+    """Says who owns what: whoever runs the tests stands for `user`, unless a path was given to somebody else."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, user: int = ME) -> None:
+        self._user, self._given, self._look = user, dict[str, int](), ours._look
+        monkeypatch.setattr(os, "geteuid", lambda: user)
+        monkeypatch.setattr(ours, "_look", self._found)
+
+    def give(self, path: Path, owner: int) -> None:
+        self._given[str(path)] = owner
+
+    def _found(self, path: str) -> os.stat_result:
+        found = list(self._look(path))
+        real = self._user if found[4] == os.getuid() else found[4]
+        found[4] = self._given.get(path, real)
+        return os.stat_result(found)
