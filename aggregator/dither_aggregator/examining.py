@@ -24,16 +24,16 @@ from dither_aggregator.signs import Sign
 from dither_aggregator.store import Store, open_store
 from dither_aggregator.store.opening import is_redis
 from dither_aggregator.store.records import OtherLayout
+from dither_aggregator.store.sqlite.file import NAMES
 from dither_aggregator.vitals import Audit, Vitals
 from dither_aggregator.web import bounds
+from dither_shared import ours
 from dither_shared.errors import DitherError
 
 CLOCK_OFF_MAX_S = 60.0
 FAULTS_SHOWN = 3
 ASK_WITHIN_S = 10.0
 FILES = bounds.CONNECTIONS_MAX + bounds.OTHER_FILES
-OTHERS_MAY = 0o077
-"""The bits of a file's mode that are about others than its owner."""
 
 
 def examine(data: str, health: str | None) -> Iterator[Sign]:
@@ -181,11 +181,15 @@ def _directory(directory: Path) -> Iterator[Sign]:
         may,
         "Run this as the user that serves the store; if it is that one, give the directory and its files to it.",
     )
+    try:
+        found = ours.keep(directory, NAMES, mend=False)
+    except ours.NotOurs as error:
+        found = [str(error)]
     yield Sign(
         "secrecy",
-        f"mode {mode & 0o777:o}",
-        "700",
-        not mode & OTHERS_MAY,
+        "; ".join([f"mode {mode & 0o777:o}", *found]),
+        "700, and files of mode 600",
+        not (mode & ours.OTHERS_MAY or found),
         "The directory holds keys and reports of devices that can still be told apart: `chmod 700` it.",
     )
 

@@ -32,7 +32,8 @@ class NotOurs(DitherError):
 def keep(directory: Path, names: Sequence[str], *, mend: bool = True) -> list[str]:
     """Make a directory for the user alone if there is none; look at it, and at the files of these names in it.
 
-    Return a sentence for each mode that was mended, or that could not be, or, without `mend`, should be. Raise NotOurs.
+    Return a sentence for each mode that was mended or could not be. Without `mend` nothing is made or changed, and the
+    sentences say what should be. Raises NotOurs.
     """
     directory = directory.absolute()
     if not hasattr(os, "geteuid"):
@@ -42,7 +43,8 @@ def keep(directory: Path, names: Sequence[str], *, mend: bool = True) -> list[st
     real = os.path.realpath(directory)
     if real != str(directory):
         _check_links(directory, user)
-    _make(directory)
+    if mend:
+        _make(directory)
     owner = _look(real).st_uid
     said = [*_keep_directory(directory, real, user, mend)]
     for name in names:
@@ -62,9 +64,11 @@ def make_file(path: Path) -> None:
             os.close(os.open(path, os.O_RDWR | NO_LINK))  # which says why
 
 
-def all_may_write(path: Path) -> bool:
-    """Tell whether everybody may write a file that a person named."""
-    return hasattr(os, "geteuid") and bool(path.stat().st_mode & ALL_WRITE)
+def check_named(path: Path) -> None:
+    """Raise NotOurs for a file that a person named, and that all may write: anybody may have written what is in it."""
+    mode = S_IMODE(path.stat().st_mode)
+    if mode & ALL_WRITE and hasattr(os, "geteuid"):
+        raise NotOurs(f"all may write {path} (mode {mode:o}): look at what is in it, then `chmod o-w` it")
 
 
 def _make(directory: Path) -> None:

@@ -117,6 +117,7 @@ def test_metrics_whose_last_day_honest_devices_do_not_send_are_named(
 def test_a_store_that_serve_would_bring_to_this_layout_is_no_finding(tmp_path: Path) -> None:
     unpack(FILES / "store-4-changes.sqlite3.gz", tmp_path / "data", FILE_NAME)
     (tmp_path / "data").chmod(0o700)
+    (tmp_path / "data" / FILE_NAME).chmod(0o600)
     code, checks = examined("--data", tmp_path / "data")
     assert (code, ill(checks)) == (0, set())
     assert f"`dither serve` brings it from layout 4 to {schema.VERSION}" in checks["opening"]["value"]

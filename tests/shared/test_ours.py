@@ -201,7 +201,7 @@ def test_where_there_are_no_modes_nothing_is_looked_at(tmp_path: Path, monkeypat
     (tmp_path / "d").mkdir()
     (tmp_path / "d").chmod(0o777)
     assert keep(tmp_path / "d", ()) == []
-    assert not ours.all_may_write(tmp_path / "d")
+    ours.check_named(tmp_path / "d")
 
 
 def test_a_file_that_is_there_is_not_opened(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,6 +14,7 @@ from dither_aggregator.store import Store
 from dither_aggregator.store.keys import new_text, text_fault
 from dither_aggregator.store.sqlite import key_file
 from dither_shared.errors import ConfigurationError
+from dither_shared.ours import check_named
 
 FILE_BYTES_MAX = 4_096
 
@@ -40,6 +41,7 @@ def register_key_files(store: Store, args: argparse.Namespace) -> None:
 
 def _read(name: str, path: str) -> str:
     try:
+        check_named(Path(path))
         with Path(path).open("rb") as file:
             text = file.read(FILE_BYTES_MAX).decode("utf-8", "replace").strip()
     except OSError as error:

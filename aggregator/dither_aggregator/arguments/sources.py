@@ -12,6 +12,7 @@ from pathlib import Path
 from dither_aggregator.arguments.settings import FILE_VARIABLE, OF_DEVICES, SETTINGS, Setting
 from dither_shared.errors import ConfigurationError
 from dither_shared.files import BYTE_ORDER_MARK
+from dither_shared.ours import check_named
 
 FILE_BYTES_MAX = 64 * 1024
 SECRET_BYTES_MAX = 4 * 1024
@@ -163,6 +164,7 @@ def _value(setting: Setting, texts: str | list[str], read: Read) -> object:
 
 def _read_file(name: str) -> dict[str, object]:
     try:
+        check_named(Path(name))
         with Path(name).open("rb") as file:
             data = file.read(FILE_BYTES_MAX + 1)
     except OSError as error:
@@ -185,6 +187,7 @@ def _read_secret(path: object, source: str) -> str:
     if not isinstance(path, str) or not path:
         raise ConfigurationError(f"{source} must name a file")
     try:
+        check_named(Path(path))
         with Path(path).open("rb") as file:
             data = file.read(SECRET_BYTES_MAX + 1)
     except OSError as error:

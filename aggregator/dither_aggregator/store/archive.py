@@ -32,6 +32,7 @@ from dither_aggregator.store.dump import (
 )
 from dither_aggregator.store.records import StoreError
 from dither_shared.errors import reason_of
+from dither_shared.ours import check_named
 
 FORMAT, VERSION = "dither backup", 3
 READ_VERSIONS = (2, VERSION)
@@ -83,7 +84,12 @@ def _sync_directory(directory: Path) -> None:
 
 
 def app_of(path: Path) -> str:
-    """Return whose backup it is, after reading all of it; raise StoreError when it is not whole."""
+    """Return whose backup it is, after reading all of it; raise StoreError when it is not whole.
+
+    Raises NotOurs for one that all may write: it brings the keys.
+    """
+    if path.exists():
+        check_named(path)
     apps = [record.app for record in read(path) if isinstance(record, Identity)]
     if len(apps) != 1:
         raise StoreError(f"{path} is not a backup of one store")

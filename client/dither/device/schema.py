@@ -112,7 +112,7 @@ def connect(directory: Path | None, create: bool = True) -> sqlite3.Connection:
 
 
 _said: set[str] = set()
-"""What was said of modes, so that a connection that is opened again does not say it again."""
+"""The sentences about modes that were said: a connection that is opened again says none of them."""
 
 
 def _keep(directory: Path, mend: bool) -> None:

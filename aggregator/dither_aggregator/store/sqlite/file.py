@@ -10,6 +10,7 @@ may write to, such as a snapshot that is mounted, has three cases:
 `immutable` promises that nobody else writes to the file either. So it is looked at again after each reading.
 """
 
+import logging
 import os
 import sqlite3
 import threading
@@ -20,15 +21,32 @@ from pathlib import Path
 from typing import Any
 
 from dither_aggregator.store.records import StoreError, StoreUnavailable
+from dither_shared import ours
 from dither_shared.errors import reason_of
 
 FILE_NAME = "store.sqlite3"
+NAMES = (
+    *(f"{FILE_NAME}{part}" for part in ("", "-wal", "-shm", "-journal")),
+    "lock.sqlite3", "lock.sqlite3-journal", "write.key",
+)  # fmt: skip
+"""All files of a store."""
 CACHE_KIB = 16_384
 BUSY_S = 30
 _PRIMARY = 0xFF
 """The part of SQLite's error codes that says the kind; the rest says which of that kind."""
 CHECKPOINT_PAGES = 8_192
 """Pages of the write-ahead log: 32 MiB. Reports that are folded by then are never written to the file itself."""
+
+_log = logging.getLogger("dither_aggregator")
+
+
+def keep(directory: Path) -> None:
+    """Make a store's directory if there is none, and see to it that nobody else may change it; raise StoreError."""
+    try:
+        for sentence in ours.keep(directory, NAMES):
+            _log.warning("%s", sentence)
+    except ours.NotOurs as error:
+        raise StoreError(f"{directory} cannot be used: {error}") from None
 
 
 class SQLiteFile:
@@ -44,6 +62,8 @@ class SQLiteFile:
         try:
             if not self._path.exists():
                 raise StoreError(f"{directory} holds no store; `dither serve REGISTRY --data {directory}` makes one")
+            if not read_only:
+                keep(directory)
             self._file = _file_id(self._path)
         except OSError as error:
             raise StoreError(f"{self._path} cannot be used: {why(error)}") from None

@@ -6,7 +6,8 @@ from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 
 from dither_aggregator.store.records import StoreError
-from dither_aggregator.store.sqlite.file import why
+from dither_aggregator.store.sqlite.file import keep, why
+from dither_shared.ours import make_file
 
 LOCK_NAME = "lock.sqlite3"
 
@@ -19,8 +20,8 @@ def exclusive(directory: Path) -> Iterator[None]:
     """
     with ExitStack() as held:
         try:
-            directory.mkdir(parents=True, exist_ok=True, mode=0o700)
-            (directory / LOCK_NAME).touch(mode=0o600)
+            keep(directory)
+            make_file(directory / LOCK_NAME)
             lock = sqlite3.connect(directory / LOCK_NAME, isolation_level=None, timeout=0)
             held.enter_context(closing(lock))
             lock.execute("BEGIN EXCLUSIVE")

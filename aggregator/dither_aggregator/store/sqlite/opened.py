@@ -19,7 +19,8 @@ from dither_aggregator.store.packing import day_at
 from dither_aggregator.store.plans import Plans, StoredPlan
 from dither_aggregator.store.records import OtherLayout, ShardStatus, StoreError
 from dither_aggregator.store.sqlite import schema
-from dither_aggregator.store.sqlite.file import FILE_NAME, SQLiteFile, why
+from dither_aggregator.store.sqlite.file import FILE_NAME, SQLiteFile, keep, why
+from dither_shared.ours import make_file
 
 
 class SQLiteOpened(SQLiteFile, Opened):
@@ -59,8 +60,8 @@ class SQLiteOpened(SQLiteFile, Opened):
         path = directory / FILE_NAME
         state = _first_state(app, day_at(clock()), unfinished)
         try:
-            directory.mkdir(parents=True, exist_ok=True, mode=0o700)
-            path.touch(mode=0o600)
+            keep(directory)
+            make_file(path)
             with closing(sqlite3.connect(path, isolation_level=None)) as db:
                 db.execute("PRAGMA journal_mode = WAL")
                 db.execute("PRAGMA synchronous = FULL")
