@@ -25,6 +25,7 @@ LIMITS: dict[str, str] = {
     "connections": "connections at a time",
     "disk": "room for the store",
     "key": "requests with one key in a time",
+    "login": "logins that failed, of one address or network and of all in a time",
     "parsing": "long uploads that wait to be read",
     "readers": "requests that wait for pages and API",
     "waiting": "uploads that wait for the store",

@@ -1,4 +1,4 @@
-"""How often uploads may come. `web/admission.py` keeps to it."""
+"""How often uploads may come, and logins that fail. `web/admission.py` keeps to it."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -44,6 +44,10 @@ class Rate:
             ) from None
         return cls(interval_ns, most)
 
+    def times(self, more: int) -> "Rate":
+        """Return a rate of so many times as much."""
+        return Rate(max(self.interval_ns // more, 1), self.burst * more)
+
     def shared(self, processes: int) -> "Rate":
         """Return the part of one process among several; raise ConfigurationError where that is too slow."""
         try:
@@ -57,10 +61,17 @@ BY_ADDRESS = Rate.parse("20:1200")
 times as many in the worst hour, as after an outage, are 5. So this leaves a factor of four, and devices that are told
 to wait lose nothing. One address can send 1.7 million uploads a day."""
 
+FAILED_LOGINS = Rate.parse("0.1:10")
+"""From one address, in one process: ten, then one in ten seconds. A key has 160 random bits: this spares work."""
+ALL_FAILED_LOGINS = Rate.parse("5:300")
+
 
 @dataclass(frozen=True)
 class Limits:
-    """How often uploads may come, over all processes of one command, and whose word is taken for who sends them."""
+    """How often uploads, and logins that fail, may come over all processes of one command.
+
+    Also whose word is taken for who sends them.
+    """
 
     by_key: Rate | None = None
     by_address: Rate | None = BY_ADDRESS
@@ -68,6 +79,8 @@ class Limits:
     """Whether that holds for loopback, too, while no proxy is trusted. If one passes everything on from there, all
     devices have its address."""
     trusted_proxies: Sequence[Network] = ()
+    failed_logins: Rate = FAILED_LOGINS
+    all_failed_logins: Rate = ALL_FAILED_LOGINS
 
     def shared(self, processes: int) -> "Limits":
         """Return the part of one process; raise ConfigurationError for a rate that cannot be divided so."""

@@ -17,13 +17,14 @@ from dither_aggregator.room import Floor, Room
 from dither_aggregator.service import Service, WholeService
 from dither_aggregator.web import bounds
 from dither_aggregator.web.admission import Admission
+from dither_aggregator.web.bounds import Peers, peers_of
 from dither_aggregator.web.clients import Clients
 from dither_shared.wire import PATH
 from dither_shared.wire.writing import encode_upload, new_upload_id
 from tests.support.aggregators import http_server, serve, sqlite_store, web_app
 from tests.support.clocks import Clock
 from tests.support.devices import make, record
-from tests.support.http import Connection, slug, until
+from tests.support.http import Connection, slug, until, was_read
 from tests.support.keys import write_key
 from tests.support.registries import registry, registry_text
 
@@ -133,9 +134,9 @@ def test_forged_addresses_do_not_help_a_client_of_a_proxy(tmp_path: Path) -> Non
 
 @pytest.mark.parametrize("planted", ["anybody", "leftmost"])
 def test_a_planted_bug_is_seen(planted: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def client_of(self: Clients, address: str, headers: list[tuple[bytes, bytes]]) -> str:
+    def client_of(self: Clients, address: str, headers: list[tuple[bytes, bytes]]) -> Peers:
         said = dict(headers).get(b"x-forwarded-for", address.encode()).decode().split(", ")
-        return said[0] if planted == "leftmost" else said[-1]
+        return peers_of(said[0] if planted == "leftmost" else said[-1])
 
     monkeypatch.setattr(Clients, "client_of", client_of)
     shows = {
@@ -154,6 +155,74 @@ def test_the_bounds_of_connections_go_by_the_real_peer(tmp_path: Path, monkeypat
             assert to.send(each, passed_on=f"203.0.113.{last}")[0] == 202
         assert to.post(passed_on="203.0.113.9") == [202]
         assert held[0].closed()
+
+
+def test_who_has_many_networks_of_one_site_has_a_limit_and_leaves_its_neighbours_theirs(tmp_path: Path) -> None:
+    """A site, of 48 bits, has four times as much as a network of 64; one that asks too often uses up its own alone."""
+    with taking(tmp_path, Limits(by_address=FEW, trusted_proxies=PROXY)) as to:
+        assert to.post(passed_on="2001:db8:1:1::7", times=30) == [202] * 5 + [429] * 25
+        others = [to.post(passed_on=f"2001:db8:1:{network:x}::7")[0] for network in range(2, 40)]
+        assert others == [202] * 15 + [429] * 23
+        assert to.post(passed_on="2001:db8:2:1::7", times=6) == [202] * 5 + [429]
+
+
+# Logins.
+
+
+def log_in(to: Taking, key: str, passed_on: str, cookie: str = "") -> tuple[int, bytes]:
+    """Log in, or with a cookie look; return the status, and where it leads or what cookie is set."""
+    asked = f"GET /pipeline HTTP/1.1\r\nHost: 127.0.0.1\r\nCookie: {cookie}\r\n"
+    body = f"key={key}"
+    if not cookie:
+        asked = f"POST /login HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: {len(body)}\r\n"
+        asked += "Content-Type: application/x-www-form-urlencoded\r\n"
+    made = to.connect()
+    made.send(f"{asked}X-Forwarded-For: {passed_on}\r\nConnection: close\r\n\r\n{'' if cookie else body}".encode())
+    head = b"".join(iter(lambda: made.socket.recv(65_536), b"")).partition(b"\r\n\r\n")[0]
+    fields = {name.lower(): value for name, value in (line.split(b": ", 1) for line in head.split(b"\r\n")[1:])}
+    return int(head.split()[1]), fields.get(b"set-cookie", fields.get(b"location", b""))
+
+
+def test_logins_that_fail_are_limited_by_address_by_site_and_in_all(tmp_path: Path) -> None:
+    limits = Limits(trusted_proxies=PROXY, failed_logins=FEW, all_failed_logins=Rate.parse("0.02:40"))
+    with taking(tmp_path, limits) as to:
+        key = to.service.store.create_key("read", "of the tests")[1]
+        until(lambda: log_in(to, key, "192.0.2.1")[0] == 303)
+        status, cookie = log_in(to, key, "192.0.2.1")
+        assert (status, cookie[:8]) == (303, b"dither_s")
+
+        def fail(passed_on: str, times: int) -> list[int]:
+            found = [log_in(to, "wrong", passed_on) for _ in range(times)]
+            assert all(place.startswith(b"/login?wrong") for status, place in found if status == 303)
+            return [status for status, _ in found]
+
+        assert fail("198.51.100.7", 7) == [303] * 5 + [429] * 2
+        assert log_in(to, key, "198.51.100.7")[0] == 429  # the right one neither: nobody tells it apart
+        assert [log_in(to, key, "192.0.2.1")[0] for _ in range(20)] == [303] * 20  # what does not fail costs nothing
+        of_one_site = [fail(f"2001:db8:1:{network:x}::7", 1)[0] for network in range(30)]
+        assert of_one_site == [303] * 20 + [429] * 10
+        from_everywhere = [fail(f"203.0.113.{last}", 1)[0] for last in range(20)]
+        assert from_everywhere == [303] * 15 + [429] * 5
+        assert log_in(to, key, "192.0.2.2")[0] == 429
+        assert log_in(to, "", "192.0.2.2", cookie.decode().partition(";")[0])[0] == 200  # a session goes on
+        made = to.connect()
+        made.send(f"GET /v1/metrics HTTP/1.1\r\nHost: 127.0.0.1\r\nAuthorization: Bearer {key}\r\n\r\n".encode())
+        assert made.answer()[0] == 200
+        assert to.admission.hits == {"login": 2 + 1 + 10 + 5 + 1}
+
+
+def test_many_logins_at_a_time_are_as_many_as_one_after_the_other(tmp_path: Path) -> None:
+    """All heads are there before the first body is: whether too many failed is asked again when it came."""
+    with taking(tmp_path, Limits(trusted_proxies=PROXY, failed_logins=FEW)) as to:
+        made = [to.connect() for _ in range(12)]
+        head = "POST /login HTTP/1.1\r\nHost: 127.0.0.1\r\nX-Forwarded-For: 192.0.2.1\r\nContent-Length: 9\r\n"
+        for each in made:
+            each.send(f"{head}Content-Type: application/x-www-form-urlencoded\r\n\r\n".encode())
+        until(lambda: all(was_read(each.socket) for each in made))
+        for each in made:
+            each.send(b"key=wrong")
+        statuses = [int(each.socket.recv(65_536).split()[1]) for each in made]
+        assert sorted(statuses) == [303] * 5 + [429] * 7
 
 
 def test_what_is_no_upload_is_not_limited(tmp_path: Path) -> None:

@@ -1,8 +1,14 @@
 """Who may hold how much: connections and unfinished bodies, by address and together."""
 
+import random
+from ipaddress import IPv6Address, ip_network
+from itertools import product
+
 import pytest
 
 from dither_aggregator.web import bounds
+from dither_aggregator.web.bounds import peers_of
+from dither_aggregator.web.doors import Door
 from tests.support.http import GET, passes, running, slug, until, upload, was_read
 
 
@@ -65,7 +71,42 @@ def test_health_has_a_door_of_its_own_that_nobody_fills(monkeypatch: pytest.Monk
         assert served.ask()[1]["health"] is False
 
 
-def test_a_network_of_one_client_is_one_peer() -> None:
-    assert bounds.peer_of("2001:db8:1:2::7") == bounds.peer_of("2001:db8:1:2:ffff::1")
-    assert bounds.peer_of("2001:db8:1:2::7") != bounds.peer_of("2001:db8:1:3::7")
-    assert bounds.peer_of("192.0.2.7") != bounds.peer_of("192.0.2.8")
+def test_a_network_is_one_peer_and_so_is_the_site_that_it_is_of() -> None:
+    """Drawn addresses, beside Python's own networks."""
+    rng = random.Random("peers")
+    site = int(IPv6Address("2001:db8:1::"))
+    drawn = [IPv6Address(site ^ rng.choice((0, 1 << 64, 1 << 79, 1 << 80)) ^ rng.getrandbits(64)) for _ in range(60)]
+    for one, other in product(drawn, drawn):
+        narrow, wide = (ip_network((one, bits), strict=False) for bits in (64, 48))
+        same = [mine == theirs for mine, theirs in zip(peers_of(str(one)), peers_of(f"{other}%eth0"), strict=True)]
+        assert same == [other in narrow, other in wide]
+    assert peers_of("192.0.2.7") == peers_of("::ffff:192.0.2.7") == ("192.0.2.7",)
+    assert peers_of("192.0.2.7") != peers_of("192.0.2.8")
+
+
+class Waiter:
+    """A connection that waits for its client."""
+
+    buffered = 0
+
+    def __init__(self, address: str) -> None:
+        self.peers, self.open = peers_of(address), True
+
+    def displace(self) -> None:
+        self.open = False
+
+
+def test_one_site_holds_three_quarters_however_many_networks_it_has() -> None:
+    door, site = Door(100, 1_000), [Waiter(f"2001:db8:1:{network:x}::7") for network in range(200)]
+    others = [Waiter(f"2001:db8:{number:x}::7") for number in range(2, 22)]
+    for each in others + site:
+        door.enter(each)
+    assert sum(each.open for each in site) == 75
+    assert all(each.open for each in others)
+    greedy = [Waiter("2001:db8:1:1::8") for _ in range(100)]
+    for each in greedy:  # within the site, what a network has too much is its own
+        door.enter(each)
+    for each in greedy + site:
+        each.open = each.open and door.buffer(each, 20)
+    assert sum(each.buffered for each in greedy + site) <= 750
+    assert all(door.buffer(each, 12) for each in others)

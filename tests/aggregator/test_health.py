@@ -3,6 +3,7 @@
 import os
 import re
 import shutil
+import socket
 import sqlite3
 import subprocess
 import time
@@ -11,6 +12,7 @@ from contextlib import closing
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import pytest
 import requests
@@ -26,12 +28,14 @@ from dither_aggregator.store.packing import DAY_S
 from dither_aggregator.store.records import Counted
 from dither_aggregator.store.sqlite import FILE_NAME
 from dither_aggregator.vitals import Audit
+from dither_aggregator.web.bounds import Peers
 from dither_aggregator.web.doors import Door
 from dither_aggregator.web.health import answer_health, checks
 from dither_shared.wire import PATH, REASONS
-from tests.support.aggregators import sqlite_store
+from tests.support.aggregators import serve, sqlite_store
 from tests.support.clusters import one_machine, several_machines, wait_until
 from tests.support.failing import Orders
+from tests.support.keys import STRONG
 from tests.support.registries import registry, registry_text
 from tests.support.stores import answer, append, body_of, fold_all
 
@@ -260,10 +264,50 @@ def test_a_limit_that_is_hit_is_counted(monitored: Monitored) -> None:
 class Waiter:
     """A connection that waits for its client."""
 
-    peer, buffered = ADDRESS, 0
+    peers: Peers = (ADDRESS,)
+    buffered = 0
 
     def displace(self) -> None:
         pass
+
+
+# Names.
+
+
+def asked_as(health: str, *hosts: str, version: str = "1.1") -> int:
+    """Ask for health under these names; return the status."""
+    address = urlsplit(health)
+    lines = [f"GET /livez HTTP/{version}", *(f"Host: {host}" for host in hosts), "Connection: close", "", ""]
+    with socket.create_connection((address.hostname, address.port), timeout=30) as connection:
+        connection.sendall("\r\n".join(lines).encode("latin-1"))
+        return int(connection.recv(65_536).split()[1])
+
+
+def test_health_is_told_under_names_that_are_allowed_to_addresses_and_to_who_says_no_name(tmp_path: Path) -> None:
+    """A browser says the name that its page came from, which may lead here; a monitor may say none."""
+    (tmp_path / "metrics.toml").write_text(registry_text(), encoding="utf-8")
+    (tmp_path / "read.key").write_text(STRONG)
+    options = ("--port", 0, "--allow-host", "api.example", "--read-key-file", tmp_path / "read.key")
+    with serve(tmp_path / "metrics.toml", tmp_path / "data", *options) as one:
+        port = urlsplit(one.health).port
+        for names in ("localhost", "LOCALHOST.", "127.0.0.1", "10.1.2.3", "[::1]", "api.example", "API.example."):
+            for host in (names, f"{names}:{port}"):
+                assert asked_as(one.health, host) == 200, host
+        for name in (
+            "attacker.example",
+            "127.0.0.1.nip.io",
+            "localhost.attacker.example",
+            "api.example.org",
+            "",
+            "\xe9",
+        ):
+            for host in (name, f"{name}:{port}"):
+                assert asked_as(one.health, host) == 421, host
+        assert asked_as(one.health, version="1.0") == 200  # as a load balancer asks
+        assert asked_as(one.health, "localhost", "attacker.example") == 400
+        for path in ("/readyz", "/version", "/metrics"):
+            answer = requests.get(one.health + path, headers={"Host": "attacker.example"}, timeout=30)
+            assert (answer.status_code, "store" in answer.text) == (421, False)
 
 
 # The page.

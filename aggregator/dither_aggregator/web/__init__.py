@@ -12,7 +12,7 @@ from dither_aggregator.web.doors import HEALTH
 from dither_aggregator.web.exchange import ACTOR
 from dither_aggregator.web.gate import ADMINISTRATION, Gate, unstored
 from dither_aggregator.web.health import answer_health
-from dither_aggregator.web.hosts import check_reader
+from dither_aggregator.web.hosts import check_monitor, check_reader
 from dither_aggregator.web.ingest import Ingest
 from dither_shared.wire import PATH
 from dither_shared.wire.problems import Problem
@@ -21,14 +21,15 @@ from dither_shared.wire.problems import Problem
 def create_app(service: Service, reading: App, hosts: Collection[str] = (), *, reachable: bool = False) -> App:
     """Return the ASGI application around a running service. `reading` answers all that only reads.
 
-    `hosts` are the names, beside localhost, under which somebody may read; `reachable` says that readers may come from
-    beyond this machine, so that each of them needs a key.
+    `hosts` are the names, beside localhost, under which somebody may read or monitor; `reachable` says that readers
+    may come from beyond this machine, so that each of them needs a key.
     """
     gate = Gate(service, reachable=reachable)
     ingest, changing = Ingest(service, gate), changing_app(service.store)
 
     async def answer(scope: Scope, receive: Receive, send: Send) -> None:
         if scope["state"].get(HEALTH):
+            check_monitor(scope, hosts)
             await answer_health(service, scope).send(send)
         elif scope["path"] == PATH and scope["method"] == "POST":
             message = await receive()

@@ -1,4 +1,4 @@
-"""Uploads are taken or refused when a request's head is there, before its body is read.
+"""Uploads are taken or refused when a request's head is there, before its body is read; logins that fail, likewise.
 
 In order: how often the client's address may send, the key, room in the store, how often the key may send. So a wrong
 key costs a token of its address, and cannot use up the key's. Each process counts for itself.
@@ -8,6 +8,7 @@ import logging
 import math
 import time
 from collections import Counter
+from dataclasses import dataclass
 from ipaddress import ip_address
 
 from dither_aggregator import counters
@@ -15,62 +16,79 @@ from dither_aggregator.limits import SECOND_NS, Limits
 from dither_aggregator.scopes import WRITE
 from dither_aggregator.service import Service
 from dither_aggregator.web.answers import Scope
-from dither_aggregator.web.buckets import TokenBuckets
+from dither_aggregator.web.bounds import Peers
+from dither_aggregator.web.buckets import PeerBuckets, TokenBuckets
 from dither_aggregator.web.clients import Clients
 from dither_aggregator.web.doors import HEALTH
 from dither_aggregator.web.gate import shown_key
 from dither_aggregator.web.headers import headers_of
+from dither_aggregator.web.login import LOGIN, TRIES
 from dither_aggregator.web.problems import note_refused
 from dither_shared.wire import PATH
 from dither_shared.wire.problems import Problem
 
 SAY_EVERY_S = 60.0
+TRIERS_MAX = 10_000
+"""Addresses and networks whose failed logins are remembered, a fifth of those of uploads."""
+EVERYBODY = b""
 
 _log = logging.getLogger("dither_aggregator")
 
 
 class Admission:
-    """Says which uploads a running service takes. For the loop's thread alone."""
+    """Says which uploads and logins a running service takes. For the loop's thread alone."""
 
     def __init__(self, service: Service, limits: Limits) -> None:
         self._service = service
         self._keys = TokenBuckets(limits.by_key) if limits.by_key else None
-        self._addresses = TokenBuckets(limits.by_address) if limits.by_address else None
+        self._addresses = PeerBuckets(limits.by_address) if limits.by_address else None
+        self._failed = PeerBuckets(limits.failed_logins, TRIERS_MAX)
+        self._all_failed = TokenBuckets(limits.all_failed_logins)
         self._this_machine = bool(limits.this_machine or limits.trusted_proxies)
         self._clients = Clients(limits.trusted_proxies)
         self.hits: Counter[str] = Counter()
-        """How many uploads each limit has refused: `address`, `key`, `backlog-full`, `disk-full`."""
+        """How many requests each limit has refused: `address`, `key`, `login`, `backlog-full`, `disk-full`."""
         self._said: Counter[str] = Counter()
         self._said_at = -math.inf
 
     def admit(self, scope: Scope) -> Problem | None:
         """Return why a request is not taken, given its head; None where its body is to be read."""
-        if scope["path"] != PATH or scope["method"] != "POST" or HEALTH in scope["state"]:
+        if scope["method"] != "POST" or HEALTH in scope["state"]:
             return None
-        problem = self._fault(scope)
-        if problem:
-            note_refused(problem)
-        return problem
-
-    def _fault(self, scope: Scope) -> Problem | None:
-        headers = headers_of(scope)
-        authorization = headers.get(b"authorization", b"")
-        address = scope["client"][0] if scope["client"] else ""
         try:
-            self._take_of_address(address, scope)
-            key = shown_key(self._service.store.keys.find, authorization, [WRITE])
-            if lack := self._service.lack:
-                self._hit(lack.slug)
-                return lack.problem()
-            if self._keys:
-                self._take("key", self._keys, key.id.encode("ascii"))
+            if scope["path"] == PATH:
+                self._check_upload(scope)
+            elif scope["path"] == LOGIN:
+                scope["state"][TRIES] = tries = Tries(self, self._peers(scope))
+                tries.check()
         except Problem as problem:
+            note_refused(problem)
             return problem.with_traceback(None)
         return None
 
+    def _check_upload(self, scope: Scope) -> None:
+        if self._addresses:
+            self._take("address", self._addresses.take(self._peers(scope)))
+        key = shown_key(self._service.store.keys.find, headers_of(scope).get(b"authorization", b""), [WRITE])
+        if lack := self._service.lack:
+            self._hit(lack.slug)
+            raise lack.problem()
+        if self._keys:
+            self._take("key", self._keys.take(key.id.encode("ascii")))
+
+    def check_login(self, peers: Peers) -> None:
+        """Refuse a login where too many have failed."""
+        wait_ns = max(self._failed.take(peers, 0), self._all_failed.take(EVERYBODY, 0))
+        self._take("login", wait_ns, "too many logins failed: log in later; who is logged in stays so")
+
+    def login_failed(self, peers: Peers) -> None:
+        """Count a login that failed."""
+        self._failed.take(peers)
+        self._all_failed.take(EVERYBODY)
+
     def look(self) -> None:
         """Forget whom there is no need to know any more, and say what was refused. Cheap; to be called all the time."""
-        for buckets in (self._keys, self._addresses):
+        for buckets in (self._keys, self._addresses, self._failed, self._all_failed):
             if buckets:
                 buckets.forget()
         now = time.monotonic()
@@ -79,18 +97,37 @@ class Admission:
             _log.warning("refused by limits: %s", ", ".join(f"{count} ({why})" for why, count in sorted(new.items())))
             self._said, self._said_at = self.hits.copy(), now
 
-    def _take_of_address(self, address: str, scope: Scope) -> None:
-        if self._addresses and address and (self._this_machine or not ip_address(address).is_loopback):
-            client = self._clients.client_of(address, scope["headers"])
-            self._take("address", self._addresses, client.encode("ascii"))
+    def _peers(self, scope: Scope) -> Peers:
+        """Return whom a request counts for; nobody where limits by address do not hold for it."""
+        address = scope["client"][0] if scope["client"] else ""
+        if not address or (ip_address(address).is_loopback and not self._this_machine):
+            return ()
+        return self._clients.client_of(address, scope["headers"])
 
-    def _take(self, limit: str, buckets: TokenBuckets, who: bytes) -> None:
-        if wait_ns := buckets.take(who):
+    def _take(self, limit: str, wait_ns: int, said: str = "") -> None:
+        """Refuse a request that has to wait."""
+        if wait_ns:
             self._hit(limit)
-            said = f"more uploads came by this {limit} than may; send the same bytes again later"
+            said = said or f"more uploads came by this {limit} than may; send the same bytes again later"
             raise Problem("too-many", said, limit=limit, retry_after_s=math.ceil(wait_ns / SECOND_NS))
 
     def _hit(self, limit: str) -> None:
-        """Count that a limit has refused an upload."""
+        """Count that a limit has refused a request."""
         self.hits[limit] += 1
         counters.limit_hit(limit.removesuffix("-full"))
+
+
+@dataclass(frozen=True)
+class Tries:
+    """The logins of one client. They stand in the state of its request: the gate learns of them there."""
+
+    admission: Admission
+    peers: Peers
+
+    def check(self) -> None:
+        """Refuse a login where too many have failed; raise Problem."""
+        self.admission.check_login(self.peers)
+
+    def failed(self) -> None:
+        """Count one that failed."""
+        self.admission.login_failed(self.peers)

@@ -22,7 +22,9 @@ ANSWER_BYTES_MAX = 64 * 1024 * 1024
 """Bytes of answers to readers, compressed, that are not sent yet."""
 HEALTH_BODY_BYTES_MAX = 64 * 1024
 SHARE = 3 / 4
-"""One address may hold this part of what all may hold: behind a proxy everybody has the same one."""
+"""One address or network may hold this part of what all may hold: behind a proxy everybody has the same one."""
+Peers = tuple[str, ...]
+"""Whom an address counts for, the narrowest first."""
 
 
 def connections_max() -> int:
@@ -35,12 +37,17 @@ def connections_max() -> int:
     return CONNECTIONS_MAX if soft == resource.RLIM_INFINITY else min(CONNECTIONS_MAX, max(soft - OTHER_FILES, 16))
 
 
-def peer_of(address: str) -> str:
-    """Return whom an address counts for: an IPv6 network of 64 bits is one client's."""
+def peers_of(address: str) -> Peers:
+    """Return whom an address counts for.
+
+    An IPv6 network of 64 bits is one client's. One of 48 bits may be one customer's, who then has 65,536 of those.
+    """
     if ":" not in address:
-        return address
+        return (address,)
     ip = ip_address(address.partition("%")[0])
-    return address if ip.version == 4 else str(int(ip) >> 64)
+    if ip.version == 4 or ip.ipv4_mapped:
+        return (str(getattr(ip, "ipv4_mapped", ip)),)
+    return f"{int(ip) >> 64:x}/64", f"{int(ip) >> 80:x}/48"
 
 
 class Bound:
@@ -52,19 +59,21 @@ class Bound:
         self._held: Counter[str] = Counter()
         self._total = 0
 
-    def over(self, peer: str) -> bool:
-        """Tell whether this peer holds more than its share."""
-        return self._held[peer] > self._each
+    def over(self, peers: Peers) -> str:
+        """Return the narrowest of these peers that holds more than its share, or ""."""
+        return next((peer for peer in peers if self._held[peer] > self._each), "")
 
-    def add(self, peer: str, amount: int) -> bool:
+    def add(self, peers: Peers, amount: int) -> bool:
         """Count what is held from now on; return whether that is still within the bounds."""
         self._total += amount
-        self._held[peer] += amount
-        fits = self._total <= self._together and self._held[peer] <= self._each
-        if not self._held[peer]:
-            del self._held[peer]
+        for peer in peers:
+            self._held[peer] += amount
+        fits = self._total <= self._together and not self.over(peers)
+        for peer in peers:
+            if not self._held[peer]:
+                del self._held[peer]
         return fits
 
-    def remove(self, peer: str, amount: int) -> None:
+    def remove(self, peers: Peers, amount: int) -> None:
         """Count what is let go of."""
-        self.add(peer, -amount)
+        self.add(peers, -amount)

@@ -14,9 +14,14 @@ from collections import OrderedDict
 from collections.abc import Callable
 
 from dither_aggregator.limits import HOUR_NS, Rate
+from dither_aggregator.web.bounds import Peers
 
 BUCKETS_MAX = 50_000
 """That are not full, in one process: about 10 MB. More take the place of the one that was used longest ago."""
+
+NETWORK_RATE = 4
+"""Times as much for an IPv6 network of 48 bits as for one of 64. A mobile operator gives each phone one of 64: as many
+as behind a large NAT may share one of 48."""
 
 
 class _Hour:
@@ -54,8 +59,8 @@ class TokenBuckets:
         """How many buckets are remembered."""
         return len(self._hour.full_at) + (len(self._before.full_at) if self._before else 0)
 
-    def take(self, who: bytes) -> int:
-        """Take a token; return 0, or after how many nanoseconds there will be one."""
+    def take(self, who: bytes, tokens: int = 1) -> int:
+        """Take a token, or with `tokens` 0 look for one; return 0, or after how many nanoseconds there will be one."""
         now = self._clock()
         self._turn(now)
         name = self._hour.name(who)
@@ -64,7 +69,9 @@ class TokenBuckets:
             full_at = self._before.full_at.pop(self._before.name(who), None)
         full_at = max(full_at or now, now)
         wait_ns = max(full_at + self._rate.interval_ns - now - self._rate.full_after_ns, 0)
-        self._hour.full_at[name] = full_at if wait_ns else full_at + self._rate.interval_ns
+        full_at += 0 if wait_ns else tokens * self._rate.interval_ns
+        if full_at > now:
+            self._hour.full_at[name] = full_at
         if self.held > self._max:
             (self._before or self._hour).full_at.popitem(last=False)
             self._turn(now)
@@ -84,3 +91,27 @@ class TokenBuckets:
             self._hour, self._before = _Hour(now), self._hour
         if self._before and (not self._before.full_at or now - self._hour.since >= self._rate.full_after_ns):
             self._before = None
+
+
+class PeerBuckets:
+    """A bucket for each of the networks that a client is in: a wider one has NETWORK_RATE times as much."""
+
+    def __init__(
+        self, rate: Rate, buckets_max: int = BUCKETS_MAX, clock: Callable[[], int] = time.monotonic_ns
+    ) -> None:
+        self._levels = [TokenBuckets(each, buckets_max, clock) for each in (rate, rate.times(NETWORK_RATE))]
+
+    def take(self, peers: Peers, tokens: int = 1) -> int:
+        """Take a token of each, or look; return 0, or how long there is none. One without leaves the wider one alone.
+
+        So a client that asks too often uses up nothing of its neighbours'.
+        """
+        for buckets, peer in zip(self._levels, peers, strict=False):
+            if wait_ns := buckets.take(peer.encode("ascii"), tokens):
+                return wait_ns
+        return 0
+
+    def forget(self) -> None:
+        """Forget what is full, and whose it was."""
+        for buckets in self._levels:
+            buckets.forget()

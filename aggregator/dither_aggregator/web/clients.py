@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from ipaddress import IPv4Address, IPv6Address, ip_address
 
 from dither_aggregator.limits import Network
-from dither_aggregator.web.bounds import peer_of
+from dither_aggregator.web.bounds import Peers, peers_of
 
 HOPS_MAX = 16
 """Proxies in a row."""
@@ -26,23 +26,23 @@ class Clients:
         self._trusted = trusted
         self._warned = False
 
-    def client_of(self, address: str, headers: Iterable[tuple[bytes, bytes]]) -> str:
-        """Return whom a request counts for, as `peer_of` names it. `address` is that of the connection."""
+    def client_of(self, address: str, headers: Iterable[tuple[bytes, bytes]]) -> Peers:
+        """Return whom a request counts for, as `peers_of` names it. `address` is that of the connection."""
         if not self._trusted or not self._trusts(ip_address(address)):
-            return peer_of(address)
+            return peers_of(address)
         said = b",".join(value for name, value in headers if name == _FORWARDED_FOR)
         if not said:
-            return peer_of(address)
+            return peers_of(address)
         try:
             for hop in reversed(said.rsplit(b",", HOPS_MAX)[-HOPS_MAX:]):
                 ip = _read(hop)
                 if not self._trusts(ip):
-                    return peer_of(str(ip))
+                    return peers_of(str(ip))
         except ValueError:
             if not self._warned:  # without the header: it has addresses
                 self._warned = True
                 _log.warning("a trusted proxy sends an X-Forwarded-For that has no addresses; it counts for the proxy")
-        return peer_of(address)
+        return peers_of(address)
 
     def _trusts(self, ip: IPv4Address | IPv6Address) -> bool:
         return any(ip in network for network in self._trusted)

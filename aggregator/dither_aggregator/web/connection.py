@@ -17,7 +17,7 @@ from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 from dither_aggregator import counters
 from dither_aggregator.web import problems
 from dither_aggregator.web.answers import RefusesUnread, refusal
-from dither_aggregator.web.bounds import peer_of
+from dither_aggregator.web.bounds import Peers, peers_of
 from dither_aggregator.web.doors import Door, Doors
 from dither_aggregator.web.joining import Joining
 from dither_shared.wire import PATH, WIRE_BYTES_MAX
@@ -53,7 +53,7 @@ class BoundedConnection(HttpToolsProtocol):
 
     server_state: Doors
     door: Door
-    peer = ""
+    peers: Peers = ()
     buffered = 0
     _in_head = False
     _head_bytes = 0
@@ -76,7 +76,7 @@ class BoundedConnection(HttpToolsProtocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Give the client a time to say something, unless there are too many already."""
         super().connection_made(Joining(transport, self.loop))  # type: ignore[arg-type]
-        self.peer = peer_of(self.client[0]) if self.client else ""
+        self.peers = peers_of(self.client[0]) if self.client else ()
         self.door, state = self.server_state.door_of(self.server)
         self.app_state = state
         self._begin()

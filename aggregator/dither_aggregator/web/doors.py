@@ -12,7 +12,7 @@ from uvicorn.server import ServerState
 from dither_aggregator import counters
 from dither_aggregator.web import bounds
 from dither_aggregator.web.answers import Scope
-from dither_aggregator.web.bounds import Bound
+from dither_aggregator.web.bounds import Bound, Peers
 from dither_shared.wire.problems import Problem
 
 HEALTH = "health"
@@ -22,7 +22,7 @@ HEALTH = "health"
 class Waiting(Protocol):
     """A connection that waits for its client."""
 
-    peer: str
+    peers: Peers
     buffered: int
 
     def displace(self) -> None:
@@ -41,7 +41,7 @@ class Door:
 
     def enter(self, connection: Waiting) -> bool:
         """Count a new connection; return whether there is room, made if need be by closing one that waits."""
-        fits = self._connections.add(connection.peer, 1)
+        fits = self._connections.add(connection.peers, 1)
         if not fits:
             counters.limit_hit("connections")
             fits = self._displace(connection, self._connections)
@@ -52,7 +52,7 @@ class Door:
         """Count a connection no longer."""
         self.release(connection)
         self.serve(connection)
-        self._connections.remove(connection.peer, 1)
+        self._connections.remove(connection.peers, 1)
 
     def wait(self, connection: Waiting) -> None:
         """Let a connection whose client was answered wait for its next request."""
@@ -65,29 +65,29 @@ class Door:
 
     def buffer(self, connection: Waiting, length: int) -> bool:
         """Count so many bytes of bodies; return whether there is room, made if need be by closing others that wait."""
-        fits = self._bytes.add(connection.peer, length - connection.buffered)
+        fits = self._bytes.add(connection.peers, length - connection.buffered)
         connection.buffered = length
         if not fits:
             counters.limit_hit("bodies")
         while not fits and self._displace(connection, self._bytes):
-            fits = self._bytes.add(connection.peer, 0)
+            fits = self._bytes.add(connection.peers, 0)
         return fits
 
     def release(self, connection: Waiting) -> None:
         """Count the bytes of a connection's bodies no longer."""
         if connection.buffered:
-            self._bytes.remove(connection.peer, connection.buffered)
+            self._bytes.remove(connection.peers, connection.buffered)
             connection.buffered = 0
 
     def _displace(self, newest: Waiting, bound: Bound) -> bool:
         """Close the connection that has waited longest; return whether there was one.
 
-        Connections that never asked anything come first. If the peer holds too much, it is one of its own.
+        Connections that never asked anything come first. If a peer holds too much, it is one of its own.
         """
-        own = bound.over(newest.peer)
+        own = bound.over(newest.peers)
         for other in chain(self._new, self._known):
             holds = other.buffered or bound is self._connections
-            if other is not newest and holds and (not own or other.peer == newest.peer):
+            if other is not newest and holds and (not own or own in other.peers):
                 self.serve(other)
                 self.release(other)
                 other.displace()

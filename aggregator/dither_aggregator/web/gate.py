@@ -12,7 +12,7 @@ from dither_aggregator.store.keys import REVOKED, WAITING, Key
 from dither_aggregator.web.answers import App, HttpAnswer, Receive, Scope, Send
 from dither_aggregator.web.exchange import SESSION
 from dither_aggregator.web.headers import headers_of
-from dither_aggregator.web.login import LOGIN, LOGOUT, Login, to_login
+from dither_aggregator.web.login import LOGIN, LOGOUT, TRIES, Login, to_login
 from dither_aggregator.web.problems import API, DOCUMENT
 from dither_shared.wire import PATH
 from dither_shared.wire.problems import Problem
@@ -53,7 +53,7 @@ class Gate:
         headers, path = headers_of(scope), scope["path"]
         looks = scope["method"] in ("GET", "HEAD")  # what a session is good for: nothing that is posted
         if scope["method"] == "POST" and path in (LOGIN, LOGOUT):
-            await self._form(path, headers, (await receive())["body"]).send(send)
+            await self._form(scope, headers, (await receive())["body"]).send(send)
         elif self._is_open(scope):
             await reading(scope, receive, send)
         elif looks and self._is_logged_in(headers):
@@ -66,12 +66,17 @@ class Gate:
             self._bearer(headers, *READING)
             await reading(scope, receive, unstored(send))
 
-    def _form(self, path: str, headers: dict[bytes, bytes], body: bytes) -> HttpAnswer:
-        if path == LOGOUT:
+    def _form(self, scope: Scope, headers: dict[bytes, bytes], body: bytes) -> HttpAnswer:
+        if scope["path"] == LOGOUT:
             return self._login.leave(headers)
+        tries = scope["state"].get(TRIES)
+        if tries:
+            tries.check()  # again: others may have failed while the body came
         key, answer = self._login.enter(headers, body)
         if key:
             self._service.key_shown(key.id)
+        elif tries:
+            tries.failed()
         return answer
 
     def _is_logged_in(self, headers: dict[bytes, bytes]) -> bool:

@@ -1,4 +1,4 @@
-"""The names under which somebody may read.
+"""The names under which somebody may read, or ask for health.
 
 A page elsewhere can have its own name lead to a loopback address, and a browser beside the aggregator then lets it read
 what comes back; but the browser says that name.
@@ -16,7 +16,7 @@ _HOST = re.compile(r"(\[[0-9a-f:.]+\]|[^:\[\]]*)(?::[0-9]*)?")
 
 
 def check_reader(scope: Scope, allowed: Collection[str]) -> None:
-    """Refuse a request for pages and API that says no name, or one that is not allowed.
+    """Refuse a request that says no name, or one that is not allowed.
 
     Addresses in numbers are allowed: nobody can have them lead here.
     """
@@ -25,7 +25,13 @@ def check_reader(scope: Scope, allowed: Collection[str]) -> None:
         raise Problem("malformed", "send one Host, and a query in ASCII")
     name = name_of(given[0])
     if not (ANY in allowed or name == "localhost" or name in allowed or _is_address(name)):
-        raise Problem("host-not-allowed", "pages and estimates are not read under this name; --allow-host allows it")
+        raise Problem("host-not-allowed", "nothing is read under this name; --allow-host allows it")
+
+
+def check_monitor(scope: Scope, allowed: Collection[str]) -> None:
+    """Do the same for a monitor, which may say no name: some load balancers do not, and every browser does."""
+    if any(name == b"host" for name, _ in scope["headers"]):
+        check_reader(scope, allowed)
 
 
 def name_of(host: bytes) -> str:

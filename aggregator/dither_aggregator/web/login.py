@@ -18,6 +18,8 @@ from dither_aggregator.web.hosts import is_local, name_of
 from dither_shared.wire.problems import Problem
 
 LOGIN, LOGOUT = "/login", "/logout"
+TRIES = "tries"
+"""Stands in the state of a login that comes through a door with limits."""
 COOKIE = "dither_session"
 SESSION_S = 12 * 3600
 FIELDS_MAX = 4

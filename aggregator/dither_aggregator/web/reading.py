@@ -11,7 +11,7 @@ from werkzeug.http import parse_accept_header
 
 from dither_aggregator.web import bounds
 from dither_aggregator.web.answers import Receive, Scope, Send
-from dither_aggregator.web.bounds import Bound, peer_of
+from dither_aggregator.web.bounds import Bound, Peers, peers_of
 from dither_aggregator.web.exchange import ReadAnswer, ReadRequest
 from dither_shared.wire.problems import Problem
 
@@ -28,20 +28,20 @@ class ReadingApp:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
         asked = ReadRequest.of(scope, (await receive())["body"])
-        peer = peer_of(scope["client"][0]) if scope["client"] else ""
+        peers = peers_of(scope["client"][0]) if scope["client"] else ()
         answering = asyncio.ensure_future(self._answer(asked))
         left = asyncio.ensure_future(receive())
         try:
             await asyncio.wait({answering, left}, return_when=asyncio.FIRST_COMPLETED)
             if answering.done():
-                await self._send(answering.result(), peer, _accepts_gzip(scope), send)
+                await self._send(answering.result(), peers, _accepts_gzip(scope), send)
         finally:
             answering.cancel()
             left.cancel()
 
-    async def _send(self, answered: ReadAnswer, peer: str, packed: bool, send: Send) -> None:
+    async def _send(self, answered: ReadAnswer, peers: Peers, packed: bool, send: Send) -> None:
         try:
-            if not self._held.add(peer, len(answered.content)):
+            if not self._held.add(peers, len(answered.content)):
                 raise Problem("unavailable", "too much is being read at a time")
             headers = [(name.lower().encode("latin-1"), value.encode("latin-1")) for name, value in answered.headers]
             length = len(answered.content) if packed or answered.length is None else answered.length
@@ -56,7 +56,7 @@ class ReadingApp:
                 await send({"type": "http.response.body", "body": chunk, "more_body": True})
             await send({"type": "http.response.body", "body": b""})
         finally:
-            self._held.remove(peer, len(answered.content))
+            self._held.remove(peers, len(answered.content))
 
 
 def _accepts_gzip(scope: Scope) -> bool:
