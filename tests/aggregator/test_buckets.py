@@ -75,9 +75,11 @@ def forgetting(self: TokenBuckets, now: int) -> None:
         self._hour = buckets._Hour(now)
 
 
-def generous(self: TokenBuckets, who: bytes, real: Callable[[TokenBuckets, bytes], int] = TokenBuckets.take) -> int:
+def generous(
+    self: TokenBuckets, who: bytes, asked: int, real: Callable[[TokenBuckets, bytes, int], int] = TokenBuckets.take
+) -> int:
     """Let one more by than the burst."""
-    return wait if (wait := real(self, who)) > self._rate.interval_ns else 0
+    return wait if (wait := real(self, who, asked)) > self._rate.interval_ns else 0
 
 
 @pytest.mark.parametrize(("name", "planted"), [("_turn", forgetting), ("take", generous)])
