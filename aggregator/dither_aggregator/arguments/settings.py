@@ -73,7 +73,7 @@ _ALL = (
         "allow_host",
         "NAME",
         values.host_name,
-        "a name, beside localhost, under which pages and estimates are read; may be repeated; * for any",
+        "a name, beside localhost, under which pages, estimates and health are read; may be repeated; * for any",
         several=True,
     ),
     Setting(

@@ -1,0 +1,142 @@
+"""The page of doors: each test that it names is there, and its figures are those of the code."""
+
+import ast
+import re
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from dither.sending.courier import LOG_BYTES_MAX
+from dither_aggregator import limits, room, service
+from dither_aggregator.arguments import key_files, sources
+from dither_aggregator.store.interface.marks import MARKS_MAX
+from dither_aggregator.store.records import MARK_CHARACTERS_MAX
+from dither_aggregator.web import asking, bounds, buckets, clients, connection, ingest, login, readers
+from dither_aggregator.web.api.admin_documents import IDS_MAX
+from dither_aggregator.web.api.estimates import VALUES_MAX as NAMED_MAX
+from dither_shared import registry, wire
+from dither_shared.domains.values import VALUE_CHARACTERS_MAX
+from dither_shared.kinds.kind import CANDIDATES_MAX
+from dither_shared.kinds.listed import VALUES_MAX
+from dither_shared.wire import reading
+
+TESTS = Path(__file__).parent
+PAGE = TESTS.parent / "shared" / "doors.md"
+KIB, MIB = 1024, 1024 * 1024
+FIGURES: dict[str, list[tuple[str, float]]] = {
+    "a connection": [
+        ("a head {} KiB", connection.HEADER_BYTES_MAX / KIB),
+        ("a body {} MiB", connection.BODY_BYTES_MAX / MIB),
+        ("not whole {} MiB", bounds.BODY_BYTES_MAX / MIB),
+        ("not read {} MiB", bounds.ANSWER_BYTES_MAX / MIB),
+        ("{} connections", bounds.CONNECTIONS_MAX),
+        ("{} requests ahead", connection.PIPELINED_MAX),
+        ("a request {} s", connection.REQUEST_WITHIN_S),
+        ("an answer {} s", connection.STALLED_FOR_S),
+        ("{} s in all", connection.ANSWERED_WITHIN_S),
+        ("{} s between requests", connection.IDLE_WITHIN_S),
+    ],
+    "`POST /v1/reports`: its head": [
+        ("{} KiB are let by", connection.UNWANTED_BYTES_MAX / KIB),
+        ("{} a second", limits.SECOND_NS / limits.BY_ADDRESS.interval_ns),
+        ("{} at once", limits.BY_ADDRESS.burst),
+        ("{} wait to be folded", room.BACKLOG_UPLOADS_MAX),
+    ],
+    "the upload itself": [
+        ("{} KiB", wire.WIRE_BYTES_MAX / KIB),
+        ("inflated {} MiB", wire.INFLATED_BYTES_MAX / MIB),
+        ("{} groups", wire.GROUPS_MAX),
+        ("{} reports", wire.REPORTS_MAX),
+        ("{} commas", reading.VALUES_MAX),
+        ("{} uploads", service.WAITING_UPLOADS_MAX),
+        ("{} MiB wait", service.WAITING_BYTES_MAX / MIB),
+        ("for {} s", ingest.ACKNOWLEDGE_WITHIN_S),
+    ],
+    "pages and API: addresses and queries": [
+        ("a head of {} KiB", connection.HEADER_BYTES_MAX / KIB),
+        ("{} requests wait", readers.WAITING_MAX),
+        ("{} days", asking.DAYS_MAX),
+        ("{} values by name", NAMED_MAX),
+        ("{} s until its turn", readers.WAIT_WITHIN_S),
+        ("{} s for an answer", readers.ANSWER_WITHIN_S),
+    ],
+    "posted candidates": [
+        ("{} MiB", connection.BODY_BYTES_MAX / MIB),
+        ("{} texts", CANDIDATES_MAX),
+        ("of {} characters", VALUE_CHARACTERS_MAX),
+        ("more than {} one", readers.CANDIDATES_MAX),
+        ("{} s", readers.LONG_WITHIN_S),
+    ],
+    "`X-Forwarded-For`": [("last {} addresses", clients.HOPS_MAX)],
+    "`/login`": [
+        ("{} fields", login.FIELDS_MAX),
+        ("{} at once", limits.FAILED_LOGINS.burst),
+        ("one in {} s", limits.FAILED_LOGINS.interval_ns / limits.SECOND_NS),
+        ("{} at once and 5", limits.ALL_FAILED_LOGINS.burst),
+        ("{} a second in all", limits.SECOND_NS / limits.ALL_FAILED_LOGINS.interval_ns),
+        ("after {} hours", login.SESSION_S / 3600),
+    ],
+    "`/v1/admin`, keys and marks": [
+        ("{} ids", IDS_MAX),
+        ("{} marks", MARKS_MAX),
+        ("of {} characters", MARK_CHARACTERS_MAX),
+    ],
+    "health": [
+        ("bodies {} KiB", bounds.HEALTH_BODY_BYTES_MAX / KIB),
+        ("{} connections", bounds.HEALTH_CONNECTIONS_MAX),
+    ],
+    "key files": [("{} KiB", key_files.FILE_BYTES_MAX / KIB)],
+    "settings: file, variables, flags": [
+        ("{} KiB", sources.FILE_BYTES_MAX / KIB),
+        ("a secret {} KiB", sources.SECRET_BYTES_MAX / KIB),
+    ],
+    "a registry and its `values_file`": [
+        ("{} MiB", registry.REGISTRY_BYTES_MAX / MIB),
+        ("{} metrics", registry.METRICS_MAX),
+        ("{} values", VALUES_MAX),
+    ],
+    "the file, its log, its lock": [("log {} KiB", LOG_BYTES_MAX / KIB)],
+}
+
+
+def doors() -> dict[str, list[str]]:
+    """Return the cells of each row of the tables of doors, by the first."""
+    tables = PAGE.read_text(encoding="utf-8").partition("\n## Directories")[0]
+    rows = [line.strip("| ").split(" | ") for line in tables.splitlines() if line.startswith("| ")]
+    return {first: cells for first, *cells in rows if first != "door"}
+
+
+@cache
+def names_of(file: str) -> frozenset[str]:
+    tree = ast.walk(ast.parse((TESTS / file).read_text(encoding="utf-8")))
+    return frozenset(node.name for node in tree if isinstance(node, ast.FunctionDef))
+
+
+def missing(held: str) -> list[str]:
+    """Return the tests of a cell that are not there; its whole where it names none."""
+    found = re.findall(r"`([\w/]+\.py)`: ((?:`\w+`(?:, )?)+)", held)
+    named = [(file, name) for file, names in found for name in re.findall(r"\w+", names)]
+    absent = [name for file, name in named if not (TESTS / file).exists() or name not in names_of(file)]
+    return absent if named and len(named) == len(re.findall(r"`test_\w+`", held)) else [held]
+
+
+@pytest.mark.parametrize("door", doors())
+def test_each_door_is_held_by_tests_that_are_there(door: str) -> None:
+    assert missing(doors()[door][-1]) == []
+
+
+def test_a_test_that_is_gone_is_missed() -> None:
+    assert missing("`test_doors.py`: `test_a_test_that_is_gone_is_missed`, `test_gone`") == ["test_gone"]
+    assert missing("`gone.py`: `test_gone`") == ["test_gone"]
+    assert missing("nothing") == ["nothing"]
+
+
+@pytest.mark.parametrize("door", FIGURES)
+def test_the_figures_of_a_door_are_those_of_the_code(door: str) -> None:
+    said = " | ".join(doors()[door][:-1])
+    for words, figure in FIGURES[door]:
+        wanted = re.escape(words.format(f"{figure:,.0f}"))
+        assert re.search(rf"(?<![\d,.]){wanted}", said), (door, words, figure)
+    assert bounds.SHARE == 3 / 4
+    assert buckets.NETWORK_RATE == 4
