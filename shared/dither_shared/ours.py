@@ -76,6 +76,8 @@ def _make(directory: Path) -> None:
     try:
         os.mkdir(directory, 0o700)  # noqa: PTH102 - Path's own makes those above it for everybody
     except FileNotFoundError:
+        if directory.parent.exists():  # as in /proc, where nothing can be made
+            raise
         _make(directory.parent)
         _make(directory)
     except FileExistsError:
@@ -136,6 +138,9 @@ def _close(path: str, mode: int, closed: int, mend: bool) -> Iterator[str]:
         return
     try:
         os.chmod(path, closed)  # noqa: PTH101 - as above
+        kept = S_IMODE(os.stat(path).st_mode) == closed  # noqa: PTH116
+    except FileNotFoundError:  # a log that SQLite has taken away meanwhile
+        return
     except OSError as error:
         if mode & OTHERS_WRITE:
             raise NotOurs(
@@ -144,7 +149,6 @@ def _close(path: str, mode: int, closed: int, mend: bool) -> Iterator[str]:
             ) from None
         yield f"{open_}, and that cannot be changed: {error.strerror}"
         return
-    kept = S_IMODE(os.stat(path).st_mode) == closed  # noqa: PTH116 - as above
     yield f"{open_}: it has mode {closed:o} now" if kept else f"{open_}, and stays so: its file system keeps no modes"
 
 

@@ -123,6 +123,19 @@ def test_a_directory_is_made_for_the_user_alone_and_so_are_those_above_it(tmp_pa
     assert S_IMODE((tmp_path / "a" / "b" / "c" / NAME).stat().st_mode) == 0o600
 
 
+def test_a_place_where_nothing_can_be_made_is_said() -> None:
+    with pytest.raises(FileNotFoundError):
+        keep(Path("/proc/none/such"), ())
+
+
+def test_a_file_that_goes_away_meanwhile_is_no_trouble(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As SQLite's log does when another process closes it."""
+    (tmp_path / NAME).touch()
+    (tmp_path / NAME).chmod(0o666)
+    monkeypatch.setattr(os, "chmod", lambda path, mode: os.unlink(path))  # noqa: PTH108
+    assert keep(tmp_path, (NAME, "other")) == []
+
+
 @pytest.mark.parametrize(("owner", "followed"), [(ME, True), (0, True), (SOMEBODY, False)])
 @pytest.mark.parametrize("place", ["", "deeper"])
 def test_a_link_on_the_way_is_followed_if_the_user_or_root_made_it(
