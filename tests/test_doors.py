@@ -70,6 +70,7 @@ FIGURES: dict[str, list[tuple[str, float]]] = {
     ],
     "`X-Forwarded-For`": [("last {} addresses", clients.HOPS_MAX)],
     "`/login`": [
+        ("{} KiB", login.FORM_BYTES_MAX / KIB),
         ("{} fields", login.FIELDS_MAX),
         ("{} at once", limits.FAILED_LOGINS.burst),
         ("one in {} s", limits.FAILED_LOGINS.interval_ns / limits.SECOND_NS),

@@ -1,10 +1,7 @@
 """Names and addresses that clients say, however they are spelled, are read at once and raise nothing else."""
 
 import random
-import time
-import tracemalloc
 from collections.abc import Callable, Collection, Iterator
-from contextlib import contextmanager
 from ipaddress import ip_address, ip_network
 
 from dither_aggregator.web.answers import Scope
@@ -12,6 +9,7 @@ from dither_aggregator.web.clients import Clients
 from dither_aggregator.web.connection import HEADER_BYTES_MAX
 from dither_aggregator.web.hosts import check_monitor, check_reader
 from dither_shared.wire.problems import Problem
+from tests.support.bounding import bounded
 from tests.support.soaking import scaled
 
 PARTS = (
@@ -20,8 +18,7 @@ PARTS = (
     b"-", b"f",
 )  # fmt: skip
 ALLOWED = ("api.example",)
-WITHIN_S = 0.25
-"""For one of the longest heads, on a busy machine; most take some microseconds."""
+BYTES_MAX = 40 * HEADER_BYTES_MAX
 
 
 def drawn(number: int) -> Iterator[bytes]:
@@ -33,22 +30,9 @@ def drawn(number: int) -> Iterator[bytes]:
         yield part * (HEADER_BYTES_MAX // len(part))
 
 
-@contextmanager
-def bounded() -> Iterator[None]:
-    """Hold the block to a time, and to some heads' memory."""
-    tracemalloc.start()
-    began = time.monotonic()
-    try:
-        yield
-        assert time.monotonic() - began < WITHIN_S
-        assert tracemalloc.get_traced_memory()[1] < 40 * HEADER_BYTES_MAX
-    finally:
-        tracemalloc.stop()
-
-
 def is_let_in(host: bytes, check: Callable[[Scope, Collection[str]], None]) -> bool:
     try:
-        with bounded():
+        with bounded(BYTES_MAX):
             check({"headers": [(b"host", host)], "query_string": b""}, ALLOWED)
     except Problem:
         return False
@@ -72,7 +56,7 @@ def test_whatever_a_proxy_says_somebody_is_counted() -> None:
     trusting = Clients([ip_network("127.0.0.1"), ip_network("10.0.0.0/8")])
     others = 0
     for said in drawn(scaled(2_000, 200_000)):
-        with bounded():
+        with bounded(BYTES_MAX):
             peers = trusting.client_of("127.0.0.1", [(b"x-forwarded-for", said)])
         assert 1 <= len(peers) <= 2
         assert all(len(peer) <= 40 for peer in peers)

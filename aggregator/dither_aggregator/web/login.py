@@ -23,6 +23,8 @@ TRIES = "tries"
 COOKIE = "dither_session"
 SESSION_S = 12 * 3600
 FIELDS_MAX = 4
+FORM_BYTES_MAX = 8 * 1024
+"""Enough for a key and the longest address. Two megabytes of escapes would take half a second of the loop to read."""
 FORM = b"application/x-www-form-urlencoded"
 _OURS = re.compile(r"/(?![/\\])[!-~]{0,2000}")
 """An address on this site, and nowhere else."""
@@ -111,6 +113,8 @@ def _must_be_from_here(headers: dict[bytes, bytes]) -> None:
 
 
 def _read_form(headers: dict[bytes, bytes], body: bytes) -> dict[str, str]:
+    if len(body) > FORM_BYTES_MAX:
+        raise Problem("too-large", f"a form must have at most {FORM_BYTES_MAX} bytes")
     if headers.get(b"content-type", b"").partition(b";")[0].strip().lower() != FORM:
         raise Problem("malformed", "send key=KEY as a form")
     try:

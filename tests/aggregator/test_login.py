@@ -1,0 +1,78 @@
+"""The form of the login page, which everybody may send, read on the thread that takes uploads."""
+
+import random
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from dither_aggregator.store import SQLiteStore
+from dither_aggregator.web.connection import BODY_BYTES_MAX
+from dither_aggregator.web.login import FORM, FORM_BYTES_MAX, Login
+from dither_shared.wire.problems import Problem
+from tests.support.bounding import bounded
+from tests.support.keys import STRONG
+from tests.support.soaking import scaled
+
+HEADERS = {b"content-type": FORM}
+PARTS = (
+    b"key=", b"next=", b"&", b"=", b";", b"%", b"%41", b"%F0%9F%98%80", b"%ED%A0%80", b"%00", b"+", b"/", b"//",
+    b"\xe9", b"a", b"\r\n", STRONG.encode(),
+)  # fmt: skip
+
+
+def drawn(number: int) -> Iterator[bytes]:
+    """Yield forms: some parts of one, and each part over and over, as long as a form and as a body may be."""
+    rng = random.Random("forms")
+    for _ in range(number):
+        yield b"".join(rng.choices(PARTS, k=rng.randrange(12)))
+    for length in (FORM_BYTES_MAX, BODY_BYTES_MAX):
+        for part in PARTS:
+            yield b"key=" + part * (length // len(part) - 4)
+
+
+def entered(login: Login, body: bytes) -> bytes | Problem:
+    """Return where a form without a right key leads, or why it is refused."""
+    try:
+        key, answer = login.enter(HEADERS, body)
+    except Problem as problem:
+        return problem
+    assert key is None
+    return dict(answer.headers)[b"location"]
+
+
+def test_any_form_is_read_or_refused_at_once(tmp_path: Path) -> None:
+    """Two megabytes of escapes took half a second, and 150 MB."""
+    read = 0
+    with closing(SQLiteStore.create(tmp_path, "example")) as store:
+        login = Login(store)
+        for body in drawn(scaled(1_000, 100_000)):
+            with bounded(128 * FORM_BYTES_MAX):
+                answer = entered(login, body)
+            if isinstance(answer, Problem):
+                assert answer.slug == ("too-large" if len(body) > FORM_BYTES_MAX else "malformed")
+                continue
+            assert answer.startswith(b"/login?wrong=yes&next=%2F")
+            read += 1
+    assert read > 100
+
+
+def test_the_longest_address_fits_into_a_form(tmp_path: Path) -> None:
+    place = "/" + "\N{PERCENT SIGN}" * 2_000
+    body = f"key={STRONG}&next={place.replace('%', '%25').replace('/', '%2F')}".encode()
+    assert len(body) < FORM_BYTES_MAX
+    with closing(SQLiteStore.create(tmp_path, "example")) as store:
+        _, answer = Login(store).enter(HEADERS, body)
+    assert dict(answer.headers)[b"location"].endswith(b"%25" * 2_000)
+
+
+@pytest.mark.parametrize("over", [0, 1])
+def test_a_form_may_have_so_many_bytes_and_no_more(tmp_path: Path, over: int) -> None:
+    body = b"key=" + b"a" * (FORM_BYTES_MAX - 4 + over)
+    with closing(SQLiteStore.create(tmp_path, "example")) as store:
+        if over:
+            with pytest.raises(Problem, match=f"at most {FORM_BYTES_MAX} bytes"):
+                Login(store).enter(HEADERS, body)
+        else:
+            assert Login(store).enter(HEADERS, body)[0] is None
