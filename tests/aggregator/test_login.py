@@ -48,7 +48,7 @@ def test_any_form_is_read_or_refused_at_once(tmp_path: Path) -> None:
     with closing(SQLiteStore.create(tmp_path, "example")) as store:
         login = Login(store)
         for body in drawn(scaled(1_000, 100_000)):
-            with bounded(128 * FORM_BYTES_MAX):
+            with bounded(256 * FORM_BYTES_MAX):
                 answer = entered(login, body)
             if isinstance(answer, Problem):
                 assert answer.slug == ("too-large" if len(body) > FORM_BYTES_MAX else "malformed")
