@@ -1,6 +1,8 @@
 """The door of a device's file: who owns it, who may write it, and whether a link leads away from it."""
 
 import os
+import subprocess
+import sys
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
@@ -14,6 +16,7 @@ from dither.device.refusals import EVERYTHING, Refusals
 from dither.device.schema import connect
 from dither.sending.lock import SenderLock
 from dither.telemetry import Telemetry
+from tests.support.aggregators import ENVIRONMENT
 from tests.support.clocks import Clock
 from tests.support.devices import make
 from tests.support.owners import SOMEBODY, Owners
@@ -129,3 +132,23 @@ def test_neither_a_mark_nor_the_lock_is_written_through_a_link(tmp_path: Path) -
         SenderLock(device).take()
     assert not elsewhere.exists()
     device.close()
+
+
+CLOSES_LAST = """
+import sys
+from pathlib import Path
+from dither.device.schema import connect
+db = connect(Path(sys.argv[1]))
+db.execute("INSERT INTO counter VALUES ('other', 1)")
+db.close()
+"""
+
+
+def test_a_second_opening_leaves_the_first_one_its_locks(tmp_path: Path) -> None:
+    """Else another process takes itself for the last one, and the log away in which the first goes on writing."""
+    with closing(connect(tmp_path)) as first, closing(connect(tmp_path)):
+        subprocess.run([sys.executable, "-c", CLOSES_LAST, str(tmp_path)], env=ENVIRONMENT, check=True, timeout=60)
+        first.execute("INSERT INTO counter VALUES ('first', 1)")
+        with closing(connect(tmp_path)) as later:
+            assert dict(later.execute("SELECT name, count FROM counter")) == {"first": 1, "other": 1}
+        assert (tmp_path / f"{FILE_NAME}-wal").exists()
