@@ -27,7 +27,8 @@ def maintain(store: Store, shard: int) -> None:
 
 
 def maintain_whole(store: Store) -> str:
-    """Do what is of no shard, once a round: forget snapshots, erase what is merged; return what `erase` says."""
+    """Do what is of no shard, once a round: cut batches, forget snapshots, erase; return what `erase` says."""
+    store.cut()
     store.forget_snapshots()
     return store.erase()
 

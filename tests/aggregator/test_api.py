@@ -56,6 +56,7 @@ def test_the_answer_says_what_its_rows_are_of(one: Site) -> None:
         "from": yesterday,
         "to": yesterday,
         "n": N,
+        "left_out": 0,
         "provisional": False,
         "snapshot": None,
         "epsilon": 4.0,
@@ -80,7 +81,7 @@ def test_rows_are_flat_and_the_same_in_json_and_csv(one: Site) -> None:
     assert {tuple(row) for row in rows} == {COLUMNS}
     assert (
         *("metric", "rev", "from", "to", "value", "n", "estimate", "std_error", "lower", "upper"),
-        *("verdict", "rank_lower", "rank_upper", "provisional", "snapshot"),
+        *("verdict", "rank_lower", "rank_upper", "provisional", "snapshot", "left_out"),
     ) == COLUMNS
     p, q = float(pure(one.plan).p), float(pure(one.plan).q)
     yesterday = one.tallies[one.plan.digest, one.store.today() - timedelta(days=1)]

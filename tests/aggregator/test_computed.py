@@ -15,7 +15,7 @@ import pytest
 from dither_aggregator.store import Tally
 from dither_aggregator.web.charts.scale import points, precise, rough
 from dither_aggregator.web.pages.time import time_page
-from dither_aggregator.web.wsgi import reading_app
+from tests.support.aggregators import operators_app
 from tests.support.sites import Site, site
 
 D, N = 30, 3_000
@@ -275,7 +275,7 @@ def test_damaged_counts_are_said_and_the_others_compared(one: Site) -> None:
     dark = one.store.plans("dark")[0].plan
     key = dark.digest, one.store.sealed()
     whole = one.tallies[key]
-    client = reading_app(one.store).test_client()
+    client = operators_app(one.store).test_client()
     try:
         one.tallies[key] = Tally(whole.n, whole.counts + 10**6)
         one.forget()

@@ -24,12 +24,11 @@ from dither_aggregator.store import SQLiteStore
 from dither_aggregator.store.records import Retention
 from dither_aggregator.store.sqlite import FILE_NAME
 from dither_aggregator.web.pages.refused import REASONS_IN_WORDS
-from dither_aggregator.web.wsgi import reading_app
 from dither_shared.registry import Registry
 from dither_shared.shapes import ReportShape
 from dither_shared.wire import PATH, REASONS
 from dither_shared.wire.writing import new_upload_id
-from tests.support.aggregators import aggregator, sqlite_store
+from tests.support.aggregators import aggregator, operators_app, sqlite_store
 from tests.support.clocks import Clock
 from tests.support.keys import write_key
 from tests.support.redis_servers import running_redis
@@ -97,7 +96,7 @@ def pipeline(tmp_path: Path, asked: Registry = ASKED) -> Iterator[Pipeline]:
     clock = Clock()
     with sqlite_store(asked, tmp_path, clock) as store:
         upkeep.maintain(store, 0)
-        yield Pipeline(store, clock, reading_app(store).test_client(), asked)
+        yield Pipeline(store, clock, operators_app(store).test_client(), asked)
 
 
 @contextmanager
@@ -369,7 +368,7 @@ def test_a_store_of_shards_is_read_alike(tmp_path: Path) -> None:
             append(store, body_of(ASKED, {"dark": [1], "color": [1]}))
         fold_all(store)
         append(store, body_of(ASKED, {"dark": [1]}))
-        html = reading_app(store).test_client().get("/pipeline").text
+        html = operators_app(store).test_client().get("/pipeline").text
         assert headline(html) == "41 accepted = 40 folded + 1 pending + 0 quarantined: all is well."
         shards = table(html, "shards")
         assert [row[0] for row in shards] == ["0", "1", "2", "3"]

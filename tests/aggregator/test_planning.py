@@ -17,11 +17,10 @@ from dither_aggregator.analysis import planning_shares
 from dither_aggregator.analysis.planning import Unplannable, neighbours, plan, registry_lines
 from dither_aggregator.analysis.planning_shares import PlannedShares, ShareQuestion
 from dither_aggregator.analysis.pure import estimate_shares, standing_shares
-from dither_aggregator.web.wsgi import reading_app
 from dither_shared.kinds import KINDS
 from dither_shared.precision import POWER, detectable_share
 from dither_shared.registry import Registry, utc_today
-from tests.support.aggregators import sqlite_store
+from tests.support.aggregators import operators_app, sqlite_store
 from tests.support.registries import registry
 from tests.support.sites import site
 from tests.support.soaking import scaled
@@ -162,7 +161,7 @@ def test_what_is_no_metric_is_refused(asked: dict[str, object], detail: str) -> 
 @pytest.fixture(scope="module")
 def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FlaskClient]:
     with sqlite_store(registry(), tmp_path_factory.mktemp("planning")) as store:
-        yield reading_app(store).test_client()
+        yield operators_app(store).test_client()
 
 
 def headline(html: str) -> str:

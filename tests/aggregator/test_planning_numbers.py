@@ -22,12 +22,11 @@ from dither_aggregator.analysis.planning_numbers import HIGH, LOW, NumberQuestio
 from dither_aggregator.analysis.reading import View
 from dither_aggregator.counting.folding import tables
 from dither_aggregator.store import StoredPlan, Tally
-from dither_aggregator.web.wsgi import reading_app
 from dither_shared.domains import Buckets, Thresholds
 from dither_shared.kinds.number_precision import std_errors
 from dither_shared.plan import Plan
 from dither_shared.registry import Metric, Registry, utc_today
-from tests.support.aggregators import sqlite_store
+from tests.support.aggregators import operators_app, sqlite_store
 from tests.support.registries import registry
 
 READINGS = 12
@@ -266,7 +265,7 @@ def test_what_is_no_metric_is_refused(asked: dict[str, object], detail: str) -> 
 @pytest.fixture(scope="module")
 def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FlaskClient]:
     with sqlite_store(registry(), tmp_path_factory.mktemp("planning")) as store:
-        yield reading_app(store).test_client()
+        yield operators_app(store).test_client()
 
 
 def headline(html: str) -> str:

@@ -23,11 +23,10 @@ from dither_aggregator.analysis.reading import View
 from dither_aggregator.analysis.tables.arms import ArmStatistics, together
 from dither_aggregator.analysis.tables.questions import QuestionTally
 from dither_aggregator.analysis.tables.reading import arms_of
-from dither_aggregator.web.wsgi import reading_app
 from dither_shared.mechanisms import PureMechanism, SubsetSelection, choose
 from dither_shared.precision import POWER
 from dither_shared.registry import Metric, Registry, utc_today
-from tests.support.aggregators import sqlite_store
+from tests.support.aggregators import operators_app, sqlite_store
 from tests.support.drawn_tables import alone, draw_table, stored_table
 from tests.support.registries import registry
 from tests.support.soaking import scaled
@@ -258,7 +257,7 @@ def test_what_is_no_experiment_is_refused(asked: dict[str, object], detail: str)
 @pytest.fixture(scope="module")
 def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FlaskClient]:
     with sqlite_store(registry(), tmp_path_factory.mktemp("planning")) as store:
-        yield reading_app(store).test_client()
+        yield operators_app(store).test_client()
 
 
 def headline(html: str) -> str:

@@ -15,13 +15,12 @@ from dither_aggregator.analysis.planning_texts import LAYOUT, TEXT, WORDS, Plann
 from dither_aggregator.analysis.reading import View
 from dither_aggregator.analysis.words.needed import devices_needed
 from dither_aggregator.store import StoredPlan, Tally
-from dither_aggregator.web.wsgi import reading_app
 from dither_shared.domains import Hashed
 from dither_shared.mechanisms import PGR
 from dither_shared.precision import POWER
 from dither_shared.registry import Metric, Registry, utc_today
 from dither_shared.words.groups import PROPOSED
-from tests.support.aggregators import sqlite_store
+from tests.support.aggregators import operators_app, sqlite_store
 from tests.support.points import draw_points
 from tests.support.registries import registry
 from tests.support.soaking import scaled
@@ -134,7 +133,7 @@ def test_what_the_registry_refuses_is_not_planned() -> None:
 @pytest.mark.parametrize(("kind", "says"), [(WORDS, "word of seven letters that"), (TEXT, "text on the list that")])
 def test_page_and_api_show_the_plan(kind: str, says: str, tmp_path: Path) -> None:
     with sqlite_store(registry(), tmp_path) as store:
-        client = reading_app(store).test_client()
+        client = operators_app(store).test_client()
         page = client.get(f"/plan?kind={kind}&d=100&n=200000&epsilon=2").get_data(as_text=True)
         assert says in page
         answer = client.get(f"/v1/plan?kind={kind}&d=100&n=200000&epsilon=2").get_json()

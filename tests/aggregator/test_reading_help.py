@@ -20,9 +20,8 @@ from dither_aggregator.analysis.rerolling import LARGEST, ROLLS, average, popula
 from dither_aggregator.analysis.tables import arms, ratios
 from dither_aggregator.store import Tally
 from dither_aggregator.web.charts.beside import draw_beside
-from dither_aggregator.web.wsgi import reading_app
 from dither_shared.mechanisms import choose
-from tests.support.aggregators import sqlite_store
+from tests.support.aggregators import operators_app, sqlite_store
 from tests.support.registries import registry
 
 USUAL = (8_000, 300, Decimal(4))
@@ -31,7 +30,7 @@ USUAL = (8_000, 300, Decimal(4))
 @pytest.fixture(scope="module")
 def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FlaskClient]:
     with sqlite_store(registry(), tmp_path_factory.mktemp("reading")) as store:
-        yield reading_app(store).test_client()
+        yield operators_app(store).test_client()
 
 
 @pytest.mark.parametrize(("n", "d"), [(8_000, 300), (7, 300), (1, 2), (10**9, 5_000)])

@@ -29,9 +29,8 @@ from dither_aggregator.store.records import Final, Retention
 from dither_aggregator.store.sqlite import FILE_NAME
 from dither_aggregator.web.charts.scale import precise
 from dither_aggregator.web.long_lists import LongList
-from dither_aggregator.web.wsgi import reading_app
 from dither_shared.documents import canonical_json
-from tests.support.aggregators import aggregator, sqlite_store
+from tests.support.aggregators import aggregator, operators_app, sqlite_store
 from tests.support.clocks import Clock
 from tests.support.laws import pure
 from tests.support.registries import registry
@@ -61,7 +60,7 @@ class Shelf:
 
     def __init__(self, store: SQLiteStore) -> None:
         self.store = store
-        self.client: FlaskClient = reading_app(store).test_client()
+        self.client: FlaskClient = operators_app(store).test_client()
 
     def put(self, counts: Counts, metric: str = "color", change: Change = lambda document: None) -> str:
         """Keep the snapshot of so many devices that report each value, perhaps changed; return its id."""
@@ -266,7 +265,7 @@ def test_a_text_keeps_the_candidates_of_its_day(tmp_path: Path) -> None:
         snapshot = snapshots.read_snapshot(store, id_)
         assert snapshot
         assert snapshot.stored.candidates == ("alpha", "beta")
-        assert "2 candidates" in reading_app(store).test_client().get(f"/s/{id_}").text
+        assert "2 candidates" in operators_app(store).test_client().get(f"/s/{id_}").text
 
 
 @pytest.fixture
@@ -336,7 +335,7 @@ def test_long_lists_are_not_looked_for_in_a_reader(tmp_path: Path) -> None:
     with sqlite_store(registry(**asked, candidates=("alpha", "beta")), tmp_path, Clock()) as store:
         stored = store.plans("color")[0]
         id_ = keep(store, stored, Tally(0, np.zeros(stored.plan.cells.tally_size, dtype=np.int64)))
-        client = reading_app(store, candidates_max=1).test_client()
+        client = operators_app(store, candidates_max=1).test_client()
         for address in (f"/s/{id_}", f"/s/{id_}.svg"):
             with pytest.raises(LongList):
                 client.get(address)

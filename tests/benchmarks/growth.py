@@ -25,13 +25,12 @@ from werkzeug.test import Client
 from dither_aggregator import upkeep
 from dither_aggregator.analysis.estimands import read
 from dither_aggregator.store import SQLiteStore, Store, create_store
-from dither_aggregator.web.wsgi import reading_app
 from dither_shared.plan import Plan
 from dither_shared.wire import GROUPS_MAX, REPORTS_MAX
 from dither_shared.wire.reading import Group, Upload
 from tests.benchmarks import workload
 from tests.benchmarks.timing import seconds
-from tests.support.aggregators import ENVIRONMENT
+from tests.support.aggregators import ENVIRONMENT, operators_app
 from tests.support.redis_servers import running_redis
 
 FULL = bool(os.environ.get("BENCH_FULL"))
@@ -169,7 +168,7 @@ def _measure(kind: str, metrics: int, sizes: Sequence[int]) -> None:
             store = SQLiteStore.create(scratch, "benchmark")
         opened.enter_context(closing(store))
         store.load(workload.registry(metrics))
-        client = Client(reading_app(store))
+        client = Client(operators_app(store))
         loader = Loader(store)
         there = 0
         for size in sizes:

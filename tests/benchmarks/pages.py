@@ -25,12 +25,11 @@ from dither_aggregator.analysis.estimands import read
 from dither_aggregator.analysis.reading import View
 from dither_aggregator.store import SQLiteStore
 from dither_aggregator.web.readers import ONE_THREAD
-from dither_aggregator.web.wsgi import reading_app
 from dither_shared.registry import Registry, utc_today
 from dither_shared.rng import Rng
 from dither_shared.wire.reading import parse_upload
 from dither_shared.wire.writing import encode_upload, new_upload_id
-from tests.support.aggregators import sqlite_store
+from tests.support.aggregators import operators_app, sqlite_store
 from tests.support.clocks import Clock
 from tests.support.laws import pure
 from tests.support.registries import registry
@@ -78,7 +77,7 @@ def _filled(asked: Registry, place: Path, days: int, reports: int) -> Iterator[t
             clock.travel(1)
             seal_all(store)
         upkeep.maintain(store, 0)
-        client = reading_app(store).test_client()
+        client = operators_app(store).test_client()
         client.get("/metrics/dark")  # templates are compiled
         yield store, client
 

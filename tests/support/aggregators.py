@@ -12,15 +12,18 @@ from io import BytesIO, TextIOWrapper
 from pathlib import Path
 from unittest.mock import patch
 
+from flask import Flask
+
 from dither.cli import main
 from dither_aggregator.service import Service, WholeService
-from dither_aggregator.store import SQLiteStore
+from dither_aggregator.store import SQLiteStore, Store
 from dither_aggregator.web import create_app
 from dither_aggregator.web.answers import App
 from dither_aggregator.web.doors import Admitting
+from dither_aggregator.web.exchange import LIVE
 from dither_aggregator.web.listener import Listener
 from dither_aggregator.web.server import HttpServer
-from dither_aggregator.web.wsgi import in_threads
+from dither_aggregator.web.wsgi import in_threads, reading_app
 from dither_shared.registry import Registry
 from tests.support import failing
 from tests.support.clocks import Clock
@@ -68,6 +71,15 @@ def aggregator(
 def web_app(service: Service) -> App:
     """Return the whole application around a service, pages and API in threads of this process."""
     return create_app(service, in_threads(service.store))
+
+
+def operators_app(store: Store, candidates_max: int | None = None) -> Flask:
+    """Return pages and API as the operator sees them at loopback without keys: `reading_app` tells a read key less."""
+    app = reading_app(store, candidates_max)
+    wsgi = app.wsgi_app
+    patched = lambda environ, start_response: wsgi({**environ, LIVE: True}, start_response)  # noqa: E731
+    app.wsgi_app = patched  # type: ignore[method-assign]
+    return app
 
 
 def http_server(app: App, port: int = 0, gate: Admitting | None = None) -> HttpServer:

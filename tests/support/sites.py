@@ -16,10 +16,9 @@ from flask.testing import FlaskClient
 from dither_aggregator.analysis import estimands
 from dither_aggregator.analysis.quality import verdict
 from dither_aggregator.store import SQLiteStore, Tally
-from dither_aggregator.web.wsgi import reading_app
 from dither_shared.plan import Plan
 from dither_shared.registry import Registry
-from tests.support.aggregators import sqlite_store
+from tests.support.aggregators import operators_app, sqlite_store
 from tests.support.clocks import Clock
 from tests.support.laws import pure
 from tests.support.registries import registry
@@ -117,7 +116,7 @@ def site(tmp_path: Path, d: int, color: str = "", epsilon: str = "4.0", **asked:
 def site_of(made: Registry, tmp_path: Path) -> Iterator[Site]:
     """Yield pages of a store with a registry, without a report."""
     with sqlite_store(made, tmp_path, Clock()) as store:
-        one = Site(store, reading_app(store).test_client())
+        one = Site(store, operators_app(store).test_client())
 
         def tally(plan: Plan, epoch: date) -> Tally:
             nothing = Tally(0, np.zeros(plan.cells.tally_size, np.int64))

@@ -5,9 +5,9 @@ from dataclasses import replace
 from datetime import date, timedelta
 from threading import Condition
 
-import numpy as np
 from cachetools import LRUCache, cached
 
+from dither_aggregator.analysis.disclosure import Pooled, told
 from dither_aggregator.analysis.numbers import Numbers
 from dither_aggregator.analysis.reading import Estimand, Reading, View
 from dither_aggregator.analysis.shares import Shares
@@ -48,10 +48,10 @@ def read(store: Store, stored: StoredPlan, epoch: date, view: View = DEFAULT) ->
     """
     provisional = epoch > store.sealed()  # before a tally is read: it may be sealed in between
     finals = store.finals(stored.plan)
-    if view.days == 1:
-        tally, final = _tally(store, stored, epoch, finals), finals.get(epoch)
-        return estimate(stored, epoch, tally, view, provisional=provisional, snapshot=final.snapshot if final else None)
     window = Window.ending(epoch, view.days)
+    if view.days == 1:
+        tally, final = _of_day(store, stored, epoch, finals), finals.get(epoch)
+        return estimate(stored, epoch, tally, view, provisional=provisional, snapshot=final.snapshot if final else None)
     whole = not provisional and store.tallies_from() <= window.first
     pooled = _pool_once(store, stored, window, finals) if whole else _pool(store, stored, window, finals)
     return estimate(stored, epoch, pooled, view, provisional=provisional)
@@ -65,13 +65,14 @@ def tally_of(store: Store, stored: StoredPlan, window: Window) -> Tally:
 
 
 def _pool(store: Store, stored: StoredPlan, window: Window, finals: Mapping[date, Final]) -> Tally:
-    """Add up the tallies of a window."""
-    pooled = Tally(0, np.zeros(stored.plan.cells.tally_size, dtype=np.int64))
-    for day in store.epochs(stored.plan):
-        if day in window:
-            tally = _tally(store, stored, day, finals)
-            pooled = Tally(pooled.n + tally.n, pooled.counts + tally.counts)
-    return pooled
+    """Add up the tallies of a window, as far as who asks is told of them."""
+    days = (_tally(store, stored, day, finals) for day in store.epochs(stored.plan) if day in window)
+    return told(store, stored, Pooled.of(stored, window, days))
+
+
+def _of_day(store: Store, stored: StoredPlan, epoch: date, finals: Mapping[date, Final]) -> Tally:
+    """Return the tally of one day, likewise."""
+    return told(store, stored, Pooled.of(stored, Window.ending(epoch, 1), [_tally(store, stored, epoch, finals)]))
 
 
 def _window_key(store: Store, stored: StoredPlan, window: Window, finals: Mapping[date, Final]) -> tuple[object, ...]:
@@ -127,7 +128,7 @@ def read_days(store: Store, stored: StoredPlan, window: Window, view: View) -> I
     for day in sorted(store.epochs(stored.plan)):
         if day in window:
             try:
-                tally = _tally(store, stored, day, finals)
+                tally = _of_day(store, stored, day, finals)
             except TallyGone:
                 continue
             yield estimate(stored, day, tally, view, provisional=day > sealed)
@@ -156,7 +157,8 @@ def estimate(
     _refuse_impossible(stored, tally)
     candidates = stored.candidates if view.candidates is None else view.candidates
     reading = _read_once(stored, epoch, tally, replace(view, candidates=candidates), provisional)
-    return replace(reading, stored=stored, epoch=epoch, snapshot=snapshot, tally=tally.digest)
+    names = replace(reading, stored=stored, epoch=epoch, snapshot=snapshot)
+    return replace(names, tally=tally.digest, left_out=tally.left_out)
 
 
 def _refuse_impossible(stored: StoredPlan, tally: Tally) -> None:

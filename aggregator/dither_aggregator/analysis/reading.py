@@ -9,18 +9,20 @@ from math import hypot
 import numpy as np
 from scipy.special import ndtr
 
+from dither_aggregator.analysis.disclosure import CELL_MIN
 from dither_aggregator.analysis.inference import CONFIDENCE, ErrorOf, Floats, Method
 from dither_aggregator.analysis.rows import Row
 from dither_aggregator.analysis.standing import Standing, Told
 from dither_aggregator.analysis.tail import Sum
 from dither_aggregator.analysis.windows import Window
 from dither_aggregator.store import StoredPlan, Tally
+from dither_aggregator.store.interface.batches import BATCH_MIN
 from dither_shared.errors import DitherError
 from dither_shared.plan import Plan
 
 COLUMNS = (
     *("metric", "rev", "from", "to", "value", "n", "estimate", "std_error", "lower", "upper"),
-    *("verdict", "rank_lower", "rank_upper", "provisional", "snapshot"),
+    *("verdict", "rank_lower", "rank_upper", "provisional", "snapshot", "left_out"),
 )
 """The columns of every estimand's rows in a table; an estimand's own columns follow."""
 
@@ -67,6 +69,8 @@ class Reading(ABC):
     method: Method | None
     tally: str = field(default="", kw_only=True)
     """The digest of the counts that were read."""
+    left_out: int | None = field(default=0, kw_only=True)
+    """Reports of these days that are not among the n, as a read key is not told of their cells; None if of no cell."""
     _told: dict[str, Standing | None] = field(default_factory=dict, kw_only=True, repr=False, compare=False)
     """The standing, once somebody asked for it; copies of a reading under other names share it."""
 
@@ -138,6 +142,22 @@ class Reading(ABC):
         return ()
 
     @property
+    def less_told(self) -> Sequence[str]:
+        """Sentences on the reports that are left out."""
+        if self.left_out is None:
+            return (f"With a read key, a day of fewer than {BATCH_MIN} reports is told together with others only.",)
+        if not self.left_out:
+            return ()
+        reports = f"{self.left_out:,} reports are" if self.left_out > 1 else "One report is"
+        few = f"cells of fewer than {CELL_MIN} {'devices' * self.stored.plan.cells.memoized or 'reports'}"
+        return (f"{reports} left out: with a read key, {few} are not told. {self.effect_of_leaving_out}.",)
+
+    @property
+    def effect_of_leaving_out(self) -> str:
+        """What becomes of the estimates where cells are left out."""
+        return "A cell is drawn without a look at the answer, so estimates from the others stay unbiased"
+
+    @property
     def summary(self) -> str:
         """Why there is no row though there are reports, in a few words; "" where that cannot be."""
         return ""
@@ -155,7 +175,7 @@ class Reading(ABC):
         """Yield the columns of some rows."""
         plan, window, own = self.stored.plan, self.window, self.own_columns
         before = [plan.metric, plan.rev, window.first.isoformat(), window.last.isoformat()]
-        after = [self.provisional, self.snapshot]
+        after = [self.provisional, self.snapshot, self.left_out]
         for row, *told in rows:
             numbers = [row.value, self.n, row.estimate, row.std_error, row.lower, row.upper]
             yield [*before, *numbers, *told, *after, *(getattr(row, column) for column in own)]

@@ -28,6 +28,8 @@ class Point:
     lower: float
     upper: float
     provisional: bool
+    left_out: int | None = 0
+    """Reports of the day that are not among the n."""
 
 
 def series(
@@ -56,6 +58,7 @@ def series(
                     row.lower,
                     row.upper,
                     reading.provisional,
+                    reading.left_out,
                 )
                 for row in reading.rows
             ]

@@ -1,8 +1,10 @@
 """A snapshot: an immutable set of estimates with all that reproduces it. Its id is the digest of its content.
 
 The content is canonical JSON: the plan, the epoch, the tally's n and counts, the candidates of a text, the estimates
-made of them, and the versions of what made them. The same tally gives the same counts for ever; other versions of the
-libraries may give other last digits.
+made of them, the versions of what made them, and a salt, so that counts cannot be tried against the id. The same tally
+gives the same counts for ever; other versions of the libraries may give other last digits.
+
+A read key is told a document of its own, made without the cells of a few reports (`disclosure.py`) and the salt.
 """
 
 import base64
@@ -18,8 +20,11 @@ from typing import Any
 
 import numpy as np
 
+from dither_aggregator.analysis.disclosure import CELL_MIN, Pooled, crowded, sees_all, told, without_few
 from dither_aggregator.analysis.estimands import estimate
+from dither_aggregator.analysis.windows import Window
 from dither_aggregator.store import Store, StoredPlan, StoreError, Tally
+from dither_aggregator.store.interface.batches import BATCH_MIN
 from dither_aggregator.store.packing import HEAD_BYTES, add_plain, plain_counts
 from dither_aggregator.store.records import Final
 from dither_shared.documents import canonical_json
@@ -65,7 +70,9 @@ def take(store: Store, stored: StoredPlan, epoch: date) -> Final:
     if epoch > store.merged():
         raise StoreError(f"{epoch} is not merged in every shard, so it is not final")
     tally = store.tally(stored.plan, epoch)
-    made = canonical_json(_document(store.app, stored, epoch, tally))
+    # Without it, counts that are not told could be tried against the id, which everybody may see.
+    salt = store.signing_secret(f"snapshot {stored.id} {epoch}".encode()).hex()
+    made = canonical_json({**_document(store.app, stored, epoch, tally), "salt": salt})
     final = Final(tally.digest, hashlib.sha256(made).hexdigest())
     recorded = store.finalize(stored.plan, epoch, final, zlib.compress(made))
     # A tally that others recorded and gave up meanwhile reads as nothing.
@@ -78,7 +85,16 @@ def take(store: Store, stored: StoredPlan, epoch: date) -> Final:
 
 
 def content(store: Store, id_: str) -> bytes | None:
-    """Return a snapshot's canonical JSON, or None where there is none; raise StoreError where it is not its id's."""
+    """Return a snapshot's canonical JSON, or what a read key is told of it; None where there is none.
+
+    Raises StoreError where it is not its id's.
+    """
+    made = _content(store, id_)
+    told = read_snapshot(store, id_) if made and not sees_all(store) else None
+    return canonical_json(told.document) if told and told.tally.left_out != 0 else made
+
+
+def _content(store: Store, id_: str) -> bytes | None:
     packed = store.snapshot(id_)
     if packed is None:
         return None
@@ -93,7 +109,7 @@ def content(store: Store, id_: str) -> bytes | None:
 
 def read_snapshot(store: Store, id_: str) -> Snapshot | None:
     """Return a snapshot, or None where there is none; raise StoreError and BadTally where it cannot be read."""
-    made = content(store, id_)
+    made = _content(store, id_)
     if made is None:
         return None
     document = json.loads(made)
@@ -107,7 +123,20 @@ def read_snapshot(store: Store, id_: str) -> Snapshot | None:
     plain = base64.b64decode(document["tally"]["counts"])
     counts = np.zeros(plan.cells.tally_size, dtype=np.int64)
     add_plain(counts, plain[:HEAD_BYTES], plain[HEAD_BYTES:])
-    return Snapshot(id_, document, stored, date.fromisoformat(document["epoch"]), Tally(document["tally"]["n"], counts))
+    epoch, whole = date.fromisoformat(document["epoch"]), Tally(document["tally"]["n"], counts)
+    pooled = Pooled.of(stored, Window.ending(epoch, 1), [whole])
+    tally = told(store, stored, pooled)
+    if tally.left_out != 0:
+        less = {"snapshot": id_, "left_out": _left_out(stored, pooled)}
+        document = {**_document(store.app, stored, epoch, tally), **less}
+    return Snapshot(id_, document, stored, epoch, tally)
+
+
+def _left_out(stored: StoredPlan, pooled: Pooled) -> dict[str, object]:
+    """Return which cells a read key is not told of, so that an admin can compute the same."""
+    tally = without_few(stored, pooled)
+    cells = None if tally.left_out is None else np.flatnonzero(~crowded(stored, pooled)).tolist()
+    return {"reports": tally.left_out, "cells": cells, "cell_min": CELL_MIN, "day_min": BATCH_MIN}
 
 
 def _document(app: str, stored: StoredPlan, epoch: date, tally: Tally) -> dict[str, object]:

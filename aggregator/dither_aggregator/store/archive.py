@@ -1,8 +1,8 @@
 """A backup's file: the records of a dump, a JSON line each, in gzip. A file that is cut off or altered is refused.
 
     {"format": "dither backup", "version": 3, "app": "example", "generation": "..."}
-    {"identity": {...}}  {"plan": {...}}  {"marks": {...}}  {"journal": {...}}  {"shard": {...}}  {"seen": {...}}
-    {"tally": {...}}  {"final": {...}}
+    {"identity": {...}}  {"plan": {...}}  {"marks": {...}}  {"batches": {...}}  {"journal": {...}}  {"shard": {...}}
+    {"seen": {...}}  {"tally": {...}}  {"final": {...}}
     {"end": {"records": 1234, "sha256": "of all the lines before"}}
 
 Bytes are base64, days are ISO 8601. The file holds no key's text, but the secret by which sessions are signed, and the
@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from dither_aggregator.store.dump import (
+    BatchesRecord,
     FinalRecord,
     Identity,
     JournalRecord,
@@ -41,6 +42,7 @@ _KINDS: dict[str, type[Record]] = {
     "identity": Identity,
     "plan": PlanRecord,
     "marks": MarksRecord,
+    "batches": BatchesRecord,
     "journal": JournalRecord,
     "shard": ShardRecord,
     "seen": SeenRecord,

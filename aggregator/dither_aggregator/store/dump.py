@@ -14,6 +14,7 @@ from typing import Any
 from dither_aggregator.store.keys import Key, first_key
 from dither_aggregator.store.packing import day_at
 from dither_aggregator.store.records import (
+    Batch,
     Counted,
     DayMark,
     Final,
@@ -101,6 +102,31 @@ class MarksRecord:
     def from_document(cls, fields: Mapping[str, Any]) -> "MarksRecord":
         """Make the record of a document. `archive.read` turns the errors of a wrong one into a StoreError."""
         return cls(tuple(DayMark(date.fromisoformat(mark["day"]), mark["text"]) for mark in fields["marks"]))
+
+
+@dataclass(frozen=True)
+class BatchesRecord:
+    """The batches of open days, as at one instant before any tally is read. A store without any has no such record."""
+
+    hour: int
+    """Of the last cut, in hours since 1970."""
+    batches: tuple[Batch, ...]
+
+    def to_document(self) -> dict[str, object]:
+        """Return what `from_document` needs to make this again."""
+        kept = [[one.plan, one.epoch.isoformat(), one.shown, one.n, _text(one.packed)] for one in self.batches]
+        return {"hour": self.hour, "batches": kept}
+
+    @classmethod
+    def from_document(cls, fields: Mapping[str, Any]) -> "BatchesRecord":
+        """Make the record of a document. `archive.read` turns the errors of a wrong one into a StoreError."""
+        return cls(
+            fields["hour"],
+            tuple(
+                Batch(plan, date.fromisoformat(day), shown, n, _bytes(packed))
+                for plan, day, shown, n, packed in fields["batches"]
+            ),
+        )
 
 
 @dataclass(frozen=True)
@@ -249,7 +275,17 @@ class FinalRecord:
         )
 
 
-Record = Identity | PlanRecord | MarksRecord | JournalRecord | ShardRecord | SeenRecord | TallyRecord | FinalRecord
+Record = (
+    Identity
+    | PlanRecord
+    | MarksRecord
+    | BatchesRecord
+    | JournalRecord
+    | ShardRecord
+    | SeenRecord
+    | TallyRecord
+    | FinalRecord
+)
 
 
 def _text(data: bytes) -> str:

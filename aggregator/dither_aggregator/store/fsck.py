@@ -8,6 +8,7 @@
                  shard all tallies of its day are one segment, of one range
     snapshots    each has the content that its id is the digest of, and the tally that was recorded
     plans        no rev and no digest twice
+    batches      of so many reports as lie between them at least, and none that the tally lacks
     marks        texts that can be shown, and not too many
     refused      no number is negative, reasons are the wire's, metrics the store's, and no day is to come
 
@@ -28,6 +29,7 @@ from dither_aggregator.counting.folding import BadTally
 from dither_aggregator.store.dump import FinalRecord, Identity, ShardRecord, TallyRecord
 from dither_aggregator.store.folding import fold_read
 from dither_aggregator.store.interface import Store
+from dither_aggregator.store.interface.batches import BATCH_MIN
 from dither_aggregator.store.interface.marks import MARKS_MAX
 from dither_aggregator.store.packing import entry_day, unpack_counts, unpack_entry
 from dither_aggregator.store.records import Counted, Final, LogGroup, LogRead, StoreError, TallyKey
@@ -39,6 +41,7 @@ def check(store: Store) -> Iterator[str]:
     yield from store.integrity()
     yield from _check_plans(store)
     yield from _check_marks(store)
+    yield from _check_batches(store)
     checked = _Checked(store)
     try:
         for record in store.dump():
@@ -69,6 +72,27 @@ def _check_marks(store: Store) -> Iterator[str]:
     if len(marks) > MARKS_MAX:
         yield f"marks: there are {len(marks):,}, and {MARKS_MAX:,} are the most"
     yield from (f"marks: {mark.day}: {mark.fault}" for mark in marks if mark.fault)
+
+
+def _check_batches(store: Store) -> Iterator[str]:
+    """Check batches against each other, and against tallies that are read after them."""
+    _, batches = store.batches()
+    n = {(one.plan, one.epoch, one.shown): one.n for one in batches}
+    for one in batches:
+        where = f"batches: plan {one.plan} on {one.epoch}"
+        try:
+            plan = store.plan_by_id(one.plan).plan
+            faults = list(impossible(plan.cells, unpack_counts(one.packed, plan.cells.tally_size), one.n))
+        except (BadTally, KeyError) as error:
+            yield f"{where}: {error}"
+            continue
+        yield from (f"{where}: {fault}" for fault in faults)
+        if one.n - (0 if one.shown else n.get((one.plan, one.epoch, True), 0)) < BATCH_MIN:
+            yield f"{where}: one of {one.n} reports follows too few others"
+        if one.shown and (one.plan, one.epoch, False) not in n:
+            yield f"{where}: what is shown is the last cut"
+        if (now := store.tally(plan, one.epoch).n) < one.n and one.epoch >= store.tallies_from():
+            yield f"{where}: one is of {one.n} reports, and the tally of {now}"
 
 
 @dataclass

@@ -265,6 +265,8 @@ class Tally:
 
     n: int
     counts: Counts
+    left_out: int | None = 0
+    """Reports that are not among these, as a read key is not told of their cells; None where it is told of none."""
 
     @cached_property
     def digest(self) -> str:
@@ -272,6 +274,19 @@ class Tally:
         digest = hashlib.sha256(self.n.to_bytes(8, "little"))
         digest.update(self.counts.astype("<i8").tobytes())
         return digest.hexdigest()
+
+
+@dataclass(frozen=True)
+class Batch:
+    """The counts of a plan and an open day, as they were when an hour began."""
+
+    plan: int
+    epoch: date
+    shown: bool
+    """Whether it is what is shown of the day; else it is the last cut, of which more reports must come before it is."""
+    n: int
+    packed: bytes
+    """The counts, as `pack_counts` has them."""
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,7 @@ from datetime import date
 from operator import itemgetter
 
 from dither_aggregator.store.dump import (
+    BatchesRecord,
     FinalRecord,
     Identity,
     JournalRecord,
@@ -52,6 +53,8 @@ def fill(store: Store, records: Iterable[Record]) -> None:
             case MarksRecord():
                 for mark in record.marks:
                     store.add_mark(mark)
+            case BatchesRecord():
+                store.fill_batches(record.hour, record.batches)
             case JournalRecord():
                 store.fill_journal(record)
             case ShardRecord():

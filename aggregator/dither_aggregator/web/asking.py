@@ -10,8 +10,10 @@ from marshmallow import RAISE, Schema, ValidationError, fields, pre_load, valida
 from webargs.flaskparser import FlaskParser
 from webargs.multidictproxy import MultiDictProxy
 
+from dither_aggregator.analysis.disclosure import for_readers
 from dither_aggregator.analysis.windows import Window
 from dither_aggregator.store import Store, StoredPlan
+from dither_aggregator.web.exchange import LIVE
 from dither_shared.wire.problems import Problem
 
 WINDOWS = (7, 28, 1)
@@ -155,6 +157,11 @@ def given(schema: type[Parameters]) -> Given:
 def given_body(schema: type[Schema]) -> Given:
     """Return the members of the request's body; raise Problem."""
     return PARSER.load_body(request, schema())
+
+
+def seen(store: Store) -> Store:
+    """Return a store as who asks may see it."""
+    return store if request.environ.get(LIVE) else for_readers(store)
 
 
 def asked_plan(store: Store, metric: str, asked: Given) -> StoredPlan:

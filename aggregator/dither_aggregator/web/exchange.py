@@ -8,8 +8,9 @@ import msgspec
 LENGTH = struct.Struct("<Q")
 KEPT_HEADERS = (b"content-type", b"if-none-match")
 """A request's headers that are kept: all others are dropped, so that no reader learns more of who asks."""
-SESSION, ACTOR = "dither.session", "dither.actor"
-"""Names in a scope, and in the environment of WSGI: whether somebody is logged in, and the id of an admin key."""
+SESSION, ACTOR, LIVE = "dither.session", "dither.actor", "dither.live"
+"""Names in a scope, and in the environment of WSGI: whether somebody is logged in, the id of an admin key, and whether
+live figures and raw counts are told."""
 _encoder = msgspec.msgpack.Encoder()
 
 
@@ -33,6 +34,8 @@ class ReadRequest(msgspec.Struct, frozen=True):
     """Whether who asks is logged in."""
     actor: str = ""
     """The id of the admin key that asks for a change. No reader is told of any."""
+    live: bool = False
+    """Whether who asks is told live figures and raw counts."""
 
     @classmethod
     def of(cls, scope: Any, body: bytes) -> "ReadRequest":
@@ -40,7 +43,7 @@ class ReadRequest(msgspec.Struct, frozen=True):
         kept = [(name, value) for name, value in scope["headers"] if name in KEPT_HEADERS]
         length = [(b"content-length", b"%d" % len(body))] if body else []
         method = "GET" if scope["method"] == "HEAD" else scope["method"]  # the server leaves the content out
-        who = scope.get(SESSION, False), scope.get(ACTOR, "")
+        who = scope.get(SESSION, False), scope.get(ACTOR, ""), scope.get(LIVE, False)
         return cls(method, scope["path"], scope["query_string"], kept + length, body, *who)
 
 

@@ -1,6 +1,7 @@
 """The gate lets in uploads with a write key, readers with a read or admin key, changes with an admin key.
 
-Reading is open to everybody as long as nobody beyond this machine can ask and no read or admin key was ever made.
+Reading is open to everybody as long as nobody beyond this machine can ask and no read or admin key was ever made. Then,
+and with an admin key, live figures and raw counts are told; a read key is told less (`analysis/disclosure.py`).
 """
 
 from collections.abc import Callable, Collection
@@ -10,7 +11,7 @@ from dither_aggregator.scopes import ADMIN, READING, WRITE
 from dither_aggregator.service import Service
 from dither_aggregator.store.keys import REVOKED, WAITING, Key
 from dither_aggregator.web.answers import App, HttpAnswer, Receive, Scope, Send
-from dither_aggregator.web.exchange import SESSION
+from dither_aggregator.web.exchange import LIVE, SESSION
 from dither_aggregator.web.headers import headers_of
 from dither_aggregator.web.login import LOGIN, LOGOUT, TRIES, Login, to_login
 from dither_aggregator.web.problems import API, DOCUMENT
@@ -41,9 +42,7 @@ class Gate:
         return self._bearer(headers_of(scope), ADMIN).id
 
     def _is_open(self, scope: Scope) -> bool:
-        """Whether a request may read without a key."""
-        if scope["path"].startswith(STATIC) or scope["path"] == PATH:  # other methods than POST are told so
-            return True
+        """Whether a request may read without a key: then it is the operator's."""
         if self._reachable or self._service.store.keys.reading_needs_key:
             return False
         return not any(name in _PASSED_ON for name, _ in scope["headers"])
@@ -54,17 +53,19 @@ class Gate:
         looks = scope["method"] in ("GET", "HEAD")  # what a session is good for: nothing that is posted
         if scope["method"] == "POST" and path in (LOGIN, LOGOUT):
             await self._form(scope, headers, (await receive())["body"]).send(send)
-        elif self._is_open(scope):
+        elif path.startswith(STATIC) or path == PATH:  # other methods than POST are told so
             await reading(scope, receive, send)
-        elif looks and self._is_logged_in(headers):
-            await reading({**scope, SESSION: True}, receive, unstored(send))
+        elif self._is_open(scope):
+            await reading({**scope, LIVE: True}, receive, send)
+        elif looks and (key := self._logged_in(headers)):
+            await reading({**scope, SESSION: True, LIVE: key.scope == ADMIN}, receive, unstored(send))
         elif looks and path == LOGIN:
             await reading(scope, receive, unstored(send))
         elif looks and b"authorization" not in headers and not path.startswith((API, DOCUMENT)):
             await to_login(scope).send(send)
         else:
-            self._bearer(headers, *READING)
-            await reading(scope, receive, unstored(send))
+            key = self._bearer(headers, *READING)
+            await reading({**scope, LIVE: key.scope == ADMIN}, receive, unstored(send))
 
     def _form(self, scope: Scope, headers: dict[bytes, bytes], body: bytes) -> HttpAnswer:
         if scope["path"] == LOGOUT:
@@ -79,11 +80,11 @@ class Gate:
             tries.failed()
         return answer
 
-    def _is_logged_in(self, headers: dict[bytes, bytes]) -> bool:
+    def _logged_in(self, headers: dict[bytes, bytes]) -> Key | None:
         key = self._login.session(headers)
         if key:
             self._service.key_shown(key.id)
-        return key is not None
+        return key
 
     def _bearer(self, headers: dict[bytes, bytes], *scopes: str) -> Key:
         key = shown_key(self._service.store.keys.find, headers.get(b"authorization", b""), scopes)

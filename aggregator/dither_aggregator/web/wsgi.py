@@ -15,7 +15,7 @@ from werkzeug.wrappers import Response
 
 from dither_aggregator.store import Store
 from dither_aggregator.web import api, pages, problems
-from dither_aggregator.web.exchange import ACTOR, LONG, SESSION, ReadAnswer, ReadRequest
+from dither_aggregator.web.exchange import ACTOR, LIVE, LONG, SESSION, ReadAnswer, ReadRequest
 from dither_aggregator.web.long_lists import LongList
 from dither_aggregator.web.packing import pack
 from dither_aggregator.web.reading import ReadingApp
@@ -54,7 +54,7 @@ def respond(app: Flask, asked: ReadRequest) -> ReadAnswer:
     }
     try:
         environ = cast("dict[str, Any]", build_environ(scope, cast("Any", BytesIO(asked.body))))
-        environ |= {SESSION: asked.session, ACTOR: asked.actor}
+        environ |= {SESSION: asked.session, ACTOR: asked.actor, LIVE: asked.live}
         return pack(Response.from_app(app, environ, buffered=True))
     except LongList:
         return LONG

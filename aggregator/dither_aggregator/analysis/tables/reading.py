@@ -70,6 +70,14 @@ class TablesReading(Reading):
             yield line
 
     @property
+    def effect_of_leaving_out(self) -> str:
+        """Say whom totals are without: the app set the public column, which may go with the answers."""
+        public = columns_of(self.stored.plan).public
+        if not public:
+            return super().effect_of_leaving_out
+        return f"Totals are without them: they are of devices with other values of {public[0]}"
+
+    @property
     def nothing_to_show(self) -> str:
         """Say how many reports are needed."""
         plan = self.stored.plan

@@ -4,6 +4,7 @@
     ledger       where the accepted reports of each plan and day are
     log          uploads are appended, read and folded
     tallies      the segments whose sum is a tally, their compaction, and the merging of a sealed day
+    batches      the counts of open days, cut at full hours
     epochs       days are sealed, finalized, and given up
     erasing      the bytes of merged days leave the store's files
     quarantine   reports that could not be counted
@@ -38,6 +39,7 @@ each with a `Store` of its own; one `Store` may be used by any number of threads
 Roles are mixins and not objects of their own, because one effect moves what several of them own in one transaction.
 """
 
+from dither_aggregator.store.interface.batches import Batches
 from dither_aggregator.store.interface.epochs import Epochs
 from dither_aggregator.store.interface.erasing import Erasing
 from dither_aggregator.store.interface.journal import Journal
@@ -54,7 +56,7 @@ from dither_aggregator.store.interface.tallies import Tallies
 __all__ = ["SHARDS", "Store"]
 
 
-class Store(Ledger, Log, Tallies, Epochs, Erasing, Quarantine, Marks, Refusing, Moving, Keyring, Journal):
+class Store(Batches, Ledger, Log, Tallies, Epochs, Erasing, Quarantine, Marks, Refusing, Moving, Keyring, Journal):
     """The state of one aggregator. Open one with `dither_aggregator.store.open_store`; close it when done.
 
     Every method raises StoreUnavailable while the store cannot be reached or written, and StoreError when it is not,

@@ -8,6 +8,7 @@ and `shard_scripts.py` every script, `packing.py` the bytes.
 """
 
 from dither_aggregator.store.interface import Store
+from dither_aggregator.store.redis.batches import RedisBatches
 from dither_aggregator.store.redis.epochs import RedisEpochs
 from dither_aggregator.store.redis.erasing import RedisErasing
 from dither_aggregator.store.redis.journal import RedisJournal
@@ -28,6 +29,7 @@ class RedisStore(
     RedisQuarantine,
     RedisMoving,
     RedisErasing,
+    RedisBatches,
     RedisLedger,
     RedisTallies,
     RedisEpochs,

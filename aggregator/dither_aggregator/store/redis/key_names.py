@@ -2,13 +2,14 @@
 
     dither:{g}                      hash: version, token, app, secret, digest_key, generation, shards, plans_version,
                                     keys_version, tallies_days, snapshots_days, tallies_from, clock_offset_s, erased,
-                                    erasing
+                                    erasing, batches_hour
     dither:{g}:plans                hash: plan -> document
     dither:{g}:keys                 hash: a key's id -> document, which has a hash of its text
     dither:{g}:journal              list: documents of what operators did, the oldest first
     dither:{g}:finals:PLAN          hash: day -> digest and the snapshot's id, with a space between
     dither:{g}:snapshot:ID          string
     dither:{g}:snapshots            sorted set: ids by day
+    dither:{g}:batches              hash: PLAN:DAY:shown or PLAN:DAY:last -> batch
     dither:{g}:marks                set: an operator's mark each
 
     dither:{3}                      hash: token, day, sealed, merged, cursor, written, waiting_since,

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from dither_aggregator.store.dump import (
+    BatchesRecord,
     FinalRecord,
     Identity,
     JournalRecord,
@@ -34,6 +35,7 @@ from dither_aggregator.store.records import (
     sum_refused,
 )
 from dither_aggregator.store.redis import key_names, shard_scripts, store_scripts
+from dither_aggregator.store.redis.batches import RedisBatches
 from dither_aggregator.store.redis.calls import INSTANT_ATTEMPTS, chunks
 from dither_aggregator.store.redis.client import Command
 from dither_aggregator.store.redis.epochs import RedisEpochs
@@ -73,7 +75,7 @@ class _Instant(NamedTuple):
     """The segments of those whose day is not sealed."""
 
 
-class RedisMoving(RedisLedger, RedisTallies, RedisEpochs, RedisMarks, RedisKeyring, RedisJournal, Moving):
+class RedisMoving(RedisBatches, RedisLedger, RedisTallies, RedisEpochs, RedisMarks, RedisKeyring, RedisJournal, Moving):
     """Dumps without holding the store up; fills one that nobody else can open."""
 
     def dump(self) -> Iterator[Record]:
@@ -89,6 +91,9 @@ class RedisMoving(RedisLedger, RedisTallies, RedisEpochs, RedisMarks, RedisKeyri
         yield from self._dump_plans(told)
         if marks := self.marks():
             yield MarksRecord(tuple(marks))
+        hour, batches = self.batches()
+        if hour is not None and batches:
+            yield BatchesRecord(hour, tuple(batches))
         for entries in chunks(self.journal(), FILL_ITEMS):
             yield JournalRecord(tuple(entries))
         # An epoch that is final by now is sealed in every shard, so the shards' dumps hold all of it.

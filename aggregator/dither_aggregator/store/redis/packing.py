@@ -3,6 +3,7 @@
     log          8 bytes mark | the entry as store/packing.py has it
     segment      8 bytes mark, u64 low, high, n | the packed counts
     quarantined  u32 plan, cell, day, n, length of the reason | the reason | the reports
+    batch        u64 n | the packed counts
     day mark     the day, a space, the text in UTF-8
     ledger       a hash a plan: DAY:a accepted, DAY:f folded, DAY:q quarantined, DAY:d dropped of them
     refused      a hash a day: g:REASON:METRIC groups, n:REASON:METRIC reports in them
@@ -19,6 +20,7 @@ from typing import Any
 from dither_aggregator.counting.folding import BadTally
 from dither_aggregator.store.packing import check_size, count_pending, day_number, day_of
 from dither_aggregator.store.records import (
+    Batch,
     Counted,
     DayMark,
     Final,
@@ -34,6 +36,7 @@ from dither_aggregator.store.records import (
 MARK_BYTES = 8
 SEGMENT = struct.Struct("<8sQQQ")
 QUARANTINED = struct.Struct("<IIIII")
+BATCH = struct.Struct("<Q")
 
 
 def pack_segment(one: Segment, mark: bytes) -> bytes:
@@ -85,6 +88,25 @@ def tally_of(name: bytes) -> TallyKey:
     """Return the plan and epoch of the tally that is called so."""
     plan, day = name.split(b":")
     return int(plan), day_of(int(day))
+
+
+def batch_name(plan: int, epoch: date, shown: bool) -> str:
+    """Return how the batch of a tally is called that is shown, or that was cut last."""
+    return f"{tally_name(plan, epoch)}:{'shown' if shown else 'last'}"
+
+
+def pack_batch(one: Batch) -> bytes:
+    """Return what is kept under a batch's name."""
+    return BATCH.pack(one.n) + one.packed
+
+
+def unpack_batch(name: bytes, packed: bytes) -> Batch:
+    """Return the batch that is kept under a name; raise StoreError for anything else."""
+    of_tally, _, which = name.rpartition(b":")
+    if len(packed) < BATCH.size:
+        raise StoreError(f"the batch {name.decode(errors='replace')} is damaged: it is cut off")
+    (n,) = BATCH.unpack_from(packed)
+    return Batch(*tally_of(of_tally), which == b"shown", n, packed[BATCH.size :])
 
 
 def pack_final(final: Final) -> str:

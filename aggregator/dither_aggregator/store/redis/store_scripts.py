@@ -86,6 +86,21 @@ return redis.call('SADD', key, ARGV[2])
 
 REMOVE_MARK = script(CHECK, "return redis.call('SREM', at .. ':marks', ARGV[2])", flags="allow-oom")
 
+BATCHES = read("return {redis.call('HGET', at, 'batches_hour'), redis.call('HGETALL', at .. ':batches')}")
+BATCH_NAMES = read("return redis.call('HKEYS', at .. ':batches')")
+BATCH = read("return redis.call('HGET', at .. ':batches', ARGV[2])")
+KEEP_BATCHES = script(
+    CHECK,
+    """
+if (redis.call('HGET', at, 'batches_hour') or '') ~= ARGV[2] then return 0 end
+redis.call('HSET', at, 'batches_hour', ARGV[3])
+redis.call('UNLINK', at .. ':batches')
+for i = 4, #ARGV, 2 do redis.call('HSET', at .. ':batches', ARGV[i], ARGV[i + 1]) end
+return 1
+""",
+)
+"""Put batches in the place of all others, if the last cut is still that of the caller's hour."""
+
 FINALS = read("return redis.call('HGETALL', at .. ':finals:' .. ARGV[2])")
 
 FINAL_EPOCHS = read(

@@ -4,6 +4,7 @@ The roles stand on `opened.py`, and that on `file.py`; `schema.py` has the table
 """
 
 from dither_aggregator.store.interface import Store
+from dither_aggregator.store.sqlite.batches import SQLiteBatches
 from dither_aggregator.store.sqlite.epochs import SQLiteEpochs
 from dither_aggregator.store.sqlite.erasing import SQLiteErasing
 from dither_aggregator.store.sqlite.file import FILE_NAME
@@ -22,10 +23,11 @@ __all__ = ["FILE_NAME", "LOCK_NAME", "SQLiteStore", "exclusive"]
 
 class SQLiteStore(
     SQLiteLog,
-    SQLiteTallies,
     SQLiteQuarantine,
     SQLiteMoving,
     SQLiteErasing,
+    SQLiteBatches,
+    SQLiteTallies,
     SQLiteEpochs,
     SQLiteMarks,
     SQLiteKeyring,

@@ -13,6 +13,7 @@ import numpy as np
 
 from dither_aggregator.counting.folding import Counts
 from dither_aggregator.store.dump import (
+    BatchesRecord,
     FinalRecord,
     Identity,
     JournalRecord,
@@ -28,6 +29,7 @@ from dither_aggregator.store.keys import Key
 from dither_aggregator.store.packing import add_counts, pack_counts
 from dither_aggregator.store.records import Final, JournalEntry, Segment
 from dither_aggregator.store.sqlite import rows
+from dither_aggregator.store.sqlite.batches import batches_in
 from dither_aggregator.store.sqlite.epochs import SQLiteEpochs
 from dither_aggregator.store.sqlite.journal import SQLiteJournal
 from dither_aggregator.store.sqlite.keyring import SQLiteKeyring
@@ -50,6 +52,9 @@ class SQLiteMoving(SQLiteEpochs, SQLiteKeyring, SQLiteJournal, Moving):
                 yield PlanRecord(json.loads(document))
             if marks := marks_in(db):
                 yield MarksRecord(tuple(marks))
+            hour, batches = batches_in(db)
+            if hour is not None and batches:
+                yield BatchesRecord(hour, tuple(batches))
             yield from _journal(db)
             yield _shard(db, state)
             yield from _seen(db)

@@ -75,6 +75,15 @@ CREATE TABLE IF NOT EXISTS refused (
 """Made by the first group that is refused, as MARKS is by the first mark."""
 
 
+BATCHES = """
+CREATE TABLE IF NOT EXISTS batch (
+    plan INTEGER NOT NULL, epoch TEXT NOT NULL, shown INTEGER NOT NULL, n INTEGER NOT NULL, counts BLOB NOT NULL,
+    PRIMARY KEY (plan, epoch, shown)
+) WITHOUT ROWID
+"""
+"""Made by the first batch."""
+
+
 def has_table(db: sqlite3.Connection, name: str) -> bool:
     """Whether a table that is made when it is needed is there."""
     return bool(db.execute("SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = ?", (name,)).fetchone())

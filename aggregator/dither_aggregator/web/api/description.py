@@ -19,7 +19,7 @@ from dither_aggregator.store import Store
 from dither_aggregator.web.api.documents import Described, ProblemDocument
 from dither_aggregator.web.api.rowsets import CSV, JSON, RowSet, respond
 from dither_aggregator.web.api.uploads import ADMIN_KEY, READ_KEY, SECURITY, UPLOADS
-from dither_aggregator.web.asking import PARSER, Parameters, given
+from dither_aggregator.web.asking import PARSER, Parameters, given, seen
 from dither_aggregator.web.problems import API, CONTENT_TYPE, DOCUMENT
 from dither_shared.wire import PATH
 from dither_shared.wire.problems import Problem
@@ -98,7 +98,7 @@ def _view(operation: Operation, store: Store | None) -> Callable[..., Response]:
     def view(asked: dict[str, Any], **named: str) -> Response:
         if store is None:
             raise Problem("not-found", "this is answered by another process")
-        answer = operation.answer(store, asked, **named)
+        answer = operation.answer(store if operation.changes else seen(store), asked, **named)
         return respond(answer, asked["format"]) if isinstance(answer, RowSet) else answer
 
     return view

@@ -62,6 +62,10 @@ def _how(says: str, how: dict[str, Any]) -> dict[str, Any]:
 PLAN = "the digest of the plan"
 SNAPSHOT = "the id of the finalized day's snapshot; null for a day that is not final, and for several days"
 PROVISIONAL = "more reports may still come"
+LEFT_OUT = (
+    "reports of these days that are not among the n, because a read key is not told of cells of a few reports; null "
+    "where it is told nothing of a day by itself; 0 with an admin key"
+)
 UNIT = 'the unit of numbers; "" for shares'
 
 
@@ -128,6 +132,7 @@ class EstimatesMeta(WindowDocument, PrivacyDocument, PagedMeta):
     plan = _text(PLAN)
     rev = _whole()
     n = _whole("reports, which are not people")
+    left_out = _whole(LEFT_OUT, allow_none=True)
     provisional = _truth(PROVISIONAL)
     snapshot = _text(SNAPSHOT, allow_none=True)
     tally = _text("SHA-256 of n and the counts that were read")
@@ -179,6 +184,7 @@ class ValueDocument(WindowDocument):
     rank_upper = _whole("the most", allow_none=True)
     provisional = _truth(PROVISIONAL)
     snapshot = _text(SNAPSHOT, allow_none=True)
+    left_out = _whole(LEFT_OUT, allow_none=True)
 
 
 class EstimateRow(ValueDocument):
@@ -285,7 +291,9 @@ class CompareMeta(WindowDocument, BaseDocument):
     plan = _text(PLAN)
     rev = _whole()
     n = _whole("reports of the later window")
+    left_out = _whole(LEFT_OUT, allow_none=True)
     base_n = _whole("reports of the one before")
+    base_left_out = _whole("the same of the one before", allow_none=True)
     provisional = _truth(PROVISIONAL)
     level = _whole("how sure the intervals are, in percent, all at once")
     error_of = _text()
@@ -298,6 +306,7 @@ class DifferenceRow(ValueDocument, BaseDocument):
 
     verdict = _text(validate=validate.OneOf(("rose", "fell", "cannot be told to have moved")))
     base_n = _whole("reports of the window before")
+    base_left_out = _whole("those of it that are left out", allow_none=True)
     before = _number("the estimate of the window before")
     after = _number("the estimate of the later one")
     p_value = _number("how often noise and sampling alone make such a difference of this value")
@@ -441,7 +450,7 @@ class KeptRow(Described):
     rev = _whole()
     plan = _text(PLAN)
     epoch = _day()
-    tally = _text("SHA-256 of n and the counts")
+    tally = _text("SHA-256 of n and the counts; null with a read key", allow_none=True)
     snapshot = _text("its id, which is the SHA-256 of its content")
 
 

@@ -153,6 +153,7 @@ def _meta(store: Store, reading: Reading, standing: Standing | None, asked: Give
         "from": reading.window.first.isoformat(),
         "to": reading.window.last.isoformat(),
         "n": reading.n,
+        "left_out": reading.left_out,
         "provisional": reading.provisional,
         "snapshot": reading.snapshot,
         "tally": reading.tally,

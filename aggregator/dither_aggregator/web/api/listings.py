@@ -6,6 +6,7 @@ from datetime import date
 from flask import Response
 
 from dither_aggregator.analysis import snapshots
+from dither_aggregator.analysis.disclosure import sees_all
 from dither_aggregator.analysis.estimands import estimand_of
 from dither_aggregator.store import Store, StoredPlan
 from dither_aggregator.web.api.paging import PagedAsked, page_of, top, with_part
@@ -71,10 +72,12 @@ def metric_snapshots(store: Store, asked: Given, metric: str) -> RowSet:
     plans = store.plans(metric)
     if not plans:
         raise no_metric(metric)
+    whole = sees_all(store)  # counts that are not told could be tried against their digest
     rows = [
-        (metric, stored.plan.rev, stored.plan.digest, epoch.isoformat(), final.digest, final.snapshot)
+        (metric, stored.plan.rev, stored.plan.digest, epoch.isoformat(), digest, final.snapshot)
         for stored in plans
         for epoch, final in sorted(store.finals(stored.plan).items(), reverse=True)
+        for digest in [final.digest if whole else None]
     ]
     meta = {"app": store.app, "metric": metric, "question": plans[0].question}
     return RowSet(meta, SNAPSHOTS, rows, f"{metric}-snapshots")
@@ -86,7 +89,7 @@ def marks(store: Store, asked: Given) -> RowSet:
 
 
 def snapshot(store: Store, asked: Given, id_: str) -> Response:
-    """Return the very bytes whose SHA-256 is the id."""
+    """Return the very bytes whose SHA-256 is the id or, with a read key, what is told of them."""
     content = snapshots.content(store, id_)
     if content is None:
         raise no_snapshot(id_)

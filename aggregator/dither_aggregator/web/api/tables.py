@@ -16,7 +16,7 @@ from dither_aggregator.web.planned import EXPIRES_AFTER, PlanningAsked, planned
 from dither_shared.wire.problems import Problem
 
 STILL = "cannot be told to have moved"
-DIFFERENCES = (*COLUMNS, "base_from", "base_to", "base_n", "before", "after", "p_value", "unit")
+DIFFERENCES = (*COLUMNS, "base_from", "base_to", "base_n", "base_left_out", "before", "after", "p_value", "unit")
 PLAN = (
     *(
         "kind",
@@ -62,6 +62,7 @@ def series(store: Store, asked: Given, metric: str) -> RowSet:
         [
             *(metric, point.rev, point.epoch.isoformat(), point.epoch.isoformat(), point.value, point.n),
             *(point.estimate, point.std_error, point.lower, point.upper, None, None, None, point.provisional, None),
+            point.left_out,
         ]
         for point in points
     ]
@@ -91,7 +92,9 @@ def compare(store: Store, asked: Given) -> RowSet:
         **_days(after.window),
         **_days(before.window, "base_"),
         "n": after.n,
+        "left_out": after.left_out,
         "base_n": before.n,
+        "base_left_out": before.left_out,
         "provisional": before.provisional or after.provisional,
         "level": int(asked["level"]),
         "error_of": "population",
@@ -141,8 +144,8 @@ def _differences(comparison: Comparison, *, moved: bool) -> Iterator[list[object
     plan, days, base = after.stored.plan, _days(after.window).values(), _days(before.window).values()
     for row in comparison.moved if moved else comparison.rows:
         numbers = (row.estimate, row.std_error, row.lower, row.upper)
-        told = (row.verdict or STILL, None, None, False, None)
-        own = (*base, before.n, row.before, row.after, row.p_value, plan.domain.unit)
+        told = (row.verdict or STILL, None, None, False, None, after.left_out)
+        own = (*base, before.n, before.left_out, row.before, row.after, row.p_value, plan.domain.unit)
         yield [plan.metric, plan.rev, *days, row.value, after.n, *numbers, *told, *own]
 
 

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from flask import Flask, Response, request
 
 from dither_aggregator.store import Store
+from dither_aggregator.web.asking import seen
 from dither_aggregator.web.charts.scale import (
     SHARES,
     beside,
@@ -17,7 +18,7 @@ from dither_aggregator.web.charts.scale import (
     rough_in_points,
     visible,
 )
-from dither_aggregator.web.exchange import SESSION
+from dither_aggregator.web.exchange import LIVE, SESSION
 from dither_aggregator.web.pages import (
     changes,
     compare,
@@ -31,6 +32,7 @@ from dither_aggregator.web.pages import (
     time,
 )
 from dither_aggregator.web.pages.words import in_words, rank_in_words
+from dither_shared.wire.problems import Problem
 
 _POLICY = (
     "default-src 'none'; style-src 'self'; img-src 'self'; script-src 'self'; base-uri 'none'; form-action 'self'; "
@@ -69,6 +71,8 @@ MENU = (
     ("reading_help", "How to read"),
 )
 """The links of every page."""
+OPERATORS = ("pipeline",)
+"""Pages that show live counts of all that is taken."""
 
 
 TAGGED_BYTES_MAX = 1024 * 1024
@@ -89,7 +93,8 @@ def register(app: Flask, store: Store) -> None:
 
 def _of_every_page(store: Store) -> dict[str, object]:
     session = request.environ.get(SESSION, False)
-    return {"app_name": store.app, "lossy": store.lossy, "pages": MENU, "session": session}
+    menu = [each for each in MENU if each[0] not in OPERATORS or request.environ.get(LIVE)]
+    return {"app_name": store.app, "lossy": store.lossy, "pages": menu, "session": session}
 
 
 def _endpoint(show: Page) -> str:
@@ -99,7 +104,12 @@ def _endpoint(show: Page) -> str:
 
 
 def _bound(show: Page, store: Store) -> Page:
-    return lambda **named: show(store, **named)
+    def shown(**named: str) -> str | tuple[str, int] | Response:
+        if _endpoint(show) in OPERATORS and not request.environ.get(LIVE):
+            raise Problem("key-scope", "this page shows what comes at the moment: an admin key is needed")
+        return show(seen(store), **named)
+
+    return shown
 
 
 def guard(response: Response) -> Response:

@@ -109,6 +109,7 @@ def _shown(page: ComparePage, comparison: Comparison, number: int) -> ComparePag
     return replace(
         page,
         headline=headline(comparison),
+        state=[*page.state, *comparison.before.less_told, *comparison.after.less_told],
         comparison=comparison,
         rows=rows,
         page=number,

@@ -38,7 +38,7 @@ from dither_aggregator.web.long_lists import refuse_long
 from dither_aggregator.web.pages.numbers import numbers_part
 from dither_aggregator.web.pages.quality import told_quality
 from dither_aggregator.web.pages.tables import tables_part
-from dither_aggregator.web.pages.words import in_words, lagging, plan_state
+from dither_aggregator.web.pages.words import in_batches, in_words, lagging, plan_state
 from dither_aggregator.web.privacy import privacy_of
 from dither_shared.domains import OTHER
 from dither_shared.wire.problems import Problem
@@ -167,7 +167,12 @@ def metric_page(store: Store, name: str, asked: Given) -> MetricPage:
 
 def _shown(store: Store, reading: Reading, controls: Controls, asked: Given) -> MetricPage:
     stored, window = reading.stored, reading.window
-    state = [*plan_state(store, stored), *_window_state(store, reading, controls.level), *reading.sentences]
+    state = [
+        *plan_state(store, stored),
+        *_window_state(store, reading, controls.level),
+        *reading.less_told,
+        *reading.sentences,
+    ]
     standing = reading.standing() if reading.rows else None
     quality = told_quality(store, stored, window)
     bare = MetricPage(stored, window, controls, in_words(window), state, "", reading, standing, quality=quality)
@@ -272,6 +277,7 @@ def _window_state(store: Store, reading: Reading, level: str) -> list[str]:
     said = lagging(store)
     if reading.provisional:
         said.append("Provisional: more reports may come.")
+        said += in_batches(store)
     elif reading.window != default_window(store, reading.stored):
         said.append(CHOSEN)
     plan = reading.stored.plan

@@ -93,8 +93,8 @@ def csv(store: Store, id_: str) -> Response:
     snapshot = _asked(store, id_)
     rows: Sequence[Mapping[str, Any]] = snapshot.estimates["rows"]
     further = sorted({name for row in rows for name in row}.difference(_FIRST_COLUMNS))
-    columns = (*_FIRST_COLUMNS, *further)
-    table = to_csv(columns, ([row.get(name) for name in columns] for row in rows))
+    columns, left_out = (*_FIRST_COLUMNS, *further), snapshot.tally.left_out
+    table = to_csv((*columns, "left_out"), ([*(row.get(name) for name in columns), left_out] for row in rows))
     response = Response(table, content_type="text/csv; charset=utf-8")
     response.headers["Content-Disposition"] = f'attachment; filename="{_file_name(snapshot)}.csv"'
     return immutable(response, id_)
@@ -131,7 +131,10 @@ def snapshot_page(snapshot: Snapshot) -> SnapshotPage:
     bare = SnapshotPage(snapshot, reading, "", agrees, reading.standing())
     standing = bare.standing
     if not reading.rows:
-        return replace(bare, headline=reading.nothing_to_show if reading.n else "No reports of this day are counted.")
+        return replace(
+            bare,
+            headline=reading.nothing_to_show if reading.n else "No reports of this day are counted.",
+        )
     if isinstance(reading, TablesReading):
         return replace(bare, headline=headline_of_tables(reading))
     if standing is None:

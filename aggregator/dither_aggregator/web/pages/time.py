@@ -20,7 +20,7 @@ from dither_aggregator.web.charts.scale import measure_of
 from dither_aggregator.web.charts.series import SeriesChart, begins, draw_series
 from dither_aggregator.web.computed import SeriesAsked, asked_series
 from dither_aggregator.web.pages.numbers import cut_of
-from dither_aggregator.web.pages.words import count, lagging, other_revs, plan_state
+from dither_aggregator.web.pages.words import count, in_batches, lagging, other_revs, plan_state
 
 
 @dataclass(frozen=True)
@@ -69,7 +69,7 @@ def time_page(store: Store, name: str, asked: Given) -> TimePage:
     """Return what the page of a metric's days shows."""
     stored, window, values, points = asked_series(store, name, asked)
     listed = [name for name in estimand_of(stored.plan).names(stored) if name not in values][:LISTED_MAX]
-    state = [*plan_state(store, stored), *lagging(store), *other_revs(store, stored)]
+    state = [*plan_state(store, stored), *lagging(store), *other_revs(store, stored), *in_batches(store)]
     days: dict[tuple[date, str], list[Point]] = {}
     for point in points:
         days.setdefault((point.epoch, point.plan), []).append(point)

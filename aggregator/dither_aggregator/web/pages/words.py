@@ -1,8 +1,10 @@
 """Words that several pages use: of windows, ranks, numbers, plans."""
 
+from dither_aggregator.analysis.disclosure import sees_all
 from dither_aggregator.analysis.standing import Ranked
 from dither_aggregator.analysis.windows import Window
 from dither_aggregator.store import Store, StoredPlan
+from dither_aggregator.store.interface.batches import BATCH_MIN
 
 EXPIRES_SOON_DAYS = 14
 
@@ -47,6 +49,16 @@ def lagging(store: Store) -> list[str]:
     if (today - sealed).days <= 1:
         return []
     return [f"The last closed day is {sealed}: nothing later is told yet, because those days are not closed."]
+
+
+def in_batches(store: Store) -> list[str]:
+    """Return a sentence where a read key is told of a day that is not over."""
+    if sees_all(store):
+        return []
+    return [
+        "With a read key, the figures of a day that is not over change at full hours (UTC), where at least "
+        f"{BATCH_MIN} more reports of the metric came; as many more are not in them yet."
+    ]
 
 
 def other_revs(store: Store, shown: StoredPlan) -> list[str]:
