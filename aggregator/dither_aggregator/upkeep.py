@@ -21,6 +21,7 @@ def fold_all(store: Store, shard: int, until: Callable[[], bool] = lambda: False
 def maintain(store: Store, shard: int) -> None:
     """Close the days that are over, compact, forget what need not be kept, and merge what is closed."""
     store.seal(shard)
+    store.forget_answers(shard)
     store.compact(shard)
     store.forget(shard)
     store.merge(shard)

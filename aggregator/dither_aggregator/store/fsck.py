@@ -8,6 +8,7 @@
                  shard all tallies of its day are one segment, of one range
     snapshots    each has the content that its id is the digest of, and the tally that was recorded
     plans        no rev and no digest twice
+    answers      of uploads of erased days no more than that they were taken
     batches      of so many reports as lie between them at least, and none that the tally lacks
     marks        texts that can be shown, and not too many
     refused      no number is negative, reasons are the wire's, metrics the store's, and no day is to come
@@ -26,12 +27,12 @@ from datetime import date
 
 from dither_aggregator.counting.damage import impossible
 from dither_aggregator.counting.folding import BadTally
-from dither_aggregator.store.dump import FinalRecord, Identity, ShardRecord, TallyRecord
+from dither_aggregator.store.dump import FinalRecord, Identity, SeenRecord, ShardRecord, TallyRecord
 from dither_aggregator.store.folding import fold_read
 from dither_aggregator.store.interface import Store
 from dither_aggregator.store.interface.batches import BATCH_MIN
 from dither_aggregator.store.interface.marks import MARKS_MAX
-from dither_aggregator.store.packing import entry_day, unpack_counts, unpack_entry
+from dither_aggregator.store.packing import entry_day, unpack_answer, unpack_counts, unpack_entry
 from dither_aggregator.store.records import Counted, Final, LogGroup, LogRead, StoreError, TallyKey
 from dither_shared.wire import REASONS
 
@@ -42,7 +43,7 @@ def check(store: Store) -> Iterator[str]:
     yield from _check_plans(store)
     yield from _check_marks(store)
     yield from _check_batches(store)
-    checked = _Checked(store)
+    checked, erased = _Checked(store), store.erased()
     try:
         for record in store.dump():
             match record:
@@ -50,6 +51,9 @@ def check(store: Store) -> Iterator[str]:
                     checked.tallies_from = record.tallies_from
                 case ShardRecord():
                     yield from checked.shard(record)
+                case SeenRecord() if record.day <= erased:
+                    if any(unpack_answer(answer)[1] for answer in record.answers.values()):
+                        yield f"answers: those of {record.day} tell how many reports an upload held"
                 case TallyRecord():
                     yield from checked.tally(record)
                 case FinalRecord():

@@ -1,7 +1,8 @@
 """The bytes that both stores keep: an upload's entry in the log, the answer to it, and a count vector.
 
     entry    u32 day since 1970 | for each group: u32 plan, cell, n, length; the packed reports
-    answer   the body's digest, 16 bytes | u32 reports accepted | the refused groups as JSON, or nothing
+    answer   the body's digest, 16 bytes | u32 reports accepted | the refused groups as JSON, or nothing; of a day that
+             is sealed the digest and zeros: that it was taken
     counts   u8 form, u8 bytes a count, u32 size | zlib of the counts, or of u32 places and the counts at them
 
 All little-endian. A count vector is kept in whichever form is shorter: of the few reports of one fold most places of
@@ -24,13 +25,16 @@ from dither_aggregator.store.records import LogGroup, Segment, StoreError, Tally
 _DAY = struct.Struct("<I")
 _GROUP = struct.Struct("<IIII")
 _ANSWER = struct.Struct("<16sI")
+BODY_BYTES = 16
+TOLD_NOTHING = bytes(_ANSWER.size - BODY_BYTES)
+"""Follows the body's digest in what is remembered of an upload of a sealed day."""
 _COUNTS = struct.Struct("<BBI")
 HEAD_BYTES = _COUNTS.size
 _DENSE, _SPARSE = 0, 1
 _new = tuple.__new__
 """Makes a named tuple in half the time that its own class takes."""
 _EPOCH_0 = date(1970, 1, 1).toordinal()
-DAY_S = 86_400
+DAY_S, HOUR_S = 86_400, 3_600
 
 
 class DamagedEntry(StoreError):

@@ -306,6 +306,10 @@ USES: dict[str, Callable[[Store, Registry], object]] = {
         asked.metrics["dark"].plan, store.clock_day(), Final("digest", "a" * 64), b""
     ),
     "snapshot": lambda store, asked: store.snapshot("a" * 64),
+    "cut": lambda store, asked: store.cut(),
+    "batches": lambda store, asked: store.batches(),
+    "shown": lambda store, asked: store.shown(),
+    "shown_batch": lambda store, asked: store.shown_batch((1, store.clock_day())),
     "retention": lambda store, asked: store.retention(),
     "set_retention": lambda store, asked: store.set_retention(Retention(1, 1)),
     "marks": lambda store, asked: store.marks(),
@@ -313,6 +317,7 @@ USES: dict[str, Callable[[Store, Registry], object]] = {
     "remove_mark": lambda store, asked: store.remove_mark(DayMark(store.clock_day(), "version 158")),
     "refused": lambda store, asked: store.refused(store.clock_day(), store.clock_day()),
     "tallies_from": lambda store, asked: store.tallies_from(),
+    "forget_answers": lambda store, asked: store.forget_answers(0),
     "forget": lambda store, asked: store.forget(0),
     "forget_snapshots": lambda store, asked: store.forget_snapshots(),
     "tally": lambda store, asked: store.tally(asked.metrics["dark"].plan, store.clock_day()),

@@ -7,10 +7,9 @@ from dataclasses import replace
 from dither_aggregator.store.interface.epochs import Epochs
 from dither_aggregator.store.interface.ledger import Ledger
 from dither_aggregator.store.interface.tallies import Tallies
-from dither_aggregator.store.packing import pack_counts
+from dither_aggregator.store.packing import HOUR_S, pack_counts
 from dither_aggregator.store.records import Batch, TallyKey
 
-HOUR_S = 3_600
 BATCH_MIN = 100
 """The least number of reports between any two figures of a metric that are ever shown of one day."""
 

@@ -59,6 +59,13 @@ class Epochs(Opened):
         """Return the earliest epoch whose tallies are kept; those before were given up."""
 
     @abstractmethod
+    def forget_answers(self, shard: int) -> None:
+        """Of the uploads of a shard's sealed days, keep that they were taken, and not how many reports they held.
+
+        A copy is told "duplicate" then, with counts of 0.
+        """
+
+    @abstractmethod
     def forget(self, shard: int) -> None:
         """Forget the upload ids that no device sends any more, and old counts of refused groups and tallies of a shard.
 

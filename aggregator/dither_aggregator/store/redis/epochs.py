@@ -69,6 +69,16 @@ class RedisEpochs(RedisOpened, Epochs):
         (day,) = self._run_global(store_scripts.GET, "tallies_from")
         return day_of(int(day))
 
+    def forget_answers(self, shard: int) -> None:
+        """Cut the answers of sealed days to what is kept of them, some by each script."""
+        sealed, days = self._run(shard_scripts.ANSWERED, shard)
+        for day in days:
+            cursor: object = 0
+            while cursor != b"0":
+                cursor = self._run(shard_scripts.FORGET_ANSWERS, shard, day, cursor, FORGET_ITEMS)
+        if days:
+            self._run(store_scripts.SET, shard, "bare", sealed)
+
     def forget(self, shard: int) -> None:
         """Forget old ids and counts, and old tallies that are finalized: that they go is known before they do."""
         today = self._run(shard_scripts.FORGET_DAYS, shard, DEDUPE.days, DEDUPE_DAYS_MIN, REFUSED_DAYS)

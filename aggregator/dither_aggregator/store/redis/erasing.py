@@ -67,6 +67,8 @@ class RedisErasing(RedisEpochs, Erasing):
         merged = self.merged()
         if merged <= self.erased():
             return ""
+        for shard in range(self.shards):
+            self.forget_answers(shard)
         information = self._client.information()
         if information["aof_rewrite_in_progress"]:
             return ""

@@ -12,7 +12,7 @@
     dither:{g}:batches              hash: PLAN:DAY:shown or PLAN:DAY:last -> batch
     dither:{g}:marks                set: an operator's mark each
 
-    dither:{3}                      hash: token, day, sealed, merged, cursor, written, waiting_since,
+    dither:{3}                      hash: token, day, sealed, merged, cursor, written, waiting_since, bare,
                                     quarantine_last, clock_offset_s
     dither:{3}:log                  list: an entry for each upload above the cursor
     dither:{3}:seen                 sorted set: the days whose uploads are remembered

@@ -56,6 +56,10 @@ LOG = """
 local function wait_from_now()
     redis.call('HSET', at, 'waiting_since', string.format('%.3f', now))
 end
+local function wait_on()
+    local waits = redis.call('LLEN', at .. ':log') > 0
+    redis.call('HSET', at, 'waiting_since', string.format('%.3f', waits and now or now - now % 3600))
+end
 local function log(entries)
     if redis.call('LLEN', at .. ':log') == 0 then wait_from_now() end
     redis.call('RPUSH', at .. ':log', unpack(entries))

@@ -1,5 +1,6 @@
 """Every script on a shard's keys."""
 
+from dither_aggregator.store.packing import BODY_BYTES, TOLD_NOTHING
 from dither_aggregator.store.redis.packing import MARK_BYTES, QUARANTINED, SEGMENT
 from dither_aggregator.store.redis.scripts import ADVANCE, CHECK, CLOCK, DAMAGED, LOG, MOVE, read, script
 
@@ -93,7 +94,6 @@ if high > low then
     if not entry or string.sub(entry, 1, #last) ~= last then return 0 end
 end
 redis.call('HSET', at, 'cursor', high)
-wait_from_now()
 for i = 6, #ARGV, 4 do
     local plan, epoch, n, packed = unpack(ARGV, i, i + 3)
     if i < 6 + 4 * segments then
@@ -106,6 +106,7 @@ for i = 6, #ARGV, 4 do
     end
 end
 if high > low then redis.call('LTRIM', at .. ':log', high - low, -1) end
+wait_on()
 return 1
 """,
     flags="allow-oom",
@@ -127,7 +128,7 @@ end
 for i = 4, 3 + 3 * entries, 3 do redis.call('LSET', at .. ':log', ARGV[i] - low - 1, ARGV[i + 2]) end
 redis.call('LTRIM', at .. ':log', 1, -1)
 redis.call('HSET', at, 'cursor', low + 1)
-wait_from_now()
+wait_on()
 for i = 4 + 3 * entries, #ARGV, 4 do
     local plan, epoch, n, packed = unpack(ARGV, i, i + 3)
     redis.call('HSET', at .. ':quarantine', redis.call('HINCRBY', at, 'quarantine_last', 1), packed)
@@ -211,6 +212,29 @@ return unmerged
     flags="allow-oom",
 )
 """Note that what is sealed is merged, if it is; else return the tallies that are not, with the ranges of their days."""
+
+ANSWERED = read(
+    """
+local days = redis.call('HMGET', at, 'sealed', 'bare')
+return {days[1], redis.call('ZRANGEBYSCORE', at .. ':seen', days[2] and '(' .. days[2] or '-inf', days[1])}
+"""
+)
+"""Return the last sealed day, and the sealed days with uploads whose answers are not forgotten."""
+
+FORGET_ANSWERS = script(
+    CHECK,
+    f"""
+local key = at .. ':seen:' .. ARGV[2]
+local cursor, found = unpack(redis.call('HSCAN', key, ARGV[3], 'COUNT', ARGV[4]))
+for i = 1, #found, 2 do
+    local bare = string.sub(found[i + 1], 1, {BODY_BYTES}) .. string.rep('\\0', {len(TOLD_NOTHING)})
+    if found[i + 1] ~= bare then redis.call('HSET', key, found[i], bare) end
+end
+return cursor
+""",
+    flags="allow-oom",
+)
+"""Keep of some of a day's uploads that they were taken; return where to go on."""
 
 FORGET_DAYS = script(
     CHECK,

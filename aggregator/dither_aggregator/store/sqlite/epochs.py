@@ -5,12 +5,15 @@ from datetime import date, timedelta
 from dither_aggregator.store.interface.epochs import Epochs
 from dither_aggregator.store.interface.log import DEDUPE, DEDUPE_DAYS_MIN
 from dither_aggregator.store.interface.refused import REFUSED_DAYS
-from dither_aggregator.store.packing import entry_day
+from dither_aggregator.store.packing import BODY_BYTES, entry_day
 from dither_aggregator.store.records import Final, Retention, TallyKey
 from dither_aggregator.store.sqlite.opened import SQLiteOpened
 from dither_aggregator.store.sqlite.refused import forget_refused
 from dither_aggregator.store.sqlite.rows import INSERT_FINAL, INSERT_SNAPSHOT, final_row, retention_of
 from dither_shared.plan import Plan
+
+FORGET_ROWS = 10_000
+"""So many uploads are moved by one transaction: others wait for it."""
 
 
 class SQLiteEpochs(SQLiteOpened, Epochs):
@@ -71,12 +74,29 @@ class SQLiteEpochs(SQLiteOpened, Epochs):
         """Return the earliest epoch whose tallies are kept."""
         return self._day_of("tallies_from")
 
+    def forget_answers(self, shard: int) -> None:
+        """Move the uploads of sealed days, some at a time, into a table that tells no more of them."""
+        sealed = self._day_of("sealed").isoformat()
+        moved = FORGET_ROWS
+        while moved == FORGET_ROWS and self._rows("SELECT 1 FROM seen WHERE day <= ? LIMIT 1", sealed):
+            with self._transaction() as db:
+                some = "SELECT id FROM seen WHERE day <= ? ORDER BY day, id LIMIT ?"
+                db.execute(
+                    f"INSERT OR IGNORE INTO taken SELECT id, day, SUBSTR(answer, 1, {BODY_BYTES}) FROM seen "  # noqa: S608
+                    f"WHERE id IN ({some}) ORDER BY id",
+                    (sealed, FORGET_ROWS),
+                )
+                moved = db.execute(f"DELETE FROM seen WHERE id IN ({some})", (sealed, FORGET_ROWS)).rowcount  # noqa: S608
+                self._set_state("answers_forgotten", 1)  # what erasing.py asks
+
     def forget(self, shard: int) -> None:
         """Forget old ids and counts, and old tallies that are finalized."""
         days = self.retention().tallies_days
         with self._transaction() as db:
             today = self._advance_day()
-            db.execute("DELETE FROM seen WHERE day < ?", (min(self._seen_from(), (today - DEDUPE).isoformat()),))
+            first_known = min(self._seen_from(), (today - DEDUPE).isoformat())
+            for table in ("seen", "taken"):
+                db.execute(f"DELETE FROM {table} WHERE day < ?", (first_known,))  # noqa: S608 - our own words
             forget_refused(db, today - timedelta(days=REFUSED_DAYS))
             if days is not None:
                 first = max(self._day_of("tallies_from"), today - timedelta(days=days))
@@ -92,7 +112,8 @@ class SQLiteEpochs(SQLiteOpened, Epochs):
         """Return the first of the last DEDUPE_DAYS_MIN days on which uploads were accepted."""
         day = date.max.isoformat()
         for _ in range(DEDUPE_DAYS_MIN):
-            ((before,),) = self._rows("SELECT MAX(day) FROM seen WHERE day < ?", day)
+            both = "SELECT MAX(day) AS day FROM seen WHERE day < ? UNION SELECT MAX(day) FROM taken WHERE day < ?"
+            ((before,),) = self._rows(f"SELECT MAX(day) FROM ({both})", day, day)  # noqa: S608 - our own words
             day = before or date.min.isoformat()
         return day
 

@@ -6,6 +6,8 @@ segments one by one is emptied whole, which clears all of its pages, and filled 
 
     segment       when a day is merged, with the days that are not; merged tallies have a table of their own
     log           when a day is erased, with what is not folded
+    seen          likewise, with the uploads of the days that are not sealed; those of sealed ones have a table too
+    state         likewise: it has the time at which something began to wait
     quarantine    likewise, if a group was taken out of it since, with what waits
 
 Older versions of those pages are then in the write-ahead log, until it is cut, and in the file, until that log is
@@ -21,6 +23,8 @@ from dither_aggregator.store.records import StoreUnavailable
 from dither_aggregator.store.sqlite.epochs import SQLiteEpochs
 from dither_aggregator.store.sqlite.file import BUSY_S
 
+ANSWERS_MAX = 200_000
+"""The most answers of days that are not sealed that are rewritten: it takes a second or two."""
 CUT_WITHIN_S = 1
 """How long to wait for those who read the write-ahead log: so long uploads may wait too."""
 
@@ -40,6 +44,7 @@ class SQLiteErasing(SQLiteEpochs, Erasing):
         merged = self.merged()
         if merged <= self.erased():
             return ""
+        self.forget_answers(0)
         too_long = self._rewrite_what_waits()
         if not too_long and self._cut_write_ahead_log():
             with self._transaction():
@@ -55,7 +60,14 @@ class SQLiteErasing(SQLiteEpochs, Erasing):
                 return f"more than {READ_UPLOADS_MAX} uploads wait to be folded"
             if taken and not self._is_short("quarantine", "reports"):
                 return f"more than {READ_UPLOADS_MAX} groups wait in quarantine; replay or drop them"
+            if self._states().get("answers_forgotten"):
+                ((answers,),) = self._rows("SELECT COUNT(*) FROM seen")
+                if answers > ANSWERS_MAX:
+                    return f"more than {ANSWERS_MAX:,} uploads came since the day was over"
+                self._rewrite("seen")
+                self._set_state("answers_forgotten", 0)
             self._rewrite("log")
+            self._rewrite("state")
             if taken:
                 self._rewrite("quarantine")
                 self._set_state("quarantine_taken", 0)

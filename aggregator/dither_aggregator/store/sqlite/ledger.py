@@ -5,7 +5,7 @@ from itertools import groupby
 from operator import itemgetter
 
 from dither_aggregator.store.interface.ledger import Ledger, with_pending
-from dither_aggregator.store.packing import count_pending
+from dither_aggregator.store.packing import HOUR_S, count_pending
 from dither_aggregator.store.records import Counted, TallyKey
 from dither_aggregator.store.sqlite.opened import SQLiteOpened
 from dither_aggregator.store.sqlite.rows import SELECT_LEDGER, ledger_of
@@ -43,6 +43,17 @@ class SQLiteLedger(SQLiteOpened, Ledger):
             "ON CONFLICT (plan, epoch) DO UPDATE SET accepted = accepted + excluded.accepted",
             [(plan, epoch.isoformat(), n) for plan, n in counts.items()],
         )
+
+    def _begin_to_wait(self) -> None:
+        """Within a transaction, before something is put into the log: note the time if nothing waits yet."""
+        if not self._db.execute("SELECT 1 FROM log LIMIT 1").fetchone():
+            self._set_state("waiting_since", self._now_s())
+
+    def _wait_on(self) -> None:
+        """Within a transaction, after something left the log: note the time, to the hour if nothing waits any more."""
+        now = self._now_s()
+        waits = self._db.execute("SELECT 1 FROM log LIMIT 1").fetchone()
+        self._set_state("waiting_since", now if waits else now - now % HOUR_S)
 
     def _move(self, column: str, plan: int, epoch: date, n: int) -> None:
         """Within a transaction: add to a column of the ledger."""

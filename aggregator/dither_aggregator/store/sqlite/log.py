@@ -27,6 +27,7 @@ from dither_aggregator.store.sqlite.rows import (
     poison_row,
     segment_row,
     select_seen,
+    whole_answer,
 )
 from dither_shared.wire.problems import Problem
 from dither_shared.wire.reading import Upload
@@ -40,8 +41,6 @@ class SQLiteLog(SQLiteLedger, Log):
         prepared = [self._prepare(upload, body) for upload, body in uploads]
         with self._transaction() as db:
             today = self._advance_day()
-            if not db.execute("SELECT 1 FROM log LIMIT 1").fetchone():
-                self._set_state("waiting_since", self._now_s())
             known = self._known([item.digest for item in prepared])
             fresh: dict[bytes, Prepared] = {}
             answers: list[Receipt | Problem] = []
@@ -55,7 +54,9 @@ class SQLiteLog(SQLiteLedger, Log):
                     fresh[item.digest], known[item.digest] = item, item.answer
                 answers.append(item.result)
                 refused.append(item.refused)
-            self._write_log(today, fresh.values())
+            if fresh:
+                self._begin_to_wait()
+                self._write_log(today, fresh.values())
             count_refused(db, {RefusedKey(today, *why): one for why, one in sum_refused(refused).items()})
         return answers
 
@@ -64,7 +65,8 @@ class SQLiteLog(SQLiteLedger, Log):
         known: dict[bytes, bytes] = {}
         for at in range(0, len(digests), SEEN_AT_ONCE):
             some = digests[at : at + SEEN_AT_ONCE]
-            known.update(self._db.execute(select_seen(len(some)), some))
+            rows = self._db.execute(select_seen(len(some)), (*some, *some))
+            known.update((id_, whole_answer(answer)) for id_, answer in rows)
         return known
 
     def _write_log(self, today: date, fresh: Collection[Prepared]) -> None:
@@ -108,5 +110,5 @@ class SQLiteLog(SQLiteLedger, Log):
                 db.execute(INSERT_POISON, poison_row(poison))
                 self._move("quarantined", poison.group.plan, poison.group.epoch, poison.group.n)
             db.execute("DELETE FROM log WHERE seq <= ?", (read.high,))
-            self._set_state("waiting_since", self._now_s())
+            self._wait_on()
         return True

@@ -161,10 +161,10 @@ def _shard(db: sqlite3.Connection, state: Mapping[str, Any]) -> ShardRecord:
 
 
 def _seen(db: sqlite3.Connection) -> Iterator[SeenRecord]:
-    seen = db.execute("SELECT day, id, answer FROM seen ORDER BY day")
+    seen = db.execute("SELECT day, id, answer FROM seen UNION ALL SELECT day, id, body FROM taken ORDER BY day")
     while batch := seen.fetchmany(DUMP_ROWS):
         for day, of_day in groupby(batch, key=itemgetter(0)):
-            yield SeenRecord(date.fromisoformat(day), {id_: answer for _, id_, answer in of_day})
+            yield SeenRecord(date.fromisoformat(day), {id_: rows.whole_answer(answer) for _, id_, answer in of_day})
 
 
 def _finals(db: sqlite3.Connection) -> Iterator[FinalRecord]:

@@ -41,7 +41,7 @@ class SQLiteQuarantine(SQLiteLedger, Quarantine):
             for poison in poisons:
                 db.execute(INSERT_POISON, poison_row(poison))
                 self._move("quarantined", poison.group.plan, poison.group.epoch, poison.group.n)
-            self._set_state("waiting_since", self._now_s())
+            self._wait_on()
         return True
 
     def replay(self, id_: str) -> bool:
@@ -55,8 +55,7 @@ class SQLiteQuarantine(SQLiteLedger, Quarantine):
             self._move("quarantined", plan, epoch, -n)
             self._move("accepted", plan, epoch, -n)
             self._enter(today, {plan: n})
-            if not db.execute("SELECT 1 FROM log LIMIT 1").fetchone():
-                self._set_state("waiting_since", self._now_s())
+            self._begin_to_wait()
             entry = pack_entry(day_number(today), pack_groups([(plan, cell, n, reports)]))
             db.execute("INSERT INTO log (entry) VALUES (?)", (entry,))
         return True

@@ -5,7 +5,7 @@ from datetime import date
 from functools import cache
 from typing import Any
 
-from dither_aggregator.store.packing import check_size
+from dither_aggregator.store.packing import BODY_BYTES, TOLD_NOTHING, check_size
 from dither_aggregator.store.records import Counted, Final, LogGroup, Poison, Retention, Segment, TallyKey
 
 INSERT_SEGMENT = "INSERT INTO segment VALUES (?, ?, ?, ?, ?, ?)"
@@ -21,13 +21,22 @@ SELECT_LEDGER = "SELECT plan, epoch, accepted, folded, quarantined, dropped FROM
 INSERT_SEEN = "INSERT INTO seen VALUES (?, ?, ?)"
 INSERT_LOG = "INSERT INTO log (entry) VALUES (?)"
 SEEN_AT_ONCE = 256
-"""Uploads that one statement looks for: it has a parameter for each."""
+"""Uploads that one statement looks for: it has two parameters for each."""
 
 
 @cache
 def select_seen(rows: int) -> str:
-    """Return the statement that looks for so many uploads among those that were answered."""
-    return f"SELECT id, answer FROM seen WHERE id IN ({', '.join('?' * rows)})"  # noqa: S608 - our own words
+    """Return the statement that looks for so many uploads among those that were answered, each named twice."""
+    ids = ", ".join("?" * rows)
+    return (
+        f"SELECT id, answer FROM seen WHERE id IN ({ids}) "  # noqa: S608 - our own words
+        f"UNION ALL SELECT id, body FROM taken WHERE id IN ({ids})"
+    )
+
+
+def whole_answer(answer: bytes) -> bytes:
+    """Return an answer of `seen`, or what stands in the place of one that `taken` has no more of than the body."""
+    return answer + TOLD_NOTHING if len(answer) == BODY_BYTES else answer
 
 
 def segment_row(one: Segment) -> tuple[int, str, int, int, int, bytes]:

@@ -12,7 +12,7 @@ from dither_aggregator.store.packing import day_at
 from dither_aggregator.store.records import OtherLayout
 from dither_aggregator.store.sqlite import key_file
 
-VERSION = 5
+VERSION = 6
 
 _TABLES = """
 CREATE TABLE state (key TEXT PRIMARY KEY, value NOT NULL) WITHOUT ROWID;
@@ -50,6 +50,12 @@ CREATE TABLE final (
 ) WITHOUT ROWID;
 CREATE TABLE snapshot (id TEXT PRIMARY KEY, epoch TEXT NOT NULL, content BLOB NOT NULL) WITHOUT ROWID;
 INSERT INTO cursor VALUES (0);
+"""
+TAKEN = """
+CREATE TABLE taken (  -- uploads of sealed days: that they were answered, with the digest of the body
+    id BLOB PRIMARY KEY, day TEXT NOT NULL, body BLOB NOT NULL
+) WITHOUT ROWID;
+CREATE INDEX taken_day ON taken (day);
 """
 _KEYS = """
 CREATE TABLE key (  -- each with a hash of its text
@@ -91,7 +97,7 @@ def has_table(db: sqlite3.Connection, name: str) -> bool:
 
 def create(db: sqlite3.Connection, state: dict[str, object]) -> None:
     """Make the tables in an empty file, within a transaction."""
-    _make(db, _TABLES + _KEYS)
+    _make(db, _TABLES + TAKEN + _KEYS)
     db.executemany("INSERT INTO state VALUES (?, ?)", state.items())
     db.execute(f"PRAGMA user_version = {VERSION}")
 
@@ -132,5 +138,10 @@ def _from_4(db: sqlite3.Connection) -> None:
     db.executemany("INSERT INTO state VALUES (?, ?)", [("secret", secret), ("keys_version", 1)])
 
 
-STEPS: dict[int, Callable[[sqlite3.Connection], None]] = {4: _from_4}
+def _from_5(db: sqlite3.Connection) -> None:
+    """Make room for the uploads of sealed days, which upkeep moves there."""
+    _make(db, TAKEN)
+
+
+STEPS: dict[int, Callable[[sqlite3.Connection], None]] = {4: _from_4, 5: _from_5}
 """The step that brings the tables of a version to the next. Tables older than these are refused."""
