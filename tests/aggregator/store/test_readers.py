@@ -1,0 +1,207 @@
+"""What a read key is told, on both stores: no report that comes, and no cell of a few."""
+
+import json
+import random
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import pytest
+from flask.testing import FlaskClient
+
+from dither_aggregator import upkeep
+from dither_aggregator.store import Store
+from dither_aggregator.store.fsck import check
+from dither_aggregator.store.interface.batches import BATCH_MIN
+from dither_aggregator.web.wsgi import reading_app
+from dither_shared.registry import Registry
+from dither_shared.wire.writing import encode_upload, new_upload_id
+from tests.support.aggregators import operators_app
+from tests.support.registries import registry
+from tests.support.stores import Place, append, body_of, fold_all, parsed
+
+POLLED = (
+    *("/", "/changes", "/metrics/color", "/metrics/color?window=today", "/metrics/color/time", "/compare?metric=color"),
+    *("/v1/metrics", "/v1/metrics/color/values", "/v1/metrics/color/estimates", "/v1/changes", "/v1/marks"),
+    *("/v1/metrics/color/estimates?window=today", "/v1/metrics/color/estimates?window=today&format=csv"),
+    *("/v1/metrics/color/estimates?from={yesterday}&to={today}", "/v1/metrics/color/series"),
+    *("/v1/metrics/color/snapshots", "/v1/metrics/color/quality", "/v1/compare?metric=color", "/pipeline"),
+    *("/v1/compare?metric=color&base_from={yesterday}&base_to={yesterday}&from={today}&to={today}",),
+    *("/s/{snapshot}", "/s/{snapshot}.csv", "/s/{snapshot}.svg", "/v1/snapshots/{snapshot}"),
+)
+"""Every address that shows anything that was counted."""
+
+
+def reader(store: Store) -> FlaskClient:
+    """Return pages and API as they are with a read key."""
+    return reading_app(store).test_client()
+
+
+def upkeep_all(store: Store) -> None:
+    """Do what workers do in a round, and name the days' snapshots."""
+    fold_all(store)
+    for shard in range(store.shards):
+        upkeep.maintain(store, shard)
+    upkeep.maintain_whole(store)
+    for metric in upkeep.unfinalized(store):
+        upkeep.finalize(store, metric)
+
+
+def send(store: Store, asked: Registry, n: int, metric: str = "color") -> None:
+    """Let so many devices send a report each."""
+    bodies = [body_of(asked, {metric: [number % 2]}) for number in range(n)]
+    assert all(receipt.accepted for receipt in store.append([parsed(store, body) for body in bodies]) if receipt)  # type: ignore[union-attr]
+    fold_all(store)
+
+
+def answers(place: Place, store: Store, client: FlaskClient) -> dict[str, tuple[int, bytes]]:
+    """Return what every address answers."""
+    (snapshot,) = rows_of(client, "/v1/metrics/color/snapshots")
+    names = {"yesterday": str(place.day()), "today": str(place.day(1)), "snapshot": snapshot["snapshot"]}
+    asked = {address: client.get(address.format(**names)) for address in POLLED}
+    return {address: (answer.status_code, answer.get_data()) for address, answer in asked.items()}
+
+
+def rows_of(client: FlaskClient, address: str) -> list[dict[str, Any]]:
+    rows: list[dict[str, Any]] = client.get(address).get_json()["rows"]
+    return rows
+
+
+def n_of(client: FlaskClient, metric: str = "color") -> int:
+    """Return of how many of today's reports a read key is told."""
+    n: int = client.get(f"/v1/metrics/{metric}/estimates?window=today").get_json()["meta"]["n"]
+    return n
+
+
+def test_who_polls_sees_no_report_come(place: Place, store: Store, asked: Registry) -> None:
+    """Three reports come one by one; then enough for a batch, within the hour. An operator sees each at once."""
+    send(store, asked, 2 * BATCH_MIN)
+    upkeep_all(store)
+    place.travel(1)
+    upkeep_all(store)
+    told, live = reader(store), operators_app(store).test_client()
+    before, seen = answers(place, store, told), answers(place, store, live)
+    assert [status for status, _ in before.values() if status != 200] == [403]  # the pipeline's page
+    for n in (1, 1, 1, 3 * BATCH_MIN):
+        send(store, asked, n)
+        upkeep_all(store)
+        assert answers(place, store, told) == before
+        now = answers(place, store, live)
+        changed = {address for address in POLLED if now[address] != seen[address]}
+        assert {"/pipeline", "/metrics/color?window=today", POLLED[11], POLLED[12]} <= changed
+        seen = now
+
+
+def test_figures_of_today_change_at_full_hours_and_by_a_hundred_reports(
+    place: Place, store: Store, asked: Registry
+) -> None:
+    """Also from the last that is shown to the sealed day, and for all metrics at the same instant."""
+    client, drawn = reader(store), random.Random(1)
+    shown: dict[str, list[int]] = {"color": [0], "dark": [0]}
+    upkeep_all(store)
+    for _ in range(11):
+        place.travel(1 / 24)
+        before = {metric: n_of(client, metric) for metric in shown}
+        upkeep_all(store)
+        after = {metric: n_of(client, metric) for metric in shown}
+        for metric, n in after.items():
+            shown[metric] += [n] * (n != before[metric])
+        for metric in shown:
+            send(store, asked, drawn.choice((3, 60, 99, 100, 170)), metric)
+        upkeep_all(store)
+        assert {metric: n_of(client, metric) for metric in shown} == after
+    assert list(check(store)) == []
+    place.travel(1)
+    upkeep_all(store)
+    for metric, figures in shown.items():
+        figures.append(store.tally(asked.metrics[metric].plan, place.day()).n)
+        assert len(figures) > 3
+        assert all(later - earlier >= BATCH_MIN for earlier, later in zip(figures, figures[1:], strict=False))
+    assert store.batches()[1] == []
+
+
+def test_a_day_of_fewer_than_a_hundred_reports_is_told_with_others_alone(
+    place: Place, store: Store, asked: Registry
+) -> None:
+    client, live = reader(store), operators_app(store).test_client()
+    for n in (BATCH_MIN, BATCH_MIN - 1):
+        send(store, asked, n)
+        upkeep_all(store)
+        place.travel(1)
+        upkeep_all(store)
+    address = "/v1/metrics/color/estimates?window={}"
+    for window, told, all_ in ((1, 0, BATCH_MIN - 1), (7, 2 * BATCH_MIN - 1, 2 * BATCH_MIN - 1)):
+        meta = client.get(address.format(window)).get_json()["meta"]
+        assert (meta["n"], meta["left_out"]) == (told, None if window == 1 else 0)
+        assert live.get(address.format(window)).get_json()["meta"]["n"] == all_
+    page = client.get("/metrics/color?window=1").get_data(as_text=True)
+    assert "With a read key, a day of fewer than 100 reports is told together with others only." in page
+    days = {row["from"] for row in rows_of(client, "/v1/metrics/color/series?values=red")}
+    assert days == {str(place.day())}
+    few, whole = rows_of(client, "/v1/metrics/color/snapshots")
+    for one, n in ((few, 0), (whole, BATCH_MIN)):
+        assert client.get(f"/v1/snapshots/{one['snapshot']}").get_json()["tally"]["n"] == n
+        lines = client.get(f"/s/{one['snapshot']}.csv").get_data(as_text=True).splitlines()
+        assert len(lines) - 1 == (len(asked.metrics["color"].plan.values) if n else 0)
+
+
+# Cells.
+
+
+@pytest.fixture
+def memoized() -> Registry:
+    return registry(
+        kind="text", epsilon="1.0", epsilon_permanent="4.0", candidates=("alpha", "beta"), color='mechanism = "rappor"'
+    )
+
+
+def in_cohorts(asked: Registry, cohorts: Sequence[int], drawn: random.Random) -> Iterator[bytes]:
+    """Yield the uploads of devices of these cohorts."""
+    plan = asked.metrics["color"].plan
+    shape = plan.mechanism_of(0).shape if hasattr(plan, "mechanism_of") else plan.cells.mechanism.shape
+    for cohort in cohorts:
+        report = drawn.getrandbits(shape.size)
+        yield encode_upload(new_upload_id(drawn.getrandbits), [("color", plan.digest, [shape.to_wire(report)], cohort)])
+
+
+def test_no_cohort_of_a_few_devices_can_be_read(place: Place, memoized: Registry) -> None:
+    """A hundred devices of a memoized text: half of them are alone in a cohort, and their bits are their lasting mark."""
+    store, drawn = place.make(memoized), random.Random(2)
+    plan = memoized.metrics["color"].plan
+    crowded = [*range(4)] * 21
+    cohorts = [*crowded, *(drawn.randrange(4, plan.cells.count) for _ in range(100))]
+    for body in in_cohorts(memoized, cohorts, drawn):
+        append(store, body)
+    upkeep_all(store)
+    place.travel(1)
+    upkeep_all(store)
+    client, live = reader(store), operators_app(store).test_client()
+    (kept,) = rows_of(client, "/v1/metrics/color/snapshots")
+    assert kept["tally"] is None
+    whole = live.get(f"/v1/snapshots/{kept['snapshot']}").get_json()
+    told = client.get(f"/v1/snapshots/{kept['snapshot']}").get_json()
+    assert (whole["tally"]["n"], told["tally"]["n"]) == (184, 84)
+    assert told["left_out"]["reports"] == 100
+    assert {*range(4)}.isdisjoint(told["left_out"]["cells"])
+    assert "salt" in whole
+    assert "salt" not in told
+    window = client.get("/v1/metrics/color/estimates").get_json()
+    assert (window["meta"]["n"], window["meta"]["left_out"]) == (84, 100)
+    assert {row["left_out"] for row in window["rows"]} == {100}
+    assert "100 reports are left out" in client.get("/metrics/color").get_data(as_text=True)
+    assert "100 reports are left out" in client.get(f"/s/{kept['snapshot']}").get_data(as_text=True)
+    assert json.dumps(sizes_in(store, told)) == json.dumps([21] * 4 + [0] * (plan.cells.count - 4))
+
+
+def sizes_in(store: Store, document: Mapping[str, Any]) -> list[int]:
+    """Return how many reports of each cell the counts of a snapshot's document tell."""
+    from base64 import b64decode
+
+    import numpy as np
+
+    from dither_aggregator.analysis.disclosure import sizes
+    from dither_aggregator.store.packing import HEAD_BYTES, add_plain
+
+    cells = store.plans("color")[0].plan.cells
+    plain, counts = b64decode(document["tally"]["counts"]), np.zeros(cells.tally_size, dtype=np.int64)
+    add_plain(counts, plain[:HEAD_BYTES], plain[HEAD_BYTES:])
+    return list(map(int, sizes(cells, counts)))
