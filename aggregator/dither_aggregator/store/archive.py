@@ -1,6 +1,6 @@
 """A backup's file: the records of a dump, a JSON line each, in gzip. A file that is cut off or altered is refused.
 
-    {"format": "dither backup", "version": 3, "app": "example", "generation": "..."}
+    {"format": "dither backup", "version": 4, "app": "example", "generation": "..."}
     {"identity": {...}}  {"plan": {...}}  {"marks": {...}}  {"batches": {...}}  {"journal": {...}}  {"shard": {...}}
     {"seen": {...}}  {"tally": {...}}  {"final": {...}}
     {"end": {"records": 1234, "sha256": "of all the lines before"}}
@@ -35,9 +35,9 @@ from dither_aggregator.store.records import StoreError
 from dither_shared.errors import reason_of
 from dither_shared.ours import check_named
 
-FORMAT, VERSION = "dither backup", 3
-READ_VERSIONS = (2, VERSION)
-"""Version 2 has the text of the one key there was; what is made of it knows a hash of that text."""
+FORMAT, VERSION = "dither backup", 4
+READ_VERSIONS = (2, 3, VERSION)
+"""Version 2 has the text of the one key there was; what is made of it knows a hash of that text. 3 has no batches."""
 _KINDS: dict[str, type[Record]] = {
     "identity": Identity,
     "plan": PlanRecord,

@@ -3,6 +3,7 @@
 import json
 import random
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -115,7 +116,7 @@ def test_figures_of_today_change_at_full_hours_and_by_a_hundred_reports(
     for metric, figures in shown.items():
         figures.append(store.tally(asked.metrics[metric].plan, place.day()).n)
         assert len(figures) > 3
-        assert all(later - earlier >= BATCH_MIN for earlier, later in zip(figures, figures[1:], strict=False))
+        assert all(later - earlier >= BATCH_MIN for earlier, later in pairwise(figures))
     assert store.batches()[1] == []
 
 
@@ -164,7 +165,7 @@ def in_cohorts(asked: Registry, cohorts: Sequence[int], drawn: random.Random) ->
 
 
 def test_no_cohort_of_a_few_devices_can_be_read(place: Place, memoized: Registry) -> None:
-    """A hundred devices of a memoized text: half of them are alone in a cohort, and their bits are their lasting mark."""
+    """A hundred devices of a memoized text: half of them are alone in a cohort, with bits that are a lasting mark."""
     store, drawn = place.make(memoized), random.Random(2)
     plan = memoized.metrics["color"].plan
     crowded = [*range(4)] * 21
