@@ -6,6 +6,7 @@ from dither.attacking.crowds import linking
 from dither.attacking.daily import averaging, plain, redrawn
 from dither.attacking.memos import change, memo
 from dither.attacking.revs import revs
+from dither.attacking.surrounding import surrounding
 from dither.attacking.trials import ERROR, Attack, Trial
 
 ATTACKS: dict[str, Callable[[Trial], Attack | None]] = {
@@ -16,6 +17,7 @@ ATTACKS: dict[str, Callable[[Trial], Attack | None]] = {
     "change": change,
     "revs": revs,
     "linking": linking,
+    "surrounding": surrounding,
 }
 
 

@@ -1,6 +1,6 @@
 """Attacks reach all where nothing protects, and stay at or below their bounds where something does."""
 
-from math import sqrt
+from math import comb, sqrt
 
 import pytest
 
@@ -106,6 +106,24 @@ def test_linking_is_what_the_formula_says(monkeypatch: pytest.MonkeyPatch) -> No
         assert near(point, point.bound)
 
 
+def test_a_report_that_is_surrounded_is_told_as_if_it_were_read_alone_and_no_better() -> None:
+    """A flag's report reaches its bound; among a hundred of others it tells hardly more than a coin."""
+    (line,) = attacked("surrounding", trial(scaled(1_000, 4_000), 8)).lines
+    alone = 0.7310585786300049
+    assert {point.bound for point in line.points} == {pytest.approx(alone)}
+    assert near(line.last, alone)
+    assert near(line.points[0], 0.5 + _gain(100, alone))
+    assert [point.x for point in line.points] == [0, 50, 80, 90, 95, 98, 99]
+
+
+def _gain(reports: int, p: float) -> float:
+    """Return how much more often than a coin a device is guessed right by how many of so many flags say yes."""
+    others = [comb(reports - 1, yes) / 2 ** (reports - 1) for yes in range(reports)]
+    one, other = ([*(q * each for each in others), 0.0] for q in (1 - p, p))
+    up, down = ([0.0, *(q * each for each in others)] for q in (p, 1 - p))
+    return sum(abs(a + b - c - d) for a, b, c, d in zip(one, up, other, down, strict=True)) / 4
+
+
 def test_no_attack_is_above_its_bound_whatever_is_asked() -> None:
     """Mechanisms of each form, hidden presence, cohorts; at 1e-6 for each."""
     for fresh, memo in (("flag, hidden", "rappor"), ("ss", "oue again"), ("number", "flag again, hidden")):
@@ -139,7 +157,7 @@ def test_a_memo_that_is_drawn_each_time_is_found(monkeypatch: pytest.MonkeyPatch
 
 def test_what_there_is_no_metric_for_is_left_out() -> None:
     only_fresh: Trial = trial(10, 8, FLAG)
-    assert [each.name for each in attack(only_fresh, list(ATTACKS))] == ["plain", "redrawn", "averaging"]
+    assert [each.name for each in attack(only_fresh, list(ATTACKS))] == ["plain", "redrawn", "averaging", "surrounding"]
 
 
 def test_a_seed_gives_the_same_again() -> None:
