@@ -118,7 +118,7 @@ def test_an_interrupted_attack_ends_at_once_and_says_nothing_more() -> None:
     )  # fmt: skip
     try:
         assert process.stderr
-        while process.stderr.readline() != "2 of 7: redrawn\n":
+        while process.stderr.readline() != "2 of 8: redrawn\n":
             assert process.poll() is None
         os.killpg(process.pid, signal.SIGINT)
         out, err = process.communicate(timeout=30)
