@@ -1,15 +1,15 @@
-"""What a read key is told of a store: windows of sealed days, batches of today, and no cell of a few reports.
+"""A read key is told windows of sealed days, batches of today, and no cell of a few reports.
 
     day      one that is not sealed is told in batches (`store/interface/batches.py`); a sealed one of fewer than
              BATCH_MIN reports only together with others
     cell     one that has fewer than CELL_MIN reports in a window is left out of it, with its reports; of memoized
              answers one of which fewer than CELL_MIN devices are known to have reported, as one device repeats its memo
 
-A report's cell is drawn without a look at the answer, so estimates from the other cells stay unbiased. A public column
-is no such cell: what is left out of it are its rarest values, and readings are of the devices that have another.
+A report's cell is drawn without a look at the answer, so estimates from the other cells stay unbiased. Values of a
+public column are set by the app: where the rarest are left out, totals are of the devices with the others, and say so.
 
-This holds off who reads and sends nothing. Whoever has a write key too can surround a report with reports of their own,
-and two windows can be subtracted: epsilon is what holds against these (shared/threats.md).
+This holds off somebody who reads and sends nothing. A reader who uploads can surround a report with reports of their
+own, and two windows can be subtracted from each other. Epsilon holds against all of that: shared/threats.md.
 """
 
 from collections.abc import Iterable

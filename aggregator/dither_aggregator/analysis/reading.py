@@ -154,7 +154,7 @@ class Reading(ABC):
 
     @property
     def effect_of_leaving_out(self) -> str:
-        """What becomes of the estimates where cells are left out."""
+        """The effect on estimates of leaving cells out, as a sentence without its full stop."""
         return "A cell is drawn without a look at the answer, so estimates from the others stay unbiased"
 
     @property

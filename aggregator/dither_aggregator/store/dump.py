@@ -109,7 +109,7 @@ class BatchesRecord:
     """The batches of open days, as at one instant before any tally is read. A store without any has no such record."""
 
     hour: int
-    """Of the last cut, in hours since 1970."""
+    """The hour of the last cut, in hours since 1970."""
     batches: tuple[Batch, ...]
 
     def to_document(self) -> dict[str, object]:

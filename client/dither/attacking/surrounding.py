@@ -40,19 +40,19 @@ def surrounding(trial: Trial) -> Attack | None:
         name="surrounding",
         title="One report, surrounded by the attacker's own",
         warning=(
-            "Figures are sums, and a sum of which all but one report are known tells that report. Whoever has the "
-            "app's key, which is in every copy of the app, can send 99 reports of their own around that of one device, "
-            "read the figures before and after, and subtract. A metric that few devices answer needs no such help."
+            "Figures are sums, and a sum of which all but one report are known tells that report. The app's key is in "
+            "every copy of the app: with it anybody can send 99 reports of their own around that of one device, read "
+            "the figures before and after, and subtract. A metric that few devices answer needs no such help."
         ),
         source=(
             "Dinur, Nissim 2003, and Dwork, McSherry, Nissim, Smith 2006, on answers to many questions about the same "
             "people"
         ),
         measured=(
-            f"Of a batch of {BATCH} reports, none of them the attacker's, {percent(points[0].share)} of "
-            f"{trial.devices:,} devices are guessed right, where a coin is right of half. If all but one are the "
-            f"attacker's it is {percent(points[-1].share)}: as many as if that report had been read alone, and at most "
-            f"{percent(bound)}."
+            f"In a batch of {BATCH} reports, none of them the attacker's, {percent(points[0].share)} of "
+            f"{trial.devices:,} devices are guessed right, where a coin is right of half. If all others are the "
+            f"attacker's it is {percent(points[-1].share)}, as if that report had been read alone; the formula allows "
+            f"{percent(bound)} at most."
         ),
         answer=(
             "The device adds the noise before anything leaves, so what is left after the subtraction is one noisy "

@@ -1,4 +1,4 @@
-"""What a store keeps of an upload once its day is sealed: that it was taken, on both stores."""
+"""Both stores keep of an upload whose day is sealed that it was taken, and no more."""
 
 import json
 import random

@@ -1,4 +1,4 @@
-"""What a read key is told, on both stores: no report that comes, and no cell of a few."""
+"""A read key is told of no report that comes, and of no cell of a few, on both stores."""
 
 import json
 import random

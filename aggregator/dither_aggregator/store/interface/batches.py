@@ -17,8 +17,8 @@ BATCH_MIN = 100
 class Batches(Ledger, Tallies, Epochs):
     """The counts of open days as they were cut at full hours, of all metrics at once.
 
-    Of each plan and day the last cut is kept, and the one that is shown, which is at least BATCH_MIN reports older: so
-    what a day has when it is sealed differs from all that was shown of it by as many.
+    Each plan and day has the last cut and the one that is shown, which is at least BATCH_MIN reports older. So the
+    sealed day differs by as many from all that was shown of it.
     """
 
     def cut(self) -> None:

@@ -60,7 +60,7 @@ class Epochs(Opened):
 
     @abstractmethod
     def forget_answers(self, shard: int) -> None:
-        """Of the uploads of a shard's sealed days, keep that they were taken, and not how many reports they held.
+        """Keep of the uploads of a shard's sealed days that they were taken, and not how many reports they held.
 
         A copy is told "duplicate" then, with counts of 0.
         """
