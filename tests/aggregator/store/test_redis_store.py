@@ -308,6 +308,7 @@ USES: dict[str, Callable[[Store, Registry], object]] = {
     "snapshot": lambda store, asked: store.snapshot("a" * 64),
     "cut": lambda store, asked: store.cut(),
     "batches": lambda store, asked: store.batches(),
+    "batch_keys": lambda store, asked: store.batch_keys(),
     "shown": lambda store, asked: store.shown(),
     "shown_batch": lambda store, asked: store.shown_batch((1, store.clock_day())),
     "retention": lambda store, asked: store.retention(),

@@ -2,8 +2,10 @@
 
 from abc import abstractmethod
 from collections.abc import Collection, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import replace
 
+from dither_aggregator.counting.folding import BadTally
 from dither_aggregator.store.interface.epochs import Epochs
 from dither_aggregator.store.interface.ledger import Ledger
 from dither_aggregator.store.interface.tallies import Tallies
@@ -23,8 +25,10 @@ class Batches(Ledger, Tallies, Epochs):
 
     def cut(self) -> None:
         """Cut the batches of an hour (UTC) that has begun; else only give up those of days that are sealed."""
-        hour, (last, kept) = int(self._now_s() // HOUR_S), self.batches()
-        sealed = self.sealed()
+        hour, sealed, (last, keys) = int(self._now_s() // HOUR_S), self.sealed(), self.batch_keys()
+        if last is not None and hour <= last and all(epoch > sealed for _, epoch in keys):
+            return
+        last, kept = self.batches()
         still_open = [one for one in kept if one.epoch > sealed]
         if last is None:  # what was counted so far was at no full hour
             self._keep_batches(None, hour, [])
@@ -38,15 +42,14 @@ class Batches(Ledger, Tallies, Epochs):
         before = {(one.plan, one.epoch, one.shown): one for one in kept}
         sealed = self.sealed()
         for id_, days in self.all_epochs().items():
-            plan = self.plan_by_id(id_).plan
             for epoch in days:
-                last = before.get((id_, epoch, False))
-                shown = before.get((id_, epoch, True))
                 if epoch > sealed:
-                    tally = self.tally(plan, epoch)
-                    if tally.n - (last.n if last else 0) >= BATCH_MIN:
-                        shown = replace(last, shown=True) if last else None
-                        last = Batch(id_, epoch, False, tally.n, pack_counts(tally.counts))
+                    shown, last = before.get((id_, epoch, True)), before.get((id_, epoch, False))
+                    with suppress(BadTally, KeyError):  # a damaged one holds up no other
+                        tally = self.tally(self.plan_by_id(id_).plan, epoch)
+                        if tally.n - (last.n if last else 0) >= BATCH_MIN:
+                            shown = replace(last, shown=True) if last else None
+                            last = Batch(id_, epoch, False, tally.n, pack_counts(tally.counts))
                     yield from (one for one in (shown, last) if one)
 
     @abstractmethod
@@ -61,9 +64,14 @@ class Batches(Ledger, Tallies, Epochs):
         """Take over the batches of another store."""
         self._keep_batches(None, hour, batches)
 
-    @abstractmethod
     def shown(self) -> set[TallyKey]:
         """Return the plans and open days of which a batch is shown."""
+        _, keys = self.batch_keys()
+        return {key for key, shown in keys.items() if shown}
+
+    @abstractmethod
+    def batch_keys(self) -> tuple[int | None, dict[TallyKey, bool]]:
+        """Return the hour of the last cut, and whether a batch is shown of each plan and day that has any."""
 
     @abstractmethod
     def shown_batch(self, key: TallyKey) -> Batch | None:

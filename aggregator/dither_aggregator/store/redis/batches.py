@@ -25,10 +25,14 @@ class RedisBatches(RedisLedger, RedisTallies, RedisEpochs, Batches):
         kept = [part for one in batches for part in (batch_name(one.plan, one.epoch, one.shown), pack_batch(one))]
         self._run_global(store_scripts.KEEP_BATCHES, "" if last is None else last, hour, *kept)
 
-    def shown(self) -> set[TallyKey]:
-        """Return of what a batch is shown."""
-        names: list[bytes] = self._run_global(store_scripts.BATCH_NAMES)
-        return {tally_of(name.removesuffix(b":shown")) for name in names if name.endswith(b":shown")}
+    def batch_keys(self) -> tuple[int | None, dict[TallyKey, bool]]:
+        """Return the hour of the last cut, and of what there are batches, in one script."""
+        hour, names = self._run_global(store_scripts.BATCH_NAMES)
+        keys: dict[TallyKey, bool] = {}
+        for name in names:
+            of_tally, _, which = name.rpartition(b":")
+            keys[tally_of(of_tally)] = keys.get(tally_of(of_tally), False) or which == b"shown"
+        return None if hour is None else int(hour), keys
 
     def shown_batch(self, key: TallyKey) -> Batch | None:
         """Return the batch that is shown."""

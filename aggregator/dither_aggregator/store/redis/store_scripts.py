@@ -87,7 +87,7 @@ return redis.call('SADD', key, ARGV[2])
 REMOVE_MARK = script(CHECK, "return redis.call('SREM', at .. ':marks', ARGV[2])", flags="allow-oom")
 
 BATCHES = read("return {redis.call('HGET', at, 'batches_hour'), redis.call('HGETALL', at .. ':batches')}")
-BATCH_NAMES = read("return redis.call('HKEYS', at .. ':batches')")
+BATCH_NAMES = read("return {redis.call('HGET', at, 'batches_hour'), redis.call('HKEYS', at .. ':batches')}")
 BATCH = read("return redis.call('HGET', at .. ':batches', ARGV[2])")
 KEEP_BATCHES = script(
     CHECK,

@@ -32,13 +32,14 @@ class SQLiteBatches(SQLiteLedger, SQLiteTallies, SQLiteEpochs, Batches):
                 rows = [(one.plan, one.epoch.isoformat(), one.shown, one.n, one.packed) for one in batches]
                 db.executemany("INSERT INTO batch VALUES (?, ?, ?, ?, ?)", rows)
 
-    def shown(self) -> set[TallyKey]:
-        """Return of what a batch is shown."""
+    def batch_keys(self) -> tuple[int | None, dict[TallyKey, bool]]:
+        """Return the hour of the last cut, and of what there are batches."""
         with self._instant() as db:
+            hour = self._states().get("batches_hour")
             if not schema.has_table(db, "batch"):
-                return set()
-            rows = db.execute("SELECT plan, epoch FROM batch WHERE shown").fetchall()
-        return {(plan, date.fromisoformat(epoch)) for plan, epoch in rows}
+                return hour, {}
+            rows = db.execute("SELECT plan, epoch, MAX(shown) FROM batch GROUP BY plan, epoch").fetchall()
+        return hour, {(plan, date.fromisoformat(epoch)): bool(shown) for plan, epoch, shown in rows}
 
     def shown_batch(self, key: TallyKey) -> Batch | None:
         """Return the batch that is shown."""

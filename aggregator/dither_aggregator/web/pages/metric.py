@@ -177,7 +177,10 @@ def _shown(store: Store, reading: Reading, controls: Controls, asked: Given) -> 
     quality = told_quality(store, stored, window)
     bare = MetricPage(stored, window, controls, in_words(window), state, "", reading, standing, quality=quality)
     if reading.n == 0:
-        return replace(bare, headline="No reports of these days are counted.")
+        nothing = "No reports of these days are counted."
+        return replace(
+            bare, headline=nothing if reading.left_out == 0 else "These days have too few reports to be told."
+        )
     if not reading.rows:
         return replace(bare, headline=reading.nothing_to_show)
     if part_of := PARTS.get(estimand_of(stored.plan).name):

@@ -188,7 +188,7 @@ def _summarise(store: Store, stored: StoredPlan, window: Window) -> Summary:
         return Summary(0, None, None, 0, "its counts are damaged: run `dither fsck`")
     standing = reading.standing() if reading.rows else None
     if reading.n == 0 or standing is None:
-        return Summary(reading.n, None, None, 0, _in_few_words(reading) if reading.n else "no reports in these days")
+        return Summary(reading.n, None, None, 0, _in_few_words(reading) if reading.n else _nothing(reading))
     if kind.asked_alone:
         row = standing.apart[0]
         estimate, lower, upper = (precise(share, row.std_error) for share in (row.estimate, row.lower, row.upper))
@@ -197,6 +197,10 @@ def _summarise(store: Store, stored: StoredPlan, window: Window) -> Summary:
         return Summary(reading.n, None, None, 0, "too few reports to tell")
     says = f"{len(standing.head):,} of {len(standing.head) + len(standing.crowd):,} stand out"
     return Summary(reading.n, standing.detectable_share, standing.p_value, len(standing.head), says)
+
+
+def _nothing(reading: Reading) -> str:
+    return "no reports in these days" if reading.left_out == 0 else "too few reports to be told with a read key"
 
 
 def _in_few_words(reading: Reading) -> str:
