@@ -118,6 +118,24 @@ def test_headers_of_owasp_are_there(locked: Locked) -> None:
         assert headers["Cross-Origin-Resource-Policy"] == "same-origin"
 
 
+def test_live_figures_are_an_admins_by_key_and_by_session(locked: Locked) -> None:
+    """And the operator's before any read or admin key is made: README's first hour."""
+    assert locked.upload(locked.keys[WEAK]).status_code == 202
+
+    def n(key: str | None = None, headers: dict[str, str] | None = None) -> int:
+        answer = locked.ask("GET", "/v1/metrics/dark/estimates?window=today", key, headers=headers or {})
+        told: int = answer.json()["meta"]["n"]
+        return told
+
+    wait_until(lambda: n(ADMIN) > 0)
+    assert n(headers=locked.session(ADMIN)) > 0
+    assert n(READ) == n(headers=locked.session(READ)) == 0
+    for key, status in ((READ, 403), (ADMIN, 200)):
+        page = locked.ask("GET", "/pipeline", headers=locked.session(key))
+        assert page.status_code == status
+        assert ('href="/pipeline"' in locked.ask("GET", "/", headers=locked.session(key)).text) == (status == 200)
+
+
 # Sessions.
 
 
