@@ -116,6 +116,9 @@ class Account:
         """Account for a receipt, which must be that of this upload. `epoch` is the day it counts on, where known."""
         document = receipt.to_document() if isinstance(receipt, Receipt) else receipt
         sent = self.sent(id_, body)
+        if document["duplicate"] and not document["accepted"]:
+            self._copied_late(sent, document, epoch)
+            return
         places = self._accepted(sent, document)
         if document["duplicate"]:
             self._copied(sent, places, document)
@@ -152,6 +155,19 @@ class Account:
         if len(entries) == 1:
             entries[0].certain = True
             entries[0].options = [option for option in entries[0].options if option.places == places]
+
+    def _copied_late(self, sent: Sent, document: Mapping[str, Any], epoch: date | None) -> None:
+        """An upload is said to be a copy of one of a sealed day: that it was taken is all that is known of it."""
+        assert (document["upload"], list(document["rejected"])) == (sent.id, [])
+        entries = [
+            entry
+            for entry in self._entries
+            if entry.sent is sent
+            and any(None in (option.epoch, epoch) or option.epoch < epoch for option in entry.options)  # type: ignore[operator]
+        ]
+        assert entries, f"upload {sent.id} is said to be a copy of one of a sealed day, and none came"
+        if len(entries) == 1:
+            entries[0].certain = True
 
     def _forget_what_was_not(self, id_: str, epoch: date | None) -> None:
         """An upload was taken as new: earlier attempts that would still be known were not stored."""
