@@ -48,7 +48,7 @@ class StoreLoading(StoreUnavailable):
 
 
 class Receipt(NamedTuple):
-    """The answer to one upload, now and for every copy."""
+    """The answer to one upload, and to copies until its day is sealed: later ones are told counts of 0."""
 
     upload: str
     accepted: int

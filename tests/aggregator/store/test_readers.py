@@ -1,18 +1,22 @@
 """A read key is told of no report that comes, and of no cell of a few, on both stores."""
 
-import json
 import random
+from base64 import b64decode
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
+import numpy as np
 import pytest
 from flask.testing import FlaskClient
 
 from dither_aggregator import upkeep
+from dither_aggregator.analysis.disclosure import sizes
 from dither_aggregator.store import Store
 from dither_aggregator.store.fsck import check
 from dither_aggregator.store.interface.batches import BATCH_MIN
+from dither_aggregator.store.packing import HEAD_BYTES, add_plain, pack_counts
+from dither_aggregator.store.records import Batch
 from dither_aggregator.web.wsgi import reading_app
 from dither_shared.registry import Registry
 from dither_shared.wire.writing import encode_upload, new_upload_id
@@ -145,6 +149,28 @@ def test_a_day_of_fewer_than_a_hundred_reports_is_told_with_others_alone(
         assert len(lines) - 1 == (len(asked.metrics["color"].plan.values) if n else 0)
 
 
+@pytest.mark.parametrize(
+    ("batches", "said"),
+    [
+        ([(True, 100), (False, 199)], "one of 199 reports follows too few others"),
+        ([(False, 99)], "one of 99 reports follows too few others"),
+        ([(True, 100)], "what is shown is the last cut"),
+        ([(False, 100)], "one is of 100 reports, and the tally of 0"),
+    ],
+)
+def test_batches_that_cannot_be_are_found(
+    store: Store, asked: Registry, batches: Sequence[tuple[bool, int]], said: str
+) -> None:
+    stored = store.stored(asked.metrics["dark"].plan)
+    kept = [
+        Batch(stored.id, store.today(), shown, n, pack_counts(np.array([n, n, 0], dtype=np.int64)))
+        for shown, n in batches
+    ]
+    store.fill_batches(1, kept)
+    assert store.batches() == (1, sorted(kept, key=lambda one: one.shown))
+    assert any(said in found for found in check(store))
+
+
 # Cells.
 
 
@@ -158,7 +184,7 @@ def memoized() -> Registry:
 def in_cohorts(asked: Registry, cohorts: Sequence[int], drawn: random.Random) -> Iterator[bytes]:
     """Yield the uploads of devices of these cohorts."""
     plan = asked.metrics["color"].plan
-    shape = plan.mechanism_of(0).shape if hasattr(plan, "mechanism_of") else plan.cells.mechanism.shape
+    shape = plan.mechanism.shape
     for cohort in cohorts:
         report = drawn.getrandbits(shape.size)
         yield encode_upload(new_upload_id(drawn.getrandbits), [("color", plan.digest, [shape.to_wire(report)], cohort)])
@@ -190,19 +216,13 @@ def test_no_cohort_of_a_few_devices_can_be_read(place: Place, memoized: Registry
     assert {row["left_out"] for row in window["rows"]} == {100}
     assert "100 reports are left out" in client.get("/metrics/color").get_data(as_text=True)
     assert "100 reports are left out" in client.get(f"/s/{kept['snapshot']}").get_data(as_text=True)
-    assert json.dumps(sizes_in(store, told)) == json.dumps([21] * 4 + [0] * (plan.cells.count - 4))
+    assert sizes_in(store, told) == [21] * 4 + [0] * (plan.cells.count - 4)
 
 
 def sizes_in(store: Store, document: Mapping[str, Any]) -> list[int]:
     """Return how many reports of each cell the counts of a snapshot's document tell."""
-    from base64 import b64decode
-
-    import numpy as np
-
-    from dither_aggregator.analysis.disclosure import sizes
-    from dither_aggregator.store.packing import HEAD_BYTES, add_plain
-
     cells = store.plans("color")[0].plan.cells
     plain, counts = b64decode(document["tally"]["counts"]), np.zeros(cells.tally_size, dtype=np.int64)
     add_plain(counts, plain[:HEAD_BYTES], plain[HEAD_BYTES:])
-    return list(map(int, sizes(cells, counts)))
+    found: list[int] = sizes(cells, counts).tolist()
+    return found

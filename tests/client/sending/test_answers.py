@@ -109,6 +109,13 @@ def test_without_a_document_of_ours_nothing_ends_it(status: int, content: bytes)
     assert read(status, content).outcome is Outcome.KEPT
 
 
+def test_a_late_copy_is_told_no_counts_and_that_ends_it() -> None:
+    """So the aggregator answers once the day is sealed on which it took the upload."""
+    late = json.dumps({"upload": ID, "accepted": 0, "duplicate": True, "rejected": []}).encode()
+    answer = read_answer(202, {}, late, ID)
+    assert (answer.outcome, answer.duplicate, answer.rejected, answer.retired) == (Outcome.ACCEPTED, True, 0, ())
+
+
 def test_a_receipt_for_another_upload_does_not_end_it() -> None:
     assert read(202, RECEIPT.replace(ID.encode(), b"BBBBBBBBBBBBBBBBBBBBBA")).outcome is Outcome.KEPT
     assert read(200, RECEIPT).outcome is Outcome.KEPT

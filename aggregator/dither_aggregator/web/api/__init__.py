@@ -105,7 +105,10 @@ OPERATIONS = (
         documents.MarkRow,
     ),
     Operation(
-        "/snapshots/<id_>", snapshot, "the content of a snapshot: its id is the SHA-256 of these bytes", Parameters
+        "/snapshots/<id_>",
+        snapshot,
+        "the content of a snapshot: its id is the SHA-256 of these bytes, unless a read key is told less",
+        Parameters,
     ),
 )
 """Every address under /v1 that is read with a read key."""

@@ -44,8 +44,10 @@ class DaySteps(Processes):
 
     @step
     def erase(self) -> None:
-        """Erase what is merged."""
-        self._try(self.any().erase)
+        """Cut batches, and erase what is merged, as a round of upkeep does."""
+        store = self.any()
+        self._try(store.cut)
+        self._try(store.erase)
 
     @step
     def record(self) -> None:
