@@ -48,7 +48,7 @@ def test_a_reader_logs_in_gets_where_it_wanted_and_logs_out(
         page = visited.new_page()
         complaints: list[str] = []
         page.on("console", lambda message: complaints.append(message.text))
-        page.goto(f"{url}/pipeline?")
+        page.goto(f"{url}/changes?")
         assert page.locator("h1").inner_text() == "Log in"
         for wrong in ("wrong", key[:-1]):
             page.get_by_label("Key").fill(wrong)
@@ -60,7 +60,7 @@ def test_a_reader_logs_in_gets_where_it_wanted_and_logs_out(
         page.get_by_label("Key").fill(key)
         with page.expect_navigation(wait_until="load"):
             page.get_by_role("button", name="Log in").click()
-        assert page.url == f"{url}/pipeline"
+        assert page.url == f"{url}/changes"
         (cookie,) = visited.cookies()
         assert (cookie["httpOnly"], cookie["sameSite"], cookie["path"]) == (True, "Lax", "/")
         assert page.evaluate("document.cookie") == ""
