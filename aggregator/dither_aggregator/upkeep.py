@@ -29,7 +29,7 @@ def maintain(store: Store, shard: int) -> None:
 
 def maintain_whole(store: Store) -> str:
     """Do what is of no shard, once a round: cut batches, forget snapshots, erase; return what `erase` says."""
-    store.cut()
+    store.cut_batches()
     store.forget_snapshots()
     return store.erase()
 

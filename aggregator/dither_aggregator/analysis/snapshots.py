@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from dither_aggregator.analysis.disclosure import CELL_MIN, Pooled, crowded, sees_all, told, without_few
+from dither_aggregator.analysis.disclosure import CELL_MIN, Pooled, sees_all, sizes, told, without_few
 from dither_aggregator.analysis.estimands import estimate
 from dither_aggregator.analysis.windows import Window
 from dither_aggregator.store import Store, StoredPlan, StoreError, Tally
@@ -133,10 +133,13 @@ def read_snapshot(store: Store, id_: str) -> Snapshot | None:
 
 
 def _left_out(stored: StoredPlan, pooled: Pooled) -> dict[str, object]:
-    """Return which cells a read key is not told of, so that an admin can compute the same."""
+    """Return how many reports are left out, and which cells are not, so that an admin can compute the same.
+
+    The others are not listed: a cell of a few reports would be told from one without any.
+    """
     tally = without_few(stored, pooled)
-    cells = None if tally.left_out is None else np.flatnonzero(~crowded(stored, pooled)).tolist()
-    return {"reports": tally.left_out, "cells": cells, "cell_min": CELL_MIN, "day_min": BATCH_MIN}
+    kept = np.flatnonzero(sizes(stored.plan.cells, tally.counts)).tolist()
+    return {"reports": tally.left_out, "cells_kept": kept, "cell_min": CELL_MIN, "day_min": BATCH_MIN}
 
 
 def _document(app: str, stored: StoredPlan, epoch: date, tally: Tally) -> dict[str, object]:

@@ -306,7 +306,7 @@ USES: dict[str, Callable[[Store, Registry], object]] = {
         asked.metrics["dark"].plan, store.clock_day(), Final("digest", "a" * 64), b""
     ),
     "snapshot": lambda store, asked: store.snapshot("a" * 64),
-    "cut": lambda store, asked: store.cut(),
+    "cut_batches": lambda store, asked: store.cut_batches(),
     "batches": lambda store, asked: store.batches(),
     "batch_keys": lambda store, asked: store.batch_keys(),
     "shown": lambda store, asked: store.shown(),

@@ -23,7 +23,7 @@ class Batches(Ledger, Tallies, Epochs):
     sealed day differs by as many from all that was shown of it.
     """
 
-    def cut(self) -> None:
+    def cut_batches(self) -> None:
         """Cut the batches of an hour (UTC) that has begun; else only give up those of days that are sealed."""
         hour, sealed, (last, keys) = int(self._now_s() // HOUR_S), self.sealed(), self.batch_keys()
         if last is not None and hour <= last and all(epoch > sealed for _, epoch in keys):

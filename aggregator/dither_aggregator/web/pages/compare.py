@@ -1,6 +1,6 @@
 """Two windows of a metric side by side: the differences, which of them can be told from noise, and how surely."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -109,7 +109,7 @@ def _shown(page: ComparePage, comparison: Comparison, number: int) -> ComparePag
     return replace(
         page,
         headline=headline(comparison),
-        state=[*page.state, *comparison.before.less_told, *comparison.after.less_told],
+        state=[*page.state, *_less_told(comparison)],
         comparison=comparison,
         rows=rows,
         page=number,
@@ -119,6 +119,12 @@ def _shown(page: ComparePage, comparison: Comparison, number: int) -> ComparePag
         plot=draw(rows, 0.0, signed=True, measure=measure_of(page.stored.plan)) if rows else None,
         crowd=_crowd(still) if len(still) > 1 and not few else None,
     )
+
+
+def _less_told(comparison: Comparison) -> Iterator[str]:
+    """Yield sentences on the reports that are left out of either window."""
+    for when, reading in (("Before", comparison.before), ("After", comparison.after)):
+        yield from (f"{when}: {sentence}" for sentence in reading.less_told)
 
 
 def _crowd(rows: Sequence[Difference]) -> Histogram:

@@ -49,6 +49,7 @@ CHOSEN = (
     "These days were chosen. The error rates stated here hold for the days that a page opens with: "
     "somebody who looks at many windows finds something in nothing."
 )
+NOT_TOLD = "With a read key, too little of these days is told to show anything."
 LISTED_MAX = 25
 """While a day is not over, so many values at most are listed, in their own order."""
 
@@ -178,9 +179,7 @@ def _shown(store: Store, reading: Reading, controls: Controls, asked: Given) -> 
     bare = MetricPage(stored, window, controls, in_words(window), state, "", reading, standing, quality=quality)
     if reading.n == 0:
         nothing = "No reports of these days are counted."
-        return replace(
-            bare, headline=nothing if reading.left_out == 0 else "These days have too few reports to be told."
-        )
+        return replace(bare, headline=nothing if reading.left_out == 0 else NOT_TOLD)
     if not reading.rows:
         return replace(bare, headline=reading.nothing_to_show)
     if part_of := PARTS.get(estimand_of(stored.plan).name):

@@ -32,6 +32,7 @@ from dither_aggregator.web.pages.tables import headline_of_tables
 from dither_aggregator.web.pages.words import rank_in_words
 
 ROWS_SHOWN = 50
+NOTHING = "With a read key, too little of this day is told to show anything.", "No reports of this day are counted."
 AGREES = 1e-9
 """Shares this near are the same: other versions of the libraries may give other last digits."""
 _FIRST_COLUMNS = ("value", "estimate", "std_error", "lower", "upper")
@@ -133,7 +134,7 @@ def snapshot_page(snapshot: Snapshot) -> SnapshotPage:
     if not reading.rows:
         return replace(
             bare,
-            headline=reading.nothing_to_show if reading.n else "No reports of this day are counted.",
+            headline=reading.nothing_to_show if reading.n else NOTHING[reading.left_out == 0],
         )
     if isinstance(reading, TablesReading):
         return replace(bare, headline=headline_of_tables(reading))

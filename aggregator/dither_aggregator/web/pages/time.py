@@ -10,6 +10,7 @@ from dither_aggregator.analysis.estimands import estimand_of
 from dither_aggregator.analysis.series import VALUES_MAX, Point
 from dither_aggregator.analysis.windows import Window
 from dither_aggregator.store import Store, StoredPlan
+from dither_aggregator.store.interface.batches import BATCH_MIN
 from dither_aggregator.store.records import DayMark
 from dither_aggregator.web.asking import (
     LEVELS,
@@ -69,7 +70,7 @@ def time_page(store: Store, name: str, asked: Given) -> TimePage:
     """Return what the page of a metric's days shows."""
     stored, window, values, points = asked_series(store, name, asked)
     listed = [name for name in estimand_of(stored.plan).names(stored) if name not in values][:LISTED_MAX]
-    state = [*plan_state(store, stored), *lagging(store), *other_revs(store, stored), *in_batches(store)]
+    state = [*plan_state(store, stored), *lagging(store), *other_revs(store, stored), *_by_day(store)]
     days: dict[tuple[date, str], list[Point]] = {}
     for point in points:
         days.setdefault((point.epoch, point.plan), []).append(point)
@@ -95,6 +96,12 @@ def _headline(store: Store, stored: StoredPlan, window: Window, values: Sequence
     if of_numbers:
         return f"{days} can be told. If the bands of two days do not meet, the mean or quantile was not the same."
     return f"{days} with reports. If the bands of two days do not meet, the share was not the same."
+
+
+def _by_day(store: Store) -> list[str]:
+    """Return sentences on the days that a read key is not told by themselves."""
+    said = in_batches(store)
+    return [*said, f"Days of fewer than {BATCH_MIN} reports are told in windows of several days only."] if said else []
 
 
 def _told(points: Sequence[Point], marks: Iterable[DayMark]) -> list[tuple[date, str, bool]]:

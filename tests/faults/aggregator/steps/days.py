@@ -46,7 +46,7 @@ class DaySteps(Processes):
     def erase(self) -> None:
         """Cut batches, and erase what is merged, as a round of upkeep does."""
         store = self.any()
-        self._try(store.cut)
+        self._try(store.cut_batches)
         self._try(store.erase)
 
     @step
