@@ -171,7 +171,7 @@ def test_who_has_many_networks_of_one_site_has_a_limit_and_leaves_its_neighbours
 
 def log_in(to: Taking, key: str, passed_on: str, cookie: str = "") -> tuple[int, bytes]:
     """Log in, or with a cookie look; return the status, and where it leads or what cookie is set."""
-    asked = f"GET /pipeline HTTP/1.1\r\nHost: 127.0.0.1\r\nCookie: {cookie}\r\n"
+    asked = f"GET /help/reading HTTP/1.1\r\nHost: 127.0.0.1\r\nCookie: {cookie}\r\n"
     body = f"key={key}"
     if not cookie:
         asked = f"POST /login HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: {len(body)}\r\n"
