@@ -6,10 +6,13 @@ They say all that is agreed to (`dither_shared.terms`). `dither metrics docs` wr
 from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 
+from dither_shared.accounting.linking import recognised
 from dither_shared.accounting.odds import NEARLY_CERTAIN, percent_above, sure
 from dither_shared.exact import exp_of_micro, to_micro
 from dither_shared.frozen import frozen
+from dither_shared.mechanisms import DEVICES
 from dither_shared.registry import Metric, Registry
+from dither_shared.terms import DeviceTerms, Terms
 
 VALUES_MAX = 8
 """A dialog shows so many listed values; the page of `dither metrics docs` has all."""
@@ -37,6 +40,8 @@ def terms_of(registry: Registry) -> list[Sentence]:
     sentences = [Sentence("", "Your device adds random noise to each answer before anything leaves it.")]
     for metric in registry.metrics.values():
         sentences += _of_metric(metric)
+    if sum(Terms.of(metric).linked > 0 for metric in registry.metrics.values()) > 1:
+        sentences.append(_recognised("", "all your answers", DeviceTerms.of(registry).linked))
     everything = _sure("", "After all reports about all questions", to_micro(registry.device_epsilon))
     return [
         *sentences,
@@ -65,6 +70,8 @@ def _of_metric(metric: Metric) -> Iterator[Sentence]:
         yield sentence("On which day your answer changes is not hidden.")
     if cells := metric.cells.lasting:
         yield sentence("Reports show which of {groups} groups your device is in.", groups=cells)
+    if linked := Terms.of(metric).linked:
+        yield _recognised(metric.name, "your answer", linked)
     yield _sure(metric.name, "After one report", metric.cells.charge)
     if metric.memoized:
         yield _sure(metric.name, "After all reports of one answer", metric.charge)
@@ -97,6 +104,14 @@ def _answers(metric: Metric) -> Iterator[Sentence]:
         yield Sentence(metric.name, f"{_literal(offer.lead)} {{values}}.", MappingProxyType({"values": values}))
     for words in offer.after:
         yield Sentence(metric.name, _literal(words))
+
+
+def _recognised(metric: str, answer: str, linked: int) -> Sentence:
+    """Say how far lasting noise tells a device from others."""
+    template = (
+        f"Among {{devices}} people with {answer}, about {{people}} could be recognised by what their reports repeat."
+    )
+    return Sentence(metric, template, MappingProxyType({"devices": DEVICES, "people": recognised(linked)}))
 
 
 def _literal(words: str) -> str:

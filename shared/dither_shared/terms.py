@@ -1,12 +1,14 @@
 """The terms that a person agrees to, and the changes that take their agreement again.
 
 They agree to a metric's question, kind, values or ranges, sensitivity, presence, epsilon of a report, number of reports
-or answers, period and expiry, to whether it is memoized, and to the cells of a device's own that it shows in the clear.
-They are asked again where one of these is replaced (another question, kind or set of answers; fresh noise for a memo,
-or a memo for fresh noise) or widened: a sensitivity, an epsilon, a number of reports, answers or such cells rises, a
-period shortens, an expiry is extended, presence is no longer hidden. So they are for a metric that is new, and for a
-higher epsilon of the device. Less of anything asks nothing; neither do other owners, another rev or schedule, or the
-values in another order.
+or answers, period and expiry, to whether it is memoized, to the cells of a device's own that it shows in the clear, and
+to how far its lasting noise tells them from others (R(200), `accounting.linking`). They are asked again where one of
+these is replaced (another question, kind or set of answers; fresh noise for a memo, or a memo for fresh noise) or
+widened: a sensitivity, an epsilon, a number of reports, answers or such cells rises, R(200) by more than .05, a period
+shortens, an expiry is extended, presence is no longer hidden. So they are for a metric that is new, and for the whole
+device: for a higher epsilon, for an R(200) of all metrics together that rises by more than .05, and for a registry that
+is newly `linkable`. Less of anything asks nothing; neither do other owners, another rev or schedule, or the values in
+another order.
 
 Devices hold back what was not agreed to; `dither metrics diff` says it before a release.
 """
@@ -15,9 +17,14 @@ import json
 from collections.abc import Iterator
 from datetime import date
 
-from dither_shared.exact import from_micro
+from dither_shared.accounting.linking import linked_share, recognised
+from dither_shared.exact import from_micro, to_micro
 from dither_shared.frozen import as_dict, frozen
-from dither_shared.registry import SENSITIVITIES, Metric
+from dither_shared.mechanisms import DEVICES
+from dither_shared.registry import SENSITIVITIES, Metric, Registry
+
+LINKED_RISE_MAX = 500
+"""The most that an R(200), in ten-thousandths, rises without being asked for."""
 
 
 @frozen
@@ -43,6 +50,8 @@ class Terms:
     """A date as YYYY-MM-DD, whose order is that of time."""
     cells: int
     """How many lasting cells a report tells apart in the clear; 0 where it tells none."""
+    linked: int = 0
+    """R(200) in ten-thousandths; 0 where nothing lasts, and of a memo that was agreed to before terms said it."""
 
     @classmethod
     def of(cls, metric: Metric) -> "Terms":
@@ -60,6 +69,7 @@ class Terms:
             period_days=metric.period_days,
             expires=metric.expires.isoformat(),
             cells=metric.cells.lasting,
+            linked=_ten_thousandths(linked_share((metric.cells,))),
         )
 
     @property
@@ -109,10 +119,14 @@ class Terms:
         if self.cells > agreed.cells:
             rise = f"the cohorts that it shows rise from {agreed.cells} to {self.cells}"
             yield rise if agreed.cells else f"it shows which of {self.cells} cohorts the device is in"
+        if self.linked > agreed.linked + LINKED_RISE_MAX:
+            yield _links(self.linked, agreed.linked)
 
     def to_json(self) -> str:
-        """Return the one text that stands for these terms."""
-        return json.dumps(as_dict(self), sort_keys=True)
+        """Return the one text that stands for these terms: where nothing lasts, the one of before `linked` was said."""
+        return json.dumps(
+            {key: value for key, value in as_dict(self).items() if key != "linked" or value}, sort_keys=True
+        )
 
     @classmethod
     def from_json(cls, text: str) -> "Terms":
@@ -120,11 +134,43 @@ class Terms:
         return cls(**json.loads(text))
 
 
-def device_asks(epsilon: int, agreed: int) -> list[str]:
-    """Return whether the device's epsilon goes beyond the one that was agreed to, both in micro-epsilon."""
-    if epsilon <= agreed:
+@frozen
+class DeviceTerms:
+    """The most that all metrics of a registry may cost and show of a device together."""
+
+    epsilon: int
+    """The most that they may charge, in micro-epsilon."""
+    linked: int = 0
+    """R(200) in ten-thousandths."""
+    linkable: bool = False
+
+    @classmethod
+    def of(cls, registry: Registry) -> "DeviceTerms":
+        """Return a registry's terms."""
+        return cls(to_micro(registry.device_epsilon), _ten_thousandths(registry.linked), registry.linkable)
+
+    def asks(self, agreed: "DeviceTerms") -> list[str]:
+        """Return what goes beyond the terms that were agreed to, a phrase each."""
+        rise = f"the device's epsilon rises from {_shown(agreed.epsilon)} to {_shown(self.epsilon)}"
+        return [*([rise] if self.epsilon > agreed.epsilon else []), *self.links(agreed)]
+
+    def links(self, agreed: "DeviceTerms") -> list[str]:
+        """Return whether more of a person's reports can be joined than was agreed to."""
+        if self.linked > agreed.linked + LINKED_RISE_MAX:
+            return [f"with all metrics together, {_links(self.linked, agreed.linked)}"]
+        if self.linkable and not agreed.linkable:
+            return [f"it is now meant that reports can be joined: {_links(self.linked, agreed.linked)}"]
         return []
-    return [f"the device's epsilon rises from {_shown(agreed)} to {_shown(epsilon)}"]
+
+
+def _ten_thousandths(linked: float | None) -> int:
+    return round(10_000 * (linked or 0.0))
+
+
+def _links(linked: int, agreed: int) -> str:
+    """Say how far lasting noise tells a person from others."""
+    before = f", not {recognised(agreed)}" if agreed else ""
+    return f"of {DEVICES} people with the same answers about {recognised(linked)} could be recognised{before}"
 
 
 def _shown(micro: int) -> str:

@@ -198,7 +198,7 @@ def test_people_are_asked_again_once_and_no_note_repeats_it(
     before: dict[str, object], change: dict[str, object], said: str, rev: int
 ) -> None:
     remarks = compare(asked(color=before), asked(color=before | change | {"rev": rev}))
-    (remark,) = of_kind(remarks, "consent")
+    (remark,) = (remark for remark in of_kind(remarks, "consent") if remark.metric)
     assert remark.finding
     assert remark.detail.count(said) == 1
     assert remark.detail.endswith(": ask people again; until they agree, devices do not answer it")
@@ -247,12 +247,32 @@ def test_another_app_is_a_finding() -> None:
     assert (days.what, days.detail, days.finding) == ("quiet_days", "quiet_days changes from 1 to 0", False)
 
 
-def test_devices_that_can_be_told_apart_better_are_noted() -> None:
-    asked = {**COLOR, "memoize": True, "epsilon": 1, "epsilon_permanent": 2, "answers": 1}
-    del asked["reports"]
-    few, many = (Registry.parse(text_of({"color": {**asked, "values": [f"v{i}" for i in range(d)]}})) for d in (2, 99))
-    (linked,) = [remark for remark in compare(few, many) if remark.what == "R(200)"]
-    assert (linked.detail, linked.finding) == ("R(200) changes from 0.02 to 0.37", False)
+LISTED = {**COLOR, "memoize": True, "epsilon": 1, "epsilon_permanent": 2, "answers": 1, "reports": None}
+
+
+def linking(d: int, mechanism: str = "pgr", **head: bool) -> Registry:
+    values = [f"v{number}" for number in range(d)]
+    return Registry.parse(text_of({"color": LISTED | {"values": values, "mechanism": mechanism}}, **head))
+
+
+def test_devices_that_can_be_told_apart_better_are_asked_again_and_a_little_is_noted() -> None:
+    for_all, of_one = of_kind(compare(linking(20, "grr"), linking(20, "oue")), "consent")
+    assert (for_all.metric, for_all.finding) == (None, True)
+    people = "of 200 people with the same answers about 166 could be recognised, not 21"
+    until = "ask people again; until they agree, devices"
+    assert for_all.detail == f"with all metrics together, {people}: {until} keep to what was agreed to"
+    assert of_one.detail == f"{people}: {until} do not answer it"
+    little = compare(linking(20, "grr"), linking(20))
+    assert of_kind(little, "consent") == []
+    assert [(remark.detail, remark.finding) for remark in little if remark.what == "R(200)"] == [
+        ("R(200) changes from 0.11 to 0.15", False)
+    ]
+
+
+def test_a_registry_that_is_newly_linkable_asks_again() -> None:
+    (remark,) = of_kind(compare(linking(20), linking(20, linkable=True)), "consent")
+    assert remark.detail.startswith("it is now meant that reports can be joined: of 200 people")
+    assert compare(linking(20, linkable=True), linking(20)) == []
 
 
 def reports_after(old: Registry, new: Registry, metric: str, directory: Path, idle: tuple[str, ...] = ()) -> int:

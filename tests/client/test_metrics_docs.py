@@ -115,6 +115,8 @@ SAID = [
             "All its reports together: a factor of at most 55 (epsilon 4)",
             "At most 2 different answers, together a factor of at most 2,981 (epsilon 8)",
             "After these the last one is repeated",
+            "Among 200 people with your answer, about 4 could be recognised by whoever keeps all reports",
+            "Among 200 people with your answers to all questions, about 6 could be recognised",
             "which questions it answered; and, where noise is kept, which answers it has given.",
         ],
     ),

@@ -60,6 +60,7 @@ CHANGES: dict[str, dict[str, Any]] = {
     "expires": {"expires": date(2027, 2, 1)},
     "kind": {"kind": "text"},
     "cells": {"kind": "text", "epsilon_permanent": "4.0"},
+    "linked": {"epsilon_permanent": "3.0"},
 }
 
 
@@ -85,7 +86,16 @@ def test_a_memo_is_said_to_be_a_lasting_mark() -> None:
     assert "One answer in all, before 2027-03-01: later ones repeat it." in sentences
     assert "An answer that you repeat repeats its noise: reports of your device can be linked." in sentences
     assert any(sentence.startswith("Reports show which of ") for sentence in sentences)
+    assert "Among 200 people with your answer, about 200 could be recognised by what their reports repeat." in sentences
     assert any(sentence.startswith("After all reports of one answer, an even guess") for sentence in sentences)
+
+
+def test_of_several_memos_it_is_said_how_far_all_together_link() -> None:
+    values = tuple(f"v{number}" for number in range(20))
+    asked = registry(epsilon="1", epsilon_permanent="2", values=values, color='mechanism = "grr"')
+    recognised = [each.facts["people"] for each in terms_of(asked) if "recognised" in each.template]
+    assert recognised == [21, 2, 34]
+    assert not [each for each in terms_of(registry()) if "recognised" in each.template]
 
 
 def test_a_long_list_is_cut_and_a_tables_columns_are_told_apart() -> None:

@@ -53,7 +53,10 @@ def test_a_file_holds_what_it_held(tmp_path: Path, version: int) -> None:
     device = opened(directory, clock)
     memos = {"theme": 10_000_000, "word": 4_394_450} if version in MEMOS_END else {}
     assert device.spent() == held["spent"] | memos
-    assert (device.choice(), device.refused(), device.asks()) == (held["choice"], held["refused"], {})
+    # Terms of before they said how far a memo links hold for a memo that goes on.
+    asks = {"word": ["of 200 people with the same answers about 199 could be recognised"]}
+    assert (device.choice(), device.refused()) == (held["choice"], held["refused"])
+    assert device.asks() == (asks if version in MEMOS_END else {})
     dropped = {"dropped": held["waiting"]} if version in MEMOS_END else {}
     assert device.counters() == held["counters"] | dropped
     assert device.waiting() == (0 if version in MEMOS_END else held["waiting"])

@@ -1,6 +1,7 @@
 """People are asked again for some changes, and not for others."""
 
 import hashlib
+import json
 from datetime import date, timedelta
 from typing import Any
 
@@ -9,7 +10,7 @@ import pytest
 from dither_shared.frozen import replaced
 from dither_shared.mechanisms.parameter_sets import PARAMETER_SETS
 from dither_shared.registry import Metric
-from dither_shared.terms import Terms, device_asks
+from dither_shared.terms import DeviceTerms, Terms
 from tests.support.registries import VALUES, registry
 
 Keys = dict[str, Any]
@@ -19,6 +20,8 @@ MEMO: Keys = {"epsilon": "1", "epsilon_permanent": "4"}
 TEXT: Keys = {"kind": "text", **MEMO}
 TICKS: Keys = {"kind": "choices", "color": "ticks_max = 2"}
 SIZES = "k = 16, h = 2, f = 0.5, p = 0.5, q = 0.75"
+LISTED: Keys = {"epsilon": "1", "epsilon_permanent": "2", "values": tuple(f"v{number}" for number in range(20))}
+HASHED: Keys = {"kind": "text", "epsilon": "1", "epsilon_permanent": "2"}
 OWN: Keys = {"kind": "text", "epsilon": "1.074286", "epsilon_permanent": "4.39445", "device_epsilon": "60"}
 
 
@@ -95,6 +98,7 @@ ASKED: dict[str, tuple[Keys, Keys, list[str]]] = {
             "its kind changes from flag to text",
             "its fresh answers become memoized ones, whose noise is a lasting mark",
             "it shows which of 128 cohorts the device is in",
+            "of 200 people with the same answers about 200 could be recognised",
         ],
     ),
     "a shorter period": ({"period": "2d"}, {}, ["its period shortens from 2d to 1d"]),
@@ -104,6 +108,19 @@ ASKED: dict[str, tuple[Keys, Keys, list[str]]] = {
         ["its expiry is extended from 2027-06-30 to 2027-07-01"],
     ),
     "more cohorts": (cohorts(32), cohorts(64), ["the cohorts that it shows rise from 32 to 64"]),
+    "a mechanism that links more": (
+        LISTED | {"color": 'mechanism = "grr"'},
+        LISTED | {"color": 'mechanism = "oue"'},
+        ["of 200 people with the same answers about 166 could be recognised, not 21"],
+    ),
+    "a parameter that links more": (
+        HASHED | {"color": 'mechanism = "pgr"\ncandidates_expected = 50'},
+        HASHED | {"color": 'mechanism = "rappor"\ncandidates_expected = 50'},
+        [
+            "the cohorts that it shows rise from 8 to 128",
+            "of 200 people with the same answers about 200 could be recognised, not 106",
+        ],
+    ),
 }
 
 
@@ -127,6 +144,11 @@ LESS: dict[str, tuple[Keys, Keys]] = {
     "a longer period": ({}, {"period": "2d"}),
     "an earlier expiry": ({}, {"expires": UNTIL - timedelta(days=1)}),
     "fewer cohorts": (cohorts(64), cohorts(32)),
+    "a mechanism that links less": (LISTED | {"color": 'mechanism = "oue"'}, LISTED | {"color": 'mechanism = "grr"'}),
+    "a mechanism that links hardly more": (
+        LISTED | {"color": 'mechanism = "grr"'},
+        LISTED | {"color": 'mechanism = "pgr"'},
+    ),
     "other candidates": (TEXT | {"candidates": ("a",)}, TEXT | {"candidates": ("b", "c")}),
 }
 
@@ -140,11 +162,36 @@ def test_a_new_metric_asks_with_what_it_may_cost() -> None:
     assert Terms.of(metric()).asks(None) == ["it is new, and may cost 6"]
 
 
+def about(people: int, before: int) -> str:
+    return f"of 200 people with the same answers about {people} could be recognised, not {before}"
+
+
 @pytest.mark.parametrize(
-    ("epsilon", "phrases"), [(4_000_000, []), (6_500_000, ["the device's epsilon rises from 4 to 6.5"])]
+    ("terms", "phrases"),
+    [
+        (DeviceTerms(4_000_000, 1800), []),
+        (DeviceTerms(6_500_000, 1800), ["the device's epsilon rises from 4 to 6.5"]),
+        (DeviceTerms(4_000_000, 2300), []),
+        (DeviceTerms(4_000_000, 2301), [f"with all metrics together, {about(47, 36)}"]),
+        (DeviceTerms(4_000_000, 1900, linkable=True), [f"it is now meant that reports can be joined: {about(38, 36)}"]),
+        (DeviceTerms(4_000_000, 6000, linkable=True), [f"with all metrics together, {about(120, 36)}"]),
+    ],
 )
-def test_a_device_asks_for_a_higher_epsilon(epsilon: int, phrases: list[str]) -> None:
-    assert device_asks(epsilon, 4_000_000) == phrases
+def test_a_device_asks_for_a_higher_epsilon_and_for_noise_that_links_it_more(
+    terms: DeviceTerms, phrases: list[str]
+) -> None:
+    assert terms.asks(DeviceTerms(4_000_000, 1800)) == phrases
+
+
+def test_what_was_agreed_to_as_linkable_asks_nothing() -> None:
+    agreed = DeviceTerms(1, 6000, linkable=True)
+    assert agreed.asks(agreed) == DeviceTerms(1, 200).asks(agreed) == []
+
+
+def test_terms_that_link_nothing_are_the_text_of_before_they_said_so() -> None:
+    """Else every device would read its kept terms anew at each answer, and be asked where nothing has changed."""
+    assert "linked" not in json.loads(Terms.of(metric()).to_json())
+    assert json.loads(Terms.of(metric(**MEMO)).to_json())["linked"] == 195
 
 
 @pytest.mark.parametrize("keys", [{}, {"name": "dark"}, MEMO, TEXT, TICKS, {"presence": "hidden"}])

@@ -1,15 +1,19 @@
 """The terms that the person agreed to, and the metrics that they refused. All within a transaction.
 
 Agreeing keeps the terms of every metric of the registry. A later registry that goes beyond them finds its metric held
-back until the person agrees again; the others go on. Refusing keeps what was agreed to, so that toggling refreshes
+back until the person agrees again; the others go on. If all metrics together link a device more than was agreed to, the
+agreement holds back those whose own noise links it more. Refusing keeps what was agreed to, so that toggling refreshes
 nothing.
+
+Terms that were kept before they said how far a memo links hold for the memo that the device has: one that goes on asks
+nothing, and one of another permanent part asks again.
 """
 
 from dither.device.file import DeviceFile
 from dither.device.refusals import Refusals
-from dither_shared.exact import to_micro
+from dither_shared.frozen import replaced
 from dither_shared.registry import Metric, Registry
-from dither_shared.terms import Terms, device_asks
+from dither_shared.terms import DeviceTerms, Terms
 
 
 class Agreement:
@@ -19,7 +23,6 @@ class Agreement:
         self._file = file
         self._refusals = refusals
         self._registry = registry
-        self._epsilon = to_micro(registry.device_epsilon)
         self._terms: dict[str, str] = {}
 
     def choice(self) -> bool | None:
@@ -37,7 +40,9 @@ class Agreement:
 
     def agree(self) -> None:
         """Keep the terms of the whole registry as agreed to."""
-        self._file.set("agreed_epsilon", self._epsilon)
+        whole = DeviceTerms.of(self._registry)
+        for term, value in (("epsilon", whole.epsilon), ("linked", whole.linked), ("linkable", int(whole.linkable))):
+            self._file.set(f"agreed_{term}", value)
         for name, metric in self._registry.metrics.items():
             self._file.execute(
                 "INSERT INTO agreement (metric, terms) VALUES (?, ?) "
@@ -87,12 +92,36 @@ class Agreement:
         """Return what goes beyond the agreement, by metric, and by "" for the whole device."""
         agreed = dict(self._file.execute("SELECT metric, terms FROM agreement").fetchall())
         found = {name: self._asks(metric, agreed.get(name, "")) for name, metric in self._registry.metrics.items()}
-        found[""] = device_asks(self._epsilon, self.epsilon())
+        found[""] = DeviceTerms.of(self._registry).asks(self._agreed_whole())
         return {name: asks for name, asks in found.items() if asks}
 
     def _asks(self, metric: Metric, agreed: str) -> list[str]:
+        terms, before = Terms.of(metric), self._read(metric, agreed)
+        asks = terms.asks(before)
+        if before and not asks and terms.linked > before.linked:
+            asks = DeviceTerms.of(self._registry).links(self._agreed_whole())
+        return asks
+
+    def _read(self, metric: Metric, agreed: str) -> Terms | None:
+        """Return the terms that were agreed to; None where they cannot be read: those were not agreed to."""
         try:
-            before = Terms.from_json(agreed) if agreed else None
-        except (ValueError, TypeError):  # damaged: what cannot be read was not agreed to
-            before = None
-        return Terms.of(metric).asks(before)
+            terms = Terms.from_json(agreed) if agreed else None
+        except (ValueError, TypeError):
+            return None
+        if terms and not terms.linked and self._lasts_as_before(metric, terms):
+            return replaced(terms, linked=Terms.of(metric).linked)
+        return terms
+
+    def _lasts_as_before(self, metric: Metric, agreed: Terms) -> bool:
+        """Tell whether what lasts of a metric's reports is what was agreed to before terms said how far it links."""
+        if not agreed.memoized:  # cells and a public column alone, of which the other terms tell a change
+            return not metric.memoized
+        sql = "SELECT 1 FROM metric WHERE name = ? AND memo_key = ?"
+        return self._file.one(sql, metric.name, metric.plan.memo_key) is not None
+
+    def _agreed_whole(self) -> DeviceTerms:
+        """Return what was agreed to for the whole device; of before terms said how far it links, each metric tells."""
+        linked, now = self._file.get("agreed_linked"), DeviceTerms.of(self._registry)
+        if linked is None:
+            return replaced(now, epsilon=self.epsilon())
+        return DeviceTerms(self.epsilon(), int(linked), bool(self._file.get("agreed_linkable")))

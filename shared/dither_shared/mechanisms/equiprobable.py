@@ -35,9 +35,10 @@ def law_of_coins(size: int, threshold: int) -> SymbolLaw:
     C(size, j) strings have j ones. Within 1e-10, relatively, for up to 4,096 bits.
     """
     one, zero = log(threshold) - log(SCALE), log(SCALE - threshold) - log(SCALE)
+    factorials = [lgamma(ones + 1) for ones in range(size + 1)]
     groups = []
     for ones in range(size + 1):
         each = ones * one + (size - ones) * zero
-        strings = lgamma(size + 1) - lgamma(ones + 1) - lgamma(size - ones + 1)
+        strings = factorials[size] - factorials[ones] - factorials[size - ones]
         groups.append(Equiprobable(exp(strings + each), each))
     return groups

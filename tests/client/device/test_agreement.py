@@ -1,3 +1,4 @@
+import json
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
@@ -117,7 +118,7 @@ def test_a_metric_that_asks_something_else_is_silent_until_the_person_agrees_aga
     device = open_device(asked, tmp_path, clock, seed=2, agree=False)
     device.begin()
     assert why in device.asks()["dark"]
-    assert set(device.asks()) == {"dark"}
+    assert set(device.asks()) == ({"", "dark"} if "memoize" in new else {"dark"})  # a mark: of the whole device
     assert record(device, asked, "dark", True) == "not-agreed"
     assert record(device, asked) == ""
     body = send(device)
@@ -126,6 +127,70 @@ def test_a_metric_that_asks_something_else_is_silent_until_the_person_agrees_aga
     device.agree()
     # A memo begins with all of its answers left, or not at all.
     assert record(device, asked, "dark", True) == ("spent" if "memoize" in new else "")
+
+
+MANY = tuple(f"v{number}" for number in range(20))
+LISTED: dict[str, Any] = {"epsilon": "1", "epsilon_permanent": "2", "answers": 1, "values": MANY}
+"""Another mechanism links more, less or about as many devices; the flag `dark` stays as it is."""
+
+
+def by(mechanism: str) -> dict[str, Any]:
+    return LISTED | {"color": f'mechanism = "{mechanism}"'}
+
+
+def test_a_mechanism_that_links_more_is_silent_until_the_person_agrees_again(tmp_path: Path) -> None:
+    clock = Clock()
+    make(clock, tmp_path, **by("grr"))
+    device, asked = upgrade(tmp_path, clock, **by("oue"))
+    people = "of 200 people with the same answers about 166 could be recognised, not 21"
+    together = "of 200 people with the same answers about 171 could be recognised, not 34"
+    assert device.asks() == {"color": [people], "": [f"with all metrics together, {together}"]}
+    assert record(device, asked, "color", "v3") == "not-agreed"
+    assert record(device, asked, "dark", True) == ""
+    device.agree()
+    assert device.asks() == {}
+    assert record(device, asked, "color", "v3") == ""
+    for _ in range(2):  # less than that, and back
+        device, asked = upgrade(tmp_path, clock, **by("grr"))
+        assert device.asks() == {}
+        device, asked = upgrade(tmp_path, clock, **by("oue"))
+
+
+def test_small_steps_of_linking_are_held_against_what_was_agreed_to(tmp_path: Path) -> None:
+    """All metrics together count, and one of which the noise links no more than before goes on."""
+    clock = Clock()
+    make(clock, tmp_path, **by("grr") | {"epsilon_permanent": "3"})
+    device, asked = upgrade(tmp_path, clock, **by("pgr") | {"epsilon_permanent": "2.5"})
+    assert device.asks() == {}
+    device, asked = upgrade(tmp_path, clock, **by("pgr") | {"epsilon_permanent": "2.2"})
+    why = ["with all metrics together, of 200 people with the same answers about 40 could be recognised, not 27"]
+    assert device.asks() == {"": why, "color": why}
+    assert record(device, asked, "color", "v3") == "not-agreed"
+    assert record(device, asked, "dark", True) == ""
+
+
+def kept_without_linking(directory: Path) -> None:
+    """Make a device's file one of before terms said how far noise links."""
+    with closing(sqlite3.connect(directory / FILE_NAME)) as db, db:
+        for metric, terms in db.execute("SELECT metric, terms FROM agreement").fetchall():
+            older = {key: value for key, value in json.loads(terms).items() if key != "linked"}
+            db.execute("UPDATE agreement SET terms = ? WHERE metric = ?", (json.dumps(older, sort_keys=True), metric))
+        db.execute("DELETE FROM state WHERE key IN ('agreed_linked', 'agreed_linkable')")
+
+
+def test_terms_from_before_they_said_how_far_noise_links_hold_for_the_memo_that_goes_on(tmp_path: Path) -> None:
+    clock = Clock()
+    device, _ = make(clock, tmp_path, **by("grr"))
+    device.begin()
+    device.close()
+    kept_without_linking(tmp_path)
+    device, asked = upgrade(tmp_path, clock, **by("grr") | {"rev": 2})
+    assert device.asks() == {}
+    assert record(device, asked, "color", "v3") == record(device, asked, "dark", True) == ""
+    device, asked = upgrade(tmp_path, clock, **by("oue"))
+    assert device.asks() == {"color": ["of 200 people with the same answers about 166 could be recognised"]}
+    device.agree()
+    assert device.asks() == {}
 
 
 def test_a_metric_that_asks_for_less_goes_on(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ from functools import cache
 from itertools import permutations, product
 from math import fsum, prod
 from pathlib import Path
+from time import process_time
 
 import pytest
 
@@ -74,6 +75,14 @@ SMALL: list[tuple[Mechanism, int]] = [
 def test_r_is_what_every_outcome_says(mechanism: Mechanism, lasting: int, n: int) -> None:
     exact = by_every_outcome(symbols_of(mechanism, lasting), n)
     assert linked_share((cells_of(mechanism, lasting),), n) == pytest.approx(float(exact), rel=1e-7)
+
+
+def test_two_unary_codes_of_thousands_of_bits_take_no_time() -> None:
+    """Nearly all of their groups are symbols that no two devices share. Multiplied with each other they took 100 s."""
+    codes = tuple(one_cell(MemoizedUnary.for_epsilon(OUE.for_epsilon(d, E2), E1)) for d in (1_999, 2_000))
+    begun = process_time()
+    assert linked_share(codes) == pytest.approx(1, abs=1e-6)
+    assert process_time() - begun < 2
 
 
 def test_a_cohort_that_is_left_out_would_be_caught() -> None:

@@ -17,7 +17,7 @@ from dither_shared.domains import Domain
 from dither_shared.exact import from_micro, to_micro
 from dither_shared.mechanisms import DEVICES
 from dither_shared.registry import SENSITIVITIES, Metric, Registry
-from dither_shared.terms import Terms, device_asks
+from dither_shared.terms import DeviceTerms, Terms
 
 SUMMARY = "say what changes for devices and for the numbers; exit code 1 for what must not happen unnoticed"
 EXAMPLE = "dither metrics diff released.toml metrics.toml"
@@ -86,19 +86,20 @@ def _of_the_whole(old: Registry, new: Registry) -> Iterator[Remark]:
     if old.app != new.app:
         detail = f"the app changes from {old.app} to {new.app}: devices and aggregator refuse another app's file; "
         yield Remark(None, "app", f"{detail}keep the name {old.app}")
-    yield from _consent(None, device_asks(to_micro(new.device_epsilon), to_micro(old.device_epsilon)))
+    before, after = DeviceTerms.of(old), DeviceTerms.of(new)
+    yield from _consent(None, after.asks(before))
     if new.device_epsilon < old.device_epsilon:
         yield _note(None, "device_epsilon", old.device_epsilon, new.device_epsilon)
     if new.quiet_days != old.quiet_days:
         yield _note(None, "quiet_days", old.quiet_days, new.quiet_days)
     linked = [hundredths(registry.linked) for registry in (old, new)]
-    if linked[0] != linked[1]:
+    if linked[0] != linked[1] and not after.links(before):
         yield _note(None, f"R({DEVICES})", *linked)
 
 
 def _consent(metric: str | None, asks: list[str]) -> Iterator[Remark]:
     if asks:
-        until = "devices do not answer it" if metric else "devices keep to the old one"
+        until = "devices do not answer it" if metric else "devices keep to what was agreed to"
         yield Remark(metric, "consent", f"{'; '.join(asks)}: ask people again; until they agree, {until}")
 
 

@@ -7,9 +7,12 @@ from pathlib import Path
 from dither.schedule import answers_always
 from dither.writing.output import write
 from dither.writing.page import Code, Fact, FactList, Heading, Page, Paragraph, Said, to_html, to_markdown
+from dither_shared.accounting.linking import recognised
 from dither_shared.domains import NONE
 from dither_shared.exact import from_micro, to_micro
+from dither_shared.mechanisms import DEVICES
 from dither_shared.registry import Metric, Registry
+from dither_shared.terms import DeviceTerms, Terms
 
 SUMMARY = "write the page that tells an app's users what is asked, how it is protected and how to refuse"
 EXAMPLE = "dither metrics docs metrics.toml --out telemetry.html"
@@ -115,7 +118,16 @@ def _noise(metric: Metric) -> tuple[Fact, ...]:
         Fact("Noise", (noise,)),
         Fact("One report", (report,)),
         Fact("Repeating an answer", (f"All its reports together: {_factor(metric.charge)}.",)),
+        Fact("Recognising your device", (f"{_recognised('answer', Terms.of(metric).linked)}.",)),
         Fact("Your device's life", (f"{life} After these the last one is repeated, whatever your answer.",)),
+    )
+
+
+def _recognised(answers: str, linked: int) -> str:
+    """Say how far lasting noise tells a device from others."""
+    return (
+        f"Among {DEVICES} people with your {answers}, about {recognised(linked)} could be recognised by whoever keeps "
+        "all reports: the noise that a device keeps is a mark, which many or few devices share"
     )
 
 
@@ -164,10 +176,12 @@ def _sent(registry: Registry) -> tuple[Paragraph, ...]:
 def _seen(registry: Registry) -> tuple[Paragraph, ...]:
     memoized = any(metric.memoized for metric in registry.metrics.values())
     kept = "; and, where noise is kept, which answers it has given" if memoized else ""
+    together = [f"{_recognised('answers to all questions', DeviceTerms.of(registry).linked)}."] if memoized else []
     return _paragraphs(
         "The operator of the server can see, as with any web server, that a device uploads, when, and from which "
         "network address; and which questions that upload answers. They cannot see your answer, beyond those odds.",
         f"Anybody who can read the app's files on your device can see which questions it answered{kept}.",
+        *together,
     )
 
 
