@@ -5,6 +5,10 @@ import logging
 import os
 import time
 from datetime import UTC, datetime
+from textwrap import indent
+from typing import Any
+
+from dither_shared.harmless import visible
 
 SAME_AGAIN_AFTER_S = 60.0
 MESSAGES_MAX = 1_000
@@ -26,10 +30,25 @@ def set_up_logging(form: str = "", level: str = "") -> None:
     os.environ[LEVEL_ENVIRONMENT] = level = level or os.environ.get(LEVEL_ENVIRONMENT) or "warning"
     handler = logging.StreamHandler()
     handler.addFilter(_Damper())
-    words = logging.Formatter("%(asctime)s %(name)s %(levelname)s %(message)s")
-    handler.setFormatter(_JsonLines() if form == "json" else words)
+    handler.setFormatter(_JsonLines() if form == "json" else _Lines())
     logging.basicConfig(level=max(LEVELS[level], logging.WARNING), handlers=[handler])
     _log.setLevel(LEVELS[level])
+
+
+class _Lines(logging.Formatter):
+    """Makes each record a line of words, and indents what was raised: no message passes for another line."""
+
+    def __init__(self) -> None:
+        super().__init__("%(asctime)s %(name)s %(levelname)s %(message)s")
+
+    def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 - logging's own name
+        """Return the line."""
+        record.message = visible(record.message)
+        return super().formatMessage(record)
+
+    def formatException(self, ei: Any) -> str:  # noqa: N802
+        """Return the traceback."""
+        return indent(visible(super().formatException(ei), keep="\n"), "  ")
 
 
 class _JsonLines(logging.Formatter):

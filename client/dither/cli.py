@@ -9,12 +9,14 @@ import io
 import os
 import sqlite3
 import sys
-from contextlib import suppress
+from contextlib import ExitStack, redirect_stderr, redirect_stdout, suppress
 from importlib.metadata import version
 from importlib.util import find_spec
 from types import ModuleType
+from typing import TextIO, cast
 
 from dither_shared.errors import DitherError, reason_of
+from dither_shared.harmless import VisibleStream
 
 # command: (module, what it does). Modules have EXAMPLE, add_arguments(parser) and run(args) -> exit code.
 COMMANDS = {
@@ -69,6 +71,14 @@ def main(argv: list[str] | None = None) -> int:
     argv = sys.argv[1:] if argv is None else argv
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")  # a registry's words may not be the locale's
+    with ExitStack() as stack:
+        for redirect, stream in ((redirect_stdout, sys.stdout), (redirect_stderr, sys.stderr)):
+            if stream is not None:  # as of a program without a console
+                stack.enter_context(redirect(cast("TextIO", VisibleStream(stream))))
+        return _run(argv)
+
+
+def _run(argv: list[str]) -> int:
     try:
         args = _parser(argv).parse_args(argv)
         if "settle" in args:  # settings of the aggregator, which variables and a file may say, too

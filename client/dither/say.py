@@ -1,7 +1,9 @@
-"""The logger `dither`. A message never holds an answer, and sending it never fails."""
+"""The logger `dither`. A message never holds an answer nor anything unseen, and sending it never fails."""
 
 import logging
 from contextlib import suppress
+
+from dither_shared.harmless import visible
 
 LOGGER = logging.getLogger("dither")
 LOGGER.addHandler(logging.NullHandler())
@@ -10,4 +12,4 @@ LOGGER.addHandler(logging.NullHandler())
 def say(level: int, message: str, *arguments: object) -> None:
     """Log a message, whatever the host app's handlers and filters do with it."""
     with suppress(Exception):
-        LOGGER.log(level, message, *arguments)
+        LOGGER.log(level, message, *(each if isinstance(each, int) else visible(str(each)) for each in arguments))

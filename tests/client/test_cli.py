@@ -56,6 +56,18 @@ def test_help_names_every_command_and_shows_examples() -> None:
         assert (shown.returncode, "example: dither" in shown.stdout) == (0, True)
 
 
+def test_what_a_terminal_would_run_or_turn_round_is_an_escape_and_a_document_for_a_file_stays(tmp_path: Path) -> None:
+    for name, question in (("old", "Which colour?"), ("new", "Which\u202e colour?")):
+        text = registry_text().replace("Which colour do people choose?", question)
+        (tmp_path / f"{name}.toml").write_text(text, encoding="utf-8")
+    shown = dither("metrics", "diff", tmp_path / "old.toml", tmp_path / "new.toml").stdout
+    assert r'its question becomes "Which\u{202e} colour?"' in shown
+    assert "\u202e" not in shown
+    assert "\u202e" in dither("metrics", "docs", tmp_path / "new.toml", "--format", "markdown").stdout
+    missing = dither("metrics", "check", tmp_path / "\x1b[7m\u202e.toml").stderr
+    assert r"\u{1b}[7m\u{202e}.toml" in missing
+
+
 def test_the_version_is_the_distributions() -> None:
     assert dither("--version").stdout == f"dither {sdk.__version__}\n"
     assert sdk.__version__ == tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["version"]

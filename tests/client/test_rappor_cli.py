@@ -156,7 +156,7 @@ def test_candidates_with_equal_bits_are_shown_as_one(directory: Path) -> None:
     assert [groups[name] for name in ("often", "twin", "seldom")] == ["often", "often", ""]
     lines = dither(*decoding(directory)).stdout.splitlines()
     assert lines[3].startswith("  often  ")
-    assert lines[4].startswith("    together with twin, ttttttttttttttttttttttttttttt..., \\x1b[2J")
+    assert lines[4].startswith("    together with twin, ttttttttttttttttttttttttttttt..., \\u{1b}[2J")
     assert max(map(len, lines)) <= 100
 
 

@@ -5,6 +5,8 @@ import io
 import sys
 from pathlib import Path
 
+from dither_shared.harmless import behind
+
 
 def add_out_argument(action: argparse.ArgumentParser, what: str) -> None:
     """Add --out."""
@@ -16,6 +18,7 @@ def write(text: str, out: Path | None) -> None:
     if out is not None:
         out.write_text(text, encoding="utf-8", newline="")
         return
-    if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(encoding="utf-8", newline="")  # values may be in any language
-    print(text, end="")
+    stdout = behind(sys.stdout)
+    if isinstance(stdout, io.TextIOWrapper):
+        stdout.reconfigure(encoding="utf-8", newline="")  # values may be in any language
+    print(text, end="", file=sys.stdout if stdout.isatty() else stdout)

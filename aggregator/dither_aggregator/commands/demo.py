@@ -33,6 +33,7 @@ from dither_aggregator.web.listener import Listener
 from dither_aggregator.web.server import HttpServer
 from dither_aggregator.web.wsgi import in_threads
 from dither_shared.errors import DitherError
+from dither_shared.harmless import behind
 from dither_shared.registry import Metric, Registry, utc_today
 
 EXAMPLE = "dither demo --data census --devices 48842"
@@ -249,7 +250,10 @@ class _Bar:
         left = f", {elapsed / done * (self._total - done):.0f} s left" if done else ""
         filled = self.WIDTH * done // self._total
         bar = f"[{'#' * filled}{'.' * (self.WIDTH - filled)}] {done:,} of {self._total:,} devices{left}"
-        print(f"\r{bar:<79}" if self._redraws else bar, end="" if self._redraws else "\n", file=sys.stderr, flush=True)
+        if self._redraws:
+            print(f"\r{bar:<79}", end="", file=behind(sys.stderr), flush=True)
+        else:
+            print(bar, file=sys.stderr, flush=True)
 
     def end(self) -> None:
         """Leave the bar's line."""

@@ -1,7 +1,6 @@
 """`dither rappor`: what google/rappor's users have, its parameters, counts, maps and reports, read and decoded."""
 
 import argparse
-import io
 import json
 import sys
 import textwrap
@@ -12,6 +11,7 @@ from typing import Any
 
 from dither.sending.transport import HttpTransport
 from dither_aggregator.analysis.decoding.decoder import Channel, decode
+from dither_aggregator.arguments.out import write
 from dither_aggregator.interop.google_rappor.files import (
     Params,
     Refused,
@@ -26,6 +26,7 @@ from dither_aggregator.interop.google_rappor.files import (
     sum_reports,
 )
 from dither_aggregator.interop.google_rappor.importing import import_reports, plan_for
+from dither_shared.harmless import visible
 from dither_shared.registry import Registry
 
 EXAMPLE = "dither rappor decode --params params.csv --counts counts.csv --map map.csv"
@@ -112,18 +113,14 @@ def _decode(args: argparse.Namespace, params: Params) -> int:
     if args.json:
         print(json.dumps(document, allow_nan=False))
     else:
-        if isinstance(sys.stdout, io.TextIOWrapper):
-            sys.stdout.reconfigure(errors="backslashreplace")  # a terminal may lack a value's characters
         print("\n".join(_table(document, args.all)))
     return 0
 
 
 def _hash_candidates(args: argparse.Namespace, params: Params) -> int:
     values = read_candidates(args.file)
-    if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(encoding="utf-8")  # the file's encoding, whatever the terminal's
     for value in values:
-        print(map_line(value, params, java=args.java))
+        write(f"{map_line(value, params, java=args.java)}\n", None)
     spaced = sum(value != value.strip() for value in values)
     if spaced:
         print(f"{spaced:,} of {len(values):,} values have space around them; it is part of the value", file=sys.stderr)
@@ -214,7 +211,7 @@ def _found(row: dict[str, Any]) -> bool:
 
 def _label(value: str, width: int) -> str:
     """Return a value in one line of at most `width` columns, without control characters."""
-    text = "".join(mark if mark.isprintable() else mark.encode("unicode_escape").decode() for mark in value) or '""'
+    text = visible(value) or '""'
     if _columns(text) <= width:
         return text
     text = text[: width - 3]

@@ -1,8 +1,6 @@
 """`dither table`: synthetic records of a table, for all that need rows: a prototype, a test, a tool that takes CSV."""
 
 import argparse
-import csv
-import io
 import json
 import sys
 from collections.abc import Sequence
@@ -18,6 +16,7 @@ from dither_aggregator.arguments.window import add_window_arguments, asked_plan,
 from dither_aggregator.store import StoredPlan
 from dither_shared.domains import Columns, Range
 from dither_shared.errors import ConfigurationError
+from dither_shared.harmless import behind, to_csv
 
 EXAMPLE = "dither table synthesize stability --records 10000 --out records.csv --data /var/lib/dither"
 RECORDS_MAX = 1_000_000
@@ -59,7 +58,7 @@ def run(args: argparse.Namespace) -> int:
         _check_public(stored, args.public)
         window, tally = asked_tally(store, stored, args)
     made = synthesise_table(stored, tally, View(days=window.days), _Steps(), args.public)
-    write(_csv(made, args.records), args.out)
+    write(to_csv(columns_of(made.plan).names, made.in_words(made.draw(args.records))), args.out)
     if args.json:
         print(json.dumps(_document(made, window, args.records, args.public)))
     else:
@@ -83,15 +82,7 @@ class _Steps:
     def __call__(self, steps: int, ratio: float) -> None:
         if sys.stderr.isatty():
             end = "\r" if ratio > 1 else "\n"
-            print(f"step {steps}: {ratio:6.2f} times the noise ", end=end, file=sys.stderr, flush=True)
-
-
-def _csv(made: SyntheticTable, records: int) -> str:
-    out = io.StringIO()
-    lines = csv.writer(out)
-    lines.writerow(columns_of(made.plan).names)
-    lines.writerows(made.in_words(made.draw(records)))
-    return out.getvalue()
+            print(f"step {steps}: {ratio:6.2f} times the noise ", end=end, file=behind(sys.stderr), flush=True)
 
 
 def _sentences(made: SyntheticTable, window: Window, records: int) -> list[str]:

@@ -15,6 +15,7 @@ from dither_aggregator.arguments.window import add_window_arguments, asked_plan,
 from dither_aggregator.store import StoredPlan
 from dither_shared.domains.texts import UNTEXTS
 from dither_shared.errors import ConfigurationError
+from dither_shared.harmless import behind
 
 EXAMPLE = "dither words candidates search_engine --out engines.txt --data /var/lib/dither"
 LIKELY = 1.5
@@ -75,7 +76,7 @@ def _sentences(rows: list[WordRow], listed: list[WordRow], window: Window, n: in
 def _progress(done: float) -> None:
     """Show how far the search is on a terminal."""
     if sys.stderr.isatty():
-        print(f"searched {done:4.0%}", end="\n" if done >= 1 else "\r", file=sys.stderr, flush=True)
+        print(f"searched {done:4.0%}", end="\n" if done >= 1 else "\r", file=behind(sys.stderr), flush=True)
 
 
 def _document(stored: StoredPlan, window: Window, n: int, rows: list[WordRow]) -> dict[str, object]:

@@ -19,6 +19,7 @@ from dither_aggregator.workers.bells import Rope, make_app
 from dither_aggregator.workers.looking import AtWorkers
 from dither_aggregator.workers.ringer import Ringer
 from dither_shared.errors import DitherError
+from dither_shared.harmless import visible
 from dither_shared.wire.problems import Problem
 
 READERS = 1
@@ -73,7 +74,7 @@ class ServedStore:
             try:
                 self._app = self._open(opened)
             except DitherError as error:
-                print(f"dither: {error}", file=sys.stderr, flush=True)
+                print(f"dither: {visible(str(error))}", file=sys.stderr, flush=True)
             except Exception:
                 logging.getLogger("dither_aggregator").exception("a server process failed")
             await send({"type": "lifespan.startup.complete" if self._app else "lifespan.startup.failed"})

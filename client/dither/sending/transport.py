@@ -14,6 +14,7 @@ from dither.sending.importing import IMPORTING
 from dither.sending.route import find_route
 from dither_shared.errors import ConfigurationError
 from dither_shared.frozen import frozen
+from dither_shared.harmless import visible
 from dither_shared.wire import GROUPS_MAX, PROBLEM_PREFIX, REASONS
 
 if TYPE_CHECKING:
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
 _DROP = frozenset({400, 409, 410, 411, 414, 415, 422, 431})
 _ALL_RETIRED = "410 retired"
 _ALL_REFUSED = "422 refused"
+DETAIL_CHARACTERS_MAX = 100
+"""A server's words are kept so far."""
 _EVERY_GROUP = tuple(range(GROUPS_MAX))
 _TOO_LARGE = 413
 _STOP = frozenset({401, 403})
@@ -179,7 +182,7 @@ def read_answer(status: int, headers: Mapping[str, str], content: bytes, upload_
         return Answer(Outcome.ACCEPTED, detail, rejected=refused, duplicate=duplicate, retired=_retired(document))
     kind = document.get("type")
     if isinstance(kind, str) and kind.startswith(PROBLEM_PREFIX):
-        detail = f"{status} {kind.removeprefix(PROBLEM_PREFIX)}"
+        detail = f"{status} {visible(kind.removeprefix(PROBLEM_PREFIX))[:DETAIL_CHARACTERS_MAX]}"
         if status in _DROP:
             retired = _retired(document) or (_EVERY_GROUP if detail == _ALL_RETIRED else ())
             return Answer(Outcome.DROPPED, detail + _reasons(document) * (detail == _ALL_REFUSED), retired=retired)

@@ -5,6 +5,7 @@ import sys
 from pathlib import Path
 
 from dither_shared.errors import ConfigurationError
+from dither_shared.harmless import behind, visible
 
 
 def write(text: str, out: Path | None) -> None:
@@ -13,7 +14,8 @@ def write(text: str, out: Path | None) -> None:
         out.write_text(text, encoding="utf-8", newline="\n")
     else:
         speak_utf8()
-        print(text, end="")
+        stdout = behind(sys.stdout)
+        print(text, end="", file=sys.stdout if stdout.isatty() else stdout)
 
 
 def check_writable(out: Path) -> None:
@@ -30,12 +32,13 @@ def check_writable(out: Path) -> None:
 def progress(doing: str) -> None:
     """Say on stderr what is done now: on one line where somebody watches, which "" clears."""
     if sys.stderr.isatty():
-        print(f"\r\033[K{doing}", end="", file=sys.stderr, flush=True)
+        print(f"\r\033[K{visible(doing)}", end="", file=behind(sys.stderr), flush=True)
     elif doing:
         print(doing, file=sys.stderr, flush=True)
 
 
 def speak_utf8() -> None:
     """Let stdout take every character: values and questions may be in any language."""
-    if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(encoding="utf-8")
+    stdout = behind(sys.stdout)
+    if isinstance(stdout, io.TextIOWrapper):
+        stdout.reconfigure(encoding="utf-8")

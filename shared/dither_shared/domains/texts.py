@@ -6,6 +6,7 @@ from dither_shared.domains.domain import NONE, OTHER, Domain
 from dither_shared.domains.values import VALUE_CHARACTERS_MAX
 from dither_shared.errors import InvalidParameter
 from dither_shared.frozen import as_dict, frozen
+from dither_shared.harmless import JOINERS, is_visible
 from dither_shared.hashing import bucket_of, multiplier, number_of
 from dither_shared.words.code import NONE_BYTE, OTHER_BYTE
 from dither_shared.words.groups import Groups
@@ -164,11 +165,18 @@ class Coded(TypedTexts):
         return unicodedata.normalize("NFC", text.casefold()) if self.casefold else text
 
     def is_said(self, typed: bytes) -> bool:
-        """Tell whether a device may say the text that these bytes are, or one of the answers that are none."""
+        """Tell whether a device may say the text that these bytes are, or one of the answers that are none.
+
+        Texts with characters that nobody sees, that control a terminal or turn others round are not said.
+        """
         if typed in UNTYPED:
             return typed in UNTYPED[: len(self.untexts)]
         text = typed.decode("utf-8")
-        return len(text) <= self.characters_max and self.normal(text) == text
+        return len(text) <= self.characters_max and is_visible(text) and self.normal(text) == text
+
+    def may_begin(self, typed: bytes) -> bool:
+        """Tell whether a text that may be said begins with these bytes, of which the last character may be cut."""
+        return is_visible(typed.decode("utf-8", "ignore").rstrip(JOINERS))
 
     def typed(self, read: Read) -> bytes:
         """Return the bytes whose code is told."""

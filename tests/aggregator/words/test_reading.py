@@ -17,6 +17,7 @@ from dither_aggregator.analysis.words.verdict import Wanted
 from dither_aggregator.counting.folding import fold_cells
 from dither_aggregator.store import StoredPlan, Tally
 from dither_shared.domains import Coded
+from dither_shared.harmless import is_visible
 from dither_shared.registry import Metric
 from dither_shared.rng import Rng
 from tests.support.registries import registry
@@ -174,6 +175,27 @@ def test_texts_that_no_device_says_are_not_proposed(casefold: bool, proposes: bo
     assert isinstance(domain, Coded)
     assert any(name != name.casefold() for name in proposed) is proposes
     assert len(proposed) > 10
+
+
+@pytest.mark.slow
+def test_a_word_that_controls_a_terminal_or_turns_round_is_in_no_row(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Devices that lie say three of them, the last one longer than all levels: shares of a fifth, as above.
+
+    An honest device's answer is "other" in their place, and one that is written with a joiner is a word.
+    """
+    metric = words()
+    hostile = ("\x1b[7mfree", "a\u202eb", "https://\u2066example.org/a-long-way")
+    with monkeypatch.context() as lying:
+        lying.setattr(type(metric.kind), "takes", lambda kind, answer, domain: isinstance(answer, str))
+        shares: Shares = {**dict.fromkeys(hostile, 0.2), "\u0646\u200c\u0645": 0.2, "firefox": 0.2}
+        tally = tally_of(metric, 12_000, shares)
+    found = estimate(stored(metric), DAY, tally)
+    assert isinstance(found, WordsReading)
+    assert {row.value for row in found.rows if row.named} == {"firefox", "https://…", "\u0646…"}
+    assert all(is_visible(row.value) for row in found.rows)
+    assert [metric.names(each) for each in (*hostile, "\u0646\u200c\u0645")] == [("other",)] * 3 + [
+        ("\u0646\u200c\u0645",)
+    ]
 
 
 @pytest.mark.parametrize("option", ["error_of", "normalised", "candidates", "simultaneous"])

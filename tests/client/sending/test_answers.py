@@ -1,11 +1,13 @@
 """Answers to an upload: which of them end it, and which keep it."""
 
 import json
+import logging
 from pathlib import Path
 
 import pytest
 
 from dither.device.moments import NO_ANSWER_YET
+from dither.say import say
 from dither.sending.transport import Answer, DryRun, Outcome, read_answer
 from dither.status import CLOSED
 from dither_shared.wire import GROUPS_MAX
@@ -30,6 +32,15 @@ def test_the_readme_has_a_next_step_for_what_a_flush_may_say() -> None:
     for detail in (NO_ANSWER_YET, CLOSED, dry, refused, read(405, b"").detail):
         assert f"`{detail}`" in table
     assert "`no answer (REQUESTS_CA_BUNDLE must be ...)`" in table
+
+
+def test_a_servers_own_problem_is_told_in_a_line_that_controls_no_terminal(caplog: pytest.LogCaptureFixture) -> None:
+    detail = read(503, ours("\x1b[7mno\nall is well\u202e" + "x" * 999)).detail
+    assert detail.startswith(r"503 \u{1b}[7mno\u{a}all is well\u{202e}xxx")
+    assert len(detail) < 110
+    with caplog.at_level(logging.INFO, logger="dither"):
+        say(logging.WARNING, "%s of %d: %s", "a\x9bb", 3, ValueError("one\nother"))
+    assert caplog.messages == [r"a\u{9b}b of 3: one\u{a}other"]
 
 
 def test_only_reasons_of_the_wire_are_repeated() -> None:

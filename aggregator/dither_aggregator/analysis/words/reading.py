@@ -170,6 +170,7 @@ def search_tally(
         sketch,
         known=UNTYPED[: len(domain.untexts)],
         is_said=domain.is_said,
+        may_begin=domain.may_begin,
         wanted=wanted,
     )
     return sketch.std_error, words

@@ -71,23 +71,31 @@ def find_words(
     *,
     known: Sequence[bytes] = (),
     is_said: Callable[[bytes], bool] = lambda typed: True,
+    may_begin: Callable[[bytes], bool] = lambda typed: True,
     wanted: Wanted = DEFAULT,
 ) -> FoundWords:
     """Decide on what a search proposed: on whole texts by the verification group, on longer ones by the last level.
 
     `known` is judged with what is proposed, whether or not it was found. `is_said` tells whether a device may say a
-    text; others cost no test.
+    text, and `may_begin` whether one that begins so. Others cost no test and are not returned; devices that lie say
+    them all the same, so they are told apart from the rest.
     """
     texts = tuple(dict.fromkeys((*known, *filter(is_said, proposed.texts))))
-    return FoundWords(verified(texts, verification, wanted), _longer(proposed, last, wanted))
+    unsaid = tuple(typed for typed in proposed.texts if not is_said(typed))
+    longer = (word for word in _longer(proposed, last, wanted) if may_begin(word.typed))
+    return FoundWords(verified(texts, verification, wanted, unsaid), tuple(longer))
 
 
-def verified(texts: Sequence[bytes], verification: Sketch, wanted: Wanted = DEFAULT) -> tuple[Word, ...]:
-    """Return proposed texts with the verdict on each."""
+def verified(
+    texts: Sequence[bytes], verification: Sketch, wanted: Wanted = DEFAULT, unsaid: Sequence[bytes] = ()
+) -> tuple[Word, ...]:
+    """Return proposed texts with the verdict on each, without the rows that they share with what is `unsaid`."""
     if not texts:
         return ()
-    numbers = np.array([number_of(typed) for typed in texts], dtype=np.uint64)
-    return _judged(texts, verification.apart(numbers), len(texts), wanted)
+    numbers = np.array([number_of(typed) for typed in (*texts, *unsaid)], dtype=np.uint64)
+    apart = verification.apart(numbers)
+    estimates = Sketched(apart.shares[: len(texts)], apart.n[: len(texts)], apart.mechanism)
+    return _judged(texts, estimates, len(texts), wanted)
 
 
 def _longer(proposed: Proposed, last: Sketch, wanted: Wanted) -> tuple[Word, ...]:

@@ -7,15 +7,11 @@ from datetime import UTC, datetime
 from dither_aggregator.store.interface.opened import Opened
 from dither_aggregator.store.keys import masked
 from dither_aggregator.store.records import JournalEntry
+from dither_shared.harmless import visible
 
 JOURNAL_MAX = 100_000
 """How many entries are kept: about 15 MB. The oldest go first."""
 WHAT_CHARACTERS_MAX = 500
-
-
-def _in_one_line(text: str) -> str:
-    """Return a text in which nothing is unseen: what ends a line or moves a terminal's cursor is an escape."""
-    return "".join(mark if mark.isprintable() else ascii(mark)[1:-1] for mark in text)
 
 
 class Journal(Opened):
@@ -24,7 +20,7 @@ class Journal(Opened):
     def note(self, actor: str, action: str, what: str) -> None:
         """Add an entry, of now. To be called before the change itself: no change is without one."""
         at = datetime.fromtimestamp(int(self._now_s()), UTC)
-        self._add_entries([JournalEntry(at, actor, action, _in_one_line(masked(what))[:WHAT_CHARACTERS_MAX])])
+        self._add_entries([JournalEntry(at, actor, action, visible(masked(what))[:WHAT_CHARACTERS_MAX])])
 
     @abstractmethod
     def journal(self, limit: int = JOURNAL_MAX) -> list[JournalEntry]:

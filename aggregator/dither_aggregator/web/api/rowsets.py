@@ -9,7 +9,7 @@ import numpy as np
 from flask import Response, request
 
 from dither_aggregator.web.asking import Parameters, one_of
-from dither_aggregator.web.csv_cells import to_csv
+from dither_shared.harmless import file_name, to_csv
 
 JSON, CSV = "application/json", "text/csv; charset=utf-8"
 
@@ -36,7 +36,7 @@ def respond(made: RowSet, form: str) -> Response:
     """Return rows as `json`, {"meta": {...}, "rows": [{...}, ...]}, or as a `csv` file."""
     if form == "csv":
         answer = Response(to_csv(made.columns, made.rows), content_type=CSV)
-        answer.headers["Content-Disposition"] = f'attachment; filename="{made.name}.csv"'
+        answer.headers["Content-Disposition"] = f'attachment; filename="{file_name(made.name, "csv")}"'
         return answer
     rows = [dict(zip(made.columns, row, strict=True)) for row in made.rows]
     return Response(_encoder.encode({"meta": made.meta, "rows": rows}), content_type=JSON)

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from math import ceil, floor, log10
 
 from dither_aggregator.analysis.numbers import MEDIAN, QUANTILES
+from dither_shared.harmless import visible
 from dither_shared.plan import Plan
 
 LABEL_EM = 14.0
@@ -13,8 +14,6 @@ LABEL_EM = 14.0
 LINE_EM = 18.5
 """How wide a phone's plot is, in em of its labels."""
 END_DIGITS_MAX = 4
-JOINERS = "\N{ZERO WIDTH JOINER}\N{ZERO WIDTH NON-JOINER}"
-"""Unseen, but part of what they join: emoji, and words of many languages."""
 TICKS = 4
 DECIMALS_MAX = 9
 DIGITS_LEAST = 2
@@ -189,21 +188,6 @@ def nice_step(step: float) -> float:
 def _decimals(step: float) -> int:
     """Return the decimals that a percentage needs to show multiples of `step`."""
     return max(0, -floor(log10(step) + 1e-9) - 2)
-
-
-def visible(text: str) -> str:
-    """Return a text in which nothing is unseen or turns what follows round: such characters are shown as escapes."""
-    if text.isprintable():  # nearly every value is
-        return text
-    return "".join(character if _harmless(character) else f"\\u{{{ord(character):x}}}" for character in text)
-
-
-def _harmless(character: str) -> bool:
-    return (
-        character.isprintable()
-        or character in JOINERS
-        or unicodedata.category(character) not in ("Cc", "Cf", "Cs", "Zl", "Zp")
-    )
 
 
 def shorten(text: str, width_em: float = LABEL_EM) -> str:

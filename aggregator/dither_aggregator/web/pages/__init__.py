@@ -16,7 +16,6 @@ from dither_aggregator.web.charts.scale import (
     precise,
     rough,
     rough_in_points,
-    visible,
 )
 from dither_aggregator.web.exchange import LIVE, SESSION
 from dither_aggregator.web.pages import (
@@ -32,6 +31,7 @@ from dither_aggregator.web.pages import (
     time,
 )
 from dither_aggregator.web.pages.words import in_words, rank_in_words
+from dither_shared.harmless import visible
 from dither_shared.wire.problems import Problem
 
 _POLICY = (

@@ -24,12 +24,12 @@ from dither_aggregator.web.api.listings import immutable, no_snapshot
 from dither_aggregator.web.asking import Parameters, given
 from dither_aggregator.web.charts.crowd import Histogram, draw_crowd
 from dither_aggregator.web.charts.shares import Plot, draw
-from dither_aggregator.web.csv_cells import to_csv
 from dither_aggregator.web.long_lists import refuse_long
 from dither_aggregator.web.pages.metric import headline_of
 from dither_aggregator.web.pages.numbers import NumberWords, headline_of_numbers
 from dither_aggregator.web.pages.tables import headline_of_tables
 from dither_aggregator.web.pages.words import rank_in_words
+from dither_shared.harmless import file_name, to_csv
 
 ROWS_SHOWN = 50
 NOTHING = "With a read key, too little of this day is told to show anything.", "No reports of this day are counted."
@@ -97,7 +97,7 @@ def csv(store: Store, id_: str) -> Response:
     columns, left_out = (*_FIRST_COLUMNS, *further), snapshot.tally.left_out
     table = to_csv((*columns, "left_out"), ([*(row.get(name) for name in columns), left_out] for row in rows))
     response = Response(table, content_type="text/csv; charset=utf-8")
-    response.headers["Content-Disposition"] = f'attachment; filename="{_file_name(snapshot)}.csv"'
+    response.headers["Content-Disposition"] = f'attachment; filename="{_file_name(snapshot, "csv")}"'
     return immutable(response, id_)
 
 
@@ -106,7 +106,7 @@ def svg(store: Store, id_: str) -> Response:
     snapshot = _asked(store, id_)
     drawn = _NOT_XML.sub("\N{REPLACEMENT CHARACTER}", render_template("snapshot.svg", page=snapshot_page(snapshot)))
     response = Response(drawn, content_type="image/svg+xml")
-    response.headers["Content-Disposition"] = f'inline; filename="{_file_name(snapshot)}.svg"'
+    response.headers["Content-Disposition"] = f'inline; filename="{_file_name(snapshot, "svg")}"'
     return immutable(response, id_)
 
 
@@ -118,8 +118,8 @@ def _asked(store: Store, id_: str) -> Snapshot:
     return snapshot
 
 
-def _file_name(snapshot: Snapshot) -> str:
-    return f"{snapshot.stored.plan.metric}-{snapshot.epoch}-{snapshot.id[:12]}"
+def _file_name(snapshot: Snapshot, ending: str) -> str:
+    return file_name(f"{snapshot.stored.plan.metric}-{snapshot.epoch}-{snapshot.id[:12]}", ending)
 
 
 def snapshot_page(snapshot: Snapshot) -> SnapshotPage:

@@ -1,0 +1,106 @@
+"""Texts of strangers, made harmless where they leave: in a log or at a terminal, in a cell of CSV, as a file's name.
+
+Anybody may upload, so a word that the totals name may be meant for whoever reads it: for their terminal, which runs
+escapes, for the eye, which a direction turned round deceives, or for a spreadsheet, which runs formulas.
+"""
+
+import re
+import unicodedata
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+JOINERS = "\u200c\u200d"
+_JOINED = re.compile(f"(?<=[^\0-\x7f{JOINERS}])[{JOINERS}](?=[^\0-\x7f{JOINERS}])")
+"""A joiner between two characters beyond ASCII: Persian, Indian languages and emoji are written with them."""
+_SEPARATORS = frozenset(',;\t\r\n"')
+_FORMULAS = frozenset("=+-@\uff1d\uff0b\uff0d\uff20")
+"""The last four are the wide forms of the first, which some spreadsheets take for them."""
+_WORDS = {None: "", True: "true", False: "false"}
+FILE_NAME_CHARACTERS_MAX = 150
+_NO_FILE = re.compile(r"(con|prn|aux|nul|com\d|lpt\d)(\.|$)", re.IGNORECASE)
+"""Windows opens a device of its own in place of such a file."""
+
+
+# For logs and terminals.
+
+
+def is_visible(text: str) -> bool:
+    """Tell whether each character of a text can be seen as what it is: none controls, turns round or is private."""
+    return text.isprintable() or all(map(_is_seen, _JOINED.sub("", text)))
+
+
+def visible(text: str, keep: str = "") -> str:
+    r"""Return a text whose characters can all be seen: others are escapes such as \u{202e}, but for those to `keep`."""
+    if text.isprintable():  # nearly every text is
+        return text
+    joiners = {found.start() for found in _JOINED.finditer(text)}
+    return "".join(
+        character if _is_seen(character) or character in keep or place in joiners else f"\\u{{{ord(character):x}}}"
+        for place, character in enumerate(text)
+    )
+
+
+def _is_seen(character: str) -> bool:
+    return character.isprintable() or unicodedata.category(character) == "Zs"
+
+
+class VisibleStream:
+    """A stream on which nothing is unseen but the ends of lines and tabs. `behind` is the one that takes the rest."""
+
+    def __init__(self, behind: Any) -> None:
+        self.behind = behind
+
+    def write(self, text: str) -> int:
+        """Write a text."""
+        self.behind.write(visible(text, keep="\n\t"))
+        return len(text)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.behind, name)
+
+
+def behind(stream: Any) -> Any:
+    """Return the stream itself, for documents that go to a file as they are, and for what is redrawn."""
+    return stream.behind if isinstance(stream, VisibleStream) else stream
+
+
+# For spreadsheets.
+
+
+def to_csv(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
+    """Return a table as CSV with a header (RFC 4180). None is an empty cell; numbers stay numbers."""
+    return "".join(",".join(map(_cell, row)) + "\r\n" for row in (columns, *rows))
+
+
+def _cell(content: object) -> str:
+    if isinstance(content, str):
+        return csv_cell(content)
+    return _WORDS[content] if content is None or isinstance(content, bool) else str(content)
+
+
+def csv_cell(text: str) -> str:
+    """Return a text as a cell that no spreadsheet runs, whether it takes commas, semicolons or tabs for separators.
+
+    An apostrophe, which says "this is text", stands before each of = + - @ that begins the text, or that follows what
+    may begin a cell somewhere: a separator, the end of a line, a quote, or something unseen that is left out.
+    """
+    if not _FORMULAS.isdisjoint(text):
+        begins, marked = True, []
+        for character in text:
+            if begins and character in _FORMULAS:
+                marked.append("'")
+            marked.append(character)
+            begins = character in _SEPARATORS or not _is_seen(character)
+        text = "".join(marked)
+    if text.startswith(("\t", "\r")):
+        text = f"'{text}"
+    return text if _SEPARATORS.isdisjoint(text) else '"' + text.replace('"', '""') + '"'
+
+
+# For files.
+
+
+def file_name(text: str, ending: str) -> str:
+    """Return a name that every system takes as one file in the directory that it is put into."""
+    name = re.sub(r"[^A-Za-z0-9._-]", "_", text)[:FILE_NAME_CHARACTERS_MAX].lstrip(".-") or "_"
+    return f"{'_' if _NO_FILE.match(name) else ''}{name}.{ending}"
