@@ -80,7 +80,8 @@ class Answering:
             store.refresh()
             step(store, about)
         except _UnknownBell as error:
-            _log.warning("a bell was not for this store: %s", error)
+            _log.warning("a bell was not for this store")
+            _log.debug("%s", error)
         except BrokerError as error:
             _log.warning("%s; beat rings for what is left", error)
         except StoreUnavailable as error:

@@ -4,10 +4,12 @@ Nothing depends on a bell being heard. The watchdog rings again where something 
 would be compared between the clocks of two machines; a full queue is not rung instead.
 """
 
+import logging
 import os
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
+import redis
 from celery import Celery
 from kombu import Connection, Queue
 
@@ -19,6 +21,8 @@ QUEUES = (FOLD, ESTIMATE, MAINTAIN, LOOK)
 """Each kind of bell has a queue, so that workers can be set apart for one."""
 WAITING_MAX = 1_000
 """Bells of a kind that may wait. More would say the same again, and fill a broker whose workers are down."""
+FLOOD = 2 * WAITING_MAX
+"""A queue that is longer was filled by somebody else: many processes that ring at once stay below it."""
 
 TIME_LIMIT_S = {FOLD: 120, ESTIMATE: 3_600, MAINTAIN: 600, LOOK: 360}
 """After which a process is killed, which hurts nothing. There is no soft limit before it: an exception out of nowhere,
@@ -27,6 +31,9 @@ PROCESS_STARTS_WITHIN_S = 60.0
 CONNECT_TIMEOUT_S = 5
 REPLY_TIMEOUT_S = 10
 IDLE_CHECK_S = 30
+
+
+_log = logging.getLogger("dither_aggregator")
 
 
 class Bell(NamedTuple):
@@ -66,6 +73,7 @@ def make_app(broker: str) -> Celery:
         broker_connection_retry_on_startup=True,
         broker_connection_max_retries=None,
         broker_connection_timeout=CONNECT_TIMEOUT_S,
+        broker_channel_error_retry=True,  # else a key of another type in a queue's place ends a worker
         broker_pool_limit=1,
         broker_transport_options={
             # The broker forgets a bell when it hands it out. Kombu's emulated acknowledgements would bring the bells of
@@ -80,6 +88,21 @@ def make_app(broker: str) -> Celery:
         },
     )
     return app
+
+
+def waiting_in(client: Any, queue: str) -> int:
+    """Return how many bells wait in a queue. One that others have flooded, or that is no list, is emptied first."""
+    try:
+        waiting = int(client.llen(queue))
+    except redis.ResponseError as error:
+        if not str(error).startswith("WRONGTYPE"):
+            raise
+        waiting = FLOOD + 1
+    if waiting <= FLOOD:
+        return waiting
+    client.unlink(queue)
+    _log.warning("emptied the queue %s, which held what no dither rings; beat rings again for what waits", queue)
+    return 0
 
 
 class Rope:
@@ -104,7 +127,7 @@ class Rope:
         if self._connection is None:
             self._connection = self._app.connection_for_write()
             self._channel = self._connection.channel()
-        waiting = {kind: self._channel.client.llen(kind) for kind in {bell.kind for bell in bells}}
+        waiting = {kind: waiting_in(self._channel.client, kind) for kind in QUEUES}
         producer = self._app.amqp.Producer(self._channel, auto_declare=False)
         for kind, about in bells:
             if waiting[kind] < WAITING_MAX:

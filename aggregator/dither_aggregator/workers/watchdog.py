@@ -45,8 +45,7 @@ class Watchdog:
             return self._notice("store", str(error))
         self._notice("store", "")
         try:
-            if bells:
-                self._ring(bells)
+            self._ring(bells)  # also none: queues that others have flooded are emptied on the way
         except BrokerError as error:
             self._notice("broker", str(error))
         else:

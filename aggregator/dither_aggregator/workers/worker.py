@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
+import msgspec
 import redis
 from billiard import common, pool
 from celery import Celery, signals
@@ -23,6 +24,7 @@ from dither_aggregator.store import Store
 from dither_aggregator.workers.answering import Answering
 from dither_aggregator.workers.bells import ESTIMATE, FOLD, LOOK, MAINTAIN, TIME_LIMIT_S, Rope, make_app
 from dither_aggregator.workers.brokers import address
+from dither_aggregator.workers.intake import Intake
 from dither_aggregator.workers.looking import look
 
 RESULTS_READ_WITHIN_TRIES = 5
@@ -55,6 +57,8 @@ def work(
     orders = _Orders()
     answering = Answering(open_, generation, Rope(app).ring, orders.stopping, orders.give_up)
     _add_tasks(app, answering, partial(look, data, generation, broker))
+    intake = Intake()
+    app.steps["consumer"].add(intake.step())
     _connect_signals(answering, orders)
     _filter_logs(address(broker), orders.stopping)
     # The signal would be an exception in the middle of a count.
@@ -76,6 +80,7 @@ def work(
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, orders.on_signal)
     worker.start()
+    intake.say()
     return 1 if orders.gone or worker.exitcode else 0
 
 
@@ -134,7 +139,7 @@ def _add_tasks(app: Celery, answering: Answering, look_for: Callable[[object], N
     def look_for_many(ticket: object) -> None:
         try:
             look_for(ticket)
-        except (redis.RedisError, OSError) as error:
+        except (redis.RedisError, msgspec.MsgspecError, OSError) as error:
             _log.error("a long list was not looked for: %s", error)
 
 

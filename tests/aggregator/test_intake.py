@@ -1,0 +1,251 @@
+"""The intake of a worker: bells are taken out of whatever a broker holds, and the rest ends no worker."""
+
+import base64
+import json
+import logging
+import pickle
+import random
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+from celery import Celery
+
+from dither_aggregator.workers.bells import ESTIMATE, FLOOD, FOLD, LOOK, MAINTAIN, QUEUES, Bell, Rope, make_app
+from dither_aggregator.workers.intake import MESSAGE_BYTES_MAX, SAID_EVERY_S, Intake, read_bell, write_bell
+from dither_shared.wire.reading import parse_upload
+from dither_shared.wire.writing import encode_upload, new_upload_id
+from tests.support.machines import Site
+from tests.support.redis_servers import RedisServer
+from tests.support.soaking import scaled
+from tests.support.waiting import wait_until
+
+SOUND: dict[str, Any] = json.loads(write_bell(Bell(FOLD, 3)))
+
+
+def base64_of(content: object) -> str:
+    packed = content if isinstance(content, bytes) else json.dumps(content).encode()
+    return base64.b64encode(packed).decode()
+
+
+def changed(**parts: object) -> bytes:
+    """Return a sound message with other parts; those of a dict in place of a dict are merged, ... leaves one out."""
+    message = dict(SOUND)
+    for name, part in parts.items():
+        key = name.replace("_", "-")
+        merges = isinstance(part, dict) and isinstance(message[key], dict)
+        message[key] = message[key] | part if merges else part
+        if part is ...:
+            del message[key]
+    return json.dumps(message).encode()
+
+
+ENDED = {
+    "no JSON": b"garbage",
+    "nothing": b"",
+    "no UTF-8": b"\xff\xfe\0",
+    "a number": b"3",
+    "a list": b"[]",
+    "null": b"null",
+    "nested": b"[" * 100_000,
+    "a huge integer": b"9" * 10_000,
+    "properties of another shape": changed(properties=[]),
+    "a tag of another shape": changed(properties={"delivery_tag": [1]}),
+    "delivery info of another shape": changed(properties={"delivery_info": "x"}),
+    "headers of another shape": changed(headers="x"),
+    "a task of another shape": changed(headers={"task": [FOLD]}),
+    "an id of another shape": changed(headers={"id": [1]}),
+    "a content type of another shape": changed(content_type=[1]),
+    "bad base64": changed(body="%%%"),
+    "a body of another shape": changed(body=[1]),
+    "an unknown encoding of the body": changed(properties={"body_encoding": "rot13"}),
+    "a body of JSON of another shape": changed(body=base64_of({"a": 1})),
+    "a time limit of another shape": changed(headers={"timelimit": "x"}),
+    "a time limit of texts": changed(headers={"timelimit": ["x", "y"]}),
+}
+"""Each of these ended a worker without an intake, or in some cases cut it off."""
+BROKE = {
+    "an empty object": b"{}",
+    "no properties": changed(properties=...),
+    "an unknown task": changed(headers={"task": "rm"}),
+    "no task": changed(headers={"task": None}),
+    "another content type": changed(content_type="text/plain", body=base64_of(b"plain")),
+    "pickled": changed(
+        content_type="application/x-python-serialize", content_encoding="binary", body=base64_of(pickle.dumps([[0]]))
+    ),
+    "compressed": changed(headers={"compression": "application/x-gzip"}, body=base64_of(b"\x1f\x8b")),
+    "no JSON in the body": changed(body=base64_of(b"garbage")),
+    "arguments of another shape": changed(body=base64_of([1, 2, 3])),
+    "too many arguments": changed(body=base64_of([[1, 2], {}, {}])),
+    "huge": changed(body="A" * 20_000_000),
+    "for another queue": changed(headers={"task": ESTIMATE}),
+    "about no shard": changed(body=base64_of([[-1], {}, {}])),
+    "about a text": changed(body=base64_of([["\x1b[7m"], {}, {}])),
+    "about a truth": changed(body=base64_of([[True], {}, {}])),
+}
+"""Each of these was logged with all that it holds, or handed to a process."""
+GARBAGE = ENDED | BROKE
+HARMLESS = (
+    "properties of another shape",
+    "a tag of another shape",
+    "delivery info of another shape",
+    "an id of another shape",
+    "a content type of another shape",
+    "an unknown encoding of the body",
+    "a time limit of another shape",
+    "a time limit of texts",
+    "no properties",
+)
+"""A bell is read out of these: what ended a worker is not handed on."""
+
+
+@pytest.mark.parametrize("name", GARBAGE)
+def test_what_is_no_bell_is_dropped_and_none_of_it_is_handed_on(name: str) -> None:
+    intake = Intake()
+    taken = intake.take((b"fold", GARBAGE[name]))
+    if name in HARMLESS:
+        assert taken is not None
+        assert taken[0] == b"fold"
+        made = json.loads(taken[1])
+        assert made.keys() == SOUND.keys()
+        assert made["headers"] == SOUND["headers"] | {key: made["headers"][key] for key in ("id", "root_id")}
+        assert read_bell(FOLD, taken[1]) == Bell(FOLD, 3)
+    else:
+        assert taken is None
+    assert intake.dropped.total() == (name not in HARMLESS)
+
+
+@pytest.mark.parametrize("bell", [Bell(FOLD, 0), Bell(MAINTAIN, 15), Bell(ESTIMATE, "theme"), Bell(LOOK, "0af9" * 8)])
+def test_a_bell_is_read_as_it_was_written_and_as_celery_writes_it(bell: Bell) -> None:
+    assert read_bell(bell.kind, write_bell(bell)) == bell
+    with pytest.raises(ValueError, match="another queue"):
+        read_bell(next(kind for kind in QUEUES if kind != bell.kind), write_bell(bell))
+
+
+def spoiled(chance: random.Random, message: bytes) -> bytes:
+    """Return a message with some bytes lost, changed, doubled or swapped for another part of JSON."""
+    for _ in range(chance.randrange(1, 4)):
+        place = chance.randrange(len(message) + 1)
+        length = chance.choice((0, 1, 1, 8, 200))
+        put = chance.choice(
+            (b"", bytes([chance.randrange(256)]), b"[", b"{}", b"null", b"1e999", b'"\\ud800"', b"9" * 99)
+        )
+        message = message[:place] + put + message[place + length :]
+    return message
+
+
+def test_whatever_is_spoiled_is_a_bell_or_is_dropped() -> None:
+    chance, intake, read = random.Random(1), Intake(), 0
+    sound = [write_bell(bell) for bell in (Bell(FOLD, 3), Bell(ESTIMATE, "theme"), Bell(LOOK, "0a" * 16))]
+    for _ in range(n := scaled(20_000, 2_000_000)):
+        queue = chance.choice((b"fold", b"estimate", b"look"))
+        taken = intake.take((queue, spoiled(chance, chance.choice(sound))))
+        if taken:
+            read += 1
+            bell = read_bell(taken[0].decode(), taken[1])
+            assert bell.kind == queue.decode()
+            assert type(bell.about) is (int if bell.kind == FOLD else str)
+    assert 0 < read < n == read + intake.dropped.total()
+
+
+def test_what_is_dropped_is_counted_and_said_once_a_minute(caplog: pytest.LogCaptureFixture) -> None:
+    now = [0.0]
+    intake = Intake(lambda: now[0])
+    for second in range(150):
+        now[0] = float(second)
+        intake.take((b"fold", b"garbage \x1b[7m"))
+        intake.take((b"fold", b"A" * (MESSAGE_BYTES_MAX + 1)))
+    intake.say()
+    intake.say()
+    shapes = "not a message of Celery's with one argument"
+    assert caplog.messages == [
+        f"dropped 1 messages of the broker that are no bells: 1 {shapes}",
+        f"dropped 121 messages of the broker that are no bells: 61 {shapes}; 60 too long",
+        f"dropped 241 messages of the broker that are no bells: 121 {shapes}; 120 too long",
+        f"dropped 300 messages of the broker that are no bells: 150 {shapes}; 150 too long",
+    ]
+    assert intake.take(None) is None
+    assert SAID_EVERY_S == 60
+
+
+# With a real Redis.
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisServer]:
+    server = RedisServer(tmp_path_factory.mktemp("broker"), {"appendonly": "no"})
+    server.start()
+    yield server
+    server.stop()
+
+
+@pytest.fixture
+def app(broker: RedisServer) -> Celery:
+    return make_app(broker.url)
+
+
+@pytest.mark.slow
+def test_a_queue_that_others_flood_or_replace_is_emptied_by_the_next_that_rings(
+    broker: RedisServer, app: Celery, caplog: pytest.LogCaptureFixture
+) -> None:
+    with broker.client() as client, closing(Rope(app)) as rope:
+        client.set(MAINTAIN, "no list")
+        client.lpush(ESTIMATE, *[b"garbage"] * FLOOD)
+        client.lpush(FOLD, *[write_bell(Bell(FOLD, 0))] * (FLOOD + 1))
+        rope.ring([])
+        assert [client.exists(kind) for kind in (FOLD, MAINTAIN)] == [0, 0]
+        assert client.llen(ESTIMATE) == FLOOD
+        rope.ring([Bell(FOLD, 1), Bell(MAINTAIN, 2), Bell(ESTIMATE, "theme")])
+        assert [client.llen(kind) for kind in (FOLD, MAINTAIN, ESTIMATE)] == [1, 1, FLOOD]
+        assert read_bell(FOLD, client.rpop(FOLD)) == Bell(FOLD, 1)
+        assert read_bell(MAINTAIN, client.rpop(MAINTAIN)) == Bell(MAINTAIN, 2)
+        client.flushall()
+    assert [record.levelno for record in caplog.records] == [logging.WARNING] * 2
+
+
+def memory_kb(pid: int, what: str) -> int:
+    (line,) = (line for line in Path(f"/proc/{pid}/status").read_text().splitlines() if line.startswith(what))
+    return int(line.split()[1])
+
+
+@pytest.mark.slow
+def test_a_worker_outlives_all_that_a_broker_may_hold(tmp_path: Path) -> None:
+    """It reads each kind of garbage, a flood of it and a key of another type, and folds what came meanwhile."""
+    site = Site(tmp_path)
+    plan = site.registry.metrics["dark"].plan
+    with (
+        site.running(),
+        site.broker.client() as broker,
+        site.store() as store,
+        site.worker() as worker,
+        closing(Rope(make_app(site.broker.url))) as rope,
+    ):
+        children = worker.children()
+
+        def folds() -> None:
+            body = encode_upload(new_upload_id(random.getrandbits), [("dark", plan.digest, [1])])
+            store.append([(parse_upload(body, store.find_plan), body)])
+            rope.ring([Bell(FOLD, shard) for shard in range(store.shards)])
+            wait_until(lambda: store.backlog() == 0)
+
+        folds()
+        resident = memory_kb(worker.process.pid, "VmRSS")
+        for kind in QUEUES:
+            broker.lpush(kind, *(message for message in GARBAGE.values() if len(message) < 1_000_000))
+        broker.lpush(FOLD, GARBAGE["huge"])
+        folds()
+        for _ in range(floods := scaled(3, 300)):
+            broker.lpush(FOLD, *[b"garbage"] * 1_000)
+        wait_until(lambda: not broker.llen(FOLD), 60 * floods)
+        assert memory_kb(worker.process.pid, "VmRSS") - resident < 64 * 1024
+        broker.set(FOLD, "no list")
+        folds()
+        assert worker.children() == children
+        code, err = worker.stop()
+        counts = [line for line in err.splitlines() if "dropped" in line]
+        assert code == 0
+        assert 1 <= len(counts) <= 3
+        dropped = (len(GARBAGE) - 1) * len(QUEUES) - len(HARMLESS) + 1 + floods * 1_000
+        assert f"dropped {dropped:,} messages" in counts[-1]
