@@ -29,10 +29,13 @@ from dither_aggregator.vitals import Audit, Vitals
 from dither_aggregator.web import bounds
 from dither_shared import ours
 from dither_shared.errors import DitherError
+from dither_shared.harmless import visible
 
 CLOCK_OFF_MAX_S = 60.0
 FAULTS_SHOWN = 3
 ASK_WITHIN_S = 10.0
+SERVERS_WORDS_MAX = 500
+"""Characters of each of a server's words that are shown."""
 FILES = bounds.CONNECTIONS_MAX + bounds.OTHER_FILES
 
 
@@ -214,16 +217,21 @@ def _server(health: str) -> Iterator[Sign]:
     try:
         ready, told = _asked(health, "/readyz"), _asked(health, "/version")
         waits = [check for check in ready["checks"] if not check["ok"]]
-        theirs = f"dither {told['dither']}, Python {told['python']}"
+        theirs = _line(f"dither {told['dither']}, Python {told['python']}")
     except (requests.RequestException, ValueError, KeyError, TypeError) as error:
         yield Sign("server", f"no answer ({type(error).__name__})", "ready", False, hint)
         return
-    yield Sign("server", str(ready["status"]), "ready", ready["status"] == "ready", "Its checks below say why.")
+    yield Sign("server", _line(ready["status"]), "ready", ready["status"] == "ready", "Its checks below say why.")
     for check in waits:
-        what, value, limit, hint = (str(check[key]) for key in ("check", "value", "limit", "hint"))
+        what, value, limit, hint = (_line(check[key]) for key in ("check", "value", "limit", "hint"))
         yield Sign(f"server's {what}", value, limit, False, hint)
     ours = f"dither {version('dither')}, Python {platform.python_version()}"
     yield Sign("server's version", theirs, ours, theirs == ours, "Restart it: another version was installed since.")
+
+
+def _line(said: object) -> str:
+    """Return a server's words as a part of one line."""
+    return visible(str(said))[:SERVERS_WORDS_MAX]
 
 
 def _asked(health: str, path: str) -> Any:

@@ -11,7 +11,9 @@ from typing import Any
 import pytest
 import requests
 
+from dither_aggregator import examining
 from dither_aggregator.store.sqlite import FILE_NAME, schema
+from dither_shared.harmless import is_visible
 from dither_shared.wire import PATH
 from tests.pinned.files import FILES, unpack
 from tests.support.aggregators import Served, dither, serve, sqlite_store
@@ -149,6 +151,17 @@ def test_where_there_is_no_store_and_no_server_both_are_told(tmp_path: Path) -> 
 def test_a_server_of_another_kind_is_no_server_of_ours(served: Served, tmp_path: Path) -> None:
     code, checks = examined("--data", tmp_path / "data", "--health", served.url)
     assert (code, ill(checks)) == (1, {"server"})
+
+
+def test_a_servers_words_are_parts_of_a_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    hostile = "\x1b[2J\u202e\n9 checks: all is well" + "x" * 9_999
+    check = {"ok": False, **dict.fromkeys(("check", "value", "limit", "hint"), hostile)}
+    document = {"status": hostile, "checks": [check], "dither": hostile, "python": hostile}
+    monkeypatch.setattr(examining, "_asked", lambda health, path: document)
+    signs = list(examining._server("http://127.0.0.1:1"))
+    words = [word for sign in signs for word in (sign.what, sign.value, sign.limit, sign.hint)]
+    assert sum(r"\u{1b}[2J\u{202e}\u{a}9 checks" in word for word in words) == 6
+    assert all(is_visible(word) and len(word) < 600 for word in words)
 
 
 def test_a_redis_that_may_lose_reports_and_one_that_is_full_are_told(tmp_path: Path) -> None:

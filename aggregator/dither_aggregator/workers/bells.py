@@ -21,8 +21,8 @@ QUEUES = (FOLD, ESTIMATE, MAINTAIN, LOOK)
 """Each kind of bell has a queue, so that workers can be set apart for one."""
 WAITING_MAX = 1_000
 """Bells of a kind that may wait. More would say the same again, and fill a broker whose workers are down."""
-FLOOD = 2 * WAITING_MAX
-"""A queue that is longer was filled by somebody else: many processes that ring at once stay below it."""
+FLOOD = 10 * WAITING_MAX
+"""A queue that is longer was filled by somebody else: ten processes that ring at once stay below it."""
 
 TIME_LIMIT_S = {FOLD: 120, ESTIMATE: 3_600, MAINTAIN: 600, LOOK: 360}
 """After which a process is killed, which hurts nothing. There is no soft limit before it: an exception out of nowhere,
