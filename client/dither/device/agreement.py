@@ -24,6 +24,7 @@ class Agreement:
         self._refusals = refusals
         self._registry = registry
         self._terms: dict[str, str] = {}
+        self._covered: dict[str, str] = {}
 
     def choice(self) -> bool | None:
         """Return what the person chose for the whole app, or None if they did not choose."""
@@ -80,7 +81,11 @@ class Agreement:
 
     def covers(self, metric: Metric, agreed: str) -> bool:
         """Tell whether the terms that were agreed to, as they were kept, cover those of a metric."""
-        return agreed == self._terms_of(metric) or not self._asks(metric, agreed)
+        if self._covered.get(metric.name) != agreed:
+            if agreed != self._terms_of(metric) and self._asks(metric, agreed):
+                return False
+            self._covered[metric.name] = agreed
+        return True
 
     def _terms_of(self, metric: Metric) -> str:
         # Each when it is needed: most of a registry is not, at most starts.

@@ -11,6 +11,7 @@ from dither_shared.cells import Cells, Part
 from dither_shared.domains import Coded
 from dither_shared.errors import RegistryError
 from dither_shared.exact import exp_below
+from dither_shared.harmless import is_visible
 from dither_shared.kinds import Answer, WordsKind
 from dither_shared.mechanisms import PGR
 from dither_shared.plan import Plan
@@ -18,8 +19,10 @@ from dither_shared.registry import Metric
 from dither_shared.rng import Rng
 from dither_shared.words import groups
 from dither_shared.words.groups import BUCKETS, LAYOUTS, PROPOSED, ROWS
+from tests.shared.test_harmless import texts
 from tests.support.laws import Law, largest_ratio, law_of, law_of_class
 from tests.support.registries import registry
+from tests.support.soaking import scaled
 
 FEW = 13
 """Buckets that can be enumerated."""
@@ -186,3 +189,18 @@ def test_what_no_device_says_is_told_apart(casefold: bool, said: bool) -> None:
     assert domain.is_said(domain.typed(domain.unread()))
     assert not domain.is_said(domain.typed(domain.nothing()))
     assert domain_of(words(presence="hidden")).is_said(domain.typed(domain.nothing()))
+
+
+@pytest.mark.parametrize("casefold", [False, True])
+def test_a_text_is_said_if_and_only_if_a_device_reads_it_as_that_text(casefold: bool) -> None:
+    domain = Coded("site", LAYOUT.levels, casefold=casefold)
+    said = 0
+    for text in texts(6, scaled(5_000, 500_000)):
+        typed = text.encode("utf-8", "replace")
+        read = KIND.read(typed.decode(), domain)
+        assert domain.is_said(typed) == (read == typed.decode()), ascii(text)
+        assert is_visible(*KIND.names(read, domain))
+        if domain.is_said(typed):
+            said += 1
+            assert all(domain.may_begin(typed[:place]) for place in range(len(typed) + 1))
+    assert said > 100
