@@ -32,7 +32,7 @@ def _hurried(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("dither.sending.courier.PAUSE_S", 0.02)
     monkeypatch.setattr("dither.sending.connection.CONNECT_TIMEOUT_S", 0.4)
     monkeypatch.setattr("dither.sending.connection.READ_TIMEOUT_S", 0.4)
-    monkeypatch.setattr("dither.sending.connection.ANSWER_TIMEOUT_S", 0.4)
+    monkeypatch.setattr("dither.sending.connection.EXCHANGE_TIMEOUT_S", 0.4)
 
 
 @contextmanager
@@ -197,7 +197,7 @@ def test_anything_else_keeps_it_and_the_same_bytes_are_sent_again(
 ) -> None:
     if name != IN_TIME:  # a busy machine's answer is late, too, and would be asked for again
         monkeypatch.setattr("dither.sending.connection.READ_TIMEOUT_S", 10.0)
-        monkeypatch.setattr("dither.sending.connection.ANSWER_TIMEOUT_S", 10.0)
+        monkeypatch.setattr("dither.sending.connection.EXCHANGE_TIMEOUT_S", 10.0)
     with scripted(KEPT[name], OURS) as (url, requests), an_app(home, url) as telemetry:
         assert telemetry.flush(20).sent == 2
         assert len(requests) == 2
@@ -212,7 +212,7 @@ def test_a_flush_is_over_when_its_time_is_whatever_comes_back(
     home: Path, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Two seconds are for a busy machine: who waited for the server would take as long as it may."""
-    for timeout in ("CONNECT_TIMEOUT_S", "READ_TIMEOUT_S", "ANSWER_TIMEOUT_S"):
+    for timeout in ("CONNECT_TIMEOUT_S", "READ_TIMEOUT_S", "EXCHANGE_TIMEOUT_S"):
         monkeypatch.setattr(f"dither.sending.connection.{timeout}", 20.0)
     with hung() if name == IN_TIME else replying(KEPT[name]) as url, an_app(home, url) as telemetry:
         for timeout_s in (0.0, 0.3):

@@ -1,10 +1,11 @@
 """The connection that uploads go over: `requests`, bounded in time and size. Imported when the first one is sent."""
 
+import io
 import os
 import socket
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from http.cookiejar import DefaultCookiePolicy
 from pathlib import Path
@@ -19,9 +20,11 @@ from dither.sending.route import Route, check_authorities
 
 CONNECT_TIMEOUT_S = 10
 READ_TIMEOUT_S = 30
-ANSWER_TIMEOUT_S = 60.0
-"""For all of an answer's head, and for all of its body: one that comes drop by drop never meets the read's timeout."""
-ANSWER_BYTES_MAX = 16 * 1024
+EXCHANGE_TIMEOUT_S = 60.0
+"""For all of an exchange, from the first address that is tried to the answer's last trailer: the other two are for one
+step each, and an answer that comes drop by drop never meets them. Above three times CONNECT_TIMEOUT_S."""
+ANSWER_BYTES_MAX = 64 * 1024
+"""For all of an answer: head, body and trailers with their framing. For a proxy's answer to CONNECT, too."""
 
 
 class Connection:
@@ -54,25 +57,25 @@ class Connection:
             self._settings["proxies"] = {}  # a proxy of the environment is for what is beyond this machine
 
     def post(self, body: bytes, stands: Callable[[], None]) -> tuple[int, Mapping[str, str], bytes]:
-        """Send a body; return the answer's status, its headers, and its first bytes.
+        """Send a body; return the answer's status, its headers, and its content.
 
         Calls `stands` once, after TCP, a proxy's tunnel and TLS, and before the request's first byte; never where one
-        of them failed. Raises what `stands` raises, as it is and with nothing sent, else whatever happens.
+        of them failed. Raises what `stands` raises, as it is and with nothing sent, else whatever happens: a server may
+        say what it likes for ANSWER_BYTES_MAX and EXCHANGE_TIMEOUT_S, and no longer.
         """
         request = self._request.copy()
         request.prepare_body(body, None)
-        with self._send(request, stands) as response:
-            return response.status_code, response.headers, _first_bytes(response)
+        with _Exchange(stands), self._send(request) as response:
+            # As it came: what was to be sent as it is, and is compressed, is none of ours, and may become gigabytes.
+            content: bytes = response.raw.read(ANSWER_BYTES_MAX, decode_content=False)
+            return response.status_code, response.headers, content
 
-    def _send(self, request: requests.PreparedRequest, stands: Callable[[], None]) -> requests.Response:
-        _attempt.stands = stands
+    def _send(self, request: requests.PreparedRequest) -> requests.Response:
         try:
             # By the adapter: a session would read a redirect's whole body, however long, to follow or not to follow it.
             return self._adapter.send(request, timeout=(CONNECT_TIMEOUT_S, READ_TIMEOUT_S), **self._settings)
         except _Refused as refused:
             error = refused.error
-        finally:
-            _attempt.stands = None
         raise error  # outside the handler, which would become its context
 
     def close(self) -> None:
@@ -85,24 +88,70 @@ def _variable() -> str:
     return "REQUESTS_CA_BUNDLE" if os.environ.get("REQUESTS_CA_BUNDLE") else "CURL_CA_BUNDLE"
 
 
-def _first_bytes(response: requests.Response) -> bytes:
-    content = bytearray()
-    deadline = time.monotonic() + ANSWER_TIMEOUT_S
-    for piece in response.iter_content(1):
-        content += piece
-        if len(content) >= ANSWER_BYTES_MAX or time.monotonic() > deadline:
-            break
-    return bytes(content)
+class _Exchange:
+    """One request and its answer on the thread that enters it; another thread shuts the connection when time is up.
+
+    A socket's timeout is for one step alone: a proxy's head, TLS within TLS and an answer have as many as they like.
+    """
+
+    def __init__(self, stands: Callable[[], None]) -> None:
+        self._stands: Callable[[], None] | None = stands
+        self._half_time = time.monotonic() + EXCHANGE_TIMEOUT_S / 2
+        self._over = False
+        self._lock = threading.Lock()
+        self._sockets: list[socket.socket] = []
+        self._end = threading.Timer(EXCHANGE_TIMEOUT_S, self._shut)
+        self._end.daemon = True
+
+    def __enter__(self) -> None:
+        self._end.start()
+        _thread.exchange = self
+
+    def __exit__(self, *_: object) -> None:
+        del _thread.exchange
+        self._end.cancel()
+        self._end.join()
+        for sock in self._sockets:
+            sock.close()
+
+    def may_try(self) -> None:
+        """Raise TimeoutError if it is too late to try one more address: TCP and TLS take a timeout each."""
+        if time.monotonic() > self._half_time:
+            raise TimeoutError("no address answered in time")
+
+    def watch(self, sock: socket.socket) -> None:
+        """Shut a socket's connection when time is up."""
+        # A duplicate: TLS takes over the descriptor, and hands out the socket that has it when its handshake is done.
+        double = socket.fromfd(sock.fileno(), socket.AF_INET, socket.SOCK_STREAM)
+        with self._lock:
+            self._sockets.append(double)
+            if self._over:
+                raise TimeoutError("time is up")
+
+    def _shut(self) -> None:
+        with self._lock:
+            self._over = True
+            for sock in self._sockets:
+                with suppress(OSError):  # the other side was first
+                    sock.shutdown(socket.SHUT_RDWR)
+
+    def ask(self) -> None:
+        """Call `stands`, before the first byte."""
+        stands, self._stands = self._stands, None
+        assert stands, "an exchange sends one request"
+        try:
+            stands()
+        except Exception as error:
+            raise _Refused(error) from error
 
 
-class _Attempt(threading.local):
-    """The attempt that a thread makes."""
+class _Thread(threading.local):
+    """The exchange that a thread is in."""
 
-    stands: Callable[[], None] | None = None
-    """The call to make before the first byte; None once it was made."""
+    exchange: _Exchange
 
 
-_attempt = _Attempt()
+_thread = _Thread()
 
 
 class _Refused(BaseException):
@@ -114,35 +163,81 @@ class _Refused(BaseException):
         self.error = error
 
 
+class _Answer(io.RawIOBase):
+    """The bytes of one answer, as they come from a socket's file: so many, and then an error."""
+
+    def __init__(self, file: io.RawIOBase) -> None:
+        self._file = file
+        self._left = ANSWER_BYTES_MAX
+
+    def readable(self) -> bool:
+        """Tell that it can be read."""
+        return True
+
+    def readinto(self, buffer: Any) -> int | None:
+        """Read what there is."""
+        if not self._left:
+            raise OSError(f"an answer must have at most {ANSWER_BYTES_MAX} bytes")
+        count: int | None = self._file.readinto(memoryview(buffer)[: self._left])
+        self._left -= count or 0
+        return count
+
+    def close(self) -> None:
+        """Close the socket's file."""
+        self._file.close()
+        super().close()
+
+
+class _Socket:
+    """A socket whose file holds one answer and no more."""
+
+    def __init__(self, sock: Any) -> None:
+        self._sock = sock
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._sock, name)
+
+    def makefile(self, mode: str) -> io.BufferedReader:
+        """Return the file that an answer is read from."""
+        return io.BufferedReader(_Answer(self._sock.makefile(mode, 0)))
+
+
+class _Options:
+    """The options of a host's sockets: urllib3 reads them for each of its addresses, before it tries that one."""
+
+    def __init__(self, options: Iterable[tuple[int, int, int | bytes]] | None) -> None:
+        self._options = list(options or ())
+
+    def __iter__(self) -> Iterator[tuple[int, int, int | bytes]]:
+        _thread.exchange.may_try()
+        return iter(self._options)
+
+
 class _Connection(HTTPConnection):
-    """A connection that asks `stands` before it sends, and whose answer's head has an end."""
+    """A connection that asks `stands` before it sends; its sockets are watched and their answers bounded."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.socket_options: Any = _Options(self.socket_options)
+
+    @property
+    def sock(self) -> Any:
+        """The socket: to a proxy, then through it, then with TLS."""
+        return self._sock
+
+    @sock.setter
+    def sock(self, sock: Any) -> None:
+        self._sock = None if sock is None else _Socket(sock)
+        if sock is not None:
+            _thread.exchange.watch(sock)
 
     def endheaders(self, *args: Any, **kwargs: Any) -> None:
         """Send the head of a request, its first bytes. The CONNECT of a tunnel is sent in `connect`, not here."""
         if self.sock is None:
             self.connect()
-        stands, _attempt.stands = _attempt.stands, None
-        assert stands, "an attempt sends one request"
-        try:
-            stands()
-        except Exception as error:
-            raise _Refused(error) from error
+        _thread.exchange.watch(self.sock)  # it may have been used before
+        _thread.exchange.ask()
         super().endheaders(*args, **kwargs)
-
-    def getresponse(self) -> Any:
-        """Read the head of the answer; after a time the connection is shut under it."""
-        end = threading.Timer(ANSWER_TIMEOUT_S, _shut, [self.sock])
-        end.daemon = True
-        end.start()
-        try:
-            return super().getresponse()
-        finally:
-            end.cancel()
-
-
-def _shut(sock: socket.socket) -> None:
-    with suppress(OSError):  # the other side was first
-        sock.shutdown(socket.SHUT_RDWR)
 
 
 class _TlsConnection(_Connection, HTTPSConnection):

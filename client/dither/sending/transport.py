@@ -180,9 +180,10 @@ def read_answer(status: int, headers: Mapping[str, str], content: bytes, upload_
         duplicate = document.get("duplicate") is True
         detail = f"accepted{_reasons(document, ', but not all')}"
         return Answer(Outcome.ACCEPTED, detail, rejected=refused, duplicate=duplicate, retired=_retired(document))
+    # A problem of ours has a word for its type: it is logged and kept, and whatever else a server says is not.
     kind = document.get("type")
-    if isinstance(kind, str) and kind.startswith(PROBLEM_PREFIX):
-        detail = f"{status} {visible(kind.removeprefix(PROBLEM_PREFIX))[:DETAIL_CHARACTERS_MAX]}"
+    if isinstance(kind, str) and (problem := re.fullmatch(re.escape(PROBLEM_PREFIX) + "([a-z][a-z-]{0,39})", kind)):
+        detail = f"{status} {problem[1]}"
         if status in _DROP:
             retired = _retired(document) or (_EVERY_GROUP if detail == _ALL_RETIRED else ())
             return Answer(Outcome.DROPPED, detail + _reasons(document) * (detail == _ALL_REFUSED), retired=retired)

@@ -122,7 +122,7 @@ def test_beyond_this_machine_the_environments_proxy_and_certificates_are_used(
 
 
 def test_an_answer_that_comes_drop_by_drop_ends(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dither.sending.connection.ANSWER_TIMEOUT_S", 0.2)
+    monkeypatch.setattr("dither.sending.connection.EXCHANGE_TIMEOUT_S", 0.2)
     started = time.monotonic()
     assert post(Reply(body=accepted, drip_s=0.05))[0].outcome is Outcome.KEPT
     assert time.monotonic() - started < 5
