@@ -1,7 +1,11 @@
 """Reading the files that a person names, which may be anything: a pipe, a device, a disk's image."""
 
+import tomllib
+from collections.abc import Callable
+from decimal import Decimal
 from pathlib import Path
 from stat import S_ISDIR, S_ISREG
+from typing import Any
 
 BYTE_ORDER_MARK = "\ufeff"
 """Some editors put it before a text in UTF-8, of which it is no part."""
@@ -21,3 +25,55 @@ def read_text(path: Path, bytes_max: int) -> str:
     if len(data) > bytes_max:
         raise ValueError(f"it has more than {bytes_max:,} bytes")
     return data.decode().replace("\r\n", "\n").replace("\r", "\n")
+
+
+KEY_PARTS_MAX = 8
+NESTING_MAX = 8
+KEYS_MAX = 100_000
+"""Keys, lists and tables of a TOML file together: a registry has at most a thousand metrics of some thirty."""
+ITEMS_MAX = 500_000
+WORD_CHARACTERS_MAX = 1_000
+_SHORT = 64 * 1024
+"""Characters of a text that may have as many keys, lists and items as fit."""
+
+
+def parse_toml(text: str, parse_float: Callable[[str], Any] = Decimal) -> dict[str, Any]:
+    """Return the document of a TOML text; raise ValueError.
+
+    The parser takes memory and time by the square of a key's parts, so these are counted before it begins.
+    """
+    if len(text) > _SHORT or any(line.count(".") >= KEY_PARTS_MAX for line in text.split("\n")):
+        _check_toml(text)
+    try:
+        return tomllib.loads(text.removeprefix(BYTE_ORDER_MARK), parse_float=parse_float)
+    except RecursionError:
+        raise ValueError(f"lists and tables must be nested at most {NESTING_MAX} deep") from None
+    except ArithmeticError as error:
+        raise ValueError(error) from None
+
+
+def _check_toml(text: str) -> None:
+    """Refuse too much of anything outside of strings and comments. A string that nothing ends goes on to the end."""
+    import re  # only for a long text, or one with long lines
+
+    strings = (
+        r'''"""(?:[^"\\]++|\\.|"(?!""))*+(?:"{3,5})?'''
+        "|"
+        r"'''(?:[^']++|'(?!''))*+(?:'{3,5})?"
+        "|"
+        r""""(?:[^"\\\n]++|\\.)*+"?|'[^'\n]*+'?|#[^\n]*+"""
+    )
+    bare = re.sub(strings, "", text, flags=re.DOTALL)
+    if re.search(rf"(?:\.[^=\n,{{}}\[\].]*+){{{KEY_PARTS_MAX}}}", bare):
+        raise ValueError(f"a key must have at most {KEY_PARTS_MAX} parts")
+    if re.search(rf"[\w.+:-]{{{WORD_CHARACTERS_MAX + 1}}}", bare):
+        raise ValueError(f"a number, and a key without quotes, must have at most {WORD_CHARACTERS_MAX:,} characters")
+    if sum(map(bare.count, "=[{")) > KEYS_MAX:
+        raise ValueError(f"there must be at most {KEYS_MAX:,} keys, lists and tables")
+    if bare.count(",") > ITEMS_MAX:
+        raise ValueError(f"all lists together must have at most {ITEMS_MAX:,} items")
+    brackets = re.sub(r"[^\[\]{}]++", "", bare)
+    for _ in range(NESTING_MAX):
+        brackets = brackets.replace("[]", "").replace("{}", "")
+    if "[]" in brackets or "{}" in brackets:
+        raise ValueError(f"lists and tables must be nested at most {NESTING_MAX} deep")

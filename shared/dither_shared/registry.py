@@ -5,7 +5,6 @@ today's date; a mistake names the file, the metric, the key, what was needed and
 the keys.
 """
 
-import tomllib
 from collections.abc import Mapping, Sequence
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
@@ -23,7 +22,7 @@ from dither_shared.documents import sha256
 from dither_shared.domains import VALUE_CHARACTERS_MAX
 from dither_shared.errors import InvalidParameter
 from dither_shared.exact import from_micro, to_micro
-from dither_shared.files import BYTE_ORDER_MARK, read_text
+from dither_shared.files import parse_toml, read_text
 from dither_shared.frozen import frozen
 from dither_shared.kinds import KINDS, Answer, Asked, Kind, PublicColumn
 from dither_shared.kinds.noise import read_epsilon, read_memoize
@@ -221,8 +220,8 @@ class Registry:
     def parse(cls, text: str, source: str = "metrics.toml", directory: Path | None = None) -> "Registry":
         """Read a registry from its text. Files that it names are looked for in `directory`, and refused without one."""
         try:
-            document = TomlTable(source, "", tomllib.loads(text.removeprefix(BYTE_ORDER_MARK), parse_float=Decimal))
-        except (tomllib.TOMLDecodeError, RecursionError, ValueError, ArithmeticError) as error:
+            document = TomlTable(source, "", parse_toml(text))
+        except ValueError as error:
             raise TomlTable.refuse(source, f"must be TOML: {error}") from None
         head = document.table("registry")
         app = head.name("app")

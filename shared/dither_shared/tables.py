@@ -16,9 +16,14 @@ from dither_shared.files import BYTE_ORDER_MARK, read_text
 
 METRIC_NAME = re.compile(r"[a-z][a-z0-9_]{0,62}")
 
+PROBLEM_CHARACTERS_MAX = 2_000
+"""A name that came with the file may be all of it."""
 _SHOWN_MAX = 10**60
 _MISSPELT = 0.8
 """How alike two keys are if one may be meant as the other: `report` and `reports`, but not `answers` and `owners`."""
+_COMPARED_MAX = 100
+_ENDS_OF_LINES = "\n\v\f\x1c\x1d\x1e\x85\u2028\u2029"
+"""As `splitlines` has them."""
 _MISSING = {
     "rev": "the metric's version, 1 for a new one: it tells one meaning of the numbers from the next",
     "ticks_max": "the most values that one answer may hold: each one costs accuracy",
@@ -58,7 +63,11 @@ class TomlTable:
 
     @staticmethod
     def refuse(source: str, problem: str) -> RegistryError:
-        """Return the error for a problem of the file as a whole."""
+        """Return the error for a problem of the file as a whole, in at most PROBLEM_CHARACTERS_MAX printable ones."""
+        if len(problem) > PROBLEM_CHARACTERS_MAX:
+            problem = f"{problem[: PROBLEM_CHARACTERS_MAX - 3]}..."
+        if not problem.isprintable():
+            problem = "".join(one if one.isprintable() else ascii(one)[1:-1] for one in problem)
         return RegistryError(f"{source}: {problem}")
 
     def error(self, key: str, problem: str) -> RegistryError:
@@ -97,7 +106,8 @@ class TomlTable:
         """Return a hint where a key that nothing has read looks like the one that is missing."""
         import difflib  # only for a mistake
 
-        close = difflib.get_close_matches(key, self._data.keys() - self._known, n=1, cutoff=_MISSPELT)
+        unread = [name for name in self._data if name not in self._known]
+        close = difflib.get_close_matches(key, unread[:_COMPARED_MAX], n=1, cutoff=_MISSPELT)
         return f"; {close[0]} is there: did you mean {key}?" if close else ""
 
     def done(self) -> None:
@@ -237,13 +247,16 @@ class TomlTable:
         path = directory / named
         bytes_max = most * (4 * characters_max + 3)  # four bytes a character, and up to three that end a line
         try:
-            lines = read_text(path, bytes_max).removeprefix(BYTE_ORDER_MARK).splitlines()
+            text = read_text(path, bytes_max).removeprefix(BYTE_ORDER_MARK)
         except (OSError, UnicodeDecodeError, ValueError) as error:
             raise self.error(
                 key, f"must name a UTF-8 file with a value a line; {path} cannot be read: {error}"
             ) from None
+        ended = sum(map(text.count, _ENDS_OF_LINES))  # counted before there is a list of them
+        lines = text.splitlines() if ended <= most else ()
         if not 1 <= len(lines) <= most:
-            raise self.error(key, f"must name a file of 1 to {most} lines, got {path} with {len(lines)}")
+            got = len(lines) or ended
+            raise self.error(key, f"must name a file of 1 to {most} lines, got {path} with {got}")
         return self._check_texts(key, lines, characters_max)
 
     def _check_texts(self, key: str, values: Sequence[object], characters_max: int) -> tuple[str, ...]:

@@ -4,13 +4,17 @@ import os
 import resource
 import subprocess
 import sys
+import tomllib
+from decimal import Decimal
 from pathlib import Path
 
 import pytest
 
 from dither_shared.errors import RegistryError
+from dither_shared.files import parse_toml
 from dither_shared.registry import REGISTRY_BYTES_MAX, Registry
 from tests.support.registries import registry, registry_text
+from tests.support.soaking import scaled
 
 MEMORY_BYTES_MAX = 1024**3
 
@@ -83,3 +87,95 @@ def test_a_registry_may_begin_with_a_byte_order_mark(tmp_path: Path) -> None:
     path.write_bytes("\ufeff\ufeff".encode())
     with pytest.raises(RegistryError, match="must be TOML"):
         Registry.load(path)
+
+
+MANY = scaled(1_000_000, 10_000_000)
+HOSTILE = {
+    "a key of many parts": "a" + ".a" * 25_000 + " = 1",
+    "a key of many parts in a table within a list": "a = [{" + "a" + ".a" * 25_000 + " = 1}]",
+    "a key of many parts behind a string of many quotes": 'a = [{b = """a"""", a' + ".a" * 25_000 + ' = 1, c = ""}]',
+    "a table of many parts": "[a" + ".a" * 25_000 + "]",
+    "many keys of many parts": "\n".join(f"k{number}" + ".a" * 200 + " = 1" for number in range(MANY // 500)),
+    "many keys": "\n".join(f"k{number} = 1" for number in range(MANY // 5)),
+    "many tables": "\n".join(f"[t{number}]" for number in range(MANY // 5)),
+    "many tables of one list": "[[t]]\n" * (MANY // 3),
+    "many items": "a = [" + "1," * MANY + "]",
+    "many lists": "a = [" + "[]," * MANY + "]",
+    "lists in lists": "a = " + "[" * MANY,
+    "tables in tables": "a = " + "{a=" * 500 + "1" + "}" * 500,
+    "a long name": "[metric." + "a" * MANY + "]",
+    "a name in colours": '[metric."\\u001b[7m' + "\\u202e" * 100_000 + '"]',
+    "names like one that is missing": "[registry]\n" + "\n".join(f"ap{number}p = 1" for number in range(MANY // 20)),
+    "quotes": '"' * MANY,
+    "escapes": '"\\' * MANY,
+    "strings that nothing ends": '"""\n"' * (MANY // 2),
+    "dots": "." * MANY,
+    "digits": "a = " + "9" * MANY,
+    "a number of a high exponent": "a = 1e999999999999",
+    "comments": "#\n" * MANY,
+}
+READ_KB_MAX, READ_WITHIN_S = scaled(150, 600) * 1024, scaled(3, 20)
+READER = """
+import resource, sys, time
+from pathlib import Path
+from dither_shared.errors import DitherError
+from dither_shared.files import parse_toml
+from dither_shared.registry import Registry
+resource.setrlimit(resource.RLIMIT_AS, (2 << 30, 2 << 30))  # code that fails takes no more of the machine
+for line in sys.stdin:
+    began = time.process_time()
+    try:
+        Registry.load(line.strip())
+        said = ""
+    except DitherError as error:
+        said = str(error)
+    took_s = time.process_time() - began
+    print(took_s, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, said, flush=True)
+"""
+
+
+TEXT = (
+    registry_text()
+    .replace('kind = "choice"', 'kind = "text"')
+    .replace('values = ["red", "green", "blue"]', 'candidates_file = "candidates.txt"')
+)
+
+
+def test_a_hostile_registry_is_refused_in_words_within_bounds(tmp_path: Path) -> None:
+    (tmp_path / "candidates.txt").write_bytes(b"\n" * (20 * MANY))
+    with subprocess.Popen(
+        [sys.executable, "-c", READER], text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as reader:
+        assert reader.stdin
+        assert reader.stdout
+        for number, (name, text) in enumerate([*HOSTILE.items(), ("a list of ends of lines", TEXT)]):
+            path = tmp_path / f"{number}.toml"
+            path.write_text(text, encoding="utf-8")
+            print(path, file=reader.stdin, flush=True)
+            took_s, size_kb, said = reader.stdout.readline().rstrip("\n").split(" ", 2)
+            assert float(took_s) < READ_WITHIN_S, name
+            assert int(size_kb) < READ_KB_MAX, name
+            assert said.startswith(f"{path}: "), name
+            assert len(said) < 2_000 + len(str(path)) + 10, name
+            assert said.isprintable(), name
+            path.unlink()
+        reader.stdin.close()
+
+
+TANGLED = """
+[registry]
+app = "a" # [[[[[[[[[[ a.b.c.d.e.f.g.h.i.j.k
+words = ["a.b.c.d.e.f.g.h.i.j.k", 'a.b.c.d.e.f.g.h.i.j.k"', '''[[[[[[[[[['''', \"\"\"{{{{\"{{{{{{{
+a.b.c.d.e.f.g.h.i.j.k = \"\"\"\"\", "\\\\", "\\"a.b.c.d.e.f.g.h.i.j.k"]
+"a.b.c.d.e.f.g.h.i.j.k" . b . c = [[[[[[[1]]]]]], 1.5, {a = {b = {c = [{}]}}}]
+"""
+
+
+@pytest.mark.parametrize("text", [TANGLED, registry_text(), "", "\ufeff"])
+def test_text_within_strings_and_comments_is_no_key(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("dither_shared.files._SHORT", -1)
+    assert parse_toml(text) == tomllib.loads(text.removeprefix("\ufeff"), parse_float=Decimal)
+    with pytest.raises(ValueError, match="a key must have at most 8 parts"):
+        parse_toml(text + "\nb . c.d.e.f.g.h.'i' .j = 1")
+    with pytest.raises(ValueError, match="nested at most 8 deep"):
+        parse_toml(text + "\nb = [[[[[[[[[]]]]]]]]]")

@@ -2,7 +2,6 @@
 
 import argparse
 import os
-import tomllib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
@@ -11,7 +10,7 @@ from pathlib import Path
 
 from dither_aggregator.arguments.settings import FILE_VARIABLE, OF_DEVICES, SETTINGS, Setting
 from dither_shared.errors import ConfigurationError
-from dither_shared.files import BYTE_ORDER_MARK
+from dither_shared.files import parse_toml
 from dither_shared.ours import check_named
 
 FILE_BYTES_MAX = 64 * 1024
@@ -172,7 +171,7 @@ def _read_file(name: str) -> dict[str, object]:
     if len(data) > FILE_BYTES_MAX:
         raise ConfigurationError(f"{name} must have at most {FILE_BYTES_MAX} bytes")
     try:
-        keys = tomllib.loads(data.decode().removeprefix(BYTE_ORDER_MARK))
+        keys = parse_toml(data.decode(), float)
     except ValueError as error:  # TOML's, and that of what is no text
         raise ConfigurationError(f"{name} is not TOML: {error}") from None
     known = set(SETTINGS) | {f"{setting.name}_file" for setting in SETTINGS.values() if setting.secret}

@@ -14,7 +14,6 @@ from dither.sending.importing import IMPORTING
 from dither.sending.route import find_route
 from dither_shared.errors import ConfigurationError
 from dither_shared.frozen import frozen
-from dither_shared.harmless import visible
 from dither_shared.wire import GROUPS_MAX, PROBLEM_PREFIX, REASONS
 
 if TYPE_CHECKING:
