@@ -13,6 +13,7 @@ from dither_aggregator.expiry import log_expiries
 from dither_aggregator.store import Store, StoredPlan, StoreError
 from dither_aggregator.store.aside import Aside, set_aside
 from dither_aggregator.store.keys import Key, asked_id, id_in, new_text
+from dither_aggregator.store.plans import Offered
 from dither_aggregator.store.records import COMMAND_LINE, DayMark
 from dither_shared.registry import Registry
 
@@ -25,14 +26,15 @@ class Administration:
     actor: str = COMMAND_LINE
     """The id of an admin key, or COMMAND_LINE."""
 
-    def load(self, registry: Registry) -> list[StoredPlan]:
+    def load(self, registry: Registry | Offered) -> list[StoredPlan]:
         """Load a registry; return the plans that are new."""
+        offered = Offered.of(registry)
         self.store.refresh()
         before = {stored.id: stored for stored in self.store.plans()}
-        after = self.store.loading(registry)  # which raises where that cannot be
+        after = self.store.loading(offered)  # which raises where that cannot be
         if any(before.get(stored.id) != stored for stored in after):
-            self._note("registry load", f"{registry.app}: {', '.join(registry.metrics)}")
-        self.store.load(registry)
+            self._note("registry load", f"{offered.app}: {', '.join(offered.metrics)}")
+            self.store.load(offered)
         log_expiries(self.store)
         return [stored for stored in self.store.plans() if stored.id not in before]
 

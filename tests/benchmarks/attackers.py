@@ -12,6 +12,7 @@ import secrets
 import sys
 
 from dither_aggregator.simulate.load import post
+from dither_aggregator.store.keys import ID_BYTES
 from dither_shared.kinds.kind import CANDIDATES_MAX
 from tests.benchmarks.swarm import Attacker, Swarm
 
@@ -19,6 +20,25 @@ NICE = 10
 """Good uploads share a core with the attackers, and must not wait for those."""
 SPARE_FILES = 64
 WIDE, TEXT = "choice_1", "text_2"
+ADMIN = f"dither_admin_{'0' * 2 * ID_BYTES}_{'a' * 32}"
+"""The text of the admin key that servers under attack know."""
+FOREIGN = """
+[registry]
+app = "another"
+device_epsilon = 9.0
+
+[metric.words]
+rev = 1
+kind = "text"
+question = "Which words?"
+epsilon = 1.0
+reports = 1
+presence = "public"
+period = "1d"
+owners = ["team@example.org"]
+sensitivity = "low"
+expires = 2026-12-30
+"""
 PAGE, ESTIMATES = f"/metrics/{WIDE}?window=today", f"/v1/metrics/{WIDE}/estimates?window=today"
 
 
@@ -126,6 +146,36 @@ class Candidates(Attacker):
         return None if self.place % 2 else b""
 
 
+class Registries(Attacker):
+    """Loads registries with an admin key that are hostile, or as large as may be and another app's."""
+
+    number = 4
+
+    def __init__(self, place: int, url: str, key: str, plan: str) -> None:
+        super().__init__(place, url, key, plan)
+        listed = ", ".join(f'"c{number:06d}"' for number in range(CANDIDATES_MAX))
+        large = f"{FOREIGN}candidates = [{listed}]\n"
+        text = ("a" + ".a" * 25_000 + " = 1", "a = [" + "1," * 1_000_000 + "]", "[t]\n" * 400_000, large)[place]
+        body = json.dumps({"registry": text}, separators=(",", ":")).encode("ascii")
+        self._load = post(url, "/v1/admin/registry/load", body, f"Authorization: Bearer {ADMIN}\r\n")
+
+    def begin(self) -> bytes:
+        return self._load
+
+    def answered(self) -> bytes:
+        return self._load
+
+
+class Bodies(Registries):
+    """Sends bodies with an admin key that hold lists, however many and however deep."""
+
+    def __init__(self, place: int, url: str, key: str, plan: str) -> None:
+        super().__init__(place, url, key, plan)
+        ids = ("[],", '"",', '{"a":[[[[', "1e9,")[place]
+        body = b'{"ids":[' + (ids * (2_000_000 // len(ids)))[:-1].encode("ascii") + b"]}"
+        self._load = post(url, "/v1/admin/quarantine/drop", body, f"Authorization: Bearer {ADMIN}\r\n")
+
+
 ATTACKERS: dict[str, type[Attacker]] = {
     "slow": Slow,
     "pipelining": Pipelining,
@@ -134,6 +184,8 @@ ATTACKERS: dict[str, type[Attacker]] = {
     "never-reading": NeverReading,
     "readers": Reader,
     "candidates": Candidates,
+    "registries": Registries,
+    "bodies": Bodies,
 }
 
 

@@ -26,7 +26,7 @@ from dither_aggregator.store import SQLiteStore
 from dither_shared.plan import Plan
 from dither_shared.registry import Registry
 from tests.benchmarks import workload
-from tests.benchmarks.attackers import ATTACKERS
+from tests.benchmarks.attackers import ADMIN, ATTACKERS
 from tests.benchmarks.growth import Loader
 from tests.benchmarks.outcomes import (
     BACK_WITHIN_S,
@@ -91,6 +91,8 @@ ATTACKS = (
     Attack("64 answers unread", "never-reading"),
     Attack("4 readers of 50,000", "readers"),
     Attack("posted candidates", "candidates"),
+    Attack("hostile registries", "registries"),
+    Attack("hostile bodies", "bodies"),
 )
 
 
@@ -154,6 +156,7 @@ def seed(directory: Path) -> None:
     registry = Registry.load(directory / "metrics.toml")
     with closing(SQLiteStore.create(directory / "store", registry.app)) as store:
         store.load(registry)
+        store.register_key("admin", ADMIN, "of the attackers")
         Loader(store).load(SEEDED)
 
 

@@ -130,7 +130,8 @@ for line in sys.stdin:
     except DitherError as error:
         said = str(error)
     took_s = time.process_time() - began
-    print(took_s, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, said, flush=True)
+    most = next(line.split()[1] for line in open("/proc/self/status") if line.startswith("VmHWM"))
+    print(took_s, most, said, flush=True)
 """
 
 

@@ -25,10 +25,12 @@ from dither_aggregator.arguments.listening import (
 )
 from dither_aggregator.arguments.sources import add_settings
 from dither_aggregator.arguments.values import directory
+from dither_aggregator.loading import read_apart
 from dither_aggregator.log import set_up_logging
 from dither_aggregator.running import answer_signals
 from dither_aggregator.service import WholeService
 from dither_aggregator.store import SQLiteStore
+from dither_aggregator.store.plans import Offered
 from dither_aggregator.store.sqlite import exclusive, key_file
 from dither_aggregator.web import create_app
 from dither_aggregator.web.admission import Admission
@@ -90,13 +92,12 @@ def _reload_on_sighup(store: SQLiteStore, path: Path) -> None:
         while True:
             asked.get()
             try:
-                registry = Registry.load(path)
-                registry.check_dates(utc_today(), str(path))
-                Administration(store).load(registry)
+                offered = Offered.from_document(read_apart(path))
+                Administration(store).load(offered)
             except (DitherError, OSError) as error:
                 _log.error("the registry was not loaded again: %s", error)
             else:
-                _log.warning("the registry was loaded again: %d metrics", len(registry.metrics))
+                _log.warning("the registry was loaded again: %d metrics", len(offered.metrics))
 
     # On a thread of its own: the main one may be anywhere, within the store too.
     threading.Thread(target=reload, name="registry", daemon=True).start()

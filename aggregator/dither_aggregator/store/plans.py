@@ -7,11 +7,12 @@ from datetime import date, timedelta
 from functools import cached_property
 from typing import Any
 
+from dither_aggregator.loading import document_of
 from dither_aggregator.store.packing import DAY_S, day_number
 from dither_aggregator.store.records import StoreError
 from dither_shared.exact import from_micro
 from dither_shared.plan import Plan
-from dither_shared.registry import Metric, Registry
+from dither_shared.registry import Registry
 from dither_shared.wire.reading import GroupRefused
 
 NAMED_MAX = 20
@@ -102,6 +103,31 @@ class StoredPlan:
             raise StoreError(f"a plan of the store is damaged, or of a later dither: {error!r}") from None
 
 
+@dataclass(frozen=True)
+class Offered:
+    """What a store takes of a registry."""
+
+    app: str
+    plans: tuple[StoredPlan, ...]
+    """The plans of its metrics. Their ids are the store's to give."""
+
+    @classmethod
+    def of(cls, registry: "Registry | Offered") -> "Offered":
+        """Return what a store takes of a registry, if it is not that already."""
+        return registry if isinstance(registry, Offered) else cls.from_document(document_of(registry))
+
+    @classmethod
+    def from_document(cls, document: Mapping[str, Any]) -> "Offered":
+        """Take what `loading` says of a registry."""
+        fresh = {"id": 0, "current": True, "retired": False}
+        return cls(document["app"], tuple(StoredPlan.from_document({**fresh, **plan}) for plan in document["plans"]))
+
+    @property
+    def metrics(self) -> list[str]:
+        """The names of its metrics."""
+        return [offered.plan.metric for offered in self.plans]
+
+
 class Plans:
     """All the plans of a store at one version of its registry."""
 
@@ -139,25 +165,27 @@ class Plans:
 
     # Changes: each returns the plans that are to be stored in place of these.
 
-    def loading(self, registry: Registry) -> list[StoredPlan]:
+    def loading(self, offered: Offered) -> list[StoredPlan]:
         """Return these plans with a registry's: its own current, the older ones beside them.
 
         Raises StoreError for a rev that came before with another plan.
         """
         plans = {item.id: replace(item, current=False) for item in self.by_id.values()}
-        for metric in registry.metrics.values():
-            item = _stored(metric, self._id_for(metric, 1 + max(plans, default=0)))
-            known = self.by_id.get(item.id)
-            plans[item.id] = replace(item, retired=known.retired) if known else item
+        fresh = 1 + max(plans, default=0)
+        for item in offered.plans:
+            id_ = self._id_for(item.plan, fresh)
+            fresh = max(fresh, id_ + 1)
+            known = self.by_id.get(id_)
+            plans[id_] = replace(item, id=id_, retired=bool(known and known.retired))
         return list(plans.values())
 
-    def _id_for(self, metric: Metric, fresh: int) -> int:
+    def _id_for(self, plan: Plan, fresh: int) -> int:
         for item in self.by_id.values():
-            if item.plan.metric == metric.name and item.plan.rev == metric.rev:
-                if item.plan.digest != metric.plan.digest:
+            if item.plan.metric == plan.metric and item.plan.rev == plan.rev:
+                if item.plan.digest != plan.digest:
                     raise StoreError(
-                        f"metric.{metric.name}: rev {metric.rev} was loaded before with another meaning (plan "
-                        f"{item.plan.digest}, now {metric.plan.digest}); give the changed metric the next rev"
+                        f"metric.{plan.metric}: rev {plan.rev} was loaded before with another meaning (plan "
+                        f"{item.plan.digest}, now {plan.digest}); give the changed metric the next rev"
                     )
                 return item.id
         return fresh
@@ -177,16 +205,3 @@ def _named(metrics: Sequence[str]) -> str:
     """Return names for a message; a registry may have hundreds."""
     more = len(metrics) - NAMED_MAX
     return (", ".join(metrics[:NAMED_MAX]) or "none") + (f" and {more:,} more" if more > 0 else "")
-
-
-def _stored(metric: Metric, id_: int) -> StoredPlan:
-    return StoredPlan(
-        id_,
-        metric.plan,
-        metric.question,
-        metric.asked.candidates,
-        metric.reservation,
-        metric.expires,
-        current=True,
-        period_days=metric.period_days,
-    )

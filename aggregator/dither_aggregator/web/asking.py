@@ -23,6 +23,11 @@ DAYS_MAX = 366
 LEVELS = ("95", "80", "99")
 """Levels of intervals, in percent: the first is the default."""
 
+ITEMS_MAX = 100_000
+"""Of a list in a body, unless its field says less."""
+_BODY = msgspec.json.Decoder(dict[str, str | int | float | bool | list[str | int | float | bool | None] | None])
+"""Bodies hold words, numbers and lists of them: what is nested deeper, however much of it, is not even read."""
+
 Given = Mapping[str, Any]
 """The parameters of a request by their names; those that were left out are missing, or have their default."""
 
@@ -137,12 +142,22 @@ class _Parser(FlaskParser):
     def load_body(self, req: Request, schema: Schema) -> Given:
         """Return the body, a JSON object, as a schema has it; raise Problem."""
         try:
-            loaded: Given = schema.load(msgspec.json.decode(req.get_data(), type=dict[str, Any]))
+            body = _BODY.decode(req.get_data())
+            for name, field in schema.fields.items():
+                _check_length(name, field, body.get(name))
+            loaded: Given = schema.load(body)
         except msgspec.MsgspecError:
             raise Problem("malformed", "the body must be a JSON object") from None
         except ValidationError as error:
             self.handle_error(error, req, schema)
         return loaded
+
+
+def _check_length(name: str, field: fields.Field[Any], value: object) -> None:
+    """Refuse a list that is too long before each of its items is looked at, and may be wrong."""
+    most = min((check.max for check in field.validators if isinstance(check, validate.Length) and check.max), default=0)
+    if isinstance(value, list) and len(value) > (most or ITEMS_MAX):
+        raise Problem("malformed", f"{name} must have at most {most or ITEMS_MAX:,} items, got {len(value):,}")
 
 
 PARSER = _Parser()

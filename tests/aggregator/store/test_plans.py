@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from dither_aggregator.store import Store, StoredPlan, StoreError
-from dither_aggregator.store.plans import Plans
+from dither_aggregator.store.plans import Offered, Plans
 from dither_shared.plan import Plan
 from dither_shared.registry import Registry
 from dither_shared.wire.problems import Problem
@@ -170,9 +170,9 @@ def test_a_load_that_is_overtaken_within_its_process_takes_nothing_from_the_othe
     other, second, third = place.open(), registry(rev=2, values=("cyan", "ochre")), registry(rev=3, values=("teal",))
     loading = Plans.loading
 
-    def overtaken(self: Plans, asked: Registry) -> list[StoredPlan]:
+    def overtaken(self: Plans, offered: Offered) -> list[StoredPlan]:
         monkeypatch.setattr(Plans, "loading", loading)
-        made = loading(self, asked)
+        made = loading(self, offered)
         other.load(second)
         store.refresh()
         return made

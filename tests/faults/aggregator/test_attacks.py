@@ -64,6 +64,18 @@ def test_an_attack_is_survived(attack: Attack, seeded: Path) -> None:
     assert not outcome.unsound(), "; ".join(outcome.unsound())
 
 
+@pytest.mark.parametrize("attackers", ["registries", "bodies"])
+def test_uploads_hardly_wait_beside_hostile_registries_and_bodies(attackers: str, seeded: Path) -> None:
+    """Twice the quiet p99 and 50 ms, in the best of three: a busy machine is busy for both, but not evenly."""
+    (attack,) = (attack for attack in ATTACKS if attack.attackers == attackers)
+    for _ in range(3):
+        outcome = measure(attack, 30.0 if SOAK else 1.5, seeded)
+        waits_s = [each.percentile_s(99) for each in (outcome.base, outcome.attacked)]
+        if waits_s[1] <= 2 * waits_s[0] + 0.05:
+            return
+    raise AssertionError(waits_s)
+
+
 def seconds_of(attack: Attack) -> float:
     """Return how long to attack."""
     if SOAK:

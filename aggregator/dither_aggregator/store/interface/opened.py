@@ -10,7 +10,7 @@ from threading import Lock
 from dither_aggregator.room import Free
 from dither_aggregator.store.keys import Keys
 from dither_aggregator.store.packing import DAY_S, day_at, day_number
-from dither_aggregator.store.plans import Plans, StoredPlan
+from dither_aggregator.store.plans import Offered, Plans, StoredPlan
 from dither_aggregator.store.records import ShardStatus, StoreError
 from dither_shared.plan import Plan
 from dither_shared.registry import Registry
@@ -77,26 +77,27 @@ class Opened(ABC):
         """Return the plan under which an upload's group may be accepted; raise GroupRefused with the reason."""
         return self._plans.accepting(metric, digest, self._now_s())
 
-    def load(self, registry: Registry) -> None:
+    def load(self, registry: Registry | Offered) -> None:
         """Store the registry's plans beside the older ones, which stay accepted until they expire or are retired.
 
         Raises StoreError for another app's registry and for a rev that came before with another plan.
         """
+        offered = Offered.of(registry)
         for _ in range(SAVE_ATTEMPTS):
             self.refresh()
             plans = self._plans  # once: another thread may refresh it
-            if self._save_plans(self.loading(registry, plans), plans.version):
+            if self._save_plans(self.loading(offered, plans), plans.version):
                 return self.refresh()
         raise StoreError("the plans are being changed by somebody else all the time; try again")
 
-    def loading(self, registry: Registry, plans: Plans | None = None) -> list[StoredPlan]:
+    def loading(self, registry: Registry | Offered, plans: Plans | None = None) -> list[StoredPlan]:
         """Return the plans that loading a registry would store; raise StoreError as `load` does."""
         if self.app != registry.app:
             raise StoreError(
                 f"the store belongs to the app {self.app!r} and the registry to {registry.app!r}; "
                 "give each app a store of its own"
             )
-        return (plans or self._plans).loading(registry)
+        return (plans or self._plans).loading(Offered.of(registry))
 
     def retire(self, metric: str, rev: int, retired: bool = True) -> None:
         """Refuse the reports of a plan from now on, or take them again. Raises StoreError for a plan there is not."""

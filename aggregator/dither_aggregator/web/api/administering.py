@@ -9,8 +9,10 @@ from flask import request
 from marshmallow import Schema
 
 from dither_aggregator.administration import Administration
+from dither_aggregator.loading import read_apart
 from dither_aggregator.store import Store, StoredPlan
 from dither_aggregator.store.keys import Key
+from dither_aggregator.store.plans import Offered
 from dither_aggregator.store.records import DayMark
 from dither_aggregator.web.api import admin_documents as documents
 from dither_aggregator.web.api.description import Operation
@@ -18,7 +20,6 @@ from dither_aggregator.web.api.listings import MARKS
 from dither_aggregator.web.api.rowsets import RowsAsked, RowSet
 from dither_aggregator.web.asking import Given, Parameters, Whole, given_body
 from dither_aggregator.web.exchange import ACTOR
-from dither_shared.registry import Registry, utc_today
 
 PLANS = ("metric", "rev", "plan", "current", "retired")
 HELD = ("id", "metric", "rev", "plan", "epoch", "reports", "reason")
@@ -48,9 +49,8 @@ def _rows(store: Store, columns: Sequence[str], rows: Iterable[Sequence[object]]
 
 def load_registry(store: Store, asked: Given) -> RowSet:
     """Load a registry; return the plans that are new."""
-    registry = Registry.parse(given_body(documents.RegistryBody)["registry"], "registry")
-    registry.check_dates(utc_today(), "registry")
-    return _rows(store, PLANS, map(_plan, _hands(store).load(registry)), "plans")
+    offered = Offered.from_document(read_apart(given_body(documents.RegistryBody)["registry"]))
+    return _rows(store, PLANS, map(_plan, _hands(store).load(offered)), "plans")
 
 
 def retire_plan(store: Store, asked: Given) -> RowSet:
