@@ -29,6 +29,8 @@ def run(args: argparse.Namespace) -> int:
     try:
         restore(store, archive.read(args.file))
         total = total_of(store.ledger())
+    except archive.UNFIT as error:
+        raise archive.unfit(args.file, error) from None
     finally:
         store.close()
     if args.json:

@@ -16,8 +16,9 @@ import os
 import secrets
 import zlib
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import IO, Any, TypeVar
 
 from dither_aggregator.store.dump import (
     BatchesRecord,
@@ -35,6 +36,8 @@ from dither_aggregator.store.records import StoreError
 from dither_shared.errors import reason_of
 from dither_shared.ours import check_named
 
+_T = TypeVar("_T")
+
 FORMAT, VERSION = "dither backup", 4
 READ_VERSIONS = (2, 3, VERSION)
 """Version 2 has the text of the one key there was; what is made of it knows a hash of that text. 3 has no batches."""
@@ -50,6 +53,17 @@ _KINDS: dict[str, type[Record]] = {
     "final": FinalRecord,
 }
 _NAMES = {record: name for name, record in _KINDS.items()}
+LINE_BYTES_MAX = 256 * 1024 * 1024
+"""Above the longest: a plan with 100,000 candidates of 200 characters, each of them twelve letters in JSON."""
+VALUES_MAX = 4_000_000
+"""Values of a line: the parser takes up to a hundred bytes for each."""
+HELD_BYTES_MAX = 1024 * 1024 * 1024
+"""Lines whose records are kept until all are read: plans, and uploads that wait to be folded."""
+PART_BYTES, PART_ITEMS = LINE_BYTES_MAX // 4, VALUES_MAX // 16
+"""A record with more is written as several, of which the last has its cursor: a reader adds them up."""
+_HELD = ("identity", "plan", "shard")
+UNFIT = (ValueError, LookupError, TypeError, AttributeError, ArithmeticError, RecursionError, MemoryError)
+"""What reading and taking up a record raises that a store did not write."""
 
 
 def write(path: Path, records: Iterable[Record], on_record: Callable[[int], None] = lambda number: None) -> int:
@@ -112,13 +126,23 @@ def read(path: Path) -> Iterator[Record]:
                 yield from _read_lines(path, file)
     except (OSError, EOFError, zlib.error) as error:
         raise StoreError(f"{path} cannot be read to its end: {reason_of(error)}") from None
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise StoreError(f"{path} is not a backup of dither: {error!r}") from None
+    except UNFIT as error:
+        raise unfit(path, error) from None
 
 
-def _read_lines(path: Path, lines: Iterable[bytes]) -> Iterator[Record]:
-    digest, number, ended = hashlib.sha256(), 0, False
-    for line in lines:
+def unfit(path: Path, error: BaseException) -> StoreError:
+    """Return the error for a file whose records cannot be taken up, in words of a bounded length."""
+    said = repr(error)
+    return StoreError(f"{path} is not a backup of dither: {said if len(said) <= 200 else f'{said[:197]}...'}")
+
+
+def _read_lines(path: Path, file: IO[bytes]) -> Iterator[Record]:
+    digest, number, held, ended = hashlib.sha256(), 0, 0, False
+    while line := file.readline(LINE_BYTES_MAX + 1):
+        if len(line) > LINE_BYTES_MAX:
+            raise StoreError(f"{path} is not a backup of dither: a line has more than {LINE_BYTES_MAX:,} bytes")
+        if sum(map(line.count, (b",", b"[", b"{"))) > VALUES_MAX:
+            raise StoreError(f"{path} is not a backup of dither: a line has more than {VALUES_MAX:,} values")
         document = json.loads(line)
         if number == 0 and (document.get("format") != FORMAT or document.get("version") not in READ_VERSIONS):
             versions = " and ".join(map(str, READ_VERSIONS))
@@ -135,6 +159,10 @@ def _read_lines(path: Path, lines: Iterable[bytes]) -> Iterator[Record]:
             continue
         digest.update(line)
         number += 1
+        if any(kind in document for kind in _HELD):
+            held += len(line)
+            if held > HELD_BYTES_MAX:
+                raise StoreError(f"{path} has more than {HELD_BYTES_MAX:,} bytes of plans and of uploads to fold")
         if "format" not in document:
             yield _record_of(document)
     if not ended:
@@ -146,7 +174,53 @@ def _lines(records: Iterable[Record]) -> Iterator[bytes]:
         if isinstance(record, Identity):
             head = {"format": FORMAT, "version": VERSION, "app": record.app, "generation": record.generation}
             yield _line(head)
-        yield _line({_NAMES[type(record)]: record.to_document()})
+        for part in _parts(record):
+            yield _line({_NAMES[type(part)]: part.to_document()})
+
+
+def _parts(record: Record) -> Iterator[Record]:
+    """Yield the records to write in the place of one that may be too long."""
+    if not _is_long(record):
+        yield record
+    elif isinstance(record, SeenRecord):
+        for answers in _chunks(record.answers.items(), lambda one: len(one[0]) + len(one[1])):
+            yield SeenRecord(record.day, dict(answers))
+    elif isinstance(record, ShardRecord):
+        rest = replace(record, cursor=0, entries=(), ledger={}, quarantine=(), refused={})
+        for entries in _chunks(record.entries, len):
+            yield replace(rest, entries=tuple(entries))
+        for rows in _chunks(record.ledger.items(), lambda _: 0):
+            yield replace(rest, ledger=dict(rows))
+        for held in _chunks(record.quarantine, lambda poison: len(poison.group.reports)):
+            yield replace(rest, quarantine=tuple(held))
+        yield replace(rest, cursor=record.cursor, refused=record.refused)
+
+
+def _is_long(record: Record) -> bool:
+    """Tell whether a record is one that may be split, and has to be."""
+    match record:
+        case SeenRecord():
+            sizes = [len(answer) for answer in record.answers.values()]
+        case ShardRecord():
+            sizes = [*map(len, record.entries), *(len(poison.group.reports) for poison in record.quarantine)]
+            sizes += [0] * len(record.ledger)
+        case _:
+            return False
+    return len(sizes) > PART_ITEMS or sum(sizes) > PART_BYTES
+
+
+def _chunks(items: Iterable[_T], size: Callable[[_T], int]) -> Iterator[list[_T]]:
+    """Yield items in order, so many and so many bytes together."""
+    chunk: list[_T] = []
+    held = 0
+    for item in items:
+        if chunk and (held + size(item) > PART_BYTES or len(chunk) == PART_ITEMS):
+            yield chunk
+            chunk, held = [], 0
+        chunk.append(item)
+        held += size(item)
+    if chunk:
+        yield chunk
 
 
 def _line(document: dict[str, Any]) -> bytes:

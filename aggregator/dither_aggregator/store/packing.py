@@ -64,6 +64,9 @@ def day_at(time_s: float) -> date:
     return day_of(int(time_s // DAY_S))
 
 
+_COUNT_BYTES_MAX = 12
+"""Of a count and its place."""
+
 pack_head = _GROUP.pack
 """Returns what stands before a group's reports, of plan, cell, n and length."""
 
@@ -162,9 +165,12 @@ def add_counts(counts: Counts, packed: bytes) -> None:
     If it is kept by its places, only those are touched: a fold of few reports costs no more in a large space.
     """
     try:
-        data = zlib.decompress(packed[_COUNTS.size :])
+        inflater = zlib.decompressobj()
+        data = inflater.decompress(packed[_COUNTS.size :], _COUNT_BYTES_MAX * len(counts) + 1)
     except (zlib.error, TypeError) as error:
         raise BadTally(f"a stored tally cannot be read: {error}") from None
+    if not inflater.eof:
+        raise BadTally("a stored tally cannot be read: it is cut off, or has more counts than it says")
     add_plain(counts, packed[: _COUNTS.size], data)
 
 
