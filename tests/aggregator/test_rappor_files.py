@@ -3,6 +3,8 @@
 import gzip
 import json
 import random
+import subprocess
+import sys
 from collections.abc import Callable
 from contextlib import suppress
 from fractions import Fraction
@@ -31,6 +33,8 @@ from dither_aggregator.interop.google_rappor.files import (
     sum_reports,
 )
 from dither_shared.errors import InvalidParameter
+from tests.support.aggregators import ENVIRONMENT
+from tests.support.soaking import SOAK, scaled
 
 VECTORS = json.loads((Path(__file__).parents[1] / "vectors" / "rappor.json").read_text(encoding="utf-8"))
 PARAMS = Params(4, 2, 3, Fraction(1, 4), Fraction(3, 4), Fraction(1, 2))
@@ -366,3 +370,56 @@ def test_more_candidates_than_memory_allows_are_refused(tmp_path: Path, monkeypa
 def test_a_file_that_is_not_there_is_an_error_of_the_system(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError):
         read_params(tmp_path / "none.csv")
+
+
+# Bounds, held against what a process of its own takes.
+
+BOUNDED = """
+import resource, sys, time
+from pathlib import Path
+from tests.aggregator.test_rappor_files import READERS, BadFile
+resource.setrlimit(resource.RLIMIT_AS, (4 << 30, 4 << 30))  # code that fails takes no more of the machine
+size = lambda: next(int(line.split()[1]) for line in open("/proc/self/status") if line.startswith("VmHWM"))
+before = size()
+for line in sys.stdin:
+    name, path = line.split()
+    open("/proc/self/clear_refs", "w").write("5")
+    before, began, said = size(), time.process_time(), "read"
+    try:
+        READERS[name][1](Path(path))
+    except BadFile as error:
+        said = str(error)
+    print(size() - before, time.process_time() - began, said, flush=True)
+"""
+GROWTH_KB_MAX, PROCESSOR_S_MAX = scaled(100, 200) * 1024, scaled(5, 60)
+TIMES = scaled(1, 10)
+MOST = (("candidates", "long values"), ("map", "a row over many lines"), ("counts", "a row of many cells"))
+HOSTILE: dict[str, bytes] = {
+    "a row over many lines": b'"\n' + b'","\n' * (2_000_000 * TIMES),
+    "a row of many cells": b"," * (4_000_000 * TIMES),
+    "a line without end": b"0" * (10_000_000 * TIMES),
+    "blank lines": b"\n" * (1_000_000 * TIMES),
+    "quotes": b'"' * (4_000_000 * TIMES),
+    "long values": b"".join(b"%d%b\n" % (number, b"a" * 60_000) for number in range(3_000)),
+    "no text": b"\xff" * 1_000_000,
+    "high exponents": b"1e999999999,2,3,4,5\n" * 100_000,
+}
+
+
+def test_hostile_files_are_refused_in_words_within_bounds(tmp_path: Path) -> None:
+    paths = [
+        written(tmp_path, gzip.compress(content, 1), f"{number}.gz") for number, content in enumerate(HOSTILE.values())
+    ]
+    asked = [(reader, name, path) for reader in READERS for name, path in zip(HOSTILE, paths, strict=True)]
+    if not SOAK:  # each file once, by turns, and the one that each reader takes the most of
+        asked = [one for place, one in enumerate(asked) if place % len(READERS) == 2 or one[:2] in MOST]
+    done = subprocess.run(
+        [sys.executable, "-c", BOUNDED], input="".join(f"{reader} {path}\n" for reader, _, path in asked),
+        text=True, capture_output=True, check=True, timeout=250, env=ENVIRONMENT,
+    )  # fmt: skip
+    told = [line.split(" ", 2) for line in done.stdout.splitlines()]
+    for (reader, name, path), (grown_kb, took_s, said) in zip(asked, told, strict=True):
+        assert int(grown_kb) < GROWTH_KB_MAX, (reader, name)
+        assert float(took_s) < PROCESSOR_S_MAX, (reader, name)
+        assert said.startswith(f"{path}: line "), (reader, name)
+        assert len(said) < 300

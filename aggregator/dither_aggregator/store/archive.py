@@ -18,7 +18,7 @@ import zlib
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import IO, Any, TypeVar
+from typing import Any, TypeVar
 
 from dither_aggregator.store.dump import (
     BatchesRecord,
@@ -136,7 +136,7 @@ def unfit(path: Path, error: BaseException) -> StoreError:
     return StoreError(f"{path} is not a backup of dither: {said if len(said) <= 200 else f'{said[:197]}...'}")
 
 
-def _read_lines(path: Path, file: IO[bytes]) -> Iterator[Record]:
+def _read_lines(path: Path, file: gzip.GzipFile) -> Iterator[Record]:
     digest, number, held, ended = hashlib.sha256(), 0, 0, False
     while line := file.readline(LINE_BYTES_MAX + 1):
         if len(line) > LINE_BYTES_MAX:

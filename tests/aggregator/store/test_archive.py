@@ -14,10 +14,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dither_aggregator.counting.folding import Counts
+from dither_aggregator.counting.folding import BadTally, Counts
 from dither_aggregator.store import archive
 from dither_aggregator.store.dump import Record, ShardRecord
-from dither_aggregator.store.packing import BadTally, pack_counts, plain_counts, unpack_counts
+from dither_aggregator.store.packing import pack_counts, plain_counts, unpack_counts
 from tests.pinned.files import filled
 from tests.support.aggregators import ENVIRONMENT, dither
 from tests.support.soaking import scaled

@@ -41,7 +41,10 @@ CANDIDATES_MAX = 1_000_000
 INDICES_MAX = 1 << 25
 """Indices of a whole map: 256 MiB in memory."""
 VALUE_CHARACTERS_MAX = 65_536
+VALUES_CHARACTERS_MAX = 1 << 26
+"""Of all candidates together: 64 each, if there are as many as may be."""
 LINE_BYTES_MAX = 1 << 22
+"""Of a row, too: in quotes it goes on from line to line."""
 PARAMS_BYTES_MAX = 1 << 16
 FILE_BYTES_MAX = 1 << 30
 REPORTS_BYTES_MAX = 1 << 34
@@ -168,8 +171,9 @@ def read_map(path: Path, params: Params) -> tuple[tuple[str, ...], npt.NDArray[n
     """Read a candidate map: the S values, and their bits as int64[S, m, h]."""
     seen: dict[str, int] = {}
     bits: list[npt.NDArray[np.int64]] = []
+    characters = 0
     for line, row in _rows(path, FILE_BYTES_MAX):
-        _add_candidate(path, line, row[0], seen)
+        characters = _add_candidate(path, line, row[0], seen, characters)
         if len(seen) * params.m * params.h > INDICES_MAX:
             raise BadFile(path, line, f"must not be there: a map may hold {INDICES_MAX:,} indices")
         bits.append(_map_bits(path, line, row[1:], params))
@@ -190,11 +194,12 @@ def map_line(value: str, params: Params, *, java: bool = False) -> str:
 def read_candidates(path: Path) -> list[str]:
     """Read a list of values, one a line and each once. Spaces belong to a value; an empty line is the empty value."""
     seen: dict[str, int] = {}
+    characters = 0
     for line, text in enumerate(_lines(path, FILE_BYTES_MAX), start=1):
         value = text.removesuffix("\n").removesuffix("\r")
         if "\r" in value:
             raise BadFile(path, line, "must end with a line feed, got a carriage return within the line")
-        _add_candidate(path, line, value, seen)
+        characters = _add_candidate(path, line, value, seen, characters)
     if not seen:
         raise BadFile(path, 1, "must hold a value, got an empty file")
     return list(seen)
@@ -245,14 +250,19 @@ def _read_report(line: int, client: str, cohort: str, irr: str, params: Params) 
     return Report(line, client, number, int(irr, 2))
 
 
-def _add_candidate(path: Path, line: int, value: str, seen: dict[str, int]) -> None:
+def _add_candidate(path: Path, line: int, value: str, seen: dict[str, int], characters: int) -> int:
+    """Take up a candidate behind others of so many characters; return how many these are with it."""
     if value in seen:
         raise BadFile(path, line, f"must be another candidate than line {seen[value]}, got {_shown(value)} twice")
     if len(value) > VALUE_CHARACTERS_MAX:
         raise BadFile(path, line, f"a value must have at most {VALUE_CHARACTERS_MAX} characters, got {len(value)}")
     if len(seen) == CANDIDATES_MAX:
         raise BadFile(path, line, f"must not be there: at most {CANDIDATES_MAX:,} candidates can be read")
+    characters += len(value)
+    if characters > VALUES_CHARACTERS_MAX:
+        raise BadFile(path, line, f"must not be there: all candidates may have {VALUES_CHARACTERS_MAX:,} characters")
     seen[value] = line
+    return characters
 
 
 def _map_bits(path: Path, line: int, cells: Sequence[str], params: Params) -> npt.NDArray[np.int64]:
@@ -326,9 +336,19 @@ def _shown(text: str) -> str:
 
 def _rows(path: Path, bytes_max: int) -> Iterator[tuple[int, list[str]]]:
     """Yield each row that is not blank with the line it begins on. A file without any is refused."""
-    reader = csv.reader(_lines(path, bytes_max), strict=True)
-    line, empty = 1, True
+    line, empty, size = 1, True, 0
+
+    def lines() -> Iterator[str]:
+        nonlocal size
+        for text in _lines(path, bytes_max):
+            size += len(text)
+            if size > LINE_BYTES_MAX:
+                raise BadFile(path, line, f"must have at most {LINE_BYTES_MAX:,} bytes in a row, over all its lines")
+            yield text
+
+    reader = csv.reader(lines(), strict=True)
     while True:
+        size = 0
         try:
             row = next(reader, None)
         except csv.Error as error:
