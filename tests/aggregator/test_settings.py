@@ -209,6 +209,8 @@ def test_a_command_works_with_the_file_alone(file: Path, tmp_path: Path, capsys:
         ("backlog_max = 0", ": backlog_max: must be a number above 0, or off"),
         ('queues = "fold,sing"', ": queues: must be some of fold,"),
         ("port = ", " is not TOML"),
+        ("a" + ".a" * 3_000 + " = 1", " is not TOML: a key must have at most 8 parts"),
+        ("a = " + "[" * 3_000, " is not TOML: lists and tables must be nested at most 8 deep"),
         ("a = 1\n" * 20_000, " must have at most 65536 bytes"),
     ],
     ids=lambda text: text[:30],

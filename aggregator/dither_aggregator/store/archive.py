@@ -57,13 +57,14 @@ LINE_BYTES_MAX = 256 * 1024 * 1024
 """Above the longest: a plan with 100,000 candidates of 200 characters, each of them twelve letters in JSON."""
 VALUES_MAX = 4_000_000
 """Values of a line: the parser takes up to a hundred bytes for each."""
-HELD_BYTES_MAX = 1024 * 1024 * 1024
-"""Lines whose records are kept until all are read: plans, and uploads that wait to be folded."""
+HELD_BYTES_MAX, HELD_TIMES_MAX = 1024 * 1024 * 1024, 32
+"""Lines whose records are kept until all are read: plans, and uploads that wait to be folded. In a large file so many
+times its size, since these are noise, which nothing makes much shorter."""
 PART_BYTES, PART_ITEMS = LINE_BYTES_MAX // 4, VALUES_MAX // 16
 """A record with more is written as several, of which the last has its cursor: a reader adds them up."""
 _HELD = ("identity", "plan", "shard")
 UNFIT = (ValueError, LookupError, TypeError, AttributeError, ArithmeticError, RecursionError, MemoryError)
-"""What reading and taking up a record raises that a store did not write."""
+"""The errors of reading and taking up a record that no store has written."""
 
 
 def write(path: Path, records: Iterable[Record], on_record: Callable[[int], None] = lambda number: None) -> int:
@@ -138,6 +139,7 @@ def unfit(path: Path, error: BaseException) -> StoreError:
 
 def _read_lines(path: Path, file: gzip.GzipFile) -> Iterator[Record]:
     digest, number, held, ended = hashlib.sha256(), 0, 0, False
+    held_max = max(HELD_BYTES_MAX, HELD_TIMES_MAX * path.stat().st_size)
     while line := file.readline(LINE_BYTES_MAX + 1):
         if len(line) > LINE_BYTES_MAX:
             raise StoreError(f"{path} is not a backup of dither: a line has more than {LINE_BYTES_MAX:,} bytes")
@@ -161,8 +163,8 @@ def _read_lines(path: Path, file: gzip.GzipFile) -> Iterator[Record]:
         number += 1
         if any(kind in document for kind in _HELD):
             held += len(line)
-            if held > HELD_BYTES_MAX:
-                raise StoreError(f"{path} has more than {HELD_BYTES_MAX:,} bytes of plans and of uploads to fold")
+            if held > held_max:
+                raise StoreError(f"{path} has more than {held_max:,} bytes of plans and of uploads to fold")
         if "format" not in document:
             yield _record_of(document)
     if not ended:

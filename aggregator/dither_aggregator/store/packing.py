@@ -65,7 +65,7 @@ def day_at(time_s: float) -> date:
 
 
 _COUNT_BYTES_MAX = 12
-"""Of a count and its place."""
+"""A count takes up to eight bytes, and its place four."""
 
 pack_head = _GROUP.pack
 """Returns what stands before a group's reports, of plan, cell, n and length."""

@@ -105,7 +105,7 @@ class StoredPlan:
 
 @dataclass(frozen=True)
 class Offered:
-    """What a store takes of a registry."""
+    """The part of a registry that a store takes."""
 
     app: str
     plans: tuple[StoredPlan, ...]

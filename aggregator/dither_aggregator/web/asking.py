@@ -24,7 +24,7 @@ LEVELS = ("95", "80", "99")
 """Levels of intervals, in percent: the first is the default."""
 
 ITEMS_MAX = 100_000
-"""Of a list in a body, unless its field says less."""
+"""A list in a body is no longer, unless its field says less."""
 _BODY = msgspec.json.Decoder(dict[str, str | int | float | bool | list[str | int | float | bool | None] | None])
 """Bodies hold words, numbers and lists of them: what is nested deeper, however much of it, is not even read."""
 

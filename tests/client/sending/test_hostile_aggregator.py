@@ -1,4 +1,4 @@
-"""Whatever a server or a proxy does, the sender is back within a limit and a second, in 32 MB."""
+"""The sender is back within a limit and a second, in 32 MB, whatever a server or a proxy does."""
 
 import gzip
 import json

@@ -42,9 +42,9 @@ INDICES_MAX = 1 << 25
 """Indices of a whole map: 256 MiB in memory."""
 VALUE_CHARACTERS_MAX = 65_536
 VALUES_CHARACTERS_MAX = 1 << 26
-"""Of all candidates together: 64 each, if there are as many as may be."""
+"""All candidates together: 64 characters each, if there are as many as may be."""
 LINE_BYTES_MAX = 1 << 22
-"""Of a row, too: in quotes it goes on from line to line."""
+"""It bounds a row, too, which goes on from line to line within quotes."""
 PARAMS_BYTES_MAX = 1 << 16
 FILE_BYTES_MAX = 1 << 30
 REPORTS_BYTES_MAX = 1 << 34
