@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 _DROP = frozenset({400, 409, 410, 411, 414, 415, 422, 431})
 _ALL_RETIRED = "410 retired"
 _ALL_REFUSED = "422 refused"
-"""A server's words are kept so far."""
 _EVERY_GROUP = tuple(range(GROUPS_MAX))
 _TOO_LARGE = 413
 _STOP = frozenset({401, 403})
