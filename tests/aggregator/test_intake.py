@@ -236,7 +236,7 @@ def test_a_worker_outlives_all_that_a_broker_may_hold(tmp_path: Path) -> None:
             broker.lpush(kind, *(message for message in GARBAGE.values() if len(message) < 1_000_000))
         broker.lpush(FOLD, GARBAGE["huge"])
         folds()
-        for _ in range(floods := scaled(3, 300)):
+        for _ in range(floods := scaled(3, 30)):
             broker.lpush(FOLD, *[b"garbage"] * 1_000)
         wait_until(lambda: not broker.llen(FOLD), 60 * floods)
         assert memory_kb(worker.process.pid, "VmRSS") - resident < 64 * 1024
