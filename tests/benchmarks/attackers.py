@@ -167,13 +167,21 @@ class Registries(Attacker):
 
 
 class Bodies(Registries):
-    """Sends bodies with an admin key that hold lists, however many and however deep."""
+    """Sends bodies with an admin key that hold lists, however many and however deep: two a second."""
+
+    tick_s = 0.5
 
     def __init__(self, place: int, url: str, key: str, plan: str) -> None:
         super().__init__(place, url, key, plan)
         ids = ("[],", '"",', '{"a":[[[[', "1e9,")[place]
         body = b'{"ids":[' + (ids * (2_000_000 // len(ids)))[:-1].encode("ascii") + b"]}"
         self._load = post(url, "/v1/admin/quarantine/drop", body, f"Authorization: Bearer {ADMIN}\r\n")
+
+    def answered(self) -> bytes:
+        return b""
+
+    def tick(self) -> bytes:
+        return self._load
 
 
 ATTACKERS: dict[str, type[Attacker]] = {
@@ -187,6 +195,8 @@ ATTACKERS: dict[str, type[Attacker]] = {
     "registries": Registries,
     "bodies": Bodies,
 }
+ADMINS = ("registries", "bodies")
+"""Attackers with an admin key."""
 
 
 def main() -> None:

@@ -21,12 +21,14 @@ from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+import requests
+
 from dither_aggregator.simulate.load import template
 from dither_aggregator.store import SQLiteStore
 from dither_shared.plan import Plan
 from dither_shared.registry import Registry
 from tests.benchmarks import workload
-from tests.benchmarks.attackers import ADMIN, ATTACKERS
+from tests.benchmarks.attackers import ADMIN, ADMINS, ATTACKERS
 from tests.benchmarks.growth import Loader
 from tests.benchmarks.outcomes import (
     BACK_WITHIN_S,
@@ -185,6 +187,8 @@ def _observe(machine: OneMachine, attack: Attack, seconds: float, plans: dict[st
     """Return what good uploads and a look at the server every now and then show; the ledger is not read yet."""
     said = machine[SERVE].ready()
     url, log = said["url"], machine.directory / f"{SERVE}.log"
+    if attack.attackers in ADMINS:  # the first such request loads what answers them
+        requests.get(f"{url}/v1/admin/keys", headers={"Authorization": f"Bearer {ADMIN}"}, timeout=WITHIN_S)
     good = template(url, said["key"], [(GOOD, plans[GOOD].digest, [1])])
     with Uploader(url, good, RATE) as uploader:
         uploader.run_for(min(WARM_S, seconds))

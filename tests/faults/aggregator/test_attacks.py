@@ -13,7 +13,7 @@ from tempfile import TemporaryDirectory
 import pytest
 
 from tests.benchmarks import attacks, steady, watching
-from tests.benchmarks.attackers import ATTACKERS
+from tests.benchmarks.attackers import ADMINS, ATTACKERS
 from tests.benchmarks.attacks import ATTACKS, Attack, measure, seed
 from tests.benchmarks.outcomes import Outcome
 from tests.support.soaking import MEMORY, SOAK
@@ -64,16 +64,25 @@ def test_an_attack_is_survived(attack: Attack, seeded: Path) -> None:
     assert not outcome.unsound(), "; ".join(outcome.unsound())
 
 
-@pytest.mark.parametrize("attackers", ["registries", "bodies"])
-def test_uploads_hardly_wait_beside_hostile_registries_and_bodies(attackers: str, seeded: Path) -> None:
-    """Twice the quiet p99 and 50 ms, in the best of three: a busy machine is busy for both, but not evenly."""
+@pytest.mark.parametrize("attackers", ADMINS)
+def test_uploads_hardly_wait_beside_hostile_registries_and_bodies(
+    attackers: str, seeded: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Half of them at most twice as long as without, and 10 ms; all but one of a hundred twice as long, and 150 ms.
+
+    In the best of four: the machine may be busy with something else, and not evenly.
+    """
+    monkeypatch.setattr(attacks, "RATE", steady.RATE)
+    monkeypatch.setattr(attacks, "BASE_MIN_S", 1.0)
     (attack,) = (attack for attack in ATTACKS if attack.attackers == attackers)
-    for _ in range(3):
-        outcome = measure(attack, 30.0 if SOAK else 1.5, seeded)
-        waits_s = [each.percentile_s(99) for each in (outcome.base, outcome.attacked)]
-        if waits_s[1] <= 2 * waits_s[0] + 0.05:
+    measured: list[list[tuple[float, float]]] = []
+    for _ in range(4):
+        outcome = measure(attack, 30.0 if SOAK else 2.0, seeded)
+        measured.append([(outcome.base.percentile_s(at), outcome.attacked.percentile_s(at)) for at in (50, 99)])
+        allowed = zip(measured[-1], (0.01, 0.15), strict=True)
+        if all(attacked <= 2 * quiet + more for (quiet, attacked), more in allowed):
             return
-    raise AssertionError(waits_s)
+    raise AssertionError(measured)
 
 
 def seconds_of(attack: Attack) -> float:

@@ -38,6 +38,7 @@ class AppMeta(Described):
 class RegistryBody(Described):
     """A registry that names no files."""
 
+    body_bytes_max = 2 * 1024 * 1024
     registry = _text("the text of metrics.toml")
 
 
