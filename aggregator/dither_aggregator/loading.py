@@ -69,9 +69,16 @@ def document_of(registry: Registry) -> dict[str, Any]:
     }
 
 
+def give_way() -> None:
+    """Have the server go before this process, where both want a processor."""
+    os.nice(19)
+    if hasattr(os, "SCHED_BATCH"):
+        os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))  # it takes no processor from who wakes up
+
+
 def main() -> int:
     """Read the registry that is named, or said; write what is in it, or why it is refused."""
-    os.nice(19)
+    give_way()
     for what, most in ((resource.RLIMIT_AS, MEMORY_BYTES_MAX), (resource.RLIMIT_CPU, PROCESSOR_S)):
         resource.setrlimit(what, (most, most))
     source = sys.argv[1] if len(sys.argv) > 1 else "registry"

@@ -13,6 +13,7 @@ from typing import BinaryIO
 import msgspec
 from flask import Flask
 
+from dither_aggregator.loading import give_way
 from dither_aggregator.log import set_up_logging
 from dither_aggregator.store import Store, StoreError, open_store
 from dither_aggregator.web import problems
@@ -21,16 +22,12 @@ from dither_aggregator.web.packing import pack
 from dither_aggregator.web.wsgi import reading_app, respond
 from dither_shared.wire.problems import Problem
 
-NICENESS = 19
-
 _log = logging.getLogger("dither_aggregator")
 
 
 def main() -> None:
     """Answer until nobody asks any more."""
-    os.nice(NICENESS)
-    if hasattr(os, "SCHED_BATCH"):
-        os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))  # it takes no processor from who wakes up
+    give_way()
     asking, answering = sys.stdin.buffer, os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # what anything prints is no answer
     threading.Thread(target=_end_with_server, args=(asking,), name="lifeline", daemon=True).start()

@@ -68,7 +68,7 @@ def test_an_attack_is_survived(attack: Attack, seeded: Path) -> None:
 def test_uploads_hardly_wait_beside_hostile_registries_and_bodies(
     attackers: str, seeded: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Half of them at most twice as long as without, and 10 ms; all but one of a hundred twice as long, and 150 ms.
+    """Half of them at most twice as long as without, and 10 ms; all but one of a hundred twice as long, and 100 ms.
 
     In the best of four: the machine may be busy with something else, and not evenly.
     """
@@ -79,7 +79,7 @@ def test_uploads_hardly_wait_beside_hostile_registries_and_bodies(
     for _ in range(4):
         outcome = measure(attack, 30.0 if SOAK else 2.0, seeded)
         measured.append([(outcome.base.percentile_s(at), outcome.attacked.percentile_s(at)) for at in (50, 99)])
-        allowed = zip(measured[-1], (0.01, 0.15), strict=True)
+        allowed = zip(measured[-1], (0.01, 0.1), strict=True)
         if all(attacked <= 2 * quiet + more for (quiet, attacked), more in allowed):
             return
     raise AssertionError(measured)
