@@ -6,7 +6,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from math import inf
 
 from dither.device import FILE_NAME, REFUSED_NAME, Device, DeviceFault
@@ -152,6 +152,7 @@ class Session:
         if metric is not None:
             with self._any_device() as device:
                 device.refuse_metric(metric, refused=True)
+            self._erase_dropped()
             return lasts
         self._unkept_refusal = True  # first: a look into the file that is under way gives way to it
         self._silent = self._settings.silent or self._refused_or_closed()
@@ -162,7 +163,13 @@ class Session:
             self._stop()  # nothing of what waits is sent meanwhile
             raise
         self._unkept_refusal = False
+        self._erase_dropped()
         return lasts
+
+    def _erase_dropped(self) -> None:
+        """Have what was dropped erased from the log, beside the app's calls: there may be no look that does."""
+        if self._uploader is not None:
+            self._uploader.tidy_beside()
 
     def _refused_or_closed(self) -> str:
         return CLOSED if self._closed else REFUSED
@@ -231,11 +238,14 @@ class Session:
                 self._speak()
 
     def _erase_rest(self) -> None:
-        """Go on with what was forgotten, though nothing else may be done."""
+        """Go on with what was forgotten, and close what is over, though nothing else may be done."""
         if not self._file_exists():
             return
         with self._any_device() as device:
             device.open()
+            if device.close_periods():
+                with suppress(Exception):  # the next start's look does it else
+                    device.tidy()
             erasing = device.erasing()
         if erasing:
             self._speak()

@@ -1,12 +1,14 @@
 """The telemetry object that a host app holds. It lets nothing that goes wrong here reach the app."""
 
 import logging
+import sqlite3
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 from weakref import WeakSet
 
-from dither.device import Device
+from dither.device import Device, DeviceBusy, DeviceUnusable
 from dither.handles import HANDLES
 from dither.say import say
 from dither.sending.courier import delay
@@ -127,7 +129,8 @@ class Telemetry(Session):
         """
         device = self._device if self._uploader else None
         if device is not None and not self._silent:
-            self._guarded(lambda: device.record(metric, answer), lambda error: "")
+            with suppress(DeviceUnusable, DeviceBusy, sqlite3.Error):  # strict telemetry raises what else goes wrong
+                self._guarded(lambda: device.record(metric, answer), lambda error: "")
 
     def _note_unlisted(self, metric: Metric, answer: object) -> None:
         if metric.takes(answer):

@@ -16,7 +16,7 @@ from dither_aggregator.analysis.quality.verdict import examine
 from dither_aggregator.analysis.windows import Window, reports_max
 from dither_aggregator.counting.folding import fold_cells, tables
 from dither_aggregator.store import SQLiteStore, StoredPlan, Tally
-from dither_aggregator.store.plans import Plans
+from dither_aggregator.store.plans import Offered, Plans
 from dither_shared.registry import Metric, Registry
 from tests.aggregator.store.test_readers import reader, upkeep_all
 from tests.support.audits import seeded
@@ -32,7 +32,7 @@ DAY = date(2026, 11, 20)
 def asked_for(name: str) -> tuple[Metric, StoredPlan]:
     """Return a metric, and its plan as a store has it."""
     registry = Registry.parse(registry_text([name]))
-    (stored,) = Plans([], 0).loading(registry)
+    (stored,) = Plans([], 0).loading(Offered.of(registry))
     return registry.metrics[name], stored
 
 

@@ -4,7 +4,7 @@
 
 Each process of a case is a fork of this one, which has imported all and uses nothing. A clock in memory stands still
 but where a case moves it, coins are seeded, and the uploader's thread sleeps until it is woken: so two lives differ by
-their answers alone, and what is left can be compared byte by byte. Of each life the directory has the device's file
+their answers alone, and what is left can be compared byte by byte. For each life the directory has the device's file
 as two later starts leave it, and its uploads.
 """
 
@@ -43,14 +43,14 @@ LIFE_MAX_S = 60
 
 
 class Case(NamedTuple):
-    """What two devices live through."""
+    """The life of two devices."""
 
     step: str
-    """Where in its second period the life ends: a key of STEPS."""
+    """The step of the third day at which the life ends: one of STEPS."""
     ending: str
-    """How: a key of ENDINGS."""
+    """The way it ends: one of ENDINGS."""
     fault: str = ""
-    """What fails from the second day on, if anything: a key of FAULTS."""
+    """The fault from then on, a key of FAULTS; "" for none."""
     schedule: str = "early"
     memoized: bool = False
     processes: int = 1
@@ -91,6 +91,8 @@ class Net:
             return Answer(Outcome.STOPPED, "the aggregator does not know the key")
         if self.fails == "503":
             return Answer(Outcome.KEPT, "slow down", retry_after_s=60.0)
+        if self.fails == "retired":
+            return Answer(Outcome.DROPPED, "410 retired", retired=tuple(range(99)))
         groups = [(group["metric"], group["plan"]) for group in json.loads(body)["groups"]]
         with self._log.open("a") as log:
             log.write(json.dumps([self._clock() // DAY_S - DAY, len(body), groups]) + "\n")
@@ -121,6 +123,7 @@ class Life:
     def __init__(self, case: Case, says: bool, directory: Path) -> None:
         self.case, self.says, self.directory = case, says, directory
         directory.mkdir()
+        (directory / "uploads").touch()
         self.clock = Clock()
         text = (
             registry_text(presence="hidden", expires=EXPIRES, epsilon="1", epsilon_permanent="4", answers=3)
@@ -155,7 +158,7 @@ class Life:
         """Live until the end of the case."""
         telemetry = self.start()
         self.answer(telemetry)
-        if self.case.fault in ("401", "403"):
+        if self.case.fault in ("401", "403", "retired"):
             self.net.fails = self.case.fault
             self.clock.move(DAY + 1, 1.0)
             telemetry.flush(5)
@@ -164,7 +167,10 @@ class Life:
             self.clock.move(DAY + 1, DAY_S - 1 if self.case.step == "midnight" else 1.0)
             telemetry.flush(5)
             self.answer(telemetry)
-        if self.case.fault:
+        if self.case.fault == "refused":
+            for name in self.registry.metrics:
+                telemetry.set_consent(False, metric=name)
+        elif self.case.fault:
             FAULTS[self.case.fault](self)
         self.clock.move(DAY + 2, 0.0 if self.case.step == "midnight" else 300.0)
         if self.case.step in ("looked", "answered"):
@@ -207,10 +213,11 @@ class Life:
         """Start again when nothing fails, send all, and leave an erased log."""
         telemetry = self.start()
         telemetry.flush(5)
-        device = telemetry._device
-        assert device
-        assert device.tidy()
+        look(telemetry)
         telemetry.close()
+        for thread in threading.enumerate():  # which closes the file
+            if thread is not threading.current_thread():
+                thread.join(LIFE_MAX_S)
 
     # In the program that forks them.
 
@@ -313,6 +320,8 @@ FAULTS: dict[str, Callable[[Life], None]] = {
     "401": fail_to_send,
     "403": fail_to_send,
     "503": fail_to_send,
+    "retired": fail_to_send,
+    "refused": fail_to_send,
     "unreached": fail_to_send,
     "EMFILE": use_up_descriptors,
     "EIO": fail_with(sqlite3.SQLITE_IOERR),

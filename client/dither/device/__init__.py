@@ -8,6 +8,7 @@ when a connection stands; `settle` forgets it.
 """
 
 import math
+import sqlite3
 from collections.abc import Callable
 
 from dither.device.choosing import Choosing
@@ -18,6 +19,7 @@ from dither.device.outbox import BuiltUpload
 from dither.device.refusals import REFUSED_NAME
 from dither.device.schema import FILE_NAME, DeviceFault, DeviceUnusable
 from dither.device.silence import Silence
+from dither.device.slots import Answer
 from dither.device.withdrawal import erase, is_untidy
 from dither_shared.frozen import frozen
 from dither_shared.registry import Metric
@@ -82,16 +84,26 @@ class Device(Choosing):
             if self._refusals.pending and not self._keep_refusals_but(metric.name):
                 reason = "refused"
             else:
-                with self._file.transaction():
-                    self._outbox.notice_clock()
-                    reason = self._slots.record(metric, read)
-                    if reason:
-                        self._file.remember(metric.name, reason)
-                    else:
-                        self._file.remember_answered(metric.name)
-                        self._moments.planned(delay)
+                try:
+                    reason = self._take(metric, read, delay)
+                except (sqlite3.Error, DeviceBusy, DeviceFault):
+                    reason = self._file.lately(metric.name)
+                    if not reason:
+                        raise
         if reason:
             self._file.noted[reason] += 1
+        return reason
+
+    def _take(self, metric: Metric, answer: Answer, delay: Callable[[], float]) -> str:
+        with self._file.transaction():
+            self._outbox.notice_clock()
+            reason = self._slots.record(metric, answer)
+            if reason:
+                self._file.remember(metric.name, reason)
+            else:
+                self._file.remember_answered(metric.name)
+                self._moments.planned(delay)
+        self._file.keep_lately(metric.name, reason)
         return reason
 
     def _replace(self, metric: Metric, answer: object) -> str:
@@ -99,7 +111,7 @@ class Device(Choosing):
         if not reason:
             read = metric.read(answer)
             # A kill may lose what was noted of other metrics: a hidden answer must not decide whether it does.
-            with self._file.transaction(opens=False, keeps_noted=False):
+            with self._file.transaction(brief=True):
                 reason = self._slots.replace(metric, read)
                 self._file.remember_replaced(metric.name, reason)
         return reason

@@ -20,6 +20,8 @@ from dither_shared.errors import DitherError
 
 WAIT_S = 0.25
 """The longest that a call of the host app waits for another thread or process."""
+BRIEF_WAIT_S = 0.02
+"""The longest that a hidden answer waits: far less than a fork, which must find nobody in the middle of one."""
 DURABLE_WAIT_S = 5.0
 FORK_WAIT_S = 0.25
 """The longest that a fork of the host app waits for a call in the middle to end."""

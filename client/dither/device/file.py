@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from dither.device.connected import DURABLE_WAIT_S, WAIT_S, Connected
+from dither.device.connected import BRIEF_WAIT_S, DURABLE_WAIT_S, WAIT_S, Connected
 from dither.device.schema import FILE_NAME, check_version, empty, version_of
 
 DAY_S = 86_400
@@ -28,6 +28,7 @@ class DeviceFile(Connected):
         self._state_at = -1
         self._known: dict[str, str] = {}  # what `remember` was told, while nothing has changed
         self._answered: set[str] = set()  # and `remember_answered`
+        self._lately: dict[str, str] = {}  # what `keep_lately` was told today, whatever has changed
         self._day = -1  # when the present era began
         self._only_answers = False  # whether the present transaction takes answers and does nothing else
         self._only_replaced = False  # whether it replaces a "none" and does nothing else
@@ -57,22 +58,21 @@ class DeviceFile(Connected):
             self._give(lock)
 
     @contextmanager
-    def transaction(
-        self, durable: bool = False, *, wait_s: float | None = None, opens: bool = True, keeps_noted: bool = True
-    ) -> Iterator[None]:
+    def transaction(self, durable: bool = False, *, wait_s: float | None = None, brief: bool = False) -> Iterator[None]:
         """Run the block as one transaction, undone if it changes nothing.
 
         `durable` waits longer for its turn, if not for `wait_s`, and syncs what it and all before have written to the
-        disk. `opens` False raises DeviceFault where the file is not open: opening makes files beside it. `keeps_noted`
-        False leaves what was counted in memory to the next one.
+        disk. `brief` is for hidden answers: it hardly waits, raises DeviceFault if the file is not open, since opening
+        makes files beside it, and leaves what was counted in memory to the next one.
         """
-        wait_s = wait_s or (DURABLE_WAIT_S if durable else WAIT_S)
+        wait_s = wait_s or (DURABLE_WAIT_S if durable else BRIEF_WAIT_S if brief else WAIT_S)
         lock = self._take(wait_s)
         try:
-            db = self._idle(opens=opens)
+            db = self._idle(opens=not brief)
             durable = durable and self.directory is not None
             if durable:
                 db.execute("PRAGMA synchronous = FULL")
+            if durable or brief:
                 db.execute(f"PRAGMA busy_timeout = {int(wait_s * 1000)}")
             before = db.total_changes
             committed = False
@@ -81,7 +81,7 @@ class DeviceFile(Connected):
                 self._check_state(db)
                 yield
                 if self._db is db and db.total_changes != before:
-                    if keeps_noted:
+                    if not brief:
                         self.keep_noted()
                     self._commit()
                     committed = True
@@ -93,6 +93,7 @@ class DeviceFile(Connected):
                         self._roll_back(db, before)
                     if durable:
                         db.execute("PRAGMA synchronous = NORMAL")
+                    if durable or brief:
                         db.execute(f"PRAGMA busy_timeout = {int(WAIT_S * 1000)}")
         finally:
             self._give(lock)
@@ -125,6 +126,7 @@ class DeviceFile(Connected):
                 self._begin_era()
         if self._day != (day := self.clock_day()):
             self._day = day
+            self._lately = {}
             self._begin_era()
 
     def _roll_back(self, db: sqlite3.Connection, before: int) -> None:
@@ -184,6 +186,17 @@ class DeviceFile(Connected):
         """
         self._answered.add(metric)
         self._only_answers = True
+
+    def keep_lately(self, metric: str, silence: str) -> None:
+        """Keep for `lately` what became of a public answer, after its transaction."""
+        self._lately[metric] = silence or "answered"
+
+    def lately(self, metric: str) -> str:
+        """Return why a public metric was silent earlier today, or "answered"; "" if it was not asked.
+
+        For when the file cannot be used. All else that is known may be forgotten because of a hidden answer elsewhere.
+        """
+        return self._lately.get(metric, "") if self._day == self.clock_day() else ""
 
     def remember_replaced(self, metric: str, silence: str) -> None:
         """Keep the same of a hidden metric whose answer was taken, or why it was not; within a transaction like that.

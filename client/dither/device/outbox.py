@@ -8,7 +8,7 @@ import json
 
 from dither.device.budget import Budget
 from dither.device.file import DAY_S, DeviceFile
-from dither.device.withdrawal import drop_upload, forget_unused_classes
+from dither.device.withdrawal import drop_slots, drop_upload, forget_unused_classes
 from dither_shared.frozen import frozen
 from dither_shared.rng import Rng
 from dither_shared.wire import GROUPS_MAX
@@ -185,8 +185,7 @@ class Outbox:
         for metric, plan, *_ in (groups[place] for place in places if place < len(groups)):
             until = self._file.keep_today() + RETIRED_DAYS
             self._file.execute("INSERT OR REPLACE INTO retired VALUES (?, ?, ?)", metric, plan, until)
-            dropped = self._file.execute("DELETE FROM slot WHERE metric = ? AND plan = ?", metric, plan).rowcount
-            if dropped:
+            if dropped := drop_slots(self._file, metric, plan):
                 self._file.count("dropped", dropped)
 
     def split(self, upload_id: str) -> bool:

@@ -113,6 +113,11 @@ class Parts:
         with self._file.peek():
             return self._moments.sending()
 
+    def close_periods(self) -> bool:
+        """Close the periods that are over, and open none: nothing is recorded. Tell whether the log is to be erased."""
+        with self._file.transaction():
+            return self._slots.close_periods()
+
     def erasing(self) -> bool:
         """Tell whether what was forgotten is still to be erased, because another process reads it."""
         with self._file.peek():

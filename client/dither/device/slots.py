@@ -90,18 +90,24 @@ class Slots:
         return silence.reason
 
     def open_periods(self) -> None:
-        """Let every metric whose presence is hidden say "none" unless it says something else before its period closes.
-
-        Slots of periods that have closed become like any other, whether they were answered or not. All traces of that
-        go: from the file here, from the log because `replaced` asks for it.
-        """
+        """Let every metric whose presence is hidden say "none", unless an answer replaces that in time."""
+        self.close_periods()
         today = self._file.today()
-        if self._file.one("SELECT 1 FROM slot WHERE leaves BETWEEN 1 AND ?", today):
-            self._file.execute("UPDATE slot SET leaves = 0, replaceable = 0 WHERE leaves BETWEEN 1 AND ?", today)
-            self._file.set("replaced", 1)
         for metric in self._hidden:
             if self._decide(metric, today) is SPEAKS:
                 self._fill(metric, metric.nothing, end_of_period(metric, today))
+
+    def close_periods(self) -> bool:
+        """Make slots of periods that have closed like any other, whether they were answered or not; tell if any was.
+
+        All traces of that go: from the file here, from the log because `replaced` asks for it.
+        """
+        today = self._file.today()
+        closed = self._file.one("SELECT 1 FROM slot WHERE leaves BETWEEN 1 AND ?", today) is not None
+        if closed:
+            self._file.execute("UPDATE slot SET leaves = 0, replaceable = 0 WHERE leaves BETWEEN 1 AND ?", today)
+            self._file.set("replaced", 1)
+        return closed
 
     def more_comes(self) -> bool:
         """Tell whether a metric whose presence is hidden may still open or close a period."""

@@ -14,13 +14,25 @@ def drop(file: DeviceFile, reason: str, metric: str | None = None) -> None:
     A built upload that holds the metric goes with all that is in it: its bytes are frozen. Its reservations are free
     again. A hidden metric's period stays over: opening it again would tell that it was not answered yet.
     """
-    dropped = file.execute("DELETE FROM slot WHERE metric = COALESCE(?, metric)", metric).rowcount
+    dropped = drop_slots(file, metric)
     sql = "SELECT DISTINCT upload FROM report WHERE metric = COALESCE(?, metric)"
     for (upload_id,) in file.execute(sql, metric).fetchall():
         dropped += drop_upload(file, upload_id)
     forget_unused_classes(file)
     if dropped:
         file.count(reason, dropped)
+
+
+def drop_slots(file: DeviceFile, metric: str | None = None, plan: str | None = None) -> int:
+    """Forget what waits in slots, of a metric or of its plan alone; return how many there were.
+
+    The log is to be erased: until then it shows which of a hidden metric's slots were answered.
+    """
+    sql = "DELETE FROM slot WHERE metric = COALESCE(?, metric) AND plan = COALESCE(?, plan)"
+    dropped = file.execute(sql, metric, plan).rowcount
+    if dropped:
+        file.set("replaced", 1)
+    return dropped
 
 
 def drop_upload(file: DeviceFile, upload_id: str) -> int:

@@ -68,6 +68,7 @@ class Courier:
         self._settled = self._paused = self._tidied = 0.0  # until when, by time.monotonic
         self._pauses = self._faults = 0  # in a row: while another process sends, or in a flush; of the file
         self._rests = True  # the thread may have found nothing to send
+        self._shortened_on = -1  # the day on which the log was last shortened before a look
         self._forks = 0  # that have begun and are not over
 
     def _set(self, **facts: object) -> None:
@@ -158,9 +159,11 @@ class Courier:
             if begun is None:
                 situation = replaced(situation, untidy=True, pause_s=self._tidied - now)
                 state = state_of(situation)
+            elif begun and self._shortens_first():
+                return State.TIDYING, 0.0
             elif begun:
                 look = self._device.look(delay)
-                untidy = now > self._tidied and (look.untidy or self._device.log_bytes() > LOG_BYTES_MAX)
+                untidy = now > self._tidied and (look.untidy or self._has_long_log())
                 situation = replaced(situation, look=look, untidy=untidy)
                 state = state_of(situation)
             self._explain(situation, state)
@@ -168,6 +171,20 @@ class Courier:
             if state is not State.SENDING:
                 self._faults = 0
         return state, TABLE[state].wait_s(situation)
+
+    def _shortens_first(self) -> bool:
+        """Tell whether to shorten the log before a day's first look: answers to hidden metrics have lengthened it.
+
+        Else a look might not find the room on the disk that it finds where there were no answers.
+        """
+        day = int(self._clock() // DAY_S)
+        due = self._situation.hidden and self._shortened_on != day and self._device.log_bytes() > 0
+        self._shortened_on = day
+        return due
+
+    def _has_long_log(self) -> bool:
+        """Tell whether the log is to be shortened for its length: of hidden metrics that depends on their answers."""
+        return not self._situation.hidden and self._device.log_bytes() > LOG_BYTES_MAX
 
     def _explain(self, situation: Situation, state: State) -> None:
         """Let flushes say why nothing is sent."""
@@ -226,6 +243,7 @@ class Courier:
         if getattr(error, "sqlite_errorcode", sqlite3.SQLITE_BUSY) & 0xFF != sqlite3.SQLITE_BUSY:
             self._answered = self._looked
             self._changed.notify_all()
+        self._shortened_on = -1  # the look may have had no room
         self._faults += 1
         # Periods open and close meanwhile, if anything of the file can be used.
         self._pause(CLOCK_EVERY_S if self._situation.hidden else FAULT_PAUSE_MAX_S, self._faults)

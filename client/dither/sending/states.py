@@ -2,8 +2,9 @@
 
 from collections.abc import Callable
 from enum import Enum
+from math import inf
 
-from dither.device import Look
+from dither.device import ERASE_AGAIN_S, Look
 from dither_shared.frozen import frozen
 
 
@@ -81,7 +82,11 @@ TABLE = {
     State.PAUSING: Rule(lambda it: it.pause_s > 0, wait_s=lambda it: it.pause_s),
     State.TIDYING: Rule(lambda it: it.untidy),
     State.DONE: Rule(lambda it: (it.look.midnight if it.stopped else it.look.when) is None, ends=True, answers=True),
-    State.MUTE: Rule(lambda it: it.stopped, answers=True, wait_s=_until_midnight),  # it looks, and does not send
+    State.MUTE: Rule(  # it looks, erases, and does not send
+        lambda it: it.stopped,
+        answers=True,
+        wait_s=lambda it: min(_until_midnight(it), ERASE_AGAIN_S if it.look.untidy else inf),
+    ),
     State.RESTING: Rule(lambda it: not it.look.due, answers=True, wait_s=_until),
     State.HELD: Rule(lambda it: it.look.held_until > it.now, answers=True, wait_s=_until_first),
     State.WAITING: Rule(lambda it: _until(it) > 0 and not it.flushing, wait_s=_until_first),

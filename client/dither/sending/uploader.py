@@ -71,7 +71,7 @@ class Uploader(Courier):
             if not passes(error):
                 raise
             waits = True  # the thread looks again
-        if waits or self._device.log_bytes() > LOG_BYTES_MAX:
+        if waits or self._has_long_log():
             self.wake()
 
     def recorded(self) -> None:
@@ -79,7 +79,7 @@ class Uploader(Courier):
         if self._rests or self._thread is None:
             self.wake()
         self._unmeasured += 1
-        if self._unmeasured >= MEASURE_EVERY:
+        if self._unmeasured >= MEASURE_EVERY and not self._situation.hidden:
             self._unmeasured = 0
             self._shorten_log()
 
@@ -114,6 +114,7 @@ class Uploader(Courier):
                 mine = self._asked
                 if not self._start_thread():
                     self._sender.detail = NO_THREAD
+                    self._device.look(delay)
                 while not (done := self._over(mine)) and (left_s := until - time.monotonic()) > 0:
                     self._changed.wait(min(left_s, FLUSH_LOOKS_EVERY_S))
             finally:
@@ -160,9 +161,14 @@ class Uploader(Courier):
         """Have the log written into the file: by the thread, or beside it while it waits for a server's answer."""
         with self._changed:
             if self._sender.busy:
-                threading.Thread(target=self._tidy, name="dither-uploader", daemon=True).start()
+                self.tidy_beside()
             else:
                 self._start_thread()
+
+    def tidy_beside(self) -> None:
+        """Have the log written into the file by another thread than the one that looks and sends."""
+        with suppress(RuntimeError):  # none can be started now
+            threading.Thread(target=self._tidy, name="dither-uploader", daemon=True).start()
 
     # Around a fork.
 

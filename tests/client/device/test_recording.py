@@ -248,8 +248,9 @@ def test_a_record_waits_once_for_a_thread_that_waits_for_a_process(tmp_path: Pat
             pass
         began = time.monotonic()
         with pytest.raises(DeviceBusy):
-            record(device, asked)
+            record(device, asked, "dark", answer=True)
         assert time.monotonic() - began < 1.6 * WAIT_S
+        assert record(device, asked) == "answered"  # as it was said of this day
         other.execute("ROLLBACK")
         waits.join()
 

@@ -1,12 +1,16 @@
 import random
 import re
+import sqlite3
+import time
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from dither.device import FILE_NAME, Device, DeviceBusy, DeviceFault, Look
+from dither.device.connected import FORK_WAIT_S
 from dither_shared.registry import Registry
 from dither_shared.rng import Rng
 from tests.support.clocks import DAY_S, Clock
@@ -526,3 +530,56 @@ def test_a_hidden_answer_in_the_middle_of_a_long_period_keeps_no_day(tmp_path: P
     clock.travel(2)
     assert record(device, asked) == ""
     assert rows(device)["state"] == kept
+
+
+def test_an_answer_to_a_hidden_metric_hardly_waits(tmp_path: Path) -> None:
+    """A fork waits for who is in the middle of one: a device that it found there would be lost to the child."""
+    device, asked = make(Clock(), tmp_path, **HIDDEN)
+    device.look()
+    with closing(sqlite3.connect(tmp_path / FILE_NAME, isolation_level=None)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        began = time.monotonic()
+        with pytest.raises(sqlite3.OperationalError):
+            record(device, asked)
+        assert time.monotonic() - began < FORK_WAIT_S
+        other.execute("ROLLBACK")
+    assert record(device, asked) == ""
+
+
+@pytest.mark.parametrize("answered", [False, True])
+def test_what_is_counted_of_a_public_metric_does_not_tell_of_hidden_answers_elsewhere(
+    tmp_path: Path, answered: bool
+) -> None:
+    """Another process's answer makes this one look into the file again, which somebody else has locked."""
+    text = registry_text(expires=EXPIRES, presence="hidden").replace('presence = "hidden"', 'presence = "public"', 1)
+    asked = Registry.parse(text)
+    clock = Clock()
+    device, elsewhere = (open_device(asked, tmp_path, clock) for _ in range(2))
+    assert [record(device, asked) for _ in range(2)] == ["", "answered"]
+    if answered:
+        elsewhere.look()
+        assert record(elsewhere, asked, "dark", answer=True) == ""
+    with closing(sqlite3.connect(tmp_path / FILE_NAME, isolation_level=None)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        assert record(device, asked) == "answered"
+        other.execute("ROLLBACK")
+    assert device.counters() == {"answered": 2}
+
+
+def test_an_answer_to_a_hidden_metric_keeps_no_counts_of_others(tmp_path: Path) -> None:
+    text = registry_text(expires=EXPIRES, presence="hidden").replace('presence = "hidden"', 'presence = "public"', 1)
+    asked = Registry.parse(text)
+    device = open_device(asked, tmp_path, Clock())
+    assert [record(device, asked) for _ in range(2)] == ["", "answered"]
+    assert record(device, asked, "dark", answer=True) == ""
+    assert device._file.noted == {"answered": 1}
+
+
+def test_what_is_dropped_while_a_period_is_open_asks_for_the_log_to_be_erased(tmp_path: Path) -> None:
+    """It shows whether the period was answered: else until the log is long."""
+    device, asked = make(Clock(), tmp_path, **HIDDEN)
+    device.look()
+    assert record(device, asked) == ""
+    assert not device.look().untidy
+    device.refuse_metric("color", refused=True)
+    assert device.look().untidy

@@ -36,8 +36,7 @@ def test_the_readme_has_a_next_step_for_what_a_flush_may_say() -> None:
 
 def test_a_servers_own_problem_is_told_in_a_line_that_controls_no_terminal(caplog: pytest.LogCaptureFixture) -> None:
     detail = read(503, ours("\x1b[7mno\nall is well\u202e" + "x" * 999)).detail
-    assert detail.startswith(r"503 \u{1b}[7mno\u{a}all is well\u{202e}xxx")
-    assert len(detail) < 110
+    assert detail == read(503, b"").detail  # no word of ours: nothing of it is repeated
     with caplog.at_level(logging.INFO, logger="dither"):
         say(logging.WARNING, "%s of %d: %s", "a\x9bb", 3, ValueError("one\nother"))
     assert caplog.messages == [r"a\u{9b}b of 3: one\u{a}other"]
