@@ -1,9 +1,10 @@
 """Tests of a claim on samples: what a randomizer does when it runs, whatever its law should be.
 
-Two events are tested, both chosen before the samples are drawn that decide: the best one of the exact laws, and one
-that is learned on other samples, for what no law foresees. A learned event is a set of outcomes, as some way of looking
-at them sees them: half of the samples to learn from order what is seen, by how much likelier it is under one input than
-under another, and the other half says where to cut.
+Three events are tested, all chosen before the samples are drawn that decide: the best one of the exact laws, and two
+that are learned on other samples, for what no law foresees. A learned event is a set of outcomes, as some way of
+looking at them sees them: half of the samples to learn from order what is seen, by how much likelier it is under one
+input than under another, and the other half says where to cut. The last event is of outcomes that one of two inputs
+never had in both halves: it may be rare, and has a bound of its own.
 """
 
 from collections import Counter, defaultdict
@@ -12,7 +13,15 @@ from itertools import permutations, product
 from math import inf, log, sqrt
 from typing import Any
 
-from dither.auditing.bounds import Expected, expected_bound, loss_bound, roughly_expected
+from dither.auditing.bounds import (
+    Expected,
+    expected_bound,
+    loss_bound,
+    loss_p_value,
+    never_bound,
+    never_p_value,
+    roughly_expected,
+)
 from dither.auditing.claims import Claim, Foreseen, Input
 from dither.auditing.exact import outcome_of
 from dither.auditing.exactness import Exactly
@@ -29,8 +38,10 @@ TOGETHER_MAX = 4
 """Ways of looking whose events are tried at once."""
 COUNTED_AT_ONCE = 10_000
 """Outcomes that are kept at once, to look at equal ones once."""
-EVENTS = 2
+EVENTS = 3
 """Tests of a claim, which share its error."""
+NEVER = "never on the other side"
+"""The name of the event that one of two inputs never had."""
 PAIRS_MAX = 60
 """Pairs of inputs that an event is chosen from."""
 LEARNED_INPUTS_MAX = 12
@@ -51,7 +62,15 @@ class Tested:
 
     def bound(self, alpha: float) -> float:
         """Return the loss that is proved at 1 - alpha."""
-        return loss_bound(self.hits, self.others, self.n, alpha)
+        if self.event != NEVER:
+            return loss_bound(self.hits, self.others, self.n, alpha)
+        return 0.0 if self.others else never_bound(self.hits, self.n, alpha)
+
+    def p_value(self, epsilon: float) -> float:
+        """Return the least error at which a loss above epsilon is proved."""
+        if self.event != NEVER:
+            return loss_p_value(self.hits, self.others, self.n, epsilon)
+        return 1.0 if self.others else never_p_value(self.hits, self.n, epsilon)
 
 
 def tested(claim: Claim, exactly: Exactly | None, n: int, alpha: float, rng: Rng, spread: Spread) -> list[Tested]:
@@ -64,8 +83,7 @@ def tested(claim: Claim, exactly: Exactly | None, n: int, alpha: float, rng: Rng
     foreseen = claim.foresee(n, share) if claim.foresee else best_of_laws(claim, exactly, n, share) if exactly else None
     if foreseen:
         chosen["foreseen"] = foreseen
-    if learned := learn(claim, min(n // 4, LEARNED_FROM_MAX), rng, spread):
-        chosen["learned"] = learned
+    chosen |= learn(claim, min(n // 4, LEARNED_FROM_MAX), rng, spread)
     inputs = {each.label: each for event in chosen.values() for each in (event.one, event.other)}
     hits = {label: _hits(claim, each, chosen, n, rng, spread) for label, each in inputs.items()}
     return [
@@ -129,26 +147,37 @@ def best_of_laws(claim: Claim, exactly: Exactly, n: int, alpha: float) -> Forese
 # Learning.
 
 
-def learn(claim: Claim, samples: int, rng: Rng, spread: Spread) -> Foreseen | None:
-    """Return the event that tells two inputs apart best in so many samples of each; None where nothing does."""
+def learn(claim: Claim, samples: int, rng: Rng, spread: Spread) -> dict[str, Foreseen]:
+    """Return the event that tells two inputs apart best in so many samples of each, and the one that one never had."""
     inputs = claim.inputs[:LEARNED_INPUTS_MAX]
     ways = max(1, sum(1 for _ in claim.see(_outcome(claim, claim.inputs[0].value, rng))))
     half = max(1, min(samples, SEEN_MAX // ways) // 2)
     halves = {each.label: tuple(_look(claim, each, half, rng, spread) for _ in range(2)) for each in inputs}
     found: dict[tuple[int, int], list[_Held]] = {}
+    never: tuple[int, Foreseen | None] = 0, None
     for pair in permutations(range(len(inputs)), 2):
-        (order, cut), (order_0, cut_0) = (halves[inputs[place].label] for place in pair)
+        one, other = (inputs[place] for place in pair)
+        (order, cut), (order_0, cut_0) = (halves[each.label] for each in (one, other))
         for way in order:
-            score, what = _cut(order[way], order_0.get(way, {}), cut.get(way, {}), cut_0.get(way, {}))
+            firsts, seconds = (order[way], order_0.get(way, {})), (cut.get(way, {}), cut_0.get(way, {}))
+            score, what = _cut(*firsts, *seconds)
             if score > 0:
                 found.setdefault(pair, []).append(_Held(score, way, what))
-    if not found:
-        return None
-    pair = max(found, key=lambda each: max(held.score for held in found[each]))
-    best = sorted(found[pair], key=lambda held: held.score, reverse=True)[:TOGETHER_MAX]
-    one, other = (inputs[place] for place in pair)
-    together = _together(claim, one, other, best, half, rng, spread) if len(best) > 1 else best
-    return Foreseen(one, other, Likelier(lambda outcome: all(_held(claim, outcome, together)), 0.0, 0.0))
+            hits, alone = _alone(*firsts, *seconds)
+            if hits > never[0]:
+                never = hits, _event(claim, one, other, [_Held(hits, way, alone)])
+    events = {NEVER: never[1]} if never[1] else {}
+    if found:
+        pair = max(found, key=lambda each: max(held.score for held in found[each]))
+        best = sorted(found[pair], key=lambda held: held.score, reverse=True)[:TOGETHER_MAX]
+        one, other = (inputs[place] for place in pair)
+        together = _together(claim, one, other, best, half, rng, spread) if len(best) > 1 else best
+        events["learned"] = _event(claim, one, other, together)
+    return events
+
+
+def _event(claim: Claim, one: Input, other: Input, held: "Sequence[_Held]") -> Foreseen:
+    return Foreseen(one, other, Likelier(lambda outcome: all(_held(claim, outcome, held)), 0.0, 0.0))
 
 
 @frozen
@@ -228,6 +257,18 @@ def _cut(
         if (score := _score(hits, others)) > best:
             best, place_of_best = score, place
     return best, frozenset(ranked[:place_of_best])
+
+
+def _alone(
+    first: Mapping[Hashable, int],
+    first_0: Mapping[Hashable, int],
+    second: Mapping[Hashable, int],
+    second_0: Mapping[Hashable, int],
+) -> tuple[int, frozenset[Hashable]]:
+    """Return what one input alone had in both halves; how often it had in the second what it alone had in the first."""
+    in_first = [what for what in first if what not in first_0]
+    hits = 0 if any(what in second_0 for what in in_first) else sum(second.get(what, 0) for what in in_first)
+    return hits, frozenset(what for what in (*first, *second) if what not in first_0 and what not in second_0)
 
 
 def _score(hits: int, others: int) -> float:

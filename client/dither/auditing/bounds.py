@@ -8,12 +8,20 @@ probability at least 1 - alpha both
 so the loss is at least ln(L(a) / U(b)). An event that is chosen before the samples are drawn needs no correction; one
 of k such events is tested at alpha / k.
 
+An event that never happens under the other input says more than b = 0 among N: both sides together have
+
+    P[a or more, and none of the other] = B(a; N, P) (1 - Q)^N <= max over Q of B(a; N, e^eps Q) (1 - Q)^N
+
+where B is the binomial law's upper tail and P is at most e^eps Q. Its logarithm is concave in Q. The largest eps at
+which that is alpha is a lower bound of the loss, and the probability itself the p-value of an epsilon.
+
 Devices that are paired with each other are no independent samples: two in one state are both right, or not. With n of
 them in S states of equal probability, each of k in a state is right with 1 / k, so the number that is right has the
 variance sum (1 - 1 / k) over the occupied states + Var[occupied states]. It is at most that of the binomial law where
 few are right, and up to 1.5 times that where most are. With n / 2 samples in place of n it is twice that.
 """
 
+from collections.abc import Callable
 from functools import lru_cache
 from math import exp, inf, lgamma, log, log1p, sqrt
 from statistics import NormalDist
@@ -24,6 +32,8 @@ NODES = 41
 """Quantiles that stand for a count's law where it is nearly normal."""
 NORMAL_FROM = 8.0
 """Standard deviation of a count from which it is."""
+ERROR_MIN = 1e-15
+"""Errors below this are not told apart."""
 _TINY = 1e-300
 
 
@@ -57,6 +67,43 @@ def loss_bound(hits: int, others: int, n: int, alpha: float) -> float:
     """Return what so many hits among n samples of one input and of another prove at 1 - alpha, in epsilon; from 0."""
     least = least_share(hits, n, alpha / 2)
     return max(0.0, log(least / most_share(others, n, alpha / 2))) if least else 0.0
+
+
+def loss_p_value(hits: int, others: int, n: int, epsilon: float) -> float:
+    """Return the least error at which `loss_bound` proves more than epsilon."""
+    return exp(_root(lambda error: loss_bound(hits, others, n, exp(error)) > epsilon, log(ERROR_MIN), 0.0)[1])
+
+
+def never_bound(hits: int, n: int, alpha: float) -> float:
+    """Return what so many hits among n prove where an event never happened among n of the other input, in epsilon."""
+    if never_p_value(hits, n, 0.0) >= alpha:
+        return 0.0
+    return _root(lambda epsilon: never_p_value(hits, n, epsilon) >= alpha, 0.0, 2.0 + log(n) - log(alpha))[0]
+
+
+@lru_cache(maxsize=4096)
+def never_p_value(hits: int, n: int, epsilon: float) -> float:
+    """Return the most that so many hits, and none of the other input, may be likely at a loss of epsilon."""
+    if hits == 0:
+        return 1.0
+
+    def likely(q: float) -> float:
+        p = min(1.0, exp(epsilon) * q)
+        return (1.0 if p == 1.0 else _beta_cdf(p, hits, n - hits + 1)) * exp(n * log1p(-q))
+
+    low, high = 0.0, min(exp(-epsilon), 1 - 2.0**-50)
+    for _ in range(80):
+        one, other = low + (high - low) / 3, high - (high - low) / 3
+        low, high = (one, high) if likely(one) < likely(other) else (low, other)
+    return min(1.0, likely((low + high) / 2) * (1 + 1e-9))
+
+
+def _root(over: Callable[[float], bool], low: float, high: float) -> tuple[float, float]:
+    """Return two near numbers, of which what is asked holds of the larger one alone, by bisection."""
+    for _ in range(50):
+        middle = (low + high) / 2
+        low, high = (low, middle) if over(middle) else (middle, high)
+    return low, high
 
 
 @frozen

@@ -1,4 +1,4 @@
-"""Randomness that is decided where a randomizer looks at it: what it never looks at needs no branch.
+"""Integers that are decided where a randomizer looks at them: what it never looks at needs no branch.
 
 A uniform number that is divided by a part of its range is two independent ones. A string of coins that only meets
 others by `&`, `|` and `^` stays one: each of its bits is a function of its own coins. So a code of a thousand bits, or
@@ -12,45 +12,17 @@ from fractions import Fraction
 from itertools import product
 from typing import Any
 
-from dither_shared.rng import COIN_BITS, SCALE, Rng
+from dither_shared.rng import COIN_BITS, SCALE
 
 Decide = Callable[[tuple[int, ...]], int]
 """Takes the weights of the branches, or the one number of branches that are alike, and returns the branch to follow."""
 
 
 class Undecidable(Exception):
-    """The randomizer asks for bits, of which there are too many to try: it must draw coins and uniform numbers."""
+    """There are too many branches to try each: a randomizer asks for bits, or uses them in a way that has no law."""
 
 
-class BranchingRng(Rng):
-    """Decides by `decide` whatever a randomizer draws."""
-
-    decide: Decide
-
-    def __init__(self, decide: Decide) -> None:
-        # Not by `super()`, which looks at every field: each sequence of decisions has an instance of its own.
-        self.__dict__.update(randbits=_no_bits, coin_bits=COIN_BITS, decide=decide)
-
-    def coin(self, threshold: int) -> bool:
-        """Branch, unless the coin is certain."""
-        if threshold in (0, SCALE):
-            return threshold == SCALE
-        return bool(self.decide((SCALE - threshold, threshold)))
-
-    def coins(self, threshold: int, count: int) -> Any:
-        """Return coins of which none is decided yet."""
-        return DrawnBits.of_coins(self.decide, threshold, count)
-
-    def uniform(self, size: int) -> Any:
-        """Return a number that is not decided yet."""
-        return Drawn(self.decide, size)
-
-
-def _no_bits(count: int) -> int:
-    raise Undecidable("it draws bits of its own, not coins and uniform numbers")
-
-
-class _Lazy(ABC):
+class Lazy(ABC):
     """Acts as the integer that it becomes when it is looked at."""
 
     @abstractmethod
@@ -92,21 +64,21 @@ class _Lazy(ABC):
 
 
 def _becomes(function: Callable[[Any, Any], Any]) -> Callable[..., Any]:
-    def apply(self: _Lazy, other: Any) -> Any:
+    def apply(self: Lazy, other: Any) -> Any:
         return function(self.__index__(), other)
 
     return apply
 
 
 def _becomes_right(function: Callable[[Any, Any], Any]) -> Callable[..., Any]:
-    def apply(self: _Lazy, other: Any) -> Any:
+    def apply(self: Lazy, other: Any) -> Any:
         return function(other, self.__index__())
 
     return apply
 
 
-def _becomes_alone(function: Callable[[Any], Any]) -> Callable[[_Lazy], Any]:
-    def apply(self: _Lazy) -> Any:
+def _becomes_alone(function: Callable[[Any], Any]) -> Callable[[Lazy], Any]:
+    def apply(self: Lazy) -> Any:
         return function(self.__index__())
 
     return apply
@@ -114,19 +86,19 @@ def _becomes_alone(function: Callable[[Any], Any]) -> Callable[[_Lazy], Any]:
 
 for _name in ("add", "sub", "mul", "floordiv", "mod", "lshift", "rshift", "and", "or", "xor", "truediv"):
     _function = getattr(operator, f"__{_name}__")
-    setattr(_Lazy, f"__{_name}__", _becomes(_function))
-    setattr(_Lazy, f"__r{_name}__", _becomes_right(_function))
+    setattr(Lazy, f"__{_name}__", _becomes(_function))
+    setattr(Lazy, f"__r{_name}__", _becomes_right(_function))
 for _name, _function in (("rpow", pow), ("rdivmod", divmod)):
-    setattr(_Lazy, f"__{_name}__", _becomes_right(_function))
+    setattr(Lazy, f"__{_name}__", _becomes_right(_function))
 for _name in ("neg", "pos", "abs", "invert"):
-    setattr(_Lazy, f"__{_name}__", _becomes_alone(getattr(operator, f"__{_name}__")))
+    setattr(Lazy, f"__{_name}__", _becomes_alone(getattr(operator, f"__{_name}__")))
 for _name, _function in (("float", float), ("complex", complex), ("trunc", int), ("floor", int), ("ceil", int)):
-    setattr(_Lazy, f"__{_name}__", _becomes_alone(_function))
+    setattr(Lazy, f"__{_name}__", _becomes_alone(_function))
 for _name in ("eq", "ne", "lt", "le", "gt", "ge"):
-    setattr(_Lazy, f"__{_name}__", _becomes(getattr(operator, _name)))
+    setattr(Lazy, f"__{_name}__", _becomes(getattr(operator, _name)))
 
 
-class Drawn(_Lazy):
+class Drawn(Lazy):
     """A uniform number below `size`."""
 
     def __init__(self, decide: Decide, size: int) -> None:
@@ -158,7 +130,7 @@ class Coins:
         self.looked_at = False
 
 
-class DrawnBits(_Lazy):
+class DrawnBits(Lazy):
     """A string of independent bits, each a function of the coins at its place in some strings of coins."""
 
     def __init__(
@@ -237,6 +209,6 @@ class DrawnBits(_Lazy):
 
 def plain(outcome: Any) -> Any:
     """Return an outcome with all that was not decided yet decided."""
-    if isinstance(outcome, _Lazy):
+    if isinstance(outcome, Lazy):
         return int(outcome)
     return tuple(map(plain, outcome)) if type(outcome) is tuple else outcome

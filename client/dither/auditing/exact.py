@@ -12,7 +12,8 @@ from functools import partial
 from math import prod
 from typing import Any
 
-from dither.auditing.drawn import BranchingRng, DrawnBits, Undecidable, plain
+from dither.auditing.coins import BranchingRng
+from dither.auditing.drawn import DrawnBits, Undecidable, plain
 from dither.auditing.laws import BitsLaw, Law, Outcome, TableLaw, check_countable
 from dither_shared.rng import Rng
 
