@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 
 from dither.auditing.auditing import ALPHA, Finding, Sampling, audit
 from dither.auditing.black_box import EVENTS, best_of_laws
-from dither.auditing.claims import Claim, Repetition
+from dither.auditing.claims import Claim, Never, Repetition
 from dither.auditing.devices import device_claims
 from dither.auditing.exactness import exactly
 from dither.auditing.plans import claims_of
@@ -60,7 +60,7 @@ def registries() -> Iterator[tuple[str, Registry]]:
 def audit_registry(name: str, registry: Registry, n: int, devices: int) -> list[str]:
     """Print the findings of a registry; return the aims that it misses."""
     missed = []
-    claims: list[Claim | Repetition] = []
+    claims: list[Claim | Repetition | Never] = []
     for metric in registry.metrics.values():
         claims += claims_of(metric)
         claims += device_claims(registry, metric) if devices else ()

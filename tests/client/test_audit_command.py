@@ -159,17 +159,18 @@ def test_a_sound_registry_holds_and_the_table_says_why(registry: Path, capsys: p
     out, err = capsys.readouterr()
     rows = [line.split("  ")[0:1] + line.split() for line in out.splitlines()]
     assert rows[0][1:] == ["metric", "what", "declared", "exact", "proved", "expected", "verdict"]
-    assert "all 8 claims hold" in out
+    assert "all 12 claims hold" in out
     assert out.count(" = ") >= 3
     assert "in error once in 100" in out
-    assert "1 of 8: dark, report" in err
+    assert "1 of 12: dark, report" in err
 
 
 def test_the_document_has_exact_fractions(registry: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["audit", str(registry), *FEW, "--metric", "dark", "--json"]) == 0
     document = json.loads(capsys.readouterr().out)
     assert (document["holds"], document["reports"], document["devices"]) == (True, 400, 20)
-    report, device = document["findings"]
+    report, draws, lives, device = document["findings"]
+    assert [each["verdict"] for each in (draws, lives)] == ["holds", "holds"]
     assert report["exp_exact"] == report["exp_declared"]
     assert report["exact_is_declared"] is True
     assert (report["samples"], device["samples"]) == (400, 20)
@@ -181,7 +182,7 @@ def test_a_page_to_publish_stands_alone(registry: Path, tmp_path: Path, capsys: 
     capsys.readouterr()
     page = (tmp_path / "audit.html").read_text("utf-8")
     assert page.count("<h2>") == 3
-    assert "all 8 claims hold" in page
+    assert "all 12 claims hold" in page
     assert "just that, as a fraction" in page
     assert "http" not in page
 
@@ -303,7 +304,7 @@ def test_an_interrupted_audit_ends_at_once_and_says_nothing_more(registry: Path)
     )  # fmt: skip
     try:
         assert process.stderr
-        assert process.stderr.readline() == "1 of 9: dark, report\n"  # with that of linking
+        assert process.stderr.readline() == "1 of 13: dark, report\n"  # with that of linking
         children = Path(f"/proc/{process.pid}/task/{process.pid}/children")
         deadline = time.monotonic() + 60
         while len(children.read_text("ascii").split()) < 2:

@@ -4,7 +4,7 @@ import random
 from collections.abc import Iterable
 
 from dither.auditing.auditing import Finding, Sampling, audit
-from dither.auditing.claims import Claim, Repetition
+from dither.auditing.claims import Claim, Never, Repetition
 from dither.auditing.devices import device_claims
 from dither.auditing.plans import claims_of
 from dither_shared.registry import Registry
@@ -28,13 +28,13 @@ def reports(registry: Registry) -> list[Claim]:
     return list(claims_of(registry.metrics["asked"]))
 
 
-def devices(registry: Registry, part: str = "") -> list[Claim | Repetition]:
+def devices(registry: Registry, part: str = "") -> list[Claim | Repetition | Never]:
     """Return the claims about whole devices, or the one that is named."""
     found = list(device_claims(registry, registry.metrics["asked"]))
     return [claim for claim in found if part in ("", claim.part)]
 
 
-def audited(claims: Iterable[Claim | Repetition], n: int, seed: int = 1, error: float = ERROR) -> list[Finding]:
+def audited(claims: Iterable[Claim | Repetition | Never], n: int, seed: int = 1, error: float = ERROR) -> list[Finding]:
     """Return what an audit finds with n samples a side."""
     return audit(list(claims), Sampling(n, n, error=error, rng=seeded(seed)))
 

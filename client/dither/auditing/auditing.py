@@ -1,12 +1,13 @@
 """An audit: every claim's exact loss, what samples prove of it, and a verdict at a stated error."""
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from fractions import Fraction
 from math import inf, log
 
 from dither.auditing.black_box import EVENTS, Tested, tested
-from dither.auditing.bounds import Expected, expected_share, least_share, least_share_of_paired
-from dither.auditing.claims import Claim, Repetition
+from dither.auditing.bounds import Expected, expected_share, least_share, least_share_of_paired, share_p_value
+from dither.auditing.claims import Claim, Never, Repetition
 from dither.auditing.exactness import Exactly, exactly
 from dither.auditing.spreading import Spread, in_turn
 from dither.randomness import SYSTEM
@@ -59,12 +60,23 @@ class Finding:
     verdict: str
     """"" if nothing was found, else what."""
     hits: int | None = None
-    """The number of devices for which a repetition held."""
+    """The number of devices for which a repetition held, or of lives that showed what none may."""
+    tests: tuple[Tested, ...] = ()
+    """The events of a claim."""
+    repeats: float | None = None
+    """P[so many hits of a repetition, or more]."""
 
     @property
     def checked(self) -> bool:
         """Whether there was an exact law or a sample to hold it against."""
         return self.exact is not None or self.samples > 0
+
+    @property
+    def p_value(self) -> float | None:
+        """The probability, at most, that samples of a sound device say so much against it; None without samples."""
+        if self.tests:
+            return min(1.0, EVENTS * min(each.p_value(self.declared) for each in self.tests))
+        return self.repeats
 
     @property
     def equal(self) -> bool:
@@ -79,18 +91,26 @@ class Finding:
         return inf if self.exact.ratio is None else log(self.exact.ratio)
 
 
+Claims = Sequence[Claim | Repetition | Never]
+
+
 def audit(
-    claims: Sequence[Claim | Repetition],
+    claims: Claims,
     sampling: Sampling,
     progress: Callable[[str], None] = lambda doing: None,
 ) -> list[Finding]:
     """Return a finding for each claim, in order."""
-    tests = sum(EVENTS if isinstance(claim, Claim) else 1 for claim in claims)
+    tests = sum(EVENTS if isinstance(claim, Claim) else isinstance(claim, Repetition) for claim in claims)
+    each = sampling.error / max(1, tests)
     found = []
     for place, claim in enumerate(claims, 1):
         progress(f"{place} of {len(claims)}: {claim.subject}, {claim.part}")
-        each = sampling.error / tests
-        found.append(_claim(claim, sampling, each) if isinstance(claim, Claim) else _repetition(claim, sampling, each))
+        if isinstance(claim, Claim):
+            found.append(_claim(claim, sampling, each))
+        elif isinstance(claim, Repetition):
+            found.append(_repetition(claim, sampling, each))
+        else:
+            found.append(_never(claim, sampling))
     return found
 
 
@@ -119,6 +139,7 @@ def _claim(claim: Claim, sampling: Sampling, error: float) -> Finding:
         next((one.expected for one in tests if one.expected), None),
         _in_words(best) if best else "",
         verdict,
+        tests=tuple(tests),
     )
 
 
@@ -139,6 +160,24 @@ def _repetition(claim: Repetition, sampling: Sampling, error: float) -> Finding:
     expected = expected_share(probability, samples, sampling.alpha) if n else None
     verdict = claim.worse if n and least(hits, n, error) > probability else ""
     pair = f"{hits:,} of {n:,} devices"
+    chance = share_p_value(hits * samples // n, samples, probability) if n else None
     return Finding(
-        claim.subject, claim.part, probability, None, None, None, "", n, bound, expected, pair, verdict, hits
+        claim.subject, claim.part, probability, None, None, None, "", n, bound, expected, pair, verdict, hits,
+        repeats=chance,
+    )  # fmt: skip
+
+
+def _never(claim: Never, sampling: Sampling) -> Finding:
+    n = max(claim.least, sampling.devices // claim.takes)
+
+    def look(share: int) -> Counter[str]:
+        return Counter(claim.look(sampling.rng) for _ in range(share))
+
+    shown = sum(sampling.spread(look, n, claim.takes), Counter[str]())
+    shown.pop("", None)
+    verdict = shown.most_common(1)[0][0] if shown else ""
+    hits = shown.total()
+    bound = least_share(hits, n, sampling.alpha) if n else 0.0
+    return Finding(
+        claim.subject, claim.part, 0.0, None, None, None, "", n, bound, None, f"{hits:,} of {n:,} lives", verdict, hits
     )

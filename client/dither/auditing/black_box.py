@@ -159,11 +159,11 @@ def learn(claim: Claim, samples: int, rng: Rng, spread: Spread) -> dict[str, For
         one, other = (inputs[place] for place in pair)
         (order, cut), (order_0, cut_0) = (halves[each.label] for each in (one, other))
         for way in order:
-            firsts, seconds = (order[way], order_0.get(way, {})), (cut.get(way, {}), cut_0.get(way, {}))
-            score, what = _cut(*firsts, *seconds)
+            looks = Counts(order[way], order_0.get(way, {}), cut.get(way, {}), cut_0.get(way, {}))
+            score, what = _cut(looks)
             if score > 0:
                 found.setdefault(pair, []).append(_Held(score, way, what))
-            hits, alone = _alone(*firsts, *seconds)
+            hits, alone = _alone(looks)
             if hits > never[0]:
                 never = hits, _event(claim, one, other, [_Held(hits, way, alone)])
     events = {NEVER: never[1]} if never[1] else {}
@@ -241,34 +241,38 @@ def _look(claim: Claim, each: Input, samples: int, rng: Rng, spread: Spread) -> 
     return total
 
 
-def _cut(
-    order: Mapping[Hashable, int],
-    order_0: Mapping[Hashable, int],
-    cut: Mapping[Hashable, int],
-    cut_0: Mapping[Hashable, int],
-) -> tuple[float, frozenset[Hashable]]:
+Count = Mapping[Hashable, int]
+
+
+@frozen
+class Counts:
+    """How often what was seen in one way: in the first half, and in the second one, each of either input."""
+
+    order: Count
+    order_0: Count
+    cut: Count
+    cut_0: Count
+
+
+def _cut(seen: Counts) -> tuple[float, frozenset[Hashable]]:
     """Return the best set of what is seen, and about what it would prove of as many samples again."""
-    ranked = sorted(order, key=lambda what: (order[what] + 0.5) / (order_0.get(what, 0) + 0.5), reverse=True)
+    ranked = sorted(seen.order, key=lambda what: (seen.order_0.get(what, 0) + 0.5) / (seen.order[what] + 0.5))
     hits = others = 0
     best, place_of_best = -inf, 0
     for place, what in enumerate(ranked, 1):
-        hits += cut.get(what, 0)
-        others += cut_0.get(what, 0)
+        hits += seen.cut.get(what, 0)
+        others += seen.cut_0.get(what, 0)
         if (score := _score(hits, others)) > best:
             best, place_of_best = score, place
     return best, frozenset(ranked[:place_of_best])
 
 
-def _alone(
-    first: Mapping[Hashable, int],
-    first_0: Mapping[Hashable, int],
-    second: Mapping[Hashable, int],
-    second_0: Mapping[Hashable, int],
-) -> tuple[int, frozenset[Hashable]]:
+def _alone(seen: Counts) -> tuple[int, frozenset[Hashable]]:
     """Return what one input alone had in both halves; how often it had in the second what it alone had in the first."""
-    in_first = [what for what in first if what not in first_0]
-    hits = 0 if any(what in second_0 for what in in_first) else sum(second.get(what, 0) for what in in_first)
-    return hits, frozenset(what for what in (*first, *second) if what not in first_0 and what not in second_0)
+    in_first = [what for what in seen.order if what not in seen.order_0]
+    hits = 0 if any(what in seen.cut_0 for what in in_first) else sum(seen.cut.get(what, 0) for what in in_first)
+    both = (*seen.order, *seen.cut)
+    return hits, frozenset(what for what in both if what not in seen.order_0 and what not in seen.cut_0)
 
 
 def _score(hits: int, others: int) -> float:

@@ -106,6 +106,11 @@ def _root(over: Callable[[float], bool], low: float, high: float) -> tuple[float
     return low, high
 
 
+def share_p_value(count: int, n: int, p: float) -> float:
+    """Return P[`count` or more of n], where each has the probability p."""
+    return 1.0 if count == 0 else _beta_cdf(p, count, n - count + 1)
+
+
 @frozen
 class Expected:
     """Mean and standard deviation of a bound over all samples that could have been drawn."""

@@ -95,3 +95,17 @@ class Repetition:
     """How many devices are drawn at once, and paired with each other."""
     worse: str = "noise comes again"
     """The verdict where it holds of more."""
+
+
+@frozen
+class Never:
+    """Something that no life of a device shows. It is no matter of chance: one life that does is a finding."""
+
+    subject: str
+    part: str
+    look: Callable[[Rng], str]
+    """Returns what a new life shows, in words; "" for nothing."""
+    takes: int
+    """How many usual devices a life takes as long as."""
+    least: int = 0
+    """So many lives are looked at even where no devices are asked for."""

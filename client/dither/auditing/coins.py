@@ -208,9 +208,10 @@ class RandomBits(Lazy):
         return ~number if self._flip else number
 
     def _is_below(self, number: int) -> bool:
+        """Tell whether this is less, and know it from then on."""
         low, high = self._range
         if not low < number < high:
-            return number >= high
+            return bool(number >= high)
         below = self._tape.decide(high - number, number - low) == 1
         self._range[below] = number
         return below
@@ -243,10 +244,18 @@ class RandomBits(Lazy):
         return not self < other
 
     def __le__(self, other: Any) -> bool:
-        return self < floor(other) + 1
+        return bool(self < floor(other) + 1)
 
     def __gt__(self, other: Any) -> bool:
         return not self <= other
+
+    def __eq__(self, other: Any) -> bool:
+        return bool(other == ceil(other) and self <= other and not self < other)
+
+    def __ne__(self, other: object) -> bool:
+        return not self == other
+
+    __hash__ = Lazy.__hash__
 
 
 def _runs(

@@ -4,7 +4,8 @@ Each device is new, in memory, and answers beside one other metric, so that uplo
 answers in each of its periods, whatever the metric's schedule: on other days it would say nothing, for any answer.
 Seen are whether an attempt was planned when it had answered, and of each upload its length, its groups in order, the
 metric's cell and reports, and those of the other metric: noise that both share would betray what the answers have in
-common.
+common. Where it answers often, its key is refused in the middle, and the app sleeps over midnights until it starts
+again, so that the last answer comes 90 days after the first one or later.
 """
 
 from collections import Counter
@@ -14,13 +15,15 @@ from itertools import combinations
 from math import prod
 from typing import Any
 
-from dither.auditing.claims import Categories, Claim, Foreseen, Input, Repetition
+from dither.auditing.claims import Categories, Claim, Foreseen, Input, Never, Repetition
 from dither.auditing.drawn import Undecidable
 from dither.auditing.exact import Paths, TooMany, law_of
 from dither.auditing.laws import BitsLaw, Likelier, TableLaw
+from dither.auditing.lives import DAYS, life_claim
 from dither.auditing.memos import Telling, sent_as_one, telling
-from dither.auditing.plans import NOTHING, STRANGE, inputs_of, law_of_permanent, law_of_report, read
-from dither.auditing.simulated import Reported, Simulated, cut_down, groups_of, told
+from dither.auditing.plans import NOTHING, STRANGE, inputs_of, law_of_permanent, law_of_report, read, stated
+from dither.auditing.simulated import Reported, Simulated, companion, cut_down, groups_of, told
+from dither.auditing.traced import draws_claim
 from dither.device import BuiltUpload
 from dither_shared.cells import Cells
 from dither_shared.frozen import frozen
@@ -56,11 +59,7 @@ class Scene:
     @classmethod
     def of(cls, registry: Registry, metric: Metric) -> "Scene":
         """Cut a registry down."""
-        others = [each for each in registry.metrics.values() if each.name != metric.name]
-        # Noise is the likeliest to be shared by metrics that are alike.
-        other = min(
-            others, key=lambda each: (each.cells != metric.cells, each.memoized != metric.memoized), default=None
-        )
+        other = companion(registry, metric)
         cut = cut_down(registry, [each for each in (metric, other) if each])
         beside = (cut.metrics[other.name], other.kind.examples(other.asked)[0]) if other else None
         return cls(cut, cut.metrics[metric.name], beside)
@@ -76,7 +75,7 @@ class Scene:
         said_beside: list[Reported] = []
         with Simulated(self.registry, rng) as simulated:
             device = simulated.device
-            for answer in (*answers, *((NOTHING,) if metric.hidden else ())):
+            for place, answer in enumerate((*answers, *((NOTHING,) if metric.hidden else ())), 1):
                 if answer is not NOTHING:
                     device.record(metric, answer)
                 planned = device.sending().next is not None
@@ -87,8 +86,19 @@ class Scene:
                 said += (each for upload in uploads for each in told(upload, metric))
                 if self.beside:
                     said_beside += (each for upload in uploads for each in told(upload, self.beside[0]))
-                simulated.travel(metric.period_days)
+                if place == UNTIL and len(answers) > UNTIL:
+                    _long_sleep(simulated, metric, len(answers))
+                else:
+                    simulated.travel(metric.period_days)
         return Seen(tuple(form), tuple(said), tuple(said_beside))
+
+
+def _long_sleep(simulated: Simulated, metric: Metric, periods: int) -> None:
+    """Have the key refused, and let the app sleep until it starts again, so late that it answers for 90 days."""
+    days = max(1, -(-DAYS // metric.period_days) - periods + 2) * metric.period_days
+    simulated.device.stopped("401")
+    simulated.sleep(days)
+    simulated.restart()
 
 
 def _groups(upload: BuiltUpload) -> tuple[str, ...]:
@@ -98,7 +108,7 @@ def _groups(upload: BuiltUpload) -> tuple[str, ...]:
 # Claims.
 
 
-def device_claims(registry: Registry, metric: Metric) -> Iterator[Claim | Repetition]:
+def device_claims(registry: Registry, metric: Metric) -> Iterator[Claim | Repetition | Never]:
     """Yield the claims about whole devices with a metric."""
     stage, cells = Scene.of(registry, metric), metric.cells
     one, other, *_ = inputs = inputs_of(metric)
@@ -119,10 +129,12 @@ def device_claims(registry: Registry, metric: Metric) -> Iterator[Claim | Repeti
     def once(each: Input) -> Input:
         return Input(each.label, (each.value,))
 
-    yield claim("device", cells.exp_epsilon, once(one), once(other), once(STRANGE[-1]))
+    yield draws_claim(registry, metric)
+    yield life_claim(registry, metric)
+    yield claim("device", stated(metric), once(one), once(other), once(STRANGE[-1]))
     if metric.hidden:
         nothing = next(each for each in inputs if each.value is NOTHING)
-        yield claim("device, presence", cells.exp_epsilon, once(one), once(nothing))
+        yield claim("device, presence", stated(metric), once(one), once(nothing))
     if metric.memoized:
         lasting = max(part.mechanism.first_stage.exp_epsilon for part in cells.parts)
         repeated = [Input(f"{each.label} {REPEATS} times", (each.value,) * REPEATS) for each in pair]

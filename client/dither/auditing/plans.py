@@ -5,11 +5,13 @@ Inputs are answers of an app: those that are asked for, what is none of them, an
 
 import json
 from collections.abc import Callable, Iterator
+from fractions import Fraction
 from typing import Any
 
 from dither.auditing.claims import Categories, Claim, Input, seen
 from dither.auditing.exact import Paths, law_in_stages, law_of
 from dither.auditing.laws import Law, Outcome
+from dither_shared.exact import exp_of_micro, to_micro
 from dither_shared.mechanisms import Mechanism
 from dither_shared.registry import Metric
 from dither_shared.rng import Rng
@@ -62,6 +64,11 @@ def read(metric: Metric, answer: object) -> Any:
     return metric.nothing if answer is NOTHING else metric.read(answer)
 
 
+def stated(metric: Metric) -> Fraction:
+    """Return e^epsilon of one report, by the plan's integers; no more than what the registry asks for."""
+    return min(metric.cells.exp_epsilon, exp_of_micro(to_micro(metric.epsilon)))
+
+
 def claims_of(metric: Metric) -> Iterator[Claim]:
     """Yield the claims about a report of each kind of cell, and about the permanent part of a memoized answer."""
     cells = metric.cells
@@ -76,7 +83,7 @@ def claims_of(metric: Metric) -> Iterator[Claim]:
             yield Claim(
                 metric.name,
                 f"report{what}",
-                cells.exp_epsilon,
+                stated(metric),
                 inputs,
                 report_of(metric, first),
                 mechanism.exp_epsilon,

@@ -37,31 +37,61 @@ def cut_down(registry: Registry, metrics: Iterable[Metric], epsilon: Decimal = E
     return replaced(registry, metrics=speaking, device_epsilon=epsilon)
 
 
+def first_day(registry: Registry) -> int:
+    """Return the day on which a simulated device is new: of each metric a period begins."""
+    metrics = list(registry.metrics.values())
+    return max(day_number(each.expires - FAR) // each.period_days * each.period_days for each in metrics)
+
+
+def companion(registry: Registry, metric: Metric) -> Metric | None:
+    """Return the metric to answer beside one: noise is the likeliest to be shared by metrics that are alike."""
+    others = [each for each in registry.metrics.values() if each.name != metric.name]
+    return min(others, key=lambda each: (each.cells != metric.cells, each.memoized != metric.memoized), default=None)
+
+
 class Simulated:
     """A new device whose person agrees to everything. It ends with its `with` block."""
 
-    def __init__(self, registry: Registry, rng: Rng, public: int = 0) -> None:
+    def __init__(self, registry: Registry, rng: Rng, public: int = 0, day: int | None = None) -> None:
         self._rng = rng
-        metrics = list(registry.metrics.values())
-        self._day = max(day_number(each.expires - FAR) // each.period_days * each.period_days for each in metrics)
+        self._public = public
+        self._day = first_day(registry) if day is None else day
         self._start(registry, follows=_ended())
-        self.device.set_public(public)
 
     def _start(self, registry: Registry, **before: Device | None) -> None:
-        self.device = Device(registry, None, self._rng, lambda: self._day * DAY_S, **before)
+        self._registry = registry
+        self.device = Device(registry, None, self._rng, self.clock, **before)
+        self.device.set_public(self._public)
         self.device.open()
         self.device.agree()
         self.device.begin()
         self.device.look()
 
+    def clock(self) -> float:
+        """Return midnight."""
+        return self._day * DAY_S
+
+    @property
+    def day(self) -> int:
+        """The day, since 1970."""
+        return self._day
+
     def upgrade(self, registry: Registry) -> None:
         """Start the app again with another registry, to which the person agrees."""
         self._start(registry, goes_on=self.device)
 
+    def restart(self) -> None:
+        """Start the app again, as after a kill: of what is written nothing is lost."""
+        self._start(self._registry, goes_on=self.device)
+
     def travel(self, days: int) -> None:
         """Let so many days go by; the device looks on the last one."""
-        self._day += days
+        self.sleep(days)
         self.device.look()
+
+    def sleep(self, days: int) -> None:
+        """Let so many days go by without a look."""
+        self._day += days
 
     def send(self) -> Iterator[BuiltUpload]:
         """Yield the uploads that are due: an aggregator accepts everything."""

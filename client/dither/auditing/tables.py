@@ -154,6 +154,7 @@ def _document(each: Finding) -> dict[str, Any]:
         "proved": each.bound if each.samples else None,
         "expected": each.expected.mean if each.expected else None,
         "expected_deviation": each.expected.deviation if each.expected else None,
+        "p_value": each.p_value,
         "devices": each.hits,
         "event": each.pair or None,
         "verdict": each.verdict or _sound(each),

@@ -7,13 +7,14 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from dither.auditing import adapters
-from dither.auditing.auditing import ALPHA, ERROR, Sampling, audit
-from dither.auditing.claims import Claim, Repetition
+from dither.auditing.auditing import ALPHA, ERROR, Claims, Sampling, audit
+from dither.auditing.claims import Claim, Never, Repetition
 from dither.auditing.devices import device_claims
 from dither.auditing.linking import POPULATION, linking_claims
 from dither.auditing.plans import claims_of
 from dither.auditing.spreading import over_cores
 from dither.auditing.tables import Audited, document, page, table
+from dither.auditing.traced import draws_claim
 from dither.writing.output import check_writable, progress, speak_utf8, write
 from dither.writing.page import to_html
 from dither_shared.errors import ConfigurationError
@@ -89,12 +90,11 @@ def _metrics(registry: Registry, args: argparse.Namespace) -> Sequence[Metric]:
     return [registry.metrics[name] for name in args.metric or registry.metrics]
 
 
-def _claims(registry: Registry, metrics: Sequence[Metric], args: argparse.Namespace) -> Sequence[Claim | Repetition]:
-    claims: list[Claim | Repetition] = []
+def _claims(registry: Registry, metrics: Sequence[Metric], args: argparse.Namespace) -> Claims:
+    claims: list[Claim | Repetition | Never] = []
     for metric in metrics:
         claims += claims_of(metric)
-        if args.devices:
-            claims += device_claims(registry, metric)
+        claims += device_claims(registry, metric) if args.devices else [draws_claim(registry, metric)]
     if args.devices >= POPULATION:
         claims += linking_claims(registry, metrics)
     return claims

@@ -14,6 +14,7 @@ import pytest
 
 from dither.auditing.adapters import claim_of
 from dither.auditing.claims import Claim
+from dither.auditing.lives import SHOWS
 from dither.auditing.plans import Unreadable
 from dither.device import Device, outbox, slots
 from dither.device.slots import Slots
@@ -202,13 +203,13 @@ def test_a_value_that_passes_through_unlisted_is_caught_with_2_000_samples(monke
     assert by_samples(blind, 2_000) == PROVED
 
 
-def test_a_modulo_is_caught_with_10_000_samples_though_no_law_shows_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    registry = of_metric(CHOICE_OF_6)
-    assert verdicts(audited(reports(registry), 10_000)) == [""]
+def test_a_modulo_is_caught_by_the_exact_law_and_with_10_000_samples(monkeypatch: pytest.MonkeyPatch) -> None:
+    (claim,) = reports(of_metric(CHOICE_OF_6))
+    blind = Claim(claim.subject, claim.part, claim.exp_epsilon, claim.inputs, claim.draw)
+    assert by_samples(blind, 10_000) == ""
     monkeypatch.setattr(Rng, "uniform", lambda self, size: self.randbits((size - 1).bit_length()) % size)
-    (finding,) = audited(reports(registry), 10_000)
-    assert finding.verdict == PROVED
-    assert finding.equal
+    assert by_samples(claim, 0) == LARGER
+    assert by_samples(blind, 10_000) == PROVED
 
 
 def test_an_epsilon_of_one_tick_for_answers_of_several_is_caught_with_10_000_samples(
@@ -323,7 +324,7 @@ def test_a_length_that_depends_on_the_value_is_caught_with_100_devices(monkeypat
     last, encode = remembered(monkeypatch), writing.encode_upload
     monkeypatch.setattr(outbox, "encode_upload", lambda *upload: encode(*upload) + b" " * (last[0] is True))
     registry = of_metric('kind = "flag"\nepsilon = 1\nreports = 1')
-    assert found_by_devices(registry, 100) == {"device": PROVED}
+    assert found_by_devices(registry, 100, "device", "device, lives") == {"device": PROVED, "device, lives": SHOWS}
 
 
 def test_a_cell_that_is_chosen_from_the_value_is_caught_with_100_devices(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -340,12 +341,14 @@ def test_an_order_of_groups_that_depends_on_the_value_is_caught_with_100_devices
     monkeypatch.setattr(
         "dither_shared.wire.writing.itemgetter", lambda *keys: lambda group: (group[0] == "asked") ^ bool(last[0])
     )
-    assert found_by_devices(of_metric('kind = "flag"\nepsilon = 1\nreports = 1', BESIDE), 100) == {"device": PROVED}
+    registry = of_metric('kind = "flag"\nepsilon = 1\nreports = 1', BESIDE)
+    assert found_by_devices(registry, 100, "device", "device, lives") == {"device": PROVED, "device, lives": SHOWS}
 
 
 def test_a_hidden_answer_that_moves_an_upload_is_caught_with_100_devices(monkeypatch: pytest.MonkeyPatch) -> None:
     registry = of_metric(HIDDEN, BESIDE)
-    assert set(found_by_devices(registry, scaled(25, 100)).values()) == {""}
+    found = found_by_devices(registry, scaled(25, 100), "device", "device, presence")
+    assert set(found.values()) == {""}
     record = Device.record
 
     def planning(self: Device, metric: Metric, answer: object, *rest: Any) -> str:
@@ -355,5 +358,5 @@ def test_a_hidden_answer_that_moves_an_upload_is_caught_with_100_devices(monkeyp
         return reason
 
     monkeypatch.setattr(Device, "record", planning)
-    found = found_by_devices(registry, 100)
-    assert (found["device"], found["device, presence"]) == ("", PROVED)
+    found = found_by_devices(registry, 100, "device", "device, presence")
+    assert found == {"device": "", "device, presence": PROVED}
