@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from fractions import Fraction
 from math import inf, log
 
-from dither.auditing.black_box import EVENTS, Tested, tested
+from dither.auditing.black_box import EVENTS, Tested, log_of, tested
 from dither.auditing.bounds import Expected, expected_share, least_share, least_share_of_paired, share_p_value
 from dither.auditing.claims import Claim, Never, Repetition
 from dither.auditing.exactness import Exactly, exactly
@@ -75,7 +75,7 @@ class Finding:
     def p_value(self) -> float | None:
         """The probability, at most, that samples of a sound device say so much against it; None without samples."""
         if self.tests:
-            return min(1.0, EVENTS * min(each.p_value(self.declared) for each in self.tests))
+            return min(1.0, EVENTS * min(each.p_value for each in self.tests))
         return self.repeats
 
     @property
@@ -120,11 +120,11 @@ def _claim(claim: Claim, sampling: Sampling, error: float) -> Finding:
     n = sampling.devices if claim.of_devices else sampling.reports
     tests = tested(claim, known, n, sampling.alpha, sampling.rng, sampling.spread) if n else []
     best = max(tests, key=lambda one: one.bound(sampling.alpha / EVENTS), default=None)
-    declared = _log(claim.exp_epsilon)
+    declared = log_of(claim.exp_epsilon)
     verdict = ""
     if known and (known.ratio is None or known.ratio > claim.exp_epsilon):
         verdict = "the exact loss is larger"
-    elif any(one.bound(error) > declared for one in tests):
+    elif any(one.bound(error) > one.epsilon for one in tests):
         verdict = "samples prove a larger loss"
     return Finding(
         claim.subject,
@@ -141,10 +141,6 @@ def _claim(claim: Claim, sampling: Sampling, error: float) -> Finding:
         verdict,
         tests=tuple(tests),
     )
-
-
-def _log(ratio: Fraction) -> float:
-    return log(ratio.numerator) - log(ratio.denominator)
 
 
 def _in_words(test: Tested) -> str:

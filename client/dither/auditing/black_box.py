@@ -9,8 +9,9 @@ never had in both halves: it may be rare, and has a bound of its own.
 
 from collections import Counter, defaultdict
 from collections.abc import Hashable, Iterator, Mapping, Sequence
+from fractions import Fraction
 from itertools import permutations, product
-from math import inf, log, sqrt
+from math import inf, log, log1p, sqrt
 from typing import Any
 
 from dither.auditing.bounds import (
@@ -58,6 +59,8 @@ class Tested:
     hits: int
     others: int
     n: int
+    epsilon: float
+    """The loss that it may show."""
     expected: Expected | None = None
 
     def bound(self, alpha: float) -> float:
@@ -66,11 +69,12 @@ class Tested:
             return loss_bound(self.hits, self.others, self.n, alpha)
         return 0.0 if self.others else never_bound(self.hits, self.n, alpha)
 
-    def p_value(self, epsilon: float) -> float:
-        """Return the least error at which a loss above epsilon is proved."""
+    @property
+    def p_value(self) -> float:
+        """The least error at which a loss above epsilon is proved."""
         if self.event != NEVER:
-            return loss_p_value(self.hits, self.others, self.n, epsilon)
-        return 1.0 if self.others else never_p_value(self.hits, self.n, epsilon)
+            return loss_p_value(self.hits, self.others, self.n, self.epsilon)
+        return 1.0 if self.others else never_p_value(self.hits, self.n, self.epsilon)
 
 
 def tested(claim: Claim, exactly: Exactly | None, n: int, alpha: float, rng: Rng, spread: Spread) -> list[Tested]:
@@ -94,10 +98,16 @@ def tested(claim: Claim, exactly: Exactly | None, n: int, alpha: float, rng: Rng
             hits[each.one.label][event],
             hits[each.other.label][event],
             n,
+            0.0 if each.shows_nothing else log_of(claim.exp_epsilon),
             expected_bound(each.event.p, each.event.q, n, share) if each is foreseen else None,
         )
         for event, each in chosen.items()
     ]
+
+
+def log_of(ratio: Fraction) -> float:
+    """Return the logarithm of a ratio, whose parts may be larger than any float."""
+    return log(ratio.numerator) - log(ratio.denominator)
 
 
 def _hits(claim: Claim, each: Input, chosen: Mapping[str, Foreseen], n: int, rng: Rng, spread: Spread) -> Counter[str]:
@@ -154,7 +164,7 @@ def learn(claim: Claim, samples: int, rng: Rng, spread: Spread) -> dict[str, For
     half = max(1, min(samples, SEEN_MAX // ways) // 2)
     halves = {each.label: tuple(_look(claim, each, half, rng, spread) for _ in range(2)) for each in inputs}
     found: dict[tuple[int, int], list[_Held]] = {}
-    never: tuple[int, Foreseen | None] = 0, None
+    never: tuple[float, Foreseen | None] = 0.0, None
     for pair in permutations(range(len(inputs)), 2):
         one, other = (inputs[place] for place in pair)
         (order, cut), (order_0, cut_0) = (halves[each.label] for each in (one, other))
@@ -164,8 +174,9 @@ def learn(claim: Claim, samples: int, rng: Rng, spread: Spread) -> dict[str, For
             if score > 0:
                 found.setdefault(pair, []).append(_Held(score, way, what))
             hits, alone = _alone(looks)
-            if hits > never[0]:
-                never = hits, _event(claim, one, other, [_Held(hits, way, alone)])
+            score = hits * log1p(1 if way in claim.shows_nothing else 1 / claim.exp_epsilon)
+            if score > never[0]:
+                never = score, _event(claim, one, other, [_Held(score, way, alone)])
     events = {NEVER: never[1]} if never[1] else {}
     if found:
         pair = max(found, key=lambda each: max(held.score for held in found[each]))
@@ -177,7 +188,8 @@ def learn(claim: Claim, samples: int, rng: Rng, spread: Spread) -> dict[str, For
 
 
 def _event(claim: Claim, one: Input, other: Input, held: "Sequence[_Held]") -> Foreseen:
-    return Foreseen(one, other, Likelier(lambda outcome: all(_held(claim, outcome, held)), 0.0, 0.0))
+    shows_nothing = all(each.way in claim.shows_nothing for each in held)
+    return Foreseen(one, other, Likelier(lambda outcome: all(_held(claim, outcome, held)), 0.0, 0.0), shows_nothing)
 
 
 @frozen

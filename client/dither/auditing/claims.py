@@ -55,6 +55,8 @@ class Foreseen:
     one: Input
     other: Input
     event: Likelier
+    shows_nothing: bool = False
+    """Whether the event is of what no answer may show in at all."""
 
 
 @frozen
@@ -75,6 +77,8 @@ class Claim:
     foresee: Callable[[int, float], Foreseen | None] | None = None
     """Returns the event to test with so many samples at an error; None: the best one of the laws."""
     see: Callable[[Outcome], Categories] = seen
+    shows_nothing: tuple[Hashable, ...] = ()
+    """The ways of seeing an outcome that are the same under all inputs, at a loss of 0."""
     of_devices: bool = False
     """Whether each outcome takes a whole device: of these fewer are drawn."""
 

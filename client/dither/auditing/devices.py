@@ -123,6 +123,7 @@ def device_claims(registry: Registry, metric: Metric) -> Iterator[Claim | Repeti
             lambda answers, rng: stage.live(answers, rng),
             foresee=lambda n, alpha: _foreseen(metric, histories[:2], at, n, alpha),
             see=_see,
+            shows_nothing=("form", "cells", "beside"),
             of_devices=True,
         )
 
