@@ -71,6 +71,8 @@ def loss_bound(hits: int, others: int, n: int, alpha: float) -> float:
 
 def loss_p_value(hits: int, others: int, n: int, epsilon: float) -> float:
     """Return the least error at which `loss_bound` proves more than epsilon."""
+    if loss_bound(hits, others, n, 1.0) <= epsilon:
+        return 1.0
     return exp(_root(lambda error: loss_bound(hits, others, n, exp(error)) > epsilon, log(ERROR_MIN), 0.0)[1])
 
 
@@ -100,7 +102,7 @@ def never_p_value(hits: int, n: int, epsilon: float) -> float:
 
 def _root(over: Callable[[float], bool], low: float, high: float) -> tuple[float, float]:
     """Return two near numbers, of which what is asked holds of the larger one alone, by bisection."""
-    for _ in range(50):
+    for _ in range(40):
         middle = (low + high) / 2
         low, high = (low, middle) if over(middle) else (middle, high)
     return low, high

@@ -2,13 +2,20 @@
 
 import multiprocessing
 import os
+import random
 import sys
+from collections.abc import Callable, Iterator, Sequence
+from fractions import Fraction
+from math import exp, log
 from pathlib import Path
 from typing import Any
 
 import pytest
+from scipy import stats
 
-from dither.auditing.auditing import Finding, Sampling, audit
+from dither.auditing.auditing import ALPHA, Finding, Sampling, audit
+from dither.auditing.black_box import EVENTS, best_of_laws
+from dither.auditing.claims import Claim, Never, Repetition
 from dither.auditing.exact import Paths
 from dither.auditing.exactness import exactly
 from dither.auditing.laws import Outcome
@@ -132,3 +139,98 @@ def test_an_audit_says_what_it_does() -> None:
     said: list[str] = []
     audit(reports(of_metric(EVERY["number"])), Sampling(0, 0, rng=seeded(1)), said.append)
     assert said == ["1 of 2: asked, report, cell 0", "2 of 2: asked, report, cell 1"]
+
+
+# The p-values of many audits.
+
+SMALL = ["flag", "flag, hidden", "number", "flag again", "flag again, hidden", "grr again", "choices by oue", "rappor"]
+SMALL = SMALL if SOAK else SMALL[:6]
+AUDITS, SMALL_REPORTS, SMALL_DEVICES = 100, scaled(120, 400), scaled(20, 400)
+WHOLE = ("device", "device, lives", "device, draws") if SOAK else ("device",)
+RATE = 1e-6
+"""How often one of these tests is wrong."""
+
+
+def small_audits(
+    times: int = AUDITS, spoil: Callable[[Claim], Claim] = lambda claim: claim
+) -> Iterator[tuple[Finding, list[float]]]:
+    """Yield what each of many small audits finds of reports, and where the hits of its event lie in their exact laws.
+
+    The last is a number that is uniform for any discrete law: P[fewer hits] + V P[as many], with V uniform.
+    """
+    claims = {}
+    for name in SMALL:
+        claim = reports(of_metric(EVERY[name]))[0]
+        law = exactly(claim)
+        assert not isinstance(law, str)
+        event = best_of_laws(claim, law, 2_000, ALPHA / EVENTS)
+        assert event
+        claims[name] = replaced(claim, law=None, foresee=lambda n, alpha, event=event: event), event.event
+    for seed in range(times):
+        claim, likelier = claims[SMALL[seed % len(SMALL)]]
+        (found,) = audited([spoil(claim)], SMALL_REPORTS, seed)
+        (test,) = (each for each in found.tests if each.event == "foreseen")
+        yield (
+            found,
+            [
+                float(
+                    stats.binom.cdf(hits - 1, test.n, p) + stats.binom.pmf(hits, test.n, p) * random.Random(v).random()
+                )
+                for hits, p, v in ((test.hits, likelier.p, 2 * seed), (test.others, likelier.q, 2 * seed + 1))
+            ],
+        )
+
+
+def more_than_they_may(p_values: Sequence[float]) -> bool:
+    """Tell whether more p-values of independent audits are small than may be, at RATE.
+
+    Bounds of discrete counts make them rarer than uniform ones: no more than t of them are below t.
+    """
+    levels = (0.5, 0.1, 0.01)
+    return any(
+        stats.binom.sf(sum(p <= level for p in p_values) - 1, len(p_values), level) < RATE / len(levels)
+        for level in levels
+    )
+
+
+def test_a_hundred_small_audits_of_sound_metrics_raise_no_alarm_and_have_the_p_values_that_they_should() -> None:
+    """The numbers are uniform by Kolmogorov and Smirnov at RATE; of p-values no more are small than may be."""
+    found = list(small_audits())
+    claims: dict[str, list[Claim | Repetition | Never]] = {}
+    for name in SMALL:
+        of_whole = [claim for claim in devices(of_metric(EVERY[name])) if claim.part in WHOLE]
+        claims[name] = [once_told(each) if isinstance(each, Claim) else each for each in of_whole]
+    whole = [each for seed in range(AUDITS) for each in audited(claims[SMALL[seed % len(SMALL)]], SMALL_DEVICES, seed)]
+    assert {each.verdict for each in (*whole, *(report for report, _ in found))} == {""}
+    assert stats.kstest([place for _, places in found for place in places], "uniform").pvalue > RATE
+    assert not more_than_they_may([report.p_value for report, _ in found if report.p_value is not None])
+    assert not more_than_they_may([each.p_value for each in whole if each.p_value is not None])
+
+
+def once_told(claim: Claim) -> Claim:
+    """Return a claim about devices whose event is told once, for all audits of so many."""
+    assert claim.foresee
+    event = claim.foresee(SMALL_DEVICES, ALPHA / EVENTS)
+    return replaced(claim, foresee=lambda n, alpha: event)
+
+
+def test_samples_of_another_law_and_a_loss_that_is_larger_are_seen_in_the_p_values() -> None:
+    """Planted: coins that fall a tenth more often; claims of half the loss."""
+
+    def louder(claim: Claim) -> Claim:
+        return replaced(claim, draw=lambda value, rng: claim.draw(value, _Louder(rng.randbits)))
+
+    def cheaper(claim: Claim) -> Claim:
+        return replaced(claim, exp_epsilon=Fraction(exp(log(claim.exp_epsilon) / 2)))
+
+    places = [place for _, places in small_audits(AUDITS, louder) for place in places]
+    assert stats.kstest(places, "uniform").pvalue < RATE
+    assert more_than_they_may([found.p_value or 0.0 for found, _ in small_audits(AUDITS // 2, cheaper)])
+
+
+class _Louder(Rng):
+    def coin(self, threshold: int) -> bool:
+        return super().coin(threshold + threshold // 10)
+
+    def coins(self, threshold: int, count: int) -> int:
+        return super().coins(threshold + threshold // 10, count)

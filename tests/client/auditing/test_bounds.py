@@ -13,7 +13,10 @@ from dither.auditing.bounds import (
     least_share,
     least_share_of_paired,
     loss_bound,
+    loss_p_value,
     most_share,
+    never_bound,
+    never_p_value,
     share_interval,
 )
 
@@ -104,3 +107,39 @@ def test_devices_that_are_paired_are_above_their_bound_no_more_often_than_it_say
 
     assert wrong(least_share_of_paired) <= alpha * runs
     assert wrong(least_share) > 2 * alpha * runs
+
+
+# An event that the other side never has.
+
+
+def exact_alarms(p: float, q: float, n: int, epsilon: float, alpha: float) -> float:
+    """Return how often such an event proves more than epsilon, by the binomial laws."""
+    least = next((hits for hits in range(n + 1) if never_p_value(hits, n, epsilon) <= alpha), n + 1)
+    return float(stats.binom.sf(least - 1, n, p) * (1 - q) ** n)
+
+
+@pytest.mark.parametrize("epsilon", [0.0, 1.0, 3.0])
+def test_an_event_that_one_side_never_has_proves_too_much_no_more_often_than_it_says(epsilon: float) -> None:
+    """At every probability of it; where it is most often, nearly as often."""
+    for n, alpha in ((200, 0.01), (1_000, 1e-4)):
+        rates = [
+            exact_alarms(min(1.0, exp(epsilon) * q), q, n, epsilon, alpha)
+            for q in np.geomspace(1e-6, exp(-epsilon), 400)
+        ]
+        assert alpha / 20 < max(rates) <= alpha
+
+
+def test_it_proves_more_than_two_bounds_do() -> None:
+    for hits in (30, 50, 500):
+        assert never_bound(hits, 1_000, 1e-6) > loss_bound(hits, 0, 1_000, 1e-6) + 0.2
+    assert never_bound(0, 1_000, 0.01) == never_bound(3, 1_000, 0.01) == 0.0
+    assert never_bound(50, 1_000, 1e-6) > 0.5 > never_bound(50, 1_000, 1e-12)
+
+
+def test_the_p_value_is_the_error_at_which_the_bound_is_the_loss() -> None:
+    for hits, others in ((80, 20), (60, 30)):
+        p = loss_p_value(hits, others, 100, 0.5)
+        assert loss_bound(hits, others, 100, p * 1.001) > 0.5 >= loss_bound(hits, others, 100, p * 0.999)
+    assert loss_p_value(50, 50, 100, 0.5) == 1.0
+    for hits in (20, 60):
+        assert never_bound(hits, 100, never_p_value(hits, 100, 1.0)) == pytest.approx(1.0, abs=1e-6)
