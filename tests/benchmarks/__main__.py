@@ -4,7 +4,20 @@ import argparse
 from collections.abc import Callable
 from functools import partial
 
-from tests.benchmarks import accuracy, attacks, audit, composition, growth, ingest, pages, rappor, sdk, servers, speed
+from tests.benchmarks import (
+    accuracy,
+    attacks,
+    audit,
+    composition,
+    growth,
+    ingest,
+    pages,
+    power,
+    rappor,
+    sdk,
+    servers,
+    speed,
+)
 from tests.benchmarks.numbers import comparing as numbers
 from tests.benchmarks.tables import comparing as tables
 from tests.benchmarks.texts import comparing as texts
@@ -26,6 +39,7 @@ SECTIONS: dict[str, Callable[..., None]] = {
     "texts": texts.run,
     "words": words.run,
     "audit": audit.run,
+    "power": power.run,
 }
 
 

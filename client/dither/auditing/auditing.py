@@ -79,6 +79,11 @@ class Finding:
         return self.repeats
 
     @property
+    def of_lives(self) -> bool:
+        """Whether it is on what no life may show."""
+        return self.exp_declared is None and not self.declared
+
+    @property
     def equal(self) -> bool:
         """Whether the exact loss is the one that the part's own integers declare, as a fraction."""
         return self.exact is not None and self.exact.ratio is not None and self.exact.ratio == self.exp_own

@@ -30,7 +30,8 @@ class Audited:
 
 
 LEGEND = """\
-declared   the epsilon that the metric states: of a report, or, permanent, of all reports of one answer
+declared   the epsilon that the metric states: of a report, or, permanent, of all reports of one answer; P, a
+           probability; never, for what no life of a device may show
 exact      the largest loss by the exact law; = is the declared one, as a fraction. - has a reason below
 proved     the loss that {reports:,} reports a side prove, or {devices:,} devices, in error once in {once:,.0f}:
            the true loss is at least as large, and may be larger
@@ -66,6 +67,8 @@ def _sound(each: Finding) -> str:
 
 def _figures(each: Finding) -> tuple[str, str, str, str]:
     """Return declared, exact, proved and expected in words."""
+    if each.of_lives:
+        return "never", "-", each.pair, "-"
     unit = "P " if each.exp_declared is None else ""
     expected = f"{each.expected.mean:.3f} ± {each.expected.deviation:.3f}" if each.expected else "-"
     return f"{unit}{each.declared:.6g}", _exact(each), f"{unit}{each.bound:.3f}" if each.samples else "-", expected
@@ -184,11 +187,13 @@ def _fact(each: Finding) -> Fact:
         text.append("by its exact law just that, as a fraction" if each.equal else f"by its exact law {exact}")
     elif each.why_not:
         text.append(f"no exact law: {each.why_not}")
-    if each.samples:
+    if each.of_lives:
+        text = [f"to be never so, and was so in {each.pair}"]
+    elif each.samples:
         hoped = f" (expected {expected})" if each.expected else ""
         text.append(f"{each.samples:,} samples a side prove {proved}{hoped}")
     verdict = f"Does not hold: {each.verdict}." if each.verdict else f"{_sound(each).capitalize()}."
-    pair = f" Tested: {each.pair}." if each.pair else ""
+    pair = f" Tested: {each.pair}." if each.pair and not each.of_lives else ""
     return Fact(each.part.capitalize(), (f"{verdict} It has {'; '.join(text)}.", Said(pair)))
 
 
@@ -201,6 +206,11 @@ def _reading(sampling: Sampling) -> Iterator[str]:
         f"Samples prove a lower bound, in error once in {1 / sampling.alpha:,.0f}. They show that a loss is at least "
         "as large, and catch code that does not do what it should. They cannot show that no other event tells more. "
         f"All verdicts together are wrong once in {1 / sampling.error:,.0f} audits of sound mechanisms."
+    )
+    yield (
+        "Draws and lives are of devices that live for 90 days or more. Each draw of their coins is held against the "
+        "code whose law is told. Of two devices to which the same happens, and which differ in their answers alone, "
+        "one that sends at other times, or another number or length of uploads, is a finding."
     )
     yield (
         "P is of noise that should be drawn afresh: the probability that two outcomes of a device are the same. If "

@@ -40,6 +40,12 @@ def lives_of(registry: Registry, lives: int) -> set[str]:
     return shown(life_claim(registry, registry.metrics["asked"]), lives)
 
 
+def soon_shown(registry: Registry, lives: int) -> bool:
+    """Tell whether one of so many pairs of lives shows an answer; none is looked at after that one."""
+    claim, rng = life_claim(registry, registry.metrics["asked"]), seeded(1)
+    return any(claim.look(rng) == SHOWS for _ in range(lives))
+
+
 # Sound devices.
 
 
@@ -204,7 +210,7 @@ def test_a_hidden_answer_that_does_more_than_to_replace_is_caught_by_50_pairs_of
         return record(self, metric, *given)
 
     monkeypatch.setattr(Device, "record", spoiled)
-    assert SHOWS in lives_of(registry, 50)
+    assert soon_shown(registry, 50)
 
 
 def test_one_refused_key_shows_an_answer_where_answers_open_their_periods(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -265,4 +271,4 @@ def test_none_that_lacks_on_1_of_20_devices_is_caught_with_1_000_devices_at_an_e
 
 def test_none_that_lacks_on_1_of_20_devices_is_caught_by_50_pairs_of_lives(monkeypatch: pytest.MonkeyPatch) -> None:
     missing(monkeypatch)
-    assert SHOWS in lives_of(of_metric(EVERY["flag, hidden"], BESIDE), 50)
+    assert soon_shown(of_metric(EVERY["flag, hidden"], BESIDE), 50)
