@@ -25,6 +25,8 @@ EAGER_BITS = 16
 STRINGS = ((2, 10), (3, 4))
 """Numbers of coins that are tried for independence, each with the bits of a coin. Thresholds are scaled to these."""
 IN_A_ROW_BITS = 4
+MIXED = 0x9E3779B97F4A7C15
+"""2^64 over the golden ratio: its multiples have bits like those of lots."""
 PRIMITIVES = ("coin", "coins", "uniform")
 """The decisions of an `Rng`."""
 
@@ -47,7 +49,7 @@ class BranchingRng(Rng):
 
     def coins(self, threshold: int, count: int) -> Any:
         """Return coins of which none is decided yet."""
-        return DrawnBits.of_coins(self.decide, law_of_coins(Rng.coins, threshold), count)
+        return DrawnBits.of_coins(self.decide, law_of_coins(Rng.coins, threshold, count), count)
 
     def uniform(self, size: int) -> Any:
         """Return a number that is not decided yet; one that is not uniform is."""
@@ -69,19 +71,27 @@ def law_of_coin(coin: Callable[[Rng, int], bool], threshold: int) -> Fraction:
 
 
 @lru_cache(4096)
-def law_of_coins(coins: Callable[[Rng, int, int], int], threshold: int) -> int:
-    """Return the threshold that each of some coins has by this code; raise Undecidable if one depends on another."""
-    for count, bits in STRINGS:
+def law_of_coins(coins: Callable[[Rng, int, int], int], threshold: int, count: int) -> int:
+    """Return the threshold that each of so many coins has by this code; raise Undecidable if one depends on another.
+
+    That none does is tried for few coins. Of all `count` the first and the last are followed, while the bits of the
+    others are given: bit k of a number that is drawn for n coins belongs to coin k mod n.
+    """
+    for few, bits in STRINGS:
         scaled = max(1, threshold >> COIN_BITS - bits)
         single = _share(_runs(lambda rng: coins(rng, scaled, 1), bits))  # noqa: B023
-        found = _table(_runs(lambda rng: coins(rng, scaled, count), bits))  # noqa: B023
-        for pattern in range(1 << count):
+        found = _table(_runs(lambda rng: coins(rng, scaled, few), bits))  # noqa: B023
+        for pattern in range(1 << few):
             ones = pattern.bit_count()
-            if found.get(pattern, 0) != single**ones * (1 - single) ** (count - ones):
+            if found.get(pattern, 0) != single**ones * (1 - single) ** (few - ones):
                 raise Undecidable("coins of one string depend on each other")
-    one = _share(_runs(lambda rng: coins(rng, threshold, 1))) * SCALE
-    if one.denominator != 1:
-        raise Undecidable("a coin of a string looks at more bits than a coin has")
+    shares = {
+        _share(_runs(lambda rng: coins(rng, threshold, count) >> at & 1, followed=(at, count))) * SCALE  # noqa: B023
+        for at in {0, count - 1}
+    }
+    one = shares.pop()
+    if shares or one.denominator != 1:
+        raise Undecidable("coins of one string are not alike")
     return one.numerator
 
 
@@ -147,10 +157,17 @@ class _Again(Exception):
 class _Tape:
     """The decisions of one run: those that are given, then the first branch of each new one."""
 
-    def __init__(self, taken: list[int]) -> None:
+    def __init__(self, taken: list[int], followed: tuple[int, int]) -> None:
         self._taken = taken
+        self._followed, self._of = followed
         self._at = self.draws = 0
         self.weight = Fraction(1)
+
+    def bit(self, draw: int, place: int) -> int:
+        """Return a bit of a number that was drawn: one that belongs to another coin is given, as if by lot."""
+        if place % self._of != self._followed:
+            return MIXED * (draw * SCALE + place + 1) >> COIN_BITS - 1 & 1
+        return self.decide(1, 1)
 
     def decide(self, *weights: int) -> int:
         """Return which of two branches of these weights is followed."""
@@ -166,13 +183,14 @@ class RandomBits(Lazy):
     """A number of so many random bits, of which no more is decided than is looked at: a range, or some of the bits."""
 
     def __init__(self, tape: _Tape, count: int) -> None:
-        self._tape, self._count = tape, count
+        self._tape, self._count, self._draw = tape, count, tape.draws
         self._range = [0, 1 << count]
         self._known: dict[int, int] = {}
         self._shift, self._flip = 0, 0
 
     def _view(self, shift: int, flip: int) -> "RandomBits":
         view = RandomBits(self._tape, self._count)
+        view._draw = self._draw
         view._range, view._known = self._range, self._known
         view._shift, view._flip = self._shift + shift, self._flip ^ flip
         return view
@@ -184,7 +202,7 @@ class RandomBits(Lazy):
         if self._is_ranged:
             return (self._decided() >> place & 1) ^ self._flip
         if place not in self._known:
-            self._known[place] = self._tape.decide(1, 1)
+            self._known[place] = self._tape.bit(self._draw, place)
         return self._known[place] ^ self._flip
 
     @property
@@ -259,12 +277,15 @@ class RandomBits(Lazy):
 
 
 def _runs(
-    draw: Callable[[Rng], Any], coin_bits: int = COIN_BITS, draws_max: int | None = None
+    draw: Callable[[Rng], Any],
+    coin_bits: int = COIN_BITS,
+    draws_max: int | None = None,
+    followed: tuple[int, int] = (0, 1),
 ) -> Iterator[tuple[Any, int, Fraction]]:
     """Yield each outcome, how many random numbers it took, and its probability; 0 numbers if it took too many."""
     taken: list[int] = []
     for _ in range(RUNS_MAX):
-        tape = _Tape(taken)
+        tape = _Tape(taken, followed)
 
         def randbits(count: int, tape: _Tape = tape) -> Any:
             tape.draws += 1

@@ -189,7 +189,7 @@ def fault_of(draw: Draw) -> str:
         if draw.name == "coin":
             right = law_of_coin(Rng.coin, threshold) == Fraction(min(max(threshold, 0), SCALE), SCALE)
         elif draw.name == "coins":
-            right = law_of_coins(Rng.coins, threshold) == threshold
+            right = law_of_coins(Rng.coins, *draw.integers) == threshold
         else:
             right = law_of_uniform(Rng.uniform, threshold) is None
         if not right:

@@ -21,7 +21,7 @@ LARGER = "the exact loss is larger"
 def test_a_coin_has_the_law_of_its_threshold(threshold: int) -> None:
     assert law_of_coin(Rng.coin, threshold) == Fraction(threshold, SCALE)
     if 0 < threshold < SCALE:
-        assert law_of_coins(Rng.coins, threshold) == threshold
+        assert all(law_of_coins(Rng.coins, threshold, count) == threshold for count in (1, 2, 9, 256))
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 263, 2**16, 2**100 - 5])
@@ -49,7 +49,7 @@ def test_a_spoiled_coin_has_the_law_that_it_has() -> None:
     assert law_of_coin(lambda rng, threshold: rng.randbits(53) < threshold >> 11, ODD) == Fraction(ODD >> 11, 1 << 53)
     assert law_of_uniform(lambda rng, size: rng.randbits(3) % size, 5) == (2, 2, 2, 1, 1)
     assert law_of_uniform(lambda rng, size: min(rng.randbits(2), size - 1), 3) == (1, 1, 2)
-    assert law_of_coins(lambda rng, threshold, count: Rng.coins(rng, threshold + 1, count), ODD) == ODD + 1
+    assert law_of_coins(lambda rng, threshold, count: Rng.coins(rng, threshold + 1, count), ODD, 5) == ODD + 1
 
 
 def test_a_coin_in_other_words_has_the_same_law() -> None:
@@ -72,7 +72,20 @@ def test_what_cannot_be_followed_has_no_law_rather_than_a_wrong_one() -> None:
     with pytest.raises(Undecidable, match="never drawn"):
         law_of_uniform(endless, 5)
     with pytest.raises(Undecidable, match="depend on each other"):
-        law_of_coins(lambda rng, threshold, count: ((1 << count) - 1) * rng.coin(threshold), ODD)
+        law_of_coins(lambda rng, threshold, count: ((1 << count) - 1) * rng.coin(threshold), ODD, 2)
+
+
+def test_coins_that_are_off_in_long_strings_alone_are_found() -> None:
+    def off_in_long(rng: Rng, threshold: int, count: int) -> int:
+        return Rng.coins(rng, threshold + (count > 8), count)
+
+    def off_at_the_end(rng: Rng, threshold: int, count: int) -> int:
+        return Rng.coins(rng, threshold, count) | (rng.coin(1) << count - 1 if count > 8 else 0)
+
+    assert law_of_coins(off_in_long, ODD, 8) == ODD
+    assert law_of_coins(off_in_long, ODD, 9) == ODD + 1
+    with pytest.raises(Undecidable, match="not alike"):
+        law_of_coins(off_at_the_end, ODD, 9)
 
 
 def test_a_number_whose_second_draw_has_another_law_is_found() -> None:
