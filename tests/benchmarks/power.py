@@ -32,7 +32,7 @@ CLAIMS = 4
 """Claims of a metric with events, which share the error of an audit."""
 BESIDE = 'name = "beside"\nkind = "flag"\nepsilon = 1\nreports = 4'
 SHARES = tuple(Fraction(1, 10 * 2**place) for place in range(10))
-"""Of devices, or of reports."""
+"""Shares of devices or of reports."""
 
 
 @frozen

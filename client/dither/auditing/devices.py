@@ -4,7 +4,7 @@ Each device is new, in memory, and answers beside one other metric, so that uplo
 answers in each of its periods, whatever the metric's schedule: on other days it would say nothing, for any answer.
 Seen are whether an attempt was planned when it had answered, and of each upload its length, its groups in order, the
 metric's cell and reports, and those of the other metric: noise that both share would betray what the answers have in
-common. Where it answers often, its key is refused in the middle, and the app sleeps over midnights until it starts
+common. A device that answers often has its key refused in the middle, and its app sleeps over midnights until it starts
 again, so that the last answer comes 90 days after the first one or later.
 """
 

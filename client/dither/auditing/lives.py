@@ -5,7 +5,7 @@ put off (503), starts of the app, kills in the middle of an upload, further proc
 over midnights without one, in any order. So an answer may come before the first look of its period or after the last
 one, on the last day of a metric, or when its budget is spent. Two devices live it, with the same coins: each answers by
 lot at the same moments, or, where presence is hidden, does not. Seen are whether and when an attempt is planned, and of
-each upload when it leaves, its length, and its groups in order with how many reports each has. Of that nothing may
+each upload when it leaves, its length, and its groups in order with how many reports each has. Nothing of that may
 differ, not by chance either: it is a function of the life.
 """
 
@@ -46,7 +46,7 @@ class Life:
     beside: Metric | None
     day: int
     happens: tuple[tuple[str, int], ...]
-    """What, and of days how many."""
+    """Each with the number of days that it takes."""
 
     @classmethod
     def drawn(cls, registry: Registry, metric: Metric, beside: Metric | None, rng: Rng) -> "Life":

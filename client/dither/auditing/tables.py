@@ -209,8 +209,8 @@ def _reading(sampling: Sampling) -> Iterator[str]:
     )
     yield (
         "Draws and lives are of devices that live for 90 days or more. Each draw of their coins is held against the "
-        "code whose law is told. Of two devices to which the same happens, and which differ in their answers alone, "
-        "one that sends at other times, or another number or length of uploads, is a finding."
+        "code whose law is told. Two devices to which the same happens, and which differ in their answers alone, have "
+        "to send at the same times as many uploads of the same length."
     )
     yield (
         "P is of noise that should be drawn afresh: the probability that two outcomes of a device are the same. If "

@@ -159,7 +159,7 @@ _Asked = tuple[int | None, Any, list[Draw]]
 """The place of an answer, the answer, and what was drawn when it was recorded."""
 
 
-class _Bits:
+class _Taken:
     """The random bits that some devices have taken, and what for."""
 
     def __init__(self) -> None:
@@ -212,13 +212,13 @@ def draws_claim(registry: Registry, metric: Metric) -> Never:
     days = -(-DAYS // (periods * metric.period_days)) * metric.period_days
 
     def look(rng: Rng) -> str:
-        bits = _Bits()
+        bits = _Taken()
         return _lived(cut, asked, periods, days, rng, bits) or _lived(cut, asked, periods, days, rng, bits)
 
     return Never(metric.name, "device, draws", look, LIVES_TAKE, LIVES)
 
 
-def _lived(registry: Registry, asked: dict[str, list[Any]], periods: int, days: int, rng: Rng, bits: _Bits) -> str:
+def _lived(registry: Registry, asked: dict[str, list[Any]], periods: int, days: int, rng: Rng, bits: _Taken) -> str:
     """Let a device live; return what is wrong with its draws, or ""."""
     waiting: dict[str, list[_Asked]] = {name: [] for name in asked}
     left = dict.fromkeys(asked, 0)
@@ -242,7 +242,7 @@ def _lived(registry: Registry, asked: dict[str, list[Any]], periods: int, days: 
     return "" if all(2 * count >= periods - 1 for count in left.values()) else FEW
 
 
-def _fault(metric: Metric, reported: Reported, waiting: list[_Asked], bits: _Bits, device: int) -> str:
+def _fault(metric: Metric, reported: Reported, waiting: list[_Asked], bits: _Taken, device: int) -> str:
     """Return what is wrong with a report. It is of the first draws that it can be of: one before may have been lost."""
     while waiting:
         place, answer, draws = waiting.pop(0)
