@@ -59,7 +59,7 @@ class Life:
         lasts = (365, days - step)[rng.uniform(2)]
         asked = replaced(
             metric,
-            schedule=("early", "spread")[rng.uniform(2)],
+            schedule=("early", "early" if metric.memoized else "spread")[rng.uniform(2)],
             charges=(PERIODS, days // step, 3 * days // step)[rng.uniform(3)],
             expires=EPOCH + timedelta(days=day + lasts),
         )

@@ -27,7 +27,7 @@ LIVES, LIVES_TAKE = 4, 100
 ANSWERS_MAX = 8
 TIMES = 2
 """Times that each answer comes in a life, or more."""
-BITS_MIN = 48
+BITS_MIN = 64
 """Fewer random bits may be the same by chance."""
 
 OFF = "a coin is not that of its threshold"
@@ -209,7 +209,8 @@ def draws_claim(registry: Registry, metric: Metric) -> Never:
     periods = TIMES * max(map(len, asked.values())) + 1  # after the first one
     metrics = [replaced(registry.metrics[name], charges=periods) for name in asked]
     cut = cut_down(registry, metrics)
-    days = -(-DAYS // (periods * metric.period_days)) * metric.period_days
+    longest = max(each.period_days for each in metrics)
+    days = -(-DAYS // (periods * longest)) * longest
 
     def look(rng: Rng) -> str:
         bits = _Taken()

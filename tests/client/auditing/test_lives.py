@@ -54,6 +54,13 @@ def test_each_draw_of_a_device_is_one_of_its_law(name: str) -> None:
     assert draws_of(of_metric(EVERY[name], BESIDE), scaled(1, 20)) == {""}
 
 
+def test_a_metric_with_longer_periods_beside_it_is_sound_as_well() -> None:
+    weekly = 'name = "beside"\nkind = "flag"\npresence = "hidden"\nepsilon = 1\nreports = 4\nperiod = "30d"'
+    registry = of_metric(EVERY["flag"], weekly)
+    for metric in registry.metrics.values():
+        assert shown(draws_claim(registry, metric), 1) == {""}
+
+
 @pytest.mark.parametrize("name", thinned(list(EVERY), 0, 1, 13, 22))
 def test_no_answer_shows_in_when_and_what_a_sound_device_sends(name: str) -> None:
     assert lives_of(of_metric(EVERY[name], BESIDE), scaled(12, 200)) == {""}
