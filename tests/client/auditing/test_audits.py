@@ -145,7 +145,7 @@ def test_an_audit_says_what_it_does() -> None:
 
 SMALL = ["flag", "flag, hidden", "number", "flag again", "flag again, hidden", "grr again", "choices by oue", "rappor"]
 SMALL = SMALL if SOAK else SMALL[:6]
-AUDITS, SMALL_REPORTS, SMALL_DEVICES = 100, scaled(120, 400), scaled(20, 400)
+AUDITS, SMALL_REPORTS, SMALL_DEVICES = 100, scaled(100, 400), scaled(10, 400)
 WHOLE = ("device", "device, lives", "device, draws") if SOAK else ("device",)
 RATE = 1e-6
 """How often one of these tests is wrong."""
@@ -215,7 +215,7 @@ def once_told(claim: Claim) -> Claim:
 
 
 def test_samples_of_another_law_and_a_loss_that_is_larger_are_seen_in_the_p_values() -> None:
-    """Planted: coins that fall a tenth more often; claims of half the loss."""
+    """Planted: coins that fall a sixth more often; claims of half the loss."""
 
     def louder(claim: Claim) -> Claim:
         return replaced(claim, draw=lambda value, rng: claim.draw(value, _Louder(rng.randbits)))
@@ -230,7 +230,7 @@ def test_samples_of_another_law_and_a_loss_that_is_larger_are_seen_in_the_p_valu
 
 class _Louder(Rng):
     def coin(self, threshold: int) -> bool:
-        return super().coin(threshold + threshold // 10)
+        return super().coin(threshold + threshold // 6)
 
     def coins(self, threshold: int, count: int) -> int:
-        return super().coins(threshold + threshold // 10, count)
+        return super().coins(threshold + threshold // 6, count)
