@@ -7,15 +7,19 @@ from pathlib import Path
 
 import pytest
 
+from dither.sending import connection as sending
 from dither.sending.courier import LOG_BYTES_MAX
-from dither_aggregator import limits, room, service
+from dither_aggregator import limits, loading, room, service
 from dither_aggregator.arguments import key_files, sources
+from dither_aggregator.store import archive
 from dither_aggregator.store.interface.marks import MARKS_MAX
 from dither_aggregator.store.records import MARK_CHARACTERS_MAX
 from dither_aggregator.web import asking, bounds, buckets, clients, connection, ingest, login, readers
 from dither_aggregator.web.api.admin_documents import IDS_MAX
 from dither_aggregator.web.api.estimates import VALUES_MAX as NAMED_MAX
-from dither_shared import registry, wire
+from dither_aggregator.workers.bells import FLOOD
+from dither_aggregator.workers.intake import MESSAGE_BYTES_MAX
+from dither_shared import files, registry, wire
 from dither_shared.domains.values import VALUE_CHARACTERS_MAX
 from dither_shared.kinds.kind import CANDIDATES_MAX
 from dither_shared.kinds.listed import VALUES_MAX
@@ -96,6 +100,24 @@ FIGURES: dict[str, list[tuple[str, float]]] = {
         ("{} MiB", registry.REGISTRY_BYTES_MAX / MIB),
         ("{} metrics", registry.METRICS_MAX),
         ("{} values", VALUES_MAX),
+        ("{} keys, lists and tables", files.KEYS_MAX),
+        ("{} items", files.ITEMS_MAX),
+        ("keys of {} parts", files.KEY_PARTS_MAX),
+    ],
+    "a registry over `/v1/admin`, or at a SIGHUP": [
+        ("{} MiB over HTTP", connection.BODY_BYTES_MAX / MIB),
+        ("with {} MiB", loading.MEMORY_BYTES_MAX / MIB),
+        ("{} s of a processor", loading.PROCESSOR_S),
+        ("{} s by the clock", loading.READ_WITHIN_S),
+    ],
+    "the records of a backup": [
+        ("a line {} MiB", archive.LINE_BYTES_MAX / MIB),
+        ("{} values in a line", archive.VALUES_MAX),
+    ],
+    "the broker's queues": [("a message {} KiB", MESSAGE_BYTES_MAX / KIB), ("{} that wait", FLOOD)],
+    "a server's or proxy's answer": [
+        ("{} KiB as they come", sending.ANSWER_BYTES_MAX / KIB),
+        ("{} s for all", sending.EXCHANGE_TIMEOUT_S),
     ],
     "the file, its log, its lock": [("log {} KiB", LOG_BYTES_MAX / KIB)],
 }
