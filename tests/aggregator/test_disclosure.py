@@ -10,7 +10,15 @@ import numpy as np
 import pytest
 
 from dither.auditing.plans import inputs_of, report_of
-from dither_aggregator.analysis.disclosure import CELL_MIN, Pooled, crowded, for_readers, sizes, without_few
+from dither_aggregator.analysis.disclosure import (
+    CELL_MIN,
+    DAY_REPORTS_MAX,
+    Pooled,
+    crowded,
+    for_readers,
+    sizes,
+    without_few,
+)
 from dither_aggregator.analysis.estimands import estimate
 from dither_aggregator.analysis.quality.verdict import examine
 from dither_aggregator.analysis.windows import Window, reports_max
@@ -27,6 +35,8 @@ from tests.support.tables import table
 from tests.test_every_kind import METRICS, registry_text
 
 DAY = date(2026, 11, 20)
+MEMOS_MIN = (CELL_MIN - 1) * DAY_REPORTS_MAX + 1
+"""So many memoized reports of one day are of `CELL_MIN` devices at least."""
 
 
 def asked_for(name: str) -> tuple[Metric, StoredPlan]:
@@ -51,7 +61,8 @@ def drawn(metric: Metric, n: Sequence[int]) -> Tally:
 def test_every_kind_is_read_without_its_cells_of_a_few(name: str) -> None:
     metric, stored = asked_for(name)
     cells = metric.plan.cells
-    few = CELL_MIN + 5 + 80 * (cells.count == 1), CELL_MIN, CELL_MIN - 1, 1, 0
+    least = MEMOS_MIN if cells.memoized else CELL_MIN
+    few = least + 5 + 80 * (cells.count == 1), least, least - 1, 1, 0
     n = [few[cell % 5] for cell in range(cells.count)]
     tally = drawn(metric, n)
     pooled = Pooled.of(stored, Window.ending(DAY, 1), [tally])
@@ -59,7 +70,7 @@ def test_every_kind_is_read_without_its_cells_of_a_few(name: str) -> None:
     if tally.n < 100:
         assert (told.n, told.left_out, int(told.counts.sum())) == (0, None, 0)
         return
-    kept = [number if number >= CELL_MIN else 0 for number in n]
+    kept = [number if number >= least else 0 for number in n]
     assert sizes(cells, told.counts).tolist() == kept
     assert (told.n, told.left_out) == (sum(kept), sum(n) - sum(kept))
     reading = estimate(stored, DAY, told)
@@ -71,20 +82,29 @@ def test_every_kind_is_read_without_its_cells_of_a_few(name: str) -> None:
 
 
 def test_a_memo_that_is_repeated_does_not_make_a_crowd_of_one_device() -> None:
-    """Three weeks of one device in a cohort are more than twenty reports; a day of twenty devices is enough."""
+    """Three weeks of one device in a cohort are more than twenty reports; a day of twenty devices is told."""
     metric, stored = asked_for("text")
     cells = metric.plan.cells
     window = Window(DAY - timedelta(days=27), DAY)
     n = [0] * cells.count
-    n[0], n[1] = 1, CELL_MIN
+    n[0], n[1] = 1, MEMOS_MIN
     day, few = drawn(metric, n), drawn(metric, [3, *n[1:]])
     pooled = Pooled.of(stored, window, [day] * 28)
-    assert sizes(cells, pooled.tally.counts)[:2].tolist() == [28, 28 * CELL_MIN]
+    assert sizes(cells, pooled.tally.counts)[:2].tolist() == [28, 28 * MEMOS_MIN]
     assert crowded(stored, pooled)[:3].tolist() == [False, True, True]
     least = (CELL_MIN - 1) * reports_max(stored, 28) + 1  # so many can be of no fewer devices
     for number, told in ((least - 1, False), (least, True)):
         spread = [few] * (number // 3) + [drawn(metric, [number % 3, *n[1:]])]
         assert bool(crowded(stored, Pooled.of(stored, window, spread))[0]) == told
+
+
+@pytest.mark.parametrize("days", [1, 7])
+def test_devices_that_were_away_make_no_crowd_by_sending_three_memoized_reports_on_one_day(days: int) -> None:
+    metric, stored = asked_for("text")
+    n = [0] * metric.plan.cells.count
+    n[:3] = 3 * 7, 3 * (CELL_MIN - 1), 3 * (CELL_MIN - 1) + 1
+    pooled = Pooled.of(stored, Window.ending(DAY, days), [drawn(metric, n)])
+    assert crowded(stored, pooled)[:3].tolist() == [False, False, True]
 
 
 def test_totals_of_a_table_say_that_they_are_without_its_rarest_arms() -> None:

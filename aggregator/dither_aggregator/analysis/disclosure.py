@@ -19,7 +19,7 @@ from typing import Any, cast
 
 import numpy as np
 
-from dither_aggregator.analysis.windows import Window, reports_max
+from dither_aggregator.analysis.windows import OVER_THE_EDGES, Window, reports_max
 from dither_aggregator.counting.folding import Counts, tables
 from dither_aggregator.store import Store, StoredPlan, Tally
 from dither_aggregator.store.interface.batches import BATCH_MIN
@@ -29,6 +29,8 @@ from dither_shared.plan import Plan
 
 CELL_MIN = 20
 """With fewer reports, or devices that repeat their memo, a cell is left out."""
+DAY_REPORTS_MAX = 1 + OVER_THE_EDGES
+"""One device sends so many reports on one day: one that was away sends a built one, one that waits and today's."""
 
 
 @dataclass(frozen=True)
@@ -40,7 +42,7 @@ class Pooled:
     days: int
     """How many of its days have reports."""
     largest: Counts
-    """The most reports of one day that each cell has, int64[cells]: a device sends one a day at most."""
+    """The most reports of one day that each cell has, int64[cells]."""
 
     @classmethod
     def of(cls, stored: StoredPlan, window: Window, tallies: Iterable[Tally]) -> "Pooled":
@@ -66,7 +68,8 @@ def crowded(stored: StoredPlan, pooled: Pooled) -> Counts:
     reports = sizes(cells, pooled.tally.counts)
     enough = reports
     if cells.memoized:
-        enough = np.maximum(pooled.largest, -(-reports // reports_max(stored, pooled.window.days)))
+        of_days = -(-reports // max(reports_max(stored, pooled.window.days), DAY_REPORTS_MAX))
+        enough = np.maximum(-(-pooled.largest // DAY_REPORTS_MAX), of_days)
     kept: Counts = (enough >= CELL_MIN) | (reports == 0)
     return kept
 
