@@ -6,13 +6,13 @@ agreement holds back those whose own noise links it more. Refusing keeps what wa
 nothing.
 
 Terms that were kept before they said how far a memo links hold for the memo that the device has: one that goes on asks
-nothing, and one of another permanent part asks again.
+nothing, and one of another permanent part asks again. A registry that is `linkable` does, too, if such a memo is new.
 """
 
 from dither.device.file import DeviceFile
 from dither.device.refusals import Refusals
 from dither_shared.frozen import replaced
-from dither_shared.registry import Metric, Registry
+from dither_shared.registry import LINKED_MAX, Metric, Registry
 from dither_shared.terms import DeviceTerms, Terms
 
 
@@ -125,8 +125,22 @@ class Agreement:
         return self._file.one(sql, metric.name, metric.plan.memo_key) is not None
 
     def _agreed_whole(self) -> DeviceTerms:
-        """Return what was agreed to for the whole device; of before terms said how far it links, each metric tells."""
-        linked, now = self._file.get("agreed_linked"), DeviceTerms.of(self._registry)
-        if linked is None:
-            return replaced(now, epsilon=self.epsilon())
-        return DeviceTerms(self.epsilon(), int(linked), bool(self._file.get("agreed_linkable")))
+        """Return what was agreed to for the whole device.
+
+        Before terms said how far it links, that was the memos which go on, or what needs no `linkable`.
+        """
+        linked = self._file.get("agreed_linked")
+        if linked is not None:
+            return DeviceTerms(self.epsilon(), int(linked), bool(self._file.get("agreed_linkable")))
+        if self._links_more():
+            return DeviceTerms(self.epsilon(), round(10_000 * LINKED_MAX))
+        return replaced(DeviceTerms.of(self._registry), epsilon=self.epsilon())
+
+    def _links_more(self) -> bool:
+        """Tell whether anything that lasts is new, or links more than what was agreed to of its metric."""
+        agreed = dict(self._file.execute("SELECT metric, terms FROM agreement").fetchall())
+        for name, metric in self._registry.metrics.items():
+            before = self._read(metric, agreed.get(name, ""))
+            if Terms.of(metric).linked > (before.linked if before else 0):
+                return True
+        return False

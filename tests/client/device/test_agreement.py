@@ -12,7 +12,7 @@ from dither.device import FILE_NAME, Device
 from dither_shared.registry import Registry
 from tests.support.clocks import Clock
 from tests.support.devices import EXPIRES, MEMO, classes, connect, make, open_device, record, send
-from tests.support.registries import registry
+from tests.support.registries import registry, registry_text
 
 
 def upgrade(directory: Path, clock: Clock, **changes: object) -> tuple[Device, Registry]:
@@ -188,9 +188,39 @@ def test_terms_from_before_they_said_how_far_noise_links_hold_for_the_memo_that_
     assert device.asks() == {}
     assert record(device, asked, "color", "v3") == record(device, asked, "dark", True) == ""
     device, asked = upgrade(tmp_path, clock, **by("oue"))
-    assert device.asks() == {"color": ["of 200 people with the same answers about 166 could be recognised"]}
+    together = "with all metrics together, of 200 people with the same answers about 171 could be recognised, not 50"
+    assert device.asks() == {
+        "color": ["of 200 people with the same answers about 166 could be recognised"],
+        "": [together],
+    }
     device.agree()
     assert device.asks() == {}
+
+
+def test_a_file_from_before_terms_said_it_asks_for_a_linkable_registry_unless_its_memos_go_on(tmp_path: Path) -> None:
+    clock = Clock()
+    small: dict[str, Any] = {"epsilon": "0.2", "epsilon_permanent": "0.5"}
+    device, _ = make(clock, tmp_path, **small)
+    device.begin()
+    device.close()
+    kept_without_linking(tmp_path)
+
+    def linkable(**changes: Any) -> tuple[Device, Registry]:
+        text = registry_text(expires=EXPIRES, **changes).replace("[registry]", "[registry]\nlinkable = true")
+        asked = Registry.parse(text)
+        return open_device(asked, tmp_path, clock, seed=2, agree=False), asked
+
+    device, asked = linkable(**small)
+    assert device.asks() == {}
+    less = small | {"epsilon_permanent": "0.4"}
+    device, asked = upgrade(tmp_path, clock, **less)
+    assert device.asks() == {}
+    device, asked = linkable(**less)
+    assert set(device.asks()) == {"", "color", "dark"}
+    assert "it is now meant that reports can be joined" in device.asks()[""][0]
+    assert record(device, asked) == "not-agreed"
+    device.agree()
+    assert record(device, asked) == ""
 
 
 def test_a_metric_that_asks_for_less_goes_on(tmp_path: Path) -> None:
@@ -217,8 +247,6 @@ def test_a_new_metric_is_silent_and_the_others_go_on(tmp_path: Path) -> None:
 
 
 def _texts() -> tuple[str, str, str]:
-    from tests.support.registries import registry_text
-
     head, _, rest = registry_text(expires=EXPIRES).partition("[metric.color]")
     color, _, dark = rest.partition("[metric.dark]")
     return head, "[metric.color]" + color, "[metric.dark]" + dark
