@@ -3,10 +3,11 @@
 A life is a list of what happens, drawn by lot: answers, looks, uploads that are accepted, refused for the key (401) or
 put off (503), starts of the app, kills in the middle of an upload, further processes, nights with a look and suspends
 over midnights without one, in any order. So an answer may come before the first look of its period or after the last
-one, on the last day of a metric, or when its budget is spent. Two devices live it, with the same coins: each answers by
-lot at the same moments, or, where presence is hidden, does not. Seen are whether and when an attempt is planned, and of
-each upload when it leaves, its length, and its groups in order with how many reports each has. Nothing of that may
-differ, not by chance either: it is a function of the life.
+one, on the last day of a metric, or when its budget is spent; one life in four begins with answers between a refused
+key and the next start, without a look. Two devices live it, with the same coins: each answers by lot at the same
+moments, or, where presence is hidden, does not. Seen are whether and when an attempt is planned, and of each upload
+when it leaves, its length, and its groups in order with how many reports each has. Nothing of that may differ, not by
+chance either: it is a function of the life.
 """
 
 from collections.abc import Iterator, Sequence
@@ -32,6 +33,8 @@ OFTEN = {
 }  # fmt: skip
 """How often each of these happens."""
 _HAPPENS = tuple(what for what, often in OFTEN.items() for _ in range(often))
+BETWEEN = ("refused", "answer", "sleep", "answer", "sleep", "answer", "restart", "send")
+"""A key is refused, and no look comes before the next start, as is rarely drawn. One life in four begins so."""
 DELAY_S = 600.0
 SEED_BYTES = 16
 SHOWS = "an answer shows in when and what a device sends"
@@ -83,6 +86,9 @@ class Life:
 
 
 def _happens(days: int, step: int, rng: Rng) -> Iterator[tuple[str, int]]:
+    if not rng.uniform(4):
+        for what in BETWEEN:
+            yield what, step if what == "sleep" else 0
     while days > 0:
         what = _HAPPENS[rng.uniform(len(_HAPPENS))]
         went = (1 + rng.uniform(2 * step), step, step)[rng.uniform(3)] if what in ("sleep", "night") else 0

@@ -243,6 +243,36 @@ def test_one_refused_key_shows_an_answer_where_answers_open_their_periods(monkey
     assert one != other
 
 
+@pytest.mark.parametrize("keys", ["flag, hidden", "flag again, hidden"])
+def test_an_answer_that_opens_its_period_once_a_key_is_refused_is_caught_by_50_pairs_of_lives(
+    keys: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    registry = of_metric(EVERY[keys], BESIDE)
+    claim = life_claim(registry, registry.metrics["asked"])
+    record, stopped, started = Device.record, Device.stopped, Device.__init__
+    refused: set[int] = set()
+
+    def noting(self: Device, *given: Any) -> None:
+        refused.add(id(self))
+        stopped(self, *given)
+
+    def begun(self: Device, *given: Any, **named: Any) -> None:
+        refused.discard(id(self))
+        started(self, *given, **named)
+
+    def spoiled(self: Device, metric: Any, *given: Any) -> str:
+        if metric.hidden and id(self) in refused:
+            opening(self, metric)
+        return record(self, metric, *given)
+
+    monkeypatch.setattr(Device, "__init__", begun)
+    monkeypatch.setattr(Device, "stopped", noting)
+    monkeypatch.setattr(Device, "record", spoiled)
+    for seed in range(scaled(10, 100)):
+        rng = seeded(seed)
+        assert any(claim.look(rng) == SHOWS for _ in range(50)), seed
+
+
 def missing(monkeypatch: pytest.MonkeyPatch) -> None:
     """Plant that on 1 device in 20 the "none" of a period is lost when it closes."""
     coins = random.Random(3)
