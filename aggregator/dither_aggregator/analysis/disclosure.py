@@ -1,7 +1,7 @@
 """A read key is told windows of sealed days, batches of today, and no cell of a few reports.
 
     day      one that is not sealed is told in batches (`store/interface/batches.py`); a sealed one of fewer than
-             BATCH_MIN reports only together with others
+             BATCH_MIN reports only together with others; that it has any reports is told
     cell     one that has fewer than CELL_MIN reports in a window is left out of it, with its reports; of memoized
              answers one of which fewer than CELL_MIN devices are known to have reported, as one device repeats its memo
 
