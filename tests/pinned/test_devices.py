@@ -54,7 +54,12 @@ def test_a_file_holds_what_it_held(tmp_path: Path, version: int) -> None:
     memos = {"theme": 10_000_000, "word": 4_394_450} if version in MEMOS_END else {}
     assert device.spent() == held["spent"] | memos
     # Terms of before they said how far a memo links hold for a memo that goes on.
-    asks = {"word": ["of 200 people with the same answers about 199 could be recognised"]}
+    together = "with all metrics together, of 200 people with the same answers about 199 could be recognised, not 50"
+    asks = {
+        "": [together],
+        "theme": [together],
+        "word": ["of 200 people with the same answers about 199 could be recognised"],
+    }
     assert (device.choice(), device.refused()) == (held["choice"], held["refused"])
     assert device.asks() == (asks if version in MEMOS_END else {})
     dropped = {"dropped": held["waiting"]} if version in MEMOS_END else {}
