@@ -30,7 +30,7 @@ def read_text(path: Path, bytes_max: int) -> str:
 KEY_PARTS_MAX = 8
 NESTING_MAX = 8
 KEYS_MAX = 100_000
-"""Keys, lists and tables of a TOML file together: a registry has at most a thousand metrics of some thirty."""
+"""Parts of keys, lists and tables of a TOML file together: a registry has at most a thousand metrics of some thirty."""
 ITEMS_MAX = 500_000
 WORD_CHARACTERS_MAX = 1_000
 _SHORT = 64 * 1024
@@ -66,10 +66,11 @@ def _check_toml(text: str) -> None:
     bare = re.sub(strings, "", text, flags=re.DOTALL)
     if re.search(rf"(?:\.[^=\n,{{}}\[\].]*+){{{KEY_PARTS_MAX}}}", bare):
         raise ValueError(f"a key must have at most {KEY_PARTS_MAX} parts")
-    if re.search(rf"[\w.+:-]{{{WORD_CHARACTERS_MAX + 1}}}", bare):
+    if re.search(rf"(?<![\w.+:-])[\w.+:-]{{{WORD_CHARACTERS_MAX + 1}}}", bare):  # from where a word begins alone
         raise ValueError(f"a number, and a key without quotes, must have at most {WORD_CHARACTERS_MAX:,} characters")
-    if sum(map(bare.count, "=[{")) > KEYS_MAX:
-        raise ValueError(f"there must be at most {KEYS_MAX:,} keys, lists and tables")
+    parts = len(re.findall(r"\.(?=[^=\n,{}\[\].]*+\.)", bare))  # but for one dot of each, which a number may have, too
+    if sum(map(bare.count, "=[{")) + parts > KEYS_MAX:
+        raise ValueError(f"there must be at most {KEYS_MAX:,} parts of keys, lists and tables")
     if bare.count(",") > ITEMS_MAX:
         raise ValueError(f"all lists together must have at most {ITEMS_MAX:,} items")
     brackets = re.sub(r"[^\[\]{}]++", "", bare)

@@ -10,8 +10,15 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 JOINERS = "\u200c\u200d"
-_JOINED = re.compile(f"(?<=[^\0-\x7f{JOINERS}])[{JOINERS}](?=[^\0-\x7f{JOINERS}])")
-"""A joiner between two characters beyond ASCII: Persian, Indian languages and emoji are written with them."""
+_VARIANTS = "\ufe00-\ufe0f\U000e0100-\U000e01ef"
+_BLANKS = f"\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u2800\u3164\uffa0{_VARIANTS}"
+"""Characters that show nothing, though Python calls them printable."""
+_BLANK = re.compile(f"[{_BLANKS}]")
+_JOINED = re.compile(
+    f"(?<=[^\0-\x7f{JOINERS}])[{JOINERS}](?=[^\0-\x7f{JOINERS}])|(?<=[^\0-\x7f\\s{JOINERS}{_BLANKS}])[{_VARIANTS}]"
+)
+"""A joiner between two characters beyond ASCII, or one choice of a form after such a character: Persian, Indian
+languages, Chinese names and emoji are written with them."""
 _SEPARATORS = frozenset(',;\t\r\n"')
 _FORMULAS = frozenset("=+-@\uff1d\uff0b\uff0d\uff20")
 """The last four are the wide forms of the first, which some spreadsheets take for them."""
@@ -26,12 +33,12 @@ _NO_FILE = re.compile(r"(con|prn|aux|nul|com\d|lpt\d)(\.|$)", re.IGNORECASE)
 
 def is_visible(text: str) -> bool:
     """Tell whether each character of a text can be seen as what it is: none controls, turns round or is private."""
-    return text.isprintable() or all(map(_is_seen, _JOINED.sub("", text)))
+    return _is_plain(text) or all(map(_is_seen, _JOINED.sub("", text)))
 
 
 def visible(text: str, keep: str = "") -> str:
     r"""Return a text whose characters can all be seen: others are escapes such as \u{202e}, but for those to `keep`."""
-    if text.isprintable():  # nearly every text is
+    if _is_plain(text):  # nearly every text is
         return text
     joiners = {found.start() for found in _JOINED.finditer(text)}
     return "".join(
@@ -41,7 +48,11 @@ def visible(text: str, keep: str = "") -> str:
 
 
 def _is_seen(character: str) -> bool:
-    return character.isprintable() or unicodedata.category(character) == "Zs"
+    return _is_plain(character) or unicodedata.category(character) == "Zs"
+
+
+def _is_plain(text: str) -> bool:
+    return text.isprintable() and (text.isascii() or not _BLANK.search(text))
 
 
 class VisibleStream:

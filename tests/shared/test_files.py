@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from dither_shared.errors import RegistryError
-from dither_shared.files import parse_toml
+from dither_shared.files import KEYS_MAX, parse_toml
 from dither_shared.registry import REGISTRY_BYTES_MAX, Registry
 from tests.support.registries import registry, registry_text
 from tests.support.soaking import scaled
@@ -98,6 +98,8 @@ HOSTILE = {
     "many keys of many parts": "\n".join(f"k{number}" + ".a" * 200 + " = 1" for number in range(MANY // 500)),
     "many keys": "\n".join(f"k{number} = 1" for number in range(MANY // 5)),
     "many tables": "\n".join(f"[t{number}]" for number in range(MANY // 5)),
+    "many tables of eight parts": "\n".join(f"[k{number}.a.b.c.d.e.f.g]" for number in range(99_000)),
+    "many long numbers": "a = [" + f"0x{'f' * 996}, " * (MANY // 500) + "]",
     "many tables of one list": "[[t]]\n" * (MANY // 3),
     "many items": "a = [" + "1," * MANY + "]",
     "many lists": "a = [" + "[]," * MANY + "]",
@@ -161,6 +163,11 @@ def test_a_hostile_registry_is_refused_in_words_within_bounds(tmp_path: Path) ->
             assert said.isprintable(), name
             path.unlink()
         reader.stdin.close()
+
+
+def test_numbers_with_points_are_no_parts_of_keys() -> None:
+    text = "edges = [" + "1.5, " * (KEYS_MAX + 1) + "]"
+    assert len(parse_toml(text)["edges"]) == KEYS_MAX + 1
 
 
 TANGLED = """
