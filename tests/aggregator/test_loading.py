@@ -4,7 +4,10 @@ import json
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from threading import Event
+from typing import Any
 
 import pytest
 
@@ -67,6 +70,31 @@ def test_a_process_that_takes_too_much_ends(limit: str, value: int) -> None:
     )
     assert done.returncode not in (0, 1, loading._REFUSED)
     assert done.stdout == b""
+
+
+def test_nothing_waits_for_a_registry_that_is_read_and_another_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun, let_go = Event(), Event()
+
+    def slowly(text: str) -> dict[str, Any]:
+        begun.set()
+        assert let_go.wait(60)
+        return read_apart(text)
+
+    monkeypatch.setattr("dither_aggregator.web.api.administering.read_apart", slowly)
+    with running(SQLitePlace(tmp_path), registry()) as hands, ThreadPoolExecutor(1) as pool:
+        assert isinstance(hands, Hands)
+        read = pool.submit(hands.post, "registry/load", registry=registry_text())
+        try:
+            assert begun.wait(60)
+            (made,) = hands.post("keys/create", scope="read", label="a")
+            assert hands.post("keys/revoke", id=made["id"], wait=False)
+            status, detail = hands.refused("registry/load", {"registry": registry_text()})
+            assert (status, detail) == (429, "another registry is being read; send the same bytes again later")
+        finally:
+            let_go.set()
+        assert read.result(60) == []
 
 
 def size_kb() -> int:

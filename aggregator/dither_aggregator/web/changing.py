@@ -1,6 +1,7 @@
 """Requests with admin keys, answered in a thread of the server's own process: readers write nothing."""
 
 import asyncio
+import threading
 from collections.abc import Callable
 from functools import cache, partial
 
@@ -13,14 +14,19 @@ from dither_aggregator.web.reading import ReadingApp
 from dither_shared.errors import DitherError
 from dither_shared.wire.problems import Problem
 
+LOAD = "/v1/admin/registry/load"
+
 
 def _respond_not_done(error: DitherError) -> Response:
     return problems.respond(Problem("not-done", str(error)))
 
 
 def changing_app(store: Store) -> ReadingApp:
-    """Return the ASGI application of the addresses that change something; one change at a time."""
-    one = asyncio.Lock()
+    """Return the ASGI application of the addresses that change something; one change at a time.
+
+    A registry takes up to a minute to be read, for which nothing else waits; another one that comes then is refused.
+    """
+    one, load = asyncio.Lock(), threading.Lock()
 
     @cache
     def made() -> Callable[[ReadRequest], ReadAnswer]:
@@ -35,7 +41,17 @@ def changing_app(store: Store) -> ReadingApp:
         app.register_error_handler(StoreUnavailable, problems.respond_store)
         return partial(wsgi.respond, app)
 
+    def load_alone(asked: ReadRequest) -> ReadAnswer:
+        if not load.acquire(blocking=False):  # held by the thread: who asked may have gone
+            raise Problem("too-many", "another registry is being read; send the same bytes again later")
+        try:
+            return made()(asked)
+        finally:
+            load.release()
+
     async def answer(asked: ReadRequest) -> ReadAnswer:
+        if asked.path == LOAD:
+            return await asyncio.to_thread(load_alone, asked)
         async with one:
             return await asyncio.to_thread(lambda: made()(asked))
 
