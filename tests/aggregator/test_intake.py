@@ -192,17 +192,20 @@ def test_a_queue_that_others_flood_or_replace_is_emptied_by_the_next_that_rings(
 ) -> None:
     with broker.client() as client, closing(Rope(app)) as rope:
         client.set(MAINTAIN, "no list")
+        client.set("_kombu.binding.look", "no set")
+        client.sadd("_kombu.binding.fold", "what Kombu keeps")
         client.lpush(ESTIMATE, *[b"garbage"] * FLOOD)
         client.lpush(FOLD, *[write_bell(Bell(FOLD, 0))] * (FLOOD + 1))
         rope.ring([])
-        assert [client.exists(kind) for kind in (FOLD, MAINTAIN)] == [0, 0]
+        assert [client.exists(key) for key in (FOLD, MAINTAIN, "_kombu.binding.look")] == [0, 0, 0]
+        assert client.scard("_kombu.binding.fold") == 1
         assert client.llen(ESTIMATE) == FLOOD
         rope.ring([Bell(FOLD, 1), Bell(MAINTAIN, 2), Bell(ESTIMATE, "theme")])
         assert [client.llen(kind) for kind in (FOLD, MAINTAIN, ESTIMATE)] == [1, 1, FLOOD]
         assert read_bell(FOLD, client.rpop(FOLD)) == Bell(FOLD, 1)
         assert read_bell(MAINTAIN, client.rpop(MAINTAIN)) == Bell(MAINTAIN, 2)
         client.flushall()
-    assert [record.levelno for record in caplog.records] == [logging.WARNING] * 2
+    assert [record.levelno for record in caplog.records] == [logging.WARNING] * 3
 
 
 def memory_kb(pid: int, what: str) -> int:

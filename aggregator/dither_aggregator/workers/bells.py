@@ -6,7 +6,7 @@ would be compared between the clocks of two machines; a full queue is not rung i
 
 import logging
 import os
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
 import redis
@@ -91,18 +91,33 @@ def make_app(broker: str) -> Celery:
 
 
 def waiting_in(client: Any, queue: str) -> int:
-    """Return how many bells wait in a queue. One that others have flooded, or that is no list, is emptied first."""
+    """Return how many bells wait in a queue. One that others have flooded, or that is no list, is emptied first.
+
+    So is what Kombu keeps beside it, if it is no set: no worker could listen.
+    """
+    for key in (f"_kombu.binding.{queue}", f"_kombu.binding_permanent.{queue}"):
+        if _size(client.scard, key) is None:
+            _empty(client, key)
+    waiting = _size(client.llen, queue)
+    if waiting is not None and waiting <= FLOOD:
+        return waiting
+    _empty(client, queue)
+    return 0
+
+
+def _size(count: Callable[[str], Any], key: str) -> int | None:
+    """Return how many are in a list or a set; None if it is something else."""
     try:
-        waiting = int(client.llen(queue))
+        return int(count(key))
     except redis.ResponseError as error:
         if not str(error).startswith("WRONGTYPE"):
             raise
-        waiting = FLOOD + 1
-    if waiting <= FLOOD:
-        return waiting
-    client.unlink(queue)
-    _log.warning("emptied the queue %s, which held what no dither rings; beat rings again for what waits", queue)
-    return 0
+        return None
+
+
+def _empty(client: Any, key: str) -> None:
+    client.unlink(key)
+    _log.warning("emptied the queue %s, which held what no dither rings; beat rings again for what waits", key)
 
 
 class Rope:
