@@ -14,6 +14,7 @@ from typing import Any
 from dither_aggregator.store.keys import Key, first_key
 from dither_aggregator.store.packing import day_at
 from dither_aggregator.store.records import (
+    KEPT_DAYS_MAX,
     Batch,
     Counted,
     DayMark,
@@ -60,15 +61,20 @@ class Identity:
             secret = secrets.token_bytes(32)
             key = first_key(fields["key"], secret, day_at(time.time()))
             fields = {**fields, "keys": [key.to_document()], "secret": _text(secret)}
+        retention = Retention(**fields["retention"])
+        texts, days = (fields["app"], fields["generation"]), vars(retention).values()
+        if not all(isinstance(text, str) and text for text in texts):
+            raise ValueError("an app and a generation are texts")
+        if not all(kept is None or (type(kept) is int and 0 < kept <= KEPT_DAYS_MAX) for kept in days):
+            raise ValueError(f"tallies and snapshots are kept for 1 to {KEPT_DAYS_MAX:,} days, or for ever")
         return cls(
-            **{
-                **{name: value for name, value in fields.items() if name != "key"},
-                "keys": tuple(map(Key.from_document, fields["keys"])),
-                "secret": _bytes(fields["secret"]),
-                "digest_key": _bytes(fields["digest_key"]),
-                "retention": Retention(**fields["retention"]),
-                "tallies_from": date.fromisoformat(fields["tallies_from"]),
-            }
+            fields["app"],
+            tuple(map(Key.from_document, fields["keys"])),
+            _bytes(fields["secret"]),
+            _bytes(fields["digest_key"]),
+            fields["generation"],
+            retention,
+            date.fromisoformat(fields["tallies_from"]),
         )
 
 

@@ -98,9 +98,21 @@ class StoredPlan:
                 document["current"],
                 document["retired"],
                 document.get("period_days", 1),  # plans of older stores were read as if asked every day
-            )
+            )._checked()
         except (ValueError, KeyError, TypeError, AttributeError, ArithmeticError) as error:
             raise StoreError(f"a plan of the store is damaged, or of a later dither: {error!r}") from None
+
+    def _checked(self) -> "StoredPlan":
+        """Return this if each field is of its kind, as in a backup that anybody may have written."""
+        numbers = (self.id, self.plan.rev, self.reservation, self.period_days)
+        if not all(type(number) is int and 0 <= number < 1 << 63 for number in numbers):
+            raise ValueError(f"an id, a rev, a reservation and a period must be numbers, got {numbers}")
+        texts = (self.plan.metric, self.plan.presence, self.question, *self.candidates)
+        if not all(isinstance(text, str) for text in texts):
+            raise ValueError("a metric, its presence, its question and its candidates must be texts")
+        if not (type(self.current) is type(self.retired) is bool):
+            raise ValueError("a plan must be current or not, and retired or not")
+        return self
 
 
 @dataclass(frozen=True)

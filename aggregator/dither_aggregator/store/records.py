@@ -322,6 +322,9 @@ class Final:
     """The id of the snapshot that was made of it."""
 
 
+KEPT_DAYS_MAX = 100_000
+
+
 @dataclass(frozen=True)
 class Retention:
     """For how many days after an epoch its tally and its snapshot are kept; None for ever."""

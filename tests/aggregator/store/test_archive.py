@@ -166,6 +166,29 @@ def test_a_changed_record_is_restored_or_refused_in_words(tmp_path: Path, lines:
     assert ended == {0, 2}
 
 
+@pytest.mark.parametrize(
+    ("kind", "field", "value"),
+    [
+        ("identity", "app", 1 << 63),
+        ("identity", "generation", {}),
+        ("identity", "retention", {"tallies_days": "x"}),
+        ("plan", "question", 1),
+        ("plan", "id", "x"),
+        ("plan", "candidates", [1]),
+        ("plan", "current", 3),
+    ],
+)
+def test_a_field_of_another_kind_is_refused_in_words(
+    tmp_path: Path, lines: list[bytes], kind: str, field: str, value: object
+) -> None:
+    made = [json.loads(line) for line in lines]
+    next(line[kind] for line in made if kind in line)[field] = value
+    path = write(tmp_path / "made.gz", [json.dumps(line).encode() + b"\n" for line in made])
+    done = dither("restore", path, "--data", tmp_path / "data")
+    assert done.returncode == 2
+    assert "Traceback" not in done.stderr
+
+
 def test_a_tally_is_inflated_no_further_than_it_may_be() -> None:
     counts: Counts = np.arange(100, dtype=np.int64)
     packed = pack_counts(counts)
