@@ -18,7 +18,7 @@ from typing import Any
 from dither_aggregator.scopes import READING, SCOPES, WRITE
 from dither_aggregator.store.records import StoreError, is_one_line
 
-ACTIVE, WAITING, REVOKED = "active", "waiting", "revoked"
+ACTIVE, WAITING, REVOKED = STATES = ("active", "waiting", "revoked")
 """A key's states. An app that uploads with a waiting one is told to come again later."""
 
 SECRET_BITS = 160
@@ -64,7 +64,7 @@ class Key:
         """Make the key of a stored document; raise StoreError for a damaged one."""
         try:
             last_used = document["last_used"]
-            return cls(
+            key = cls(
                 document["id"],
                 document["scope"],
                 bytes.fromhex(document["digest"]),
@@ -75,6 +75,9 @@ class Key:
             )
         except (ValueError, KeyError, TypeError) as error:
             raise StoreError(f"a key of the store is damaged: {error!r}") from None
+        if not (key.scope in SCOPES and key.state in STATES and isinstance(key.id, str) and isinstance(key.label, str)):
+            raise StoreError("a key of the store is damaged: it has no scope, state, id and label that are known")
+        return key
 
 
 class Keys:

@@ -107,9 +107,9 @@ class StoredPlan:
         numbers = (self.id, self.plan.rev, self.reservation, self.period_days)
         if not all(type(number) is int and 0 <= number < 1 << 63 for number in numbers):
             raise ValueError(f"an id, a rev, a reservation and a period must be numbers, got {numbers}")
-        texts = (self.plan.metric, self.plan.presence, self.question, *self.candidates)
+        texts = (self.plan.metric, self.plan.presence, self.question, *self.candidates, *self.plan.values)
         if not all(isinstance(text, str) for text in texts):
-            raise ValueError("a metric, its presence, its question and its candidates must be texts")
+            raise ValueError("a metric, its presence, its question, its candidates and its values must be texts")
         if not (type(self.current) is type(self.retired) is bool):
             raise ValueError("a plan must be current or not, and retired or not")
         return self

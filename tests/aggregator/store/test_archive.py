@@ -166,12 +166,25 @@ def test_a_changed_record_is_restored_or_refused_in_words(tmp_path: Path, lines:
     assert ended == {0, 2}
 
 
+KEY = {
+    "id": "0" * 8,
+    "scope": "write",
+    "digest": "00",
+    "label": "",
+    "state": "active",
+    "made": "2026-01-01",
+    "last_used": None,
+}
+
+
 @pytest.mark.parametrize(
     ("kind", "field", "value"),
     [
         ("identity", "app", 1 << 63),
         ("identity", "generation", {}),
         ("identity", "retention", {"tallies_days": "x"}),
+        ("identity", "keys", [{**KEY, "scope": None}]),
+        ("identity", "keys", [{**KEY, "label": {}}]),
         ("plan", "question", 1),
         ("plan", "id", "x"),
         ("plan", "candidates", [1]),
