@@ -12,7 +12,6 @@ keeps none is used, and the caller is told.
 
 import os
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
 from pathlib import Path
 from stat import S_IMODE, S_ISLNK, S_ISREG, S_ISVTX
 
@@ -23,6 +22,8 @@ ROOT = 0
 OTHERS_WRITE = 0o022
 OTHERS_MAY = 0o077
 ALL_WRITE = 0o002
+LINKS_MAX = 40
+"""As many as Linux follows on one way."""
 
 
 class NotOurs(DitherError):
@@ -86,11 +87,31 @@ def _make(directory: Path) -> None:
 
 
 def _check_links(directory: Path, user: int) -> None:
-    for path in (directory, *directory.parents):
-        with suppress(FileNotFoundError):
-            found = _look(str(path))
-            if S_ISLNK(found.st_mode) and found.st_uid not in (user, ROOT):
-                raise NotOurs(f"{path} is a link of user {found.st_uid}: name the directory itself")
+    """Look at each link on the way to a directory, those that are reached through links, too."""
+    parts, at = list(reversed(directory.parts[1:])), directory.anchor
+    links = 0
+    while parts:
+        part = parts.pop()
+        if part == "..":  # of a link's text: behind what it was resolved to
+            at = os.path.dirname(at)  # noqa: PTH120 - as above
+            continue
+        path = os.path.join(at, part)  # noqa: PTH118
+        try:
+            found = _look(path)
+        except FileNotFoundError:  # it will be made, and what follows may lead out of it again
+            at = path
+            continue
+        if not S_ISLNK(found.st_mode):
+            at = path
+            continue
+        links += 1
+        if found.st_uid not in (user, ROOT):
+            raise NotOurs(f"{path} is a link of user {found.st_uid}: name the directory itself")
+        if links > LINKS_MAX:
+            return  # `os.path.realpath` and the system refuse a circle
+        to = Path(os.readlink(path))  # noqa: PTH115
+        at = to.anchor or at
+        parts += reversed(to.parts[1:] if to.anchor else to.parts)
 
 
 def _keep_directory(directory: Path, real: str, user: int, mend: bool) -> Iterator[str]:

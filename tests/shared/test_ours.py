@@ -153,6 +153,20 @@ def test_a_link_on_the_way_is_followed_if_the_user_or_root_made_it(
             keep(tmp_path / "link" / place, ())
 
 
+@pytest.mark.parametrize("to", ["other", "there/../other", "{}/other"])
+def test_a_link_that_is_reached_through_a_link_is_looked_at(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, to: str
+) -> None:
+    (tmp_path / "there").mkdir(mode=0o700)
+    (tmp_path / "other").symlink_to("there")
+    (tmp_path / "link").symlink_to(to.format(tmp_path))
+    owners = Owners(monkeypatch)
+    assert keep(tmp_path / "link", ()) == []
+    owners.give(tmp_path / "other", SOMEBODY)
+    with pytest.raises(NotOurs, match=f"^{tmp_path}/other is a link of user 4711: name the directory itself"):
+        keep(tmp_path / "link" / "deeper", ())
+
+
 def test_the_directory_behind_a_link_is_looked_at(tmp_path: Path) -> None:
     (tmp_path / "there").mkdir()
     (tmp_path / "there").chmod(0o777)
