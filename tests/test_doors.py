@@ -100,7 +100,7 @@ FIGURES: dict[str, list[tuple[str, float]]] = {
         ("{} MiB", registry.REGISTRY_BYTES_MAX / MIB),
         ("{} metrics", registry.METRICS_MAX),
         ("{} values", VALUES_MAX),
-        ("{} keys, lists and tables", files.KEYS_MAX),
+        ("{} parts of keys, lists and tables", files.KEYS_MAX),
         ("{} items", files.ITEMS_MAX),
         ("keys of {} parts", files.KEY_PARTS_MAX),
     ],
