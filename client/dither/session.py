@@ -238,12 +238,15 @@ class Session:
                 self._speak()
 
     def _erase_rest(self) -> None:
-        """Go on with what was forgotten, and close what is over, though nothing else may be done."""
+        """Go on with what was forgotten, and close all periods, though nothing else may be done.
+
+        No thread looks here: until the next start nothing else would hide which of them were answered.
+        """
         if not self._file_exists():
             return
         with self._any_device() as device:
             device.open()
-            if device.close_periods():
+            if device.end_periods():
                 with suppress(Exception):  # the next start's look does it else
                     device.tidy()
             erasing = device.erasing()

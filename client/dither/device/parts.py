@@ -113,10 +113,10 @@ class Parts:
         with self._file.peek():
             return self._moments.sending()
 
-    def close_periods(self) -> bool:
-        """Close the periods that are over, and open none: nothing is recorded. Tell whether the log is to be erased."""
+    def end_periods(self) -> bool:
+        """Close all periods, and open none: nothing is recorded. Tell whether the log is to be erased."""
         with self._file.transaction():
-            return self._slots.close_periods()
+            return self._slots.end_periods()
 
     def erasing(self) -> bool:
         """Tell whether what was forgotten is still to be erased, because another process reads it."""

@@ -109,6 +109,18 @@ class Slots:
             self._file.set("replaced", 1)
         return closed
 
+    def end_periods(self) -> bool:
+        """Close periods, and let no answer replace the "none" of an open one: telemetry is off, and nobody looks.
+
+        An open one's slot leaves as late as it would. Tell if there was any.
+        """
+        closed = self.close_periods()
+        if self._file.one("SELECT 1 FROM slot WHERE leaves > 0"):
+            self._file.execute("UPDATE slot SET replaceable = 0 WHERE leaves > 0")
+            self._file.set("replaced", 1)
+            return True
+        return closed
+
     def more_comes(self) -> bool:
         """Tell whether a metric whose presence is hidden may still open or close a period."""
         today = self._file.today()

@@ -1,15 +1,18 @@
 """With hidden metrics the thread looks at each midnight, whatever becomes of sending; no answer makes it look."""
 
+import sqlite3
 import threading
 import time
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
-from dither.device import Device
+from dither.device import FILE_NAME, Device
 from dither.sending import courier
 from dither.sending.transport import Answer, Outcome
+from dither.settings import Settings
 from dither.telemetry import Telemetry
 from dither_shared.registry import Registry
 from tests.faults.apps import Taker, start
@@ -93,3 +96,19 @@ def test_a_thread_that_cannot_be_started_is_tried_again_by_a_public_answer_and_n
 
 def runs(telemetry: Telemetry) -> bool:
     return telemetry._uploader is not None and telemetry._uploader._thread is not None
+
+
+@pytest.mark.parametrize("silent", ["http://example.org is no https address", "DO_NOT_TRACK is set"])
+def test_a_start_that_is_off_hides_who_has_answered(tmp_path: Path, silent: str) -> None:
+    """No thread looks where telemetry is off, so the start closes what is open: in the file, and in its log."""
+    clock, rows = Clock(), []
+    for answers in (False, True):
+        directory = tmp_path / str(answers)
+        with start(HIDDEN, directory, Taker(), clock) as telemetry:
+            if answers:
+                telemetry.dark.record(True)
+        Telemetry(Settings(HIDDEN, Taker(), directory, consent=True, silent=silent, clock=clock)).close()
+        with closing(sqlite3.connect(directory / FILE_NAME)) as db:
+            rows.append(db.execute("SELECT metric, leaves, replaceable FROM slot").fetchall())
+    assert rows[0] == rows[1]
+    assert [row[2] for row in rows[0]] == [0, 0]
