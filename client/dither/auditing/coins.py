@@ -74,7 +74,7 @@ def law_of_coin(coin: Callable[[Rng, int], bool], threshold: int) -> Fraction:
 def law_of_coins(coins: Callable[[Rng, int, int], int], threshold: int, count: int) -> int:
     """Return the threshold that each of so many coins has by this code; raise Undecidable if one depends on another.
 
-    That none does is tried for few coins. The first and the last of all `count` are followed, while the bits of the
+    A few coins show whether one does. The first and the last of all `count` are followed, while the bits of the
     others are given: bit k of a number that is drawn for n coins belongs to coin k mod n.
     """
     for few, bits in STRINGS:

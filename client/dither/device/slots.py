@@ -114,12 +114,11 @@ class Slots:
 
         An open one's slot leaves as late as it would. Tell if there was any.
         """
-        closed = self.close_periods()
-        if self._file.one("SELECT 1 FROM slot WHERE leaves > 0"):
-            self._file.execute("UPDATE slot SET replaceable = 0 WHERE leaves > 0")
+        ended = self._file.execute("UPDATE slot SET replaceable = 0 WHERE leaves > 0").rowcount > 0
+        if ended:
             self._file.set("replaced", 1)
-            return True
-        return closed
+            self.close_periods()
+        return ended
 
     def more_comes(self) -> bool:
         """Tell whether a metric whose presence is hidden may still open or close a period."""
