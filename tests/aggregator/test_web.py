@@ -388,13 +388,17 @@ def test_a_final_day_whose_counts_are_not_what_was_recorded_is_not_shown(tmp_pat
         client.session.close()
 
 
-def test_a_lossy_store_says_so_on_every_page(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert "may lose reports" not in client.get("/").text
-    monkeypatch.setattr(client.service.store, "lossy", "redis://10.0.0.7:6379: appendfsync is everysec")
-    for path in ("/", "/metrics/dark"):
-        assert "may lose reports that it acknowledged" in client.get(path).text
-        assert "10.0.0.7" not in client.get(path).text  # who reads pages need not know where the store is
-    assert client.get("/v1/metrics").json()["meta"]["lossy"] is True
+def test_a_lossy_store_says_so_on_every_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = Clock()
+    with aggregator(ASKED, tmp_path, clock) as (url, service):  # one of its own: a watcher remembers what it saw
+        client = Client(url, service, clock)
+        assert "may lose reports" not in client.get("/").text
+        monkeypatch.setattr(service.store, "lossy", "redis://10.0.0.7:6379: appendfsync is everysec")
+        for path in ("/", "/metrics/dark"):
+            assert "may lose reports that it acknowledged" in client.get(path).text
+            assert "10.0.0.7" not in client.get(path).text  # who reads pages need not know where the store is
+        assert client.get("/v1/metrics").json()["meta"]["lossy"] is True
+        client.session.close()
 
 
 def test_it_says_that_it_is_alive_and_ready(client: Client) -> None:
