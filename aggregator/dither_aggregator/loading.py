@@ -69,9 +69,9 @@ def document_of(registry: Registry) -> dict[str, Any]:
     }
 
 
-def give_way() -> None:
+def give_way(niceness: int = 19) -> None:
     """Have the server go before this process, where both want a processor."""
-    os.nice(19)
+    os.nice(niceness)
     if hasattr(os, "SCHED_BATCH"):
         os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))  # it takes no processor from who wakes up
 

@@ -9,7 +9,8 @@ from collections.abc import Callable, Collection
 from concurrent.futures import Future
 from functools import partial
 
-from dither_aggregator import counters, upkeep
+from dither_aggregator import computing, counters, upkeep
+from dither_aggregator.computing import Address, Computer
 from dither_aggregator.room import Lack, Room
 from dither_aggregator.signs import LAG_MAX_S
 from dither_aggregator.store import Receipt, Store, StoreError
@@ -35,6 +36,8 @@ WRITER_FAILED_FOR_S = 30.0
 A server that is not ready gets no uploads, so nothing else would show that it recovered.
 """
 MAINTAIN_EVERY_S = 60.0
+WANTED_MAX = 64
+"""Pages that wait to be computed. A page that waits asks again by itself."""
 AUDIT_EVERY_S = 5.0
 AUDIT_SHARE = 1 / 50
 """The part of its time that reading the ledger may take, at most: a long backlog is read each time."""
@@ -276,13 +279,30 @@ class Service:
 class WholeService(Service):
     """A service that also folds and maintains its store: all that one machine needs."""
 
-    def __init__(self, store: Store, room: Room | None = None) -> None:
+    def __init__(self, store: Store, room: Room | None = None, computer: Computer | None = None) -> None:
         self._reports_came = threading.Event()
         super().__init__(store, lambda shards: self._reports_came.set(), room)
+        self._computer = computer
+        self._wanted: dict[Address, None] = {}
+        self._to_compute = threading.Event()
         self._others += [
             threading.Thread(target=self._fold, name="counter", daemon=True),
             threading.Thread(target=self._maintain, name="scheduler", daemon=True),
         ]
+        if computer:
+            self._others.append(threading.Thread(target=self._compute, name="computer", daemon=True))
+
+    def want(self, address: Address) -> None:
+        """Have a page computed of which a part is missing. Never waits."""
+        if len(self._wanted) < WANTED_MAX:
+            self._wanted[address] = None
+            self._to_compute.set()
+
+    def __exit__(self, *exc_info: object) -> None:
+        """Let the computer stop, too."""
+        self._stopping.set()
+        self._to_compute.set()
+        super().__exit__(*exc_info)
 
     def __enter__(self) -> "WholeService":
         self._reports_came.set()  # what an earlier process left behind
@@ -321,3 +341,26 @@ class WholeService(Service):
         self._try("finalizing", lambda: metrics.extend(upkeep.unfinalized(self.store)))
         for metric in metrics:  # each by itself: one that cannot be read holds up no other
             self._try(f"finalizing of {metric}", partial(upkeep.finalize, self.store, metric))
+        self._to_compute.set()
+
+    def _compute(self) -> None:
+        """Compute pages that were asked for and then those of days that were sealed, as long as there are any."""
+        assert self._computer
+        computer, stopping = self._computer, self._stopping.is_set
+        while not stopping():
+            self._to_compute.clear()
+            while not stopping() and (address := self._next_address()):
+                if not self._try("computing", partial(computer.compute, address, stopping)):
+                    self._stopping.wait(RETRY_S)
+            computer.close()  # its memory is given back
+            self._to_compute.wait()
+        computer.close()
+
+    def _next_address(self) -> Address | None:
+        if self._wanted:
+            address = next(iter(self._wanted))
+            del self._wanted[address]
+            return address
+        unmade: list[Address] = []
+        self._try("computing", lambda: unmade.extend(computing.unmade(self.store)))
+        return unmade[0] if unmade else None

@@ -23,8 +23,8 @@ from dither_aggregator import upkeep
 from dither_aggregator.analysis import estimands
 from dither_aggregator.analysis.estimands import read
 from dither_aggregator.analysis.reading import View
+from dither_aggregator.computing import ONE_THREAD
 from dither_aggregator.store import SQLiteStore
-from dither_aggregator.web.readers import ONE_THREAD
 from dither_shared.registry import Registry, utc_today
 from dither_shared.rng import Rng
 from dither_shared.wire.reading import parse_upload

@@ -12,6 +12,7 @@ import numpy as np
 
 from dither_aggregator.analysis.differences import Comparison, compare
 from dither_aggregator.analysis.inference import CONFIDENCE
+from dither_aggregator.analysis.keeping import NotReady
 from dither_aggregator.analysis.multiplicity import benjamini_hochberg
 from dither_aggregator.analysis.windows import Window
 from dither_aggregator.counting.folding import BadTally, TallyGone
@@ -34,6 +35,8 @@ class Changes:
     """Metrics that have no reports, or no counts any more, in one of the windows."""
     damaged: Sequence[StoredPlan]
     """Metrics whose counts cannot be those of any reports."""
+    open: Sequence[tuple[StoredPlan, NotReady]] = ()
+    """Metrics that are not computed yet. With them, others may be told to have moved."""
 
 
 def side_by_side(epochs: Collection[date], sealed: date, kept_from: date) -> tuple[Window, Window]:
@@ -52,6 +55,7 @@ def changes(
     compared: list[Comparison] = []
     untold: list[StoredPlan] = []
     damaged: list[StoredPlan] = []
+    missing: list[tuple[StoredPlan, NotReady]] = []
     for stored in plans:
         try:
             one = compare(store, stored, before, after)
@@ -59,16 +63,19 @@ def changes(
             untold.append(stored)
         except BadTally:
             damaged.append(stored)
+        except NotReady as error:
+            missing.append((stored, error))
         else:
             (compared.append(one) if one.rows else untold.append(stored))
     told, within = tell([one.p_value for one in compared], alpha)
-    moved = [
-        compare(store, one.after.stored, before, after, within)
-        for one, chosen in zip(compared, told, strict=True)
-        if chosen
-    ]
+    moved = []
+    for one, chosen in zip(compared, told, strict=True):
+        try:
+            moved += [compare(store, one.after.stored, before, after, within)] if chosen else []
+        except NotReady as error:
+            missing.append((one.after.stored, error))
     still = [one.after.stored for one, chosen in zip(compared, told, strict=True) if not chosen]
-    return Changes(before, after, sorted(moved, key=lambda one: one.p_value), still, untold, damaged)
+    return Changes(before, after, sorted(moved, key=lambda one: one.p_value), still, untold, damaged, missing)
 
 
 def tell(p_values: Sequence[float], alpha: float = 1 - CONFIDENCE) -> tuple[Sequence[bool], float]:

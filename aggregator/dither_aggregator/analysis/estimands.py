@@ -1,6 +1,6 @@
 """The estimands, by name, and reading a window out of a store."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from datetime import date, timedelta
 from threading import Condition
@@ -8,6 +8,7 @@ from threading import Condition
 from cachetools import LRUCache, cached
 
 from dither_aggregator.analysis.disclosure import Pooled, told
+from dither_aggregator.analysis.keeping import Codec, Days, NotReady, keeper_of, once, refuse_slow
 from dither_aggregator.analysis.numbers import Numbers
 from dither_aggregator.analysis.reading import Estimand, Reading, View
 from dither_aggregator.analysis.shares import Shares
@@ -42,19 +43,49 @@ def estimand_of(plan: Plan) -> Estimand:
 
 
 def read(store: Store, stored: StoredPlan, epoch: date, view: View = DEFAULT) -> Reading:
-    """Read a plan's window, which ends with an epoch, from what is folded now.
+    """Read a plan's window, which ends with an epoch, from what is folded now, or take what was kept of it.
 
-    Raises TallyGone when a tally of it is no longer kept.
+    Raises TallyGone when a tally of it is no longer kept, and NotReady where it is not read here and now.
     """
     provisional = epoch > store.sealed()  # before a tally is read: it may be sealed in between
     finals = store.finals(stored.plan)
     window = Window.ending(epoch, view.days)
-    if view.days == 1:
-        tally, final = _of_day(store, stored, epoch, finals), finals.get(epoch)
-        return estimate(stored, epoch, tally, view, provisional=provisional, snapshot=final.snapshot if final else None)
-    whole = not provisional and store.tallies_from() <= window.first
-    pooled = _pool_once(store, stored, window, finals) if whole else _pool(store, stored, window, finals)
-    return estimate(stored, epoch, pooled, view, provisional=provisional)
+    days = days_of(store, stored, window, finals)
+
+    def made() -> Reading:
+        if view.days == 1:
+            tally, final = _of_day(store, stored, epoch, finals), finals.get(epoch)
+            snapshot = final.snapshot if final else None
+            return estimate(stored, epoch, tally, view, provisional=provisional, snapshot=snapshot)
+        whole = not provisional and store.tallies_from() <= window.first
+        pooled = _pool_once(store, stored, window, finals) if whole else _pool(store, stored, window, finals)
+        return estimate(stored, epoch, pooled, view, provisional=provisional)
+
+    return _kept(store, stored, epoch, days, view, made, provisional=provisional)
+
+
+def days_of(store: Store, stored: StoredPlan, window: Window, finals: Mapping[date, Final]) -> Days:
+    """Return the days of a window that have reports, each with the digest of its final tally."""
+    days = sorted(day for day in store.epochs(stored.plan) if day in window)
+    return tuple((day, finals[day].digest if day in finals else "") for day in days)
+
+
+def _kept(
+    store: Store, stored: StoredPlan, epoch: date, days: Days, view: View, made: Callable[[], Reading],
+    *, provisional: bool,
+) -> Reading:  # fmt: skip
+    """Read some days, or take what was kept of them. Counts of a day that is not sealed change: they are not kept."""
+    estimand = estimand_of(stored.plan)
+    if provisional or view.candidates is not None:
+        refuse_slow(store, slow=estimand.slow and view.candidates is None)
+        return made()
+    if keeper_of(store) and (first := next((day for day, _ in days if day < store.tallies_from()), None)):
+        if final := store.finals(stored.plan).get(first):
+            raise TallyGone(first, final.snapshot)
+        return made()
+    codec = Codec((View, Window, *estimand.records), stored)
+    asked = [epoch, view]
+    return once(store, stored, "reading", days, asked, made, codec, slow=estimand.slow, noun=estimand.noun)
 
 
 def tally_of(store: Store, stored: StoredPlan, window: Window) -> Tally:
@@ -123,15 +154,27 @@ def _tail_once(store: Store, reading: Reading, kept_from: date) -> Tail | None:
 
 
 def read_days(store: Store, stored: StoredPlan, window: Window, view: View) -> Iterator[Reading]:
-    """Read each day of a window that has reports, by itself, earliest first; those no longer kept are left out."""
-    sealed, finals = store.sealed(), store.finals(stored.plan)
-    for day in sorted(store.epochs(stored.plan)):
-        if day in window:
-            try:
-                tally = _of_day(store, stored, day, finals)
-            except TallyGone:
-                continue
-            yield estimate(stored, day, tally, view, provisional=day > sealed)
+    """Read each day of a window that has reports, by itself, earliest first; those no longer kept are left out.
+
+    Raises NotReady at the end, where some of them are not read yet.
+    """
+    sealed, finals, missing = store.sealed(), store.finals(stored.plan), []
+    days = days_of(store, stored, window, finals)
+    for of_day in days:
+        day, _ = of_day
+        provisional = day > sealed
+
+        def made(day: date = day, provisional: bool = provisional) -> Reading:
+            return estimate(stored, day, _of_day(store, stored, day, finals), view, provisional=provisional)
+
+        try:
+            yield _kept(store, stored, day, [of_day], view, made, provisional=provisional)
+        except TallyGone:
+            continue
+        except NotReady as error:
+            missing.append(error)
+    if missing:
+        raise NotReady.of_several(missing, len(days), "days")
 
 
 def _tally(store: Store, stored: StoredPlan, epoch: date, finals: Mapping[date, Final]) -> Tally:

@@ -130,6 +130,7 @@ class Numbers(Estimand):
 
     name = "numbers"
     role = "statistic"
+    records = (NumbersReading, NumberRow)
 
     def check(self, plan: Plan, view: View, asked: frozenset[str]) -> None:
         """Refuse what is for listed values."""

@@ -214,6 +214,12 @@ class Estimand(ABC):
     """The role of each name: "listed", "candidate", "found" or "statistic"."""
     looks_up: bool = False
     """Whether any name may be asked for, also one that no reading shows by itself."""
+    slow: bool = False
+    """Whether a reading takes longer than a page may: it is made beforehand, and kept."""
+    noun: str = ""
+    """What takes so long, in words that follow "being computed"."""
+    records: tuple[type, ...] = ()
+    """The classes that a reading is made of; one that has others is not kept."""
 
     @abstractmethod
     def check(self, plan: Plan, view: View, asked: frozenset[str]) -> None:

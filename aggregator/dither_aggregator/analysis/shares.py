@@ -148,6 +148,7 @@ class Shares(Estimand):
     name = "shares"
 
     role = "listed"
+    records = (SharesReading, ShareRow, Normalised)
 
     def check(self, plan: Plan, view: View, asked: frozenset[str]) -> None:
         """Refuse candidates, and shares that sum to one where answers may hold several values."""

@@ -11,10 +11,11 @@ import numpy as np
 from scipy.special import ndtr, ndtri, stdtr, stdtrit
 
 from dither_aggregator.analysis.decoding.candidates import decode_candidates
-from dither_aggregator.analysis.decoding.decoder import Decoded
+from dither_aggregator.analysis.decoding.decoder import Candidate, Decoded
 from dither_aggregator.analysis.decoding.fitting import FREEDOM_MAX
 from dither_aggregator.analysis.hashed import STRANGERS_MIN, HashedShares, Rows, Unlisted
 from dither_aggregator.analysis.inference import CONFIDENCE, Floats, Z
+from dither_aggregator.analysis.keeping import part_once
 from dither_aggregator.analysis.multiplicity import benjamini_hochberg, holm, simes
 from dither_aggregator.analysis.reading import BadView, Estimand, Reading, View
 from dither_aggregator.analysis.standing import BINS, Standing, bin_estimates, rank
@@ -175,6 +176,9 @@ class Texts(Estimand):
 
     name = "texts"
     role = "candidate"
+    slow = True
+    noun = "estimating the candidates"
+    records = (TextsReading, TextRow, HashedReading, HashedShares)
 
     def check(self, plan: Plan, view: View, asked: frozenset[str]) -> None:
         """Refuse what is for listed values."""
@@ -200,7 +204,12 @@ class Texts(Estimand):
         ((_, table, _),) = tables(stored.plan.cells, tally.counts)
         if isinstance(domain, Hashed):
             candidates = with_untexts(candidates, domain)
-        decoded = decode_candidates(domain, cells.mechanism, table, candidates)
+        decoded = part_once(
+            "decoding",
+            (stored.plan.metric, stored.plan.digest, tally.digest, *candidates),
+            lambda: decode_candidates(domain, cells.mechanism, table, candidates),
+            (Decoded, Candidate),
+        )
         rows = tuple(TextRow(**vars(row)) for row in decoded.rows)
         repeats = reports_max(stored, view.days)
         if repeats > 1:

@@ -25,6 +25,7 @@ from dither_aggregator.arguments.listening import (
 )
 from dither_aggregator.arguments.sources import add_settings
 from dither_aggregator.arguments.values import directory
+from dither_aggregator.computing import Computer
 from dither_aggregator.loading import read_apart
 from dither_aggregator.log import set_up_logging
 from dither_aggregator.running import answer_signals
@@ -74,9 +75,10 @@ def run(args: argparse.Namespace) -> int:
         public, health = listeners(args)
         reason = reachable_reason(args, public)
         must_have_read_key(store, str(args.data), reason)
-        with WholeService(store, room(args)) as service:
+        computer = Computer(store, str(args.data), alone=True)
+        with WholeService(store, room(args), computer) as service:
             _reload_on_sighup(store, args.registry)
-            readers = Readers(str(args.data), store.generation)
+            readers = Readers(str(args.data), store.generation, want=service.want)
             app = create_app(service, ReadingApp(readers.answer), args.allow_host, reachable=bool(reason))
             server = HttpServer(app, public, health, Admission(service, limits(args)), readers.close)
             said = say_write_key(key if key != kept else f"in {args.data / key_file.NAME}" if kept else "")

@@ -118,6 +118,17 @@ class Unmerged(NamedTuple):
     high: int
 
 
+class KeptReading(NamedTuple):
+    """What was read of some sealed days, packed (`analysis/keeping.py`), or how far that is."""
+
+    key: str
+    first: date
+    """The earliest day whose tally it was read of: it goes with that."""
+    open: bool
+    """Whether it stands in the place of a reading that is not there yet."""
+    content: bytes
+
+
 class Poison(NamedTuple):
     """Reports that could not be counted, and why."""
 

@@ -47,10 +47,8 @@ class SeriesAsked(WindowAsked, LevelAsked):
 
 
 def asked_series(store: Store, name: str, asked: Given) -> tuple[StoredPlan, Window, Sequence[str], list[Point]]:
-    """Return the plan, the days, the values and the points that a request asks for."""
-    stored = asked_plan(store, name, asked)
-    refuse_long(stored)
-    window = asked_window(store, asked) or _last_days(store, name)
+    """Return the plan, the days, the values and the points that a request asks for. Raises NotReady."""
+    stored, window = series_asked(store, name, asked)
     values = tuple(dict.fromkeys(asked.get("values") or ())) or _standing_out(store, stored)
     unit = stored.plan.domain.unit  # numbers of another unit have no place on the same axis
     plans = [each for each in store.plans(name) if each.plan.domain.unit == unit]
@@ -60,6 +58,13 @@ def asked_series(store: Store, name: str, asked: Given) -> tuple[StoredPlan, Win
                 "malformed", f"the metric {name!r} has no value {value!r}; GET /v1/metrics/{name}/values lists them"
             )
     return stored, window, values, series(store, plans, window, values, int(asked["level"]) / 100)
+
+
+def series_asked(store: Store, name: str, asked: Given) -> tuple[StoredPlan, Window]:
+    """Return the plan and the days that a request asks for, without a look at them."""
+    stored = asked_plan(store, name, asked)
+    refuse_long(stored)
+    return stored, asked_window(store, asked) or _last_days(store, name)
 
 
 def _last_days(store: Store, name: str) -> Window:
@@ -146,6 +151,6 @@ def changed(store: Store) -> tuple[Changes, Sequence[StoredPlan]]:
     told = kept.get(key)
     if told is None:  # sealed days do not change: the page of a day is made once
         told = changes(store, [stored for stored in plans if stored not in long], *windows)
-        if not told.damaged:
+        if not (told.damaged or told.open):
             kept[key] = told
     return told, long

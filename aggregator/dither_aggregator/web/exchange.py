@@ -5,6 +5,8 @@ from typing import Any
 
 import msgspec
 
+from dither_aggregator.store.records import KeptReading
+
 LENGTH = struct.Struct("<Q")
 KEPT_HEADERS = (b"content-type", b"if-none-match")
 """A request's headers that are kept: all others are dropped, so that no reader learns more of who asks."""
@@ -20,6 +22,10 @@ class Place(msgspec.Struct, frozen=True):
     data: str
     generation: str
     candidates_max: int | None
+    computes: bool = False
+    """Whether it answers nobody, and makes and hands over what is missing of the pages that it is asked for."""
+    alone: bool = False
+    """Whether no other process does that for this store."""
 
 
 class ReadRequest(msgspec.Struct, frozen=True):
@@ -55,13 +61,21 @@ class ReadAnswer(msgspec.Struct, frozen=True):
     content: bytes
     length: int | None = None
     is_long: bool = False
-    """In place of an answer: so many candidates are looked for by a process of their own."""
+    """In place of an answer: it takes a process of its own."""
+    wanted: bool = False
+    """Whether a part of it is not computed yet, and would be if the page were computed now."""
+
+
+class Computed(msgspec.Struct, frozen=True):
+    """What a process that computes hands over; at the end of a page nothing."""
+
+    reading: KeptReading | None
 
 
 LONG = ReadAnswer(503, [], b"", is_long=True)
 
 
-def encode(said: Place | ReadRequest | ReadAnswer) -> bytes:
+def encode(said: Place | ReadRequest | ReadAnswer | Computed) -> bytes:
     """Return what goes through a pipe."""
     content = _encoder.encode(said)
     return LENGTH.pack(len(content)) + content

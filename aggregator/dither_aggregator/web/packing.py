@@ -18,7 +18,7 @@ def pack(response: Response) -> ReadAnswer:
     """Return an answer, compressed if that is worth while."""
     content = response.get_data()
     if len(content) > ANSWER_BYTES_MAX:
-        return pack(problems.respond(Problem("unavailable", "the answer is too long")))
+        return pack(problems.respond(Problem("read-failed", "the answer is too long")))
     headers = [(name, value) for name, value in response.headers if name.lower() not in ("content-length", "date")]
     if len(content) < PACKED_FROM:
         return ReadAnswer(response.status_code, headers, content)

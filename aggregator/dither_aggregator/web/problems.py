@@ -8,6 +8,7 @@ from flask import Flask, Response, has_request_context, render_template, request
 from werkzeug.exceptions import HTTPException, MethodNotAllowed
 
 from dither_aggregator import counters
+from dither_aggregator.analysis.keeping import NotReady
 from dither_aggregator.counting.folding import BadTally, TallyGone
 from dither_aggregator.store import StoreError
 from dither_shared.wire.problems import Problem
@@ -19,6 +20,9 @@ RETRIED = (429, 503, 507)
 """Statuses that ask for the same request again later. `retry_after_s` in the document says when, if it is there."""
 WAITING_RETRY_AFTER_S = 3_600
 """For devices whose key waits. They keep to it when their app is updated meanwhile: so it is far less than six days."""
+REFRESH_S = 5
+"""So often a page that waits for a part of it asks again."""
+NOT_COMPUTED_RETRY_AFTER_S = 600
 API, DOCUMENT = "/v1/", "/openapi.json"
 
 _SLUGS = {404: "not-found", 405: "method-not-allowed", 413: "too-large"}
@@ -99,6 +103,16 @@ def _respond_gone(error: TallyGone) -> Response:
     return respond(Problem("gone", str(error), snapshot=error.snapshot))
 
 
+def not_ready(error: NotReady) -> Problem:
+    """Return the answer where a reading is not there."""
+    slug, again_s = ("not-computed", NOT_COMPUTED_RETRY_AFTER_S) if error.failed else ("being-computed", REFRESH_S)
+    return Problem(slug, error.words, retry_after_s=again_s, done=error.done, of=error.of)
+
+
+def _respond_not_ready(error: NotReady) -> Response:
+    return respond(not_ready(error))
+
+
 def respond_store(error: StoreError) -> Response:
     """Answer that the store cannot be used now."""
     return respond(Problem("unavailable", str(error)))
@@ -109,5 +123,6 @@ def register(app: Flask) -> None:
     app.register_error_handler(Problem, respond)
     app.register_error_handler(BadTally, _respond_bad_tally)
     app.register_error_handler(TallyGone, _respond_gone)
+    app.register_error_handler(NotReady, _respond_not_ready)
     app.register_error_handler(StoreError, respond_store)
     app.register_error_handler(HTTPException, _respond_http)

@@ -1,42 +1,62 @@
 """A reader: a process that answers what pages and API are asked, one request after the other, and takes no upload.
 
 It is nicer than the server: where both want a processor, the server has it. It ends when its pipe does.
+
+The same program computes what pages need (`computing.py`): nicer still, within limits, and nobody waits for it.
 """
 
 import logging
 import os
+import resource
 import select
 import sys
 import threading
+import time
+from collections.abc import Callable
 from typing import BinaryIO
 
 import msgspec
 from flask import Flask
 
+from dither_aggregator.analysis.keeping import Computing, Kept
 from dither_aggregator.loading import give_way
 from dither_aggregator.log import set_up_logging
 from dither_aggregator.store import Store, StoreError, open_store
+from dither_aggregator.store.records import KeptReading
 from dither_aggregator.web import problems
-from dither_aggregator.web.exchange import LENGTH, Place, ReadAnswer, ReadRequest, encode
+from dither_aggregator.web.exchange import LENGTH, Computed, Place, ReadAnswer, ReadRequest, encode
 from dither_aggregator.web.packing import pack
 from dither_aggregator.web.wsgi import reading_app, respond
 from dither_shared.wire.problems import Problem
+
+READING_NICENESS = 5
+"""Uploads go first. Beside busy programs a page is still made: at 19 it would get a hundredth of a processor."""
+COMPUTING_NICENESS = 19
+PROCESSOR_S = 600
+"""For one reading; then the process is ended."""
+MEMORY_BYTES_MAX = 3 << 30
 
 _log = logging.getLogger("dither_aggregator")
 
 
 def main() -> None:
     """Answer until nobody asks any more."""
-    give_way()
     asking, answering = sys.stdin.buffer, os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # what anything prints is no answer
     threading.Thread(target=_end_with_server, args=(asking,), name="lifeline", daemon=True).start()
     set_up_logging()
-    reader = _Desk(msgspec.msgpack.decode(_read(asking), type=Place))
+    place = msgspec.msgpack.decode(_read(asking), type=Place)
+    give_way(COMPUTING_NICENESS if place.computes else READING_NICENESS)
+
+    def say(said: ReadAnswer | Computed) -> None:
+        answering.write(encode(said))
+        answering.flush()
+
+    desk = _Desk(place, say)
     decoder = msgspec.msgpack.Decoder(ReadRequest)
     while said := _read(asking):
-        answering.write(encode(reader.answer(decoder.decode(said))))
-        answering.flush()
+        answer = desk.answer(decoder.decode(said))
+        say(Computed(None) if place.computes else answer)
 
 
 def _end_with_server(asking: BinaryIO) -> None:
@@ -56,8 +76,8 @@ def _read(asking: BinaryIO) -> bytes:
 class _Desk:
     """Answers requests out of a store, which is opened at the first of them."""
 
-    def __init__(self, place: Place) -> None:
-        self._place = place
+    def __init__(self, place: Place, say: Callable[[Computed], None]) -> None:
+        self._place, self._say = place, say
         self._opened: tuple[Store, Flask] | None = None
 
     def answer(self, asked: ReadRequest) -> ReadAnswer:
@@ -67,7 +87,7 @@ class _Desk:
             store.refresh()
         except StoreError as error:
             _log.error("a reader: %s", error)
-            return pack(problems.respond(Problem("unavailable", "the store cannot be read")))
+            return pack(problems.respond(Problem("read-failed", "the store cannot be read")))
         return respond(app, asked)
 
     def _open(self) -> tuple[Store, Flask]:
@@ -75,7 +95,23 @@ class _Desk:
         if store.generation != self._place.generation:
             store.close()
             raise StoreError("another store was put in the place of the one that this was started on")
+        if self._place.computes:
+            limit(resource.RLIMIT_AS, MEMORY_BYTES_MAX)
+            store.keeper = Computing(store, self._hand_over, alone=self._place.alone)
+        elif self._place.candidates_max is not None:  # else somebody waits for this one answer, and nobody else does
+            store.keeper = Kept(store)
         return store, reading_app(store, self._place.candidates_max)
+
+    def _hand_over(self, made: KeptReading) -> None:
+        """Hand over a reading; each that is begun may take PROCESSOR_S from then on."""
+        limit(resource.RLIMIT_CPU, int(time.process_time()) + PROCESSOR_S)
+        self._say(Computed(made))
+
+
+def limit(what: int, most: int) -> None:
+    """Move a limit of this process, as far as it may."""
+    _, hard = resource.getrlimit(what)
+    resource.setrlimit(what, (most if hard == resource.RLIM_INFINITY else min(most, hard), hard))
 
 
 if __name__ == "__main__":

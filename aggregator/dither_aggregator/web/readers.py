@@ -7,8 +7,6 @@ ends: their pipes do.
 
 import asyncio
 import logging
-import os
-import sys
 from asyncio.subprocess import PIPE, Process
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
@@ -16,6 +14,7 @@ from contextlib import suppress
 import msgspec
 
 from dither_aggregator import counters
+from dither_aggregator.computing import Address, command, environment
 from dither_aggregator.web.exchange import LENGTH, Place, ReadAnswer, ReadRequest, encode
 from dither_shared.wire.problems import Problem
 
@@ -29,9 +28,6 @@ ANSWER_WITHIN_S = 30.0
 """For a reader. One that takes longer is ended, and another takes its place."""
 LONG_WITHIN_S = 300.0
 PIPE_BYTES = 1024 * 1024
-ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
-"""The environment of a reader. BLAS spins on threads of its own for longer than a page takes."""
-
 _log = logging.getLogger("dither_aggregator")
 _decoder = msgspec.msgpack.Decoder(ReadAnswer)
 
@@ -39,7 +35,8 @@ _decoder = msgspec.msgpack.Decoder(ReadAnswer)
 class Readers:
     """Has reader processes answer. They are started when they are first needed.
 
-    `look_for_many` answers what is asked with a long list of candidates.
+    `look_for_many` answers what is asked with a long list of candidates. `want` is told of each page of which a part is
+    not computed yet, and returns at once.
     """
 
     def __init__(
@@ -48,8 +45,10 @@ class Readers:
         generation: str,
         readers: int = READERS,
         look_for_many: Callable[[ReadRequest], Coroutine[None, None, ReadAnswer]] | None = None,
+        want: Callable[[Address], None] = lambda address: None,
     ) -> None:
         self._place = Place(data, generation, CANDIDATES_MAX)
+        self._want = want
         self._look_for_many = look_for_many or Alone(data, generation).answer
         self._idle: list[ReaderProcess] = []
         self._asked: set[asyncio.Task[ReadAnswer]] = set()
@@ -97,6 +96,8 @@ class Readers:
             reader = self._idle.pop() if self._idle else await ReaderProcess.start(self._place)
             answered = await reader.ask(asked, ANSWER_WITHIN_S)
             self._idle.append(reader)
+            if answered.wanted:
+                self._want(Address.of(asked))
             return answered
         finally:
             self._free.release()
@@ -112,7 +113,7 @@ class Alone:
     async def answer(self, asked: ReadRequest) -> ReadAnswer:
         """Answer a request; end the process when that is cancelled."""
         if self._one.locked():
-            raise Problem("unavailable", "another long list is being looked for; ask again in a minute")
+            raise Problem("read-failed", "another long list is being looked for; ask again in a minute")
         async with self._one:
             reader = await ReaderProcess.start(self._place)
             try:
@@ -132,13 +133,12 @@ class ReaderProcess:
     @classmethod
     async def start(cls, place: Place) -> "ReaderProcess":
         """Start one. It is told where its store is through its pipe: command lines can be read by everybody."""
-        path = os.pathsep.join(filter(None, sys.path))
         process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-P", "-m", "dither_aggregator.web.reader"),
+            *command(),
             stdin=PIPE,
             stdout=PIPE,
             limit=PIPE_BYTES,
-            env={**os.environ, **ONE_THREAD, "PYTHONPATH": path},
+            env=environment(),
             process_group=0,  # a terminal's Ctrl-C is for the server, which ends it
         )
         reader = cls(process)
@@ -152,10 +152,10 @@ class ReaderProcess:
         except BaseException as error:
             await self.end()
             if isinstance(error, TimeoutError):
-                raise Problem("unavailable", "the answer took too long") from None
+                raise Problem("read-failed", "the answer took too long") from None
             if isinstance(error, OSError | EOFError):
                 _log.error("a reader process ended while it was asked; another one takes its place")
-                raise Problem("unavailable", "the answer could not be made") from None
+                raise Problem("read-failed", "the answer could not be made") from None
             raise
 
     async def _exchange(self, asked: ReadRequest) -> ReadAnswer:
@@ -175,4 +175,4 @@ class ReaderProcess:
 
 
 def _too_many() -> Problem:
-    return Problem("unavailable", "too many pages are asked for at a time")
+    return Problem("read-failed", "too many pages are asked for at a time")

@@ -42,7 +42,7 @@ class ReadingApp:
     async def _send(self, answered: ReadAnswer, peers: Peers, packed: bool, send: Send) -> None:
         try:
             if not self._held.add(peers, len(answered.content)):
-                raise Problem("unavailable", "too much is being read at a time")
+                raise Problem("read-failed", "too much is being read at a time")
             headers = [(name.lower().encode("latin-1"), value.encode("latin-1")) for name, value in answered.headers]
             length = len(answered.content) if packed or answered.length is None else answered.length
             if answered.status != 304:  # whose length would be that of what the reader of it has already

@@ -11,8 +11,10 @@ from typing import Any, cast
 
 from a2wsgi.wsgi import build_environ
 from flask import Flask
+from msgspec.structs import replace
 from werkzeug.wrappers import Response
 
+from dither_aggregator.analysis.keeping import Elsewhere, Keeper, keeper_of
 from dither_aggregator.store import Store
 from dither_aggregator.web import api, pages, problems
 from dither_aggregator.web.exchange import ACTOR, LIVE, LONG, SESSION, ReadAnswer, ReadRequest
@@ -26,6 +28,7 @@ def reading_app(store: Store, candidates_max: int | None = None) -> Flask:
     """Return the WSGI application of pages and API. Lists of more than `candidates_max` raise LongList."""
     app = bare_app()
     app.add_url_rule(PATH, "reports", methods=["POST"])  # never comes here; other methods are told so
+    app.extensions["keeper"] = keeper_of(store)
     api.register(app, store, candidates_max=candidates_max)
     problems.register(app)
     pages.register(app, store)
@@ -52,14 +55,18 @@ def respond(app: Flask, asked: ReadRequest) -> ReadAnswer:
         "query_string": asked.query,
         "headers": asked.headers,
     }
+    keeper: Keeper | None = app.extensions["keeper"]
+    if keeper:
+        keeper.wanted = False
     try:
         environ = cast("dict[str, Any]", build_environ(scope, cast("Any", BytesIO(asked.body))))
         environ |= {SESSION: asked.session, ACTOR: asked.actor, LIVE: asked.live}
-        return pack(Response.from_app(app, environ, buffered=True))
-    except LongList:
+        answer = pack(Response.from_app(app, environ, buffered=True))
+    except (LongList, Elsewhere):
         return LONG
     except Exception as error:
         return pack(problems.respond(problems.failure(error)))
+    return replace(answer, wanted=True) if keeper and keeper.wanted else answer
 
 
 def in_threads(store: Store) -> ReadingApp:

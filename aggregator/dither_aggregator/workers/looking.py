@@ -49,7 +49,7 @@ class AtWorkers:
         look = msgspec.msgpack.encode(_Look(ticket, asked))
         try:
             if not await self._redis.set(WANTED, look, ex=WANTED_FOR_S, nx=True):
-                raise Problem("unavailable", "another long list is being looked for; ask again in a minute")
+                raise Problem("read-failed", "another long list is being looked for; ask again in a minute")
             try:
                 await asyncio.to_thread(self._ring, [Bell(LOOK, ticket)])
                 return await asyncio.wait_for(self._wait(ticket), LONG_WITHIN_S)
@@ -57,9 +57,9 @@ class AtWorkers:
                 with suppress(TimeoutError):
                     await asyncio.wait_for(self._want_no_more(look), ASK_EVERY_S)
         except TimeoutError:
-            raise Problem("unavailable", "the answer took too long") from None
+            raise Problem("read-failed", "the answer took too long") from None
         except (redis.RedisError, BrokerError):
-            raise Problem("unavailable", "no worker can be asked for a long list now") from None
+            raise Problem("read-failed", "no worker can be asked for a long list now") from None
 
     async def _want_no_more(self, look: bytes) -> None:
         if await self._redis.get(WANTED) == look:  # it may have lapsed, and be somebody else's by now

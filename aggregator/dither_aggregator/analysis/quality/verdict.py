@@ -21,7 +21,8 @@ from typing import get_args
 
 from cachetools import LRUCache, cached
 
-from dither_aggregator.analysis.estimands import tally_of
+from dither_aggregator.analysis.estimands import days_of, tally_of
+from dither_aggregator.analysis.keeping import Codec, NotReady, once
 from dither_aggregator.analysis.quality.counted import Check, Extremes, count
 from dither_aggregator.analysis.windows import Window
 from dither_aggregator.store import Store, StoredPlan, Tally
@@ -30,6 +31,8 @@ from dither_shared.plan import Plan
 ALPHA = 0.001
 """At most this part of a sound metric's days is called implausible."""
 CHECKS: tuple[Check, ...] = get_args(Check)
+SLOW_ENTRIES = 1 << 17
+"""A tally with more takes tenths of a second: its checks are made beforehand, and kept."""
 DAYS_MAX = 10_000
 """Verdicts that are kept, a few numbers each."""
 
@@ -114,12 +117,23 @@ def _named(plan: Plan, counted: Extremes, at: int) -> str:
 def days(store: Store, stored: StoredPlan, window: Window) -> Iterator[Quality]:
     """Yield each closed day of a window that has reports, the earliest first; those no longer kept are left out.
 
-    Raises BadTally.
+    Raises BadTally and, at the end, NotReady where some of them are not checked yet.
     """
-    sealed, kept_from = store.sealed(), store.tallies_from()
-    for day in sorted(store.epochs(stored.plan)):
-        if day in window and kept_from <= day <= sealed:
-            yield _once(store, stored, day)
+    sealed, kept_from, finals, missing = store.sealed(), store.tallies_from(), store.finals(stored.plan), []
+    days = [each for each in days_of(store, stored, window, finals) if kept_from <= each[0] <= sealed]
+    codec, slow = Codec((Quality, Checked), stored), stored.plan.cells.tally_size > SLOW_ENTRIES
+    for each in days:
+        day, _ = each
+
+        def made(day: date = day) -> Quality:
+            return _once(store, stored, day)
+
+        try:
+            yield once(store, stored, "quality", [each], [], made, codec, slow=slow, noun="checking the counts")
+        except NotReady as error:
+            missing.append(error)
+    if missing:
+        raise NotReady.of_several(missing, len(days), "days")
 
 
 def _key(store: Store, stored: StoredPlan, day: date) -> tuple[object, ...]:

@@ -96,6 +96,7 @@ class Tables(Estimand):
 
     name = "tables"
     role = "statistic"
+    records = (TablesReading, TableRow)
 
     def check(self, plan: Plan, view: View, asked: frozenset[str]) -> None:
         """Refuse what is for listed values."""

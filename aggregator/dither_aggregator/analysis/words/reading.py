@@ -10,11 +10,12 @@ import numpy as np
 from cachetools import LRUCache, cached
 from scipy.special import ndtr
 
+from dither_aggregator.analysis.keeping import part_once, tell_progress
 from dither_aggregator.analysis.multiplicity import simes
 from dither_aggregator.analysis.reading import BadView, Estimand, Reading, View
 from dither_aggregator.analysis.standing import BINS, Standing, bin_estimates, rank
 from dither_aggregator.analysis.windows import reports_max
-from dither_aggregator.analysis.words.search import Level, Progress, Proposed, search
+from dither_aggregator.analysis.words.search import Level, Prefix, Progress, Proposed, search
 from dither_aggregator.analysis.words.sketches import Sketch
 from dither_aggregator.analysis.words.verdict import FoundWords, Wanted, Word, find_words, verified
 from dither_aggregator.counting.folding import Counts, tables
@@ -24,6 +25,7 @@ from dither_shared.domains import Coded
 from dither_shared.domains.texts import UNTYPED
 from dither_shared.mechanisms import PureMechanism
 from dither_shared.plan import Plan
+from dither_shared.words.code import Start
 from dither_shared.words.groups import PROPOSED, ROWS
 
 _OF_OTHERS = frozenset({"error_of", "normalised", "candidates", "simultaneous"})
@@ -96,6 +98,9 @@ class WordsEstimand(Estimand):
 
     name = "words"
     role = "found"
+    slow = True
+    noun = "searching words"
+    records = (WordsReading, WordRow)
     looks_up = True
 
     def check(self, plan: Plan, view: View, asked: frozenset[str]) -> None:
@@ -182,11 +187,20 @@ def _tally_key(plan: Plan, tally: Tally, progress: Progress) -> tuple[str, str, 
 
 @cached(LRUCache(SEARCHES_MAX), key=_tally_key, condition=Condition())
 def _proposed(plan: Plan, tally: Tally, progress: Progress) -> Proposed:
-    """Search the levels of a tally. Two views of it differ in what they make of this, and it takes seconds."""
+    """Search the levels of a tally. Several views of it differ in what they make of this, and it takes seconds."""
     domain = cast("Coded", plan.domain)
-    *levels, _ = tables(plan.cells, tally.counts)
-    sketches = [_sketch(domain, *each) for each in levels]
-    return search([Level(*each) for each in zip(domain.levels, sketches, strict=True)], progress)
+
+    def told(done: float) -> None:
+        level = min(int(done * len(domain.levels)) + 1, len(domain.levels))
+        tell_progress(f"searching words, level {level} of {len(domain.levels)}")
+        progress(done)
+
+    def made() -> Proposed:
+        *levels, _ = tables(plan.cells, tally.counts)
+        sketches = [_sketch(domain, *each) for each in levels]
+        return search([Level(*each) for each in zip(domain.levels, sketches, strict=True)], told)
+
+    return part_once("search", (plan.metric, plan.digest, tally.digest), made, (Proposed, Prefix, Start))
 
 
 def rows_of(plan: Plan, words: FoundWords) -> list[WordRow]:

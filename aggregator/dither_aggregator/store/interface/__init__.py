@@ -8,6 +8,7 @@
     epochs       days are sealed, finalized, and given up
     erasing      the bytes of merged days leave the store's files
     quarantine   reports that could not be counted
+    readings     what was read of sealed days
     marks        releases and other events that the operator named
     keyring      who may upload, read and administer
     journal      who asked for which change
@@ -50,13 +51,16 @@ from dither_aggregator.store.interface.marks import Marks
 from dither_aggregator.store.interface.moving import Moving
 from dither_aggregator.store.interface.opened import SHARDS
 from dither_aggregator.store.interface.quarantine import Quarantine
+from dither_aggregator.store.interface.readings import Readings
 from dither_aggregator.store.interface.refused import Refusing
 from dither_aggregator.store.interface.tallies import Tallies
 
 __all__ = ["SHARDS", "Store"]
 
 
-class Store(Batches, Ledger, Log, Tallies, Epochs, Erasing, Quarantine, Marks, Refusing, Moving, Keyring, Journal):
+class Store(
+    Batches, Ledger, Log, Tallies, Epochs, Erasing, Quarantine, Readings, Marks, Refusing, Moving, Keyring, Journal
+):
     """The state of one aggregator. Open one with `dither_aggregator.store.open_store`; close it when done.
 
     Every method raises StoreUnavailable while the store cannot be reached or written, and StoreError when it is not,

@@ -34,6 +34,8 @@ class Opened(ABC):
     shards: int
     lossy: str = ""
     """Why what is acknowledged may be lost all the same, by the operator's choice; "" when it may not."""
+    keeper: object = None
+    """The way of this process to kept readings (`analysis/keeping.py`); None where each is made anew."""
     _digest_key: bytes
     _secret: bytes
     """Hashes keys and signs sessions: all processes of a store know it, and its backups do."""

@@ -18,6 +18,7 @@ from dither_aggregator.store.redis.log import RedisLog
 from dither_aggregator.store.redis.marks import RedisMarks
 from dither_aggregator.store.redis.moving import RedisMoving
 from dither_aggregator.store.redis.quarantine import RedisQuarantine
+from dither_aggregator.store.redis.readings import RedisReadings
 from dither_aggregator.store.redis.refused import RedisRefusing
 from dither_aggregator.store.redis.tallies import RedisTallies
 
@@ -33,6 +34,7 @@ class RedisStore(
     RedisLedger,
     RedisTallies,
     RedisEpochs,
+    RedisReadings,
     RedisMarks,
     RedisKeyring,
     RedisJournal,

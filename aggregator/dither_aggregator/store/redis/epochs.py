@@ -85,6 +85,8 @@ class RedisEpochs(RedisOpened, Epochs):
         first = self._run_global(store_scripts.TALLIES_FROM, today)
         if first is None:
             return
+        while self._run_global(store_scripts.FORGET_READINGS, first, FORGET_ITEMS):
+            pass
         for names in chunks(self._run(shard_scripts.TALLIES_BEFORE, shard, first), FORGET_ITEMS):
             if final := self._run_global(store_scripts.ARE_FINAL, *names):
                 self._run(shard_scripts.FORGET_TALLIES, shard, *final)

@@ -2,7 +2,7 @@
 
     dither:{g}                      hash: version, token, app, secret, digest_key, generation, shards, plans_version,
                                     keys_version, tallies_days, snapshots_days, tallies_from, clock_offset_s, erased,
-                                    erasing, batches_hour
+                                    erasing, batches_hour, readings_made, readings_bytes
     dither:{g}:plans                hash: plan -> document
     dither:{g}:keys                 hash: a key's id -> document, which has a hash of its text
     dither:{g}:journal              list: documents of what operators did, the oldest first
@@ -10,6 +10,10 @@
     dither:{g}:snapshot:ID          string
     dither:{g}:snapshots            sorted set: ids by day
     dither:{g}:batches              hash: PLAN:DAY:shown or PLAN:DAY:last -> batch
+    dither:{g}:readings             hash: a reading's key -> first day and content
+    dither:{g}:readings:made        sorted set: their keys, by when they were made
+    dither:{g}:readings:first       sorted set: their keys, by first day
+    dither:{g}:readings:open        set: the keys of those that are not there yet
     dither:{g}:marks                set: an operator's mark each
 
     dither:{3}                      hash: token, day, sealed, merged, cursor, written, waiting_since, bare,

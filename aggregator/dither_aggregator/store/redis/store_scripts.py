@@ -101,6 +101,63 @@ return 1
 )
 """Put batches in the place of all others, if the last cut is still that of the caller's hour."""
 
+READING = read(
+    "return {redis.call('HGET', at .. ':readings', ARGV[2]), redis.call('SISMEMBER', at .. ':readings:open', ARGV[2])}"
+)
+OPEN_READINGS = read(
+    """
+local found = {}
+for _, key in ipairs(redis.call('SMEMBERS', at .. ':readings:open')) do
+    found[#found + 1] = key
+    found[#found + 1] = redis.call('HGET', at .. ':readings', key)
+end
+return found
+"""
+)
+_DROP_READING = """
+local function drop(key)
+    redis.call('HINCRBY', at, 'readings_bytes', -redis.call('HSTRLEN', at .. ':readings', key))
+    redis.call('HDEL', at .. ':readings', key)
+    redis.call('ZREM', at .. ':readings:made', key)
+    redis.call('ZREM', at .. ':readings:first', key)
+    redis.call('SREM', at .. ':readings:open', key)
+end
+"""
+KEEP_READINGS = script(
+    CHECK,
+    _DROP_READING,
+    """
+local kept_from = tonumber(redis.call('HGET', at, 'tallies_from'))
+for i = 3, #ARGV, 4 do
+    local key, first, open, content = unpack(ARGV, i, i + 3)
+    drop(key)
+    if tonumber(first) >= kept_from then
+        redis.call('HSET', at .. ':readings', key, content)
+        redis.call('ZADD', at .. ':readings:made', redis.call('HINCRBY', at, 'readings_made', 1), key)
+        redis.call('ZADD', at .. ':readings:first', first, key)
+        if open == '1' then redis.call('SADD', at .. ':readings:open', key) end
+        redis.call('HINCRBY', at, 'readings_bytes', #content)
+    end
+end
+while tonumber(redis.call('HGET', at, 'readings_bytes')) > tonumber(ARGV[2]) do
+    drop(redis.call('ZRANGE', at .. ':readings:made', 0, 0)[1])
+end
+""",
+)
+"""Keep readings of days whose tallies are kept; let go of those that were made first beyond so many bytes."""
+
+FORGET_READINGS = script(
+    CHECK,
+    _DROP_READING,
+    """
+local keys = redis.call('ZRANGEBYSCORE', at .. ':readings:first', '-inf', '(' .. ARGV[2], 'LIMIT', 0, ARGV[3])
+for _, key in ipairs(keys) do drop(key) end
+return #keys
+""",
+    flags="allow-oom",
+)
+"""Forget so many of the readings of days before one, at most; return how many it were."""
+
 FINALS = read("return redis.call('HGETALL', at .. ':finals:' .. ARGV[2])")
 
 FINAL_EPOCHS = read(

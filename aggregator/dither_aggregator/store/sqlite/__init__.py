@@ -15,6 +15,7 @@ from dither_aggregator.store.sqlite.log import SQLiteLog
 from dither_aggregator.store.sqlite.marks import SQLiteMarks
 from dither_aggregator.store.sqlite.moving import SQLiteMoving
 from dither_aggregator.store.sqlite.quarantine import SQLiteQuarantine
+from dither_aggregator.store.sqlite.readings import SQLiteReadings
 from dither_aggregator.store.sqlite.refused import SQLiteRefusing
 from dither_aggregator.store.sqlite.tallies import SQLiteTallies
 
@@ -29,6 +30,7 @@ class SQLiteStore(
     SQLiteBatches,
     SQLiteTallies,
     SQLiteEpochs,
+    SQLiteReadings,
     SQLiteMarks,
     SQLiteKeyring,
     SQLiteJournal,

@@ -7,6 +7,7 @@ from dither_aggregator.store.interface.log import DEDUPE, DEDUPE_DAYS_MIN
 from dither_aggregator.store.interface.refused import REFUSED_DAYS
 from dither_aggregator.store.packing import BODY_BYTES, entry_day
 from dither_aggregator.store.records import Final, Retention, TallyKey
+from dither_aggregator.store.sqlite import schema
 from dither_aggregator.store.sqlite.opened import SQLiteOpened
 from dither_aggregator.store.sqlite.refused import forget_refused
 from dither_aggregator.store.sqlite.rows import INSERT_FINAL, INSERT_SNAPSHOT, final_row, retention_of
@@ -106,6 +107,8 @@ class SQLiteEpochs(SQLiteOpened, Epochs):
                         "(SELECT 1 FROM final WHERE final.plan = given.plan AND final.epoch = given.epoch)",
                         (first.isoformat(),),
                     )
+                if schema.has_table(db, "reading"):
+                    db.execute("DELETE FROM reading WHERE first < ?", (first.isoformat(),))
                 self._set_state("tallies_from", first.isoformat())
 
     def _seen_from(self) -> str:

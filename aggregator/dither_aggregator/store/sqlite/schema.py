@@ -89,6 +89,16 @@ CREATE TABLE IF NOT EXISTS batch (
 """
 """Made by the first batch."""
 
+READINGS = """
+CREATE TABLE IF NOT EXISTS reading (
+    seq INTEGER PRIMARY KEY, key TEXT NOT NULL UNIQUE, first TEXT NOT NULL, open INTEGER NOT NULL,
+    size INTEGER NOT NULL, content BLOB NOT NULL
+);
+CREATE INDEX IF NOT EXISTS reading_size ON reading (seq, size, first);
+CREATE INDEX IF NOT EXISTS reading_open ON reading (key) WHERE open
+"""
+"""Made by the first reading that is kept. `seq` rises with each: the smallest was made first."""
+
 
 def has_table(db: sqlite3.Connection, name: str) -> bool:
     """Whether a table that is made when it is needed is there."""
@@ -97,12 +107,13 @@ def has_table(db: sqlite3.Connection, name: str) -> bool:
 
 def create(db: sqlite3.Connection, state: dict[str, object]) -> None:
     """Make the tables in an empty file, within a transaction."""
-    _make(db, _TABLES + TAKEN + _KEYS)
+    make(db, _TABLES + TAKEN + _KEYS)
     db.executemany("INSERT INTO state VALUES (?, ?)", state.items())
     db.execute(f"PRAGMA user_version = {VERSION}")
 
 
-def _make(db: sqlite3.Connection, tables: str) -> None:
+def make(db: sqlite3.Connection, tables: str) -> None:
+    """Carry out some statements within a transaction."""
     for statement in tables.split(";\n"):
         db.execute(statement)
 
@@ -132,7 +143,7 @@ def _from_4(db: sqlite3.Connection) -> None:
     secret = secrets.token_bytes(32)
     key = first_key(text, secret, day_at(time.time()))
     key_file.keep(Path(path).parent, text)  # first: cut off here, the next attempt writes the same again
-    _make(db, _KEYS)
+    make(db, _KEYS)
     db.execute("INSERT INTO key VALUES (?, ?)", (key.id, json.dumps(key.to_document())))
     db.execute("DELETE FROM state WHERE key = 'key'")
     db.executemany("INSERT INTO state VALUES (?, ?)", [("secret", secret), ("keys_version", 1)])
@@ -140,7 +151,7 @@ def _from_4(db: sqlite3.Connection) -> None:
 
 def _from_5(db: sqlite3.Connection) -> None:
     """Make room for the uploads of sealed days, which upkeep moves there."""
-    _make(db, TAKEN)
+    make(db, TAKEN)
 
 
 STEPS: dict[int, Callable[[sqlite3.Connection], None]] = {4: _from_4, 5: _from_5}

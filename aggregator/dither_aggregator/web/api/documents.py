@@ -322,6 +322,9 @@ class ChangesMeta(WindowDocument, BaseDocument):
     metrics_without_reports = _whole("in one of the two windows, or whose counts are no longer kept")
     metrics_left_out = _whole("whose candidates are too many to be looked for here")
     metrics_damaged = _whole("whose counts cannot be those of any reports")
+    metrics_being_computed = fields.List(
+        _text(), metadata={"description": "metrics that are not computed yet; ask again soon"}
+    )
     error_of = _text()
 
 

@@ -118,6 +118,7 @@ def changes(store: Store, asked: Given) -> RowSet:
         "metrics_without_reports": len(told.untold),
         "metrics_left_out": len(left_out),
         "metrics_damaged": len(told.damaged),
+        "metrics_being_computed": [stored.plan.metric for stored, _ in told.open],
         "error_of": "population",
     }
     return RowSet(meta, DIFFERENCES, rows, f"changes-{told.after.first}-{told.after.last}")

@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 from flask import Flask, Response, request
 
+from dither_aggregator.analysis.keeping import keeper_of
 from dither_aggregator.store import Store
 from dither_aggregator.web.asking import seen
 from dither_aggregator.web.charts.scale import (
@@ -31,6 +32,7 @@ from dither_aggregator.web.pages import (
     time,
 )
 from dither_aggregator.web.pages.words import in_words, rank_in_words
+from dither_aggregator.web.problems import REFRESH_S
 from dither_shared.harmless import visible
 from dither_shared.wire.problems import Problem
 
@@ -94,7 +96,14 @@ def register(app: Flask, store: Store) -> None:
 def _of_every_page(store: Store) -> dict[str, object]:
     session = request.environ.get(SESSION, False)
     menu = [each for each in MENU if each[0] not in OPERATORS or request.environ.get(LIVE)]
-    return {"app_name": store.app, "lossy": store.lossy, "pages": menu, "session": session}
+    keeper = keeper_of(store)
+    return {
+        "app_name": store.app,
+        "lossy": store.lossy,
+        "pages": menu,
+        "session": session,
+        "refresh_s": REFRESH_S if keeper and keeper.wanted else None,
+    }
 
 
 def _endpoint(show: Page) -> str:

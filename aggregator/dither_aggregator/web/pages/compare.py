@@ -9,6 +9,7 @@ from marshmallow import fields
 from scipy.special import ndtr
 
 from dither_aggregator.analysis.differences import Comparison, Difference
+from dither_aggregator.analysis.keeping import NotReady
 from dither_aggregator.analysis.standing import BINS, bin_estimates
 from dither_aggregator.analysis.windows import Window
 from dither_aggregator.counting.folding import TallyGone
@@ -25,7 +26,7 @@ from dither_aggregator.web.charts.shares import Plot, draw
 from dither_aggregator.web.computed import CompareAsked, asked_comparison, compared
 from dither_aggregator.web.pages.changes import young
 from dither_aggregator.web.pages.numbers import cut_of
-from dither_aggregator.web.pages.words import count, lagging, other_revs, plan_state
+from dither_aggregator.web.pages.words import count, lagging, other_revs, plan_state, sentence_of
 from dither_shared.wire.problems import Problem
 
 ROWS_A_PAGE = 50
@@ -54,6 +55,8 @@ class ComparePage:
     state: Sequence[str]
     headline: str
     comparison: Comparison | None = None
+    open: bool = False
+    """Whether it is not computed yet."""
     rows: Sequence[Difference] = ()
     """Those of this page that moved."""
     page: int = 1
@@ -75,7 +78,7 @@ def show(store: Store) -> str | tuple[str, int]:
         names = sorted({stored.plan.metric for stored in store.plans()})
         return render_template("compare.html", page=None, names=names)
     page = compare_page(store, asked)
-    return render_template("compare.html", page=page), 200 if page.comparison else 410
+    return render_template("compare.html", page=page), 200 if page.comparison or page.open else 410
 
 
 def compare_page(store: Store, asked: Given) -> ComparePage:
@@ -91,6 +94,8 @@ def compare_page(store: Store, asked: Given) -> ComparePage:
         comparison = compared(store, stored, before, after, level)
     except TallyGone as gone:
         return replace(page, headline=f"{gone}".capitalize())
+    except NotReady as error:
+        return replace(page, headline=sentence_of(error), open=True)
     return _shown(page, comparison, asked["page"])
 
 

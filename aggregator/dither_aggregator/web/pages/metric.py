@@ -9,6 +9,7 @@ from flask import render_template
 from marshmallow import fields
 
 from dither_aggregator.analysis.estimands import estimand_of, read
+from dither_aggregator.analysis.keeping import NotReady
 from dither_aggregator.analysis.reading import Reading, View
 from dither_aggregator.analysis.rows import Row
 from dither_aggregator.analysis.standing import Ranked, Standing
@@ -38,7 +39,7 @@ from dither_aggregator.web.long_lists import refuse_long
 from dither_aggregator.web.pages.numbers import numbers_part
 from dither_aggregator.web.pages.quality import told_quality
 from dither_aggregator.web.pages.tables import tables_part
-from dither_aggregator.web.pages.words import in_batches, in_words, lagging, plan_state
+from dither_aggregator.web.pages.words import in_batches, in_words, lagging, plan_state, sentence_of
 from dither_aggregator.web.privacy import privacy_of
 from dither_shared.domains import OTHER
 from dither_shared.wire.problems import Problem
@@ -122,6 +123,8 @@ class MetricPage:
     """The part of an estimand that has one of its own."""
     quality: str = ""
     """Faults in the counts of single days, in sentences; "" where none is found."""
+    open: bool = False
+    """Whether it is not computed yet."""
     gone: str | None = None
     """The snapshot that was made of a day whose counts are no longer kept."""
 
@@ -147,7 +150,7 @@ def show(store: Store, name: str) -> tuple[str, int]:
     page = metric_page(store, name, given(MetricAsked))
     privacy = privacy_of(page.stored, store.plans(), page.reading.n if page.reading else 0)
     html = render_template("metric.html", page=page, elsewhere=elsewhere(store, page), privacy=privacy)
-    return html, 200 if page.reading else 410
+    return html, 200 if page.reading or page.open else 410
 
 
 def metric_page(store: Store, name: str, asked: Given) -> MetricPage:
@@ -163,6 +166,9 @@ def metric_page(store: Store, name: str, asked: Given) -> MetricPage:
     except TallyGone as gone:
         headline, state = f"The counts of {gone.epoch} are no longer kept.", plan_state(store, stored)
         return MetricPage(stored, window, controls, in_words(window), state, headline, gone=gone.snapshot)
+    except NotReady as error:
+        state, headline = plan_state(store, stored), sentence_of(error)
+        return MetricPage(stored, window, controls, in_words(window), state, headline, open=True)
     return _shown(store, reading, controls, asked)
 
 

@@ -11,6 +11,7 @@ from marshmallow import fields
 
 from dither_aggregator.analysis.estimands import estimand_of, read
 from dither_aggregator.analysis.inference import CONFIDENCE
+from dither_aggregator.analysis.keeping import NotReady
 from dither_aggregator.analysis.multiplicity import benjamini_hochberg
 from dither_aggregator.analysis.reading import Reading, View
 from dither_aggregator.analysis.windows import Window
@@ -50,6 +51,8 @@ class Summary:
     """How many values stand out on the metric's own page."""
     says: str
     """Its words if something stands out in it, or where that is not asked."""
+    open: bool = False
+    """Whether it is not computed yet."""
 
 
 @dataclass(frozen=True)
@@ -126,7 +129,7 @@ def all_lines(store: Store) -> list[Line]:
             max(epochs.get(stored.id, []), default=None),
             summaries[name],
             name in out,
-            _status(store, stored, bool(summaries[name].n), epochs.get(stored.id, [])),
+            _status(store, stored, bool(summaries[name].n) or summaries[name].open, epochs.get(stored.id, [])),
         )
         for name, stored in newest.items()
     ]
@@ -154,13 +157,21 @@ def headline(lines: Sequence[Line]) -> str:
     if not lines:
         return "There are no metrics yet: load a registry with `dither metrics load`."
     tested = [line for line in lines if line.summary.p_value is not None]
+    waits = sum(line.summary.open for line in lines)
     out = sum(line.stands_out for line in tested)
     if not tested:
-        return f"{count(len(lines), 'metric')}."
-    others, rest = len(lines) - len(tested), ""
+        return (
+            f"{count(len(lines), 'metric')}, {waits:,} not computed yet."
+            if waits
+            else f"{count(len(lines), 'metric')}."
+        )
+    others, rest = len(lines) - len(tested) - waits, ""
     if others:
         ask, have = ("one asks", "has") if others == 1 else (f"{others:,} ask", "have")
         rest = f" The other {ask} for a yes or no, numbers or a table, or {have} too few reports."
+    if waits:
+        are = "is" if waits == 1 else "are"
+        rest += f" {count(waits, 'metric')} {are} not computed yet: with them, others may stand out."
     return f"In {out:,} of {count(len(tested), 'metric')} something stands out from the noise.{rest}"
 
 
@@ -186,6 +197,8 @@ def _summarise(store: Store, stored: StoredPlan, window: Window) -> Summary:
         return Summary(0, None, None, 0, "its counts are no longer kept")
     except BadTally:
         return Summary(0, None, None, 0, "its counts are damaged: run `dither fsck`")
+    except NotReady as error:
+        return Summary(0, None, None, 0, error.words, open=True)
     standing = reading.standing() if reading.rows else None
     if reading.n == 0 or standing is None:
         return Summary(reading.n, None, None, 0, _in_few_words(reading) if reading.n else _nothing(reading))

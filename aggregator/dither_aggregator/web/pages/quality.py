@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from dither_aggregator.analysis.keeping import NotReady
 from dither_aggregator.analysis.quality.verdict import ALPHA, Checked, Quality, days
 from dither_aggregator.analysis.windows import Window
 from dither_aggregator.store import Store, StoredPlan
@@ -16,7 +17,10 @@ def told_quality(store: Store, stored: StoredPlan, window: Window) -> str:
     """Return what is wrong with the counts of a window's closed days; "" where nothing is found. Raises BadTally."""
     if window.days > DAYS_MAX:
         return ""
-    return quality_in_words(list(days(store, stored, window)))
+    try:
+        return quality_in_words(list(days(store, stored, window)))
+    except NotReady as error:
+        return f"Data quality: {error.words}."
 
 
 def quality_in_words(checked: Sequence[Quality]) -> str:

@@ -7,6 +7,7 @@ from datetime import date
 from flask import render_template
 
 from dither_aggregator.analysis.estimands import estimand_of
+from dither_aggregator.analysis.keeping import NotReady
 from dither_aggregator.analysis.series import VALUES_MAX, Point
 from dither_aggregator.analysis.windows import Window
 from dither_aggregator.store import Store, StoredPlan
@@ -19,9 +20,9 @@ from dither_aggregator.web.asking import (
 )
 from dither_aggregator.web.charts.scale import measure_of
 from dither_aggregator.web.charts.series import SeriesChart, begins, draw_series
-from dither_aggregator.web.computed import SeriesAsked, asked_series
+from dither_aggregator.web.computed import SeriesAsked, asked_series, series_asked
 from dither_aggregator.web.pages.numbers import cut_of
-from dither_aggregator.web.pages.words import count, in_batches, lagging, other_revs, plan_state
+from dither_aggregator.web.pages.words import count, in_batches, lagging, other_revs, plan_state, sentence_of
 
 
 @dataclass(frozen=True)
@@ -68,7 +69,12 @@ def show(store: Store, name: str) -> str:
 
 def time_page(store: Store, name: str, asked: Given) -> TimePage:
     """Return what the page of a metric's days shows."""
-    stored, window, values, points = asked_series(store, name, asked)
+    try:
+        stored, window, values, points = asked_series(store, name, asked)
+    except NotReady as error:
+        stored, window = series_asked(store, name, asked)
+        values, state = asked.get("values") or (), [*plan_state(store, stored), *lagging(store)]
+        return TimePage(stored, window, asked["level"], values, (), state, sentence_of(error))
     listed = [name for name in estimand_of(stored.plan).names(stored) if name not in values][:LISTED_MAX]
     state = [*plan_state(store, stored), *lagging(store), *other_revs(store, stored), *_by_day(store)]
     days: dict[tuple[date, str], list[Point]] = {}

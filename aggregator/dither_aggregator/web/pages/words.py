@@ -1,6 +1,7 @@
 """Words that several pages use: of windows, ranks, numbers, plans."""
 
 from dither_aggregator.analysis.disclosure import sees_all
+from dither_aggregator.analysis.keeping import NotReady
 from dither_aggregator.analysis.standing import Ranked
 from dither_aggregator.analysis.windows import Window
 from dither_aggregator.store import Store, StoredPlan
@@ -74,3 +75,8 @@ def other_revs(store: Store, shown: StoredPlan) -> list[str]:
 def count(number: int, noun: str) -> str:
     """Return a number of things."""
     return f"{number:,} {noun}{'s' * (number != 1)}"
+
+
+def sentence_of(error: NotReady) -> str:
+    """Return why there is nothing to show yet, as a sentence."""
+    return f"{error.words[0].upper()}{error.words[1:]}."

@@ -1,0 +1,457 @@
+"""Kept readings: what is read of sealed days is read once, by a process that nobody waits for, and kept in the store.
+
+    key       a digest of all that a reading depends on: estimator version, store and who is told, plan, candidates,
+              the days with the digests of their tallies, and the view
+    content   MessagePack in zlib behind a keyed digest: plain values, arrays, and records of classes that are listed
+              here or by an estimand. What is damaged, or of a class that is not listed, counts as not kept
+
+A process has one of three ways to go about it, by the `keeper` of its store:
+
+    none      everything is read here and now, and nothing kept: tests, trials, the command line
+    Kept      requests: what is slow is taken from the store or raises NotReady, and all else is read at once
+    Computing the one process that makes and keeps what is missing
+"""
+
+import hashlib
+import hmac
+import time
+import zlib
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Sequence
+from contextvars import ContextVar
+from dataclasses import dataclass, fields, is_dataclass, replace
+from datetime import date
+from typing import Any, TypeVar, cast
+
+import msgspec
+import numpy as np
+from cachetools import LRUCache
+
+from dither_aggregator.counting.folding import BadTally, TallyGone
+from dither_aggregator.store import Store, StoredPlan
+from dither_aggregator.store.interface.readings import READING_BYTES_MAX
+from dither_aggregator.store.records import KeptReading
+from dither_shared.errors import DitherError
+
+ESTIMATOR_VERSION = 1
+"""To be raised with every change that gives other figures of the same counts: what was kept before is then not read."""
+REMEMBERED_MAX = 250_000
+"""Rows of kept readings that a process has unpacked."""
+UNPACKED_BYTES_MAX = 16 * READING_BYTES_MAX
+BEGUN_FOR_S = 60.0
+"""How long a reading counts as being made after that was last said: its process may be gone."""
+TRIES_MAX = 8
+RETRY_S = 60.0
+"""After a reading could not be made; twice as long each time, TRIES_MAX times at most a day."""
+RETRY_MAX_S = 86_400.0
+_DIGEST_BYTES = 16
+WHY_CHARACTERS_MAX = 120
+
+T = TypeVar("T")
+Days = Sequence[tuple[date, str]]
+"""Days with reports, each with the digest of its final tally; "" where it is not final yet."""
+
+
+class NotReady(DitherError):
+    """A reading that is not there; its words follow the name of a metric."""
+
+    def __init__(self, words: str, done: int = 0, of: int = 1, *, failed: bool = False) -> None:
+        super().__init__(words)
+        self.words, self.done, self.of, self.failed = words, done, of, failed
+
+    @classmethod
+    def of_several(cls, missing: Sequence["NotReady"], of: int, noun: str) -> "NotReady":
+        """Return what is told of several readings, of which some are missing."""
+        if failed := next((each for each in missing if each.failed), None):
+            return failed
+        done = of - len(missing)
+        return cls(f"being computed: {done} of {of} {noun} done", done, of)
+
+
+class Elsewhere(DitherError):
+    """A reading that takes seconds and is not kept: it is made by a process that nobody else waits for."""
+
+
+class State(msgspec.Struct, frozen=True):
+    """What stands in the place of a reading."""
+
+    at: float
+    words: str
+    """How far it is, or why it could not be made."""
+    metric: str
+    tries: int = 0
+    """How often it could not be made."""
+    retry_at: float = 0.0
+
+    @property
+    def failed(self) -> bool:
+        """Whether it could not be made."""
+        return bool(self.tries)
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """A reading that is asked for."""
+
+    key: str
+    stored: StoredPlan
+    first: date
+    """The earliest day that it is of."""
+    codec: "Codec"
+    slow: bool
+    """Whether no request makes it."""
+    noun: str
+    """What is done while it is made, in words."""
+    whole: str = ""
+    """The key of the reading of all counts. It is the same one where nothing is left out."""
+
+
+class Keeper(ABC):
+    """The way of a process to kept readings. For one thread."""
+
+    def __init__(self, store: Store) -> None:
+        self.store = store
+        self.wanted = False
+        """Whether something was asked for that is not there, since this was last set."""
+        self._remembered: LRUCache[str, Any] = LRUCache(REMEMBERED_MAX, getsizeof=_size)
+
+    def once(self, asked: Wanted, make: Callable[[], T]) -> T:
+        """Return a reading: kept, or made now. Raises NotReady, and BadTally as `make` does."""
+        if asked.key in self._remembered:
+            return cast("T", self._remembered[asked.key])
+        entry = self.store.kept_reading(asked.key)
+        if entry and not entry.open:
+            try:
+                return self._remember(asked.key, cast("T", asked.codec.unpack(entry.content, self._secret(asked.key))))
+            except Damaged:
+                pass
+        return self._missing(asked, make, _state_of(entry) if entry and entry.open else None)
+
+    @abstractmethod
+    def _missing(self, asked: Wanted, make: Callable[[], T], state: State | None) -> T: ...
+
+    def _remember(self, key: str, value: T) -> T:
+        if _size(value) <= REMEMBERED_MAX:
+            self._remembered[key] = value
+        return value
+
+    def _secret(self, key: str) -> bytes:
+        return self.store.signing_secret(b"reading " + key.encode())
+
+
+class Kept(Keeper):
+    """Requests: what is slow is read out of the store, or not at all."""
+
+    def _missing(self, asked: Wanted, make: Callable[[], T], state: State | None) -> T:
+        if not asked.slow:
+            return make()
+        if state and state.failed:
+            self.wanted |= state.retry_at <= time.time()
+            raise _failure(state)
+        self.wanted = True
+        begun = state and time.time() - state.at < BEGUN_FOR_S
+        raise NotReady(f"being computed: {state.words}" if state and begun else "being computed")
+
+
+class Computing(Keeper):
+    """Makes what is missing, and hands each over as soon as it is made."""
+
+    def __init__(self, store: Store, keep: Callable[[KeptReading], None], *, alone: bool) -> None:
+        super().__init__(store)
+        self._keep = keep
+        self._alone = alone
+        """Whether no other process computes for this store: what seems begun was left by one that is gone."""
+
+    def _missing(self, asked: Wanted, make: Callable[[], T], state: State | None) -> T:
+        tries, now = state.tries if state else 0, time.time()
+        if state and state.failed and (tries >= TRIES_MAX or now < state.retry_at):
+            raise _failure(state)
+        if state and not state.failed and not self._alone and now - state.at < BEGUN_FOR_S:
+            raise NotReady(f"being computed: {state.words}")
+        say = _Saying(
+            lambda words: self._keep(_open(asked, State(time.time(), words, asked.stored.plan.metric, tries)))
+        )
+        if asked.slow:
+            say.begin(asked.noun)
+        before = _COMPUTING.set((self, asked, say))
+        try:
+            value = make()
+        except (TallyGone, NotReady):
+            raise
+        except BadTally as error:
+            self._failed(asked, f"{error}", tries)
+            raise
+        except Exception as error:  # the others go on: what nobody foresaw of one metric is no other's
+            self._failed(asked, _why(error), tries)
+            raise NotReady(f"it could not be computed: {_why(error)}", failed=True) from error
+        finally:
+            _COMPUTING.reset(before)
+        self._keep_made(asked, value, tries)
+        return self._remember(asked.key, value)
+
+    def _keep_made(self, asked: Wanted, value: object, tries: int) -> None:
+        whole = asked.whole if getattr(value, "left_out", None) == 0 else ""
+        for key in dict.fromkeys(filter(None, (asked.key, whole))):
+            content = asked.codec.pack(value, self._secret(key))
+            if content is not None and len(content) <= READING_BYTES_MAX:
+                self._keep(KeptReading(key, asked.first, False, content))
+            elif asked.slow:
+                self._failed(asked, "it is too long to be kept", tries)
+
+    def _failed(self, asked: Wanted, why: str, tries: int) -> None:
+        if asked.slow:
+            self._keep(failed(_open(asked, State(0.0, "", asked.stored.plan.metric, tries)), why))
+
+
+_COMPUTING: ContextVar[tuple[Computing, Wanted, "_Saying"] | None] = ContextVar("computing", default=None)
+
+
+class _Saying:
+    """Says how far a reading is, once a second at most."""
+
+    def __init__(self, say: Callable[[str], None]) -> None:
+        self._say, self._at, self.noun = say, 0.0, ""
+
+    def begin(self, noun: str) -> None:
+        """Say that it was begun."""
+        self.noun = noun
+        self.say(noun)
+
+    def say(self, words: str) -> None:
+        """Say how far it is."""
+        if self.noun and time.monotonic() - self._at >= 1.0:
+            self._at = time.monotonic()
+            self._say(words)
+
+
+def tell_progress(words: str) -> None:
+    """Say how far the reading is that is being made, if any is."""
+    if computing := _COMPUTING.get():
+        computing[2].say(words)
+
+
+def part_once(what: str, of: Sequence[str], make: Callable[[], T], records: Iterable[type]) -> T:
+    """Return a part that several readings of the same counts have, made once: kept where readings are."""
+    computing = _COMPUTING.get()
+    if computing is None:
+        return make()
+    keeper, asked, _ = computing
+    key = _digest(ESTIMATOR_VERSION, keeper.store.generation, what, *of)
+    return keeper.once(replace(asked, key=key, codec=Codec(records, asked.stored), slow=False, whole=""), make)
+
+
+def once(
+    store: Store, stored: StoredPlan, what: str, days: Days, view: Sequence[object], make: Callable[[], T],
+    codec: "Codec", *, slow: bool, noun: str = "",
+) -> T:  # fmt: skip
+    """Return what is read of some sealed days of a plan, or raise NotReady.
+
+    `view` is all else that it depends on. A read key's reading that leaves nothing out is everybody's.
+    """
+    keeper = keeper_of(store)
+    if keeper is None or not days:
+        return make()
+    plan = stored.plan
+    same = (what, plan.metric, plan.digest, stored.reservation, stored.period_days, stored.candidates, days, view)
+    key, whole = (_digest(ESTIMATOR_VERSION, who, *same) for who in (store.generation, keeper.store.generation))
+    return keeper.once(Wanted(key, stored, min(days)[0], codec, slow, noun, whole), make)
+
+
+def keeper_of(store: Store) -> Keeper | None:
+    """Return the keeper of this process; None where everything is read here and now."""
+    return cast("Keeper | None", getattr(store, "keeper", None))
+
+
+def refuse_slow(store: Store, *, slow: bool) -> None:
+    """Raise Elsewhere where something slow that is not kept would be read by a process that others wait for."""
+    if slow and isinstance(keeper_of(store), Kept):
+        raise Elsewhere
+
+
+# What stands in the place of a reading.
+
+
+def _open(asked: Wanted, state: State) -> KeptReading:
+    return KeptReading(asked.key, asked.first, True, msgspec.msgpack.encode(state))
+
+
+def _state_of(entry: KeptReading) -> State | None:
+    """Return what an open entry says; None where it is damaged."""
+    try:
+        return msgspec.msgpack.decode(entry.content, type=State)
+    except msgspec.MsgspecError:
+        return None
+
+
+def failed(entry: KeptReading, why: str) -> KeptReading:
+    """Return the entry of a reading that could not be made, in the place of the one that says that it was begun."""
+    state = _state_of(entry) or State(0.0, "", "")
+    retry_at = time.time() + min(RETRY_S * 2**state.tries, RETRY_MAX_S)
+    told = State(time.time(), why[:WHY_CHARACTERS_MAX], state.metric, state.tries + 1, retry_at)
+    return entry._replace(content=msgspec.msgpack.encode(told))
+
+
+def failures(store: Store) -> list[State]:
+    """Return what could not be read."""
+    return [state for entry in store.open_readings() if (state := _state_of(entry)) and state.failed]
+
+
+def _failure(state: State) -> NotReady:
+    when = time.strftime("%H:%M", time.gmtime(state.retry_at))
+    then = "it is not tried again" if state.tries >= TRIES_MAX else f"it is tried again after {when} UTC"
+    return NotReady(f"it could not be computed: {state.words}; {then}", failed=True)
+
+
+def _why(error: BaseException) -> str:
+    return (
+        "it takes more memory than is allowed"
+        if isinstance(error, MemoryError)
+        else f"it failed with {type(error).__name__}"
+    )
+
+
+# Keys and contents.
+
+
+def _digest(*parts: object) -> str:
+    return hashlib.blake2b(msgspec.msgpack.encode(parts, enc_hook=_plain), digest_size=20).hexdigest()
+
+
+def _plain(value: object) -> object:
+    if isinstance(value, date):
+        return value.isoformat()
+    if is_dataclass(value):
+        return [getattr(value, each.name) for each in fields(value)]
+    raise TypeError(f"a key has no place for a {type(value).__name__}")
+
+
+class Damaged(Exception):
+    """The content of an entry is not what was kept."""
+
+
+class Codec:
+    """Packs values: None, numbers, texts, bytes, days, tuples, lists, mappings, arrays, and records of listed classes.
+
+    A mechanism is kept as its place in the plan.
+    """
+
+    def __init__(self, records: Iterable[type], stored: StoredPlan) -> None:
+        self._records = {record.__name__: record for record in records}
+        self._stored = stored
+        self._mechanisms = [part.mechanism for part in stored.plan.cells.parts]
+
+    def pack(self, value: object, secret: bytes) -> bytes | None:
+        """Return a value's bytes; None where it has something of a class that is not listed."""
+        try:
+            packed = zlib.compress(msgspec.msgpack.encode(self._told(value)), 1)
+        except TypeError:
+            return None
+        return _mac(packed, secret) + packed
+
+    def unpack(self, content: bytes, secret: bytes) -> Any:
+        """Return the value; raise Damaged."""
+        mac, packed = content[:_DIGEST_BYTES], content[_DIGEST_BYTES:]
+        if not hmac.compare_digest(mac, _mac(packed, secret)):
+            raise Damaged
+        inflater = zlib.decompressobj()
+        try:
+            told = msgspec.msgpack.decode(inflater.decompress(packed, UNPACKED_BYTES_MAX))
+            return self._value(told)
+        except (msgspec.MsgspecError, zlib.error, TypeError, ValueError, KeyError, IndexError) as error:
+            raise Damaged from error
+
+    def _told(self, value: Any) -> Any:
+        if value is None or type(value) in (bool, str, bytes, float):
+            return value
+        if type(value) is int:
+            return value if -(2**63) <= value < 2**64 else ["int", str(value)]
+        if isinstance(value, np.generic):
+            return self._told(value.item())
+        if isinstance(value, np.ndarray):
+            return ["array", value.dtype.str, list(value.shape), value.tobytes()]
+        if isinstance(value, date):
+            return ["day", value.isoformat()]
+        if isinstance(value, dict):
+            return ["dict", [[self._told(key), self._told(each)] for key, each in value.items()]]
+        if value is self._stored:
+            return ["stored"]
+        if type(value) in (tuple, list):
+            return self._told_sequence(value)
+        return self._told_record(value)
+
+    def _told_sequence(self, values: Sequence[Any]) -> Any:
+        """Records of one class are kept by column."""
+        name = "tuple" if isinstance(values, tuple) else "list"
+        kinds = {type(each) for each in values}
+        if len(kinds) == 1 and (kind := kinds.pop()) in self._records.values():
+            columns = [[self._told(getattr(each, field)) for each in values] for field in _fields(kind)]
+            return ["rows", name, kind.__name__, len(values), columns]
+        return [name, [self._told(each) for each in values]]
+
+    def _told_record(self, value: Any) -> Any:
+        if type(value) in self._records.values():
+            return ["of", type(value).__name__, [self._told(getattr(value, field)) for field in _fields(type(value))]]
+        return ["mechanism", self._mechanisms.index(value)] if value in self._mechanisms else self._refuse(value)
+
+    def _refuse(self, value: object) -> Any:
+        raise TypeError(f"a {type(value).__name__} is not kept")
+
+    def _value(self, told: Any) -> Any:
+        if not isinstance(told, list):
+            return told
+        what, *rest = told
+        return getattr(self, f"_read_{what}")(*rest) if what in _TAGS else self._refuse(told)
+
+    def _read_int(self, text: str) -> int:
+        return int(text)
+
+    def _read_array(self, dtype: str, shape: list[int], data: bytes) -> Any:
+        return np.frombuffer(data, np.dtype(dtype)).reshape(shape).copy()
+
+    def _read_day(self, text: str) -> date:
+        return date.fromisoformat(text)
+
+    def _read_dict(self, items: list[Any]) -> dict[Any, Any]:
+        return {self._value(key): self._value(each) for key, each in items}
+
+    def _read_stored(self) -> StoredPlan:
+        return self._stored
+
+    def _read_tuple(self, values: list[Any]) -> tuple[Any, ...]:
+        return tuple(map(self._value, values))
+
+    def _read_list(self, values: list[Any]) -> list[Any]:
+        return list(map(self._value, values))
+
+    def _read_rows(self, name: str, kind: str, number: int, columns: list[Any]) -> Any:
+        record, names = self._records[kind], _fields(self._records[kind])
+        cells = zip(*([self._value(each) for each in column] for column in columns), strict=True)
+        rows = [record(**dict(zip(names, each, strict=True))) for each in cells]
+        if len(rows) != number:
+            raise ValueError("rows are missing")
+        return tuple(rows) if name == "tuple" else rows
+
+    def _read_of(self, kind: str, values: list[Any]) -> Any:
+        record = self._records[kind]
+        return record(**dict(zip(_fields(record), map(self._value, values), strict=True)))
+
+    def _read_mechanism(self, place: int) -> Any:
+        return self._mechanisms[place]
+
+
+_TAGS = frozenset(name.removeprefix("_read_") for name in vars(Codec) if name.startswith("_read_"))
+
+
+def _fields(record: type) -> list[str]:
+    """Return the names of what a record is made of; what begins with an underscore is found again when it is asked."""
+    if is_dataclass(record):
+        return [each.name for each in fields(record) if each.init and not each.name.startswith("_")]
+    return list(cast("Any", record)._fields)
+
+
+def _mac(packed: bytes, secret: bytes) -> bytes:
+    return hashlib.blake2b(packed, key=secret, digest_size=_DIGEST_BYTES).digest()
+
+
+def _size(value: Any) -> int:
+    return 1 + len(getattr(value, "rows", ()) or ())
