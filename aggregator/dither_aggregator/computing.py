@@ -102,6 +102,10 @@ class Computer:
         self._read = bytearray()
         self._begun: KeptReading | None = None
 
+    def unmade(self) -> list[Address]:
+        """Return the pages of the last sealed day that were not computed yet."""
+        return unmade(self._store)
+
     def compute(self, address: Address, stopping: Callable[[], bool] = lambda: False) -> None:
         """Compute what is missing of a page, and note that it was computed. Raises StoreError."""
         made = KeptReading(_made(self._store, address), self._store.sealed(), False, b"made")

@@ -8,9 +8,9 @@ import time
 from collections.abc import Callable, Collection
 from concurrent.futures import Future
 from functools import partial
+from typing import TYPE_CHECKING
 
-from dither_aggregator import computing, counters, upkeep
-from dither_aggregator.computing import Address, Computer
+from dither_aggregator import counters, upkeep
 from dither_aggregator.room import Lack, Room
 from dither_aggregator.signs import LAG_MAX_S
 from dither_aggregator.store import Receipt, Store, StoreError
@@ -18,6 +18,9 @@ from dither_aggregator.vitals import Audit, Interrupted, Vitals
 from dither_shared.errors import DitherError
 from dither_shared.wire.problems import Problem
 from dither_shared.wire.reading import Upload
+
+if TYPE_CHECKING:
+    from dither_aggregator.computing import Address, Computer
 
 COMMIT_UPLOADS_MAX = 256
 """Uploads that share one commit, and so one wait for the disk."""
@@ -62,6 +65,7 @@ class Service:
         store: Store,
         on_reports: Callable[[Collection[int]], None] = lambda shards: None,
         room: Room | None = None,
+        computer: "Computer | None" = None,
     ) -> None:
         self.store = store
         self.vitals: Vitals | None = None
@@ -81,6 +85,11 @@ class Service:
             threading.Thread(target=self._watch, name="watcher", daemon=True),
             threading.Thread(target=self._audit, name="auditor", daemon=True),
         ]
+        self._computer = computer
+        self._wanted: dict[Address, None] = {}
+        self._to_compute = threading.Event()
+        if computer:
+            self._others.append(threading.Thread(target=self._compute, name="computer", daemon=True))
         self._trouble: dict[str, str] = {}
         self.store_trouble: dict[str, str] = {}
         """The store's troubles when the watcher last looked, by kind: one may be that the store could not be read."""
@@ -102,6 +111,7 @@ class Service:
         self._submitted.put(None)
         self._writer.join()
         self._stopping.set()
+        self._to_compute.set()
         self._on_reports(())  # wakes what waits for them
         for thread in self._others:
             thread.join()
@@ -249,6 +259,34 @@ class Service:
                 _log.exception("the ledger could not be read")
             pause_s = max(AUDIT_EVERY_S, (time.monotonic() - began) / AUDIT_SHARE)
 
+    # The computer, where there is one.
+
+    def want(self, address: "Address") -> None:
+        """Have a page computed of which a part is missing. Never waits."""
+        if len(self._wanted) < WANTED_MAX:
+            self._wanted[address] = None
+            self._to_compute.set()
+
+    def _compute(self) -> None:
+        """Compute until told to stop. Nothing of it is an upload's: what fails makes no server unready."""
+        assert self._computer
+        while not self._stopping.is_set():
+            self._to_compute.clear()
+            try:
+                self._compute_all(self._computer)
+            except Exception:
+                _log.exception("pages could not be computed ahead")
+            self._computer.close()  # its memory is given back
+            self._to_compute.wait(MAINTAIN_EVERY_S)
+
+    def _compute_all(self, computer: "Computer") -> None:
+        """Compute the pages that were asked for and then, one by one, those of days that were sealed."""
+        for unmade in (None, *computer.unmade()):
+            while self._wanted and not self._stopping.is_set():
+                computer.compute(self._wanted.popitem()[0], self._stopping.is_set)
+            if unmade and not self._stopping.is_set():
+                computer.compute(unmade, self._stopping.is_set)
+
     def _try(self, name: str, step: Callable[[], object]) -> bool:
         """Do a step that may fail and be tried again: everything in it is atomic. Return whether it succeeded."""
         try:
@@ -279,30 +317,13 @@ class Service:
 class WholeService(Service):
     """A service that also folds and maintains its store: all that one machine needs."""
 
-    def __init__(self, store: Store, room: Room | None = None, computer: Computer | None = None) -> None:
+    def __init__(self, store: Store, room: Room | None = None, computer: "Computer | None" = None) -> None:
         self._reports_came = threading.Event()
-        super().__init__(store, lambda shards: self._reports_came.set(), room)
-        self._computer = computer
-        self._wanted: dict[Address, None] = {}
-        self._to_compute = threading.Event()
+        super().__init__(store, lambda shards: self._reports_came.set(), room, computer)
         self._others += [
             threading.Thread(target=self._fold, name="counter", daemon=True),
             threading.Thread(target=self._maintain, name="scheduler", daemon=True),
         ]
-        if computer:
-            self._others.append(threading.Thread(target=self._compute, name="computer", daemon=True))
-
-    def want(self, address: Address) -> None:
-        """Have a page computed of which a part is missing. Never waits."""
-        if len(self._wanted) < WANTED_MAX:
-            self._wanted[address] = None
-            self._to_compute.set()
-
-    def __exit__(self, *exc_info: object) -> None:
-        """Let the computer stop, too."""
-        self._stopping.set()
-        self._to_compute.set()
-        super().__exit__(*exc_info)
 
     def __enter__(self) -> "WholeService":
         self._reports_came.set()  # what an earlier process left behind
@@ -342,25 +363,3 @@ class WholeService(Service):
         for metric in metrics:  # each by itself: one that cannot be read holds up no other
             self._try(f"finalizing of {metric}", partial(upkeep.finalize, self.store, metric))
         self._to_compute.set()
-
-    def _compute(self) -> None:
-        """Compute pages that were asked for and then those of days that were sealed, as long as there are any."""
-        assert self._computer
-        computer, stopping = self._computer, self._stopping.is_set
-        while not stopping():
-            self._to_compute.clear()
-            while not stopping() and (address := self._next_address()):
-                if not self._try("computing", partial(computer.compute, address, stopping)):
-                    self._stopping.wait(RETRY_S)
-            computer.close()  # its memory is given back
-            self._to_compute.wait()
-        computer.close()
-
-    def _next_address(self) -> Address | None:
-        if self._wanted:
-            address = next(iter(self._wanted))
-            del self._wanted[address]
-            return address
-        unmade: list[Address] = []
-        self._try("computing", lambda: unmade.extend(computing.unmade(self.store)))
-        return unmade[0] if unmade else None

@@ -18,6 +18,7 @@ from urllib.parse import urlsplit
 import pytest
 import requests
 
+from dither_aggregator.web.reader import READING_NICENESS
 from dither_aggregator.web.readers import CANDIDATES_MAX, READERS, ReaderProcess
 from dither_aggregator.workers.looking import ASK_EVERY_S
 from dither_shared.registry import Registry
@@ -93,7 +94,7 @@ def test_pages_are_made_by_another_process_that_is_nicer(served: Served) -> None
     assert requests.get(served.url + "/", timeout=60).status_code == 200
     (reader,) = readers(served.process.pid)
     niceness = int(Path(f"/proc/{reader}/stat").read_text().rpartition(")")[2].split()[16])
-    assert niceness == 19
+    assert niceness == READING_NICENESS
 
 
 def test_uploads_are_taken_while_no_page_can_be_made(served: Served) -> None:
@@ -301,7 +302,7 @@ def test_an_api_whose_broker_is_gone_says_so(asked: tuple[Site, Machine, Machine
     site, api, _ = asked
     site.broker.stop()
     answer = look(api.said["url"], MANY[:3_000])
-    assert (answer.status_code, answer.json()["type"]) == (503, "urn:dither:problem:unavailable")
+    assert (answer.status_code, answer.json()["type"]) == (503, "urn:dither:problem:read-failed")
     assert "no worker can be asked" in answer.json()["detail"]
     assert look(api.said["url"], ["alpha"]).status_code == 200
     assert api.stop() == (0, "")

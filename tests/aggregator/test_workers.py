@@ -269,7 +269,7 @@ class Hearer:
         self.tower = Tower()
         self.stopping = False
         self.gone = 0
-        self.answering = Answering(open_, generation, self.tower.ring, lambda: self.stopping, self._give_up)
+        self.answering = Answering(open_, generation, self.tower.ring, lambda: self.stopping, self._give_up, "")
 
     def _give_up(self) -> None:
         self.gone += 1

@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from datetime import date, timedelta
 from threading import Condition
+from typing import TypeVar
 
 from cachetools import LRUCache, cached
 
@@ -22,6 +23,8 @@ from dither_aggregator.counting.folding import BadTally, TallyGone
 from dither_aggregator.store import Store, StoredPlan, Tally
 from dither_aggregator.store.records import Final
 from dither_shared.plan import Plan
+
+T = TypeVar("T")
 
 ESTIMANDS: dict[str, Estimand] = {
     estimand.name: estimand for estimand in (Shares(), Numbers(), Texts(), Tables(), WordsEstimand())
@@ -156,25 +159,39 @@ def _tail_once(store: Store, reading: Reading, kept_from: date) -> Tail | None:
 def read_days(store: Store, stored: StoredPlan, window: Window, view: View) -> Iterator[Reading]:
     """Read each day of a window that has reports, by itself, earliest first; those no longer kept are left out.
 
-    Raises NotReady at the end, where some of them are not read yet.
+    Raises NotReady where some of them are not read yet.
     """
-    sealed, finals, missing = store.sealed(), store.finals(stored.plan), []
+    sealed, finals = store.sealed(), store.finals(stored.plan)
     days = days_of(store, stored, window, finals)
-    for of_day in days:
+
+    def read_day(of_day: tuple[date, str]) -> Reading:
         day, _ = of_day
         provisional = day > sealed
 
-        def made(day: date = day, provisional: bool = provisional) -> Reading:
+        def made() -> Reading:
             return estimate(stored, day, _of_day(store, stored, day, finals), view, provisional=provisional)
 
+        return _kept(store, stored, day, [of_day], view, made, provisional=provisional)
+
+    yield from each_day(days, read_day)
+
+
+def each_day(days: Days, read_day: Callable[[tuple[date, str]], T]) -> Iterator[T]:
+    """Yield what is read of days, the earliest first; they are read the newest first. Those that are gone are left out.
+
+    Raises NotReady where some of them are not read yet.
+    """
+    told, missing = [], []
+    for each in reversed(days):
         try:
-            yield _kept(store, stored, day, [of_day], view, made, provisional=provisional)
+            told.append(read_day(each))
         except TallyGone:
             continue
         except NotReady as error:
             missing.append(error)
     if missing:
         raise NotReady.of_several(missing, len(days), "days")
+    yield from reversed(told)
 
 
 def _tally(store: Store, stored: StoredPlan, epoch: date, finals: Mapping[date, Final]) -> Tally:

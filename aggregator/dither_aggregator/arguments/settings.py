@@ -113,7 +113,7 @@ _ALL = (
     Setting("log_format", "FORMAT", values.log_format, "text: lines for people; json: an object a line", "text"),
     Setting("log_level", "LEVEL", values.log_level, f"the least that is logged, of {', '.join(LEVELS)}", "warning"),
     Setting("processes", "N", values.processes, "how many processes", values.AUTO, default_said="one a CPU"),
-    Setting("queues", "NAMES", values.queues, "what a worker does, of fold,estimate,maintain,look", "all"),
+    Setting("queues", "NAMES", values.queues, "what a worker does, of fold,estimate,maintain,look,read", "all"),
     Setting(
         "shards", "N", values.shards, "of a new store in Redis, for ever: so many can fold at once", default_said="16"
     ),

@@ -2,9 +2,11 @@
 
 import logging
 import sys
+from collections.abc import Callable
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, field
 
+from dither_aggregator.computing import Address, Computer
 from dither_aggregator.limits import Limits
 from dither_aggregator.log import set_up_logging
 from dither_aggregator.room import Room
@@ -91,13 +93,16 @@ class ServedStore:
             rope = opened.enter_context(closing(Rope(make_app(self.broker))))
             ringer = opened.enter_context(Ringer(rope.ring))
             service = opened.enter_context(Service(store, ringer.reports_came, self.room))
+            want: Callable[[Address], None] = ringer.want
         else:
-            service = opened.enter_context(Service(store, room=self.room))
+            computer = Computer(store, self.data, alone=False)
+            service = opened.enter_context(Service(store, room=self.room, computer=computer))
+            want = service.want
         self._admission = Admission(service, self.limits)
         look_for_many = None
         if self.broker:
             look_for_many = AtWorkers(
                 self.broker, opened.enter_context(closing(Rope(make_app(self.broker)))).ring
             ).answer
-        self._readers = Readers(self.data, self.generation, READERS, look_for_many)
+        self._readers = Readers(self.data, self.generation, READERS, look_for_many, want)
         return create_app(service, ReadingApp(self._readers.answer), self.hosts, reachable=self.reachable)

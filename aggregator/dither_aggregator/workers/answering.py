@@ -3,8 +3,10 @@
 import logging
 import time
 from collections.abc import Callable, Sequence
+from contextlib import closing
 
 from dither_aggregator import upkeep
+from dither_aggregator.computing import Address, Computer
 from dither_aggregator.store import Store, StoreError, StoreUnavailable
 from dither_aggregator.workers.bells import FOLD, Bell, BrokerError
 from dither_shared.errors import DitherError
@@ -29,12 +31,14 @@ class Answering:
         ring: Callable[[Sequence[Bell]], None],
         stopping: Callable[[], bool],
         gone: Callable[[], None],
+        data: str,
     ) -> None:
         self._open = open_
         self._generation = generation
         self._ring = ring
         self._stopping = stopping
         self._gone = gone
+        self._data = data
         self._store: Store | None = None
         self._unavailable = False
 
@@ -55,6 +59,18 @@ class Answering:
     def estimate(self, metric: object) -> None:
         """Finalize the epochs of a metric, each with its snapshot."""
         self._answer(metric, self._estimate)
+
+    def read(self, page: object) -> None:
+        """Compute what is missing of a page."""
+        self._answer(page, self._read)
+
+    def _read(self, store: Store, page: object) -> None:
+        try:
+            address = Address.parse(str(page))
+        except ValueError:
+            raise _UnknownBell(f"{page!r} is no page") from None
+        with closing(Computer(store, self._data, alone=False)) as computer:
+            computer.compute(address, self._stopping)
 
     def _fold(self, store: Store, shard: object) -> None:
         number = _shard(store, shard)

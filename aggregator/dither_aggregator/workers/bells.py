@@ -16,15 +16,15 @@ from kombu import Connection, Queue
 from dither_aggregator.workers.brokers import address
 from dither_shared.errors import DitherError
 
-FOLD, ESTIMATE, MAINTAIN, LOOK = "fold", "estimate", "maintain", "look"
-QUEUES = (FOLD, ESTIMATE, MAINTAIN, LOOK)
+FOLD, ESTIMATE, MAINTAIN, LOOK, READ = "fold", "estimate", "maintain", "look", "read"
+QUEUES = (FOLD, ESTIMATE, MAINTAIN, LOOK, READ)
 """Each kind of bell has a queue, so that workers can be set apart for one."""
 WAITING_MAX = 1_000
 """Bells of a kind that may wait. More would say the same again, and fill a broker whose workers are down."""
 FLOOD = 10 * WAITING_MAX
 """A queue that is longer was filled by somebody else: ten processes that ring at once stay below it."""
 
-TIME_LIMIT_S = {FOLD: 120, ESTIMATE: 3_600, MAINTAIN: 600, LOOK: 360}
+TIME_LIMIT_S = {FOLD: 120, ESTIMATE: 3_600, MAINTAIN: 600, LOOK: 360, READ: 3_600}
 """After which a process is killed, which hurts nothing. There is no soft limit before it: an exception out of nowhere,
 while reports are being counted, would look like reports that cannot be counted."""
 PROCESS_STARTS_WITHIN_S = 60.0
@@ -37,7 +37,7 @@ _log = logging.getLogger("dither_aggregator")
 
 
 class Bell(NamedTuple):
-    """A kind of work, and the shard, metric or ticket that it is for."""
+    """A kind of work, and the shard, metric, ticket or page that it is for."""
 
     kind: str
     about: int | str

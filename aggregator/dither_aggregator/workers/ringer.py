@@ -1,15 +1,17 @@
-"""The ringer of an API process: rings fold bells for the shards that got reports."""
+"""The ringer of an API process: rings for the shards that got reports, and for pages that wait to be computed."""
 
 import logging
 import threading
 from collections.abc import Callable, Collection, Sequence
 
-from dither_aggregator.workers.bells import FOLD, Bell, BrokerError
+from dither_aggregator.computing import Address
+from dither_aggregator.workers.bells import FOLD, READ, Bell, BrokerError
 
 RING_EVERY_S = 3.0
 """How long reports may gather once a shard was rung for. A bell costs 2 ms in all, a fold a commit and its vectors."""
 RETRY_MAX_S = 30.0
 STOP_WITHIN_S = 2.0
+PAGES_MAX = 64
 
 _log = logging.getLogger("dither_aggregator")
 
@@ -25,6 +27,7 @@ class Ringer:
         self._every_s = every_s
         self._lock = threading.Lock()
         self._shards: set[int] = set()
+        self._pages: set[Address] = set()
         self._came = threading.Event()
         self._stopping = threading.Event()
         self._failures = 0
@@ -46,6 +49,13 @@ class Ringer:
             self._shards.update(shards)
         self._came.set()
 
+    def want(self, page: Address) -> None:
+        """Take notice of a page of which a part is not computed yet; return at once. It asks again by itself."""
+        with self._lock:
+            if len(self._pages) < PAGES_MAX:
+                self._pages.add(page)
+        self._came.set()
+
     def _run(self) -> None:
         while not self._stopping.is_set():
             self._came.wait()
@@ -58,10 +68,11 @@ class Ringer:
     def _try(self) -> None:
         with self._lock:
             shards, self._shards = self._shards, set()
-        if not shards:
+            pages, self._pages = self._pages, set()
+        if not (shards or pages):
             return
         try:
-            self._ring([Bell(FOLD, shard) for shard in sorted(shards)])
+            self._ring([*(Bell(FOLD, shard) for shard in sorted(shards)), *(Bell(READ, str(page)) for page in pages)])
         except BrokerError as error:
             if not self._failures:
                 _log.error("%s; beat rings for what waits until it does again", error)

@@ -8,15 +8,17 @@ import time
 from collections.abc import Callable, Sequence
 from datetime import date
 
-from dither_aggregator import upkeep
+from dither_aggregator import computing, upkeep
 from dither_aggregator.service import MAINTAIN_EVERY_S
 from dither_aggregator.signs import LAG_MAX_S
 from dither_aggregator.store import Store, StoreUnavailable
 from dither_aggregator.store.records import ShardStatus
-from dither_aggregator.workers.bells import ESTIMATE, FOLD, MAINTAIN, Bell, BrokerError
+from dither_aggregator.workers.bells import ESTIMATE, FOLD, MAINTAIN, READ, Bell, BrokerError
 
 LOOK_EVERY_S = 3.0
 ASK_PAUSE_MAX_S = 3_600.0
+PAGES_AT_ONCE = 20
+"""Pages of the last sealed day that are rung for at a time, until they are computed."""
 
 _log = logging.getLogger("dither_aggregator")
 
@@ -59,6 +61,7 @@ class Watchdog:
         now = self._clock()
         if now >= self._maintain_at:
             bells += [Bell(MAINTAIN, shard.shard) for shard in status]
+            bells += [Bell(READ, str(page)) for page in computing.unmade(self._store)[:PAGES_AT_ONCE]]
             self._maintain_at = now + MAINTAIN_EVERY_S
         bells += [Bell(ESTIMATE, metric) for metric in self._unfinalized(min(shard.merged for shard in status), now)]
         return bells

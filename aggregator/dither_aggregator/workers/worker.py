@@ -22,7 +22,7 @@ from celery.worker.consumer.consumer import CONNECTION_ERROR  # type: ignore[att
 from dither_aggregator.running import say_stacks_on_sigusr1
 from dither_aggregator.store import Store
 from dither_aggregator.workers.answering import Answering
-from dither_aggregator.workers.bells import ESTIMATE, FOLD, LOOK, MAINTAIN, TIME_LIMIT_S, Rope, make_app
+from dither_aggregator.workers.bells import ESTIMATE, FOLD, LOOK, MAINTAIN, READ, TIME_LIMIT_S, Rope, make_app
 from dither_aggregator.workers.brokers import address
 from dither_aggregator.workers.intake import Intake
 from dither_aggregator.workers.looking import look
@@ -55,7 +55,7 @@ def work(
     """
     app = make_app(broker)
     orders = _Orders()
-    answering = Answering(open_, generation, Rope(app).ring, orders.stopping, orders.give_up)
+    answering = Answering(open_, generation, Rope(app).ring, orders.stopping, orders.give_up, data)
     _add_tasks(app, answering, partial(look, data, generation, broker))
     intake = Intake()
     app.steps["consumer"].add(intake.step())
@@ -134,6 +134,10 @@ def _add_tasks(app: Celery, answering: Answering, look_for: Callable[[object], N
     @app.task(name=MAINTAIN, time_limit=TIME_LIMIT_S[MAINTAIN])
     def maintain(shard: object) -> None:
         answering.maintain(shard)
+
+    @app.task(name=READ, time_limit=TIME_LIMIT_S[READ])
+    def read(page: object) -> None:
+        answering.read(page)
 
     @app.task(name=LOOK, time_limit=TIME_LIMIT_S[LOOK])
     def look_for_many(ticket: object) -> None:

@@ -14,7 +14,7 @@ import pytest
 from dither_aggregator.service import Service, Submitted
 from dither_aggregator.store import Receipt, Store, StoreError, StoreUnavailable, create_store, open_store
 from dither_aggregator.store.dump import ShardRecord
-from dither_aggregator.store.records import DayMark, Final, LogEntry, Retention
+from dither_aggregator.store.records import DayMark, Final, KeptReading, LogEntry, Retention
 from dither_aggregator.store.redis import RedisStore, key_names, store_scripts
 from dither_aggregator.store.redis.client import Client
 from dither_aggregator.web.served import ServedStore
@@ -339,6 +339,9 @@ USES: dict[str, Callable[[Store, Registry], object]] = {
     "create_key": lambda store, asked: store.create_key("write"),
     "register_key": lambda store, asked: store.register_key("write", STRONG),
     "revoke_key": lambda store, asked: store.revoke_key("0" * 8),
+    "kept_reading": lambda store, asked: store.kept_reading("0" * 40),
+    "keep_readings": lambda store, asked: store.keep_readings([KeptReading("0" * 40, store.today(), False, b"")]),
+    "open_readings": lambda store, asked: store.open_readings(),
     "note": lambda store, asked: store.note("command line", "mark add", "version 158"),
     "journal": lambda store, asked: store.journal(),
     "dump": lambda store, asked: list(store.dump()),

@@ -21,8 +21,8 @@ from typing import get_args
 
 from cachetools import LRUCache, cached
 
-from dither_aggregator.analysis.estimands import days_of, tally_of
-from dither_aggregator.analysis.keeping import Codec, NotReady, once
+from dither_aggregator.analysis.estimands import days_of, each_day, tally_of
+from dither_aggregator.analysis.keeping import Codec, once
 from dither_aggregator.analysis.quality.counted import Check, Extremes, count
 from dither_aggregator.analysis.windows import Window
 from dither_aggregator.store import Store, StoredPlan, Tally
@@ -117,23 +117,19 @@ def _named(plan: Plan, counted: Extremes, at: int) -> str:
 def days(store: Store, stored: StoredPlan, window: Window) -> Iterator[Quality]:
     """Yield each closed day of a window that has reports, the earliest first; those no longer kept are left out.
 
-    Raises BadTally and, at the end, NotReady where some of them are not checked yet.
+    Raises BadTally, and NotReady where some of them are not checked yet.
     """
-    sealed, kept_from, finals, missing = store.sealed(), store.tallies_from(), store.finals(stored.plan), []
-    days = [each for each in days_of(store, stored, window, finals) if kept_from <= each[0] <= sealed]
+    sealed, kept_from, finals = store.sealed(), store.tallies_from(), store.finals(stored.plan)
+    closed = [each for each in days_of(store, stored, window, finals) if kept_from <= each[0] <= sealed]
     codec, slow = Codec((Quality, Checked), stored), stored.plan.cells.tally_size > SLOW_ENTRIES
-    for each in days:
-        day, _ = each
 
-        def made(day: date = day) -> Quality:
-            return _once(store, stored, day)
+    def check(of_day: tuple[date, str]) -> Quality:
+        def made() -> Quality:
+            return _once(store, stored, of_day[0])
 
-        try:
-            yield once(store, stored, "quality", [each], [], made, codec, slow=slow, noun="checking the counts")
-        except NotReady as error:
-            missing.append(error)
-    if missing:
-        raise NotReady.of_several(missing, len(days), "days")
+        return once(store, stored, "quality", [of_day], [], made, codec, slow=slow, noun="checking the counts")
+
+    yield from each_day(closed, check)
 
 
 def _key(store: Store, stored: StoredPlan, day: date) -> tuple[object, ...]:
