@@ -17,6 +17,7 @@ from typing import Any
 import requests
 
 from dither_aggregator import signs
+from dither_aggregator.analysis.keeping import readings_sign
 from dither_aggregator.analysis.quality.verdict import ALPHA, days
 from dither_aggregator.analysis.windows import Window
 from dither_aggregator.expiry import SOON, Expiries
@@ -108,6 +109,7 @@ def _look(store: Store) -> list[Sign]:
         *signs.of_store(vitals, vitals.trouble),
         _time(store.ahead_s()),
         *signs.of_ledger(Audit.of(store), time.monotonic()),
+        readings_sign(store),
     ]
 
 

@@ -54,30 +54,42 @@ def read(store: Store, stored: StoredPlan, epoch: date, view: View = DEFAULT) ->
     finals = store.finals(stored.plan)
     window = Window.ending(epoch, view.days)
     days = days_of(store, stored, window, finals)
+    snapshot = finals[epoch].snapshot if view.days == 1 and epoch in finals else None
 
     def made() -> Reading:
         if view.days == 1:
-            tally, final = _of_day(store, stored, epoch, finals), finals.get(epoch)
-            snapshot = final.snapshot if final else None
+            tally = _of_day(store, stored, epoch, finals)
             return estimate(stored, epoch, tally, view, provisional=provisional, snapshot=snapshot)
         whole = not provisional and store.tallies_from() <= window.first
         pooled = _pool_once(store, stored, window, finals) if whole else _pool(store, stored, window, finals)
         return estimate(stored, epoch, pooled, view, provisional=provisional)
 
-    return _kept(store, stored, epoch, days, view, made, provisional=provisional)
+    return _kept(store, stored, days, (epoch, view, snapshot), made, provisional=provisional)
 
 
 def days_of(store: Store, stored: StoredPlan, window: Window, finals: Mapping[date, Final]) -> Days:
-    """Return the days of a window that have reports, each with the digest of its final tally."""
-    days = sorted(day for day in store.epochs(stored.plan) if day in window)
-    return tuple((day, finals[day].digest if day in finals else "") for day in days)
+    """Return the days of a window that have reports, each with the digest of its tally if that does not change."""
+    sealed, keeps = store.sealed(), keeper_of(store) is not None
+
+    def digest_of(day: date) -> str:
+        if day in finals:
+            return finals[day].digest
+        return store.tally(stored.plan, day).digest if keeps and day <= sealed else ""
+
+    return tuple((day, digest_of(day)) for day in sorted(store.epochs(stored.plan)) if day in window)
 
 
 def _kept(
-    store: Store, stored: StoredPlan, epoch: date, days: Days, view: View, made: Callable[[], Reading],
-    *, provisional: bool,
-) -> Reading:  # fmt: skip
+    store: Store,
+    stored: StoredPlan,
+    days: Days,
+    asked: tuple[date, View, str | None],
+    made: Callable[[], Reading],
+    *,
+    provisional: bool,
+) -> Reading:
     """Read some days, or take what was kept of them. Counts of a day that is not sealed change: they are not kept."""
+    _, view, _ = asked
     estimand = estimand_of(stored.plan)
     if provisional or view.candidates is not None:
         refuse_slow(store, slow=estimand.slow and view.candidates is None)
@@ -87,7 +99,6 @@ def _kept(
             raise TallyGone(first, final.snapshot)
         return made()
     codec = Codec((View, Window, *estimand.records), stored)
-    asked = [epoch, view]
     return once(store, stored, "reading", days, asked, made, codec, slow=estimand.slow, noun=estimand.noun)
 
 
@@ -171,7 +182,7 @@ def read_days(store: Store, stored: StoredPlan, window: Window, view: View) -> I
         def made() -> Reading:
             return estimate(stored, day, _of_day(store, stored, day, finals), view, provisional=provisional)
 
-        return _kept(store, stored, day, [of_day], view, made, provisional=provisional)
+        return _kept(store, stored, [of_day], (day, view, None), made, provisional=provisional)
 
     yield from each_day(days, read_day)
 

@@ -28,6 +28,7 @@ import numpy as np
 from cachetools import LRUCache
 
 from dither_aggregator.counting.folding import BadTally, TallyGone
+from dither_aggregator.signs import Sign
 from dither_aggregator.store import Store, StoredPlan
 from dither_aggregator.store.interface.readings import READING_BYTES_MAX
 from dither_aggregator.store.records import KeptReading
@@ -46,6 +47,7 @@ RETRY_S = 60.0
 RETRY_MAX_S = 86_400.0
 _DIGEST_BYTES = 16
 WHY_CHARACTERS_MAX = 120
+NAMED_MAX = 10
 
 T = TypeVar("T")
 Days = Sequence[tuple[date, str]]
@@ -82,6 +84,8 @@ class State(msgspec.Struct, frozen=True):
     tries: int = 0
     """How often it could not be made."""
     retry_at: float = 0.0
+    damaged: bool = False
+    """Whether that is because its counts are those of no reports."""
 
     @property
     def failed(self) -> bool:
@@ -146,7 +150,7 @@ class Kept(Keeper):
         if not asked.slow:
             return make()
         if state and state.failed:
-            self.wanted |= state.retry_at <= time.time()
+            self.wanted |= state.tries < TRIES_MAX and state.retry_at <= time.time()
             raise _failure(state)
         self.wanted = True
         begun = state and time.time() - state.at < BEGUN_FOR_S
@@ -179,7 +183,7 @@ class Computing(Keeper):
         except (TallyGone, NotReady):
             raise
         except BadTally as error:
-            self._failed(asked, f"{error}", tries)
+            self._failed(asked, f"{error}", tries, damaged=True)
             raise
         except Exception as error:  # the others go on: what nobody foresaw of one metric is no other's
             self._failed(asked, _why(error), tries)
@@ -198,9 +202,9 @@ class Computing(Keeper):
             elif asked.slow:
                 self._failed(asked, "it is too long to be kept", tries)
 
-    def _failed(self, asked: Wanted, why: str, tries: int) -> None:
+    def _failed(self, asked: Wanted, why: str, tries: int, *, damaged: bool = False) -> None:
         if asked.slow:
-            self._keep(failed(_open(asked, State(0.0, "", asked.stored.plan.metric, tries)), why))
+            self._keep(failed(_open(asked, State(0.0, "", asked.stored.plan.metric, tries)), why, damaged=damaged))
 
 
 _COMPUTING: ContextVar[tuple[Computing, Wanted, "_Saying"] | None] = ContextVar("computing", default=None)
@@ -283,20 +287,34 @@ def _state_of(entry: KeptReading) -> State | None:
         return None
 
 
-def failed(entry: KeptReading, why: str) -> KeptReading:
+def failed(entry: KeptReading, why: str, *, damaged: bool = False) -> KeptReading:
     """Return the entry of a reading that could not be made, in the place of the one that says that it was begun."""
     state = _state_of(entry) or State(0.0, "", "")
     retry_at = time.time() + min(RETRY_S * 2**state.tries, RETRY_MAX_S)
-    told = State(time.time(), why[:WHY_CHARACTERS_MAX], state.metric, state.tries + 1, retry_at)
+    told = State(time.time(), why[:WHY_CHARACTERS_MAX], state.metric, state.tries + 1, retry_at, damaged)
     return entry._replace(content=msgspec.msgpack.encode(told))
 
 
-def failures(store: Store) -> list[State]:
-    """Return what could not be read."""
-    return [state for entry in store.open_readings() if (state := _state_of(entry)) and state.failed]
+def readings_sign(store: Store) -> Sign:
+    """Tell of which metrics readings could not be computed."""
+    found = [state for entry in store.open_readings() if (state := _state_of(entry))]
+    failures = {state.metric: state.words for state in found if state.failed}
+    more = f" and {len(failures) - NAMED_MAX:,} more" if len(failures) > NAMED_MAX else ""
+    return Sign(
+        "readings",
+        ", ".join(f"{metric}: {words}" for metric, words in sorted(failures.items())[:NAMED_MAX]) + more
+        if failures
+        else f"{len(found):,} being computed",
+        "none that could not be computed",
+        not failures,
+        "Pages say it in the metric's row, and other rows stand. It is tried again, ever more rarely; the log of the "
+        "server or worker says more.",
+    )
 
 
-def _failure(state: State) -> NotReady:
+def _failure(state: State) -> NotReady | BadTally:
+    if state.damaged:
+        return BadTally(state.words)
     when = time.strftime("%H:%M", time.gmtime(state.retry_at))
     then = "it is not tried again" if state.tries >= TRIES_MAX else f"it is tried again after {when} UTC"
     return NotReady(f"it could not be computed: {state.words}; {then}", failed=True)

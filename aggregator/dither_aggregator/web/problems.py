@@ -3,6 +3,7 @@
 import json
 import logging
 import traceback
+from html import escape
 
 from flask import Flask, Response, has_request_context, render_template, request
 from werkzeug.exceptions import HTTPException, MethodNotAllowed
@@ -24,6 +25,35 @@ REFRESH_S = 5
 """So often a page that waits for a part of it asks again."""
 NOT_COMPUTED_RETRY_AFTER_S = 600
 API, DOCUMENT = "/v1/", "/openapi.json"
+
+PAGE_HEADERS = {
+    "Content-Security-Policy": (
+        "default-src 'none'; style-src 'self'; img-src 'self'; script-src 'self'; base-uri 'none'; form-action 'self'; "
+        "frame-ancestors 'none'"
+    ),
+    "Referrer-Policy": "no-referrer",
+    "X-Frame-Options": "DENY",  # frame-ancestors, for browsers that do not know it
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Permissions-Policy": "camera=(), geolocation=(), microphone=(), payment=(), usb=()",
+}
+_PAGE = """<!doctype html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<meta name="color-scheme" content="light dark">
+<title>{title} · dither</title>
+<link rel="stylesheet" href="/static/dither.css">
+</head>
+<body>
+<main id="main">
+<h1>{title}</h1>
+<p class="headline"><bdi>{detail}</bdi></p>
+<p><a href="/">All metrics</a></p>
+</main>
+</body>
+</html>
+"""
 
 _SLUGS = {404: "not-found", 405: "method-not-allowed", 413: "too-large"}
 _WORDS = {404: "no page and no part of the API is here: / has all metrics, and /openapi.json all addresses of the API"}
@@ -59,6 +89,13 @@ def respond(problem: Problem) -> Response:
         return Response(render(problem), problem.status, headers_of(problem))
     headers = [(name, value) for name, value in headers_of(problem) if name != "Content-Type"]
     return Response(render_template("problem.html", problem=problem), problem.status, headers)
+
+
+def bare_page(problem: Problem) -> tuple[list[tuple[str, str]], bytes]:
+    """Return headers and content of a page that says why there is no other, where nothing draws pages."""
+    said = [(name, value) for name, value in headers_of(problem) if name != "Content-Type"]
+    content = _PAGE.format(title=escape(problem.title), detail=escape(problem.detail))
+    return [("Content-Type", "text/html; charset=utf-8"), *PAGE_HEADERS.items(), *said], content.encode("utf-8")
 
 
 def failed() -> Problem:
@@ -115,7 +152,7 @@ def _respond_not_ready(error: NotReady) -> Response:
 
 def respond_store(error: StoreError) -> Response:
     """Answer that the store cannot be used now."""
-    return respond(Problem("unavailable", str(error)))
+    return respond(Problem("read-failed" if request.method == "GET" else "unavailable", str(error)))
 
 
 def register(app: Flask) -> None:

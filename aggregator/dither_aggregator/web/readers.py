@@ -92,7 +92,7 @@ class Readers:
         """Ask a reader, and let others have it afterwards."""
         try:
             if self._closed:
-                raise Problem("unavailable", "the server is being stopped")
+                raise Problem("read-failed", "the server is being stopped")
             reader = self._idle.pop() if self._idle else await ReaderProcess.start(self._place)
             answered = await reader.ask(asked, ANSWER_WITHIN_S)
             self._idle.append(reader)

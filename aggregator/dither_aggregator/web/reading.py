@@ -9,10 +9,11 @@ from collections.abc import Awaitable, Callable, Iterator
 
 from werkzeug.http import parse_accept_header
 
-from dither_aggregator.web import bounds
+from dither_aggregator.web import bounds, problems
 from dither_aggregator.web.answers import Receive, Scope, Send
 from dither_aggregator.web.bounds import Bound, Peers, peers_of
 from dither_aggregator.web.exchange import ReadAnswer, ReadRequest
+from dither_aggregator.web.problems import API, DOCUMENT
 from dither_shared.wire.problems import Problem
 
 CHUNK_BYTES = 64 * 1024
@@ -34,7 +35,7 @@ class ReadingApp:
         try:
             await asyncio.wait({answering, left}, return_when=asyncio.FIRST_COMPLETED)
             if answering.done():
-                await self._send(answering.result(), peers, _accepts_gzip(scope), send)
+                await self._send(await _in_words(answering, asked), peers, _accepts_gzip(scope), send)
         finally:
             answering.cancel()
             left.cancel()
@@ -57,6 +58,17 @@ class ReadingApp:
             await send({"type": "http.response.body", "body": b""})
         finally:
             self._held.remove(peers, len(answered.content))
+
+
+async def _in_words(answering: Awaitable[ReadAnswer], asked: ReadRequest) -> ReadAnswer:
+    """Return the answer or, where a page is asked for and there is none, a page that says why."""
+    try:
+        return await answering
+    except Problem as problem:
+        if asked.path.startswith((API, DOCUMENT)):
+            raise
+        problems.note_refused(problem)
+        return ReadAnswer(problem.status, *problems.bare_page(problem))
 
 
 def _accepts_gzip(scope: Scope) -> bool:

@@ -27,7 +27,7 @@ PROBLEMS: dict[str, tuple[int, str]] = {
     "disk-full": (507, "The store has no room to spare; send the same bytes again later"),
     "being-computed": (503, "This is being computed; ask again soon"),
     "not-computed": (503, "This could not be computed"),
-    "read-failed": (503, "This cannot be shown now; ask again soon"),
+    "read-failed": (503, "This cannot be shown now; ask again in a minute"),
     "key-waiting": (503, "This key waits for the app's next one; send the same bytes again later"),
     "unavailable": (503, "The aggregator cannot store reports now; send the same bytes again later"),
 }

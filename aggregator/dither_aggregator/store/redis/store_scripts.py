@@ -116,7 +116,8 @@ return found
 )
 _DROP_READING = """
 local function drop(key)
-    redis.call('HINCRBY', at, 'readings_bytes', -redis.call('HSTRLEN', at .. ':readings', key))
+    local size = redis.call('HSTRLEN', at .. ':readings', key)
+    if size > 0 then redis.call('HINCRBY', at, 'readings_bytes', -size) end
     redis.call('HDEL', at .. ':readings', key)
     redis.call('ZREM', at .. ':readings:made', key)
     redis.call('ZREM', at .. ':readings:first', key)
@@ -139,7 +140,7 @@ for i = 3, #ARGV, 4 do
         redis.call('HINCRBY', at, 'readings_bytes', #content)
     end
 end
-while tonumber(redis.call('HGET', at, 'readings_bytes')) > tonumber(ARGV[2]) do
+while tonumber(redis.call('HGET', at, 'readings_bytes') or 0) > tonumber(ARGV[2]) do
     drop(redis.call('ZRANGE', at .. ':readings:made', 0, 0)[1])
 end
 """,

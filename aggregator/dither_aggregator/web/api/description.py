@@ -114,8 +114,10 @@ def _described(blueprint: Any, operation: Operation, view: Callable[..., Respons
     else:
         answers = {"type": "object"}
     view = blueprint.response(200, answers, description=operation.says)(view)
+    being_computed = "it is being computed, or could not be; ask again after Retry-After, also when too many ask"
     for status, says in (
         (400, "a parameter is wrong, unknown, given twice, or at odds with another"),
+        *(() if operation.changes else ((503, being_computed),)),
         ("default", "a refusal"),
     ):
         view = blueprint.alt_response(status, schema=ProblemDocument, content_type=CONTENT_TYPE, description=says)(view)

@@ -477,3 +477,6 @@ class ProblemDocument(Open):
     title = _text()
     status = _whole()
     detail = _text("a sentence for people")
+    retry_after_s = _whole("of what may be asked again: after so many seconds", required=False)
+    done = _whole("of what is being computed: how many of its readings are there", required=False)
+    of = _whole("of how many", required=False)

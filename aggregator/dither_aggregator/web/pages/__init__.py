@@ -32,22 +32,9 @@ from dither_aggregator.web.pages import (
     time,
 )
 from dither_aggregator.web.pages.words import in_words, rank_in_words
-from dither_aggregator.web.problems import REFRESH_S
+from dither_aggregator.web.problems import PAGE_HEADERS, REFRESH_S
 from dither_shared.harmless import visible
 from dither_shared.wire.problems import Problem
-
-_POLICY = (
-    "default-src 'none'; style-src 'self'; img-src 'self'; script-src 'self'; base-uri 'none'; form-action 'self'; "
-    "frame-ancestors 'none'"
-)
-
-_FOR_PAGES = {
-    "Content-Security-Policy": _POLICY,
-    "Referrer-Policy": "no-referrer",
-    "X-Frame-Options": "DENY",  # frame-ancestors, for browsers that do not know it
-    "Cross-Origin-Opener-Policy": "same-origin",
-    "Permissions-Policy": "camera=(), geolocation=(), microphone=(), payment=(), usb=()",
-}
 
 Page = Callable[..., "str | tuple[str, int] | Response"]
 ADDRESSES: dict[str, Page] = {
@@ -124,7 +111,7 @@ def _bound(show: Page, store: Store) -> Page:
 def guard(response: Response) -> Response:
     """Let a page load its own style sheet and script and nothing else, from nowhere else, and no site use it."""
     if (response.mimetype or "").startswith(("text/", "image/")):
-        response.headers.update(_FOR_PAGES)
+        response.headers.update(PAGE_HEADERS)
     response.headers["X-Content-Type-Options"] = "nosniff"
     response.headers["Cross-Origin-Resource-Policy"] = "same-origin"
     return _tagged(response)

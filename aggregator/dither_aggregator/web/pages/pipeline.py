@@ -11,6 +11,7 @@ from datetime import date, timedelta
 from flask import render_template
 
 from dither_aggregator import signs, upkeep
+from dither_aggregator.analysis.keeping import readings_sign
 from dither_aggregator.signs import LAG_MAX_S, Sign, duration
 from dither_aggregator.store import LedgerRow, Store
 from dither_aggregator.store.plans import GRACE
@@ -98,6 +99,7 @@ def pipeline_page(store: Store) -> PipelinePage:
         *signs.of_store(vitals, vitals.trouble),
         *_of_days(vitals, len(upkeep.unfinalized(store))),
         signs.quarantine(total.quarantined - total.dropped),
+        readings_sign(store),
     ]
     return PipelinePage(
         day,
