@@ -43,7 +43,7 @@ BEGUN_FOR_S = 60.0
 """How long a reading counts as being made after that was last said: its process may be gone."""
 TRIES_MAX = 8
 RETRY_S = 60.0
-"""After a reading could not be made; twice as long each time, TRIES_MAX times at most a day."""
+"""After a reading could not be made twice; about twice as long each time. After the first time it is tried at once."""
 RETRY_MAX_S = 86_400.0
 _DIGEST_BYTES = 16
 WHY_CHARACTERS_MAX = 120
@@ -290,7 +290,7 @@ def _state_of(entry: KeptReading) -> State | None:
 def failed(entry: KeptReading, why: str, *, damaged: bool = False) -> KeptReading:
     """Return the entry of a reading that could not be made, in the place of the one that says that it was begun."""
     state = _state_of(entry) or State(0.0, "", "")
-    retry_at = time.time() + min(RETRY_S * 2**state.tries, RETRY_MAX_S)
+    retry_at = time.time() + min(RETRY_S * (2**state.tries - 1), RETRY_MAX_S)
     told = State(time.time(), why[:WHY_CHARACTERS_MAX], state.metric, state.tries + 1, retry_at, damaged)
     return entry._replace(content=msgspec.msgpack.encode(told))
 
