@@ -286,6 +286,21 @@ def test_a_search_of_words_is_made_once_for_all_views_and_processes(one: Site) -
     assert searching.call_count == 1
 
 
+def test_a_search_says_at_which_level_it_is(one: Site) -> None:
+    stored, kept, clock = stored_of(one, "words"), list[KeptReading](), iter(range(100, 10**9))
+    with keeper(one.store, computing(one.store, kept)), patch.object(keeping, "monotonic", lambda: float(next(clock))):
+        read(one.store, stored, one.day(1), SIMULTANEOUS)
+    said = [state.words for entry in kept if entry.open and (state := keeping.state_of(entry))]
+    assert said[0] == "searching words"
+    assert list(dict.fromkeys(said[1:])) == [f"searching words, level {level} of 3" for level in (1, 2, 3)]
+    one.store.keep_readings([entry for entry in kept if entry.open][-1:])
+    with (
+        keeper(one.store, Kept(one.store)),
+        pytest.raises(NotReady, match="being computed: searching words, level 3 of"),
+    ):
+        read(one.store, stored, one.day(1), SIMULTANEOUS)
+
+
 def test_days_are_read_the_newest_first_and_what_is_missing_is_counted(one: Site) -> None:
     stored, kept = stored_of(one, "text_fresh"), list[KeptReading]()
     window, view = Window(one.day(2), one.day(1)), View("population", simultaneous=True, values=("v1",), together=2)

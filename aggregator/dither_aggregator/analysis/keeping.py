@@ -21,6 +21,7 @@ from collections.abc import Callable, Iterable, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, fields, is_dataclass, replace
 from datetime import date
+from time import monotonic
 from typing import Any, TypeVar, cast
 
 import msgspec
@@ -129,7 +130,7 @@ class Keeper(ABC):
                 return self._remember(asked.key, cast("T", asked.codec.unpack(entry.content, self._secret(asked.key))))
             except Damaged:
                 pass
-        return self._missing(asked, make, _state_of(entry) if entry and entry.open else None)
+        return self._missing(asked, make, state_of(entry) if entry and entry.open else None)
 
     @abstractmethod
     def _missing(self, asked: Wanted, make: Callable[[], T], state: State | None) -> T: ...
@@ -167,16 +168,17 @@ class Computing(Keeper):
         """Whether no other process computes for this store: what seems begun was left by one that is gone."""
 
     def _missing(self, asked: Wanted, make: Callable[[], T], state: State | None) -> T:
-        tries, now = state.tries if state else 0, time.time()
+        tries, now, metric = state.tries if state else 0, time.time(), asked.stored.plan.metric
         if state and state.failed and (tries >= TRIES_MAX or now < state.retry_at):
             raise _failure(state)
         if state and not state.failed and not self._alone and now - state.at < BEGUN_FOR_S:
             raise NotReady(f"being computed: {state.words}")
-        say = _Saying(
-            lambda words: self._keep(_open(asked, State(time.time(), words, asked.stored.plan.metric, tries)))
-        )
-        if asked.slow:
+        outer = _COMPUTING.get()
+        if asked.slow or outer is None:
+            say = _Saying(lambda words: self._keep(_open(asked, State(time.time(), words, metric, tries))))
             say.begin(asked.noun)
+        else:  # a part of another reading, which says how far it is
+            say = outer[2]
         before = _COMPUTING.set((self, asked, say))
         try:
             value = make()
@@ -223,8 +225,8 @@ class _Saying:
 
     def say(self, words: str) -> None:
         """Say how far it is."""
-        if self.noun and time.monotonic() - self._at >= 1.0:
-            self._at = time.monotonic()
+        if self.noun and monotonic() - self._at >= 1.0:
+            self._at = monotonic()
             self._say(words)
 
 
@@ -279,7 +281,7 @@ def _open(asked: Wanted, state: State) -> KeptReading:
     return KeptReading(asked.key, asked.first, True, msgspec.msgpack.encode(state))
 
 
-def _state_of(entry: KeptReading) -> State | None:
+def state_of(entry: KeptReading) -> State | None:
     """Return what an open entry says; None where it is damaged."""
     try:
         return msgspec.msgpack.decode(entry.content, type=State)
@@ -289,7 +291,7 @@ def _state_of(entry: KeptReading) -> State | None:
 
 def failed(entry: KeptReading, why: str, *, damaged: bool = False) -> KeptReading:
     """Return the entry of a reading that could not be made, in the place of the one that says that it was begun."""
-    state = _state_of(entry) or State(0.0, "", "")
+    state = state_of(entry) or State(0.0, "", "")
     retry_at = time.time() + min(RETRY_S * (2**state.tries - 1), RETRY_MAX_S)
     told = State(time.time(), why[:WHY_CHARACTERS_MAX], state.metric, state.tries + 1, retry_at, damaged)
     return entry._replace(content=msgspec.msgpack.encode(told))
@@ -297,7 +299,7 @@ def failed(entry: KeptReading, why: str, *, damaged: bool = False) -> KeptReadin
 
 def readings_sign(store: Store) -> Sign:
     """Tell of which metrics readings could not be computed."""
-    found = [state for entry in store.open_readings() if (state := _state_of(entry))]
+    found = [state for entry in store.open_readings() if (state := state_of(entry))]
     failures = {state.metric: state.words for state in found if state.failed}
     more = f" and {len(failures) - NAMED_MAX:,} more" if len(failures) > NAMED_MAX else ""
     return Sign(

@@ -5,7 +5,7 @@ It loads all that is estimated and drawn, which takes a second or two: a process
 
 import asyncio
 import threading
-from functools import cache
+from functools import cache, partial
 from io import BytesIO
 from typing import Any, cast
 
@@ -14,7 +14,7 @@ from flask import Flask
 from msgspec.structs import replace
 from werkzeug.wrappers import Response
 
-from dither_aggregator.analysis.keeping import Elsewhere, Keeper, keeper_of
+from dither_aggregator.analysis.keeping import Elsewhere, keeper_of
 from dither_aggregator.store import Store
 from dither_aggregator.web import api, pages, problems
 from dither_aggregator.web.exchange import ACTOR, LIVE, LONG, SESSION, ReadAnswer, ReadRequest
@@ -28,7 +28,8 @@ def reading_app(store: Store, candidates_max: int | None = None) -> Flask:
     """Return the WSGI application of pages and API. Lists of more than `candidates_max` raise LongList."""
     app = bare_app()
     app.add_url_rule(PATH, "reports", methods=["POST"])  # never comes here; other methods are told so
-    app.extensions["keeper"] = keeper_of(store)
+    app.before_request(partial(_want_nothing, store))
+    app.extensions["store"] = store
     api.register(app, store, candidates_max=candidates_max)
     problems.register(app)
     pages.register(app, store)
@@ -55,9 +56,6 @@ def respond(app: Flask, asked: ReadRequest) -> ReadAnswer:
         "query_string": asked.query,
         "headers": asked.headers,
     }
-    keeper: Keeper | None = app.extensions["keeper"]
-    if keeper:
-        keeper.wanted = False
     try:
         environ = cast("dict[str, Any]", build_environ(scope, cast("Any", BytesIO(asked.body))))
         environ |= {SESSION: asked.session, ACTOR: asked.actor, LIVE: asked.live}
@@ -66,7 +64,13 @@ def respond(app: Flask, asked: ReadRequest) -> ReadAnswer:
         return LONG
     except Exception as error:
         return pack(problems.respond(problems.failure(error)))
+    keeper = keeper_of(app.extensions["store"])
     return replace(answer, wanted=True) if keeper and keeper.wanted else answer
+
+
+def _want_nothing(store: Store) -> None:
+    if keeper := keeper_of(store):
+        keeper.wanted = False
 
 
 def in_threads(store: Store) -> ReadingApp:

@@ -31,7 +31,7 @@ def test_a_reading_is_kept_until_another_takes_its_place(place: Place, store: St
     begun, made = entry("one", place.day(), b"begun", open_=True), entry("one", place.day())
     store.keep_readings([begun, entry("two", place.day())])
     assert (store.kept_reading("one"), store.open_readings()) == (begun, [begun])
-    store.keep_readings([made])
+    store.keep_readings([begun, made])
     assert (store.kept_reading("one"), store.open_readings()) == (made, [])
     assert place.open().kept_reading("two") == entry("two", place.day())
 

@@ -196,6 +196,7 @@ def _proposed(plan: Plan, tally: Tally, progress: Progress) -> Proposed:
         progress(done)
 
     def made() -> Proposed:
+        told(0.0)
         *levels, _ = tables(plan.cells, tally.counts)
         sketches = [_sketch(domain, *each) for each in levels]
         return search([Level(*each) for each in zip(domain.levels, sketches, strict=True)], told)

@@ -40,8 +40,9 @@ class SQLiteReadings(SQLiteOpened, Readings):
                 for one in entries
                 if one.first >= kept_from
             ]
-            db.executemany("DELETE FROM reading WHERE key = ?", [(one.key,) for one in entries])
-            db.executemany("INSERT INTO reading (key, first, open, size, content) VALUES (?, ?, ?, ?, ?)", rows)
+            db.executemany(
+                "INSERT OR REPLACE INTO reading (key, first, open, size, content) VALUES (?, ?, ?, ?, ?)", rows
+            )
             _let_go(db)
 
 

@@ -161,3 +161,13 @@ document.addEventListener("keydown", (event) => {
 window.addEventListener("resize", () => {
   if (shown) shown.show(shown.at);
 });
+
+// A page that waits for a part of it asks again, unless somebody is at its form.
+const refresh = Number(document.body.dataset.refresh);
+let typed = false;
+document.addEventListener("input", () => (typed = true));
+if (refresh) {
+  setInterval(() => {
+    if (!typed && !document.hidden && !main.querySelector("form :focus")) location.reload();
+  }, 1000 * refresh);
+}
