@@ -6,6 +6,7 @@ loses the one that it was at; that one is tried again later, and the others go o
 
 import logging
 import os
+import re
 import select
 import signal
 import subprocess
@@ -30,6 +31,7 @@ ENDS_MAX = 32
 CANDIDATES_MAX = 2_000
 """More than these are a long list, which is not computed ahead."""
 _READ_BYTES = 1 << 18
+_ADDRESS = re.compile(r"(live|read) (/[!-~]{0,200}) ([!-~]{0,1000})")
 
 _log = logging.getLogger("dither_aggregator")
 _decoder = msgspec.msgpack.Decoder(Computed)
@@ -50,8 +52,15 @@ class Address(NamedTuple):
     @classmethod
     def parse(cls, text: str) -> "Address":
         """Return the address of a text; raise ValueError for another one."""
-        live, path, query = text.split(" ", 2)
-        return cls(live == "live", path, query)
+        if not (found := _ADDRESS.fullmatch(text)):
+            raise ValueError("this is the address of no page")
+        who, path, query = found.groups()
+        return cls(who == "live", path, query)
+
+    @property
+    def is_short(self) -> bool:
+        """Whether a bell can carry it."""
+        return bool(_ADDRESS.fullmatch(str(self)))
 
     def __str__(self) -> str:
         return f"{'live' if self.live else 'read'} {self.path} {self.query}"

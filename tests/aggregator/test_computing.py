@@ -194,6 +194,6 @@ def test_a_process_over_its_limits_is_one_row_that_says_so(
 def test_an_address_is_read_as_it_was_written() -> None:
     for address in (Address(True, "/"), Address(False, "/compare", "metric=a&level=99")):
         assert Address.parse(str(address)) == address
-    for other in ("", "live", "live /"):
-        with pytest.raises(ValueError, match="unpack"):
+    for other in ("", "live", "live /", "live / a b", "dead / ", f"live / {'a' * 1_001}", "live /\u00e4 "):
+        with pytest.raises(ValueError, match="no page"):
             Address.parse(other)

@@ -6,6 +6,7 @@ import gzip
 import json
 import os
 import random
+import re
 import signal
 import socket
 import time
@@ -13,17 +14,22 @@ from asyncio.subprocess import PIPE, create_subprocess_exec
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
 import requests
 
+from dither_aggregator.web import in_words
+from dither_aggregator.web.exchange import ReadAnswer, ReadRequest
 from dither_aggregator.web.reader import READING_NICENESS
 from dither_aggregator.web.readers import CANDIDATES_MAX, READERS, ReaderProcess
+from dither_aggregator.web.reading import ReadingApp
 from dither_aggregator.workers.looking import ASK_EVERY_S
 from dither_shared.registry import Registry
 from dither_shared.rng import Rng
 from dither_shared.wire import PATH
+from dither_shared.wire.problems import Problem
 from dither_shared.wire.writing import WireGroup, encode_upload, new_upload_id
 from tests.support.aggregators import ENVIRONMENT, Served, serve
 from tests.support.keys import STRONG, bearer
@@ -306,3 +312,34 @@ def test_an_api_whose_broker_is_gone_says_so(asked: tuple[Site, Machine, Machine
     assert "no worker can be asked" in answer.json()["detail"]
     assert look(api.said["url"], ["alpha"]).status_code == 200
     assert api.stop() == (0, "")
+
+
+@pytest.mark.parametrize(("path", "content_type"), [("/changes", "text/html"), ("/v1/changes", "application/problem")])
+def test_a_read_that_fails_is_a_page_where_a_page_was_asked_for_in_words_of_its_own(
+    path: str, content_type: str
+) -> None:
+    async def late(asked: ReadRequest) -> ReadAnswer:
+        raise Problem("read-failed", "the answer took too long")
+
+    async def ask() -> list[dict[str, Any]]:
+        sent: list[dict[str, Any]] = []
+        came: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
+        came.put_nowait({"body": b""})
+
+        async def send(message: dict[str, Any]) -> None:
+            sent.append(message)
+
+        scope: Any = {"type": "http", "method": "GET", "path": path, "query_string": b"", "headers": [], "client": None}
+        await in_words(ReadingApp(late))(scope, came.get, send)
+        return sent
+
+    start, *content = asyncio.run(ask())
+    headers = {name.decode(): value.decode() for name, value in start["headers"]}
+    body = b"".join(each["body"] for each in content).decode()
+    assert (start["status"], headers["retry-after"]) == (503, "60")
+    assert headers["content-type"].startswith(content_type)
+    assert headers["x-content-type-options"] == "nosniff"
+    assert "the answer took too long" in body
+    assert "This cannot be shown now; ask again in a minute" in body
+    assert not re.search("store reports|send the same bytes", body)
+    assert ("content-security-policy" in headers) == (content_type == "text/html")

@@ -12,12 +12,13 @@ from pathlib import Path
 import pytest
 
 from dither_aggregator import upkeep
+from dither_aggregator.computing import Address, unmade
 from dither_aggregator.service import MAINTAIN_EVERY_S, Service
 from dither_aggregator.signs import LAG_MAX_S
 from dither_aggregator.store import SQLiteStore, Store, StoreError, StoreUnavailable
 from dither_aggregator.workers import answering as answering_module
 from dither_aggregator.workers.answering import Answering
-from dither_aggregator.workers.bells import ESTIMATE, FOLD, MAINTAIN, Bell, BrokerError
+from dither_aggregator.workers.bells import ESTIMATE, FOLD, MAINTAIN, READ, Bell, BrokerError
 from dither_aggregator.workers.brokers import check_broker
 from dither_aggregator.workers.ringer import Ringer
 from dither_aggregator.workers.watchdog import Watchdog
@@ -265,11 +266,11 @@ def other_store() -> None:
 class Hearer:
     """One process of a worker, with a store that it opens when it needs one."""
 
-    def __init__(self, open_: Callable[[], Store], generation: str) -> None:
+    def __init__(self, open_: Callable[[], Store], generation: str, data: str = "") -> None:
         self.tower = Tower()
         self.stopping = False
         self.gone = 0
-        self.answering = Answering(open_, generation, self.tower.ring, lambda: self.stopping, self._give_up, "")
+        self.answering = Answering(open_, generation, self.tower.ring, lambda: self.stopping, self._give_up, data)
 
     def _give_up(self) -> None:
         self.gone += 1
@@ -277,7 +278,7 @@ class Hearer:
 
 @pytest.fixture
 def hearer(store: SQLiteStore, tmp_path: Path, clock: Clock) -> Iterator[Hearer]:
-    made = Hearer(lambda: SQLiteStore(tmp_path / "store", clock), store.generation)
+    made = Hearer(lambda: SQLiteStore(tmp_path / "store", clock), store.generation, str(tmp_path / "store"))
     with closing(made.answering):
         yield made
 
@@ -298,6 +299,26 @@ def test_bells_fold_maintain_and_finalize(hearer: Hearer, store: Store, asked: R
         hearer.answering.estimate("dark")
     assert store.finals(plan)[today].digest == store.tally(plan, today).digest
     assert hearer.tower.rung == []
+
+
+def test_pages_of_a_sealed_day_are_rung_for_until_a_worker_has_computed_them(
+    hearer: Hearer, store: SQLiteStore, asked: Registry, clock: Clock
+) -> None:
+    watched, first = Watched(store), Bell(READ, "read / ")
+    append(store, asked, [1, 0, 1])
+    hearer.answering.fold(0)
+    clock.travel(1)
+    assert first not in watched.look()  # nothing is sealed
+    hearer.answering.maintain(0)
+    hearer.answering.estimate("dark")
+    rung = [bell.about for bell in watched.look(MAINTAIN_EVERY_S) if bell.kind == READ]
+    assert rung == [str(page) for page in unmade(store)]
+    hearer.answering.read(first.about)
+    assert store._readings("NOT open")
+    rung = [bell.about for bell in watched.look(MAINTAIN_EVERY_S) if bell.kind == READ]
+    assert rung == [str(page) for page in unmade(store)]
+    assert Address.parse(str(first.about)) not in unmade(store)
+    assert unmade(store)
 
 
 @pytest.mark.parametrize(

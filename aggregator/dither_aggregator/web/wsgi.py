@@ -15,6 +15,7 @@ from msgspec.structs import replace
 from werkzeug.wrappers import Response
 
 from dither_aggregator.analysis.keeping import Elsewhere, keeper_of
+from dither_aggregator.computing import Address
 from dither_aggregator.store import Store
 from dither_aggregator.web import api, pages, problems
 from dither_aggregator.web.exchange import ACTOR, LIVE, LONG, SESSION, ReadAnswer, ReadRequest
@@ -65,7 +66,9 @@ def respond(app: Flask, asked: ReadRequest) -> ReadAnswer:
     except Exception as error:
         return pack(problems.respond(problems.failure(error)))
     keeper = keeper_of(app.extensions["store"])
-    return replace(answer, wanted=True) if keeper and keeper.wanted else answer
+    if not (keeper and keeper.wanted):
+        return answer
+    return replace(answer, wanted=True) if Address.of(asked).is_short else LONG
 
 
 def _want_nothing(store: Store) -> None:

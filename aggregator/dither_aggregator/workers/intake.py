@@ -22,7 +22,8 @@ from typing import Any
 import msgspec
 from celery import bootsteps
 
-from dither_aggregator.workers.bells import ESTIMATE, FOLD, LOOK, MAINTAIN, Bell
+from dither_aggregator.computing import Address
+from dither_aggregator.workers.bells import ESTIMATE, FOLD, LOOK, MAINTAIN, READ, Bell
 
 MESSAGE_BYTES_MAX = 4_096
 """A bell of ours has about 800, most of them Celery's headers."""
@@ -33,6 +34,7 @@ _READS: dict[str, Callable[[object], bool]] = {
     **dict.fromkeys(
         (ESTIMATE, LOOK), lambda about: isinstance(about, str) and bool(re.fullmatch("[a-z0-9_]{1,64}", about))
     ),
+    READ: lambda about: isinstance(about, str) and _is_page(about),
 }
 """By kind, whether there may be a shard of that number, or a metric or ticket of that name."""
 
@@ -52,6 +54,13 @@ class _Message(msgspec.Struct):
 
 _decode_message = msgspec.json.Decoder(_Message).decode
 _decode_body = msgspec.json.Decoder(tuple[tuple[int | str], Any, Any]).decode
+
+
+def _is_page(text: str) -> bool:
+    try:
+        return Address.parse(text).is_short
+    except ValueError:
+        return False
 
 
 def read_bell(queue: str, message: bytes) -> Bell:
