@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from celery import Celery
 
-from dither_aggregator.workers.bells import ESTIMATE, FLOOD, FOLD, LOOK, MAINTAIN, QUEUES, Bell, Rope, make_app
+from dither_aggregator.workers.bells import ESTIMATE, FLOOD, FOLD, LOOK, MAINTAIN, QUEUES, READ, Bell, Rope, make_app
 from dither_aggregator.workers.intake import MESSAGE_BYTES_MAX, SAID_EVERY_S, Intake, read_bell, write_bell
 from dither_shared.wire.reading import parse_upload
 from dither_shared.wire.writing import encode_upload, new_upload_id
@@ -117,7 +117,16 @@ def test_what_is_no_bell_is_dropped_and_none_of_it_is_handed_on(name: str) -> No
     assert intake.dropped.total() == (name not in HARMLESS)
 
 
-@pytest.mark.parametrize("bell", [Bell(FOLD, 0), Bell(MAINTAIN, 15), Bell(ESTIMATE, "theme"), Bell(LOOK, "0af9" * 8)])
+@pytest.mark.parametrize(
+    "bell",
+    [
+        Bell(FOLD, 0),
+        Bell(MAINTAIN, 15),
+        Bell(ESTIMATE, "theme"),
+        Bell(LOOK, "0af9" * 8),
+        Bell(READ, "live /compare metric=a&level=99"),
+    ],
+)
 def test_a_bell_is_read_as_it_was_written_and_as_celery_writes_it(bell: Bell) -> None:
     assert read_bell(bell.kind, write_bell(bell)) == bell
     with pytest.raises(ValueError, match="another queue"):

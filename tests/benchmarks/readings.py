@@ -1,4 +1,4 @@
-"""What pages of five words and text metrics take: read anew, kept, from a fresh start, and beside four busy loops.
+"""The time of pages of five words and text metrics: read anew, kept, from a fresh start, beside four busy loops.
 
 The store is a real one, with the same reports on each of 29 sealed days. The first table is processor time in this
 process, fresh beside kept in the same run, in the environment of a reader; the others are by the clock, of a server.

@@ -3,7 +3,7 @@
     key       a digest of all that a reading depends on: estimator version, store and who is told, plan, candidates,
               the days with the digests of their tallies, and the view
     content   MessagePack in zlib behind a keyed digest: plain values, arrays, and records of classes that are listed
-              here or by an estimand. What is damaged, or of a class that is not listed, counts as not kept
+              here or by an estimand. A damaged entry counts as not kept, and a reading of another class is not kept
 
 A process has one of three ways to go about it, by the `keeper` of its store:
 
@@ -75,8 +75,8 @@ class Elsewhere(DitherError):
     """A reading that takes seconds and is not kept: it is made by a process that nobody else waits for."""
 
 
-class State(msgspec.Struct, frozen=True):
-    """What stands in the place of a reading."""
+class OpenReading(msgspec.Struct, frozen=True):
+    """The content of an entry in whose place no reading is yet."""
 
     at: float
     words: str
@@ -95,7 +95,7 @@ class State(msgspec.Struct, frozen=True):
 
 
 @dataclass(frozen=True)
-class Wanted:
+class AskedReading:
     """A reading that is asked for."""
 
     key: str
@@ -106,7 +106,7 @@ class Wanted:
     slow: bool
     """Whether no request makes it."""
     noun: str
-    """What is done while it is made, in words."""
+    """The work on it, in words."""
     whole: str = ""
     """The key of the reading of all counts. It is the same one where nothing is left out."""
 
@@ -120,7 +120,7 @@ class Keeper(ABC):
         """Whether something was asked for that is not there, since this was last set."""
         self._remembered: LRUCache[str, Any] = LRUCache(REMEMBERED_MAX, getsizeof=_size)
 
-    def once(self, asked: Wanted, make: Callable[[], T]) -> T:
+    def once(self, asked: AskedReading, make: Callable[[], T]) -> T:
         """Return a reading: kept, or made now. Raises NotReady, and BadTally as `make` does."""
         if asked.key in self._remembered:
             return cast("T", self._remembered[asked.key])
@@ -128,12 +128,12 @@ class Keeper(ABC):
         if entry and not entry.open:
             try:
                 return self._remember(asked.key, cast("T", asked.codec.unpack(entry.content, self._secret(asked.key))))
-            except Damaged:
+            except DamagedReading:
                 pass
         return self._missing(asked, make, state_of(entry) if entry and entry.open else None)
 
     @abstractmethod
-    def _missing(self, asked: Wanted, make: Callable[[], T], state: State | None) -> T: ...
+    def _missing(self, asked: AskedReading, make: Callable[[], T], state: OpenReading | None) -> T: ...
 
     def _remember(self, key: str, value: T) -> T:
         if _size(value) <= REMEMBERED_MAX:
@@ -147,7 +147,7 @@ class Keeper(ABC):
 class Kept(Keeper):
     """Requests: what is slow is read out of the store, or not at all."""
 
-    def _missing(self, asked: Wanted, make: Callable[[], T], state: State | None) -> T:
+    def _missing(self, asked: AskedReading, make: Callable[[], T], state: OpenReading | None) -> T:
         if not asked.slow:
             return make()
         if state and state.failed:
@@ -167,7 +167,7 @@ class Computing(Keeper):
         self._alone = alone
         """Whether no other process computes for this store: what seems begun was left by one that is gone."""
 
-    def _missing(self, asked: Wanted, make: Callable[[], T], state: State | None) -> T:
+    def _missing(self, asked: AskedReading, make: Callable[[], T], state: OpenReading | None) -> T:
         tries, now, metric = state.tries if state else 0, time.time(), asked.stored.plan.metric
         if state and state.failed and (tries >= TRIES_MAX or now < state.retry_at):
             raise _failure(state)
@@ -175,7 +175,7 @@ class Computing(Keeper):
             raise NotReady(f"being computed: {state.words}")
         outer = _COMPUTING.get()
         if asked.slow or outer is None:
-            say = _Saying(lambda words: self._keep(_open(asked, State(time.time(), words, metric, tries))))
+            say = _Saying(lambda words: self._keep(_open(asked, OpenReading(time.time(), words, metric, tries))))
             say.begin(asked.noun)
         else:  # a part of another reading, which says how far it is
             say = outer[2]
@@ -195,7 +195,7 @@ class Computing(Keeper):
         self._keep_made(asked, value, tries)
         return self._remember(asked.key, value)
 
-    def _keep_made(self, asked: Wanted, value: object, tries: int) -> None:
+    def _keep_made(self, asked: AskedReading, value: object, tries: int) -> None:
         whole = asked.whole if getattr(value, "left_out", None) == 0 else ""
         for key in dict.fromkeys(filter(None, (asked.key, whole))):
             content = asked.codec.pack(value, self._secret(key))
@@ -204,12 +204,14 @@ class Computing(Keeper):
             elif asked.slow:
                 self._failed(asked, "it is too long to be kept", tries)
 
-    def _failed(self, asked: Wanted, why: str, tries: int, *, damaged: bool = False) -> None:
+    def _failed(self, asked: AskedReading, why: str, tries: int, *, damaged: bool = False) -> None:
         if asked.slow:
-            self._keep(failed(_open(asked, State(0.0, "", asked.stored.plan.metric, tries)), why, damaged=damaged))
+            self._keep(
+                failed(_open(asked, OpenReading(0.0, "", asked.stored.plan.metric, tries)), why, damaged=damaged)
+            )
 
 
-_COMPUTING: ContextVar[tuple[Computing, Wanted, "_Saying"] | None] = ContextVar("computing", default=None)
+_COMPUTING: ContextVar[tuple[Computing, AskedReading, "_Saying"] | None] = ContextVar("computing", default=None)
 
 
 class _Saying:
@@ -260,10 +262,10 @@ def once(
     plan = stored.plan
     same = (what, plan.metric, plan.digest, stored.reservation, stored.period_days, stored.candidates, days, view)
     key, whole = (_digest(ESTIMATOR_VERSION, who, *same) for who in (store.generation, keeper.store.generation))
-    return keeper.once(Wanted(key, stored, min(days)[0], codec, slow, noun, whole), make)
+    return keeper.once(AskedReading(key, stored, min(days)[0], codec, slow, noun, whole), make)
 
 
-def keeper_of(store: Store) -> Keeper | None:
+def keeper_of(store: Store | None) -> Keeper | None:
     """Return the keeper of this process; None where everything is read here and now."""
     return cast("Keeper | None", getattr(store, "keeper", None))
 
@@ -274,26 +276,26 @@ def refuse_slow(store: Store, *, slow: bool) -> None:
         raise Elsewhere
 
 
-# What stands in the place of a reading.
+# Readings that are not there.
 
 
-def _open(asked: Wanted, state: State) -> KeptReading:
+def _open(asked: AskedReading, state: OpenReading) -> KeptReading:
     return KeptReading(asked.key, asked.first, True, msgspec.msgpack.encode(state))
 
 
-def state_of(entry: KeptReading) -> State | None:
+def state_of(entry: KeptReading) -> OpenReading | None:
     """Return what an open entry says; None where it is damaged."""
     try:
-        return msgspec.msgpack.decode(entry.content, type=State)
+        return msgspec.msgpack.decode(entry.content, type=OpenReading)
     except msgspec.MsgspecError:
         return None
 
 
 def failed(entry: KeptReading, why: str, *, damaged: bool = False) -> KeptReading:
     """Return the entry of a reading that could not be made, in the place of the one that says that it was begun."""
-    state = state_of(entry) or State(0.0, "", "")
+    state = state_of(entry) or OpenReading(0.0, "", "")
     retry_at = time.time() + min(RETRY_S * (2**state.tries - 1), RETRY_MAX_S)
-    told = State(time.time(), why[:WHY_CHARACTERS_MAX], state.metric, state.tries + 1, retry_at, damaged)
+    told = OpenReading(time.time(), why[:WHY_CHARACTERS_MAX], state.metric, state.tries + 1, retry_at, damaged)
     return entry._replace(content=msgspec.msgpack.encode(told))
 
 
@@ -314,7 +316,7 @@ def readings_sign(store: Store) -> Sign:
     )
 
 
-def _failure(state: State) -> NotReady | BadTally:
+def _failure(state: OpenReading) -> NotReady | BadTally:
     if state.damaged:
         return BadTally(state.words)
     when = time.strftime("%H:%M", time.gmtime(state.retry_at))
@@ -345,7 +347,7 @@ def _plain(value: object) -> object:
     raise TypeError(f"a key has no place for a {type(value).__name__}")
 
 
-class Damaged(Exception):
+class DamagedReading(Exception):
     """The content of an entry is not what was kept."""
 
 
@@ -369,16 +371,16 @@ class Codec:
         return _mac(packed, secret) + packed
 
     def unpack(self, content: bytes, secret: bytes) -> Any:
-        """Return the value; raise Damaged."""
+        """Return the value; raise DamagedReading."""
         mac, packed = content[:_DIGEST_BYTES], content[_DIGEST_BYTES:]
         if not hmac.compare_digest(mac, _mac(packed, secret)):
-            raise Damaged
+            raise DamagedReading
         inflater = zlib.decompressobj()
         try:
             told = msgspec.msgpack.decode(inflater.decompress(packed, UNPACKED_BYTES_MAX))
             return self._value(told)
         except (msgspec.MsgspecError, zlib.error, TypeError, ValueError, KeyError, IndexError) as error:
-            raise Damaged from error
+            raise DamagedReading from error
 
     def _told(self, value: Any) -> Any:
         if value is None or type(value) in (bool, str, bytes, float):

@@ -217,7 +217,7 @@ class Estimand(ABC):
     slow: bool = False
     """Whether a reading takes longer than a page may: it is made beforehand, and kept."""
     noun: str = ""
-    """What takes so long, in words that follow "being computed"."""
+    """The work that takes so long, in words that follow "being computed"."""
     records: tuple[type, ...] = ()
     """The classes that a reading is made of; one that has others is not kept."""
 

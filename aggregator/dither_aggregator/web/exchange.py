@@ -67,7 +67,7 @@ class ReadAnswer(msgspec.Struct, frozen=True):
 
 
 class Computed(msgspec.Struct, frozen=True):
-    """What a process that computes hands over; at the end of a page nothing."""
+    """A reading that a process has computed; None at the end of a page."""
 
     reading: KeptReading | None
 

@@ -31,7 +31,7 @@ from dither_shared.wire.problems import Problem
 
 READING_NICENESS = 5
 """Uploads go first. Beside busy programs a page is still made: at 19 it would get a hundredth of a processor."""
-COMPUTING_NICENESS = 19
+COMPUTING_NICENESS = 10
 PROCESSOR_S = 600
 """For one reading; then the process is ended."""
 MEMORY_BYTES_MAX = 3 << 30

@@ -65,7 +65,7 @@ def respond(app: Flask, asked: ReadRequest) -> ReadAnswer:
         return LONG
     except Exception as error:
         return pack(problems.respond(problems.failure(error)))
-    keeper = keeper_of(app.extensions["store"])
+    keeper = keeper_of(app.extensions.get("store"))
     if not (keeper and keeper.wanted):
         return answer
     return replace(answer, wanted=True) if Address.of(asked).is_short else LONG

@@ -3,7 +3,6 @@
 import logging
 import time
 from collections.abc import Callable, Sequence
-from contextlib import closing
 
 from dither_aggregator import upkeep
 from dither_aggregator.computing import Address, Computer
@@ -13,6 +12,9 @@ from dither_shared.errors import DitherError
 
 FOLD_FOR_S = 10.0
 """How long one bell may keep a process folding while others wait for it."""
+
+COMPUTER_KEPT_S = 60.0
+"""How long a process that computes waits for the next page: it takes a second to start."""
 
 _log = logging.getLogger("dither_aggregator")
 
@@ -40,10 +42,13 @@ class Answering:
         self._gone = gone
         self._data = data
         self._store: Store | None = None
+        self._computer: Computer | None = None
+        self._computed_at = 0.0
         self._unavailable = False
 
     def close(self) -> None:
-        """Close the store."""
+        """Close the store, and end the process that computes."""
+        self._end_computer()
         store, self._store = self._store, None
         if store is not None:
             store.close()
@@ -69,8 +74,11 @@ class Answering:
             address = Address.parse(str(page))
         except ValueError:
             raise _UnknownBell(f"{page!r} is no page") from None
-        with closing(Computer(store, self._data, alone=False)) as computer:
-            computer.compute(address, self._stopping)
+        self._computer = self._computer or Computer(store, self._data, alone=False)
+        try:
+            self._computer.compute(address, self._stopping)
+        finally:
+            self._computed_at = time.monotonic()
 
     def _fold(self, store: Store, shard: object) -> None:
         number = _shard(store, shard)
@@ -90,7 +98,14 @@ class Answering:
             raise _UnknownBell(f"there is no metric {metric!r}")
         upkeep.finalize(store, metric)
 
+    def _end_computer(self) -> None:
+        computer, self._computer = self._computer, None
+        if computer:
+            computer.close()
+
     def _answer(self, about: object, step: Callable[[Store, object], None]) -> None:
+        if time.monotonic() - self._computed_at > COMPUTER_KEPT_S:
+            self._end_computer()  # bells of every minute give its memory back
         try:
             store = self._opened()
             store.refresh()

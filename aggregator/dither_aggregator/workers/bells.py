@@ -21,6 +21,8 @@ QUEUES = (FOLD, ESTIMATE, MAINTAIN, LOOK, READ)
 """Each kind of bell has a queue, so that workers can be set apart for one."""
 WAITING_MAX = 1_000
 """Bells of a kind that may wait. More would say the same again, and fill a broker whose workers are down."""
+PAGES_MAX = 64
+"""Pages that may wait to be computed: whoever reads one that waits asks again every few seconds."""
 FLOOD = 10 * WAITING_MAX
 """A queue that is longer was filled by somebody else: ten processes that ring at once stay below it."""
 
@@ -145,7 +147,7 @@ class Rope:
         waiting = {kind: waiting_in(self._channel.client, kind) for kind in QUEUES}
         producer = self._app.amqp.Producer(self._channel, auto_declare=False)
         for kind, about in bells:
-            if waiting[kind] < WAITING_MAX:
+            if waiting[kind] < (PAGES_MAX if kind == READ else WAITING_MAX):
                 self._app.send_task(kind, (about,), queue=kind, producer=producer, retry=False, ignore_result=True)
                 waiting[kind] += 1
 

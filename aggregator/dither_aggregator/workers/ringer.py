@@ -5,13 +5,12 @@ import threading
 from collections.abc import Callable, Collection, Sequence
 
 from dither_aggregator.computing import Address
-from dither_aggregator.workers.bells import FOLD, READ, Bell, BrokerError
+from dither_aggregator.workers.bells import FOLD, PAGES_MAX, READ, Bell, BrokerError
 
 RING_EVERY_S = 3.0
 """How long reports may gather once a shard was rung for. A bell costs 2 ms in all, a fold a commit and its vectors."""
 RETRY_MAX_S = 30.0
 STOP_WITHIN_S = 2.0
-PAGES_MAX = 64
 
 _log = logging.getLogger("dither_aggregator")
 
