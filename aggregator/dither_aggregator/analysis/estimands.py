@@ -30,6 +30,8 @@ ESTIMANDS: dict[str, Estimand] = {
     estimand.name: estimand for estimand in (Shares(), Numbers(), Texts(), Tables(), WordsEstimand())
 }
 DEFAULT = View()
+CANDIDATES_AT_ONCE = 200
+"""So many take less than a tenth of a second."""
 ROWS_MAX = 250_000
 """Rows and candidates of all the readings that are kept. Those that were asked for least lately go first."""
 
@@ -92,7 +94,7 @@ def _kept(
     _, view, _ = asked
     estimand = estimand_of(stored.plan)
     if provisional or view.candidates is not None:
-        refuse_slow(store, slow=estimand.slow and view.candidates is None)
+        refuse_slow(store, slow=takes_seconds(stored) and view.candidates is None)
         return made()
     if keeper_of(store) and (first := next((day for day, _ in days if day < store.tallies_from()), None)):
         if final := store.finals(stored.plan).get(first):
@@ -100,6 +102,12 @@ def _kept(
         return made()
     codec = Codec((View, Window, *estimand.records), stored)
     return once(store, stored, "reading", days, asked, made, codec, slow=estimand.slow, noun=estimand.noun)
+
+
+def takes_seconds(stored: StoredPlan) -> bool:
+    """Tell whether one reading of any counts takes so long that no process that others wait for should make it."""
+    estimand = estimand_of(stored.plan)
+    return estimand.slow and (estimand.looks_up or len(stored.candidates) > CANDIDATES_AT_ONCE)
 
 
 def tally_of(store: Store, stored: StoredPlan, window: Window) -> Tally:

@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 
 from dither_aggregator.analysis.disclosure import CELL_MIN, Pooled, sees_all, sizes, told, without_few
-from dither_aggregator.analysis.estimands import estimand_of, estimate
+from dither_aggregator.analysis.estimands import estimate, takes_seconds
 from dither_aggregator.analysis.keeping import refuse_slow
 from dither_aggregator.analysis.windows import Window
 from dither_aggregator.store import Store, StoredPlan, StoreError, Tally
@@ -128,7 +128,7 @@ def read_snapshot(store: Store, id_: str) -> Snapshot | None:
     pooled = Pooled.of(stored, Window.ending(epoch, 1), [whole])
     tally = told(store, stored, pooled)
     if tally.left_out != 0:
-        refuse_slow(store, slow=estimand_of(plan).slow)
+        refuse_slow(store, slow=takes_seconds(stored))
         less = {"snapshot": id_, "left_out": _left_out(stored, pooled)}
         document = {**_document(store.app, stored, epoch, tally), **less}
     return Snapshot(id_, document, stored, epoch, tally)

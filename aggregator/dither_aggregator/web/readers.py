@@ -113,7 +113,7 @@ class Alone:
     async def answer(self, asked: ReadRequest) -> ReadAnswer:
         """Answer a request; end the process when that is cancelled."""
         if self._one.locked():
-            raise Problem("read-failed", "another long list is being looked for; ask again in a minute")
+            raise Problem("read-failed", "another long list, or words, are being read; ask again in a minute")
         async with self._one:
             reader = await ReaderProcess.start(self._place)
             try:

@@ -12,7 +12,7 @@ from typing import Any, cast
 
 from flask import Response, render_template
 
-from dither_aggregator.analysis.estimands import estimand_of, estimate
+from dither_aggregator.analysis.estimands import estimate, takes_seconds
 from dither_aggregator.analysis.keeping import refuse_slow
 from dither_aggregator.analysis.numbers import NumberRow, NumbersReading
 from dither_aggregator.analysis.reading import Reading, View
@@ -116,7 +116,7 @@ def _asked(store: Store, id_: str) -> Snapshot:
     snapshot = read_snapshot(store, id_)
     if snapshot is None:
         raise no_snapshot(id_)
-    refuse_slow(store, slow=estimand_of(snapshot.stored.plan).slow)
+    refuse_slow(store, slow=takes_seconds(snapshot.stored))
     return snapshot
 
 
