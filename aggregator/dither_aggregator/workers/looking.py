@@ -49,9 +49,7 @@ class AtWorkers:
         look = msgspec.msgpack.encode(_Look(ticket, asked))
         try:
             if not await self._redis.set(WANTED, look, ex=WANTED_FOR_S, nx=True):
-                raise Problem(
-                    "read-failed", "another long list, or words, are being read; ask again in a minute"
-                )
+                raise Problem("read-failed", "another long list, or words, are being read; ask again in a minute")
             try:
                 await asyncio.to_thread(self._ring, [Bell(LOOK, ticket)])
                 return await asyncio.wait_for(self._wait(ticket), LONG_WITHIN_S)
