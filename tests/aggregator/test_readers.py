@@ -12,7 +12,7 @@ import socket
 import time
 from asyncio.subprocess import PIPE, create_subprocess_exec
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import closing, contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -20,10 +20,11 @@ from urllib.parse import urlsplit
 import pytest
 import requests
 
+from dither_aggregator.store import SQLiteStore
 from dither_aggregator.web import in_words
 from dither_aggregator.web.exchange import ReadAnswer, ReadRequest
 from dither_aggregator.web.reader import READING_NICENESS
-from dither_aggregator.web.readers import CANDIDATES_MAX, READERS, ReaderProcess
+from dither_aggregator.web.readers import CANDIDATES_MAX, READERS, ReaderProcess, Readers
 from dither_aggregator.web.reading import ReadingApp
 from dither_aggregator.workers.looking import ASK_EVERY_S
 from dither_shared.registry import Registry
@@ -343,3 +344,22 @@ def test_a_read_that_fails_is_a_page_where_a_page_was_asked_for_in_words_of_its_
     assert "This cannot be shown now; ask again in a minute" in body
     assert not re.search("store reports|send the same bytes", body)
     assert ("content-security-policy" in headers) == (content_type == "text/html")
+
+
+def test_a_reader_that_starts_slowly_beside_busy_programs_is_not_started_anew_for_ever(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("dither_aggregator.web.readers.ANSWER_WITHIN_S", 0.0)
+    asked = ReadRequest("GET", "/", b"", [], b"", live=True)
+
+    async def ask(generation: str) -> None:
+        made = Readers(str(tmp_path / "data"), generation)
+        try:
+            assert (await made.answer(asked)).status == 200
+            with pytest.raises(Problem, match="took too long"):
+                await made.answer(asked)
+        finally:
+            await made.close()
+
+    with closing(SQLiteStore.create(tmp_path / "data", "example")) as store:
+        asyncio.run(ask(store.generation))

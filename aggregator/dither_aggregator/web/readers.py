@@ -26,6 +26,9 @@ WAITING_MAX = 32
 WAIT_WITHIN_S = 10.0
 ANSWER_WITHIN_S = 30.0
 """For a reader. One that takes longer is ended, and another takes its place."""
+FIRST_WITHIN_S = 90.0
+"""For the first answer of a reader, which loads a second's worth of programs before it. One that was ended over that,
+beside busy programs, would be started anew for ever."""
 LONG_WITHIN_S = 300.0
 PIPE_BYTES = 1024 * 1024
 _log = logging.getLogger("dither_aggregator")
@@ -94,7 +97,7 @@ class Readers:
             if self._closed:
                 raise Problem("read-failed", "the server is being stopped")
             reader = self._idle.pop() if self._idle else await ReaderProcess.start(self._place)
-            answered = await reader.ask(asked, ANSWER_WITHIN_S)
+            answered = await reader.ask(asked, ANSWER_WITHIN_S if reader.has_answered else FIRST_WITHIN_S)
             self._idle.append(reader)
             if answered.wanted:
                 self._want(Address.of(asked))
@@ -129,6 +132,7 @@ class ReaderProcess:
         assert process.stdin
         assert process.stdout
         self._process, self._asking, self._answering = process, process.stdin, process.stdout
+        self.has_answered = False
 
     @classmethod
     async def start(cls, place: Place) -> "ReaderProcess":
@@ -162,7 +166,9 @@ class ReaderProcess:
         self._asking.write(encode(asked))
         await self._asking.drain()
         (length,) = LENGTH.unpack(await self._answering.readexactly(LENGTH.size))
-        return _decoder.decode(await self._answering.readexactly(length))
+        answered = _decoder.decode(await self._answering.readexactly(length))
+        self.has_answered = True
+        return answered
 
     async def end(self) -> None:
         """End the process, whatever it is at."""
