@@ -361,6 +361,18 @@ def test_a_reading_that_fails_is_said_and_tried_again_ever_more_rarely(one: Site
     assert sign.value.startswith("words: it ")
 
 
+def test_a_part_that_fails_is_the_failure_of_its_reading(one: Site) -> None:
+    stored = stored_of(one, "text")
+    with (
+        keeper(one.store, computing(one.store)),
+        patch("dither_aggregator.analysis.texts.decode_candidates", side_effect=ZeroDivisionError),
+        pytest.raises(NotReady),
+    ):
+        read(one.store, stored, one.day(1), SIMULTANEOUS)
+    with keeper(one.store, Kept(one.store)), pytest.raises(NotReady, match="it failed with ZeroDivisionError"):
+        read(one.store, stored, one.day(1), SIMULTANEOUS)
+
+
 def test_other_metrics_and_days_stand_beside_one_that_fails(one: Site) -> None:
     words = stored_of(one, "words")
     with (

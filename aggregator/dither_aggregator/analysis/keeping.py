@@ -14,7 +14,9 @@ A process has one of three ways to go about it, by the `keeper` of its store:
 
 import hashlib
 import hmac
+import logging
 import time
+import traceback
 import zlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
@@ -49,6 +51,8 @@ RETRY_MAX_S = 86_400.0
 _DIGEST_BYTES = 16
 WHY_CHARACTERS_MAX = 120
 NAMED_MAX = 10
+
+_log = logging.getLogger("dither_aggregator")
 
 T = TypeVar("T")
 Days = Sequence[tuple[date, str]]
@@ -188,6 +192,9 @@ class Computing(Keeper):
             self._failed(asked, f"{error}", tries, damaged=True)
             raise
         except Exception as error:  # the others go on: what nobody foresaw of one metric is no other's
+            if outer and say is outer[2]:
+                raise  # it is the failure of the whole reading
+            _log.error("a reading of %s failed with %s:\n%s", metric, type(error).__name__, _frames(error))
             self._failed(asked, _why(error), tries)
             raise NotReady(f"it could not be computed: {_why(error)}", failed=True) from error
         finally:
@@ -322,6 +329,11 @@ def _failure(state: OpenReading) -> NotReady | BadTally:
     when = time.strftime("%H:%M", time.gmtime(state.retry_at))
     then = "it is not tried again" if state.tries >= TRIES_MAX else f"it is tried again after {when} UTC"
     return NotReady(f"it could not be computed: {state.words}; {then}", failed=True)
+
+
+def _frames(error: BaseException) -> str:
+    """Return where it was raised, without its own words: they may hold what was sent."""
+    return "".join(traceback.format_tb(error.__traceback__)).rstrip()
 
 
 def _why(error: BaseException) -> str:
