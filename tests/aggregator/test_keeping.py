@@ -256,7 +256,10 @@ def test_a_damaged_entry_is_made_anew(one: Site, how: str) -> None:
     with keeper(one.store, computing(one.store, kept)):
         fresh = read(one.store, stored, one.day(1), SIMULTANEOUS)
     (entry,) = [each for each in kept if not each.open][-1:]
-    other = next(each for each in kept if not each.open)
+    with keeper(one.store, computing(one.store, kept)):
+        read(one.store, stored, one.day(1), replace(SIMULTANEOUS, confidence=0.8))
+    other = kept[-1]
+    assert not other.open
     content = {
         "flipped": replace_content(one.store, entry).content,
         "cut": entry.content[: len(entry.content) // 2],
