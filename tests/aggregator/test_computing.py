@@ -28,6 +28,7 @@ from tests.aggregator.test_readers import readers
 from tests.support.aggregators import Served, serve
 from tests.support.clocks import DAY_S, Clock
 from tests.support.registries import registry_text
+from tests.support.soaking import scaled
 from tests.support.stores import fold_all, seal_all
 from tests.support.waiting import wait_until
 
@@ -145,7 +146,7 @@ def test_a_process_that_is_killed_loses_one_reading_and_the_next_goes_on_until_a
     """Nobody asks: the pages of the last sealed day are computed by themselves. A new server finds them."""
     killed, before = set[int](), set[str]()
     with serving(home) as served, closing(SQLiteStore(home / "data", read_only=True)) as store:
-        for _ in range(3):
+        for _ in range(scaled(1, 4)):
             more = len(before) + 2
             wait_until(partial(is_at_work, served, home, killed, more))
             assert before <= kept(home)
