@@ -67,6 +67,8 @@ class Service:
         """The audit when the auditor last could look."""
         self.lack: Lack | None = None
         """Why the store was to take no uploads when the watcher last looked."""
+        self.loading = threading.Lock()
+        """Held while a registry is being read that came over HTTP."""
         self._room = room or Room()
         self._on_reports = on_reports
         self._submitted: queue.SimpleQueue[_Submission | None] = queue.SimpleQueue()

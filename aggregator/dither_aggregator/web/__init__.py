@@ -25,7 +25,7 @@ def create_app(service: Service, reading: App, hosts: Collection[str] = (), *, r
     may come from beyond this machine, so that each of them needs a key.
     """
     gate = Gate(service, reachable=reachable)
-    ingest, changing = Ingest(service, gate), changing_app(service.store)
+    ingest, changing = Ingest(service, gate), changing_app(service)
 
     async def answer(scope: Scope, receive: Receive, send: Send) -> None:
         if scope["state"].get(HEALTH):
