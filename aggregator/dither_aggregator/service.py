@@ -180,7 +180,8 @@ class Service:
             self._say("writer", error)
             self._writer_failed_s = time.monotonic()
             counters.commit_failed()
-            answers = [Problem("unavailable", "the store cannot be written") for _ in batch]
+            slug = "unavailable" if isinstance(error, StoreError) else "failed"
+            answers = [Problem(slug, "the store cannot be written") for _ in batch]
         else:
             took_s = time.perf_counter() - began
             copies = sum(isinstance(answer, Receipt) and answer.duplicate for answer in answers)

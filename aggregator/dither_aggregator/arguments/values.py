@@ -58,6 +58,13 @@ def host_name(text: str) -> str:
     return name
 
 
+def base_path(text: str) -> str:
+    """Read the path of a site."""
+    from dither_aggregator.web.addresses import read_base_path  # and with it Flask: only where it is used
+
+    return read_base_path(text)
+
+
 def network(text: str) -> Network:
     """Read an address, or a network."""
     try:

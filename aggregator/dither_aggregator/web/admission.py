@@ -15,6 +15,7 @@ from dither_aggregator import counters
 from dither_aggregator.limits import SECOND_NS, Limits
 from dither_aggregator.scopes import ADMIN, WRITE
 from dither_aggregator.service import Service
+from dither_aggregator.web.addresses import BasePath
 from dither_aggregator.web.answers import Scope
 from dither_aggregator.web.bounds import Peers
 from dither_aggregator.web.buckets import PeerBuckets, TokenBuckets
@@ -40,7 +41,8 @@ _log = logging.getLogger("dither_aggregator")
 class Admission:
     """Says which uploads and logins a running service takes. For the loop's thread alone."""
 
-    def __init__(self, service: Service, limits: Limits) -> None:
+    def __init__(self, service: Service, limits: Limits, base_path: BasePath | None = None) -> None:
+        self.base_path = base_path or BasePath()
         self._service = service
         self._keys = TokenBuckets(limits.by_key) if limits.by_key else None
         self._addresses = PeerBuckets(limits.by_address) if limits.by_address else None

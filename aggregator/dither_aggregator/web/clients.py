@@ -28,7 +28,7 @@ class Clients:
 
     def client_of(self, address: str, headers: Iterable[tuple[bytes, bytes]]) -> Peers:
         """Return whom a request counts for, as `peers_of` names it. `address` is that of the connection."""
-        if not self._trusted or not self._trusts(ip_address(address)):
+        if not self.trusts(address):
             return peers_of(address)
         said = b",".join(value for name, value in headers if name == _FORWARDED_FOR)
         if not said:
@@ -43,6 +43,10 @@ class Clients:
                 self._warned = True
                 _log.warning("a trusted proxy sends an X-Forwarded-For that has no addresses; it counts for the proxy")
         return peers_of(address)
+
+    def trusts(self, address: str) -> bool:
+        """Tell whether a connection's address is that of a trusted proxy."""
+        return bool(self._trusted) and self._trusts(ip_address(address))
 
     def _trusts(self, ip: IPv4Address | IPv6Address) -> bool:
         return any(ip in network for network in self._trusted)

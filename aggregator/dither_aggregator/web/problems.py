@@ -21,9 +21,6 @@ WAITING_RETRY_AFTER_S = 3_600
 """For devices whose key waits. They keep to it when their app is updated meanwhile: so it is far less than six days."""
 API, DOCUMENT = "/v1/", "/openapi.json"
 
-_SLUGS = {404: "not-found", 405: "method-not-allowed", 413: "too-large"}
-_WORDS = {404: "no page and no part of the API is here: / has all metrics, and /openapi.json all addresses of the API"}
-
 _log = logging.getLogger("dither_aggregator")
 
 
@@ -50,8 +47,12 @@ def headers_of(problem: Problem) -> list[tuple[str, str]]:
 
 
 def respond(problem: Problem) -> Response:
-    """Answer a refused request as a Flask view does: a page's refusal is a page."""
-    if not has_request_context() or request.path.startswith((API, DOCUMENT)):
+    """Answer a refused request as a Flask view does: a page's refusal is a page.
+
+    A device that was led astray gets no page, since no page takes what it sends.
+    """
+    astray = problem.slug == "not-found" and has_request_context() and request.method != "GET"
+    if not has_request_context() or astray or request.path.startswith((API, DOCUMENT)):
         return Response(render(problem), problem.status, headers_of(problem))
     headers = [(name, value) for name, value in headers_of(problem) if name != "Content-Type"]
     return Response(render_template("problem.html", problem=problem), problem.status, headers)
@@ -59,7 +60,15 @@ def respond(problem: Problem) -> Response:
 
 def failed() -> Problem:
     """Return the answer to a request that failed for a reason that nobody foresaw."""
-    return Problem("unavailable", "the request failed")
+    return Problem("failed", "the log of the aggregator says where")
+
+
+def nowhere(root: str) -> Problem:
+    """Return the answer to an unknown address below a path of the site."""
+    return Problem(
+        "not-found",
+        f"no page and no part of the API is here: {root}/ has all metrics, {root}{DOCUMENT} all addresses of the API",
+    )
 
 
 def failure(error: BaseException) -> Problem:
@@ -79,16 +88,16 @@ def _respond_http(error: HTTPException) -> Response | HTTPException:
         return respond(failed())
     if status < 400:
         return error
-    response = respond(Problem(_SLUGS.get(status, "malformed"), _words(error, status)))
+    response = respond(nowhere(request.script_root) if status == 404 else _refused(error, status))
     response.headers.extend((name, value) for name, value in error.get_headers() if name == "Allow")
     return response
 
 
-def _words(error: HTTPException, status: int) -> str:
+def _refused(error: HTTPException, status: int) -> Problem:
     if isinstance(error, MethodNotAllowed):
         taken = sorted(set(error.valid_methods or ()) - {"HEAD", "OPTIONS"})
-        return f"it takes {' and '.join(taken)} alone"
-    return _WORDS.get(status) or error.description or error.name
+        return Problem("method-not-allowed", f"it takes {' and '.join(taken)} alone")
+    return Problem("too-large" if status == 413 else "malformed", error.description or error.name)
 
 
 def _respond_bad_tally(error: BadTally) -> Response:
@@ -97,6 +106,12 @@ def _respond_bad_tally(error: BadTally) -> Response:
 
 def _respond_gone(error: TallyGone) -> Response:
     return respond(Problem("gone", str(error), snapshot=error.snapshot))
+
+
+def store_failure(error: StoreError) -> Problem:
+    """Log what is wrong with the store, and return the answer to a request that needs it: it may come again."""
+    _log.error("a request failed: %s", error)
+    return Problem("unavailable", "the store cannot be used now")
 
 
 def respond_store(error: StoreError) -> Response:

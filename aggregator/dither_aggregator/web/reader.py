@@ -68,6 +68,8 @@ class _Desk:
         except StoreError as error:
             _log.error("a reader: %s", error)
             return pack(problems.respond(Problem("unavailable", "the store cannot be read")))
+        except Exception as error:
+            return pack(problems.respond(problems.failure(error)))
         return respond(app, asked)
 
     def _open(self) -> tuple[Store, Flask]:
