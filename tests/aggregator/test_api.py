@@ -306,7 +306,7 @@ def test_three_lines_of_pandas_draw_a_month(one: Site, tmp_path: Path) -> None:
 def test_numbers_of_numpy_are_numbers(one: Site) -> None:
     made = RowSet({"n": np.int64(3), "share": np.float64("nan")}, ("a", "b"), [(np.float64(0.25), None)], "file")
     with one.client.application.test_request_context():
-        assert respond(made, "json").data == b'{"meta":{"n":3,"share":null},"rows":[{"a":0.25,"b":null}]}'
-        assert respond(made, "csv").data == b"a,b\r\n0.25,\r\n"
+        assert respond(made, {"format": "json"}).data == b'{"meta":{"n":3,"share":null},"rows":[{"a":0.25,"b":null}]}'
+        assert respond(made, {"format": "csv"}).data == b"a,b\r\n0.25,\r\n"
         with pytest.raises(TypeError, match="object is nothing that JSON has"):
-            respond(RowSet({}, ("a",), [(object(),)], "file"), "json")
+            respond(RowSet({}, ("a",), [(object(),)], "file"), {"format": "json"})

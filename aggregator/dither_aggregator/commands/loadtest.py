@@ -115,7 +115,7 @@ def _asked(url: str, method: str, path: str, body: bytes = b"", **headers: str) 
     connecting = HTTPSConnection if url.startswith("https:") else HTTPConnection
     try:
         with closing(connecting(*address_of(url), timeout=ASK_WITHIN_S)) as connection:
-            connection.request(method, path, body, {"Content-Type": "application/json", **headers})
+            connection.request(method, urlsplit(url).path + path, body, {"Content-Type": "application/json", **headers})
             answer = connection.getresponse()
             return answer.status, json.loads(answer.read())
     except (OSError, HTTPException, ValueError) as error:

@@ -5,7 +5,6 @@ from collections.abc import Collection
 from typing import Any
 
 from dither_aggregator.service import Service
-from dither_aggregator.store import StoreError
 from dither_aggregator.web import problems
 from dither_aggregator.web.addresses import is_known
 from dither_aggregator.web.answers import App, Receive, Scope, Send, refusal
@@ -63,8 +62,6 @@ def in_words(app: App) -> App:
             refused = problem.with_traceback(None)  # which has this frame, and this frame has the problem: a circle
         except asyncio.CancelledError:  # the server ends, and has waited long enough
             refused = Problem("unavailable", "the server is being stopped")
-        except StoreError as error:
-            refused = problems.store_failure(error)
         except Exception as error:
             refused = problems.failure(error)
         if refused:

@@ -27,7 +27,7 @@ ADDRESSES = (
 """All of them, `<>` for a name: a server knows which there are without what it takes to answer them."""
 BASE_PATH_CHARACTERS_MAX = 200
 _FIRST_PARTS = frozenset(each.split("/")[1] for each in ADDRESSES)
-_KNOWN = re.compile("|".join(re.escape(each).replace("<>", "[A-Za-z0-9_.-]+") for each in ADDRESSES))
+_KNOWN = re.compile("|".join(re.escape(each).replace("<>", "[^/]+") for each in ADDRESSES))
 _BASE_PATH = re.compile(r"(/(?!\.{1,2}(?:/|$))[A-Za-z0-9_.~-]+)+")
 _FORWARDED_PREFIX = b"x-forwarded-prefix"
 
@@ -42,13 +42,15 @@ def is_known(path: str) -> bool:
 def read_base_path(text: str) -> str:
     """Return the path of a site below which all stands, "" for the site's root; raise ConfigurationError."""
     path = text.removesuffix("/")
-    if path and path.split("/")[1:2] != [""] and path.split("/")[1] in _FIRST_PARTS:
-        raise ConfigurationError(f"must not begin as an address here does, got {text!r}")
-    if path and (len(path) > BASE_PATH_CHARACTERS_MAX or not _BASE_PATH.fullmatch(path)):
+    if not path:
+        return ""
+    if len(path) > BASE_PATH_CHARACTERS_MAX or not _BASE_PATH.fullmatch(path):
         raise ConfigurationError(
             f"must be a path such as /telemetry, of at most {BASE_PATH_CHARACTERS_MAX} letters, digits and . _ ~ -, "
             f"got {text!r}"
         )
+    if path.split("/")[1] in _FIRST_PARTS:
+        raise ConfigurationError(f"must not begin as an address here does, got {text!r}")
     return path
 
 
@@ -76,12 +78,12 @@ class BasePath:
         scope["path"] = path
 
     def _root_of(self, scope: Any) -> str:
-        said = [value for name, value in scope["headers"] if name == _FORWARDED_PREFIX]
+        said = [value for name, value in scope["headers"] if name == _FORWARDED_PREFIX and value]
         if not said or not scope["client"] or not self._clients.trusts(scope["client"][0]):
             return self.path
         try:
             if len(said) == 1:
-                return read_base_path(said[0].decode("latin-1")) or self.path
+                return read_base_path(said[0].decode("latin-1"))
         except ConfigurationError:
             pass
         if not self._warned:  # without the header: anybody may have written it

@@ -11,7 +11,7 @@ import struct
 import sys
 from typing import Any
 
-from httptools import HttpParserCallbackError, HttpParserError
+from httptools import HttpParserCallbackError, HttpParserError, parse_url
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 
 from dither_aggregator import counters
@@ -145,6 +145,8 @@ class BoundedConnection(HttpToolsProtocol):
         self._in_head = False
         if int(dict(self.headers).get(b"content-length", 0)) > BODY_BYTES_MAX:
             self._stop(_too_large())
+        if not self.url.startswith(b"/") and not (url := parse_url(self.url)).path:  # http://host stands for its root
+            self.url = b"/?" + (url.query or b"")
         super().on_headers_complete()
         if HEALTH not in self.app_state:
             self.server_state.gate.base_path.place(self.cycle.scope)

@@ -27,7 +27,8 @@ FIELDS_MAX = 4
 FORM_BYTES_MAX = 8 * 1024
 """Enough for a key and the longest address. Two megabytes of escapes would take half a second of the loop to read."""
 FORM = b"application/x-www-form-urlencoded"
-_OURS = re.compile(r"/[!-~]{0,2000}")
+_OURS = re.compile(r"/[!-\[\]-~]{0,2000}")
+"""The form of a place to go to. It has no backslash: browsers take that for a slash."""
 _PAIR = re.compile(rb"(?:^|;)\s*dither_session=([!-:<-~]{1,200})")
 
 

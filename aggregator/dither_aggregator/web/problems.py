@@ -63,22 +63,26 @@ def failed() -> Problem:
     return Problem("failed", "the log of the aggregator says where")
 
 
+def failure(error: BaseException) -> Problem:
+    """Log why a request failed, and return the answer to it: it is no fault of the request's.
+
+    A request that failed by a fault of the store's may come again. The log says where anything else failed, and not
+    why: an exception's own words may hold what was sent.
+    """
+    if isinstance(error, StoreError):
+        _log.error("a request failed: %s", error)
+        return Problem("unavailable", "the store cannot be used now")
+    frames = "".join(traceback.format_tb(error.__traceback__))
+    _log.error("a request failed with %s:\n%s", type(error).__name__, frames.rstrip())
+    return failed()
+
+
 def nowhere(root: str) -> Problem:
     """Return the answer to an unknown address below a path of the site."""
     return Problem(
         "not-found",
         f"no page and no part of the API is here: {root}/ has all metrics, {root}{DOCUMENT} all addresses of the API",
     )
-
-
-def failure(error: BaseException) -> Problem:
-    """Log what nobody foresaw, and return the answer to it: it is no fault of the request's.
-
-    The log says where, not what: an exception's own words may hold what was sent.
-    """
-    frames = "".join(traceback.format_tb(error.__traceback__))
-    _log.error("a request failed with %s:\n%s", type(error).__name__, frames.rstrip())
-    return failed()
 
 
 def _respond_http(error: HTTPException) -> Response | HTTPException:
@@ -106,12 +110,6 @@ def _respond_bad_tally(error: BadTally) -> Response:
 
 def _respond_gone(error: TallyGone) -> Response:
     return respond(Problem("gone", str(error), snapshot=error.snapshot))
-
-
-def store_failure(error: StoreError) -> Problem:
-    """Log what is wrong with the store, and return the answer to a request that needs it: it may come again."""
-    _log.error("a request failed: %s", error)
-    return Problem("unavailable", "the store cannot be used now")
 
 
 def respond_store(error: StoreError) -> Response:
