@@ -5,7 +5,8 @@ import pickle
 import random
 import re
 import socket
-from collections.abc import Callable, Iterator
+import threading
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from ipaddress import ip_network
@@ -34,6 +35,7 @@ from dither_shared.wire import PATH, PROBLEM_PREFIX
 from dither_shared.wire.problems import PROBLEMS
 from tests.support.aggregators import http_server, serve, sqlite_store, web_app
 from tests.support.clocks import Clock
+from tests.support.http import Connection
 from tests.support.keys import bearer
 from tests.support.registries import registry, registry_text
 from tests.support.soaking import scaled
@@ -58,27 +60,19 @@ class Below:
         headers = {**(bearer(self.keys[key]) if key else {}), **how.pop("headers", {})}
         return requests.request(method, self.url + path, headers=headers, allow_redirects=False, timeout=60, **how)
 
-    def answers(self, asked: list[bytes]) -> Iterator[tuple[int, bytes, bytes]]:
-        """Yield status, head and body of the answers to heads of requests, as they are written."""
-        place = urlsplit(self.url)
-        made: socket.socket | None = None
-        for head in asked:
-            made = made or socket.create_connection((str(place.hostname), place.port or 0), timeout=60)
-            made.sendall(head + b"Host: localhost\r\nContent-Length: 0\r\n\r\n")
-            said = b""
-            while b"\r\n\r\n" not in said:
-                said += made.recv(65536)
-            lines, _, body = said.partition(b"\r\n\r\n")
-            length = re.search(rb"content-length: (\d+)", lines)
-            if not head.startswith(b"HEAD ") and length:
-                while len(body) < int(length[1]):
-                    body += made.recv(65536)
-            yield int(lines.split()[1]), lines, body
-            if b"connection: close" in lines.lower():
-                made.close()
-                made = None
+    def answers(self, asked: Iterable[tuple[str, str]]) -> Iterator[tuple[int, dict[bytes, bytes], bytes]]:
+        """Yield status, headers and content of the answers to methods and paths, which are sent as they are."""
+        made: Connection | None = None
+        for method, path in asked:
+            made = made or Connection(urlsplit(self.url).port or 0)
+            made.send(f"{method} {path} HTTP/1.1\r\nHost: localhost\r\nContent-Length: 0\r\n\r\n".encode())
+            status, content = made.content(bare=method == "HEAD")
+            if ends := made.fields.get(b"connection") == b"close":
+                made.socket.close()
+            yield status, made.fields, content
+            made = None if ends else made
         if made:
-            made.close()
+            made.socket.close()
 
 
 @contextmanager
@@ -128,14 +122,12 @@ UPLOADS = (
 @pytest.mark.parametrize("path", UPLOADS)
 def test_an_upload_is_taken_however_many_slashes_a_proxy_makes(locked: Below, path: str) -> None:
     body = body_of(ASKED, {"dark": [1]})
-    headers = {"Content-Type": "application/json", **bearer(locked.keys["write"])}
-    place = urlsplit(locked.url)
-    head = f"POST {path} HTTP/1.1\r\nHost: x\r\nContent-Length: {len(body)}\r\n"
-    head += "".join(f"{name}: {value}\r\n" for name, value in headers.items())
-    with socket.create_connection((str(place.hostname), place.port or 0), timeout=60) as made:
-        made.sendall(f"{head}\r\n".encode() + body)
-        made.shutdown(socket.SHUT_WR)  # its answer comes all the same, as for the address itself
-        assert b" 202 " in b"".join(iter(lambda: made.recv(65536), b"")).partition(b"\r\n")[0]
+    head = f"POST {path} HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\n"
+    made = Connection(urlsplit(locked.url).port or 0)
+    with closing(made.socket):
+        made.send(f"{head}Authorization: Bearer {locked.keys['write']}\r\n\r\n".encode() + body)
+        made.socket.shutdown(socket.SHUT_WR)  # a device's answer comes all the same
+        assert made.answer()[0] == 202
 
 
 @pytest.mark.parametrize(
@@ -156,7 +148,7 @@ def test_a_device_at_another_address_is_told_so_and_keeps_its_upload(opened: Bel
 def test_every_other_address_has_one_spelling(opened: Below, path: str) -> None:
     """A rule of a proxy for an address would not hold for another spelling of it."""
     assert opened.ask("GET", "/v1/metrics").status_code == 200
-    ((status, _, body),) = opened.answers([f"GET {path} HTTP/1.1\r\n".encode()])
+    ((status, _, body),) = opened.answers([("GET", path)])
     assert status == 404
     assert PROBLEMS["not-found"][1].encode() in body
 
@@ -271,11 +263,20 @@ def test_a_server_below_a_path_says_so_and_devices_reach_it(tmp_path: Path) -> N
 SECRET = "secret words"
 
 
-def _raise(error: type[Exception]) -> Callable[..., Any]:
-    def raising(*_: object, **__: object) -> Any:
+BESIDE = ("watcher", "auditor", "counter", "scheduler")
+"""Threads that look at the store by themselves, for no request."""
+
+
+def failing(where: Any, name: str, error: type[Exception]) -> tuple[Any, str, Callable[..., Any]]:
+    """Return what has a function fail for whoever asks."""
+    real = getattr(where, name)
+
+    def fails(*given: Any, **named: Any) -> Any:
+        if threading.current_thread().name in BESIDE:
+            return real(*given, **named)
         raise error(SECRET)
 
-    return raising
+    return where, name, fails
 
 
 MARK = {"data": json.dumps({"day": "2026-11-20", "text": "version 158"})}
@@ -322,7 +323,7 @@ def ask_failing(locked: Below, kind: str) -> requests.Response:
 def test_what_nobody_foresaw_is_a_fault_of_ours_at_every_address(
     kind: str, locked: Below, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(*KINDS[kind][:2], _raise(KeyError))
+    monkeypatch.setattr(*failing(*KINDS[kind][:2], KeyError))
     answer = ask_failing(locked, kind)
     assert answer.status_code == 500, answer.text
     assert PROBLEMS["failed"][1] in answer.text.replace("&#39;", "'")
@@ -337,7 +338,7 @@ def test_what_nobody_foresaw_is_a_fault_of_ours_at_every_address(
 def test_a_fault_of_the_store_is_answered_so_that_the_request_comes_again(
     kind: str, locked: Below, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(*KINDS[kind][:2], _raise(StoreUnavailable))
+    monkeypatch.setattr(*failing(*KINDS[kind][:2], StoreUnavailable))
     answer = ask_failing(locked, kind)
     assert (answer.status_code, answer.headers["Retry-After"]) == (503, "60"), answer.text
 
@@ -347,7 +348,7 @@ def test_what_nobody_foresaw_in_a_reader_ends_no_reader(tmp_path: Path, monkeypa
         desk = reader._Desk(Place(str(tmp_path), store.generation, None))
     asked = ReadRequest("GET", "/v1/metrics", b"", [], b"")
     assert desk.answer(asked).status == 200
-    monkeypatch.setattr(SQLiteStore, "refresh", _raise(KeyError))
+    monkeypatch.setattr(*failing(SQLiteStore, "refresh", KeyError))
     assert desk.answer(asked).status == 500
     monkeypatch.undo()
     assert desk.answer(asked).status == 200
@@ -432,9 +433,8 @@ def test_whatever_path_is_asked_for_is_answered_in_words(
     asked = list(drawn(scaled(900, 60_000)))
     unknown = 0
     for aggregator in (opened, locked):
-        heads = [f"{method} {path} HTTP/1.1\r\n".encode() for method, path in asked]
-        for (method, path), (status, head, body) in zip(asked, aggregator.answers(heads), strict=True):
-            told = f"{method} {path[:200]}: {head!r} {body[:300]!r}"
+        for (method, path), (status, fields, body) in zip(asked, aggregator.answers(asked), strict=True):
+            told = f"{method} {path[:200]}: {status} {fields!r} {body[:300]!r}"
             assert status < 500, told
             assert b"Traceback" not in body, told
             if status == 400 and (method == "HEAD" or b"this is not HTTP" in body):
@@ -445,7 +445,7 @@ def test_whatever_path_is_asked_for_is_answered_in_words(
                 unknown += 1
             if status == 404 and method != "HEAD":
                 assert PROBLEMS["not-found"][1].encode() in body, told
-                is_page = b"content-type: text/html" in head.lower()
+                is_page = fields[b"content-type"].startswith(b"text/html")
                 assert is_page or json.loads(body)["type"] == f"{PROBLEM_PREFIX}not-found", told
     assert unknown > len(asked) / 2
     assert [record.getMessage() for record in caplog.records if record.levelname == "ERROR"] == []
