@@ -1,4 +1,4 @@
-"""All of dither below a path of a site, behind nginx as README.md has it: whatever leads anywhere leads below the path.
+"""All of dither below a path of a site, behind proxies as README.md has them: whatever leads anywhere leads below it.
 
 The rest of the site is another program's, which answers 418.
 """
@@ -34,7 +34,7 @@ from dither_shared.registry import Registry
 from dither_shared.rng import Rng
 from dither_shared.wire.writing import encode_upload, new_upload_id
 from tests.deploy.composed import Server
-from tests.support.aggregators import http_server, sqlite_store
+from tests.support.aggregators import dither, http_server, sqlite_store
 from tests.support.clocks import Clock
 from tests.support.ports import free_port
 from tests.support.registries import registry_text
@@ -49,8 +49,14 @@ BASE = "/telemetry"
 SHOWN = re.findall(r"```nginx\n(.*?)```", README.read_text(encoding="utf-8"), re.DOTALL)[0]
 TAKEN_AWAY = SHOWN.replace("127.0.0.1:8080;", "127.0.0.1:8080/;")
 SAID = TAKEN_AWAY.replace('X-Forwarded-Prefix ""', f"X-Forwarded-Prefix {BASE}")
-WAYS = {"left": (BASE, SHOWN), "taken away": (BASE, TAKEN_AWAY), "said": ("", SAID)}
-"""The setting, and a proxy's lines: two with the setting, and one where the proxy says the path."""
+CADDY = "by Caddy"
+WAYS = {
+    "left": (BASE, SHOWN),
+    "taken away": (BASE, TAKEN_AWAY),
+    "said": ("", SAID),
+    CADDY: (BASE, f"handle_path {BASE}/* {{\n reverse_proxy 127.0.0.1:8080\n}}\nrespond 418\n"),
+}
+"""The setting, and a proxy's lines. In the third way the proxy says the path, and there is no setting."""
 SLIP = "location /slip { proxy_pass http://127.0.0.1:8080/; }"
 """With a slash too few, as a bug report has it."""
 DEVICES = 150
@@ -70,14 +76,15 @@ METRICS = {
     "trip": 'kind = "table"\ncolumns.a = ["x", "y"]\ncolumns.b = ["x", "y"]\ncolumns.c = ["x", "y"]',
     "page": 'kind = "text"\ncandidates = ["alpha", "beta"]',
 }
+TEXT = registry_text(values=tuple(f"v{number}" for number in range(60)), device_epsilon="100.0") + "".join(
+    f'\n[metric.{name}]\nquestion = "What?"\n{keys}\n{LIFE}' for name, keys in METRICS.items()
+)
 
 
 @pytest.fixture(scope="module")
 def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SQLiteStore]:
     """Three days of reports of metrics of several kinds; two are sealed, with snapshots. One day has a mark."""
-    text = registry_text(values=tuple(f"v{number}" for number in range(60)), device_epsilon="100.0")
-    text += "".join(f'\n[metric.{name}]\nquestion = "What?"\n{keys}\n{LIFE}' for name, keys in METRICS.items())
-    asked, clock, rng = Registry.parse(text), Clock(), Rng(random.Random(1).getrandbits)
+    asked, clock, rng = Registry.parse(TEXT), Clock(), Rng(random.Random(1).getrandbits)
     with sqlite_store(asked, tmp_path_factory.mktemp("store"), clock) as made:
         plans = [metric.plan for metric in asked.metrics.values()]
         for _ in range(3):
@@ -96,25 +103,36 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SQLiteStore]:
 
 @contextmanager
 def site(store: SQLiteStore, base: str, lines: str, directory: Path) -> Iterator[str]:
-    """Run an aggregator and nginx before it; yield the site's address."""
+    """Run an aggregator and a proxy before it; yield the site's address."""
     port, trusted = free_port(), [ip_network("127.0.0.1")]
     with WholeService(store) as service:
         app = create_app(service, in_threads(store), reachable=True)
         server = http_server(app, gate=Admission(service, Limits(trusted_proxies=trusted), BasePath(base, trusted)))
-        places = f"{lines}\n{SLIP}".replace("127.0.0.1:8080", server.url.removeprefix("http://"))
-        (directory / "nginx.conf").write_text(
-            f"pid {directory}/nginx.pid; daemon off; error_log stderr crit; events {{}}\n"
-            f"http {{ access_log off; client_body_temp_path {directory}; proxy_temp_path {directory};\n"
-            f"server {{ listen 127.0.0.1:{port}; location / {{ return 418; }}\n{places}\n}} }}\n"
-        )
-        nginx = Server(directory, "nginx", [tool("nginx"), "-p", str(directory), "-c", f"{directory}/nginx.conf"], {})
+        places = lines.replace("127.0.0.1:8080", server.url.removeprefix("http://"))
+        proxy = caddy(directory, port, places) if lines == WAYS[CADDY][1] else nginx(directory, port, places)
         with server.in_background():
-            nginx.start()
+            proxy.start()
             try:
                 wait_until(lambda: listens(port))
                 yield f"http://127.0.0.1:{port}"
             finally:
-                nginx.stop()
+                proxy.stop()
+
+
+def nginx(directory: Path, port: int, places: str) -> Server:
+    (directory / "nginx.conf").write_text(
+        f"pid {directory}/nginx.pid; daemon off; error_log stderr crit; events {{}}\n"
+        f"http {{ access_log off; client_body_temp_path {directory}; proxy_temp_path {directory};\n"
+        f"server {{ listen 127.0.0.1:{port}; location / {{ return 418; }}\n{places}\n}} }}\n"
+    )
+    return Server(directory, "nginx", [tool("nginx"), "-p", str(directory), "-c", f"{directory}/nginx.conf"], {})
+
+
+def caddy(directory: Path, port: int, places: str) -> Server:
+    path = directory / "Caddyfile"
+    path.write_text(f"{{\n admin off\n auto_https off\n}}\nhttp://127.0.0.1:{port} {{\n{places}}}\n")
+    command = [tool("caddy"), "run", "--adapter", "caddyfile", "--config", str(path)]
+    return Server(directory, "caddy", command, dict.fromkeys(("XDG_DATA_HOME", "XDG_CONFIG_HOME"), str(directory)))
 
 
 def listens(port: int) -> bool:
@@ -247,11 +265,11 @@ NOT_LED_TO = {
 """Addresses that no page leads to who is logged in. The description has them; pages show some as words."""
 
 
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("way", ["left", "taken away", "said"])
 def test_a_device_reaches_it_and_so_it_does_where_the_proxy_makes_slashes(
     way: str, store: SQLiteStore, tmp_path: Path
 ) -> None:
-    base, lines = WAYS[way]
+    base, lines = WAYS[way][0], f"{WAYS[way][1]}\n{SLIP}"
     _, key = store.create_key("write", way)
     store.refresh()
     plans = [stored.plan for stored in store.plans()]
@@ -263,3 +281,14 @@ def test_a_device_reaches_it_and_so_it_does_where_the_proxy_makes_slashes(
             answer = transport.post(id_, body, lambda: None)
             transport.idle()
             assert answer.outcome == Outcome.ACCEPTED, (place, answer)
+
+
+def test_a_load_test_goes_below_the_path_as_well(store: SQLiteStore, tmp_path: Path) -> None:
+    (tmp_path / "metrics.toml").write_text(TEXT, encoding="utf-8")
+    (tmp_path / "key").write_text(store.create_key("write", "load")[1], encoding="utf-8")
+    (tmp_path / "key").chmod(0o600)
+    store.refresh()
+    with site(store, *WAYS["left"], tmp_path) as address:
+        options = ("--key-file", tmp_path / "key", "--metrics", tmp_path / "metrics.toml", "--devices", 20, "--json")
+        done = dither("loadtest", address + BASE, *options, "--beside-others")
+    assert done.returncode == 0, done.stderr
