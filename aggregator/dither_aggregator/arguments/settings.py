@@ -87,7 +87,7 @@ _ALL = (
         "base_path",
         "PATH",
         values.base_path,
-        "the path of a site below which all stands, as /telemetry; a trusted proxy's X-Forwarded-Prefix goes before it",
+        "the path of a site below which all stands, as /telemetry; a trusted proxy's X-Forwarded-Prefix overrides it",
     ),
     Setting(
         "limit_address",
