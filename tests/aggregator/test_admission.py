@@ -238,7 +238,7 @@ def test_what_is_no_upload_is_not_limited(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("path", "key", "length", "answer"),
     [
-        ("keys/add", "wrong", b"Content-Length: 9", (401, "key-wrong")),
+        ("keys/create", "wrong", b"Content-Length: 9", (401, "key-wrong")),
         ("registry/load", "wrong", b"Content-Length: 2000000", (401, "key-wrong")),
         ("registry/load", "", b"Content-Length: 2000000", (429, "too-many")),
         ("quarantine/drop", "", b"Content-Length: 65537", (413, "too-large")),

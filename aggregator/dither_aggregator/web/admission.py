@@ -15,7 +15,7 @@ from dither_aggregator import counters
 from dither_aggregator.limits import SECOND_NS, Limits
 from dither_aggregator.scopes import ADMIN, WRITE
 from dither_aggregator.service import Service
-from dither_aggregator.web.addresses import BasePath
+from dither_aggregator.web.addresses import BasePath, is_known
 from dither_aggregator.web.answers import Scope
 from dither_aggregator.web.bounds import Peers
 from dither_aggregator.web.buckets import PeerBuckets, TokenBuckets
@@ -65,7 +65,7 @@ class Admission:
             elif scope["path"] == LOGIN:
                 scope["state"][TRIES] = tries = Tries(self, self._peers(scope))
                 tries.check()
-            elif scope["path"].startswith(ADMINISTRATION):
+            elif scope["path"].startswith(ADMINISTRATION) and is_known(scope["path"]):
                 self._check_change(scope)
         except Problem as problem:
             note_refused(problem)
