@@ -16,6 +16,7 @@ from dither_aggregator.store.sqlite.marks import SQLiteMarks
 from dither_aggregator.store.sqlite.moving import SQLiteMoving
 from dither_aggregator.store.sqlite.quarantine import SQLiteQuarantine
 from dither_aggregator.store.sqlite.refused import SQLiteRefusing
+from dither_aggregator.store.sqlite.resetting import SQLiteResetting
 from dither_aggregator.store.sqlite.tallies import SQLiteTallies
 
 __all__ = ["FILE_NAME", "LOCK_NAME", "SQLiteStore", "exclusive"]
@@ -26,6 +27,7 @@ class SQLiteStore(
     SQLiteQuarantine,
     SQLiteMoving,
     SQLiteErasing,
+    SQLiteResetting,
     SQLiteBatches,
     SQLiteTallies,
     SQLiteEpochs,
