@@ -45,7 +45,7 @@ class Vitals:
             bool(store.lossy),
             store.over_for_s(min(shard.sealed for shard in status)),
             store.clock_day(),
-            store.wrong_clock(),
+            store.wrong_clock(status),
             Expiries.of(store.plans(), store.clock_day()).last,
             store.left(),
         )

@@ -92,7 +92,7 @@ def _begin(store: Store, before: DayReset | None, found: DayReset) -> DayReset:
             archive.write(file, _aside(store, found))
         except OSError as error:
             raise StoreError(f"{file} cannot be written: {reason_of(error)}; the store is as it was") from None
-    store.note(COMMAND_LINE, ACTION, "; ".join(found.sentences(done=True)))
+    store.note(COMMAND_LINE, ACTION, "; ".join(replace(found, file=file.name).sentences(done=True)))
     found = replace(found, written=True)
     store.begin_reset(json.dumps(found.to_document()))
     return found

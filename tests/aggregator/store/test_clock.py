@@ -1,6 +1,7 @@
 """A day that leapt ahead with its machine's clock is brought back, and nothing is lost, doubled or left behind."""
 
 import shlex
+import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from datetime import date, timedelta
@@ -8,14 +9,15 @@ from functools import partial
 from pathlib import Path
 
 import pytest
+import requests
 
 from dither_aggregator import signs, upkeep
 from dither_aggregator.counting import folding as fold_module
-from dither_aggregator.store import Store, StoreError, StoreUnavailable, archive
+from dither_aggregator.store import SQLiteStore, Store, StoreError, StoreUnavailable, archive
 from dither_aggregator.store.clock import reset
 from dither_aggregator.store.fsck import check
 from dither_aggregator.store.interface.resetting import _judge
-from dither_aggregator.store.records import Counted
+from dither_aggregator.store.records import Counted, Retention
 from dither_aggregator.store.redis import RedisStore
 from dither_aggregator.store.redis.client import Client, Command
 from dither_aggregator.store.redis.scripts import SCRIPTS
@@ -25,8 +27,9 @@ from dither_aggregator.store.sqlite.file import SQLiteFile
 from dither_aggregator.vitals import Vitals
 from dither_shared.registry import Registry
 from tests.aggregator.store.conftest import place_of
-from tests.support.aggregators import dither
-from tests.support.soaking import scaled
+from tests.support.aggregators import dither, serve
+from tests.support.clocks import DAY_S
+from tests.support.registries import registry_text
 from tests.support.stores import Place, RedisPlace, SQLitePlace, append, body_of
 
 LEAP = 60
@@ -60,6 +63,7 @@ class Life:
         self.place, self.asked, self.store = place, asked, place.make(asked)
         self.bodies: list[bytes] = []
         key = self.store.create_key("write")[0]
+        self.store.set_retention(Retention(40, 40))
         self.send(8)
         leap = LEAP if false_days else FAR
         place.travel(leap)
@@ -107,12 +111,14 @@ def goes_on(life: Life, day: date) -> None:
     keep_up(store)
     assert store.sealed() == store.merged() == life.place.day(1)
     assert upkeep.unfinalized(store) == []
+    sent = {metric: store.tally(life.asked.metrics[metric].plan, day).n for metric in ("color", "dark")}
+    assert sum(sent.values()) == sum(row.folded for (_, epoch), row in store.counted().items() if epoch == day) > 0
     assert (store.batches()[0] or 0) <= store._now_s() / 3_600
     assert all((key.last_used or key.made) <= store.clock_day() for key in store.keys.by_id.values())
     key = next(iter(store.keys.by_id))
     store.use_keys([key])
     assert store.keys.by_id[key].last_used == store.clock_day()
-    assert store.wrong_clock() is None
+    assert store.wrong_clock(store.status()) is None
     assert list(check(store)) == []
 
 
@@ -357,7 +363,7 @@ def test_a_reset_that_is_killed_anywhere_is_finished_by_the_same_command(
     whole = records_of(file)
     assert steps > 5
     for behind in (False, True):
-        for at in range(1, steps + 1, 1 if few.kind == "sqlite" else scaled(3, 1)):
+        for at in range(1, steps + 1):
             back()
             file.unlink(missing_ok=True)
             with monkeypatch.context() as patched:
@@ -419,6 +425,27 @@ def test_the_cure_in_words_cures_a_store_that_leapt(
     life.store.refresh()
     assert clock_sign(life.store).well
     goes_on(life, place.day(1))
+
+
+def test_a_server_that_ran_once_in_2031_is_cured_as_its_health_says(tmp_path: Path) -> None:
+    path, data = tmp_path / "metrics.toml", tmp_path / "data"
+    path.write_text(registry_text(), encoding="utf-8")
+    assert dither("init", path, "--data", data).returncode == 0
+    with closing(SQLiteStore(data, lambda: time.time() + FAR * DAY_S)) as store:
+        keep_up(store)
+    with serve(path, data) as served:
+        answer = requests.get(f"{served.health}/readyz", timeout=30)
+        (check_,) = [one for one in answer.json()["checks"] if not one["ok"]]
+        assert (answer.status_code, check_["check"]) == (503, "clock")
+        assert "the store's day is wrong" in check_["value"]
+        command = check_["hint"].split("`")[1]
+        words = [*shlex.split(command)[1:], "--data", data]
+        assert "is being served already" in dither(*words).stderr
+        served.stop()
+    done = dither(*words)
+    assert (done.returncode, done.stderr) == (0, "start what serves the store again\n")
+    with serve(path, data) as served:
+        assert requests.get(f"{served.health}/readyz", timeout=30).status_code == 200
 
 
 def test_the_cure_in_words_cures_a_machine_whose_clock_is_behind(place: Place, asked: Registry) -> None:

@@ -343,10 +343,12 @@ USES: dict[str, Callable[[Store, Registry], object]] = {
     "note": lambda store, asked: store.note("command line", "mark add", "version 158"),
     "journal": lambda store, asked: store.journal(),
     "dump": lambda store, asked: list(store.dump()),
-    "wrong_clock": lambda store, asked: store.wrong_clock(),
+    "wrong_clock": lambda store, asked: store.wrong_clock(store.status()),
     "begun_reset": lambda store, asked: store.begun_reset(),
     "begin_reset": lambda store, asked: store.begin_reset("what it does"),
-    "reset_day": lambda store, asked: store.reset_day(DayReset(*[store.clock_day()] * 4)),
+    "reset_day": lambda store, asked: store.reset_day(
+        DayReset(store.clock_day(), store.clock_day(), store.clock_day(), store.clock_day())
+    ),
 }
 
 

@@ -7,7 +7,7 @@ came.
 
 import json
 from abc import abstractmethod
-from collections.abc import Iterable, Iterator, Mapping, Set
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from datetime import date, timedelta
 
@@ -15,7 +15,7 @@ from dither_aggregator.store.interface.keyring import Keyring
 from dither_aggregator.store.interface.ledger import Ledger
 from dither_aggregator.store.interface.opened import is_behind
 from dither_aggregator.store.packing import sum_segments
-from dither_aggregator.store.records import Batch, Segment
+from dither_aggregator.store.records import Batch, Segment, ShardStatus
 
 EXPIRES_WITHIN = timedelta(days=366)
 """How far away the expiry of a metric is at most when its registry is checked."""
@@ -168,12 +168,12 @@ class Resetting(Ledger, Keyring):
 
     _judged: WrongClock | None = None
 
-    def wrong_clock(self) -> WrongClock | None:
+    def wrong_clock(self, status: Sequence[ShardStatus]) -> WrongClock | None:
         """Return which clock is wrong; None where they agree, or differ by a day, which passes by itself.
 
         Reads the days of all reports, once for each difference.
         """
-        clock, status = self.clock_day(), self.status()
+        clock = self.clock_day()
         day = max(shard.day for shard in status)
         if not is_behind(clock, day):
             return None

@@ -1,8 +1,6 @@
 """The day of the SQLite store, moved back in one transaction."""
 
 import sqlite3
-from datetime import date
-from itertools import groupby
 
 from dither_aggregator.store.interface.resetting import DayReset, Resetting
 from dither_aggregator.store.packing import HOUR_S
@@ -56,22 +54,20 @@ class SQLiteResetting(SQLiteBatches, SQLiteKeyring, Resetting):
                     self._set_state(key, min(state[key], most))
             if "batches_hour" in state:
                 self._set_state("batches_hour", min(state["batches_hour"], int(self._now_s() // HOUR_S)))
-            for table in ("segment", "quarantine", "seen"):
-                self._rewrite(table)
+            self._set_state("quarantine_taken", 1)  # what erasing.py asks
+            self._rewrite("segment")
             db.execute("DELETE FROM state WHERE key = ?", (_BEGUN,))
 
     def _join_segments(self, db: sqlite3.Connection, reset: DayReset) -> None:
         day = reset.day.isoformat()
-        found = db.execute(
-            "SELECT plan, epoch, low, high, n, counts FROM segment WHERE epoch >= ? AND plan IN "
-            "(SELECT plan FROM segment WHERE epoch > ?) ORDER BY plan, low",
-            (day, day),
-        ).fetchall()
-        for plan, of_plan in groupby(found, key=lambda row: row[0]):
+        for (plan,) in db.execute("SELECT DISTINCT plan FROM segment WHERE epoch > ?", (day,)).fetchall():
             size = self.plan_by_id(plan).plan.cells.tally_size
-            parts = [rows.segment_of(plan, date.fromisoformat(row[1]), row[2:], size) for row in of_plan]
+            found = db.execute(
+                "SELECT low, high, n, counts FROM segment WHERE plan = ? AND epoch >= ? ORDER BY low", (plan, day)
+            )
+            one = reset.join_segments(rows.segment_of(plan, reset.day, row, size) for row in found)
             db.execute("DELETE FROM segment WHERE plan = ? AND epoch >= ?", (plan, day))
-            db.execute(rows.INSERT_SEGMENT, rows.segment_row(reset.join_segments(parts)))
+            db.execute(rows.INSERT_SEGMENT, rows.segment_row(one))
 
 
 def _join_ledger(db: sqlite3.Connection, reset: DayReset) -> None:
