@@ -1,23 +1,28 @@
 """A day that leapt ahead with its machine's clock is brought back, and nothing is lost, doubled or left behind."""
 
+import random
 import shlex
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
+from dataclasses import replace
 from datetime import date, timedelta
 from functools import partial
 from pathlib import Path
 
+import numpy as np
 import pytest
 import requests
 
 from dither_aggregator import signs, upkeep
 from dither_aggregator.counting import folding as fold_module
-from dither_aggregator.store import SQLiteStore, Store, StoreError, StoreUnavailable, archive
+from dither_aggregator.store import Receipt, SQLiteStore, Store, StoreError, StoreUnavailable, archive
 from dither_aggregator.store.clock import reset
+from dither_aggregator.store.dump import SeenRecord
 from dither_aggregator.store.fsck import check
-from dither_aggregator.store.interface.resetting import _judge
-from dither_aggregator.store.records import Counted, Retention
+from dither_aggregator.store.interface.resetting import DayReset, _judge
+from dither_aggregator.store.packing import pack_counts, unpack_counts
+from dither_aggregator.store.records import Batch, Counted, Retention
 from dither_aggregator.store.redis import RedisStore
 from dither_aggregator.store.redis.client import Client, Command
 from dither_aggregator.store.redis.scripts import SCRIPTS
@@ -26,14 +31,17 @@ from dither_aggregator.store.sqlite import exclusive
 from dither_aggregator.store.sqlite.file import SQLiteFile
 from dither_aggregator.vitals import Vitals
 from dither_shared.registry import Registry
+from dither_shared.wire.problems import Problem
 from tests.aggregator.store.conftest import place_of
 from tests.support.aggregators import dither, serve
 from tests.support.clocks import DAY_S
 from tests.support.registries import registry_text
-from tests.support.stores import Place, RedisPlace, SQLitePlace, append, body_of
+from tests.support.soaking import scaled
+from tests.support.stores import Place, RedisPlace, SQLitePlace, answer, append, body_of
 
 LEAP = 60
 """Within the registry's dates: reports are accepted on false days."""
+DAY = date(2027, 3, 1)
 FAR = 1_500
 """Beyond them: none is."""
 
@@ -109,7 +117,9 @@ def goes_on(life: Life, day: date) -> None:
     assert all(day in store.epochs(life.asked.metrics[metric].plan) for metric in ("color", "dark"))
     life.place.travel(2)
     keep_up(store)
+    keep_up(store)  # what is final by now may be given up, if it is old
     assert store.sealed() == store.merged() == life.place.day(1)
+    assert all(record.day <= store.today() for record in store.dump() if isinstance(record, SeenRecord))
     assert upkeep.unfinalized(store) == []
     sent = {metric: store.tally(life.asked.metrics[metric].plan, day).n for metric in ("color", "dark")}
     assert sum(sent.values()) == sum(row.folded for (_, epoch), row in store.counted().items() if epoch == day) > 0
@@ -226,6 +236,51 @@ def test_what_waits_in_quarantine_goes_with_its_day(
     assert sum(poison.group.n for shard in shards for poison in shard.quarantine) == 2
 
 
+def test_what_is_shown_of_the_open_day_stays_so_many_reports_behind(
+    place: Place, asked: Registry, tmp_path: Path
+) -> None:
+    life = Life(place, asked, 1)
+    place.travel(LEAP + 1)
+    for _ in range(3):
+        place.travel(1 / 24)
+        life.send(101)
+    place.travel(1 / 24)
+    keep_up(life.store)
+    place.travel(-LEAP - 1 - 4 / 24)
+    _, before = life.store.batches()
+    assert {(one.epoch, one.shown) for one in before} == {(life.last, True), (life.last, False)}
+    reset(name_of(place), place.day(), tmp_path / "leapt")
+    life.store.refresh()
+    _, after = life.store.batches()
+    assert [replace(one, epoch=place.day(1)) for one in before] == after
+    assert list(check(life.store)) == []
+    life.send(101)
+    place.travel(1 / 24)
+    keep_up(life.store)  # in the next hour by the true clock
+    assert all(now.n > then.n for now, then in zip(life.store.batches()[1], after, strict=True))
+
+
+def test_batches_of_days_that_are_joined_are_added_up() -> None:
+    days = [DAY + timedelta(days=each) for each in range(4)]
+    batches = [
+        Batch(1, days[number], shown, n, pack_counts(np.array([n, 1])))
+        for number, shown, n in [
+            (0, True, 7),
+            (1, False, 100),
+            (1, True, 1),
+            (2, True, 9),
+            (3, True, 200),
+            (3, False, 400),
+        ]
+    ]
+    found = DayReset(days[1], days[1], days[3], days[2]).join_batches(batches)
+    assert [(one.epoch, one.shown, one.n, unpack_counts(one.packed, 2).tolist()) for one in found] == [
+        (days[0], True, 7, [7, 1]),
+        (days[1], False, 500, [500, 2]),
+        (days[1], True, 201, [201, 2]),
+    ]
+
+
 def test_a_store_that_is_served_is_not_reset(tmp_path: Path, asked: Registry) -> None:
     with closing(SQLitePlace(tmp_path / "store")) as place:
         life = Life(place, asked, 0)
@@ -248,6 +303,47 @@ def test_a_redis_whose_day_is_being_reset_is_refused_to_all_others(
                 place.open()
             held.release()
         assert append(store, body).accepted == 1  # the same process goes on
+
+
+@pytest.mark.parametrize("seed", range(scaled(3, 60)))
+def test_in_lives_whose_clock_goes_to_and_fro_nothing_is_lost(
+    place: Place, asked: Registry, tmp_path: Path, seed: int
+) -> None:
+    rng, store, moved = random.Random(seed), place.make(asked), Counted()
+    taken: list[bytes] = []
+    for step in range(25):
+        place.travel(rng.choice([0, 0, 1 / 24, 0.3, 1, 1, 2, -1, -2, 30, -30, 90, -90, 400, -400, 1_500, -1_500]))
+        for _ in range(rng.randrange(4)):
+            body = body_of(asked, {"color": [rng.randrange(3)], "dark": [rng.randrange(2)]})
+            if isinstance(answer(store, body), Receipt):
+                taken.append(body)
+        for shard in range(store.shards):  # some are behind others
+            if rng.random() < 0.6:
+                upkeep.fold_all(store, shard)
+            if rng.random() < 0.6:
+                upkeep.maintain(store, shard)
+        if rng.random() < 0.3:
+            keep_up(store)
+        if rng.random() < 0.3:
+            file, today = tmp_path / str(step), store.clock_day()
+            found = reset(name_of(place), today, file)
+            assert file.exists() == bool(found.aside)
+            moved += moved_in(file) if found.aside else Counted()
+            store.refresh()
+            assert store.today() in (today, today + timedelta(days=1))
+            assert clock_sign(store).well
+            assert list(check(store)) == []
+        whole = sum(store.counted().values(), Counted()) + moved
+        assert whole.accepted == 2 * len(taken)
+    reset(name_of(place), store.clock_day(), tmp_path / "last")
+    store.refresh()
+    known = [answer(store, body) for body in taken[-20:]]
+    assert all(isinstance(one, Problem) or one.duplicate for one in known)
+    place.travel(2)
+    keep_up(store)
+    assert store.sealed() == store.merged() == store.clock_day() - timedelta(days=1)
+    assert upkeep.unfinalized(store) == []
+    assert list(check(store)) == []
 
 
 # Cut off anywhere.
@@ -465,9 +561,6 @@ def test_the_cure_in_words_cures_a_machine_whose_clock_is_behind(place: Place, a
         place.travel(back)
     place.travel(5)
     assert clock_sign(store).well
-
-
-DAY = date(2027, 3, 1)
 
 
 @pytest.mark.parametrize(
