@@ -284,6 +284,27 @@ def google_map(rows: Sequence[tuple[str, Sequence[Sequence[int]]]], rng: random.
     return text
 
 
+def as_r_may(number: int, rng: random.Random) -> str:
+    """Write a whole number in one of the ways that R writes and reads it."""
+    rounded = f"{number:.0e}" if number and number % 10 ** (len(str(number)) - 1) == 0 else f"{number}.0"
+    return rng.choice(["{}", " {}", "{} ", '"{}"', "+{}"]).format(rng.choice([str(number), rounded]))
+
+
+def test_counts_and_parameters_as_r_writes_them_are_read_as_clean_ones(tmp_path: Path) -> None:
+    rng = random.Random(12)
+    for _ in range(scaled(150, 3_000)):
+        counts = [[10**6, *(rng.choice([0, 7, 100, 20_000, rng.randrange(10**6)]) for _ in range(4))] for _ in range(3)]
+        end = rng.choice(["\n", "\r\n", "\n\n", "\r\n  \r\n"])
+        text = rng.choice(["", end]) + "".join(",".join(as_r_may(n, rng) for n in row) + end for row in counts)
+        assert read_counts(written(tmp_path, text), PARAMS).tolist() == counts
+        names = rng.choice(["k,h,m,p,q,f", '"k","h","m","p","q","f"', "k, h, m, p, q, f"])
+        row = ",".join([*(as_r_may(n, rng) for n in (4, 2, 3)), *(rng.choice(pair) for pair in PROBABILITIES)])
+        assert read_params(written(tmp_path, f"{names}{end}{row}{rng.choice(['', end])}")) == PARAMS
+
+
+PROBABILITIES = ((".25", "0.25", "2.5e-01"), ("0.75", '"0.75"', " .750"), ("0.5", "5e-1", "+.5"))
+
+
 def test_maps_as_google_rappor_writes_them_are_read_as_clean_ones(tmp_path: Path) -> None:
     rng = random.Random(11)
     for _ in range(scaled(150, 3_000)):
