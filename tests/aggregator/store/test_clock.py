@@ -16,6 +16,7 @@ import requests
 
 from dither_aggregator import signs, upkeep
 from dither_aggregator.counting import folding as fold_module
+from dither_aggregator.examining import _time
 from dither_aggregator.store import Receipt, SQLiteStore, Store, StoreError, StoreUnavailable, archive
 from dither_aggregator.store.clock import reset
 from dither_aggregator.store.dump import SeenRecord
@@ -30,7 +31,7 @@ from dither_aggregator.store.restoring import restore
 from dither_aggregator.store.sqlite import exclusive
 from dither_aggregator.store.sqlite.file import SQLiteFile
 from dither_aggregator.vitals import Vitals
-from dither_shared.registry import Registry
+from dither_shared.registry import Registry, utc_today
 from dither_shared.wire.problems import Problem
 from tests.aggregator.store.conftest import place_of
 from tests.support.aggregators import dither, serve
@@ -584,6 +585,21 @@ def test_which_clock_is_wrong_is_told_by_registry_and_reports(
     told, why = _judge(clock, day, used, expires)
     assert told == of_machine
     assert why
+
+
+def test_which_of_two_machines_has_the_wrong_clock_is_told_by_the_registry() -> None:
+    today = utc_today()
+    for ahead, expires, which in [
+        (FAR, today + timedelta(days=90), "It is the store's that is wrong"),
+        (-FAR, today + timedelta(days=90), "It is the store's that is wrong"),
+        (FAR, today + timedelta(days=FAR + 90), "It is this machine's that is wrong"),
+        (3, today + timedelta(days=90), "Have NTP set"),
+        (FAR, None, "Have NTP set"),
+    ]:
+        sign = _time(ahead * DAY_S, expires)
+        assert not sign.well
+        assert sign.hint.startswith(which)
+    assert _time(0, today).well
 
 
 def test_a_day_that_passes_by_itself_is_no_trouble(place: Place, store: Store, asked: Registry) -> None:
