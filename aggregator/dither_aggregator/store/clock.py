@@ -59,7 +59,7 @@ def reset(name: str, to: date, file: Path | None = None) -> DayReset:
     with _held(name) as store:
         text = store.begun_reset()
         found = DayReset.from_text(text) if text else None
-        if not (found and found.written):
+        if not (found and found.written and is_redis(name)):  # a directory is as it was, or others used it since
             found = _begin(store, found, foresee(store, to, file))
         elif found.to != to or Path(found.file) != (file.absolute() if file else Path()):
             words = f"--to {found.to}{f' --move-aside {found.file}' if found.file else ''}"
@@ -71,7 +71,7 @@ def reset(name: str, to: date, file: Path | None = None) -> DayReset:
 
 
 def _begin(store: Store, before: DayReset | None, found: DayReset) -> DayReset:
-    """Have the file written, and return what is to be done now; `before` is what was cut off ere anything was."""
+    """Write the file, and return what is to be done now; a reset that was cut off before anything was is `before`."""
     if not found.changes:
         return found
     if found.aside and not found.file:
