@@ -54,6 +54,7 @@ REPORTS_BYTES_MAX = 1 << 34
 
 _REPORTS_AT_ONCE = 1 << 16
 _NUMBER = re.compile(r"\+?(?:[0-9]{1,40}(?:\.[0-9]{0,40})?|\.[0-9]{1,40})(?:[eE][+-]?[0-9]{1,3})?")
+_LONE_RETURN = re.compile(r"\r(?!\n)")
 _GZIP_MAGIC = b"\x1f\x8b"
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
@@ -369,11 +370,21 @@ def _rows(path: Path, bytes_max: int) -> Iterator[tuple[int, list[str]]]:
 
     def lines() -> Iterator[str]:
         nonlocal size
+        quotes = 0
         for text in _lines(path, bytes_max):
             size += len(text)
             if size > LINE_BYTES_MAX:
                 raise BadFile(path, line, f"must have at most {LINE_BYTES_MAX:,} bytes in a row, over all its lines")
-            yield text
+            begun = at = 0
+            for found in _LONE_RETURN.finditer(text):  # ends a line, as in R, but within quotes
+                quotes += text.count('"', at, found.end())
+                at = found.end()
+                if quotes % 2 == 0:
+                    yield text[begun:at]
+                    begun = at
+            quotes += text.count('"', at)
+            if begun < len(text):
+                yield text[begun:]
 
     reader = csv.reader(lines(), strict=True)
     while True:
