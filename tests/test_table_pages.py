@@ -19,7 +19,7 @@ MANY = "\n".join(
     for column, size in enumerate((30, 12, 4, 3, 2, 2, 2, 1))
 )
 HOSTILE = f"""
-columns.c{"x" * 60} = ["{WIDE}", "a \\u202e turned", "<script>x()</script>"]
+columns.c{"x" * 60} = ["{WIDE}", "a \\u05d0 turned", "<script>x()</script>"]
 columns.b = ["-1", "=2", "{WIDE[1:]}"]
 columns.n = {{ low = -1000000000000000, high = 1000000000000000, unit = "{"W" * 20}", asks = ["mean"] }}
 """

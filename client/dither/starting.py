@@ -16,6 +16,7 @@ from dither.telemetry import Telemetry
 from dither_shared.errors import ConfigurationError
 from dither_shared.kinds import PublicColumn
 from dither_shared.registry import Registry
+from dither_shared.texts import normal
 
 IN_MEMORY = ":memory:"
 
@@ -93,10 +94,11 @@ def _place_of(public: Mapping[str, str] | None, column: PublicColumn | None) -> 
         if public:
             raise ConfigurationError("the registry has no public column: leave public out")
         return 0
-    if not isinstance(public, Mapping) or set(public) != {column.name} or public[column.name] not in column.values:
+    value = public.get(column.name) if isinstance(public, Mapping) and len(public) == 1 else None
+    if not isinstance(value, str) or normal(value) not in column.values:
         choices = " or ".join(f'{{"{column.name}": "{value}"}}' for value in column.values)
         raise ConfigurationError(f"public must be {choices}")
-    return column.values.index(public[column.name])
+    return column.values.index(normal(value))
 
 
 def _directory(of_apps: str | None, data_dir: str | PathLike[str] | None, app: str) -> Path | None:

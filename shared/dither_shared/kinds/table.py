@@ -214,12 +214,11 @@ def _read_columns(table: TomlTable) -> dict[str, Domain]:
 
 
 def _read_column(inner: TomlTable, name: str) -> Domain:
-    """Read a list of values, or a table with the edges or the ends of a number."""
+    """Read a list of values or the name of one, or a table with the edges or the ends of a number."""
     if not inner.is_table(name):
-        listed = inner.texts(name, COLUMN_VALUES_MAX, VALUE_CHARACTERS_MAX)
-        if OTHER in listed:
-            raise inner.error(name, f'must leave out "{OTHER}": it is always there, for what is missing or not listed')
-        return Values((*listed, OTHER))
+        reserved = {OTHER: "it is always there, for what is missing or not listed"}
+        listed = inner.list_or_name(name, COLUMN_VALUES_MAX, VALUE_CHARACTERS_MAX, reserved)
+        return Values((*listed.values, OTHER))
     number = inner.table(name)
     unit = number.text("unit", 20) if number.has("unit") else ""
     domain: Domain
