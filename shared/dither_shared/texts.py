@@ -60,11 +60,11 @@ def _compose(text: str) -> str:
 
 def _in_parts(text: str, form: Callable[[str], str]) -> str:
     """Return a text of which the parts between characters that Unicode 14 does not have are formed."""
-    return "".join(part if place % 2 else form(part) for place, part in enumerate(_newer().split(text)))
+    return "".join(part if place % 2 else form(part) for place, part in enumerate(newer().split(text)))
 
 
 @cache
-def _newer() -> re.Pattern[str]:
+def newer() -> re.Pattern[str]:
     """Return what finds characters that Unicode 14 does not have."""
     from base64 import b85decode  # only beyond ASCII
     from zlib import decompress

@@ -14,6 +14,7 @@ from dither_aggregator.analysis.disclosure import for_readers
 from dither_aggregator.analysis.windows import Window
 from dither_aggregator.store import Store, StoredPlan
 from dither_aggregator.web.exchange import ASKED_BYTES_MAX, LIVE
+from dither_shared.texts import normal
 from dither_shared.wire.problems import Problem
 
 WINDOWS = (7, 28, 1)
@@ -41,6 +42,13 @@ class Day(fields.Date):
         if day is None or day.isoformat() != value:
             raise ValidationError(f"must be a day such as 2027-06-30, got {value!r}")
         return day
+
+
+class Value(fields.String):
+    """A value or a text, in whatever form it is written."""
+
+    def _deserialize(self, value: object, attr: str | None, data: Mapping[str, Any] | None, **how: object) -> str:
+        return normal(super()._deserialize(value, attr, data, **how))
 
 
 class Whole(fields.Integer):
