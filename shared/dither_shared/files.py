@@ -106,6 +106,7 @@ def line_of_item(text: str, where: str, key: str, number: int) -> int:
         if not keyed:
             return 0
         place = keyed.end()
-    strings = (found for found in re.compile(_STRINGS, re.DOTALL).finditer(text, place) if found[0][0] != "#")
+    items = re.compile(_STRINGS, re.DOTALL).finditer(text, place, bare.find("]", place))
+    strings = (found for found in items if found[0][0] != "#")
     found = next(islice(strings, number, None), None)
     return text.count("\n", 0, found.start()) + 1 if found else 0
