@@ -290,7 +290,10 @@ def test_two_given_give_the_third(query: str, says: str, client: FlaskClient) ->
         ("d=2&n=9000&share_percent=9", "Give two of reports, epsilon and effect, and leave the third empty"),
         ("d=2&n=600&effect_percent=9", "No epsilon up to 20 lets 600 reports show so small an effect"),
         ("d=2&n=9000&effect_percent=1", "No epsilon up to 20 lets 9,000 reports show so small an effect"),
-        ("d=20&columns=16&n=90000&epsilon=1", "or 20,000 in all pairs of them, got 655,360,000,000,000,000,000 and 48,000; plan fewer"),
+        (
+            "d=20&columns=16&n=90000&epsilon=1",
+            "20,000 in all pairs of them, got 655,360,000,000,000,000,000 and 48,000; plan fewer",
+        ),
         ("d=2&n=90000&epsilon=1&epsilon_permanent=3", "epsilon_permanent must be left out of a table"),
         ("d=2&columns=17&n=90000&epsilon=1", "columns must be a number from 2 to 16"),
         ("d=2&arms=1&n=90000&epsilon=1", "arms must be a number from 2 to 16"),

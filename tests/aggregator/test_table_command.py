@@ -107,9 +107,7 @@ def test_records_have_the_columns_that_are_named(data: str, capsys: pytest.Captu
     said = capsys.readouterr()
     header, *rows = said.out.splitlines()
     assert header == "crashed,load"
-    assert (
-        "They agree with 1 measured pair of columns to within the noise of 3,000 reports: crashed x load" in said.err
-    )
+    assert "They agree with 1 measured pair of columns to within the noise of 3,000 reports: crashed x load" in said.err
     crashed = Counter(row.partition(",")[0] for row in rows)
     assert crashed["yes"] / 5_000 == pytest.approx(0.5, abs=0.05)
 

@@ -25,7 +25,7 @@ CELLS_MAX = 1_000_000
 """The most cells in the product of all columns, of tables with more cells in all pairs than PAIR_CELLS_MAX."""
 PAIR_CELLS_MAX = 20_000
 """The most cells in all pairs of columns together, of tables with a larger product: an aggregator reads these in some
-three seconds. Of 16 columns each has 11 listed values then."""
+three seconds. They are those of 16 columns with 11 listed values each."""
 LOW, HIGH, UNREAD = 0, 1, 2
 """The symbols of a number that is rounded to an end."""
 _UNREAD_PART = SCALE + 1
