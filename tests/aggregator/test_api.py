@@ -9,6 +9,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
+from urllib.parse import quote
 
 import numpy as np
 import pandas
@@ -285,6 +286,18 @@ def test_values_that_a_spreadsheet_would_run_come_as_texts(tmp_path: Path) -> No
         client.session.close()
     lines = [line["value"] for line in csv.DictReader(io.StringIO(answer.text))]
     assert lines == [f"'{values[0]}", f"'{values[1]}", "plain", "other"]
+
+
+def test_a_value_is_found_in_every_form_of_its_name(tmp_path: Path) -> None:
+    asked = registry(values=("caf\u00e9", "tea"), expires=EXPIRES, reports=1)
+    with aggregator(asked, tmp_path, Clock()) as (url, service):
+        client = Client(url, service, Clock())
+        for name in ("caf\u00e9", "cafe\u0301"):
+            assert client.get(f"/v1/metrics/color/series?values={quote(name)}").status_code == 200
+            assert client.get(f"/v1/metrics/color/values?search={quote(name)}").json()["meta"]["rows_total"] == 1
+            assert client.get(f"/v1/metrics/color/estimates?values={quote(name)}").status_code == 200
+        assert client.get("/v1/metrics/color/series?values=cafe").status_code == 400
+        client.session.close()
 
 
 def test_three_lines_of_pandas_draw_a_month(one: Site, tmp_path: Path) -> None:
