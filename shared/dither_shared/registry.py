@@ -30,7 +30,7 @@ from dither_shared.kinds.noise import read_epsilon, read_memoize
 from dither_shared.mechanisms import DEVICES, Mechanism
 from dither_shared.plan import Plan
 from dither_shared.rng import Rng
-from dither_shared.tables import Listed, TomlTable, read_metric_name
+from dither_shared.tables import TomlTable, ValueList, read_metric_name
 
 SENSITIVITIES = ("low", "medium", "high")
 """In rising order."""
@@ -309,7 +309,7 @@ def _read_public(head: TomlTable) -> PublicColumn | None:
     return PublicColumn(names[0], values)
 
 
-def _read_lists(document: TomlTable, directory: Path | None) -> Mapping[str, Listed]:
+def _read_lists(document: TomlTable, directory: Path | None) -> Mapping[str, ValueList]:
     """Return the lists [values.NAME], which any other list may name in its place."""
     if not document.has("values"):
         return {}

@@ -56,7 +56,7 @@ _MISSING = {
 
 
 @frozen
-class Listed:
+class ValueList:
     """A list of values, which several keys may name."""
 
     values: tuple[str, ...]
@@ -79,7 +79,7 @@ class TomlTable:
         where: str,
         data: dict[str, Any],
         text: str = "",
-        lists: Mapping[str, Listed] = _NONE,
+        lists: Mapping[str, ValueList] = _NONE,
     ) -> None:
         self._source = source
         self._where = where
@@ -271,7 +271,7 @@ class TomlTable:
         line = line_of_item(self._text, self._where, key, number)
         return f"in line {line}" if line else f"as item {number + 1}"
 
-    def list_or_name(self, key: str, most: int, characters_max: int, reserved: Mapping[str, str] = _NONE) -> Listed:
+    def list_or_name(self, key: str, most: int, characters_max: int, reserved: Mapping[str, str] = _NONE) -> ValueList:
         """Return a list of 1 to `most` different texts, or the shared one that is named.
 
         Those that are `reserved` come to the list by themselves, each for a reason.
@@ -286,12 +286,12 @@ class TomlTable:
             if len(listed.values) > most:
                 raise self._needs(key, f"a list of 1 to {most} texts", [*listed.values], f" in [values.{name}]")
         else:
-            listed = Listed(self.texts(key, most, characters_max), partial(self._line_of, key))
+            listed = ValueList(self.texts(key, most, characters_max), partial(self._line_of, key))
         return self._without(key, listed, reserved)
 
     def list_or_file(
         self, key: str, directory: Path | None, most: int, characters_max: int, reserved: Mapping[str, str] = _NONE
-    ) -> Listed:
+    ) -> ValueList:
         """Return the same of a key, or the lines of the UTF-8 file that `key`_file names, looked for in `directory`."""
         file_key = f"{key}_file"
         if self.has(key) == self.has(file_key):
@@ -300,14 +300,14 @@ class TomlTable:
             return self.list_or_name(key, most, characters_max, reserved)
         return self._without(file_key, self._lines_of_file(file_key, directory, most, characters_max), reserved)
 
-    def _without(self, key: str, listed: Listed, reserved: Mapping[str, str]) -> Listed:
+    def _without(self, key: str, listed: ValueList, reserved: Mapping[str, str]) -> ValueList:
         for value, why in reserved.items():
             if value in listed.values:
                 place = listed.place(listed.values.index(value))
                 raise self.error(key, f'must leave out "{value}", got it {place}: {why}')
         return listed
 
-    def _lines_of_file(self, key: str, directory: Path | None, most: int, characters_max: int) -> Listed:
+    def _lines_of_file(self, key: str, directory: Path | None, most: int, characters_max: int) -> ValueList:
         """Return the lines of a file.
 
         Without a directory the registry came from elsewhere: it may read no file of this machine.
@@ -334,7 +334,7 @@ class TomlTable:
 
     def _check_texts(
         self, key: str, values: Sequence[object], characters_max: int, place: Callable[[int], str]
-    ) -> Listed:
+    ) -> ValueList:
         """Return the values in their form as texts; refuse those that are none, that nobody sees, or that are equal."""
         seen: dict[str, int] = {}
         for number, value in enumerate(values):
@@ -346,7 +346,7 @@ class TomlTable:
                 twice = f"{place(seen[text])} and {place(number)}"
                 raise self.error(key, f'must be different texts, got "{text}" twice, {twice}')
             seen[text] = number
-        return Listed(tuple(seen), place)
+        return ValueList(tuple(seen), place)
 
     def _check_text(self, key: str, value: object, characters_max: int, place: Callable[[], str] | None = None) -> str:
         if not isinstance(value, str) or not 1 <= len(value) <= characters_max or value != value.strip():

@@ -53,6 +53,7 @@ WIDE = (
     'version = ["157", "158"], age = { edges = [20, 40, 60], unit = "years" }, '
     'rating = { low = 0, high = 10, asks = ["mean"] }, color = ["red", "green", "blue", "grey", "black", "white"]'
 )
+SIXTEEN = ", ".join((VERSIONS, *(f'q{place} = ["no", "yes"]' for place in range(14))))
 ROWS: list[Any] = [
     {"crashed": "yes", "version": "158"},
     {"crashed": "no", "version": "156"},
@@ -113,6 +114,7 @@ ASKED: list[tuple[str, str, list[Any]]] = [
     ("a table at once", registry_of(table(VERSIONS)), ROWS),
     ("a hidden table", registry_of(table(VERSIONS, HIDDEN)), ROWS),
     ("a table in pairs", registry_of(table(WIDE)), ROWS),
+    ("a table of sixteen columns", registry_of(table(SIXTEEN)), ROWS[:2]),
     ("a table beside a public column", registry_of(table(WIDE), head=ARMS), ROWS),
 ]
 
