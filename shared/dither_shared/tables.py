@@ -257,8 +257,9 @@ class TomlTable:
         return value
 
     def text(self, key: str, characters_max: int) -> str:
-        """Return a text in one line."""
-        return self._check_text(key, self._get(key), characters_max)
+        """Return a text in one line, in the form of all texts."""
+        value = self._get(key)
+        return self._check_text(key, normal(value) if isinstance(value, str) else value, characters_max)
 
     def texts(self, key: str, most: int, characters_max: int) -> tuple[str, ...]:
         """Return a list of 1 to `most` different texts."""
@@ -312,7 +313,7 @@ class TomlTable:
 
         Without a directory the registry came from elsewhere: it may read no file of this machine.
         """
-        named = self.text(key, 1000)
+        named = self._check_text(key, self._get(key), 1000)  # as it is: two forms of a name are two files
         if directory is None:
             raise self.error(key, "names a file, and only the registry's own text is here: list the lines in it")
         path = directory / named

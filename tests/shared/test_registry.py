@@ -530,7 +530,6 @@ def test_a_list_that_nothing_names_is_told() -> None:
         ("likert", '[values.likert]\nvalues = ["a"]\nof = 1\n', "values.likert: of is not a key of this table"),
         ("likert", '[values.Likert]\nvalues = ["a"]\n', "values: a name must match"),
         ("likert", "[values]\n", "values must hold 1 to 1000 tables"),
-        ("likert", 'values = ["a"]\n', "values"),
         (
             "likert",
             '\n[values.likert]\nvalues = ["a",\n"a\\u200bb"]\n',

@@ -273,3 +273,15 @@ def test_a_mistake_of_a_list_names_its_line(values: str, said: str) -> None:
 def test_a_form_that_the_registry_does_not_write_is_listed_in_its_own() -> None:
     assert metric("choice", 'values = ["Cafe\\u0301"]').values == ("Café", "other")
     assert registry().metrics["color"].plan == metric("choice", 'values = ["red", "green", "blue"]').plan
+
+
+def test_a_unit_has_the_form_of_all_texts() -> None:
+    asked = [metric("number", unit=f'"{unit}"', edges="[1, 2, 3]") for unit in ("\u212b", "\u00c5")]
+    assert asked[0].plan == asked[1].plan
+
+
+def test_two_forms_of_a_files_name_are_two_files(tmp_path: Path) -> None:
+    for name, value in (("caf\u00e9", "composed"), ("cafe\u0301", "apart")):
+        (tmp_path / name).write_text(f"{value}\n", encoding="utf-8")
+        of_file = registry_text().replace('values = ["red", "green", "blue"]', f'values_file = "{name}"')
+        assert Registry.parse(of_file, directory=tmp_path).metrics["color"].values == (value, "other")
