@@ -10,7 +10,9 @@ from pathlib import Path
 import pytest
 
 from dither_shared import texts
+from dither_shared.domains import Columns, Values
 from dither_shared.errors import RegistryError
+from dither_shared.kinds import KINDS
 from dither_shared.registry import Metric, Registry
 from dither_shared.texts import COMPOSED_MAX, folded, newer, normal, unseen
 from tests.pinned.comparing import load
@@ -72,7 +74,8 @@ def strange(seed: int, n: int) -> Iterator[str]:
     chance = random.Random(seed)
     marks = "\u0301\u0307\u0323\u0327\u0345\u1161\u11a8\u0c3e\u200c\u200d\ufe0f"
     for _ in range(n):
-        parts = [*"aeΣ ", *marks, *(chr(chance.randrange(sys.maxunicode + 1)) for _ in range(6))]
+        drawn = [chance.randrange(most) for most in (0x3000, 0x3000, 0x3000, 0x20000, sys.maxunicode + 1)]
+        parts = [*"aeΣ ", *marks, *map(chr, drawn)]
         text = "".join(chance.choices(parts, k=chance.randrange(1, 9)))
         yield text.encode("utf-8", "replace").decode()
 
@@ -166,6 +169,21 @@ def test_every_way_to_write_a_word_is_one_answer(asked: Callable[[str], Metric],
             answers.add(each.read(said))
     assert (len(plans), len(answers)) == (1, 1)
     assert answers != {asked(word[0]).read("of none")}
+
+
+def test_whatever_a_text_is_made_of_all_ways_to_write_it_are_one_answer_of_every_kind() -> None:
+    said = [metric("text"), metric("words"), metric("words", casefold="true")]
+    several = 0
+    for text in strange(7, scaled(1_500, 150_000)):
+        ways = {text, *(unicodedata.normalize(form, text) for form in ("NFC", "NFD") if not newer().search(text))}
+        several += len(ways) > 1
+        for asked in said:
+            assert len({asked.read(way) for way in ways}) == len({asked.takes(way) for way in ways}) == 1, ascii(text)
+        values = Values((normal(text), "other"))
+        assert {values.index(way) for way in ways} == {0}
+        columns = Columns(("a", "b"), (values, values), ((0, 1),), hidden=False)
+        assert {KINDS["table"].read({"a": way}, columns) for way in ways} == {(0, 1)}
+    assert several > 200
 
 
 def test_every_way_to_write_a_word_is_one_answer_of_a_columns() -> None:
