@@ -9,7 +9,7 @@ import unicodedata
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from dither_shared.texts import HIDDEN, JOINED
+from dither_shared.texts import HELD, HIDDEN, JOINED
 
 _SEPARATORS = frozenset(',;\t\r\n"')
 _FORMULAS = frozenset("=+-@\uff1d\uff0b\uff0d\uff20")
@@ -32,11 +32,16 @@ def visible(text: str, keep: str = "") -> str:
     r"""Return a text whose characters can all be seen: others are escapes such as \u{202e}, but for those to `keep`."""
     if _is_plain(text):  # nearly every text is
         return text
-    joiners = {found.start() for found in JOINED.finditer(text)}
+    shown = "".join(one if _is_seen(one) or one in keep or HELD.match(one) else _escape(one) for one in text)
+    joined = {found.start() for found in JOINED.finditer(shown)}  # beside what is seen, not what was
     return "".join(
-        character if _is_seen(character) or character in keep or place in joiners else f"\\u{{{ord(character):x}}}"
-        for place, character in enumerate(text)
+        _escape(one) if HELD.match(one) and one not in keep and place not in joined else one
+        for place, one in enumerate(shown)
     )
+
+
+def _escape(character: str) -> str:
+    return f"\\u{{{ord(character):x}}}"
 
 
 def _is_seen(character: str) -> bool:

@@ -21,9 +21,11 @@ UNSEEN = (
 """Characters, as those of a set, that show nothing, turn others round, end a line or are private: the same for ever."""
 ENDS_OR_CONTROLS = re.compile("[\0-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
 HIDDEN = re.compile(f"[{UNSEEN}]")
+_WIDE = f"[^\0-\x7f\\s{UNSEEN}]"
+HELD = re.compile(f"[{JOINERS}{_VARIANTS}]")
 JOINED = re.compile(
-    f"(?<=[{_VARIANTS}]|[^\0-\x7f\\s{UNSEEN}])[{JOINERS}](?=[^\0-\x7f\\s{UNSEEN}])"
-    f"|(?<=[^\0-\x7f\\s{UNSEEN}])[{_VARIANTS}]|(?<=[0-9#*])[\ufe0e\ufe0f]"
+    f"(?:(?<={_WIDE})|(?<={_WIDE}[{_VARIANTS}]))[{JOINERS}](?={_WIDE})"
+    f"|(?<={_WIDE})[{_VARIANTS}]|(?<=[0-9#*])[\ufe0e\ufe0f]"
 )
 """A joiner between two characters beyond ASCII, or one choice of a form after such a character or that of a key:
 Persian, Mongolian, Indian languages, Chinese names and emoji are written with them."""
