@@ -34,7 +34,7 @@ class Session:
         self._unkept_refusal = False  # one that could not be kept, and is tried again when telemetry is closed
         self._failures: Counter[str] = Counter()
         self._caught_up = -inf  # when the file was last looked at for a choice, by time.monotonic
-        self._locks: dict[int, threading.RLock] = {}
+        self._locks: dict[tuple[int, object], threading.RLock] = {}
 
     # Beginning and ending.
 
@@ -178,8 +178,11 @@ class Session:
 
     @property
     def _choosing(self) -> threading.RLock:
-        """The lock of this process around choices and looks for them: a fork may copy its parent's as it was taken."""
-        return self._locks.setdefault(os.getpid(), threading.RLock())
+        """The lock of this process around choices and looks for them: a fork may copy its parent's as it was taken.
+
+        And of the present kind of threads: gevent's do not keep each other out by a lock of the system's.
+        """
+        return self._locks.setdefault((os.getpid(), threading.Lock), threading.RLock())
 
     def _catch_up(self, every_s: float = 0.0) -> None:
         """Go by what the file says, while telemetry is silent because nobody was asked or the person refused.

@@ -3,12 +3,16 @@
 import logging
 import sqlite3
 import threading
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 from weakref import WeakSet
 
+from dither import forks
 from dither.device import Device, DeviceBusy, DeviceUnusable
+from dither.device.connected import WAIT_S
+from dither.device.helping import within
 from dither.handles import HANDLES
 from dither.say import say
 from dither.sending.courier import delay
@@ -83,6 +87,7 @@ class Telemetry(Session):
     def _guarded(self, action: Callable[[], T], failed: Callable[[Exception], T]) -> T:
         """Return what `action` returns, or what `failed` makes of its error: the app must not notice."""
         try:
+            forks.notice()
             return action()
         except Exception as error:
             if self._settings.strict:
@@ -100,7 +105,12 @@ class Telemetry(Session):
             raise InvalidAnswer(f"{came} is no answer that {metric.name} asks for; {becomes}")
         if metric.hidden:
             self._replace(metric, answer)
-            return
+        else:
+            with within(WAIT_S):
+                self._record_public(metric, answer)
+
+    def _record_public(self, metric: Metric, answer: object) -> None:
+        forks.notice()
         if self._silent or self._uploader is None:
             self._guarded(lambda: self._catch_up(CATCH_UP_EVERY_S), lambda error: None)
         device, uploader = self._device, self._uploader
@@ -130,7 +140,11 @@ class Telemetry(Session):
         device = self._device if self._uploader else None
         if device is not None and not self._silent:
             with suppress(DeviceUnusable, DeviceBusy, sqlite3.Error):  # strict telemetry raises what else goes wrong
-                self._guarded(lambda: device.record(metric, answer), lambda error: "")
+                try:
+                    device.record(metric, answer)
+                except Exception:
+                    if self._settings.strict:
+                        raise
 
     def _note_unlisted(self, metric: Metric, answer: object) -> None:
         if metric.takes(answer):
@@ -146,19 +160,20 @@ class Telemetry(Session):
         For tests, trials and short-lived programs. An app need not call it: what waits is sent by the next start. It
         returns at once where there certainly is no connection, and while the wait after such a failure lasts.
         """
-        self._guarded(self._catch_up, lambda error: None)
-        uploader = self._uploader
-        if uploader is None or self._silent:
-            return FlushResult(0, 0, self._silent)
 
         def send() -> FlushResult:
-            wait_s = _seconds(timeout)
-            try:
-                return uploader.flush(wait_s)
-            except Exception:
-                if not self._silent:
-                    raise
-                return FlushResult(0, 0, self._silent)  # closed or refused meanwhile: nothing has failed
+            until = time.monotonic() + _seconds(timeout)
+            with within(_seconds(timeout) + WAIT_S):
+                self._guarded(self._catch_up, lambda error: None)
+                uploader, silent = self._uploader, self._silent
+                if uploader is None or silent:
+                    return FlushResult(0, 0, silent)
+                try:
+                    return uploader.flush(until - time.monotonic())
+                except Exception:
+                    if not self._silent:
+                        raise
+                    return FlushResult(0, 0, self._silent)  # closed or refused meanwhile: nothing has failed
 
         def failed(error: Exception) -> FlushResult:
             say(logging.WARNING, "telemetry could not be flushed: %s", said(error))

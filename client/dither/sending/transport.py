@@ -4,6 +4,7 @@ import json
 import logging
 import os
 import re
+import socket
 from collections.abc import Callable, Mapping
 from enum import Enum
 from os import PathLike
@@ -106,7 +107,7 @@ class HttpTransport:
         self._route = find_route(endpoint, proxy, ca_file)
         self._key = check_key(key)
         self._connection: Connection | None = None
-        self._process = os.getpid()
+        self._made_in: tuple[int, object] = (0, None)
 
     def post(self, upload_id: str, body: bytes, stands: Callable[[], None]) -> Answer:
         """Send one upload and say what to do with it, as Transport has it: at most one request is made."""
@@ -115,9 +116,9 @@ class HttpTransport:
             with IMPORTING.lock:
                 from dither.sending.connection import Connection  # imports requests
 
-            if self._connection is None or self._process != os.getpid():
+            if self._connection is None or self._made_in != _here():
                 # One that came with a fork belongs to the other process: both would talk over one another.
-                self._process = os.getpid()
+                self._made_in = _here()
                 self._connection = Connection(self._route, HEADERS, self._key)
             return read_answer(*self._connection.post(body, moment), upload_id)
         except Exception as error:
@@ -129,9 +130,14 @@ class HttpTransport:
 
     def idle(self) -> None:
         """Close the connection: it may be a day until there is something to send again."""
-        if self._connection is not None and self._process == os.getpid():
+        if self._connection is not None and self._made_in == _here():
             self._connection.close()
         self._connection = None
+
+
+def _here() -> tuple[int, object]:
+    """Return what a connection is good for: this process, with the sockets that it has by now, gevent's perhaps."""
+    return os.getpid(), socket.socket
 
 
 class _Moment:
