@@ -82,19 +82,28 @@ class Connected:
         if late is not None and self._ended:
             late.close()
 
-    def _help(self, job: Callable[[], T], wait_s: float, late: Callable[[T | None], object]) -> T:
+    def _help(
+        self,
+        job: Callable[[], T],
+        wait_s: float,
+        late: Callable[[T | None], object],
+        db: sqlite3.Connection | None = None,
+    ) -> T:
         """Return what a job with the file returns, and wait for it no longer than this, whatever SQLite waits for.
 
-        After that it is DeviceBusy until the job is done, and `late` takes what came of it.
+        After that it is DeviceBusy until the job is done, and `late` takes what came of it. `db` is the connection that
+        the job is for: a child that came back into its parent's call must not use it.
         """
         if self.directory is None:
             return job()
         try:
-            self._helper = self._helper or Helper()
+            helper = self._helper = self._helper or Helper()
         except RuntimeError:  # no thread can be started, as when the program ends
-            return job()
+            helper = None
+        if db is not self._db:
+            raise DeviceBusy("the device belongs to the process that this one was forked from")
         try:
-            return self._helper.do(job, left_s(wait_s), late)
+            return helper.do(job, left_s(wait_s), late) if helper else job()
         except Overdue:
             raise DeviceBusy("SQLite still waits for the device file") from None
 
@@ -128,7 +137,7 @@ class Connected:
                 raise
             return version
 
-        return db, self._help(begin, wait_s, lambda _: undo(db))
+        return db, self._help(begin, wait_s, lambda _: undo(db), db)
 
     def _opened(self) -> None:
         """Take note that the connection is a new one."""

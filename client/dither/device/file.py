@@ -125,7 +125,7 @@ class DeviceFile(Connected):
 
     def _commit(self, db: sqlite3.Connection, wait_s: float) -> None:
         """Commit. One that comes too late counts all the same, and the call that made it was told that it failed."""
-        self._help(lambda: db.execute("COMMIT"), wait_s, lambda _: undo(db))
+        self._help(lambda: db.execute("COMMIT"), wait_s, lambda _: undo(db), db)
         if self._only_answers:
             self._known = {}
         elif not self._only_replaced:
@@ -214,7 +214,9 @@ class DeviceFile(Connected):
         if not (self._sentinel and self._sentinel.stands()):
             return -1
         try:
-            version: int = self._help(lambda: db.execute("PRAGMA data_version").fetchone()[0], WAIT_S, lambda _: None)
+            version: int = self._help(
+                lambda: db.execute("PRAGMA data_version").fetchone()[0], WAIT_S, lambda _: None, db
+            )
         except DeviceBusy:
             return -1
         return version

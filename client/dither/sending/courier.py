@@ -136,14 +136,15 @@ class Courier:
             if rule.ends:
                 self._end()
                 return None
-            self._sleep(wait_s, changed)
+            self._sleep(wait_s)
             return state
 
-    def _sleep(self, seconds: float, changed: threading.Condition) -> None:
+    def _sleep(self, seconds: float) -> None:
         """Wait until it is time to look again, or somebody asks for it.
 
         With hidden presence the time by the clock counts: nobody else looks when a suspend ends, or the day.
         """
+        changed = self._changed
         left_s, until = min(seconds, LOOK_AGAIN_S), self._clock() + seconds
         midnight = (self._clock() // DAY_S + 1) * DAY_S
         while left_s > 0:
@@ -202,8 +203,10 @@ class Courier:
         """Let flushes say why nothing is sent."""
         if state is State.HELD and not self._sender.detail:
             self._sender.detail = situation.look.outcome
-        elif not situation.look.due and self._sender.detail == BUSY:
-            self._sender.detail = ""  # that process has sent everything
+        elif not situation.look.due and (self._sender.detail == BUSY or self._faults):
+            self._sender.detail = (
+                ""  # that process has sent everything, or the fault is over and there is nothing to send
+            )
 
     def _send(self) -> None:
         """Make one attempt, unless another process is at it."""

@@ -57,11 +57,11 @@ def test_a_fork_does_not_wait_for_a_request_in_flight(world: World) -> None:
 
 MOMENTS = [
     'execute("PRAGMA data_version")',
+    'self._begin("BEGIN IMMEDIATE"',
     "yield",
-    'execute("BEGIN IMMEDIATE")',
     "self.execute(",
     'execute("COMMIT")',
-    "if not committed",
+    "and not committed",
 ]
 """Lines of the device's file, in the order in which a record comes to them."""
 
