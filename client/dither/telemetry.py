@@ -4,7 +4,7 @@ import logging
 import sqlite3
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 from weakref import WeakSet
@@ -103,11 +103,8 @@ class Telemetry(Session):
             misread = metric.kind.misread(metric.asked.domain)
             becomes = f"it {misread}" if misread else f'it would be sent as "{OTHER}"'
             raise InvalidAnswer(f"{came} is no answer that {metric.name} asks for; {becomes}")
-        if metric.hidden:
-            self._replace(metric, answer)
-        else:
-            with within(WAIT_S):
-                self._record_public(metric, answer)
+        with within(WAIT_S):
+            (self._replace if metric.hidden else self._record_public)(metric, answer)
 
     def _record_public(self, metric: Metric, answer: object) -> None:
         forks.notice()
@@ -207,6 +204,31 @@ class Telemetry(Session):
                 raise
             return FlushResult(0, 0, said(error))
         return await asyncio.wrap_future(flushed)
+
+    def deliver_in_background(self, arguments: Sequence[str] = ("--deliver",)) -> bool:
+        """Start this program once more, to send what waits, if anything does; return whether it was started.
+
+        For a command that ends long before the random moment of its reports: nobody waits for the network, nor for the
+        library that speaks to it. Run with these `arguments`, the program is to call `start()` and `flush(10)`, and do
+        nothing else. A frozen app starts itself. Nothing is started while a server could not be reached or has asked to
+        be left alone, nor from a notebook: what waits is then left to a later run.
+        """
+
+        def deliver() -> bool:
+            from dither.delivering import start_another, this_program  # on most runs it is not needed
+
+            status = self.status()
+            program = this_program()
+            if not (program and status.waiting) or status.sending.held_until:
+                return False
+            start_another([*program, *arguments])
+            return True
+
+        def failed(error: Exception) -> bool:
+            say(logging.WARNING, "no process could be started to send what waits: %s", said(error))
+            return False
+
+        return self._guarded(deliver, failed)
 
     # Looking.
 

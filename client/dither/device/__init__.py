@@ -12,9 +12,8 @@ import sqlite3
 from collections.abc import Callable
 
 from dither.device.choosing import Choosing
-from dither.device.connected import BRIEF_WAIT_S, DeviceBusy
+from dither.device.connected import DeviceBusy
 from dither.device.file import DAY_S
-from dither.device.helping import within
 from dither.device.moments import Sending
 from dither.device.outbox import BuiltUpload
 from dither.device.refusals import REFUSED_NAME
@@ -77,8 +76,7 @@ class Device(Choosing):
         is open; else it is dropped. Nothing else depends on it: no other row, count, plan or thread.
         """
         if metric.hidden:
-            with within(BRIEF_WAIT_S):
-                return self._replace(metric, answer)
+            return self._replace(metric, answer)
         reason = self._file.recall(metric.name)
         if not reason:
             # Before the transaction: an answer's own methods may do anything, recording included.

@@ -26,6 +26,8 @@ WAIT_S = 0.25
 """The longest that a call of the host app waits for another thread or process."""
 BRIEF_WAIT_S = 0.02
 """The longest that a hidden answer waits: far less than a fork, which must find nobody in the middle of one."""
+HELP_WAIT_S = 0.25
+"""The least that a call waits for SQLite where no lock is in the way: threads and disks are slow now and then."""
 DURABLE_WAIT_S = 5.0
 FORK_WAIT_S = 0.25
 """The longest that a fork of the host app waits for a call in the middle to end."""
@@ -103,7 +105,7 @@ class Connected:
         if db is not self._db:
             raise DeviceBusy("the device belongs to the process that this one was forked from")
         try:
-            return helper.do(job, left_s(wait_s), late) if helper else job()
+            return helper.do(job, left_s(max(wait_s, HELP_WAIT_S)), late) if helper else job()
         except Overdue:
             raise DeviceBusy("SQLite still waits for the device file") from None
 
@@ -155,18 +157,14 @@ class Connected:
 
     def _close(self) -> None:
         db, helper, sentinel = self._db or self._late, self._helper, self._sentinel
-        self._db = self._late = None
-        if db is not None:
-            try:
-                if sentinel and not sentinel.stands():
-                    keep_forever(db)
-                else:
-                    self._help(db.close, DURABLE_WAIT_S, lambda _: None)
-            except DeviceBusy:
-                keep_forever(db)
-        self._helper = self._sentinel = None
+        in_use = self._lent or (sentinel is not None and not sentinel.stands())
+        self._db = self._late = self._helper = self._sentinel = None
         if helper is not None:
-            helper.end(FORK_WAIT_S)
+            helper.end(FORK_WAIT_S)  # first: a few steps that it still has to go are gone when the file is closed
+        if in_use:
+            keep_forever(db)
+        elif db is not None:
+            db.close()
         if sentinel is not None:
             sentinel.close()
 

@@ -61,15 +61,18 @@ class Helper:
     def do(self, job: Callable[[], T], wait_s: float, late: Callable[[T | None], object]) -> T:
         """Return what `job` returns, or raise what it raises; raise Overdue after so many seconds.
 
-        Then the thread goes on, and `late` takes what came of it, None for an error.
+        Then the thread goes on, and `late` takes what came of it, None for an error. A busy machine may be slow to let
+        the thread begin: it is waited for once more.
         """
         if self.overdue:
             raise Overdue
         claim, done = self._new_lock(), self._new_lock()
         done.acquire()
         came: list[Any] = [None, None]
+        begun: list[bool] = []
 
         def work() -> None:
+            begun.append(True)
             try:
                 came[0] = job()
             except BaseException as error:
@@ -83,7 +86,7 @@ class Helper:
         self._jobs.append(work)
         self._asked.release()
         try:
-            in_time = done.acquire(timeout=wait_s)
+            in_time = done.acquire(timeout=wait_s) or (not begun and done.acquire(timeout=wait_s))
         except BaseException:  # a signal handler's
             in_time = False
             self._give_up(claim, lambda: late(came[0]))

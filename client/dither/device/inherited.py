@@ -80,4 +80,5 @@ def keep_forever(connection: sqlite3.Connection | None) -> None:
         from _ctypes import Py_INCREF  # ctypes.pythonapi.Py_IncRef, without the time that ctypes takes
     except ImportError:  # a Python that was built without it
         return
-    Py_INCREF(connection)
+    if connection is not None:
+        Py_INCREF(connection)
