@@ -104,8 +104,10 @@ class Connected:
             helper = None
         if db is not self._db:
             raise DeviceBusy("the device belongs to the process that this one was forked from")
+        # A moment is there always: a signal handler may have taken all the time.
+        wait_s = max(left_s(max(wait_s, HELP_WAIT_S)), BRIEF_WAIT_S)
         try:
-            return helper.do(job, left_s(max(wait_s, HELP_WAIT_S)), late) if helper else job()
+            return helper.do(job, wait_s, late) if helper else job()
         except Overdue:
             raise DeviceBusy("SQLite still waits for the device file") from None
 

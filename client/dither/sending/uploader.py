@@ -15,7 +15,9 @@ from dither.status import CLOSED
 from dither_shared.frozen import frozen
 
 FLUSH_MAX_S = 3_600.0
-NO_THREAD = "no thread can be started now: it is tried again at the next answer, flush or start"
+NO_THREAD = (
+    "no thread can be started now, as while the program ends: it is tried again at the next answer, flush or start"
+)
 SETTLE_S = 1.0
 """So long a forked child does nothing by itself: it may be about to become another program."""
 FLUSH_LOOKS_EVERY_S = 0.25
