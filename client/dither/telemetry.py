@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from dither.sentences import Sentence
 
 T = TypeVar("T")
+LOOK_WITHIN_S = 1.0
+"""The longest that `status()` and `preview()` wait for the file, all in all."""
 
 _made: "WeakSet[Telemetry]" = WeakSet()
 """Those that there are: a test's own stands in for them."""
@@ -237,9 +239,10 @@ class Telemetry(Session):
 
         def look(device: Device | None, silent: str) -> Status:
             settings = self._settings
-            return status_of(
-                device, settings.registry.metrics, silent, self._failures, development=settings.development
-            )
+            with within(LOOK_WITHIN_S):
+                return status_of(
+                    device, settings.registry.metrics, silent, self._failures, development=settings.development
+                )
 
         self._guarded(self._catch_up, lambda error: None)
         device = self._device if self._uploader else None
@@ -252,7 +255,8 @@ class Telemetry(Session):
             return Preview(b"", {})
 
         def look() -> Preview:
-            body, cost = device.preview()
+            with within(LOOK_WITHIN_S):
+                body, cost = device.preview()
             return Preview(body, {metric: from_micro(micro) for metric, micro in cost.items()})
 
         return self._guarded(look, lambda error: Preview(b"", {}))

@@ -26,9 +26,8 @@ WAIT_S = 0.25
 """The longest that a call of the host app waits for another thread or process."""
 BRIEF_WAIT_S = 0.02
 """The longest that a hidden answer waits: far less than a fork, which must find nobody in the middle of one."""
-HELP_WAIT_S = 0.25
-"""The least that a call waits for SQLite where no lock is in the way: threads and disks are slow now and then."""
 DURABLE_WAIT_S = 5.0
+"""The longest that is waited for SQLite where nothing else bounds it, whatever it waits for beside locks."""
 FORK_WAIT_S = 0.25
 """The longest that a fork of the host app waits for a call in the middle to end."""
 
@@ -105,7 +104,7 @@ class Connected:
         if db is not self._db:
             raise DeviceBusy("the device belongs to the process that this one was forked from")
         # A moment is there always: a signal handler may have taken all the time.
-        wait_s = max(left_s(max(wait_s, HELP_WAIT_S)), BRIEF_WAIT_S)
+        wait_s = max(left_s(max(wait_s, DURABLE_WAIT_S)), BRIEF_WAIT_S)
         try:
             return helper.do(job, wait_s, late) if helper else job()
         except Overdue:
