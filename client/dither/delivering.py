@@ -3,7 +3,6 @@
 import os
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 
@@ -11,23 +10,21 @@ def this_program() -> list[str]:
     """Return the command that runs this program, without its arguments; [] where there is none, as in a notebook.
 
     A frozen app is its own executable. Python's command is the one that this process was started with: of a file, a
-    module with -m, an archive, an installed script, and with its options.
+    directory, an archive, an installed script, or a module with -m, and with Python's own options.
     """
     if getattr(sys, "frozen", False):
         return [sys.executable]
-    file = getattr(sys.modules.get("__main__"), "__file__", None)
-    if file is None or not sys.executable:
+    if not sys.executable or getattr(sys.modules.get("__main__"), "__file__", None) is None:
         return []
-    arguments = len(sys.argv) - 1
-    command = sys.orig_argv[1 : len(sys.orig_argv) - arguments]
-    if not command or sys.orig_argv[len(sys.orig_argv) - arguments :] != sys.argv[1:]:
-        command = [sys.argv[0]]  # the program has changed its arguments
-    if command[-1] == sys.argv[0]:  # a file, wherever the program went meanwhile
-        command[-1] = file if Path(file).name == Path(command[-1]).name else str(Path(command[-1]).absolute())
-    return [sys.executable, *command]
+    given = sys.orig_argv[1:]
+    if sys.argv[0] in given:
+        return [sys.executable, *given[: given.index(sys.argv[0]) + 1]]
+    if "-m" in given:
+        return [sys.executable, *given[: given.index("-m") + 2]]
+    return [sys.executable, sys.argv[0]]
 
 
-def start_another(command: Sequence[str]) -> None:
+def start_another(command: Sequence[str], directory: str | None) -> None:
     """Start a process that has nothing to do with this one's terminal, and outlives it."""
     import subprocess  # on most runs it is not needed
 
@@ -37,4 +34,5 @@ def start_another(command: Sequence[str]) -> None:
     nothing = subprocess.DEVNULL
     # An app in one file unpacks itself, and takes away at its end what it has unpacked: another one needs its own.
     environment = {**os.environ, "PYINSTALLER_RESET_ENVIRONMENT": "1"} if getattr(sys, "frozen", False) else None
-    subprocess.Popen(command, stdin=nothing, stdout=nothing, stderr=nothing, env=environment, **apart)  # noqa: S603
+    output = {"stdin": nothing, "stdout": nothing, "stderr": nothing}
+    subprocess.Popen(command, cwd=directory, env=environment, **output, **apart)  # noqa: S603

@@ -1,6 +1,7 @@
 """The telemetry object that a host app holds. It lets nothing that goes wrong here reach the app."""
 
 import logging
+import os
 import sqlite3
 import threading
 import time
@@ -31,6 +32,12 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 LOOK_WITHIN_S = 1.0
 """The longest that `status()` and `preview()` wait for the file, all in all."""
+
+_started_in: str | None = None
+"""The working directory in which the program was started, as far as is known: relative paths of its command hold there.
+"""
+with suppress(OSError):  # there may be none
+    _started_in = os.getcwd()  # noqa: PTH109
 
 _made: "WeakSet[Telemetry]" = WeakSet()
 """Those that there are: a test's own stands in for them."""
@@ -223,7 +230,7 @@ class Telemetry(Session):
             program = this_program()
             if not (program and status.waiting) or status.sending.held_until:
                 return False
-            start_another([*program, *arguments])
+            start_another([*program, *arguments], _started_in)
             return True
 
         def failed(error: Exception) -> bool:
