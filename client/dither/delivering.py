@@ -28,11 +28,11 @@ def start_another(command: Sequence[str], directory: str | None) -> None:
     """Start a process that has nothing to do with this one's terminal, and outlives it."""
     import subprocess  # on most runs it is not needed
 
-    apart: dict[str, Any] = {"start_new_session": True}
+    apart: dict[str, Any] = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.DEVNULL)
     if sys.platform == "win32":
-        apart = {"creationflags": subprocess.DETACHED_PROCESS | subprocess.CREATE_NEW_PROCESS_GROUP}
-    nothing = subprocess.DEVNULL
+        apart["creationflags"] = subprocess.DETACHED_PROCESS | subprocess.CREATE_NEW_PROCESS_GROUP
+    else:
+        apart["start_new_session"] = True
     # An app in one file unpacks itself, and takes away at its end what it has unpacked: another one needs its own.
     environment = {**os.environ, "PYINSTALLER_RESET_ENVIRONMENT": "1"} if getattr(sys, "frozen", False) else None
-    output = {"stdin": nothing, "stdout": nothing, "stderr": nothing}
-    subprocess.Popen(command, cwd=directory, env=environment, **output, **apart)  # noqa: S603
+    subprocess.Popen(command, cwd=directory, env=environment, **apart)  # noqa: S603

@@ -20,7 +20,7 @@ def no_thread_starts() -> None:
     def refuse(thread: threading.Thread) -> None:
         raise RuntimeError("can't create new thread at interpreter shutdown")
 
-    threading.Thread.start = refuse  # type: ignore[method-assign]
+    threading.Thread.start = refuse  # type: ignore[method-assign,assignment]
 
 
 @pythons
