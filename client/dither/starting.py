@@ -118,12 +118,21 @@ def _directory(of_apps: str | None, data_dir: str | PathLike[str] | None, app: s
 def default_data_dir(app: str) -> Path:
     """Return the directory of an app's device file, where this system keeps a user's application data."""
     if sys.platform == "win32":
-        base = Path(os.environ.get("LOCALAPPDATA") or Path.home() / "AppData" / "Local")
+        base = _absolute("LOCALAPPDATA") or Path.home() / "AppData" / "Local"
     elif sys.platform == "darwin":
         base = Path.home() / "Library" / "Application Support"
     else:
-        base = Path(os.environ.get("XDG_DATA_HOME") or Path.home() / ".local" / "share")
+        base = _absolute("XDG_DATA_HOME") or Path.home() / ".local" / "share"
     return base / "dither" / app
+
+
+def _absolute(variable: str) -> Path | None:
+    """Return the directory that a variable names; None for an empty or relative one, as the XDG specification has it.
+
+    A relative one would be another device in each working directory.
+    """
+    path = Path(os.environ.get(variable, ""))
+    return path if path.is_absolute() else None
 
 
 def _log_to_stderr() -> None:

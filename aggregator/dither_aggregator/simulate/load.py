@@ -31,7 +31,7 @@ WARM_S = 0.5
 WATCH_EVERY_S = 0.25
 ACKNOWLEDGED = 202
 _ID = "A" * 22
-_LENGTH = re.compile(rb"\r\ncontent-length: *([0-9]+)\r\n", re.IGNORECASE)
+_LENGTH = re.compile(rb"\r\ncontent-length:[ \t]*([0-9]+)[ \t]*\r\n", re.IGNORECASE)
 _STATUS = re.compile(rb"HTTP/1\.[01] ([0-9]{3})\b")
 
 

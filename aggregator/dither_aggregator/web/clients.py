@@ -11,6 +11,7 @@ from ipaddress import IPv4Address, IPv6Address, ip_address
 
 from dither_aggregator.limits import Network
 from dither_aggregator.web.bounds import Peers, peers_of
+from dither_aggregator.web.headers import list_of
 
 HOPS_MAX = 16
 """Proxies in a row."""
@@ -30,11 +31,9 @@ class Clients:
         """Return whom a request counts for, as `peers_of` names it. `address` is that of the connection."""
         if not self.trusts(address):
             return peers_of(address)
-        said = b",".join(value for name, value in headers if name == _FORWARDED_FOR)
-        if not said:
-            return peers_of(address)
+        hops = list_of(b",".join(value for name, value in headers if name == _FORWARDED_FOR))
         try:
-            for hop in reversed(said.rsplit(b",", HOPS_MAX)[-HOPS_MAX:]):
+            for hop in reversed(hops[-HOPS_MAX:]):
                 ip = _read(hop)
                 if not self._trusts(ip):
                     return peers_of(str(ip))
@@ -54,7 +53,7 @@ class Clients:
 
 def _read(hop: bytes) -> IPv4Address | IPv6Address:
     """Read an address, with or without a port; raise ValueError."""
-    text = hop.strip().decode("ascii")
+    text = hop.decode("ascii")
     if text.startswith("["):
         text = text[1:].partition("]")[0]
     elif text.count(":") == 1:

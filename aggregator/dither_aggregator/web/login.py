@@ -15,6 +15,7 @@ from dither_aggregator.store import Store
 from dither_aggregator.store.keys import ACTIVE, Key
 from dither_aggregator.web.addresses import is_known
 from dither_aggregator.web.answers import HttpAnswer, Scope
+from dither_aggregator.web.headers import list_of, media_type
 from dither_aggregator.web.hosts import is_local, name_of
 from dither_shared.wire.problems import Problem
 
@@ -103,7 +104,9 @@ def _cookie(headers: dict[bytes, bytes], value: str, lasts_s: int, root: str) ->
 
 
 def _is_local(headers: dict[bytes, bytes]) -> bool:
-    by_tls = headers.get(b"x-forwarded-proto", b"").lower() == b"https"
+    by_tls = list_of(headers.get(b"x-forwarded-proto", b"").lower())[:1] == [
+        b"https"
+    ]  # the first one's is the client's
     return is_local(name_of(headers.get(b"host", b""))) and not by_tls
 
 
@@ -117,15 +120,21 @@ def _must_be_from_here(headers: dict[bytes, bytes]) -> None:
     if site is not None:
         fine = site in (b"same-origin", b"none")
     else:
-        fine = origin is None or origin.partition(b"://")[2].lower() == headers.get(b"host", b"").lower()
+        fine = origin is None or _names_origin(origin.lower(), headers.get(b"host", b"").lower())
     if not fine:
         raise Problem("malformed", "this form was not sent from a page of this site, or not over TLS")
+
+
+def _names_origin(origin: bytes, host: bytes) -> bool:
+    """Tell whether a Host is that of an Origin, which leaves out its scheme's own port."""
+    scheme, _, name = origin.partition(b"://")
+    return name in (host, host.removesuffix({b"http": b":80", b"https": b":443"}.get(scheme, b"")))
 
 
 def _read_form(headers: dict[bytes, bytes], body: bytes) -> dict[str, str]:
     if len(body) > FORM_BYTES_MAX:
         raise Problem("too-large", f"a form must have at most {FORM_BYTES_MAX} bytes")
-    if headers.get(b"content-type", b"").partition(b";")[0].strip().lower() != FORM:
+    if media_type(headers.get(b"content-type", b"")) != FORM:
         raise Problem("malformed", "send key=KEY as a form")
     try:
         given = parse_qs(body.decode("ascii"), strict_parsing=True, max_num_fields=FIELDS_MAX)
