@@ -10,7 +10,7 @@ import os
 import sqlite3
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import TypeVar
 from weakref import WeakSet
@@ -68,6 +68,7 @@ class Connected:
                 db.deserialize(blank())
             else:
                 self._sentinel = self._sentinel or Sentinel()
+                self._start_helper()
                 db = self._late or self._help(lambda: connect(self.directory, self._create, wait_s), wait_s, self._keep)
         except (OSError, ValueError, sqlite3.Error) as error:
             self._close()
@@ -83,6 +84,11 @@ class Connected:
         if late is not None and self._ended:
             late.close()
 
+    def _start_helper(self) -> None:
+        """Have a helper while the file is open: an answer to a hidden metric starts no thread."""
+        with suppress(RuntimeError):  # none can be started, as when the program ends
+            self._helper = self._helper or Helper()
+
     def _help(
         self,
         job: Callable[[], T],
@@ -97,10 +103,7 @@ class Connected:
         """
         if self.directory is None:
             return job()
-        try:
-            helper = self._helper = self._helper or Helper()
-        except RuntimeError:  # no thread can be started, as when the program ends
-            helper = None
+        helper = self._helper
         if db is not self._db:
             raise DeviceBusy("the device belongs to the process that this one was forked from")
         # A moment is there always: a signal handler may have taken all the time.

@@ -5,6 +5,8 @@ import sqlite3
 import threading
 from contextlib import closing, suppress
 
+from dither.device.helping import left_s
+
 ANSWER_WITHIN_S = 0.25
 
 
@@ -23,7 +25,7 @@ class Probe:
         if self._thread is None:
             thread = threading.Thread(target=_use_sqlite, daemon=True)
             thread.start()
-            self._thread, wait_s = thread, ANSWER_WITHIN_S
+            self._thread, wait_s = thread, left_s(ANSWER_WITHIN_S)
         self._thread.join(wait_s)
         return not self._thread.is_alive()
 

@@ -158,15 +158,18 @@ class Uploader(Courier):
 
         A thread in the middle of a request closes the device itself when the request is over.
         """
-        with self._changed:
-            if not self._situation.closed:
-                self._answered_open = self._answered
-                self._set(closed=True)
-                self._changed.notify_all()
-                if self._thread is None:
-                    self._device.close()
-                else:
-                    self._sender.let_go()
+        changed = self._changed
+        free = changed.acquire(timeout=left_s(WAKE_WAIT_S))  # else the thread is in the middle of a look, and finds it
+        if not self._situation.closed:
+            self._answered_open = self._answered
+            self._set(closed=True)
+            if self._thread is None:
+                self._device.close()
+            else:
+                self._sender.let_go()
+        if free:
+            changed.notify_all()
+            changed.release()
         forks.senders.discard(self)
 
     def _tidy_soon(self) -> None:
