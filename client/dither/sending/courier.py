@@ -5,7 +5,7 @@ import sqlite3
 import threading
 import time
 from collections.abc import Callable
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 
 from dither import forks
 from dither.device import DAY_S, Device, DeviceFault, DeviceUnusable
@@ -116,8 +116,7 @@ class Courier:
                 return None  # another thread goes on, of the kind that the app has by now
             self._looked = self._asked
             try:
-                # A flush that waits goes on when this lock is free.
-                with within(WAIT_S) if self._flushes else nullcontext():
+                with self._in_time():
                     state, wait_s = self.decide()
             except Exception as error:
                 if not passes(error):
@@ -138,6 +137,10 @@ class Courier:
                 return None
             self._sleep(wait_s)
             return state
+
+    def _in_time(self) -> AbstractContextManager[None]:
+        """Let a look be over when the first flush is: it needs the lock to return."""
+        return within(max(0.0, min(self._flushes) - time.monotonic()) + WAIT_S / 2) if self._flushes else nullcontext()
 
     def _sleep(self, seconds: float) -> None:
         """Wait until it is time to look again, or somebody asks for it.
