@@ -1,4 +1,4 @@
-"""What a process must not use or close: what came with a fork, what is open when it ends, what the app has closed."""
+"""Connections that a process must not use or close: inherited, open at its end, or closed by the app itself."""
 
 import os
 import sqlite3

@@ -23,7 +23,7 @@ from tests.support.soaking import scaled
 
 T = TypeVar("T")
 SLOW_S = 0.2
-"""What a busy machine may add."""
+"""The time that a busy machine may add."""
 
 
 def within(seconds: float, call: "Callable[[], T]") -> "T":
