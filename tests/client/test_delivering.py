@@ -110,6 +110,16 @@ def test_nothing_is_started_where_nothing_waits_or_a_server_is_to_be_left_alone(
     assert started == [(["program", "--deliver"], before), (["program", "deliver", "--quietly"], before)]
 
 
+def test_what_is_kept_in_memory_alone_starts_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in an app's own tests: there the program is pytest."""
+    monkeypatch.setattr(delivering, "start_another", lambda *_: pytest.fail("started"))
+    endpoint = "http://127.0.0.1:9"
+    with dither.start(registry(), endpoint=endpoint, key="k", data_dir=":memory:", consent=True) as telemetry:
+        telemetry.dark.record(True)
+        assert telemetry.status().waiting == 1
+        assert not telemetry.deliver_in_background()
+
+
 def test_a_process_that_cannot_be_started_costs_the_app_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
