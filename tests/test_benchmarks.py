@@ -82,8 +82,8 @@ def test_the_json_of_an_upload_is_parsed_in_two_thirds_of_what_python_takes() ->
 def test_folding_bits_is_many_times_as_fast_as_unpacking_them() -> None:
     shape = Bits(128)
     packed = random_reports(shape, 200_000)
-    # 14 times here, when nothing disturbs.
-    assert times_as_fast(partial(fold, shape, packed), partial(naive.unpacked, shape, packed), 7) > 7
+    # 14 times here, when nothing disturbs; 6 where others use the memory.
+    assert times_as_fast(partial(fold, shape, packed), partial(naive.unpacked, shape, packed), 4) > 4
 
 
 def test_folding_symbols_is_many_times_as_fast_as_counting_them_one_by_one() -> None:

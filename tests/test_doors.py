@@ -14,7 +14,18 @@ from dither_aggregator.arguments import key_files, sources
 from dither_aggregator.store import archive
 from dither_aggregator.store.interface.marks import MARKS_MAX
 from dither_aggregator.store.records import MARK_CHARACTERS_MAX
-from dither_aggregator.web import asking, bounds, buckets, clients, connection, ingest, login, readers
+from dither_aggregator.web import (
+    addresses,
+    asking,
+    bounds,
+    buckets,
+    clients,
+    connection,
+    exchange,
+    ingest,
+    login,
+    readers,
+)
 from dither_aggregator.web.api.admin_documents import IDS_MAX
 from dither_aggregator.web.api.estimates import VALUES_MAX as NAMED_MAX
 from dither_aggregator.workers.bells import FLOOD
@@ -73,6 +84,7 @@ FIGURES: dict[str, list[tuple[str, float]]] = {
         ("{} s", readers.LONG_WITHIN_S),
     ],
     "`X-Forwarded-For`": [("last {} addresses", clients.HOPS_MAX)],
+    "`X-Forwarded-Prefix`": [("a path of {} characters", addresses.BASE_PATH_CHARACTERS_MAX)],
     "`/login`": [
         ("{} KiB", login.FORM_BYTES_MAX / KIB),
         ("{} fields", login.FIELDS_MAX),
@@ -83,6 +95,7 @@ FIGURES: dict[str, list[tuple[str, float]]] = {
         ("after {} hours", login.SESSION_S / 3600),
     ],
     "`/v1/admin`, keys and marks": [
+        ("{} KiB by its", exchange.ASKED_BYTES_MAX / KIB),
         ("{} ids", IDS_MAX),
         ("{} marks", MARKS_MAX),
         ("of {} characters", MARK_CHARACTERS_MAX),

@@ -26,7 +26,7 @@ pytestmark = pytest.mark.slow
 SCRIPT = Path(dither_aggregator.web.__file__).parent / "static" / "dither.js"
 BYTES_MAX = 8_000
 HOSTILE = "<img src=x onerror=alert(1)>"
-TURNED = "a value \N{RIGHT-TO-LEFT OVERRIDE}turned round"
+TURNED = "a value \N{ARABIC NUMBER SIGN}turned round"
 WIDE = "W" * 200
 VALUES = (HOSTILE, TURNED, WIDE, *(f"model {number}" for number in range(60)))
 D = len(VALUES) + 1
@@ -293,9 +293,9 @@ def test_a_hostile_value_is_text(tab: Tab, address: str) -> None:
                 read.append(text + name)
                 assert made == 0
             assert HOSTILE in "".join(read)
-            assert "\N{RIGHT-TO-LEFT OVERRIDE}" not in "".join(read)
+            assert "\N{ARABIC NUMBER SIGN}" not in "".join(read)
     with opened(tab, f"{address}/metrics/color") as one:
-        assert any(r"\u{202e}turned" in words for words in titles(one.page, 0))
+        assert any(r"\u{600}turned" in words for words in titles(one.page, 0))
 
 
 def test_the_address_of_a_view_is_copied(browser: Browser, address: str) -> None:

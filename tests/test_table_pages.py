@@ -9,7 +9,7 @@ import pytest
 from tests.aggregator.test_snapshot_page import keep
 from tests.aggregator.test_tables_page import ARMS, STABILITY, lone, stability
 from tests.support.browsing import Pages, Tab, address_of, check_state, served
-from tests.support.drawn_tables import alone, draw_table, shape_of, table_site
+from tests.support.drawn_tables import alone, draw_pairs, draw_table, shape_of, table_site
 
 pytestmark = pytest.mark.slow
 
@@ -19,10 +19,12 @@ MANY = "\n".join(
     for column, size in enumerate((30, 12, 4, 3, 2, 2, 2, 1))
 )
 HOSTILE = f"""
-columns.c{"x" * 60} = ["{WIDE}", "a \\u202e turned", "<script>x()</script>"]
+columns.c{"x" * 60} = ["{WIDE}", "a \\u05d0 turned", "<script>x()</script>"]
 columns.b = ["-1", "=2", "{WIDE[1:]}"]
 columns.n = {{ low = -1000000000000000, high = 1000000000000000, unit = "{"W" * 20}", asks = ["mean"] }}
 """
+LIKERT = ("never", "rarely", "sometimes", "often", "always")
+SURVEY = "\n".join(f"columns.question_{place} = {json.dumps(LIKERT)}" for place in range(1, 17))
 STATES = {
     "/": "of 3 pairs of columns go together",
     "/metrics/stability": "3 of 3 pairs of columns go together",
@@ -36,6 +38,8 @@ STATES = {
     "/metrics/many": "pairs of columns",
     "/metrics/many?of=c0&by=c1": "c0 by c1",
     "/metrics/many?of=c1&by=c0": "c1 by c0",
+    "/metrics/survey": "1 of 120 pairs of columns go together, most clearly question_3 and question_7",
+    "/metrics/survey?of=question_16&by=question_1": "question_16 by question_1",
     "/metrics/hostile": "columns",
     "/metrics/hostile?of=n&by=b": "mean of n",
     "/metrics/stability/time?values=crashed = yes": "days",
@@ -52,7 +56,7 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pages]:
     """All states; yield the address, and the id of each snapshot."""
     rng = np.random.default_rng(11)
     others = {name: lone(rev) for rev, name in enumerate(("still", "few", "nobody"), 1)}
-    metrics = {"stability": STABILITY, **others, "many": MANY, "hostile": HOSTILE}
+    metrics = {"stability": STABILITY, **others, "many": MANY, "hostile": HOSTILE, "survey": SURVEY}
     with table_site(tmp_path_factory.mktemp("states"), metrics, ARMS) as one:
         arms = (stability(), stability(0.1))
         for back, n in ((0, 4_000), (1, 40_000), (2, 40_000), (9, 40_000)):
@@ -62,6 +66,10 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pages]:
             plan = one.store.plans(name)[0].plan
             shares = alone(*(np.full(size, 1 / size) for size in shape_of(plan)))
             one.hold(plan, draw_table(plan, (shares, shares), (n, n), rng), 1)
+        plan = one.store.plans("survey")[0].plan
+        leaning = np.full((6, 6), 0.4 / 30)
+        np.fill_diagonal(leaning, 0.1)
+        one.hold(plan, draw_pairs(plan, 120 * 20_000, rng, {(2, 6): leaning}), 1)
         stored, day = one.store.plans("stability")[0], one.store.sealed()
         ids = {"stability": keep(one.store, stored, one.tallies[stored.plan.digest, day])}
         with served(one) as url:

@@ -9,6 +9,7 @@ import resource
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
+from datetime import date
 from importlib.metadata import version
 from itertools import islice
 from pathlib import Path
@@ -23,7 +24,9 @@ from dither_aggregator.analysis.windows import Window
 from dither_aggregator.expiry import SOON, Expiries
 from dither_aggregator.signs import Sign
 from dither_aggregator.store import Store, open_store
+from dither_aggregator.store.interface.resetting import EXPIRES_WITHIN
 from dither_aggregator.store.opening import is_redis
+from dither_aggregator.store.packing import day_at
 from dither_aggregator.store.records import OtherLayout
 from dither_aggregator.store.sqlite.file import NAMES
 from dither_aggregator.vitals import Audit, Vitals
@@ -107,7 +110,7 @@ def _look(store: Store) -> list[Sign]:
     vitals = Vitals.of(store)
     return [
         *signs.of_store(vitals, vitals.trouble),
-        _time(store.ahead_s()),
+        _time(store.ahead_s(), vitals.last_expiry),
         *signs.of_ledger(Audit.of(store), time.monotonic()),
         readings_sign(store),
     ]
@@ -124,13 +127,17 @@ def _expiry(store: Store) -> Sign:
     )
 
 
-def _time(ahead_s: float) -> Sign:
+def _time(ahead_s: float, expires: date | None) -> Sign:
+    now = time.time()
+    days = {"the store's": day_at(now + ahead_s), "this machine's": day_at(now)}
+    wrong = [whose for whose, day in days.items() if expires and not expires - EXPIRES_WITHIN <= day <= expires]
+    which = f"It is {wrong[0]} that is wrong, by the dates of the registry. " if len(wrong) == 1 else ""
     return Sign(
         "time",
         f"the store's clock is {abs(ahead_s):,.1f} s {'ahead of' if ahead_s >= 0 else 'behind'} this machine's",
         f"within {CLOCK_OFF_MAX_S:.0f} s",
         abs(ahead_s) <= CLOCK_OFF_MAX_S,
-        "Have NTP set the clocks of both machines: days begin and end by the store's.",
+        f"{which}Have NTP set the clocks of both machines: days begin and end by the store's.",
     )
 
 

@@ -31,23 +31,27 @@ def read_apart(registry: str | Path) -> dict[str, Any]:
     too_much = RegistryError(
         f"{source}: must be read within {PROCESSOR_S} seconds and {MEMORY_BYTES_MAX >> 20} MiB of memory"
     )
-    try:
-        done = subprocess.run(  # noqa: S603  # this module, and a path of the operator's
-            [sys.executable, "-P", "-m", "dither_aggregator.loading", *filter(None, [path])],
-            input=b"" if path else str(registry).encode("utf-8", "surrogatepass"),
-            stdout=subprocess.PIPE,
-            timeout=READ_WITHIN_S,
-            env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
-            process_group=0,  # a terminal's Ctrl-C is for the server
-            check=False,
-        )
-    except subprocess.TimeoutExpired:
-        raise too_much from None
-    if done.returncode == _REFUSED:
-        raise RegistryError(done.stdout.decode())
-    if done.returncode:
+    with subprocess.Popen(  # noqa: S603  # this module, and a path of the operator's
+        [sys.executable, "-P", "-m", "dither_aggregator.loading", *filter(None, [path])],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+        process_group=0,  # a terminal's Ctrl-C is for the server
+    ) as process:
+        give_way(process=process.pid)  # from its first step: to start takes longer than most registries do
+        try:
+            said, _ = process.communicate(
+                b"" if path else str(registry).encode("utf-8", "surrogatepass"), READ_WITHIN_S
+            )
+        except subprocess.TimeoutExpired:
+            raise too_much from None
+        finally:
+            process.kill()  # where it has not ended
+    if process.returncode == _REFUSED:
+        raise RegistryError(said.decode())
+    if process.returncode:
         raise too_much
-    document: dict[str, Any] = json.loads(done.stdout)
+    document: dict[str, Any] = json.loads(said)
     return document
 
 
@@ -69,16 +73,15 @@ def document_of(registry: Registry) -> dict[str, Any]:
     }
 
 
-def give_way(niceness: int = 19) -> None:
-    """Have the server go before this process, where both want a processor."""
-    os.nice(niceness)
+def give_way(niceness: int = 19, process: int = 0) -> None:
+    """Have the server go before a process, this one or another, where both want a processor."""
+    os.setpriority(os.PRIO_PROCESS, process, niceness)
     if hasattr(os, "SCHED_BATCH"):
-        os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))  # it takes no processor from who wakes up
+        os.sched_setscheduler(process, os.SCHED_BATCH, os.sched_param(0))  # it takes no processor from who wakes up
 
 
 def main() -> int:
     """Read the registry that is named, or said; write what is in it, or why it is refused."""
-    give_way()
     for what, most in ((resource.RLIMIT_AS, MEMORY_BYTES_MAX), (resource.RLIMIT_CPU, PROCESSOR_S)):
         resource.setrlimit(what, (most, most))
     source = sys.argv[1] if len(sys.argv) > 1 else "registry"

@@ -74,6 +74,8 @@ class Service:
         """The audit when the auditor last could look."""
         self.lack: Lack | None = None
         """Why the store was to take no uploads when the watcher last looked."""
+        self.loading = threading.Lock()
+        """Held while a registry is being read that came over HTTP."""
         self._room = room or Room()
         self._on_reports = on_reports
         self._submitted: queue.SimpleQueue[_Submission | None] = queue.SimpleQueue()
@@ -191,7 +193,8 @@ class Service:
             self._say("writer", error)
             self._writer_failed_s = time.monotonic()
             counters.commit_failed()
-            answers = [Problem("unavailable", "the store cannot be written") for _ in batch]
+            slug = "unavailable" if isinstance(error, StoreError) else "failed"
+            answers = [Problem(slug, "the store cannot be written") for _ in batch]
         else:
             took_s = time.perf_counter() - began
             copies = sum(isinstance(answer, Receipt) and answer.duplicate for answer in answers)

@@ -6,6 +6,7 @@ anything of a device, so anybody may read them; the log has the rest.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import timedelta
 
 from dither_aggregator.room import Free
 from dither_aggregator.store.packing import DAY_S
@@ -164,12 +165,13 @@ def _sealing(vitals: Vitals) -> Sign:
 
 
 def _clock(vitals: Vitals) -> Sign:
+    wrong, day = vitals.wrong_clock, max(shard.day for shard in vitals.status)
     return Sign(
         "clock",
-        f"{vitals.clock_day}",
-        f"{max(shard.day for shard in vitals.status)} or later",
-        "clock" not in vitals.trouble,
-        "Set the clock of the store's machine. Until it is there again, reports count on the latest day that was used.",
+        f"{vitals.clock_day}; {wrong.sentence}" if wrong else f"{vitals.clock_day}",
+        f"{day - timedelta(days=1)} or later",
+        wrong is None,
+        wrong.cure if wrong else "Let NTP set the clock of the store's machine: days begin and end by it.",
     )
 
 

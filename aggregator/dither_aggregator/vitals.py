@@ -12,6 +12,7 @@ from datetime import date
 from dither_aggregator.expiry import Expiries
 from dither_aggregator.room import Free
 from dither_aggregator.store import Store
+from dither_aggregator.store.interface.resetting import WrongClock
 from dither_aggregator.store.records import Counted, ShardStatus, TallyKey, total_of
 
 
@@ -27,6 +28,7 @@ class Vitals:
     seal_age_s: float
     """For how long the latest sealed day has been over."""
     clock_day: date
+    wrong_clock: WrongClock | None
     last_expiry: date | None
     """The day on which the registry's last metric expires or has; None where it has none that is not retired."""
     left: Free | None
@@ -43,6 +45,7 @@ class Vitals:
             bool(store.lossy),
             store.over_for_s(min(shard.sealed for shard in status)),
             store.clock_day(),
+            store.wrong_clock(status),
             Expiries.of(store.plans(), store.clock_day()).last,
             store.left(),
         )

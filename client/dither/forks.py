@@ -1,4 +1,4 @@
-"""Around a fork of the host app: the one place where what must happen before and after it is told.
+"""Around a fork of the host app, and a change of its kind of threads: the one place that tells what must happen then.
 
 Senders let their threads end before device files close their connections; afterwards files come first. An error of
 one keeps no other from its turn: the app must not notice, and no passing fault may end anything for good.
@@ -6,6 +6,7 @@ one keeps no other from its turn: the app must not notice, and no passing fault 
 
 import logging  # noqa: F401 - before our hooks: its own then run after ours, and before them once the fork is over
 import os
+import sys
 import threading
 from collections.abc import Callable
 from contextlib import suppress
@@ -24,6 +25,9 @@ class Forking(Protocol):
 
     def after_fork_in_child(self) -> None:
         """Go on, or have done with what is the parent's: in the child."""
+
+    def after_patch(self) -> None:
+        """Have locks of the app's kind by now: gevent has put its own in place of the system's."""
 
 
 class Lock(Protocol):
@@ -91,8 +95,36 @@ def _after_in_parent() -> None:
 
 
 def _after_in_child() -> None:
+    global _process
+    _process = os.getpid()
     _each(files, lambda member: member.after_fork_in_child())
     _each(senders, lambda member: member.after_fork_in_child())
+
+
+_process, _kind = os.getpid(), threading.Lock
+
+
+def notice() -> None:
+    """Take note of a fork that Python was not told of, and of gevent's patch after a fork: when the app calls.
+
+    gunicorn forks its workers first and then lets gevent patch them; uWSGI forks in C.
+    """
+    global _kind
+    if _process != os.getpid():
+        _after_in_child()
+    if _kind is not threading.Lock:
+        _kind = threading.Lock
+        _each(files, lambda member: member.after_patch())
+        _each(senders, lambda member: member.after_patch())
+
+
+def comes_untold() -> bool:
+    """Tell whether a fork is to come that nobody tells of beforehand: in uWSGI's master, which loads the app.
+
+    Nothing may be open then, and no thread may run.
+    """
+    uwsgi = sys.modules.get("uwsgi")
+    return uwsgi is not None and uwsgi.worker_id() == 0 and uwsgi.masterpid() in (0, os.getpid())
 
 
 if hasattr(os, "register_at_fork"):  # not on Windows

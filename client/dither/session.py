@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from math import inf
 
+from dither import forks
 from dither.device import FILE_NAME, REFUSED_NAME, Device, DeviceFault
 from dither.randomness import SYSTEM
 from dither.say import say
@@ -19,6 +20,11 @@ from dither.status import CLOSED, NOT_ASKED, REFUSED
 
 CATCH_UP_EVERY_S = 1.0
 """How seldom answers look for a choice that was made in another process, so that they do not wait for the file."""
+
+LAZY_APPS = (
+    "needs lazy-apps = true under uWSGI: metrics whose presence is hidden are answered only where the app is loaded in "
+    "each worker"
+)
 
 
 class Session:
@@ -34,7 +40,7 @@ class Session:
         self._unkept_refusal = False  # one that could not be kept, and is tried again when telemetry is closed
         self._failures: Counter[str] = Counter()
         self._caught_up = -inf  # when the file was last looked at for a choice, by time.monotonic
-        self._locks: dict[int, threading.RLock] = {}
+        self._locks: dict[tuple[int, object], threading.RLock] = {}
 
     # Beginning and ending.
 
@@ -51,6 +57,8 @@ class Session:
         self._device = self._device or self._open()
         self._device.set_public(self._settings.public)
         self._uploader = self._uploader or self._make_uploader(self._device)
+        if self._device.hidden and forks.comes_untold():
+            say(logging.WARNING, "telemetry %s", LAZY_APPS)
         self._uploader.start()
 
     def _make_uploader(self, device: Device) -> Uploader:
@@ -178,8 +186,11 @@ class Session:
 
     @property
     def _choosing(self) -> threading.RLock:
-        """The lock of this process around choices and looks for them: a fork may copy its parent's as it was taken."""
-        return self._locks.setdefault(os.getpid(), threading.RLock())
+        """The lock of this process around choices and looks for them: a fork may copy its parent's as it was taken.
+
+        And of the present kind of threads: gevent's do not keep each other out by a lock of the system's.
+        """
+        return self._locks.setdefault((os.getpid(), threading.Lock), threading.RLock())
 
     def _catch_up(self, every_s: float = 0.0) -> None:
         """Go by what the file says, while telemetry is silent because nobody was asked or the person refused.

@@ -16,6 +16,7 @@ from dither.telemetry import Telemetry
 from dither_shared.errors import ConfigurationError
 from dither_shared.kinds import PublicColumn
 from dither_shared.registry import Registry
+from dither_shared.texts import normal
 
 IN_MEMORY = ":memory:"
 
@@ -93,10 +94,11 @@ def _place_of(public: Mapping[str, str] | None, column: PublicColumn | None) -> 
         if public:
             raise ConfigurationError("the registry has no public column: leave public out")
         return 0
-    if not isinstance(public, Mapping) or set(public) != {column.name} or public[column.name] not in column.values:
+    value = public.get(column.name) if isinstance(public, Mapping) and len(public) == 1 else None
+    if not isinstance(value, str) or normal(value) not in column.values:
         choices = " or ".join(f'{{"{column.name}": "{value}"}}' for value in column.values)
         raise ConfigurationError(f"public must be {choices}")
-    return column.values.index(public[column.name])
+    return column.values.index(normal(value))
 
 
 def _directory(of_apps: str | None, data_dir: str | PathLike[str] | None, app: str) -> Path | None:
@@ -116,12 +118,21 @@ def _directory(of_apps: str | None, data_dir: str | PathLike[str] | None, app: s
 def default_data_dir(app: str) -> Path:
     """Return the directory of an app's device file, where this system keeps a user's application data."""
     if sys.platform == "win32":
-        base = Path(os.environ.get("LOCALAPPDATA") or Path.home() / "AppData" / "Local")
+        base = _absolute("LOCALAPPDATA") or Path.home() / "AppData" / "Local"
     elif sys.platform == "darwin":
         base = Path.home() / "Library" / "Application Support"
     else:
-        base = Path(os.environ.get("XDG_DATA_HOME") or Path.home() / ".local" / "share")
+        base = _absolute("XDG_DATA_HOME") or Path.home() / ".local" / "share"
     return base / "dither" / app
+
+
+def _absolute(variable: str) -> Path | None:
+    """Return the directory that a variable names; None for an empty or relative one, as the XDG specification has it.
+
+    A relative one would be another device in each working directory.
+    """
+    path = Path(os.environ.get(variable, ""))
+    return path if path.is_absolute() else None
 
 
 def _log_to_stderr() -> None:

@@ -1,14 +1,19 @@
 """The telemetry object that a host app holds. It lets nothing that goes wrong here reach the app."""
 
 import logging
+import os
 import sqlite3
 import threading
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 from weakref import WeakSet
 
+from dither import forks
 from dither.device import Device, DeviceBusy, DeviceUnusable
+from dither.device.connected import WAIT_S
+from dither.device.helping import within
 from dither.handles import HANDLES
 from dither.say import say
 from dither.sending.courier import delay
@@ -25,6 +30,14 @@ if TYPE_CHECKING:
     from dither.sentences import Sentence
 
 T = TypeVar("T")
+LOOK_WITHIN_S = 1.0
+"""The longest that `status()` and `preview()` wait for the file, all in all."""
+
+_started_in: str | None = None
+"""The working directory in which the program was started, as far as is known: relative paths of its command hold there.
+"""
+with suppress(OSError):  # there may be none
+    _started_in = os.getcwd()  # noqa: PTH109
 
 _made: "WeakSet[Telemetry]" = WeakSet()
 """Those that there are: a test's own stands in for them."""
@@ -83,6 +96,7 @@ class Telemetry(Session):
     def _guarded(self, action: Callable[[], T], failed: Callable[[Exception], T]) -> T:
         """Return what `action` returns, or what `failed` makes of its error: the app must not notice."""
         try:
+            forks.notice()
             return action()
         except Exception as error:
             if self._settings.strict:
@@ -98,9 +112,11 @@ class Telemetry(Session):
             misread = metric.kind.misread(metric.asked.domain)
             becomes = f"it {misread}" if misread else f'it would be sent as "{OTHER}"'
             raise InvalidAnswer(f"{came} is no answer that {metric.name} asks for; {becomes}")
-        if metric.hidden:
-            self._replace(metric, answer)
-            return
+        with within(WAIT_S):
+            (self._replace if metric.hidden else self._record_public)(metric, answer)
+
+    def _record_public(self, metric: Metric, answer: object) -> None:
+        forks.notice()
         if self._silent or self._uploader is None:
             self._guarded(lambda: self._catch_up(CATCH_UP_EVERY_S), lambda error: None)
         device, uploader = self._device, self._uploader
@@ -130,7 +146,11 @@ class Telemetry(Session):
         device = self._device if self._uploader else None
         if device is not None and not self._silent:
             with suppress(DeviceUnusable, DeviceBusy, sqlite3.Error):  # strict telemetry raises what else goes wrong
-                self._guarded(lambda: device.record(metric, answer), lambda error: "")
+                try:
+                    device.record(metric, answer)
+                except Exception:
+                    if self._settings.strict:
+                        raise
 
     def _note_unlisted(self, metric: Metric, answer: object) -> None:
         if metric.takes(answer):
@@ -146,19 +166,20 @@ class Telemetry(Session):
         For tests, trials and short-lived programs. An app need not call it: what waits is sent by the next start. It
         returns at once where there certainly is no connection, and while the wait after such a failure lasts.
         """
-        self._guarded(self._catch_up, lambda error: None)
-        uploader = self._uploader
-        if uploader is None or self._silent:
-            return FlushResult(0, 0, self._silent)
 
         def send() -> FlushResult:
-            wait_s = _seconds(timeout)
-            try:
-                return uploader.flush(wait_s)
-            except Exception:
-                if not self._silent:
-                    raise
-                return FlushResult(0, 0, self._silent)  # closed or refused meanwhile: nothing has failed
+            until = time.monotonic() + _seconds(timeout)
+            with within(_seconds(timeout) + WAIT_S):
+                self._guarded(self._catch_up, lambda error: None)
+                uploader, silent = self._uploader, self._silent
+                if uploader is None or silent:
+                    return FlushResult(0, 0, silent)
+                try:
+                    return uploader.flush(until - time.monotonic())
+                except Exception:
+                    if not self._silent:
+                        raise
+                    return FlushResult(0, 0, self._silent)  # closed or refused meanwhile: nothing has failed
 
         def failed(error: Exception) -> FlushResult:
             say(logging.WARNING, "telemetry could not be flushed: %s", said(error))
@@ -193,6 +214,32 @@ class Telemetry(Session):
             return FlushResult(0, 0, said(error))
         return await asyncio.wrap_future(flushed)
 
+    def deliver_in_background(self, arguments: Sequence[str] = ("--deliver",)) -> bool:
+        """Start this program once more, to send what waits, if anything does; return whether it was started.
+
+        For a command that ends long before the random moment of its reports: nobody waits for the network, nor for the
+        library that speaks to it. Run with these `arguments`, the program is to call `start()` and `flush(10)`, and do
+        nothing else. A frozen app starts itself. Nothing is started while a server could not be reached or has asked to
+        be left alone, nor from a notebook: what waits is then left to a later run.
+        """
+
+        def deliver() -> bool:
+            from dither.delivering import start_another, this_program  # on most runs it is not needed
+
+            status = self.status()
+            program = this_program()
+            kept = self._settings.directory is not None  # another process finds it, as none does in an app's tests
+            if not (kept and program and status.waiting) or status.sending.held_until:
+                return False
+            start_another([*program, *arguments], _started_in)
+            return True
+
+        def failed(error: Exception) -> bool:
+            say(logging.WARNING, "no process could be started to send what waits: %s", said(error))
+            return False
+
+        return self._guarded(deliver, failed)
+
     # Looking.
 
     def status(self) -> Status:
@@ -200,9 +247,10 @@ class Telemetry(Session):
 
         def look(device: Device | None, silent: str) -> Status:
             settings = self._settings
-            return status_of(
-                device, settings.registry.metrics, silent, self._failures, development=settings.development
-            )
+            with within(LOOK_WITHIN_S):
+                return status_of(
+                    device, settings.registry.metrics, silent, self._failures, development=settings.development
+                )
 
         self._guarded(self._catch_up, lambda error: None)
         device = self._device if self._uploader else None
@@ -215,7 +263,8 @@ class Telemetry(Session):
             return Preview(b"", {})
 
         def look() -> Preview:
-            body, cost = device.preview()
+            with within(LOOK_WITHIN_S):
+                body, cost = device.preview()
             return Preview(body, {metric: from_micro(micro) for metric, micro in cost.items()})
 
         return self._guarded(look, lambda error: Preview(b"", {}))

@@ -3,6 +3,7 @@
 import tomllib
 from collections.abc import Callable
 from decimal import Decimal
+from itertools import islice
 from pathlib import Path
 from stat import S_ISDIR, S_ISREG
 from typing import Any
@@ -36,6 +37,15 @@ WORD_CHARACTERS_MAX = 1_000
 _SHORT = 64 * 1024
 """Characters of a text that may have as many keys, lists and items as fit."""
 
+_STRINGS = (
+    r'''"""(?:[^"\\]++|\\.|"(?!""))*+(?:"{3,5})?'''
+    "|"
+    r"'''(?:[^']++|'(?!''))*+(?:'{3,5})?"
+    "|"
+    r""""(?:[^"\\\n]++|\\.)*+"?|'[^'\n]*+'?|#[^\n]*+"""
+)
+"""Strings and comments of TOML. A string that nothing ends goes on to the end."""
+
 
 def parse_toml(text: str, parse_float: Callable[[str], Any] = Decimal) -> dict[str, Any]:
     """Return the document of a TOML text; raise ValueError.
@@ -53,17 +63,10 @@ def parse_toml(text: str, parse_float: Callable[[str], Any] = Decimal) -> dict[s
 
 
 def _check_toml(text: str) -> None:
-    """Refuse too much of anything outside of strings and comments. A string that nothing ends goes on to the end."""
+    """Refuse too much of anything outside of strings and comments."""
     import re  # only for a long text, or one with long lines
 
-    strings = (
-        r'''"""(?:[^"\\]++|\\.|"(?!""))*+(?:"{3,5})?'''
-        "|"
-        r"'''(?:[^']++|'(?!''))*+(?:'{3,5})?"
-        "|"
-        r""""(?:[^"\\\n]++|\\.)*+"?|'[^'\n]*+'?|#[^\n]*+"""
-    )
-    bare = re.sub(strings, "", text, flags=re.DOTALL)
+    bare = re.sub(_STRINGS, "", text, flags=re.DOTALL)
     if re.search(rf"(?:\.[^=\n,{{}}\[\].]*+){{{KEY_PARTS_MAX}}}", bare):
         raise ValueError(f"a key must have at most {KEY_PARTS_MAX} parts")
     if re.search(rf"(?<![\w.+:-])[\w.+:-]{{{WORD_CHARACTERS_MAX + 1}}}", bare):  # from where a word begins alone
@@ -78,3 +81,32 @@ def _check_toml(text: str) -> None:
         brackets = brackets.replace("[]", "").replace("{}", "")
     if "[]" in brackets or "{}" in brackets:
         raise ValueError(f"lists and tables must be nested at most {NESTING_MAX} deep")
+
+
+def line_of_item(text: str, where: str, key: str, number: int) -> int:
+    """Return the line of a string in a list of strings, which a key of the table `where` has; 0 if it is not found.
+
+    For a mistake: the parser keeps no lines. Tables within a table with a head of its own are looked for after it.
+    """
+    import re
+
+    def blank(found: re.Match[str]) -> str:
+        return re.sub(r"[^\n]", " ", found[0])
+
+    bare = re.sub(_STRINGS, blank, text, flags=re.DOTALL)
+    outer, inner, head = where.split("."), [key], None
+    while outer and not head:
+        name = r"[ \t]*\.[ \t]*".join(map(re.escape, outer))
+        head = re.search(rf"^[ \t]*\[[ \t]*{name}[ \t]*\]", bare, re.MULTILINE)
+        if not head:
+            inner.insert(0, outer.pop())
+    place = head.end() if head else 0
+    for name in inner:
+        keyed = re.compile(rf"(?<![\w.-]){re.escape(name)}[ \t]*=").search(bare, place)
+        if not keyed:
+            return 0
+        place = keyed.end()
+    items = re.compile(_STRINGS, re.DOTALL).finditer(text, place, bare.find("]", place))
+    strings = (found for found in items if found[0][0] != "#")
+    found = next(islice(strings, number, None), None)
+    return text.count("\n", 0, found.start()) + 1 if found else 0

@@ -9,16 +9,8 @@ import unicodedata
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-JOINERS = "\u200c\u200d"
-_VARIANTS = "\ufe00-\ufe0f\U000e0100-\U000e01ef"
-_BLANKS = f"\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u2800\u3164\uffa0{_VARIANTS}"
-"""Characters that show nothing, though Python calls them printable."""
-_BLANK = re.compile(f"[{_BLANKS}]")
-_JOINED = re.compile(
-    f"(?<=[^\0-\x7f{JOINERS}])[{JOINERS}](?=[^\0-\x7f{JOINERS}])|(?<=[^\0-\x7f\\s{JOINERS}{_BLANKS}])[{_VARIANTS}]"
-)
-"""A joiner between two characters beyond ASCII, or one choice of a form after such a character: Persian, Indian
-languages, Chinese names and emoji are written with them."""
+from dither_shared.texts import HELD, HIDDEN, JOINED
+
 _SEPARATORS = frozenset(',;\t\r\n"')
 _FORMULAS = frozenset("=+-@\uff1d\uff0b\uff0d\uff20")
 """The last four are the wide forms of the first, which some spreadsheets take for them."""
@@ -33,18 +25,23 @@ _NO_FILE = re.compile(r"(con|prn|aux|nul|com\d|lpt\d)(\.|$)", re.IGNORECASE)
 
 def is_visible(text: str) -> bool:
     """Tell whether each character of a text can be seen as what it is: none controls, turns round or is private."""
-    return _is_plain(text) or all(map(_is_seen, _JOINED.sub("", text)))
+    return _is_plain(text) or all(map(_is_seen, JOINED.sub("", text)))
 
 
 def visible(text: str, keep: str = "") -> str:
     r"""Return a text whose characters can all be seen: others are escapes such as \u{202e}, but for those to `keep`."""
     if _is_plain(text):  # nearly every text is
         return text
-    joiners = {found.start() for found in _JOINED.finditer(text)}
+    shown = "".join(one if _is_seen(one) or one in keep or HELD.match(one) else _escape(one) for one in text)
+    joined = {found.start() for found in JOINED.finditer(shown)}  # beside what is seen, not what was
     return "".join(
-        character if _is_seen(character) or character in keep or place in joiners else f"\\u{{{ord(character):x}}}"
-        for place, character in enumerate(text)
+        _escape(one) if HELD.match(one) and one not in keep and place not in joined else one
+        for place, one in enumerate(shown)
     )
+
+
+def _escape(character: str) -> str:
+    return f"\\u{{{ord(character):x}}}"
 
 
 def _is_seen(character: str) -> bool:
@@ -52,7 +49,7 @@ def _is_seen(character: str) -> bool:
 
 
 def _is_plain(text: str) -> bool:
-    return text.isprintable() and (text.isascii() or not _BLANK.search(text))
+    return text.isprintable() and (text.isascii() or not HIDDEN.search(text))
 
 
 class VisibleStream:

@@ -4,10 +4,11 @@
                   them; in one like /tmp, or another's that all may write in, nothing can be kept.
     a file in it  a file, no link, with one name, of the same owners. If others may read or write it, likewise.
 
-A group that may write in what is not ours was let in by its owner. Root may use what belongs to the owner of the
-directory, as in a container that has a person's directory mounted, and changes no mode there. A link that the user or
-root made is followed, on the way to a directory. Windows has no modes, and nothing is looked at; a file system that
-keeps none is used, and the caller is told.
+Who may write in a directory above may take the whole away, and put another in its place: that is said, since it may be
+how a machine is kept. A group that may write in what is not ours was let in by its owner. Root may use what belongs to
+the owner of the directory, as in a container that has a person's directory mounted, and changes no mode there. A link
+that the user or root made is followed, on the way to a directory. Windows has no modes, and nothing is looked at; a
+file system that keeps none is used, and the caller is told.
 """
 
 import os
@@ -22,6 +23,7 @@ ROOT = 0
 OTHERS_WRITE = 0o022
 OTHERS_MAY = 0o077
 ALL_WRITE = 0o002
+GROUP_WRITE = 0o020
 LINKS_MAX = 40
 """As many as Linux follows on one way."""
 
@@ -125,9 +127,26 @@ def _keep_directory(directory: Path, real: str, user: int, mend: bool) -> Iterat
         yield from _close(real, mode, mode & ~OTHERS_WRITE, mend)
     above = real
     while above != (above := os.path.dirname(above)):  # noqa: PTH120 - Path's own take longer than all the rest
-        mode = _look(above).st_mode
-        if mode & ALL_WRITE and not mode & S_ISVTX:
-            yield f"all may write in {above} (mode {S_IMODE(mode):o}), and so may take {directory} away"
+        if others := _who_may_change(above, (user, ROOT, owner) if user == ROOT else (user, ROOT)):
+            yield f"{others}, and so may take {directory} away"
+
+
+def _who_may_change(above: str, trusted: Sequence[int]) -> str:
+    """Return who else may take away what is in a directory, as words; "" where nobody may.
+
+    Many systems give each user a group with the same number: it is no other's in what is the user's own.
+    """
+    found = _look(above)
+    mode, shown = found.st_mode, f"{above} (mode {S_IMODE(found.st_mode):o})"
+    if found.st_uid not in trusted:
+        return f"{shown} belongs to user {found.st_uid}, who may write in it"
+    if mode & S_ISVTX:
+        return ""
+    if mode & ALL_WRITE:
+        return f"all may write in {shown}"
+    if mode & GROUP_WRITE and found.st_gid != ROOT and not found.st_gid == found.st_uid == trusted[0]:
+        return f"group {found.st_gid} may write in {shown}"
+    return ""
 
 
 def _keep_file(path: str, owner: int, user: int, mend: bool) -> Iterator[str]:

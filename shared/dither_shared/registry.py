@@ -25,11 +25,12 @@ from dither_shared.exact import from_micro, to_micro
 from dither_shared.files import parse_toml, read_text
 from dither_shared.frozen import frozen
 from dither_shared.kinds import KINDS, Answer, Asked, Kind, PublicColumn
+from dither_shared.kinds.kind import CANDIDATES_MAX
 from dither_shared.kinds.noise import read_epsilon, read_memoize
 from dither_shared.mechanisms import DEVICES, Mechanism
 from dither_shared.plan import Plan
 from dither_shared.rng import Rng
-from dither_shared.tables import TomlTable, read_metric_name
+from dither_shared.tables import TomlTable, ValueList, read_metric_name
 
 SENSITIVITIES = ("low", "medium", "high")
 """In rising order."""
@@ -199,6 +200,8 @@ class Registry:
     """The fact that the app sets of each device and that reports of tables say in the clear."""
     linkable: bool = False
     """Whether reviewers know that whoever keeps all reports can join those of many devices over time."""
+    unused: tuple[str, ...] = ()
+    """The shared lists of values that nothing names."""
 
     @classmethod
     def load(cls, path: str | PathLike[str]) -> "Registry":
@@ -220,9 +223,10 @@ class Registry:
     def parse(cls, text: str, source: str = "metrics.toml", directory: Path | None = None) -> "Registry":
         """Read a registry from its text. Files that it names are looked for in `directory`, and refused without one."""
         try:
-            document = TomlTable(source, "", parse_toml(text))
+            document = TomlTable(source, "", parse_toml(text), text)
         except ValueError as error:
             raise TomlTable.refuse(source, f"must be TOML: {error}") from None
+        document.lists = _read_lists(document, directory)
         head = document.table("registry")
         app = head.name("app")
         device_epsilon = head.epsilon("device_epsilon", most=Decimal(1000))
@@ -239,6 +243,7 @@ class Registry:
             MappingProxyType({name: _read_metric(name, table, directory, public) for name, table in tables.items()}),
             public,
             linkable,
+            tuple(name for name in document.lists if name not in document.named),
         )
         if public and not any(metric.kind.takes_public for metric in registry.metrics.values()):
             raise head.error("public", "is for tables, and there is none")
@@ -297,11 +302,26 @@ def _read_public(head: TomlTable) -> PublicColumn | None:
     names = inner.names()
     if len(names) != 1:
         raise head.error("public", f"must name one column, got {len(names)}")
-    values = inner.texts(names[0], PUBLIC_MAX, VALUE_CHARACTERS_MAX)
+    values = inner.list_or_name(names[0], PUBLIC_MAX, VALUE_CHARACTERS_MAX).values
     if len(values) == 1:
         raise inner.error(names[0], "must have two values or more: one tells nothing")
     inner.done()
     return PublicColumn(names[0], values)
+
+
+def _read_lists(document: TomlTable, directory: Path | None) -> Mapping[str, ValueList]:
+    """Return the lists [values.NAME], which any other list may name in its place."""
+    if not document.has("values"):
+        return {}
+    document.table("values").names()
+    tables = document.tables("values", METRICS_MAX)
+    lists = {
+        name: table.list_or_file("values", directory, CANDIDATES_MAX, VALUE_CHARACTERS_MAX)
+        for name, table in tables.items()
+    }
+    for table in tables.values():
+        table.done()
+    return lists
 
 
 def _looked_for() -> str:

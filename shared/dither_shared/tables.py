@@ -2,17 +2,20 @@
 
 import keyword
 import re
-import unicodedata
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import date, datetime
 from decimal import Decimal
 from fractions import Fraction
+from functools import partial
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from dither_shared.errors import RegistryError
 from dither_shared.exact import EPSILON_MAX, EPSILON_MIN, MICRO
-from dither_shared.files import BYTE_ORDER_MARK, read_text
+from dither_shared.files import BYTE_ORDER_MARK, line_of_item, read_text
+from dither_shared.frozen import frozen
+from dither_shared.texts import ENDS_OR_CONTROLS, normal, unseen
 
 METRIC_NAME = re.compile(r"[a-z][a-z0-9_]{0,62}")
 
@@ -52,13 +55,39 @@ _MISSING = {
 }
 
 
-class TomlTable:
-    """One table of the file. A key that is read is ticked off; `done` refuses those that nobody asked for."""
+@frozen
+class ValueList:
+    """A list of values, which several keys may name."""
 
-    def __init__(self, source: str, where: str, data: dict[str, Any]) -> None:
+    values: tuple[str, ...]
+    place: Callable[[int], str]
+    """Says in which line a value is, by its number from 0 on."""
+
+
+_NONE: Mapping[str, Any] = MappingProxyType({})
+
+
+class TomlTable:
+    """One table of the file. A key that is read is ticked off; `done` refuses those that nobody asked for.
+
+    `text` is the file's own, for the lines of mistakes, and `lists` are those that keys of this table may name.
+    """
+
+    def __init__(
+        self,
+        source: str,
+        where: str,
+        data: dict[str, Any],
+        text: str = "",
+        lists: Mapping[str, ValueList] = _NONE,
+    ) -> None:
         self._source = source
         self._where = where
         self._data = data
+        self._text = text
+        self.lists = lists
+        self.named: set[str] = set()
+        """The lists that were named, in this table and in those within it."""
         self._known: set[str] = set()
 
     @staticmethod
@@ -75,7 +104,7 @@ class TomlTable:
         where = f"{self._where}: " if self._where else ""
         return self.refuse(self._source, f"{where}{key} {problem}")
 
-    def _needs(self, key: str, needed: str, got: object) -> RegistryError:
+    def _needs(self, key: str, needed: str, got: object, place: str = "") -> RegistryError:
         match got:
             case str():
                 shown = f'"{got}"'
@@ -87,7 +116,7 @@ class TomlTable:
                 shown = "a number of too many digits"
             case _:
                 shown = str(got)
-        return self.error(key, f"must be {needed}, got {shown if len(shown) <= 60 else shown[:57] + '...'}")
+        return self.error(key, f"must be {needed}, got {shown if len(shown) <= 60 else shown[:57] + '...'}{place}")
 
     def has(self, key: str) -> bool:
         """Tell whether the key is there."""
@@ -124,7 +153,9 @@ class TomlTable:
         value, where = self._get(key), f"{self._where}.{key}" if self._where else key
         if not isinstance(value, dict):
             raise self._needs(key, f"a table, [{where}]", value)
-        return TomlTable(self._source, where, value)
+        inner = TomlTable(self._source, where, value, self._text, self.lists)
+        inner.named = self.named
+        return inner
 
     def tables(self, key: str, most: int) -> dict[str, "TomlTable"]:
         """Return the tables [key.NAME], of which there is at least one."""
@@ -226,56 +257,106 @@ class TomlTable:
         return value
 
     def text(self, key: str, characters_max: int) -> str:
-        """Return a text in one line."""
-        return self._check_text(key, self._get(key), characters_max)
+        """Return a text in one line, in the form of all texts."""
+        value = self._get(key)
+        return self._check_text(key, normal(value) if isinstance(value, str) else value, characters_max)
 
     def texts(self, key: str, most: int, characters_max: int) -> tuple[str, ...]:
         """Return a list of 1 to `most` different texts."""
         value = self._get(key)
         if not isinstance(value, list) or not 1 <= len(value) <= most:
             raise self._needs(key, f"a list of 1 to {most} texts", value)
-        return self._check_texts(key, value, characters_max)
+        return self._check_texts(key, value, characters_max, partial(self._line_of, key)).values
 
-    def lines_of_file(self, key: str, directory: Path | None, most: int, characters_max: int) -> tuple[str, ...]:
-        """Return the lines of the UTF-8 file that the key names, looked for beside the registry.
+    def _line_of(self, key: str, number: int) -> str:
+        line = line_of_item(self._text, self._where, key, number)
+        return f"in line {line}" if line else f"as item {number + 1}"
+
+    def list_or_name(self, key: str, most: int, characters_max: int, reserved: Mapping[str, str] = _NONE) -> ValueList:
+        """Return a list of 1 to `most` different texts, or the shared one that is named.
+
+        Those that are `reserved` come to the list by themselves, each for a reason.
+        """
+        name = self._get(key)
+        if isinstance(name, str):
+            if name not in self.lists:
+                known = f" or the name of a shared one ({', '.join(self.lists)})" if self.lists else ""
+                raise self._needs(key, f"a list of 1 to {most} texts{known}", name)
+            self.named.add(name)
+            listed = self.lists[name]
+            if len(listed.values) > most:
+                raise self._needs(key, f"a list of 1 to {most} texts", [*listed.values], f" in [values.{name}]")
+        else:
+            listed = ValueList(self.texts(key, most, characters_max), partial(self._line_of, key))
+        return self._without(key, listed, reserved)
+
+    def list_or_file(
+        self, key: str, directory: Path | None, most: int, characters_max: int, reserved: Mapping[str, str] = _NONE
+    ) -> ValueList:
+        """Return the same of a key, or the lines of the UTF-8 file that `key`_file names, looked for in `directory`."""
+        file_key = f"{key}_file"
+        if self.has(key) == self.has(file_key):
+            raise self.error(key, f"or {file_key} is needed, and not both")
+        if self.has(key):
+            return self.list_or_name(key, most, characters_max, reserved)
+        return self._without(file_key, self._lines_of_file(file_key, directory, most, characters_max), reserved)
+
+    def _without(self, key: str, listed: ValueList, reserved: Mapping[str, str]) -> ValueList:
+        for value, why in reserved.items():
+            if value in listed.values:
+                place = listed.place(listed.values.index(value))
+                raise self.error(key, f'must leave out "{value}", got it {place}: {why}')
+        return listed
+
+    def _lines_of_file(self, key: str, directory: Path | None, most: int, characters_max: int) -> ValueList:
+        """Return the lines of a file.
 
         Without a directory the registry came from elsewhere: it may read no file of this machine.
         """
-        named = self.text(key, 1000)
+        named = self._check_text(key, self._get(key), 1000)  # as it is: two forms of a name are two files
         if directory is None:
             raise self.error(key, "names a file, and only the registry's own text is here: list the lines in it")
         path = directory / named
         bytes_max = most * (4 * characters_max + 3)  # four bytes a character, and up to three that end a line
         try:
             text = read_text(path, bytes_max).removeprefix(BYTE_ORDER_MARK)
-        except (OSError, UnicodeDecodeError, ValueError) as error:
+        except (OSError, ValueError) as error:
+            line = error.object.count(b"\n", 0, error.start) + 1 if isinstance(error, UnicodeDecodeError) else 0
+            where = f"{path}, line {line}," if line else f"{path}"
             raise self.error(
-                key, f"must name a UTF-8 file with a value a line; {path} cannot be read: {error}"
+                key, f"must name a UTF-8 file with a value a line; {where} cannot be read: {error}"
             ) from None
         ended = sum(map(text.count, _ENDS_OF_LINES))  # counted before there is a list of them
         lines = text.splitlines() if ended <= most else ()
         if not 1 <= len(lines) <= most:
             got = len(lines) or ended
             raise self.error(key, f"must name a file of 1 to {most} lines, got {path} with {got}")
-        return self._check_texts(key, lines, characters_max)
+        return self._check_texts(key, lines, characters_max, lambda number: f"in line {number + 1} of {path}")
 
-    def _check_texts(self, key: str, values: Sequence[object], characters_max: int) -> tuple[str, ...]:
-        texts = tuple(self._check_text(key, value, characters_max) for value in values)
-        seen: set[str] = set()
-        for text in texts:
+    def _check_texts(
+        self, key: str, values: Sequence[object], characters_max: int, place: Callable[[int], str]
+    ) -> ValueList:
+        """Return the values in their form as texts; refuse those that are none, that nobody sees, or that are equal."""
+        seen: dict[str, int] = {}
+        for number, value in enumerate(values):
+            composed = normal(value) if isinstance(value, str) else value
+            text = self._check_text(key, composed, characters_max, partial(place, number))
+            if hidden := unseen(text):
+                raise self.error(key, f"must be texts that can be seen, got {hidden} {place(number)}")
             if text in seen:
-                raise self.error(key, f'must be different texts, got "{text}" twice')
-            seen.add(text)
-        return texts
+                twice = f"{place(seen[text])} and {place(number)}"
+                raise self.error(key, f'must be different texts, got "{text}" twice, {twice}')
+            seen[text] = number
+        return ValueList(tuple(seen), place)
 
-    def _check_text(self, key: str, value: object, characters_max: int) -> str:
+    def _check_text(self, key: str, value: object, characters_max: int, place: Callable[[], str] | None = None) -> str:
         if not isinstance(value, str) or not 1 <= len(value) <= characters_max or value != value.strip():
-            raise self._needs(key, f"text of 1 to {characters_max} characters with no space around it", value)
-        if not value.isprintable() and any(
-            unicodedata.category(character) in ("Cc", "Cs", "Zl", "Zp") for character in value
-        ):
-            raise self._needs(key, "text in one line, without control characters", ascii(value))
-        return value
+            needed, got = f"text of 1 to {characters_max} characters with no space around it", value
+        elif not value.isprintable() and ENDS_OR_CONTROLS.search(value):
+            needed, got = "text in one line, without control characters", ascii(value)
+        else:
+            return value
+        raise self._needs(key, needed, got, f" {place()}" if place else "")
 
     def days(self, key: str) -> int:
         """Return a number of whole days written as "7d"."""

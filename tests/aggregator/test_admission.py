@@ -15,6 +15,7 @@ from dither_aggregator import service as service_module
 from dither_aggregator.limits import Limits, Rate
 from dither_aggregator.room import Floor, Room
 from dither_aggregator.service import Service, WholeService
+from dither_aggregator.store.keys import ID_BYTES
 from dither_aggregator.web import bounds
 from dither_aggregator.web.admission import Admission
 from dither_aggregator.web.bounds import Peers, peers_of
@@ -31,6 +32,7 @@ from tests.support.registries import registry, registry_text
 ASKED = registry()
 FEW = Rate.parse("0.01:5")
 """So few that none come back while a test runs."""
+ADMIN_KEY = f"dither_admin_{'0' * 2 * ID_BYTES}_{'a' * 32}"
 PROXY = (ip_network("127.0.0.1"),)
 
 
@@ -231,6 +233,28 @@ def test_what_is_no_upload_is_not_limited(tmp_path: Path) -> None:
         for _ in range(10):
             made.send(b"GET /v1/metrics HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
             assert made.answer()[0] == 200
+
+
+@pytest.mark.parametrize(
+    ("path", "key", "length", "answer"),
+    [
+        ("keys/create", "wrong", b"Content-Length: 9", (401, "key-wrong")),
+        ("registry/load", "wrong", b"Content-Length: 2000000", (401, "key-wrong")),
+        ("registry/load", "", b"Content-Length: 2000000", (429, "too-many")),
+        ("quarantine/drop", "", b"Content-Length: 65537", (413, "too-large")),
+        ("quarantine/drop", "", b"Transfer-Encoding: chunked", (411, "length-required")),
+    ],
+)
+def test_a_change_that_cannot_be_is_refused_before_its_body(
+    path: str, key: str, length: bytes, answer: tuple[int, str], tmp_path: Path
+) -> None:
+    with taking(tmp_path, Limits()) as to, to.service.loading:
+        to.service.store.register_key("admin", ADMIN_KEY, "")
+        made = to.connect()
+        head = f"POST /v1/admin/{path} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {key or ADMIN_KEY}\r\n"
+        made.send(head.encode() + length + b"\r\n\r\n")
+        status, document = made.answer()
+        assert (status, slug(document)) == answer
 
 
 @pytest.mark.parametrize(

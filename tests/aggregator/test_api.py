@@ -9,6 +9,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
+from urllib.parse import quote
 
 import numpy as np
 import pandas
@@ -287,6 +288,18 @@ def test_values_that_a_spreadsheet_would_run_come_as_texts(tmp_path: Path) -> No
     assert lines == [f"'{values[0]}", f"'{values[1]}", "plain", "other"]
 
 
+def test_a_value_is_found_in_every_form_of_its_name(tmp_path: Path) -> None:
+    asked = registry(values=("caf\u00e9", "tea"), expires=EXPIRES, reports=1)
+    with aggregator(asked, tmp_path, Clock()) as (url, service):
+        client = Client(url, service, Clock())
+        for name in ("caf\u00e9", "cafe\u0301"):
+            assert client.get(f"/v1/metrics/color/series?values={quote(name)}").status_code == 200
+            assert client.get(f"/v1/metrics/color/values?search={quote(name)}").json()["meta"]["rows_total"] == 1
+            assert client.get(f"/v1/metrics/color/estimates?values={quote(name)}").status_code == 200
+        assert client.get("/v1/metrics/color/series?values=cafe").status_code == 400
+        client.session.close()
+
+
 def test_three_lines_of_pandas_draw_a_month(one: Site, tmp_path: Path) -> None:
     """api.md's lines, with this address in place of its own. matplotlib is not there: the numbers that it gets are."""
     shown, *_ = re.findall(r"```python\n(.*?)```", (ROOT / "aggregator/api.md").read_text(encoding="utf-8"), re.DOTALL)
@@ -306,7 +319,7 @@ def test_three_lines_of_pandas_draw_a_month(one: Site, tmp_path: Path) -> None:
 def test_numbers_of_numpy_are_numbers(one: Site) -> None:
     made = RowSet({"n": np.int64(3), "share": np.float64("nan")}, ("a", "b"), [(np.float64(0.25), None)], "file")
     with one.client.application.test_request_context():
-        assert respond(made, "json").data == b'{"meta":{"n":3,"share":null},"rows":[{"a":0.25,"b":null}]}'
-        assert respond(made, "csv").data == b"a,b\r\n0.25,\r\n"
+        assert respond(made, {"format": "json"}).data == b'{"meta":{"n":3,"share":null},"rows":[{"a":0.25,"b":null}]}'
+        assert respond(made, {"format": "csv"}).data == b"a,b\r\n0.25,\r\n"
         with pytest.raises(TypeError, match="object is nothing that JSON has"):
-            respond(RowSet({}, ("a",), [(object(),)], "file"), "json")
+            respond(RowSet({}, ("a",), [(object(),)], "file"), {"format": "json"})

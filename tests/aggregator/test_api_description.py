@@ -19,7 +19,7 @@ from tests.aggregator.test_web import Client
 from tests.support.aggregators import aggregator
 from tests.support.clocks import Clock
 from tests.support.reading_api import ADDRESS, ask, check_answers, faults, listed, refused
-from tests.support.registries import registry
+from tests.support.registries import registry, registry_text
 from tests.support.sites import EXPIRES, Site
 
 
@@ -116,6 +116,8 @@ def test_other_candidates_are_looked_for_without_touching_a_device(texts: Client
     def ask_for(body: object, path: str = ADDRESS) -> requests.Response:
         return texts.session.post(texts.url + path, data=json.dumps(body).encode(), timeout=30)
 
+    answer = ask_for({"candidates": ["beta", "cafe\u0301"]}).json()
+    assert [row["value"] for row in answer["rows"]] == ["beta", "caf\u00e9"]
     answer = ask_for({"candidates": ["beta", "epsilon"]}).json()
     assert [row["value"] for row in answer["rows"]] == ["beta", "epsilon"]
     assert answer["rows"][0]["verdict"] == "stands out"
@@ -129,6 +131,8 @@ def test_other_candidates_are_looked_for_without_touching_a_device(texts: Client
         ({"candidates": [7]}, "must be a text of at most 200 characters"),
         ({"candidates": ["x" * 201]}, "must be a text of at most 200 characters"),
         ({"candidates": ["\ud800"]}, "UTF-8"),
+        ({"candidates": ["x", "caf\u00e9", "cafe\u0301"]}, "candidates must be different, and numbers 2 and 3 are not"),
+        ({"candidates": ["x", "a\u202eb"]}, "must be texts that can be seen, got U+202E in number 2"),
         (["a"], "the body must be"),
     ]:
         answer = ask_for(body)
@@ -175,6 +179,58 @@ def test_the_description_is_openapi_and_names_every_address(one: Site, described
     asked = {each["name"] for each in described["paths"][ADDRESS.replace("color", "{metric}")]["get"]["parameters"]}
     assert {"from", "to", "window", "level", "intervals", "values", "search", "top", "offset"} < asked
     assert refused(one, "x=1", "/openapi.json").startswith("there is no parameter 'x'")
+
+
+NEEDED = {"/v1/compare": "metric=color&", "/v1/plan": "n=9000&epsilon=1.5&"}
+BODIES: dict[str, dict[str, Any]] = {
+    "/v1/metrics/{metric}/estimates": {"candidates": ["alpha"]},
+    "/v1/admin/registry/load": {"registry": registry_text(expires=EXPIRES, **TEXT)},
+    "/v1/admin/plans/retire": {"metric": "dark", "rev": 1, "undo": True},
+    "/v1/admin/quarantine/replay": {"ids": ["1"]},
+    "/v1/admin/quarantine/drop": {"ids": ["1"]},
+    "/v1/admin/marks/add": {"day": "2026-11-20", "text": "version 158"},
+    "/v1/admin/marks/remove": {"day": "2026-11-20"},
+    "/v1/admin/keys/create": {"scope": "read", "label": ""},
+}
+BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+
+
+def test_every_csv_has_the_mark_by_which_excel_knows_utf_8_where_it_is_asked_for(
+    described: dict[str, Any], tmp_path: Path
+) -> None:
+    with_csv = [
+        (path, method, operation["parameters"])
+        for path, item in described["paths"].items()
+        for method, operation in item.items()
+        if method in ("get", "post") and "text/csv" in operation["responses"].get("200", {}).get("content", {})
+    ]
+    asked = registry(expires=EXPIRES, **TEXT)
+    with aggregator(asked, tmp_path, Clock()) as (url, service), requests.Session() as session:
+        session.headers["Authorization"] = f"Bearer {service.store.create_key('admin')[1]}"
+
+        def ask_for(path: str, method: str, query: str) -> requests.Response:
+            revoked = {"id": service.store.create_key("write")[0].id} if path.endswith("/revoke") else None
+            body = BODIES.get(path, revoked) if method == "post" else None
+            address = url + path.replace("{metric}", "color") + "?" + NEEDED.get(path, "") + query
+            return session.request(method, address, json=body, timeout=30)
+
+        for path, method, parameters in with_csv:
+            (said,) = (each for each in parameters if each["name"] == "bom")
+            assert (said["in"], said["required"], said["schema"]["enum"]) == ("query", False, ["1"])
+            plain, marked = (ask_for(path, method, f"format=csv{more}") for more in ("", "&bom=1"))
+            assert (plain.status_code, marked.status_code) == (200, 200), (path, plain.text, marked.text)
+            assert plain.content.partition(b"\r\n")[0] == marked.content.partition(b"\r\n")[0].removeprefix(
+                BYTE_ORDER_MARK
+            )
+            assert marked.content.startswith(BYTE_ORDER_MARK), path
+            assert (plain.content.count(BYTE_ORDER_MARK), marked.content.count(BYTE_ORDER_MARK)) == (0, 1)
+            for query, detail in {
+                **{f"format=csv&bom={wrong}": f"bom must be 1, got {wrong!r}" for wrong in ("0", "2", "true", "1 ")},
+                "bom=1": "bom goes with format=csv",
+            }.items():
+                answer = ask_for(path, method, query)
+                assert (answer.status_code, answer.json()["detail"]) == (400, detail), path
+    assert len(with_csv) >= 22
 
 
 QUERIES = (

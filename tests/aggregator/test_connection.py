@@ -281,4 +281,4 @@ def test_a_mistake_of_ours_in_reading_a_request_keeps_it_on_the_device(
 
     monkeypatch.setattr(connection.BoundedConnection, "_start_asgi_task", broken)
     status, document = served.connect(upload(3) + b"abc").answer()
-    assert (status, slug(document)) == (503, "unavailable")
+    assert (status, slug(document)) == (500, "failed")

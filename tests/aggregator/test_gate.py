@@ -67,7 +67,9 @@ def test_every_address_wants_a_key_that_is_for_it(locked: Locked, tmp_path: Path
         for key in (None, WRONG, REVOKED, WEAK, READ, ADMIN):
             answer = locked.ask(method, path, key, **body)
             status, told = answer.status_code, f"{method} {path} with {key}: {answer.status_code}"
-            if path in ("/login", "/static/dither.css"):
+            if (method, path) == ("POST", "/logout"):
+                assert (status, answer.headers["Location"]) == (303, "/login"), told
+            elif path in ("/login", "/static/dither.css"):
                 assert status == 200, told
             elif path == PATH:
                 assert status == {None: 401, WRONG: 401, REVOKED: 401, WEAK: 415}.get(key, 403), told

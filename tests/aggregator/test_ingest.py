@@ -1,6 +1,7 @@
 """The upload address: what it answers, and what it never lets out."""
 
 import asyncio
+import gzip
 import json
 import logging
 from concurrent.futures import Future
@@ -134,15 +135,34 @@ def test_a_store_that_does_not_answer_keeps_the_upload_on_the_device(monkeypatch
     assert (status, fields["retry-after"]) == (503, "60")
 
 
-def test_a_media_type_may_have_parameters() -> None:
-    assert post(Asked(), body(), content_type="Application/JSON; charset=utf-8")[0] == 202
+@pytest.mark.parametrize(
+    "said", ["Application/JSON; charset=utf-8", " application/json\t;charset=utf-8", "application/json;"]
+)
+def test_a_media_type_may_have_parameters(said: str) -> None:
+    assert post(Asked(), body(), content_type=said)[0] == 202
+
+
+@pytest.mark.parametrize("said", ["gzip", "GZip", "x-gzip", "identity, gzip", ", gzip\t,", "gzip,identity"])
+def test_a_coding_is_a_list_of_words_in_any_case(said: str) -> None:
+    """As RFC 9110 has lists, x-gzip, and identity."""
+    assert post(Asked(), gzip.compress(body()), content_encoding=said)[0] == 202
+
+
+@pytest.mark.parametrize("said", ["", "identity", ",", "identity, IDENTITY"])
+def test_no_coding_is_none(said: str) -> None:
+    assert post(Asked(), body(), content_encoding=said)[0] == 202
+
+
+@pytest.mark.parametrize("said", ["br", "gzip, gzip", "gzip, br", "gzip;q=1", "*", "x-gzip, gzip"])
+def test_other_codings_and_two_of_them_are_refused(said: str) -> None:
+    assert post(Asked(), gzip.compress(body()), content_encoding=said)[0] == 415
 
 
 def test_a_bug_keeps_the_upload_on_the_device_and_out_of_the_log(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.ERROR):
         status, fields, document = post(Asked(RuntimeError("with secret-answer in its words")), body())
-    assert (status, fields["retry-after"]) == (503, "60")
-    assert document["type"] == PROBLEM_PREFIX + "unavailable"
+    assert (status, "retry-after" in fields) == (500, False)
+    assert document["type"] == PROBLEM_PREFIX + "failed"
     assert "RuntimeError" in caplog.text
     assert "find_plan" in caplog.text
     assert "secret-answer" not in caplog.text

@@ -241,7 +241,7 @@ def test_the_lines_compile_to_the_cells_that_are_shown(d: int, columns: int, arm
     [
         ({"kind": "choice"}, "the kind must be table, got choice"),
         ({"d": 65}, "d must be from 2 to 64 for a column of a table, got 65"),
-        ({"columns": 9}, "columns must be from 2 to 8, got 9"),
+        ({"columns": 17}, "columns must be from 2 to 16, got 17"),
         ({"arms": 17}, "arms must be from 2 to 16, got 17"),
         ({"epsilon_permanent": Decimal(2)}, "epsilon_permanent must be left out of a table"),
     ],
@@ -290,9 +290,12 @@ def test_two_given_give_the_third(query: str, says: str, client: FlaskClient) ->
         ("d=2&n=9000&share_percent=9", "Give two of reports, epsilon and effect, and leave the third empty"),
         ("d=2&n=600&effect_percent=9", "No epsilon up to 20 lets 600 reports show so small an effect"),
         ("d=2&n=9000&effect_percent=1", "No epsilon up to 20 lets 9,000 reports show so small an effect"),
-        ("d=8&columns=8&n=90000&epsilon=1", "must have at most 1,000,000 cells together, got 16,777,216; plan fewer"),
+        (
+            "d=20&columns=16&n=90000&epsilon=1",
+            "20,000 in all pairs of them, got 655,360,000,000,000,000,000 and 48,000; plan fewer",
+        ),
         ("d=2&n=90000&epsilon=1&epsilon_permanent=3", "epsilon_permanent must be left out of a table"),
-        ("d=2&columns=9&n=90000&epsilon=1", "columns must be a number from 2 to 8"),
+        ("d=2&columns=17&n=90000&epsilon=1", "columns must be a number from 2 to 16"),
         ("d=2&arms=1&n=90000&epsilon=1", "arms must be a number from 2 to 16"),
     ],
 )

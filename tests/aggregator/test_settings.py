@@ -26,6 +26,7 @@ VALUES = {
     "health": "9001",
     "allow_host": "a.example",
     "trusted_proxy": "10.0.0.0/8",
+    "base_path": "/telemetry",
     "limit_address": "50:100",
     "limit_key": "7",
     "backlog_max": "5",

@@ -166,6 +166,8 @@ def test_the_csv_has_every_row_exactly_and_runs_nothing(tmp_path: Path) -> None:
         answer = one.client.get(f"/s/{id_}.csv")
         assert answer.content_type == "text/csv; charset=utf-8"
         assert answer.headers["Content-Disposition"] == f'attachment; filename="color-{DAY}-{id_[:12]}.csv"'
+        assert one.client.get(f"/s/{id_}.csv?bom=1").data == b"\xef\xbb\xbf" + answer.data
+        assert "bom must be 1, got &#39;0&#39;" in one.client.get(f"/s/{id_}.csv?bom=0").text
         rows = list(csv.DictReader(io.StringIO(answer.text, newline="")))
         wanted = one.document(id_)["estimates"]["rows"]
         assert [row["value"] for row in rows] == ["'=1+1", *ODD[1:3], "'-5 to 5", *ODD[4:], "other"]

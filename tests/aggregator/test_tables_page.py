@@ -111,6 +111,15 @@ def test_a_page_opens_with_what_goes_together_and_what_differs_by_the_public_col
     assert page.headline.endswith("By arm, crashed and load can be told to differ.")
 
 
+def test_what_goes_together_is_named_the_clearest_first(one: Site) -> None:
+    page = one.page(metric="stability")
+    (named,) = re.findall(r"Told, the clearest first: (.*?)\.</p>", page.html, re.DOTALL)
+    pairs = re.findall(r"(\w+) and (\w+)", text(named))
+    assert len(pairs) == 3
+    assert f"most clearly {pairs[0][0]} and {pairs[0][1]}." in page.headline
+    assert "Told, the clearest first" not in one.page(metric="still").html
+
+
 def test_the_clearest_pair_is_shown_and_each_pair_can_be_asked_for(one: Site) -> None:
     shown = text(one.page(metric="stability").html)
     assert "crashed by version" in shown or "version by crashed" in shown or "load by version" in shown

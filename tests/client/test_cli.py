@@ -282,6 +282,18 @@ def test_privacy_shows_what_a_report_of_a_table_tells_and_how_precisely(tmp_path
     assert "1.weight 1  1.d 9" in integers
 
 
+def test_privacy_shows_sixteen_columns_in_few_lines(tmp_path: Path) -> None:
+    path = tmp_path / "metrics.toml"
+    columns = ", ".join(f'q{place} = ["no", "yes"]' for place in range(16))
+    asked: dict[str, object] = {**FRESH, "kind": "table", "unit": None, "columns": f"= {{ {columns} }}"}
+    path.write_text(numbers_text(survey=asked), encoding="utf-8")
+    shown = dither("privacy", path).stdout.splitlines()
+    assert [line[6:].split()[0] for line in shown[-3:]] == ["cells", "1.cells", "and"]
+    assert shown[-1] == "survey  and the same of each part to 120"
+    head, row = shown[:2]
+    assert head.index("values") + len("values") == row.index("43,046,721") + len("43,046,721")
+
+
 def test_privacy_tells_odds_and_how_far_a_device_can_be_linked(tmp_path: Path) -> None:
     path = tmp_path / "metrics.toml"
     path.write_text(f"{PRIVACY}\n{TWO_MEMOS}", encoding="utf-8")

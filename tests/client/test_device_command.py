@@ -214,14 +214,21 @@ def test_inspect_says_of_each_metric_and_of_sending_what_the_app_is_told(life: s
 
 
 @pytest.mark.parametrize(
-    "upgrade", [{"reports": 1}, {"expires": "2026-11-21"}, {"reports": 3, "epsilon": "1", "schedule": "spread"}]
+    ("lives", "upgrade"),
+    [
+        (answers_and_sends, {"reports": 1}),
+        (answers_and_sends, {"expires": "2026-11-21"}),
+        (answers_and_waits_for_a_day_off, {"reports": 3, "epsilon": "1", "schedule": "spread"}),
+    ],
 )
-def test_inspect_says_what_the_app_is_told_after_an_upgrade_too(upgrade: dict[str, Any], tmp_path: Path) -> None:
+def test_inspect_says_what_the_app_is_told_after_an_upgrade_too(
+    lives: Life, upgrade: dict[str, Any], tmp_path: Path
+) -> None:
     clock = Clock()
-    for changes in ({}, upgrade):
+    for live, changes in ((answers_and_sends, {}), (lives, upgrade)):
         asked = registry(**{"expires": EXPIRES, **changes})
         telemetry = Telemetry(Settings(asked, TAKEN, tmp_path, True, clock=clock))
-        answers_and_sends(telemetry, clock)
+        live(telemetry, clock)
         status = telemetry.status()
         telemetry.close()
         file = DeviceFile(tmp_path, clock, create=False)

@@ -52,3 +52,12 @@ def test_what_is_no_number_of_days_is_refused(tmp_path: Path, capsys: pytest.Cap
         main(["metrics", "check", path, f"--expires-within={days}"])
     assert ended.value.code == 2
     assert "--expires-within: must be 1d to 9999d, got" in capsys.readouterr().err
+
+
+def test_a_list_that_no_metric_names_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = Path(written(tmp_path, utc_today() + timedelta(days=180)))
+    path.write_text(path.read_text(encoding="utf-8") + '\n[values.spare]\nvalues = ["x"]\n', encoding="utf-8")
+    assert main(["metrics", "check", str(path)]) == 0
+    assert "note: nothing names the list [values.spare]\n" in capsys.readouterr().out
+    assert main(["metrics", "check", str(path), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["unused_lists"] == ["spare"]

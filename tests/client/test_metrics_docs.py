@@ -36,7 +36,7 @@ HOSTILE = (
     "1) first",
     "> quote",
     "===",
-    "\u202eright to left",
+    "\u05d9\u05de\u05d9\u05df to left",
     "w" * 200,
 )
 

@@ -66,6 +66,15 @@ def test_a_report_is_in_the_cell_of_its_devices_value_whatever_was_answered(arm:
             assert cells(fake) == [cell]
 
 
+def test_a_value_may_be_written_in_every_form() -> None:
+    accented = tables(COLUMNS, 'arm = ["caf\u00e9", "b"]', expires=EXPIRES)
+    with (
+        FakeAggregator(accented) as fake,
+        started(fake, {"arm": "cafe\u0301"}, strict=True, registry=accented) as telemetry,
+    ):
+        assert telemetry.status().silent == ""
+
+
 @pytest.mark.parametrize("public", [None, {}, {"arm": "d"}, {"arm": "a", "os": "b"}, {"os": "a"}, "a", {"arm": ["a"]}])
 def test_a_value_that_is_not_listed_turns_telemetry_off_and_strict_raises(public: object) -> None:
     why = 'public must be {"arm": "a"} or {"arm": "b"} or {"arm": "c"}'

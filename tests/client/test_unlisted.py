@@ -10,9 +10,10 @@ import dither
 from dither.sending.transport import DryRun
 from dither.settings import Settings
 from dither.telemetry import Telemetry
+from dither_shared.registry import Registry
 from tests.support.clocks import Clock
 from tests.support.devices import EXPIRES
-from tests.support.registries import registry
+from tests.support.registries import registry, registry_text
 
 
 def test_strict_telemetry_refuses_what_is_not_listed_and_never_quotes_it() -> None:
@@ -86,3 +87,34 @@ def test_otherwise_it_is_other_and_counted() -> None:
     telemetry.color.record(7)  # silent, so nothing of it is sent
     assert telemetry.status().counts == {"unlisted": 1, "answered": 1}
     telemetry.close()
+
+
+HIDING = ["re\u200bd", "\u202ered", "red\u00ad", "\ufeffred", "r\u200ded", "red\ufe0f"]
+
+
+@pytest.mark.parametrize("kind", ["choice", "choices", "text", "words", "table"])
+@pytest.mark.parametrize("text", HIDING, ids=ascii)
+def test_a_text_with_what_nobody_sees_is_other_and_is_said_nowhere(
+    kind: str, text: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    lines = {
+        "choice": 'values = ["red", "blue"]',
+        "choices": 'values = ["red", "blue"]\nticks_max = 2',
+        "table": 'columns = { a = ["red"], b = ["blue"] }',
+    }
+    asked = Registry.parse(
+        registry_text(kind=kind, expires=EXPIRES).replace('values = ["red", "green", "blue"]', lines.get(kind, ""))
+    )
+    answer: Any = {"a": text, "b": "blue"} if kind == "table" else [text] if kind == "choices" else text
+    assert asked.metrics["color"].names(answer)[0] in ("other", "a = other")
+    telemetry = Telemetry(Settings(asked, DryRun(), None, True))
+    with caplog.at_level(logging.DEBUG, "dither"):
+        telemetry.color.record(answer)
+    assert telemetry.status().counts == {"unlisted": 1}
+    assert telemetry.status().waiting == 1
+    telemetry.close()
+    strict = Telemetry(Settings(asked, DryRun(), None, True, strict=True))
+    with pytest.raises(dither.InvalidAnswer) as refused:
+        strict.color.record(answer)
+    strict.close()
+    assert text not in f"{refused.value} {caplog.text}"

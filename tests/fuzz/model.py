@@ -33,12 +33,13 @@ def read_body(headers: dict[str, str], body: bytes) -> bytes:
     """Return the body, inflated where the headers say that it must be."""
     if headers.get("Content-Type", "").partition(";")[0].strip().lower() != "application/json":
         raise Refused("unsupported-media-type")
-    encoding = headers.get("Content-Encoding", "identity").lower()
-    if encoding not in ("identity", "gzip"):
+    codings = [each.strip() for each in headers.get("Content-Encoding", "").lower().split(",")]
+    packed = [each for each in codings if each not in ("", "identity")]
+    if packed not in ([], ["gzip"], ["x-gzip"]):
         raise Refused("unsupported-media-type")
     if len(body) > 256 * 1024:
         raise Refused("too-large")
-    return inflate(body) if encoding == "gzip" else body
+    return inflate(body) if packed else body
 
 
 def inflate(body: bytes) -> bytes:

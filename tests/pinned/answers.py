@@ -3,8 +3,10 @@
 For the generator alone. Coins and a device's own 64 bits are 2^63.
 """
 
+import sys
 from typing import Any
 
+from dither_shared.texts import folded, newer, normal, unseen
 from tests.pinned.metrics import CHOICE, CHOICES, FLAG, NUMBER, TEXT, choice, choices, flag, number, text
 from tests.pinned.placing import answered
 from tests.pinned.registries import HEAD, registry_of
@@ -23,11 +25,35 @@ WORDS: list[Any] = [
     "日本 \U0001f600",
     "\x1c-",
 ]
+WRITTEN: list[Any] = [
+    "Caf\u00e9",
+    "Cafe\u0301",
+    "q\u0323\u0307",
+    "q\u0307\u0323",
+    "a\u0301\U0001e4ec\u0327\u0301",
+    "e\U0001e4ef\u0301",
+    "e\u0301" * 200,
+    "e\u0301" * 201,
+    " " * 300 + "x" + " " * 300,
+    "x" + " " * 800,
+    "1\ufe0f\u20e3",
+    "\U0001f469\u200d\U0001f52c",
+    "\u0646\u200c\u0645",
+    "fire\u200dfox",
+    "fire\ufe0ffox",
+    "a\u202eb",
+    "zero\u200bwidth",
+    "two\nlines",
+    "\ue000",
+    "\u0600",
+]
+"""Texts that are one in NFC of Unicode 14, or that nobody sees: no later version changes what they are."""
 VERSIONS = 'crashed = ["no", "yes"], version = ["157", "158"]'
 WIDE = (
     'version = ["157", "158"], age = { edges = [20, 40, 60], unit = "years" }, '
     'rating = { low = 0, high = 10, asks = ["mean"] }, color = ["red", "green", "blue", "grey", "black", "white"]'
 )
+SIXTEEN = ", ".join((VERSIONS, *(f'q{place} = ["no", "yes"]' for place in range(14))))
 ROWS: list[Any] = [
     {"crashed": "yes", "version": "158"},
     {"crashed": "no", "version": "156"},
@@ -67,6 +93,19 @@ ASKED: list[tuple[str, str, list[Any]]] = [
     ("a number's mean", registry_of(number("1", 'low = 0\nhigh = 60\nasks = ["mean"]', FRESH)), NUMBER),
     ("a memoized number", registry_of(number("1", "low = 0\nhigh = 60\nbuckets = 4", MEMO)), [*NUMBER, 44.9, 31]),
     ("a fresh text", registry_of(fresh_text()), TEXT),
+    ("a fresh text, as it may be written", registry_of(fresh_text()), WRITTEN),
+    ("words, as they may be written", registry_of(words()), WRITTEN),
+    ("capitals that do not matter, as they may be written", registry_of(words("casefold = true")), WRITTEN),
+    (
+        "a memoized text, as it may be written",
+        registry_of(text("1", "4", 'answers = 2\nmechanism = "rappor"')),
+        WRITTEN,
+    ),
+    (
+        "a choice of what may be written in two ways",
+        registry_of('kind = "choice"\nvalues = ["Caf\u00e9", "q\u0307\u0323", "1\ufe0f\u20e3"]\nepsilon = 2\n' + FRESH),
+        WRITTEN,
+    ),
     ("a hidden text", registry_of(fresh_text(HIDDEN)), TEXT),
     ("a memoized text, hashed", registry_of(text("1", "4", "answers = 2\ncandidates_expected = 20")), TEXT),
     ("a memoized text, Bloom bits", registry_of(text("1", "4", 'answers = 2\nmechanism = "rappor"', HIDDEN)), TEXT),
@@ -75,6 +114,7 @@ ASKED: list[tuple[str, str, list[Any]]] = [
     ("a table at once", registry_of(table(VERSIONS)), ROWS),
     ("a hidden table", registry_of(table(VERSIONS, HIDDEN)), ROWS),
     ("a table in pairs", registry_of(table(WIDE)), ROWS),
+    ("a table of sixteen columns", registry_of(table(SIXTEEN)), ROWS[:2]),
     ("a table beside a public column", registry_of(table(WIDE), head=ARMS), ROWS),
 ]
 
@@ -82,3 +122,18 @@ ASKED: list[tuple[str, str, list[Any]]] = [
 def pinned() -> list[dict[str, Any]]:
     """Return each plan with its digest and its memo's key, and each answer with its values."""
     return [{"name": name, **answered(registry, answers)} for name, registry, answers in ASKED]
+
+
+def texts() -> dict[str, Any]:
+    """Return the ranges of code points that Unicode 14 does not have, and the forms of texts."""
+    points = range(sys.maxunicode + 1)
+    is_newer = [bool(newer().fullmatch(chr(point))) for point in points]
+    ends = [point for point in points[1:] if is_newer[point] != is_newer[point - 1]] + [len(points)]
+    written = [text for text in WRITTEN if len(text) < 20]
+    return {
+        "newer": [[first, after - 1] for first, after in zip(ends[::2], ends[1::2], strict=True)],
+        "forms": [
+            {"text": text, "normal": normal(text), "folded": folded(normal(text)), "unseen": unseen(normal(text))}
+            for text in written
+        ],
+    }

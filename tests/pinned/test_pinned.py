@@ -35,6 +35,10 @@ def test_answers_have_the_values_that_they_had() -> None:
     assert differences(ANSWERS, answers.pinned()) == []
 
 
+def test_texts_have_the_forms_that_they_had() -> None:
+    assert differences(load("texts"), answers.texts()) == []
+
+
 @pytest.mark.parametrize("stream", STREAMS, ids=by_name)
 def test_recorded_uploads_are_counted_and_read_as_they_were(tmp_path: Path, stream: dict[str, Any]) -> None:
     came = replay(stream["steps"], tmp_path)

@@ -5,7 +5,7 @@ from fractions import Fraction
 from typing import Any
 
 from tests.second.coins import Coins
-from tests.second.hashes import bloom_bits, bucket, normal, word_bucket
+from tests.second.hashes import bloom_bits, bucket, is_seen, normal, word, word_bucket
 from tests.second.plans import Document, integers_of, part_of
 from tests.second.randomizers import Value
 
@@ -40,7 +40,7 @@ def value_of(plan: Document, cell: int, answer: object, coins: Coins, drawn: int
         case "coded":
             text = _text(domain, answer)
             untyped = b"\xff" if answer is NOTHING else b"\xfe"
-            typed = untyped if text is None else normal(text, domain["casefold"]).encode()
+            typed = untyped if text is None else text.encode()
             return word_bucket(typed, cell, domain["salt"], domain["levels"])
         case "columns":
             return _table(domain, cell, answer, coins)
@@ -62,7 +62,8 @@ def _listed(plan: Document, integers: dict[str, int], answer: Any) -> Value:
 
 
 def _index(values: list[str], answer: object) -> int:
-    return values.index(answer) if isinstance(answer, str) and answer in values else values.index(OTHER)
+    listed = isinstance(answer, str) and normal(answer) in values
+    return values.index(normal(str(answer)) if listed else OTHER)
 
 
 def _steps(domain: Document, answer: object) -> Fraction | float | None:
@@ -94,9 +95,11 @@ def _above(domain: Document, answer: object, cell: int, drawn: int) -> int:
 
 
 def _text(domain: Document, answer: object) -> str | None:
-    if not isinstance(answer, str) or len(answer) > domain["characters_max"]:
+    if not isinstance(answer, str) or len(answer) > 4 * domain["characters_max"]:
         return None
-    return answer.encode("utf-8", "replace").decode()
+    text = answer.encode("utf-8", "replace").decode()
+    text = word(text, domain["casefold"]) if domain["domain"] == "coded" else normal(text)
+    return text if len(text) <= domain["characters_max"] and is_seen(text) else None
 
 
 def _table(domain: Document, cell: int, answer: Any, coins: Coins) -> int:

@@ -1,10 +1,32 @@
 """Public hashes: buckets of texts, Bloom bits, and the code of words (shared/reports.md, "The value")."""
 
 import hashlib
+import json
+import re
 import unicodedata
+from collections.abc import Callable
+from itertools import groupby
 from pathlib import Path
 
 MASK = 2**64 - 1
+ROOT = Path(__file__).parents[2]
+WIRE = (ROOT / "shared" / "wire.md").read_text(encoding="utf-8")
+
+
+def _code_points(heading: str) -> frozenset[int]:
+    """Return the code points that a paragraph of the page lists."""
+    listed = WIRE.partition(heading)[2].partition("\n\n")[0]
+    ranges = re.findall(r"\b([0-9A-F]{4,6})(?:-([0-9A-F]{4,6}))?\b", listed)
+    return frozenset(point for first, last in ranges for point in range(int(first, 16), int(last or first, 16) + 1))
+
+
+UNSEEN = _code_points("**Characters that nobody sees:**")
+VARIANTS = _code_points("**Variation selectors:**")
+NEWER = frozenset(
+    point
+    for first, last in json.loads((ROOT / "tests" / "vectors" / "texts.json").read_text(encoding="utf-8"))["newer"]
+    for point in range(first, last + 1)
+)
 LETTERS = Path(__file__).parents[2] / "shared" / "dither_shared" / "words" / "letters.bin"
 END, ESC, SYMBOLS = 95, 96, 97
 
@@ -30,13 +52,40 @@ def bloom_bits(text: str, cohort: int, k: int, h: int) -> frozenset[int]:
     return frozenset(byte % k for byte in digest[:h])
 
 
-def normal(text: str, casefold: bool) -> str:
+def normal(text: str) -> str:
+    """Return a text in NFC of Unicode 14: what it does not have parts the text, and stays."""
+    return _apart(text, lambda part: unicodedata.normalize("NFC", part))
+
+
+def _apart(text: str, form: Callable[[str], str]) -> str:
+    parts = groupby(text, key=lambda one: ord(one) in NEWER)
+    return "".join("".join(part) if newer else form("".join(part)) for newer, part in parts)
+
+
+def word(text: str, casefold: bool) -> str:
     """Return a word in the form in which it is told apart."""
-    text = unicodedata.normalize("NFC", text)
+    text = normal(text)
     first = next((place for place, one in enumerate(text) if not _is_white(one)), len(text))
     last = next((place for place, one in enumerate(reversed(text)) if not _is_white(one)), 0)
     text = text[first : len(text) - last]
-    return unicodedata.normalize("NFC", text.casefold()) if casefold else text
+    return normal(_apart(text, str.casefold)) if casefold else text
+
+
+def is_seen(text: str) -> bool:
+    """Tell whether a text has no character that nobody sees (shared/wire.md, "Texts")."""
+    return not any(ord(one) in UNSEEN and not _is_held(text, place) for place, one in enumerate(text))
+
+
+def _is_held(text: str, place: int) -> bool:
+    """Tell whether a joiner or a variation selector stands where it may."""
+    before, one, after = text[place - 1] if place else " ", text[place], text[place + 1 : place + 2] or " "
+    wide = ord(before) > 0x7F and not _is_white(before)
+    if one in "\u200c\u200d":
+        seen_after = ord(after) > 0x7F and not _is_white(after) and ord(after) not in UNSEEN
+        return seen_after and wide and (ord(before) not in UNSEEN or ord(before) in VARIANTS)
+    if ord(one) not in VARIANTS:
+        return False
+    return (wide and ord(before) not in UNSEEN) or (before in "0123456789#*" and one in "\ufe0e\ufe0f")
 
 
 def _is_white(character: str) -> bool:

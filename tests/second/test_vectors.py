@@ -91,7 +91,10 @@ def test_answers_have_their_values(vector: Document) -> None:
         (answers, "scatter", lambda place, cells: place),
         (answers, "bucket", lambda typed, salt, row, buckets: hashes.bucket(typed, salt, 0, buckets)),
         (answers, "bloom_bits", lambda text, cohort, k, h: hashes.bloom_bits(text, cohort ^ 1, k, h)),
-        (answers, "normal", lambda text, casefold: text),
+        (answers, "normal", lambda text: text),
+        (answers, "word", lambda text, casefold: text),
+        (answers, "is_seen", lambda text: True),
+        (hashes, "NEWER", frozenset({0x301})),
         (
             answers,
             "word_bucket",

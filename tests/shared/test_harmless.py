@@ -114,7 +114,9 @@ def test_whatever_is_unseen_is_an_escape_and_a_text_that_is_seen_stays() -> None
         assert all(unicodedata.category(each)[0] != "C" or each in "\u200c\u200d" for each in shown)
 
 
-@pytest.mark.parametrize("text", [*HARMLESS, *JOINED, "e\u0301", "☎\ufe0f", "❤\ufe0f\u200d🔥", "葛\U000e0100"])
+@pytest.mark.parametrize(
+    "text", [*HARMLESS, *JOINED, "e\u0301", "☎\ufe0f", "❤\ufe0f\u200d🔥", "葛\U000e0100", "1\ufe0f\u20e3"]
+)
 def test_what_people_write_is_seen(text: str) -> None:
     assert is_visible(text)
     assert visible(text) == text
@@ -132,6 +134,8 @@ def test_what_people_write_is_seen(text: str) -> None:
         ("fire\u3164fox\ufe0f", r"fire\u{3164}fox\u{fe0f}"),
         ("❤\ufe0f\ufe0f", "❤\ufe0f\\u{fe0f}"),
         ("\u2800\U000e0100", r"\u{2800}\u{e0100}"),
+        ("日\u200d\u0378", r"日\u{200d}\u{378}"),
+        ("x\ufe0f\u200d日", r"x\u{fe0f}\u{200d}日"),
     ],
 )
 def test_what_controls_turns_round_or_hides_is_an_escape(text: str, shown: str) -> None:

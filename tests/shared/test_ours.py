@@ -190,6 +190,37 @@ def test_a_directory_above_that_all_may_write_in_is_said(tmp_path: Path) -> None
         )
 
 
+@pytest.mark.parametrize(
+    ("user", "owner", "group", "mode", "said"),
+    [
+        (ME, SOMEBODY, 0, 0o755, "{} (mode 755) belongs to user 4711, who may write in it"),
+        (ME, SOMEBODY, 0, 0o1755, "{} (mode 1755) belongs to user 4711, who may write in it"),
+        (ME, ME, SOMEBODY, 0o775, "group 4711 may write in {} (mode 775)"),
+        (ME, 0, SOMEBODY, 0o2775, "group 4711 may write in {} (mode 2775)"),
+        (ME, 0, ME, 0o775, "group 1000 may write in {} (mode 775)"),  # root's: others may be in the group
+        (ME, ME, SOMEBODY, 0o1775, ""),
+        (ME, ME, SOMEBODY, 0o755, ""),
+        (ME, ME, ME, 0o775, ""),  # the user's own group
+        (ME, ME, 0, 0o775, ""),
+        (ME, 0, 0, 0o755, ""),
+        (0, SOMEBODY, 0, 0o755, "{} (mode 755) belongs to user 4711, who may write in it"),
+        (0, ME, 0, 0o755, ""),  # of the owner of the directory, whom root believes
+    ],
+)
+def test_others_who_may_change_a_directory_above_are_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, user: int, owner: int, group: int, mode: int, said: str
+) -> None:
+    above, directory = tmp_path / "above", tmp_path / "above" / "between" / "own"
+    directory.mkdir(parents=True, mode=0o700)
+    above.chmod(mode)
+    owners = Owners(monkeypatch, user)
+    owners.give(above, owner, group)
+    owners.give(directory, ME)
+    expected = [f"{said.format(above)}, and so may take {directory} away"] * bool(said)
+    assert keep(directory, ()) == expected
+    assert keep(directory, (), mend=False) == expected
+
+
 def _fails(*_: object) -> None:
     raise PermissionError(1, "Operation not permitted")
 

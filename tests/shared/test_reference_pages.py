@@ -1,6 +1,7 @@
 """The reference pages name every key and limit of `metrics.toml`, and every answer of the aggregator."""
 
 import re
+import sys
 from pathlib import Path
 
 import pytest
@@ -8,6 +9,7 @@ import pytest
 from dither_shared.errors import RegistryError
 from dither_shared.mechanisms.parameter_sets import PARAMETER_SETS
 from dither_shared.registry import RESERVED_NAMES, Registry
+from dither_shared.texts import HIDDEN
 from dither_shared.wire.problems import PROBLEMS
 from tests.support.registries import registry_text
 
@@ -97,6 +99,62 @@ def test_lists_have_the_lengths_of_the_page() -> None:
         metrics = "".join(f"[metric.m{place}]\nrev = 1\n" for place in range(number)) or "[metric]\n"
         with pytest.raises(RegistryError, match=words):
             Registry.parse(head + metrics)
+
+
+GLEAN = {
+    *("boolean", "labeled_boolean", "counter", "labeled_counter", "dual_labeled_counter", "string", "labeled_string"),
+    *("string_list", "timespan", "timing_distribution", "labeled_timing_distribution", "memory_distribution"),
+    *("labeled_memory_distribution", "custom_distribution", "labeled_custom_distribution", "uuid", "url", "datetime"),
+    *("event", "quantity", "labeled_quantity", "rate", "text", "object"),
+}
+"""The types of the reference of metrics in the Glean book, mozilla/glean docs/user/reference/metrics."""
+
+
+def kinds_of(section: str) -> dict[str, str]:
+    """Return the kind of each row of a table of types."""
+    rows = re.findall(
+        r"^\| (.+?) \| (`\w+`|cannot) \|", REGISTRY.partition(section)[2].partition("```")[0], re.MULTILINE
+    )
+    return {name: kind.strip("`") for names, kind in rows for name in names.replace("`", "").split(", ")}
+
+
+def loaded(section: str) -> Registry:
+    """Return the registry of a section, with the keys that every metric needs."""
+    block = REGISTRY.partition(section)[2].partition("```toml\n")[2].partition("```")[0]
+    common = registry_text().partition("[metric.dark]")[2].partition("\n")[2].replace('kind = "flag"\n', "")
+    asked = re.sub(r"^\[metric\.\w+\]$", lambda head: f"{head[0]}\n{common}", block, flags=re.MULTILINE)
+    return Registry.parse(registry_text(device_epsilon="1000").partition("[metric.color]")[0] + asked)
+
+
+def test_each_type_of_glean_has_a_kind_and_an_example_or_none_and_a_reason() -> None:
+    kinds, registry = kinds_of("### Glean"), loaded("### Glean")
+    assert kinds.keys() == GLEAN
+    assert {name for name, kind in kinds.items() if kind == "cannot"} == {"uuid"}
+    assert {name: metric.kind.name for name, metric in registry.metrics.items()} | {"uuid": "cannot"} == kinds
+    assert registry.unused == ()
+
+
+def test_each_kind_of_metric_of_ukm_has_an_example() -> None:
+    kinds = kinds_of("### UKM")
+    examples = {metric.kind.name for metric in loaded("### UKM").metrics.values()}
+    assert len(kinds) >= 11
+    assert set(kinds.values()) == examples | {"cannot"}
+
+
+def test_every_example_in_toml_is_read() -> None:
+    assert REGISTRY.count("```toml") == 2
+    lists = re.findall(r"^    (\[values\.\w+\])\n    (.*)$", REGISTRY, re.MULTILINE)
+    for head, values in lists:
+        parsed = Registry.parse(f"{registry_text()}\n{head}\n{values}\n")
+        assert parsed.unused == (head.strip("[]").partition(".")[2],)
+    assert lists
+
+
+def test_the_characters_that_nobody_sees_are_those_of_the_page() -> None:
+    listed = WIRE.partition("**Characters that nobody sees:**")[2].partition("\n\n")[0]
+    ranges = re.findall(r"\b([0-9A-F]{4,6})(?:-([0-9A-F]{4,6}))?\b", listed)
+    points = {point for first, last in ranges for point in range(int(first, 16), int(last or first, 16) + 1)}
+    assert points == {point for point in range(sys.maxunicode + 1) if HIDDEN.fullmatch(chr(point))}
 
 
 def test_every_answer_has_its_word_on_the_page() -> None:

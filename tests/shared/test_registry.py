@@ -1,3 +1,4 @@
+import json
 from collections.abc import Callable, Iterator
 from datetime import date, timedelta
 from decimal import Decimal
@@ -470,3 +471,83 @@ def test_two_short_lists_tell_many_devices_apart_together() -> None:
 def test_a_registry_without_memos_and_cohorts_links_nobody() -> None:
     assert registry().linked is None
     registry().check_linked()
+
+
+# Shared lists.
+
+LIKERT = '["never", "often", "always"]'
+SHARED = f"\n[values.likert]\nvalues = {LIKERT}\n"
+ASKING = {
+    "a choice": 'kind = "choice"\nvalues = LIST',
+    "choices": 'kind = "choices"\nvalues = LIST\nticks_max = 2',
+    "a table": 'kind = "table"\ncolumns = { a = LIST, b = ["x"], c = LIST }',
+    "a text": 'kind = "text"\ncandidates = LIST',
+}
+
+
+def with_list(lines: str, more: str = "", head: str = "") -> str:
+    text = registry_text().replace("quiet_days = 0", f"quiet_days = 0\n{head}")
+    return text.replace('kind = "choice"', lines, 1).replace('values = ["red", "green", "blue"]', "", 1) + more
+
+
+@pytest.mark.parametrize("asking", ASKING)
+def test_a_metric_that_names_a_list_is_that_whose_list_is_written_out(asking: str, tmp_path: Path) -> None:
+    written = Registry.parse(with_list(ASKING[asking].replace("LIST", LIKERT)))
+    named = Registry.parse(with_list(ASKING[asking].replace("LIST", '"likert"'), SHARED))
+    assert named == written
+    assert named.metrics["color"].plan.digest == written.metrics["color"].plan.digest
+    (tmp_path / "likert.txt").write_text("never\noften\nalways\n", encoding="utf-8")
+    of_file = with_list(ASKING[asking].replace("LIST", '"likert"'), '[values.likert]\nvalues_file = "likert.txt"\n')
+    assert Registry.parse(of_file, directory=tmp_path) == written
+    with pytest.raises(RegistryError, match=r"values\.likert: values_file names a file, and only the registry's"):
+        Registry.parse(of_file)
+
+
+def test_the_public_column_may_name_a_list() -> None:
+    asked = ASKING["a table"].replace("LIST", LIKERT)
+    named = Registry.parse(with_list(asked, SHARED, 'public = { arm = "likert" }'))
+    assert named == Registry.parse(with_list(asked, "", f"public = {{ arm = {LIKERT} }}"))
+
+
+def test_a_list_that_nothing_names_is_told() -> None:
+    text = with_list('kind = "choice"\nvalues = "likert"', f'{SHARED}\n[values.spare]\nvalues = ["x"]\n')
+    assert Registry.parse(text).unused == ("spare",)
+    assert registry().unused == ()
+
+
+@pytest.mark.parametrize(
+    ("asking", "more", "message"),
+    [
+        (
+            "lickert",
+            SHARED,
+            'values must be a list of 1 to 65535 texts or the name of a shared one (likert), got "lickert"',
+        ),
+        ("likert", "", 'values must be a list of 1 to 65535 texts, got "likert"'),
+        ("likert", "[values.likert]\nvalues = []\n", "values.likert: values must be a list of 1 to 100000 texts"),
+        ("likert", "[values.likert]\n", "values.likert: values or values_file is needed"),
+        ("likert", '[values.likert]\nvalues = "more"\n[values.more]\nvalues = ["x"]\n', 'texts, got "more"'),
+        ("likert", '[values.likert]\nvalues = ["a"]\nof = 1\n', "values.likert: of is not a key of this table"),
+        ("likert", '[values.Likert]\nvalues = ["a"]\n', "values: a name must match"),
+        ("likert", "[values]\n", "values must hold 1 to 1000 tables"),
+        (
+            "likert",
+            '\n[values.likert]\nvalues = ["a",\n"a\\u200bb"]\n',
+            "values.likert: values must be texts that can be seen, got U+200B in line 44",
+        ),
+        (
+            "likert",
+            '\n[values.likert]\nvalues = ["a",\n"other"]\n',
+            'metric.color: values must leave out "other", got it in line 44: it is always there',
+        ),
+    ],
+)
+def test_a_mistake_in_a_shared_list_names_its_place(asking: str, more: str, message: str) -> None:
+    assert message in refused(with_list(f'kind = "choice"\nvalues = "{asking}"', more))
+
+
+def test_a_list_may_be_too_long_for_one_that_names_it() -> None:
+    many = f"[values.many]\nvalues = {json.dumps([str(number) for number in range(1_001)])}\n"
+    assert len(Registry.parse(with_list('kind = "choice"\nvalues = "many"', many)).metrics["color"].values) == 1_002
+    message = refused(with_list('kind = "table"\ncolumns = { a = "many", b = ["x"] }', many))
+    assert "columns: a must be a list of 1 to 1000 texts, got a list of 1001 in [values.many]" in message

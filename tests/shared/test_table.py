@@ -1,26 +1,29 @@
 """Tables: the exact law of all that a device sends of one, over all columns together."""
 
+import json
 from collections.abc import Callable, Iterator, Sequence
 from decimal import Decimal
 from fractions import Fraction
 from functools import cache
 from itertools import combinations, count
 from math import inf, nan, prod
+from random import Random
 from typing import cast
 
 import pytest
 
 from dither_shared.cells import Cells
-from dither_shared.domains import Columns
+from dither_shared.domains import Columns, Values
 from dither_shared.domains.scatter import scatter
-from dither_shared.errors import RegistryError
+from dither_shared.errors import InvalidParameter, RegistryError
 from dither_shared.exact import exp_below
+from dither_shared.frozen import replaced
 from dither_shared.kinds import Answer
 from dither_shared.kinds.table import TableKind
 from dither_shared.mechanisms import GRR, PureMechanism
 from dither_shared.plan import Plan
 from dither_shared.registry import Metric, Registry
-from dither_shared.rng import Rng
+from dither_shared.rng import SCALE, Rng
 from dither_shared.terms import Terms
 from tests.support.laws import Law, largest_ratio, law_of, law_of_class
 from tests.support.numbers import SYMBOLS_MAX, law_of_report, numbers_text
@@ -34,6 +37,11 @@ PRODUCT = 'a = ["x"], b = ["u"], c = ["s"]'
 """Three columns of 2 symbols."""
 RANGES = 'a = ["x"], b = { edges = [18, 65] }'
 """Two columns of 2 and 4 symbols."""
+
+SIXTEEN = ", ".join(f'q{place} = ["never", "often"]' for place in range(14)) + (
+    ', age = { edges = [18, 65] }, rating = { low = 0, high = 10, asks = ["mean"] }'
+)
+"""Sixteen columns, of 3 symbols but one of 4: 120 pairs, and 57,395,628 cells in all."""
 
 METRICS = [
     table(columns, epsilon=epsilon, presence=presence)
@@ -61,6 +69,21 @@ def test_whichever_columns_change_one_report_loses_the_declared_epsilon_and_no_m
     assert all(sum(law.values()) == 1 for law in laws)
     assert largest_ratio(laws) == metric.cells.exp_epsilon
     check_parts(metric.cells, metric.epsilon)
+
+
+@pytest.mark.parametrize("presence", ["public", "hidden"])
+def test_one_report_of_sixteen_columns_loses_the_declared_epsilon_and_no_more(presence: str) -> None:
+    """Answers that differ in a pair meet what can be lost, and sixteen of them differ in each."""
+    metric = table(SIXTEEN, epsilon=2, presence=presence)
+    draw = Random(16)
+    symbols = [len(domain_of(metric).labels(column)) for column in range(16)]
+    ways = [(0, SCALE // 3, SCALE, SCALE + 1) if column == 15 else range(size) for column, size in enumerate(symbols)]
+    answers: list[Answer] = [tuple(map(draw.choice, ways)) for _ in range(16)]
+    laws = [law_of_table(metric, read) for read in (*answers, *[()] * metric.hidden)]
+    assert metric.cells.count == 120
+    assert largest_ratio(laws) == metric.cells.exp_epsilon
+    check_parts(metric.cells, metric.epsilon)
+    check_cells(metric, laws[-1])
 
 
 def check_parts(cells: Cells, epsilon: Decimal) -> None:
@@ -276,8 +299,8 @@ def test_it_takes_mappings_of_its_columns_to_what_they_list() -> None:
 @pytest.mark.parametrize(
     ("columns", "message"),
     [
-        ('a = ["x"]', "columns must be 2 to 8, got 1"),
-        (", ".join(f'c{place} = ["x"]' for place in range(9)), "columns must be 2 to 8, got 9"),
+        ('a = ["x"]', "columns must be 2 to 16, got 1"),
+        (", ".join(f'c{place} = ["x"]' for place in range(17)), "columns must be 2 to 16, got 17"),
         ('a = ["x"], b = ["other"]', 'metric.asked.columns: b must leave out "other"'),
         ('a = ["x"], b = []', "b must be a list of 1 to 1000 texts"),
         ('a = ["x"], B = ["y"]', "a name must match"),
@@ -287,7 +310,7 @@ def test_it_takes_mappings_of_its_columns_to_what_they_list() -> None:
         ('a = ["x"], b = { low = 0, high = 1, asks = ["quantiles", "mean"] }', 'asks must be ["mean"]'),
         (
             ", ".join(f"c{place} = {[str(value) for value in range(99)]}" for place in range(4)),
-            "at most 1,000,000 cells",
+            "at most 1,000,000 cells together, or 20,000 in all pairs of them, got 100,000,000 and 60,000",
         ),
     ],
 )
@@ -295,6 +318,23 @@ def test_a_mistake_in_the_columns_names_its_place(columns: str, message: str) ->
     with pytest.raises(RegistryError) as refused:
         table(columns.replace("'", '"'))
     assert message in str(refused.value)
+
+
+def listed(sizes: Sequence[int]) -> str:
+    """Return columns that list so many values."""
+    return ", ".join(f"c{place} = {json.dumps(list(map(str, range(n))))}" for place, n in enumerate(sizes))
+
+
+def test_a_table_may_have_many_cells_or_many_pairs() -> None:
+    few, many = (listed([n] * 16) for n in (11, 12))
+    assert len(domain_of(table(few)).questions) == 120
+    with pytest.raises(RegistryError, match=r"20,000 in all pairs of them, got .* and 20,280"):
+        table(many)
+    assert domain_of(table(listed([249, 249, 15]))).size == 1_000_000
+    domain = domain_of(table(few))
+    wide = Values((*map(str, range(12)), "other"))
+    with pytest.raises(InvalidParameter, match="in all pairs of them"):
+        replaced(domain, domains=(wide,) * 16)
 
 
 def test_two_columns_that_nobody_could_read_in_time_are_refused() -> None:

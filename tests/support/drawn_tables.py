@@ -51,6 +51,24 @@ def draw_table(plan: Plan, arms: Sequence[Floats], n: Sequence[int], rng: np.ran
     return Tally(sum(n), counts)
 
 
+def draw_pairs(
+    plan: Plan, n: int, rng: np.random.Generator, leaning: Mapping[tuple[int, int], Floats] | None = None
+) -> Tally:
+    """Draw the tally of n devices that answer evenly, or by these shares in pairs; as many are in each cell.
+
+    For tables whose product nobody could hold.
+    """
+    domain, counts = cast("Columns", plan.domain), np.zeros(plan.cells.tally_size, dtype=np.int64)
+    each, devices = plan.cells.each, n // plan.cells.count
+    for part, table, cell in parts_of(plan.cells, counts):
+        question, shape = cast("tuple[int, int]", domain.questions[cell % each]), domain.shape(cell % each)
+        shares = (leaning or {}).get(question, np.full(shape, 1 / np.prod(shape)))
+        symbols = in_symbols(rng.multinomial(devices, shares.ravel()), np.zeros(0, dtype=np.int64))
+        table[0, 0] = devices
+        table[0, 1:] = draw_tally(cast("PureMechanism", part.mechanism), symbols, rng)
+    return Tally(devices * plan.cells.count, counts)
+
+
 def stored_table(metric: Metric) -> StoredPlan:
     """Return a table's plan as a store has it."""
     return StoredPlan(0, metric.plan, metric.question, (), metric.reservation, metric.expires, current=True)

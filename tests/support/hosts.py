@@ -157,6 +157,7 @@ faulthandler.register(signal.SIGALRM, all_threads=False, chain=True)
 signal.alarm(60)  # so that nothing that hangs outlives its test
 """
 SELDOM_NEEDED = {
+    "atexit": "import atexit",
     "ctypes": "import ctypes",
     "multiprocessing": "import multiprocessing",
     "ProcessPoolExecutor": "from concurrent.futures import ProcessPoolExecutor",

@@ -66,7 +66,12 @@ class Connection:
         self.socket.sendall(data)
 
     def answer(self) -> tuple[int, dict[str, Any]]:
-        """Read one answer."""
+        """Read one answer, a document."""
+        status, content = self.content()
+        return status, json.loads(content)
+
+    def content(self, *, bare: bool = False) -> tuple[int, bytes]:
+        """Read one answer; a `bare` one, as to HEAD, is without the content whose length it says."""
         data = self._rest
         while b"\r\n\r\n" not in data:
             chunk = self.socket.recv(65536)
@@ -74,11 +79,11 @@ class Connection:
             data += chunk
         head, _, body = data.partition(b"\r\n\r\n")
         self.fields = dict(line.lower().split(b": ", 1) for line in head.split(b"\r\n")[1:])
-        length = int(self.fields[b"content-length"])
+        length = 0 if bare else int(self.fields[b"content-length"])
         while len(body) < length:
             body += self.socket.recv(65536)
         self._rest = body[length:]
-        return int(head.split()[1]), json.loads(body[:length])
+        return int(head.split()[1]), body[:length]
 
     def closed(self) -> bool:
         """Wait for the server to close the connection without another word."""

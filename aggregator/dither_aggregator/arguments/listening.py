@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 from dither_aggregator.arguments.sources import add_settings
 from dither_aggregator.arguments.values import LOOPBACK
 from dither_aggregator.store.opening import is_redis
+from dither_aggregator.web.addresses import BasePath
 from dither_aggregator.web.hosts import is_local
 from dither_aggregator.web.listener import Listener
 from dither_shared.errors import ConfigurationError
@@ -15,8 +16,8 @@ if TYPE_CHECKING:
 
 
 def add_listening_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add --host, --port, --health, --allow-host and --trusted-proxy."""
-    add_settings(parser, "host", "port", "health", "allow_host", "trusted_proxy")
+    """Add --host, --port, --health, --allow-host, --trusted-proxy and --base-path."""
+    add_settings(parser, "host", "port", "health", "allow_host", "trusted_proxy", "base_path")
 
 
 def listeners(args: argparse.Namespace) -> tuple[Listener, Listener]:
@@ -30,6 +31,11 @@ def listeners(args: argparse.Namespace) -> tuple[Listener, Listener]:
     except ConfigurationError:
         public.socket.close()
         raise
+
+
+def base_path(args: argparse.Namespace) -> BasePath:
+    """Return the path of a site below which all stands, also as a trusted proxy says it."""
+    return BasePath(args.base_path or "", args.trusted_proxy)
 
 
 def reachable_reason(args: argparse.Namespace, public: Listener) -> str:

@@ -84,6 +84,12 @@ _ALL = (
         several=True,
     ),
     Setting(
+        "base_path",
+        "PATH",
+        values.base_path,
+        "the path of a site below which all stands, as /telemetry; a trusted proxy's X-Forwarded-Prefix overrides it",
+    ),
+    Setting(
         "limit_address",
         "RATE",
         values.rate_of_addresses,

@@ -6,6 +6,8 @@ None of them repeats a text that may hold a password.
 import argparse
 import os
 from collections.abc import Collection
+from contextlib import suppress
+from datetime import date
 from ipaddress import ip_network
 from pathlib import Path
 
@@ -24,6 +26,14 @@ def store_name(text: str) -> str:
     if "://" in text and not text.startswith(("redis://", "rediss://", "unix://")):
         raise argparse.ArgumentTypeError("an address must begin with redis://, rediss:// or unix://")
     return text
+
+
+def day(text: str) -> date:
+    """Return a day as people write it, and no other way."""
+    with suppress(ValueError):
+        if (found := date.fromisoformat(text)).isoformat() == text:
+            return found
+    raise argparse.ArgumentTypeError(f"must be a day such as 2026-11-20, got {text!r}")
 
 
 def directory(text: str) -> Path:
@@ -56,6 +66,13 @@ def host_name(text: str) -> str:
     if not name or not name.isascii() or any(each in name for each in ":/ "):
         raise argparse.ArgumentTypeError(f"must be a host's name without scheme and port, got {text!r}")
     return name
+
+
+def base_path(text: str) -> str:
+    """Read the path of a site."""
+    from dither_aggregator.web.addresses import read_base_path  # and with it Flask: only where it is used
+
+    return read_base_path(text)
 
 
 def network(text: str) -> Network:

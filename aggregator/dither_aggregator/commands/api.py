@@ -10,6 +10,7 @@ from dither_aggregator.arguments.data import add_data_argument, add_lossy_argume
 from dither_aggregator.arguments.limits import add_limit_arguments, limits, room
 from dither_aggregator.arguments.listening import (
     add_listening_arguments,
+    base_path,
     listeners,
     must_have_read_key,
     reachable_reason,
@@ -63,14 +64,16 @@ def run(args: argparse.Namespace) -> int:
         bool(reason),
         of_each,
         room(args),
+        base_path(args),
     )
+    url = public.url + served.base_path.path
     processes = HttpProcesses(served, public, health, args.processes)
 
     def announce() -> None:
         if args.json:
-            print(json.dumps({"url": public.url, "health": health.url}), flush=True)
+            print(json.dumps({"url": url, "health": health.url}), flush=True)
         else:
-            print(f"dither api takes reports of {app} at {public.url}")
+            print(f"dither api takes reports of {app} at {url}")
             print(f"health for monitors: {health.url}/readyz", flush=True)
 
     processes.serve(announce)

@@ -21,6 +21,7 @@ from dither.sending.route import check_endpoint, is_loopback
 from dither.sending.transport import check_key
 from dither_aggregator.simulate.load import WARM_S, Driven, Load, LoadFailed, address_of, device_groups, template
 from dither_shared.errors import DitherError
+from dither_shared.files import read_text
 from dither_shared.registry import Registry
 from dither_shared.rng import Rng
 from dither_shared.wire import PATH
@@ -31,6 +32,7 @@ SECONDS_MAX = 600
 DEVICES_MAX = 10_000_000
 CONNECTIONS_MAX = 256
 TEMPLATES = 64
+KEY_FILE_BYTES_MAX = 4_096
 DAY_S = 86_400
 PEAK = 3
 """How much more than on average comes in the busiest hour, where devices are used by day."""
@@ -73,11 +75,18 @@ def _number(most: int) -> Any:
     return read
 
 
+def _read_key(path: Path) -> str:
+    try:
+        return check_key(read_text(path, KEY_FILE_BYTES_MAX).strip())
+    except ValueError as error:
+        raise DitherError(f"{path} must hold a key: {error}") from None
+
+
 def run(args: argparse.Namespace) -> int:
     """Measure; return 1 where an upload was not accepted, and 130 where Ctrl-C ended it early."""
     url = check_endpoint(args.url).removesuffix(PATH)
     _check_owned(args, str(urlsplit(url).hostname))
-    key = check_key(args.key_file.read_text(encoding="utf-8").strip())
+    key = _read_key(args.key_file)
     registry = Registry.load(args.metrics)
     plans = [metric.plan for metric in registry.metrics.values()]
     rng = Rng(secrets.randbits)
@@ -115,7 +124,7 @@ def _asked(url: str, method: str, path: str, body: bytes = b"", **headers: str) 
     connecting = HTTPSConnection if url.startswith("https:") else HTTPConnection
     try:
         with closing(connecting(*address_of(url), timeout=ASK_WITHIN_S)) as connection:
-            connection.request(method, path, body, {"Content-Type": "application/json", **headers})
+            connection.request(method, urlsplit(url).path + path, body, {"Content-Type": "application/json", **headers})
             answer = connection.getresponse()
             return answer.status, json.loads(answer.read())
     except (OSError, HTTPException, ValueError) as error:

@@ -6,6 +6,7 @@ from datetime import date
 
 from dither_aggregator.administration import Administration
 from dither_aggregator.arguments.data import add_data_argument, opened
+from dither_aggregator.arguments.values import day
 from dither_aggregator.store import Store
 from dither_aggregator.store.records import MARK_CHARACTERS_MAX, DayMark
 
@@ -25,7 +26,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
             name, help=summary, description=summary.capitalize() + ".", epilog=f"example: {_example(name)}"
         )
         if name != "list":
-            action.add_argument("day", metavar="DAY", type=_day, help="the day (UTC), such as 2026-11-20")
+            action.add_argument("day", metavar="DAY", type=day, help="the day (UTC), such as 2026-11-20")
         if name == "add":
             action.add_argument(
                 "text", metavar="TEXT", help=f"1 to {MARK_CHARACTERS_MAX} characters; anybody may read it"
@@ -38,16 +39,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def _example(action: str) -> str:
     return EXAMPLE.replace("add", action) if action != "list" else "dither mark list --data /var/lib/dither"
-
-
-def _day(text: str) -> date:
-    try:
-        day = date.fromisoformat(text)
-    except ValueError:
-        day = None
-    if day is None or day.isoformat() != text:
-        raise argparse.ArgumentTypeError(f"must be a day such as 2026-11-20, got {text!r}")
-    return day
 
 
 def run(args: argparse.Namespace) -> int:

@@ -5,7 +5,9 @@ import json
 import sys
 import textwrap
 import unicodedata
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +15,8 @@ from dither.sending.transport import HttpTransport
 from dither_aggregator.analysis.decoding.decoder import Channel, decode
 from dither_aggregator.arguments.out import write
 from dither_aggregator.interop.google_rappor.files import (
+    COUNT_MAX,
+    BadCounts,
     Params,
     Refused,
     Report,
@@ -26,6 +30,7 @@ from dither_aggregator.interop.google_rappor.files import (
     sum_reports,
 )
 from dither_aggregator.interop.google_rappor.importing import import_reports, plan_for
+from dither_aggregator.interop.google_rappor.plausible import REPEATS, implausible, unbelievable
 from dither_shared.harmless import visible
 from dither_shared.registry import Registry
 
@@ -55,6 +60,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     decode_ = _add_action(actions, "decode", "estimate each candidate's share from counts", EXAMPLE)
     _add_file(decode_, "--counts", "a row a cohort: its reports, then the count of each bit; as sum-bits prints it")
     _add_file(decode_, "--map", "a row a candidate, with its bits in every cohort; as hash-candidates prints it")
+    decode_.add_argument(
+        "--repeats",
+        metavar="N",
+        type=_repeats,
+        default=REPEATS,
+        help="the most reports that one client has sent, for what counts can be (default: %(default)s)",
+    )
     decode_.add_argument("--all", action="store_true", help="print every candidate, not only those that were found")
     decode_.add_argument("--json", action="store_true", help="print one JSON document")
     hash_ = _add_action(actions, "hash-candidates", "print the map of a list of values", HASH_EXAMPLE)
@@ -71,6 +83,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     import_.add_argument("--endpoint", metavar="URL", required=True, help="the aggregator's address")
     import_.add_argument("--key", metavar="KEY", required=True, help="the key that `dither serve` prints")
     import_.add_argument("--json", action="store_true", help="print one JSON document")
+
+
+def _repeats(text: str) -> int:
+    if not (text.isascii() and text.isdigit() and 1 <= int(text[:13]) <= COUNT_MAX):
+        raise argparse.ArgumentTypeError(f"must be a whole number from 1 to {COUNT_MAX:,}, got {text!r}")
+    return int(text)
 
 
 _REPORTS = "reports: CSV with the columns client, cohort and irr"
@@ -92,7 +110,7 @@ def _add_file(parser: argparse.ArgumentParser, option: str, summary: str) -> Non
 
 
 def run(args: argparse.Namespace) -> int:
-    """Do one of the four; return 1 when some reports were refused."""
+    """Do one of the four; return 1 when some reports were refused, or counts cannot be."""
     params = read_params(args.params)
     match args.action:
         case "decode":
@@ -106,10 +124,19 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _decode(args: argparse.Namespace, params: Params) -> int:
-    counts = read_counts(args.counts, params)
-    values, bits = read_map(args.map, params)
+    try:
+        counts = read_counts(args.counts, params)
+    except BadCounts as error:
+        return _say_findings([str(error)], args.json)
+    with _repeated(args.map) as on_repeat:
+        values, bits = read_map(args.map, params, on_repeat)
+    if found := list(implausible(counts, params, args.repeats)):
+        return _say_findings(found, args.json)
     channel = Channel(params.k, params.h, params.m, float(params.p_star), float(params.q_star))
-    document = decode(counts, values, bits, channel).to_document()
+    decoded = decode(counts, values, bits, channel)
+    if found := list(unbelievable(decoded)):
+        return _say_findings(found, args.json)
+    document = decoded.to_document()
     if args.json:
         print(json.dumps(document, allow_nan=False))
     else:
@@ -117,8 +144,36 @@ def _decode(args: argparse.Namespace, params: Params) -> int:
     return 0
 
 
+def _say_findings(found: Sequence[str], as_json: bool) -> int:
+    """Say why counts are not those of such reports; a table of what they decode to would be believed."""
+    if as_json:
+        print(json.dumps({"findings": list(found)}))
+        return 1
+    print("Nothing is decoded: reports with these parameters do not have these counts.")
+    for sentence in found:
+        print(textwrap.fill(f"- {sentence}", width=LINE_COLUMNS, subsequent_indent="  "))
+    print("Do counts and parameters belong together, and are the counts those of `sum-bits`?")
+    return 1
+
+
+@contextmanager
+def _repeated(path: Path) -> Iterator[Callable[[int], None]]:
+    """Yield what takes the lines of values that came before, and say afterwards how many they were."""
+    lines: Counter[str] = Counter()
+
+    def on_repeat(line: int) -> None:
+        lines["first"] = lines["first"] or line
+        lines["all"] += 1
+
+    yield on_repeat
+    if lines:
+        again = f"{lines['all']:,} value{'s' * (lines['all'] != 1)} that came before"
+        print(f"{path}: {again}, the first in line {lines['first']}: passed over", file=sys.stderr)
+
+
 def _hash_candidates(args: argparse.Namespace, params: Params) -> int:
-    values = read_candidates(args.file)
+    with _repeated(args.file) as on_repeat:
+        values = read_candidates(args.file, on_repeat)
     for value in values:
         write(f"{map_line(value, params, java=args.java)}\n", None)
     spaced = sum(value != value.strip() for value in values)

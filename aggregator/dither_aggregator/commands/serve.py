@@ -19,6 +19,7 @@ from dither_aggregator.arguments.key_files import (
 from dither_aggregator.arguments.limits import add_limit_arguments, limits, room
 from dither_aggregator.arguments.listening import (
     add_listening_arguments,
+    base_path,
     listeners,
     must_have_read_key,
     reachable_reason,
@@ -80,7 +81,8 @@ def run(args: argparse.Namespace) -> int:
             _reload_on_sighup(store, args.registry)
             readers = Readers(str(args.data), store.generation, want=service.want)
             app = create_app(service, ReadingApp(readers.answer), args.allow_host, reachable=bool(reason))
-            server = HttpServer(app, public, health, Admission(service, limits(args)), readers.close)
+            server = HttpServer(app, public, health, Admission(service, limits(args), base_path(args)), readers.close)
+            server.url += args.base_path or ""
             said = say_write_key(key if key != kept else f"in {args.data / key_file.NAME}" if kept else "")
             _serve(server, store.app, key, said, args.json)
     return 0

@@ -1,4 +1,4 @@
-"""`dither store`: how a store is, for how long it keeps what, and its move from one machine to several."""
+"""`dither store`: how a store is, for how long it keeps what, its day, and its move from one machine to several."""
 
 import argparse
 import json
@@ -7,15 +7,18 @@ from datetime import date
 from pathlib import Path
 
 from dither_aggregator.arguments.data import add_data_argument, add_lossy_argument, opened
-from dither_aggregator.arguments.values import store_name
+from dither_aggregator.arguments.values import day, store_name
 from dither_aggregator.store import Store, StoreError
+from dither_aggregator.store.clock import foresee, reset
 from dither_aggregator.store.copying import copy
 from dither_aggregator.store.opening import SHARDS, is_redis
 from dither_aggregator.store.records import Retention, total_of
 from dither_shared.errors import reason_of
+from dither_shared.files import read_text
 
 EXAMPLE = "dither store show --data /var/lib/dither"
 FOR_EVER = "forever"
+ADDRESS_BYTES_MAX = 4_096
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -32,6 +35,21 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_data_argument(keep)
     for what in ("tallies", "snapshots"):
         keep.add_argument(f"--{what}", metavar="DAYS", type=_days, help=f"a number, or {FOR_EVER}")
+    clock = _action(
+        actions,
+        "reset-clock",
+        "bring back the day of a store that leapt ahead with its machine's clock; nothing may use the store meanwhile",
+        "dither store reset-clock --to 2027-03-01 --move-aside leapt.dither --data /var/lib/dither",
+    )
+    add_data_argument(clock)
+    clock.add_argument("--to", metavar="DAY", type=day, required=True, help="today (UTC), or a later day")
+    clock.add_argument(
+        "--move-aside",
+        metavar="FILE",
+        type=Path,
+        help="a new file for sealed days after it that have reports; `dither restore` makes a store of it",
+    )
+    clock.add_argument("--dry-run", action="store_true", help="only say what would change")
     move = _action(
         actions,
         "copy",
@@ -69,6 +87,8 @@ def run(args: argparse.Namespace) -> int:
     """Do the action."""
     if args.action == "copy":
         return _copy(args)
+    if args.action == "reset-clock":
+        return _reset_clock(args)
     changes = args.action == "keep" and (args.tallies is not None or args.snapshots is not None)
     with opened(args, read_only=not changes) as store:
         if args.action == "show":
@@ -83,7 +103,7 @@ def _show(store: Store, as_json: bool) -> int:
     ]
     trouble = store.trouble()
     days = {"sealed": store.sealed(), "merged": store.merged(), "erased": store.erased()}
-    told = {name: day.isoformat() for name, day in days.items()}
+    told = {name: each.isoformat() for name, each in days.items()}
     document = {"app": store.app, "generation": store.generation, **told}
     if as_json:
         print(json.dumps({**document, "trouble": trouble, "shards": shards}))
@@ -118,6 +138,22 @@ def _keep(store: Store, args: argparse.Namespace) -> int:
     return 0
 
 
+def _reset_clock(args: argparse.Namespace) -> int:
+    if args.dry_run:
+        with opened(args, read_only=True) as store:
+            found = foresee(store, args.to, args.move_aside)
+    else:
+        found = reset(args.data, args.to, args.move_aside)
+    if args.json:
+        print(json.dumps({**found.to_document(), "done": found.changes and not args.dry_run}))
+        return 0
+    for sentence in found.sentences(done=not args.dry_run):
+        print(sentence)
+    if found.changes and not args.dry_run:
+        print("start what serves the store again", file=sys.stderr)
+    return 0
+
+
 def _copy(args: argparse.Namespace) -> int:
     to = args.to or _read_address(args.to_file)
     if is_redis(args.data) or not is_redis(to):
@@ -135,6 +171,6 @@ def _copy(args: argparse.Namespace) -> int:
 def _read_address(path: Path) -> str:
     """Return the address in a file; raise StoreError without repeating what is in it."""
     try:
-        return store_name(path.read_text(encoding="utf-8").strip())
-    except (OSError, UnicodeDecodeError, argparse.ArgumentTypeError) as error:
+        return store_name(read_text(path, ADDRESS_BYTES_MAX).strip())
+    except (OSError, ValueError, argparse.ArgumentTypeError) as error:
         raise StoreError(f"{path} must hold the address of a Redis: {reason_of(error)}") from None

@@ -4,17 +4,20 @@ import argparse
 import json
 import sys
 from collections.abc import Sequence
+from math import prod
 
 from dither_aggregator.analysis.reading import View
 from dither_aggregator.analysis.tables.pairs import PairTable
 from dither_aggregator.analysis.tables.reading import columns_of
+from dither_aggregator.analysis.tables.synthesis import CELLS_MAX
 from dither_aggregator.analysis.tables.synthetic import SyntheticTable, synthesise_table
 from dither_aggregator.analysis.windows import Window
 from dither_aggregator.arguments.data import add_data_argument, opened
 from dither_aggregator.arguments.out import add_out_argument, write
 from dither_aggregator.arguments.window import add_window_arguments, asked_plan, asked_tally, check_window
 from dither_aggregator.store import StoredPlan
-from dither_shared.domains import Columns, Range
+from dither_shared.domains import Range
+from dither_shared.domains.columns import COLUMNS_MIN, symbols_of
 from dither_shared.errors import ConfigurationError
 from dither_shared.harmless import behind, to_csv
 
@@ -36,6 +39,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add_window_arguments(action, "table")
     action.add_argument("--records", type=_count, default=10_000, metavar="N", help="how many (default: %(default)s)")
+    action.add_argument(
+        "--columns",
+        metavar="NAME,NAME",
+        help="only these columns, two or more; all of them have 1,000,000 cells at most",
+    )
     action.add_argument("--public", metavar="VALUE", help="only devices with this value of the public column")
     add_out_argument(action, "CSV")
     action.add_argument("--json", action="store_true", help="print one JSON document about them; needs --out")
@@ -56,9 +64,10 @@ def run(args: argparse.Namespace) -> int:
     with opened(args, read_only=True) as store:
         stored = asked_plan(store, args, "tables", "table")
         _check_public(stored, args.public)
+        columns = chosen_columns(stored, args.columns)
         window, tally = asked_tally(store, stored, args)
-    made = synthesise_table(stored, tally, View(days=window.days), _Steps(), args.public)
-    write(to_csv(columns_of(made.plan).names, made.in_words(made.draw(args.records))), args.out)
+    made = synthesise_table(stored, tally, View(days=window.days), _Steps(), args.public, columns)
+    write(to_csv(made.names, made.in_words(made.draw(args.records))), args.out)
     if args.json:
         print(json.dumps(_document(made, window, args.records, args.public)))
     else:
@@ -76,6 +85,20 @@ def _check_public(stored: StoredPlan, value: str | None) -> None:
         raise ConfigurationError(f"--public must be {' or '.join(values)}, got {value!r}")
 
 
+def chosen_columns(stored: StoredPlan, names: str | None) -> Sequence[str]:
+    """Return the columns that are asked for; refuse those that a fit has no room for."""
+    known = columns_of(stored.plan).columns
+    chosen = tuple(dict.fromkeys(names.split(","))) if names else tuple(known)
+    if len(chosen) < COLUMNS_MIN or not known.keys() >= set(chosen):
+        raise ConfigurationError(f"--columns must be {COLUMNS_MIN} or more of {','.join(known)}, got {names}")
+    cells = prod(symbols_of(known[name]) for name in chosen)
+    if cells > CELLS_MAX:
+        raise ConfigurationError(
+            f"records are made of {CELLS_MAX:,} cells at most, these columns have {cells:,}: name fewer with --columns"
+        )
+    return chosen
+
+
 class _Steps:
     """How far a fit is, on stderr: redrawn on a terminal, silent elsewhere, where it takes a second or so."""
 
@@ -86,9 +109,9 @@ class _Steps:
 
 
 def _sentences(made: SyntheticTable, window: Window, records: int) -> list[str]:
-    names, fit = columns_of(made.plan).names, made.synthesis
+    names, fit = made.names, made.synthesis
     pairs = ", ".join(_named(pair, names) for pair in made.pairs)
-    measured = f"{len(made.pairs)} measured pairs of columns"
+    measured = f"{len(made.pairs)} measured pair{'s' * (len(made.pairs) > 1)} of columns"
     agree = (
         f"They agree with {measured} to within the noise of {made.n:,} reports: {pairs}."
         if fit.agrees
@@ -96,12 +119,13 @@ def _sentences(made: SyntheticTable, window: Window, records: int) -> list[str]:
         f"{fit.chi2 / fit.target:.3g} times as far as noise would be."
     )
     of_days = f"{records:,} records of {window.first} to {window.last}."
-    return [of_days, agree, *NOT_FOR, *_rounded(columns_of(made.plan))]
+    return [of_days, agree, *NOT_FOR, *_rounded(made)]
 
 
-def _rounded(columns: Columns) -> list[str]:
+def _rounded(made: SyntheticTable) -> list[str]:
     """Say what numbers are that coins rounded on the device."""
-    names = [name for name, each in zip(columns.names, columns.domains, strict=True) if isinstance(each, Range)]
+    columns = columns_of(made.plan).columns
+    names = [name for name in made.names if isinstance(columns[name], Range)]
     if not names:
         return []
     return [f"Coins rounded {' and '.join(names)} to one of two ends on the device: means hold, single values do not."]
@@ -112,7 +136,7 @@ def _named(pair: PairTable, names: Sequence[str]) -> str:
 
 
 def _document(made: SyntheticTable, window: Window, records: int, public: str | None) -> dict[str, object]:
-    names, fit = columns_of(made.plan).names, made.synthesis
+    names, fit = made.names, made.synthesis
     return {
         "metric": made.plan.metric,
         "plan": made.plan.digest,
@@ -125,5 +149,5 @@ def _document(made: SyntheticTable, window: Window, records: int, public: str | 
         "chi2": fit.chi2,
         "chi2_at_most": fit.target,
         "steps": fit.steps,
-        "not_for": [*NOT_FOR, *_rounded(columns_of(made.plan))],
+        "not_for": [*NOT_FOR, *_rounded(made)],
     }

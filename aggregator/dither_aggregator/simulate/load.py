@@ -31,7 +31,7 @@ WARM_S = 0.5
 WATCH_EVERY_S = 0.25
 ACKNOWLEDGED = 202
 _ID = "A" * 22
-_LENGTH = re.compile(rb"\r\ncontent-length: *([0-9]+)\r\n", re.IGNORECASE)
+_LENGTH = re.compile(rb"\r\ncontent-length:[ \t]*([0-9]+)[ \t]*\r\n", re.IGNORECASE)
 _STATUS = re.compile(rb"HTTP/1\.[01] ([0-9]{3})\b")
 
 
@@ -60,9 +60,10 @@ def template(url: str, key: str, groups: Sequence[WireGroup]) -> Template:
 
 
 def post(url: str, path: str, body: bytes, fields: str = "") -> bytes:
-    """Return a request that posts JSON; `fields` are further lines of its head."""
+    """Return a request that posts JSON to a path below an address; `fields` are further lines of its head."""
+    place = urlsplit(url)
     head = (
-        f"POST {path} HTTP/1.1\r\nHost: {urlsplit(url).netloc}\r\n{fields}"
+        f"POST {place.path}{path} HTTP/1.1\r\nHost: {place.netloc}\r\n{fields}"
         f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
     )
     return head.encode("ascii") + body

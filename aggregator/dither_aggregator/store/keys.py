@@ -139,6 +139,14 @@ class Keys:
         known = [self.by_id[id_] for id_ in ids if id_ in self.by_id]
         return [replace(key, last_used=day) for key in known if key.last_used is None or key.last_used < day]
 
+    def not_after(self, day: date) -> list[Key]:
+        """Return those that were made or used after a day, as made and used on it at the latest."""
+        bounded = [
+            replace(key, made=min(key.made, day), last_used=key.last_used and min(key.last_used, day))
+            for key in self.by_id.values()
+        ]
+        return [key for key in bounded if key != self.by_id[key.id]]
+
 
 def asked_id(text: str) -> str:
     """Return the id that somebody names, also by a whole key. Raises StoreError, which does not repeat the text."""

@@ -6,6 +6,7 @@ from typing import Any
 
 from dither_aggregator.service import Service
 from dither_aggregator.web import problems
+from dither_aggregator.web.addresses import is_known
 from dither_aggregator.web.answers import App, Receive, Scope, Send, refusal
 from dither_aggregator.web.changing import changing_app
 from dither_aggregator.web.doors import HEALTH
@@ -25,7 +26,7 @@ def create_app(service: Service, reading: App, hosts: Collection[str] = (), *, r
     may come from beyond this machine, so that each of them needs a key.
     """
     gate = Gate(service, reachable=reachable)
-    ingest, changing = Ingest(service, gate), changing_app(service.store)
+    ingest, changing = Ingest(service, gate), changing_app(service)
 
     async def answer(scope: Scope, receive: Receive, send: Send) -> None:
         if scope["state"].get(HEALTH):
@@ -34,7 +35,7 @@ def create_app(service: Service, reading: App, hosts: Collection[str] = (), *, r
         elif scope["path"] == PATH and scope["method"] == "POST":
             message = await receive()
             await (await ingest.answer(scope, message["body"])).send(send)
-        elif scope["path"].startswith(ADMINISTRATION):
+        elif scope["path"].startswith(ADMINISTRATION) and is_known(scope["path"]):
             check_reader(scope, hosts)
             await changing({**scope, ACTOR: gate.administer(scope)}, receive, unstored(send))
         else:
@@ -61,7 +62,7 @@ def in_words(app: App) -> App:
             refused = problem.with_traceback(None)  # which has this frame, and this frame has the problem: a circle
         except asyncio.CancelledError:  # the server ends, and has waited long enough
             refused = Problem("unavailable", "the server is being stopped")
-        except Exception as error:  # whatever it is, it is no fault of an upload's: the device must keep it
+        except Exception as error:
             refused = problems.failure(error)
         if refused:
             problems.note_refused(refused)

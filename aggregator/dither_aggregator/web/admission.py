@@ -1,4 +1,4 @@
-"""Uploads are taken or refused when a request's head is there, before its body is read; logins that fail, likewise.
+"""Uploads are taken or refused when a request's head is there, before its body is read; logins and changes, likewise.
 
 In order: how often the client's address may send, the key, room in the store, how often the key may send. So a wrong
 key costs a token of its address, and cannot use up the key's. Each process counts for itself.
@@ -13,14 +13,17 @@ from ipaddress import ip_address
 
 from dither_aggregator import counters
 from dither_aggregator.limits import SECOND_NS, Limits
-from dither_aggregator.scopes import WRITE
+from dither_aggregator.scopes import ADMIN, WRITE
 from dither_aggregator.service import Service
+from dither_aggregator.web.addresses import BasePath, is_known
 from dither_aggregator.web.answers import Scope
 from dither_aggregator.web.bounds import Peers
 from dither_aggregator.web.buckets import PeerBuckets, TokenBuckets
+from dither_aggregator.web.changing import LOAD, another_is_read
 from dither_aggregator.web.clients import Clients
 from dither_aggregator.web.doors import HEALTH
-from dither_aggregator.web.gate import shown_key
+from dither_aggregator.web.exchange import ASKED_BYTES_MAX
+from dither_aggregator.web.gate import ADMINISTRATION, shown_key
 from dither_aggregator.web.headers import headers_of
 from dither_aggregator.web.login import LOGIN, TRIES
 from dither_aggregator.web.problems import note_refused
@@ -38,7 +41,8 @@ _log = logging.getLogger("dither_aggregator")
 class Admission:
     """Says which uploads and logins a running service takes. For the loop's thread alone."""
 
-    def __init__(self, service: Service, limits: Limits) -> None:
+    def __init__(self, service: Service, limits: Limits, base_path: BasePath | None = None) -> None:
+        self.base_path = base_path or BasePath()
         self._service = service
         self._keys = TokenBuckets(limits.by_key) if limits.by_key else None
         self._addresses = PeerBuckets(limits.by_address) if limits.by_address else None
@@ -61,6 +65,8 @@ class Admission:
             elif scope["path"] == LOGIN:
                 scope["state"][TRIES] = tries = Tries(self, self._peers(scope))
                 tries.check()
+            elif scope["path"].startswith(ADMINISTRATION) and is_known(scope["path"]):
+                self._check_change(scope)
         except Problem as problem:
             note_refused(problem)
             return problem.with_traceback(None)
@@ -75,6 +81,18 @@ class Admission:
             raise lack.problem()
         if self._keys:
             self._take("key", self._keys.take(key.id.encode("ascii")))
+
+    def _check_change(self, scope: Scope) -> None:
+        """Refuse a change whose body would be read for nothing."""
+        headers = headers_of(scope)
+        shown_key(self._service.store.keys.find, headers.get(b"authorization", b""), [ADMIN])
+        if scope["path"] == LOAD:
+            if self._service.loading.locked():
+                raise another_is_read()
+        elif b"transfer-encoding" in headers:
+            raise Problem("length-required", "send Content-Length")
+        elif int(headers.get(b"content-length", 0)) > ASKED_BYTES_MAX:
+            raise Problem("too-large", f"the body must have at most {ASKED_BYTES_MAX:,} bytes")
 
     def check_login(self, peers: Peers) -> None:
         """Refuse a login where too many have failed."""

@@ -13,7 +13,8 @@ from webargs.multidictproxy import MultiDictProxy
 from dither_aggregator.analysis.disclosure import for_readers
 from dither_aggregator.analysis.windows import Window
 from dither_aggregator.store import Store, StoredPlan
-from dither_aggregator.web.exchange import LIVE
+from dither_aggregator.web.exchange import ASKED_BYTES_MAX, LIVE
+from dither_shared.texts import normal
 from dither_shared.wire.problems import Problem
 
 WINDOWS = (7, 28, 1)
@@ -23,8 +24,6 @@ DAYS_MAX = 366
 LEVELS = ("95", "80", "99")
 """Levels of intervals, in percent: the first is the default."""
 
-BODY_BYTES_MAX = 64 * 1024
-"""A body is no longer, unless its schema has a `body_bytes_max` of its own."""
 _BODY = msgspec.json.Decoder(dict[str, str | int | float | bool | list[str | int | float | bool | None] | None])
 """Bodies hold words, numbers and lists of them: what is nested deeper, however much of it, is not even read."""
 
@@ -43,6 +42,13 @@ class Day(fields.Date):
         if day is None or day.isoformat() != value:
             raise ValidationError(f"must be a day such as 2027-06-30, got {value!r}")
         return day
+
+
+class Value(fields.String):
+    """A value or a text, in whatever form it is written."""
+
+    def _deserialize(self, value: object, attr: str | None, data: Mapping[str, Any] | None, **how: object) -> str:
+        return normal(super()._deserialize(value, attr, data, **how))
 
 
 class Whole(fields.Integer):
@@ -142,7 +148,7 @@ class _Parser(FlaskParser):
     def load_body(self, req: Request, schema: Schema) -> Given:
         """Return the body, a JSON object, as a schema has it; raise Problem."""
         body = req.get_data()
-        most = getattr(schema, "body_bytes_max", BODY_BYTES_MAX)
+        most = getattr(schema, "body_bytes_max", ASKED_BYTES_MAX)
         if len(body) > most:
             raise Problem("too-large", f"the body must have at most {most:,} bytes")
         try:

@@ -1,13 +1,13 @@
 """Requests with admin keys, answered in a thread of the server's own process: readers write nothing."""
 
 import asyncio
-import threading
 from collections.abc import Callable
 from functools import cache, partial
 
 from flask import Response
 
-from dither_aggregator.store import Store, StoreError, StoreUnavailable
+from dither_aggregator.service import Service
+from dither_aggregator.store import StoreError, StoreUnavailable
 from dither_aggregator.web import problems
 from dither_aggregator.web.exchange import ReadAnswer, ReadRequest
 from dither_aggregator.web.reading import ReadingApp
@@ -21,12 +21,17 @@ def _respond_not_done(error: DitherError) -> Response:
     return problems.respond(Problem("not-done", str(error)))
 
 
-def changing_app(store: Store) -> ReadingApp:
+def another_is_read() -> Problem:
+    """Return why a registry is not taken while another one is read."""
+    return Problem("too-many", "another registry is being read; send the same bytes again later")
+
+
+def changing_app(service: Service) -> ReadingApp:
     """Return the ASGI application of the addresses that change something; one change at a time.
 
     A registry takes up to a minute to be read, for which nothing else waits; another one that comes then is refused.
     """
-    one, load = asyncio.Lock(), threading.Lock()
+    one, store = asyncio.Lock(), service.store
 
     @cache
     def made() -> Callable[[ReadRequest], ReadAnswer]:
@@ -42,12 +47,12 @@ def changing_app(store: Store) -> ReadingApp:
         return partial(wsgi.respond, app)
 
     def load_alone(asked: ReadRequest) -> ReadAnswer:
-        if not load.acquire(blocking=False):  # held by the thread: who asked may have gone
-            raise Problem("too-many", "another registry is being read; send the same bytes again later")
+        if not service.loading.acquire(blocking=False):  # held by the thread: who asked may have gone
+            raise another_is_read()
         try:
             return made()(asked)
         finally:
-            load.release()
+            service.loading.release()
 
     async def answer(asked: ReadRequest) -> ReadAnswer:
         if asked.path == LOAD:

@@ -11,6 +11,7 @@ from ipaddress import IPv4Address, IPv6Address, ip_address
 
 from dither_aggregator.limits import Network
 from dither_aggregator.web.bounds import Peers, peers_of
+from dither_aggregator.web.headers import list_of
 
 HOPS_MAX = 16
 """Proxies in a row."""
@@ -28,13 +29,11 @@ class Clients:
 
     def client_of(self, address: str, headers: Iterable[tuple[bytes, bytes]]) -> Peers:
         """Return whom a request counts for, as `peers_of` names it. `address` is that of the connection."""
-        if not self._trusted or not self._trusts(ip_address(address)):
+        if not self.trusts(address):
             return peers_of(address)
-        said = b",".join(value for name, value in headers if name == _FORWARDED_FOR)
-        if not said:
-            return peers_of(address)
+        hops = list_of(b",".join(value for name, value in headers if name == _FORWARDED_FOR))
         try:
-            for hop in reversed(said.rsplit(b",", HOPS_MAX)[-HOPS_MAX:]):
+            for hop in reversed(hops[-HOPS_MAX:]):
                 ip = _read(hop)
                 if not self._trusts(ip):
                     return peers_of(str(ip))
@@ -44,13 +43,17 @@ class Clients:
                 _log.warning("a trusted proxy sends an X-Forwarded-For that has no addresses; it counts for the proxy")
         return peers_of(address)
 
+    def trusts(self, address: str) -> bool:
+        """Tell whether a connection's address is that of a trusted proxy."""
+        return bool(self._trusted) and self._trusts(ip_address(address))
+
     def _trusts(self, ip: IPv4Address | IPv6Address) -> bool:
         return any(ip in network for network in self._trusted)
 
 
 def _read(hop: bytes) -> IPv4Address | IPv6Address:
     """Read an address, with or without a port; raise ValueError."""
-    text = hop.strip().decode("ascii")
+    text = hop.decode("ascii")
     if text.startswith("["):
         text = text[1:].partition("]")[0]
     elif text.count(":") == 1:

@@ -22,6 +22,7 @@ from dither_aggregator.web.asking import (
     Given,
     LevelAsked,
     PlanAsked,
+    Value,
     WindowAsked,
     asked_plan,
     asked_window,
@@ -40,7 +41,7 @@ class SeriesAsked(WindowAsked, LevelAsked):
     """The parameters of a metric's days."""
 
     values = fields.List(
-        fields.String(),
+        Value(),
         validate=validate.Length(max=VALUES_MAX, error=f"may be given {VALUES_MAX} times at most"),
         metadata={"description": f"up to {VALUES_MAX} values; by default those that stand out of the last window"},
     )

@@ -11,14 +11,14 @@ import struct
 import sys
 from typing import Any
 
-from httptools import HttpParserCallbackError, HttpParserError
+from httptools import HttpParserCallbackError, HttpParserError, parse_url
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 
 from dither_aggregator import counters
 from dither_aggregator.web import problems
 from dither_aggregator.web.answers import RefusesUnread, refusal
 from dither_aggregator.web.bounds import Peers, peers_of
-from dither_aggregator.web.doors import Door, Doors
+from dither_aggregator.web.doors import HEALTH, Door, Doors
 from dither_aggregator.web.joining import Joining
 from dither_shared.wire import PATH, WIRE_BYTES_MAX
 from dither_shared.wire.problems import Problem
@@ -145,7 +145,11 @@ class BoundedConnection(HttpToolsProtocol):
         self._in_head = False
         if int(dict(self.headers).get(b"content-length", 0)) > BODY_BYTES_MAX:
             self._stop(_too_large())
+        if not self.url.startswith(b"/") and not (url := parse_url(self.url)).path:  # http://host stands for its root
+            self.url = b"/?" + (url.query or b"")
         super().on_headers_complete()
+        if HEALTH not in self.app_state:
+            self.server_state.gate.base_path.place(self.cycle.scope)
         if problem := self.server_state.gate.admit(self.cycle.scope):
             self._turn_away(problem)
         elif self.expect_100_continue and not self.pipeline and self.parser.get_http_version() != "1.0":

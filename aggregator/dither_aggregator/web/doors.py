@@ -11,6 +11,7 @@ from uvicorn.server import ServerState
 
 from dither_aggregator import counters
 from dither_aggregator.web import bounds
+from dither_aggregator.web.addresses import BasePath
 from dither_aggregator.web.answers import Scope
 from dither_aggregator.web.bounds import Bound, Peers
 from dither_shared.wire.problems import Problem
@@ -96,7 +97,11 @@ class Door:
 
 
 class Admitting(Protocol):
-    """Says which requests are read at all."""
+    """Says which requests are read at all, and below which path."""
+
+    @property
+    def base_path(self) -> BasePath:
+        """The path of a site below which the addresses stand."""
 
     def admit(self, scope: Scope) -> Problem | None:
         """Return why a request is not to be read, given its head; else None. Never waits."""
@@ -106,7 +111,9 @@ class Admitting(Protocol):
 
 
 class AdmitAll:
-    """Lets everything in."""
+    """Lets everything in, at the root of a site."""
+
+    base_path = BasePath()
 
     def admit(self, scope: Scope) -> Problem | None:
         """Return None."""

@@ -13,6 +13,8 @@ KEPT_HEADERS = (b"content-type", b"if-none-match")
 SESSION, ACTOR, LIVE = "dither.session", "dither.actor", "dither.live"
 """Names in a scope, and in the environment of WSGI: whether somebody is logged in, the id of an admin key, and whether
 live figures and raw counts are told."""
+ASKED_BYTES_MAX = 64 * 1024
+"""A body is no longer, unless its schema has a `body_bytes_max` of its own."""
 _encoder = msgspec.msgpack.Encoder()
 
 
@@ -42,6 +44,8 @@ class ReadRequest(msgspec.Struct, frozen=True):
     """The id of the admin key that asks for a change. No reader is told of any."""
     live: bool = False
     """Whether who asks is told live figures and raw counts."""
+    root: str = ""
+    """The path of the site below which the path stands."""
 
     @classmethod
     def of(cls, scope: Any, body: bytes) -> "ReadRequest":
@@ -49,7 +53,7 @@ class ReadRequest(msgspec.Struct, frozen=True):
         kept = [(name, value) for name, value in scope["headers"] if name in KEPT_HEADERS]
         length = [(b"content-length", b"%d" % len(body))] if body else []
         method = "GET" if scope["method"] == "HEAD" else scope["method"]  # the server leaves the content out
-        who = scope.get(SESSION, False), scope.get(ACTOR, ""), scope.get(LIVE, False)
+        who = scope.get(SESSION, False), scope.get(ACTOR, ""), scope.get(LIVE, False), scope.get("root_path", "")
         return cls(method, scope["path"], scope["query_string"], kept + length, body, *who)
 
 

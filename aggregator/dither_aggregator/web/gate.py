@@ -10,18 +10,19 @@ from typing import Any
 from dither_aggregator.scopes import ADMIN, READING, WRITE
 from dither_aggregator.service import Service
 from dither_aggregator.store.keys import REVOKED, WAITING, Key
+from dither_aggregator.web.addresses import is_known
 from dither_aggregator.web.answers import App, HttpAnswer, Receive, Scope, Send
 from dither_aggregator.web.exchange import LIVE, SESSION
 from dither_aggregator.web.headers import headers_of
 from dither_aggregator.web.login import LOGIN, LOGOUT, TRIES, Login, to_login
-from dither_aggregator.web.problems import API, DOCUMENT
+from dither_aggregator.web.problems import API, DOCUMENT, nowhere
 from dither_shared.wire import PATH
 from dither_shared.wire.problems import Problem
 
 ADMINISTRATION = f"{API}admin/"
 STATIC = "/static/"
 """Style sheet, script and icon: the login page has them too."""
-_PASSED_ON = (b"forwarded", b"via", b"x-forwarded-for", b"x-real-ip")
+_PASSED_ON = (b"forwarded", b"via", b"x-forwarded-for", b"x-forwarded-prefix", b"x-real-ip")
 """Headers by which a proxy says that somebody else asks."""
 
 
@@ -61,19 +62,19 @@ class Gate:
             await reading({**scope, SESSION: True, LIVE: key.scope == ADMIN}, receive, unstored(send))
         elif looks and path == LOGIN:
             await reading(scope, receive, unstored(send))
-        elif looks and b"authorization" not in headers and not path.startswith((API, DOCUMENT)):
+        elif looks and b"authorization" not in headers and is_known(path) and not path.startswith((API, DOCUMENT)):
             await to_login(scope).send(send)
         else:
-            key = self._bearer(headers, *READING)
+            key = self._reading_key(scope, headers)
             await reading({**scope, LIVE: key.scope == ADMIN}, receive, unstored(send))
 
     def _form(self, scope: Scope, headers: dict[bytes, bytes], body: bytes) -> HttpAnswer:
         if scope["path"] == LOGOUT:
-            return self._login.leave(headers)
+            return self._login.leave(headers, scope["root_path"])
         tries = scope["state"].get(TRIES)
         if tries:
             tries.check()  # again: others may have failed while the body came
-        key, answer = self._login.enter(headers, body)
+        key, answer = self._login.enter(headers, body, scope["root_path"])
         if key:
             self._service.key_shown(key.id)
         elif tries:
@@ -85,6 +86,15 @@ class Gate:
         if key:
             self._service.key_shown(key.id)
         return key
+
+    def _reading_key(self, scope: Scope, headers: dict[bytes, bytes]) -> Key:
+        """Return the key that may read; raise Problem, which tells everybody of an unknown address that it is one."""
+        try:
+            return self._bearer(headers, *READING)
+        except Problem:
+            if is_known(scope["path"]):
+                raise
+            raise nowhere(scope["root_path"]) from None
 
     def _bearer(self, headers: dict[bytes, bytes], *scopes: str) -> Key:
         key = shown_key(self._service.store.keys.find, headers.get(b"authorization", b""), scopes)

@@ -17,21 +17,24 @@ from dither_aggregator.web import metrics
 from dither_aggregator.web.answers import JSON, HttpAnswer, Scope, refusal
 from dither_shared.wire.problems import Problem
 
+ADDRESSES = ("/livez", "/readyz", "/version", "/metrics")
+
 
 def answer_health(service: Service, scope: Scope) -> HttpAnswer:
     """Answer a monitor."""
+    path = scope["path"]
+    if path not in ADDRESSES:
+        return refusal(Problem("not-found", f"there are {', '.join(ADDRESSES)}, and nothing else for monitors"))
     if scope["method"] not in ("GET", "HEAD"):
         return refusal(Problem("method-not-allowed", "a monitor only asks"))
-    match scope["path"]:
+    match path:
         case "/livez":
             return _answer(200, {"status": "alive"})
         case "/readyz":
             return _ready(service)
         case "/version":
             return _answer(200, versions(service))
-        case "/metrics":
-            return metrics.answer(service, checks(service), versions(service))
-    return refusal(Problem("not-found", "there are /livez, /readyz, /version and /metrics"))
+    return metrics.answer(service, checks(service), versions(service))
 
 
 def _ready(service: Service) -> HttpAnswer:

@@ -16,7 +16,7 @@ from dither_aggregator.service import Service, Submitted
 from dither_aggregator.store import Receipt
 from dither_aggregator.web.answers import JSON, HttpAnswer, Scope
 from dither_aggregator.web.gate import Gate
-from dither_aggregator.web.headers import headers_of
+from dither_aggregator.web.headers import headers_of, list_of, media_type
 from dither_shared.wire import WIRE_BYTES_MAX
 from dither_shared.wire.problems import Problem
 from dither_shared.wire.reading import inflate
@@ -128,13 +128,14 @@ def _settle(future: "asyncio.Future[None]") -> None:
 
 def check_head(headers: dict[bytes, bytes], length: int) -> bool:
     """Refuse a body that is not JSON, or too long; return whether it is in gzip."""
-    if headers.get(b"content-type", b"").partition(b";")[0].strip().lower() != b"application/json":
+    if media_type(headers.get(b"content-type", b"")) != b"application/json":
         raise Problem("unsupported-media-type", "Content-Type must be application/json")
-    encoding = headers.get(b"content-encoding", b"identity").lower()
-    if encoding not in (b"identity", b"gzip"):
+    codings = [each.lower() for each in list_of(headers.get(b"content-encoding", b""))]
+    packed = [coding for coding in codings if coding != b"identity"]
+    if packed not in ([], [b"gzip"], [b"x-gzip"]):
         raise Problem("unsupported-media-type", "Content-Encoding must be gzip or absent")
     if b"content-length" not in headers and b"transfer-encoding" not in headers:
         raise Problem("length-required", "send Content-Length, or the body in chunks")
     if length > WIRE_BYTES_MAX:
         raise Problem("too-large", f"the body must have at most {WIRE_BYTES_MAX} bytes")
-    return encoding == b"gzip"
+    return bool(packed)

@@ -43,20 +43,17 @@ _PAGE = """<!doctype html>
 <meta name="viewport" content="width=device-width, initial-scale=1">
 <meta name="color-scheme" content="light dark">
 <title>{title} · dither</title>
-<link rel="stylesheet" href="/static/dither.css">
+<link rel="stylesheet" href="{root}/static/dither.css">
 </head>
 <body>
 <main id="main">
 <h1>{title}</h1>
 <p class="headline"><bdi>{detail}</bdi></p>
-<p><a href="/">All metrics</a></p>
+<p><a href="{root}/">All metrics</a></p>
 </main>
 </body>
 </html>
 """
-
-_SLUGS = {404: "not-found", 405: "method-not-allowed", 413: "too-large"}
-_WORDS = {404: "no page and no part of the API is here: / has all metrics, and /openapi.json all addresses of the API"}
 
 _log = logging.getLogger("dither_aggregator")
 
@@ -84,33 +81,52 @@ def headers_of(problem: Problem) -> list[tuple[str, str]]:
 
 
 def respond(problem: Problem) -> Response:
-    """Answer a refused request as a Flask view does: a page's refusal is a page."""
-    if not has_request_context() or request.path.startswith((API, DOCUMENT)):
+    """Answer a refused request as a Flask view does: a page's refusal is a page.
+
+    A device that was led astray gets no page, since no page takes what it sends.
+    """
+    astray = problem.slug == "not-found" and has_request_context() and request.method != "GET"
+    if not has_request_context() or astray or request.path.startswith((API, DOCUMENT)):
         return Response(render(problem), problem.status, headers_of(problem))
     headers = [(name, value) for name, value in headers_of(problem) if name != "Content-Type"]
     return Response(render_template("problem.html", problem=problem), problem.status, headers)
 
 
-def bare_page(problem: Problem) -> tuple[list[tuple[str, str]], bytes]:
-    """Return headers and content of a page that says why there is no other, where nothing draws pages."""
+def bare_page(problem: Problem, root: str) -> tuple[list[tuple[str, str]], bytes]:
+    """Return headers and content of a page that says why there is no other, where nothing draws pages.
+
+    `root` is the path of the site below which all addresses stand.
+    """
     said = [(name, value) for name, value in headers_of(problem) if name != "Content-Type"]
-    content = _PAGE.format(title=escape(problem.title), detail=escape(problem.detail))
+    content = _PAGE.format(root=root, title=escape(problem.title), detail=escape(problem.detail))
     return [("Content-Type", "text/html; charset=utf-8"), *PAGE_HEADERS.items(), *said], content.encode("utf-8")
 
 
 def failed() -> Problem:
     """Return the answer to a request that failed for a reason that nobody foresaw."""
-    return Problem("unavailable", "the request failed")
+    return Problem("failed", "the log of the aggregator says where")
 
 
 def failure(error: BaseException) -> Problem:
-    """Log what nobody foresaw, and return the answer to it: it is no fault of the request's.
+    """Log why a request failed, and return the answer to it: it is no fault of the request's.
 
-    The log says where, not what: an exception's own words may hold what was sent.
+    A request that failed by a fault of the store's may come again. The log says where anything else failed, and not
+    why: an exception's own words may hold what was sent.
     """
+    if isinstance(error, StoreError):
+        _log.error("a request failed: %s", error)
+        return Problem("unavailable", "the store cannot be used now")
     frames = "".join(traceback.format_tb(error.__traceback__))
     _log.error("a request failed with %s:\n%s", type(error).__name__, frames.rstrip())
     return failed()
+
+
+def nowhere(root: str) -> Problem:
+    """Return the answer to an unknown address below a path of the site."""
+    return Problem(
+        "not-found",
+        f"no page and no part of the API is here: {root}/ has all metrics, {root}{DOCUMENT} all addresses of the API",
+    )
 
 
 def _respond_http(error: HTTPException) -> Response | HTTPException:
@@ -120,16 +136,16 @@ def _respond_http(error: HTTPException) -> Response | HTTPException:
         return respond(failed())
     if status < 400:
         return error
-    response = respond(Problem(_SLUGS.get(status, "malformed"), _words(error, status)))
+    response = respond(nowhere(request.script_root) if status == 404 else _refused(error, status))
     response.headers.extend((name, value) for name, value in error.get_headers() if name == "Allow")
     return response
 
 
-def _words(error: HTTPException, status: int) -> str:
+def _refused(error: HTTPException, status: int) -> Problem:
     if isinstance(error, MethodNotAllowed):
         taken = sorted(set(error.valid_methods or ()) - {"HEAD", "OPTIONS"})
-        return f"it takes {' and '.join(taken)} alone"
-    return _WORDS.get(status) or error.description or error.name
+        return Problem("method-not-allowed", f"it takes {' and '.join(taken)} alone")
+    return Problem("too-large" if status == 413 else "malformed", error.description or error.name)
 
 
 def _respond_bad_tally(error: BadTally) -> Response:

@@ -88,6 +88,8 @@ class _Desk:
         except StoreError as error:
             _log.error("a reader: %s", error)
             return pack(problems.respond(Problem("read-failed", "the store cannot be read")))
+        except Exception as error:
+            return pack(problems.respond(problems.failure(error)))
         return respond(app, asked)
 
     def _open(self) -> tuple[Store, Flask]:

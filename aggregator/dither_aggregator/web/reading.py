@@ -68,7 +68,7 @@ async def _in_words(answering: Awaitable[ReadAnswer], asked: ReadRequest) -> Rea
         if asked.path.startswith((API, DOCUMENT)):
             raise
         problems.note_refused(problem)
-        return ReadAnswer(problem.status, *problems.bare_page(problem))
+        return ReadAnswer(problem.status, *problems.bare_page(problem, asked.root))
 
 
 def _accepts_gzip(scope: Scope) -> bool:

@@ -13,6 +13,7 @@ from dither_aggregator.room import Room
 from dither_aggregator.service import Service
 from dither_aggregator.store import StoreError, open_store
 from dither_aggregator.web import create_app
+from dither_aggregator.web.addresses import BasePath
 from dither_aggregator.web.admission import Admission
 from dither_aggregator.web.answers import App, Receive, Scope, Send
 from dither_aggregator.web.readers import Readers
@@ -44,6 +45,7 @@ class ServedStore:
     limits: Limits = field(default_factory=Limits)
     """The part of one process."""
     room: Room = field(default_factory=Room)
+    base_path: BasePath = field(default_factory=BasePath)
     _app: App | None = field(default=None, init=False)
     _admission: Admission | None = field(default=None, init=False)
     _readers: Readers | None = field(default=None, init=False)
@@ -98,7 +100,7 @@ class ServedStore:
             computer = Computer(store, self.data, alone=False)
             service = opened.enter_context(Service(store, room=self.room, computer=computer))
             want = service.want
-        self._admission = Admission(service, self.limits)
+        self._admission = Admission(service, self.limits, self.base_path)
         look_for_many = None
         if self.broker:
             look_for_many = AtWorkers(

@@ -10,8 +10,9 @@ from io import BytesIO
 from typing import Any, cast
 
 from a2wsgi.wsgi import build_environ
-from flask import Flask
+from flask import Flask, request
 from msgspec.structs import replace
+from werkzeug.exceptions import NotFound
 from werkzeug.wrappers import Response
 
 from dither_aggregator.analysis.keeping import Elsewhere, keeper_of
@@ -19,6 +20,7 @@ from dither_aggregator.computing import Address
 from dither_aggregator.store import Store
 from dither_aggregator.web import api, pages, problems
 from dither_aggregator.web.exchange import ACTOR, LIVE, LONG, SESSION, ReadAnswer, ReadRequest
+from dither_aggregator.web.login import LOGOUT
 from dither_aggregator.web.long_lists import LongList
 from dither_aggregator.web.packing import pack
 from dither_aggregator.web.reading import ReadingApp
@@ -28,7 +30,8 @@ from dither_shared.wire import PATH
 def reading_app(store: Store, candidates_max: int | None = None) -> Flask:
     """Return the WSGI application of pages and API. Lists of more than `candidates_max` raise LongList."""
     app = bare_app()
-    app.add_url_rule(PATH, "reports", methods=["POST"])  # never comes here; other methods are told so
+    for name, address in (("reports", PATH), ("logout", LOGOUT)):
+        app.add_url_rule(address, name, methods=["POST"])  # never comes here; other methods are told so
     app.before_request(partial(_want_nothing, store))
     app.extensions["store"] = store
     api.register(app, store, candidates_max=candidates_max)
@@ -42,9 +45,16 @@ def bare_app() -> Flask:
     app = Flask("dither_aggregator.web")
     app.config["PROPAGATE_EXCEPTIONS"] = True
     app.json.sort_keys = False  # type: ignore[attr-defined]  # of the default provider; keys read best as written
-    app.url_map.strict_slashes = app.url_map.merge_slashes = False  # no address is another one's
+    app.url_map.merge_slashes = False  # no address is another one's
+    app.before_request(_refuse_more_slashes)
     app.after_request(pages.guard)
     return app
+
+
+def _refuse_more_slashes() -> None:
+    """Answer that nothing is here where a path begins with several slashes: routing would leave them out."""
+    if request.environ["PATH_INFO"].startswith("//"):
+        raise NotFound
 
 
 def respond(app: Flask, asked: ReadRequest) -> ReadAnswer:
@@ -53,7 +63,8 @@ def respond(app: Flask, asked: ReadRequest) -> ReadAnswer:
         "type": "http",
         "http_version": "1.1",
         "method": asked.method,
-        "path": asked.path,
+        "root_path": asked.root,
+        "path": asked.root + asked.path,
         "query_string": asked.query,
         "headers": asked.headers,
     }

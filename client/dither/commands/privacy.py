@@ -25,6 +25,8 @@ from dither_shared.registry import Metric, Registry
 
 EXAMPLE = "dither privacy metrics.toml --scenario year --metric theme --metric tools"
 REPORTS = 1_000_000
+ALIKE_MAX = 8
+"""Parts with the same integers that have a line each; the pairs of a table's columns may be 120."""
 FEWER = (2, 4, 10)
 """A long list is compared with ones that are as many times shorter."""
 
@@ -144,16 +146,16 @@ def _of_fewer(metric: Metric) -> Iterator[tuple[int, float | None]]:
 
 
 def _print_precision(metrics: list[Metric]) -> None:
-    width = _width(metrics)
+    width, values = _width(metrics), max(6, *(len(f"{metric.d:,}") for metric in metrics))
     print(
-        f"{'metric':{width}}  {'mechanism':14}  {'values':>6}  {'bits':>5}  {'epsilon: report':>15}  {'life':>10}  "
-        f"{'std error':>9}  {'critical':>8}  {'detectable':>10}"
+        f"{'metric':{width}}  {'mechanism':14}  {'values':>{values}}  {'bits':>5}  {'epsilon: report':>15}  "
+        f"{'life':>10}  {'std error':>9}  {'critical':>8}  {'detectable':>10}"
     )
     for metric in metrics:
         cells = metric.cells
         name = f"{cells.name} memoized" if metric.memoized else cells.name
         print(
-            f"{metric.name:{width}}  {name:14}  {metric.d:6,}  {cells.report_bits:5,}  "
+            f"{metric.name:{width}}  {name:14}  {metric.d:{values},}  {cells.report_bits:5,}  "
             f"{from_micro(cells.charge):>15.6g}  {from_micro(metric.reservation):>10.6g}  "
             f"{noise_floor(metric, REPORTS):9.4%}  {critical_share(metric, metric.d, REPORTS):8.3%}  "
             f"{detectable_share(metric, metric.d, REPORTS):10.3%}"
@@ -263,8 +265,14 @@ def _print_integers(metrics: list[Metric]) -> None:
     width = _width(metrics)
     print("the integers of each mechanism; a threshold is a probability out of 2^64:")
     for metric in metrics:
-        for _, integers in groupby(_integers(metric).items(), _part_of):
-            print(f"{metric.name:{width}}  {'  '.join(f'{name} {value}' for name, value in integers)}")
+        parts = [(part, list(integers)) for part, integers in groupby(_integers(metric).items(), _part_of)]
+        for _, each in groupby(parts, lambda part: [(name.removeprefix(f"{part[0]}."), n) for name, n in part[1]]):
+            alike = list(each)
+            shown = alike if len(alike) <= ALIKE_MAX else alike[:1]
+            for _, integers in shown:
+                print(f"{metric.name:{width}}  {'  '.join(f'{name} {value}' for name, value in integers)}")
+            if len(shown) < len(alike):
+                print(f"{metric.name:{width}}  and the same of each part to {alike[-1][0]}")
 
 
 def _part_of(integer: tuple[str, int]) -> str:

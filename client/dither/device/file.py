@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from dither.device.connected import BRIEF_WAIT_S, DURABLE_WAIT_S, WAIT_S, Connected
+from dither.device.connected import BRIEF_WAIT_S, DURABLE_WAIT_S, WAIT_S, Connected, DeviceBusy, undo
 from dither.device.schema import FILE_NAME, check_version, empty, version_of
 
 DAY_S = 86_400
@@ -68,33 +68,22 @@ class DeviceFile(Connected):
         wait_s = wait_s or (DURABLE_WAIT_S if durable else BRIEF_WAIT_S if brief else WAIT_S)
         lock = self._take(wait_s)
         try:
-            db = self._idle(opens=not brief)
-            durable = durable and self.directory is not None
-            if durable:
-                db.execute("PRAGMA synchronous = FULL")
-            if durable or brief:
-                db.execute(f"PRAGMA busy_timeout = {int(wait_s * 1000)}")
+            db, version = self._begin("BEGIN IMMEDIATE", wait_s, durable=durable, opens=not brief)
             before = db.total_changes
             committed = False
             try:
-                db.execute("BEGIN IMMEDIATE")
-                self._check_state(db)
+                self._check_state(db, version)
                 yield
                 if self._db is db and db.total_changes != before:
                     if not brief:
                         self.keep_noted()
-                    self._commit()
+                    self._commit(db, wait_s)
                     committed = True
             finally:
                 self._noting, self._only_answers, self._only_replaced = {}, False, False
                 # Not in a child that came back into its parent's transaction: the connection is the parent's alone.
-                if self._db is db:
-                    if not committed:
-                        self._roll_back(db, before)
-                    if durable:
-                        db.execute("PRAGMA synchronous = NORMAL")
-                    if durable or brief:
-                        db.execute(f"PRAGMA busy_timeout = {int(WAIT_S * 1000)}")
+                if self._db is db and not committed:
+                    self._roll_back(db, before)
         finally:
             self._give(lock)
 
@@ -103,12 +92,11 @@ class DeviceFile(Connected):
         """Run the block as a transaction that leaves nothing; `tries` says that it writes what is then undone."""
         lock = self._take(WAIT_S)
         try:
-            db = self._idle()
+            # A transaction that begins to write after a look may be refused at once, however long it would wait.
+            db, version = self._begin("BEGIN IMMEDIATE" if tries else "BEGIN", WAIT_S)
             before = db.total_changes
             try:
-                # A transaction that begins to write after a look may be refused at once, however long it would wait.
-                db.execute("BEGIN IMMEDIATE" if tries else "BEGIN")
-                self._check_state(db)
+                self._check_state(db, version)
                 yield
             finally:
                 if self._db is db:
@@ -116,14 +104,12 @@ class DeviceFile(Connected):
         finally:
             self._give(lock)
 
-    def _check_state(self, db: sqlite3.Connection) -> None:
+    def _check_state(self, db: sqlite3.Connection, version: int) -> None:
         """Forget what was read, if another connection has written since, and what is known, if the day is another."""
-        if self.directory:
-            (version,) = db.execute("PRAGMA data_version").fetchone()
-            if version != self._state_at:
-                check_version(version_of(db))  # a newer dither's process may have brought it further
-                self._state, self._state_at = None, version
-                self._begin_era()
+        if self.directory and version != self._state_at:
+            check_version(version_of(db))  # a newer dither's process may have brought it further
+            self._state, self._state_at = None, version
+            self._begin_era()
         if self._day != (day := self.clock_day()):
             self._day = day
             self._lately = {}
@@ -134,11 +120,12 @@ class DeviceFile(Connected):
         if db.total_changes != before:
             self._state = None
             self._begin_era()
-        if db.in_transaction:
+        if db.in_transaction and not self._lent:
             db.execute("ROLLBACK")
 
-    def _commit(self) -> None:
-        self.execute("COMMIT")
+    def _commit(self, db: sqlite3.Connection, wait_s: float) -> None:
+        """Commit. One that comes too late counts all the same, and the call that made it was told that it failed."""
+        self._help(lambda: db.execute("COMMIT"), wait_s, lambda _: undo(db), db)
         if self._only_answers:
             self._known = {}
         elif not self._only_replaced:
@@ -213,13 +200,26 @@ class DeviceFile(Connected):
             return ""
         self._calls += 1
         try:
-            if self._db is None or self._calls > 1 or self._ended or self._day != self.clock_day():
+            db = self._db
+            if db is None or self._calls > 1 or self._ended or self._lent or self._day != self.clock_day():
                 return ""
-            if self.directory and self._db.execute("PRAGMA data_version").fetchone() != (self._state_at,):
+            if self.directory and self._data_version(db) != self._state_at:
                 return ""
             return "answered" if metric in self._answered else self._known.get(metric, "")
         finally:
             self._give(lock)
+
+    def _data_version(self, db: sqlite3.Connection) -> int:
+        """Return the version of the data, or -1 if it cannot be told now."""
+        if not (self._sentinel and self._sentinel.stands()):
+            return -1
+        try:
+            version: int = self._help(
+                lambda: db.execute("PRAGMA data_version").fetchone()[0], WAIT_S, lambda _: None, db
+            )
+        except DeviceBusy:
+            return -1
+        return version
 
     # Within a transaction.
 

@@ -1,9 +1,11 @@
-"""Connections that a process must not close: those that came with a fork, and those that are open when it ends."""
+"""Connections that a process must not use or close: inherited, open at its end, or closed by the app itself."""
 
 import os
 import sqlite3
 import threading
 from contextlib import closing, suppress
+
+from dither.device.helping import left_s
 
 ANSWER_WITHIN_S = 0.25
 
@@ -23,7 +25,7 @@ class Probe:
         if self._thread is None:
             thread = threading.Thread(target=_use_sqlite, daemon=True)
             thread.start()
-            self._thread, wait_s = thread, ANSWER_WITHIN_S
+            self._thread, wait_s = thread, left_s(ANSWER_WITHIN_S)
         self._thread.join(wait_s)
         return not self._thread.is_alive()
 
@@ -38,12 +40,40 @@ def probe_of_process() -> Probe | None:
     return None if process == _IMPORTED_BY else _probes.setdefault(process, Probe())
 
 
+class Sentinel:
+    """A descriptor of ours beside those of SQLite, by which to tell whether the app has closed all that it finds.
+
+    SQLite would go on with the numbers of its own, whatever file of the app's has them by now.
+    """
+
+    def __init__(self) -> None:
+        self._descriptor, other = os.pipe()  # unlike any file's, its identity is never another's
+        os.close(other)
+        self._identity = self._look()
+
+    def stands(self) -> bool:
+        """Tell whether it is as it was."""
+        try:
+            return self._look() == self._identity
+        except OSError:
+            return False
+
+    def close(self) -> None:
+        """Close it, unless its number is another file's."""
+        if self.stands():
+            os.close(self._descriptor)
+
+    def _look(self) -> tuple[int, int]:
+        found = os.fstat(self._descriptor)
+        return found.st_dev, found.st_ino
+
+
 def _use_sqlite() -> None:
     with suppress(sqlite3.Error), closing(sqlite3.connect(":memory:")) as db:
         db.execute("CREATE TABLE x (y)")
 
 
-def keep_forever(connection: sqlite3.Connection) -> None:
+def keep_forever(connection: sqlite3.Connection | None) -> None:
     """Never let go of a connection, so that it is never closed.
 
     One that came with a fork must not be: SQLite forbids to use it, and closing it is a use.
@@ -52,4 +82,5 @@ def keep_forever(connection: sqlite3.Connection) -> None:
         from _ctypes import Py_INCREF  # ctypes.pythonapi.Py_IncRef, without the time that ctypes takes
     except ImportError:  # a Python that was built without it
         return
-    Py_INCREF(connection)
+    if connection is not None:
+        Py_INCREF(connection)

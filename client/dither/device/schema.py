@@ -88,7 +88,7 @@ class DeviceFault(DeviceUnusable):
     """The device's file cannot be used now; later it may be: too many files are open, the disk fails or is full."""
 
 
-def connect(directory: Path | None, create: bool = True) -> sqlite3.Connection:
+def connect(directory: Path | None, create: bool = True, wait_s: float = OPEN_WAIT_S) -> sqlite3.Connection:
     """Open the file; make it and its directory for the user alone, or bring it to this version, if `create`.
 
     A file of a newer version, of one without a step, or of another program is refused and stays as it is. So is one
@@ -98,10 +98,10 @@ def connect(directory: Path | None, create: bool = True) -> sqlite3.Connection:
     if directory:
         where = str(directory / FILE_NAME)
         _keep(directory, mend=create)
-    db = sqlite3.connect(where, isolation_level=None, check_same_thread=False, timeout=OPEN_WAIT_S)
+    db = sqlite3.connect(where, isolation_level=None, check_same_thread=False, timeout=wait_s)
     if directory:
         try:
-            _prepare_patiently(db, create)
+            _prepare_patiently(db, create, wait_s)
         except OtherFile:
             _close_unchanged(db, Path(where))
             raise
@@ -138,9 +138,9 @@ def _close_unchanged(db: sqlite3.Connection, path: Path) -> None:
         db.close()
 
 
-def _prepare_patiently(db: sqlite3.Connection, create: bool) -> None:
+def _prepare_patiently(db: sqlite3.Connection, create: bool, wait_s: float) -> None:
     """Prepare the file, again while another process makes it: SQLite does not wait by itself to change the journal."""
-    deadline = time.monotonic() + OPEN_WAIT_S
+    deadline = time.monotonic() + wait_s
     while True:
         try:
             return _prepare(db, create)

@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
+from contextvars import ContextVar
 from http.cookiejar import DefaultCookiePolicy
 from pathlib import Path
 from typing import Any
@@ -104,13 +105,15 @@ class _Exchange:
         self._end.daemon = True
 
     def __enter__(self) -> None:
-        self._end.start()
-        _thread.exchange = self
+        with suppress(RuntimeError):  # no thread can be started: each step has a timeout of its own
+            self._end.start()
+        self._outer = _exchange.set(self)
 
     def __exit__(self, *_: object) -> None:
-        del _thread.exchange
+        _exchange.reset(self._outer)
         self._end.cancel()
-        self._end.join()
+        if self._end.ident is not None:
+            self._end.join()
         for sock in self._sockets:
             sock.close()
 
@@ -145,13 +148,8 @@ class _Exchange:
             raise _Refused(error) from error
 
 
-class _Thread(threading.local):
-    """The exchange that a thread is in."""
-
-    exchange: _Exchange
-
-
-_thread = _Thread()
+_exchange: "ContextVar[_Exchange]" = ContextVar("_exchange")
+"""The exchange that a thread is in, gevent's too."""
 
 
 class _Refused(BaseException):
@@ -209,7 +207,7 @@ class _Options:
         self._options = list(options or ())
 
     def __iter__(self) -> Iterator[tuple[int, int, int | bytes]]:
-        _thread.exchange.may_try()
+        _exchange.get().may_try()
         return iter(self._options)
 
 
@@ -229,14 +227,14 @@ class _Connection(HTTPConnection):
     def sock(self, sock: Any) -> None:
         self._sock = None if sock is None else _Socket(sock)
         if sock is not None:
-            _thread.exchange.watch(sock)
+            _exchange.get().watch(sock)
 
     def endheaders(self, *args: Any, **kwargs: Any) -> None:
         """Send the head of a request, its first bytes. The CONNECT of a tunnel is sent in `connect`, not here."""
         if self.sock is None:
             self.connect()
-        _thread.exchange.watch(self.sock)  # it may have been used before
-        _thread.exchange.ask()
+        _exchange.get().watch(self.sock)  # it may have been used before
+        _exchange.get().ask()
         super().endheaders(*args, **kwargs)
 
 

@@ -5,8 +5,12 @@ import sqlite3
 import threading
 import time
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 
+from dither import forks
 from dither.device import DAY_S, Device, DeviceFault, DeviceUnusable
+from dither.device.connected import WAIT_S
+from dither.device.helping import within
 from dither.randomness import jitter
 from dither.say import say
 from dither.sending.sender import BUSY, Sender
@@ -68,6 +72,7 @@ class Courier:
         self._settled = self._paused = self._tidied = 0.0  # until when, by time.monotonic
         self._pauses = self._faults = 0  # in a row: while another process sends, or in a flush; of the file
         self._rests = True  # the thread may have found nothing to send
+        self._called = False  # somebody has asked for a look since the last one began
         self._shortened_on = -1  # the day on which the log was last shortened before a look
         self._forks = 0  # that have begun and are not over
 
@@ -77,7 +82,7 @@ class Courier:
     def _start_thread(self) -> bool:
         """Start the thread, or let the one there is look again; return False where none can be started now."""
         ended = self._situation.closed or (self._situation.stopped and not self._situation.hidden)
-        if self._thread is None and not (ended or self._forks):
+        if self._thread is None and not (ended or self._forks or forks.comes_untold()):
             thread = threading.Thread(target=self._run, name="dither-uploader", daemon=True)
             try:
                 thread.start()  # it waits for the lock that we hold
@@ -94,21 +99,25 @@ class Courier:
         return begun
 
     def _run(self) -> None:
-        while (state := self._turn()) is not None:
+        changed = self._changed
+        while (state := self._turn(changed)) is not None:
             if state is State.SENDING:
                 self._send()
             elif state is State.TIDYING:
                 self._tidy()
 
-    def _turn(self) -> State | None:
+    def _turn(self, changed: threading.Condition) -> State | None:
         """Look; then wait, or return that it is time to send, or end the thread and return None.
 
         Both under one lock, so that whoever records meanwhile finds either a thread that looks again or none.
         """
-        with self._changed:
+        with changed:
+            if changed is not self._changed:
+                return None  # another thread goes on, of the kind that the app has by now
             self._looked = self._asked
             try:
-                state, wait_s = self.decide()
+                with self._in_time():
+                    state, wait_s = self.decide()
             except Exception as error:
                 if not passes(error):
                     self._sender.detail = str(error)
@@ -117,6 +126,8 @@ class Courier:
                     return None
                 self._bear(error)
                 state, wait_s = State.PAUSING, 0.0
+            if self._called and state is not State.CLOSED:
+                return State.PAUSING  # that is, look again
             rule = TABLE[state]
             if rule.answers:
                 self._answered = self._looked
@@ -127,23 +138,28 @@ class Courier:
             self._sleep(wait_s)
             return state
 
+    def _in_time(self) -> AbstractContextManager[None]:
+        """Let a look be over when the first flush is: it needs the lock to return."""
+        return within(max(0.0, min(self._flushes) - time.monotonic()) + WAIT_S / 2) if self._flushes else nullcontext()
+
     def _sleep(self, seconds: float) -> None:
         """Wait until it is time to look again, or somebody asks for it.
 
         With hidden presence the time by the clock counts: nobody else looks when a suspend ends, or the day.
         """
+        changed = self._changed
         left_s, until = min(seconds, LOOK_AGAIN_S), self._clock() + seconds
         midnight = (self._clock() // DAY_S + 1) * DAY_S
         while left_s > 0:
             step_s = min(left_s, CLOCK_EVERY_S) if self._situation.hidden else left_s
-            if self._changed.wait(step_s) or self._clock() >= min(until, midnight):
+            if changed.wait(step_s) or changed is not self._changed or self._clock() >= min(until, midnight):
                 return
             left_s -= step_s
 
     def decide(self) -> tuple[State, float]:
         """Look, and return the state that sending is in, with the seconds after which to look again."""
         # Before the look: what is recorded after it finds this, and wakes the thread.
-        self._rests = True
+        self._rests, self._called = True, False
         now = time.monotonic()
         situation = replaced(
             self._situation,
@@ -190,8 +206,10 @@ class Courier:
         """Let flushes say why nothing is sent."""
         if state is State.HELD and not self._sender.detail:
             self._sender.detail = situation.look.outcome
-        elif not situation.look.due and self._sender.detail == BUSY:
-            self._sender.detail = ""  # that process has sent everything
+        elif not situation.look.due and (self._sender.detail == BUSY or self._faults):
+            self._sender.detail = (
+                ""  # that process has sent everything, or the fault is over and there is nothing to send
+            )
 
     def _send(self) -> None:
         """Make one attempt, unless another process is at it."""

@@ -28,5 +28,10 @@ class Importing:
         self.lock = threading.Lock()
         self._fork_locks = forks.Locks(IMPORT_WAIT_S, self.lock)
 
+    def after_patch(self) -> None:
+        """Have a lock of the new kind, unless an import goes on."""
+        if self.lock.acquire(blocking=False):
+            self.after_fork_in_child()
+
 
 IMPORTING = Importing()

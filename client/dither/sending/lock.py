@@ -78,6 +78,9 @@ class SenderLock:
     def after_fork_in_parent(self) -> None:
         """Do nothing."""
 
+    def after_patch(self) -> None:
+        """Do nothing: it is the system's lock."""
+
     def after_fork_in_child(self) -> None:
         """Close the child's copy. The parent's lock stays, and so does its lease."""
         descriptor, self._descriptor, self._leased = self._descriptor, -1, False

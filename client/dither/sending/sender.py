@@ -6,6 +6,8 @@ import time
 from collections.abc import Callable
 
 from dither.device import BuiltUpload, Device
+from dither.device.connected import DURABLE_WAIT_S
+from dither.device.helping import left_s
 from dither.randomness import jitter
 from dither.say import say
 from dither.sending.lock import SenderLock
@@ -110,9 +112,14 @@ class Sender:
 
         An answer that comes meanwhile counts after it, and lifts it.
         """
-        with self._answering:
+        answering = self._answering
+        if not answering.acquire(timeout=left_s(DURABLE_WAIT_S)):
+            return
+        try:
             if self._present is not None:
                 self._device.hold(self._clock() + _backoff_s(self._present))
+        finally:
+            answering.release()
 
 
 def _backoff_s(upload: BuiltUpload) -> float:

@@ -4,8 +4,12 @@ import json
 import logging
 import os
 import re
+import socket
+import time
 from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
 from enum import Enum
+from math import inf
 from os import PathLike
 from typing import TYPE_CHECKING, Protocol
 
@@ -106,7 +110,7 @@ class HttpTransport:
         self._route = find_route(endpoint, proxy, ca_file)
         self._key = check_key(key)
         self._connection: Connection | None = None
-        self._process = os.getpid()
+        self._made_in: tuple[int, object] = (0, None)
 
     def post(self, upload_id: str, body: bytes, stands: Callable[[], None]) -> Answer:
         """Send one upload and say what to do with it, as Transport has it: at most one request is made."""
@@ -115,9 +119,9 @@ class HttpTransport:
             with IMPORTING.lock:
                 from dither.sending.connection import Connection  # imports requests
 
-            if self._connection is None or self._process != os.getpid():
+            if self._connection is None or self._made_in != _here():
                 # One that came with a fork belongs to the other process: both would talk over one another.
-                self._process = os.getpid()
+                self._made_in = _here()
                 self._connection = Connection(self._route, HEADERS, self._key)
             return read_answer(*self._connection.post(body, moment), upload_id)
         except Exception as error:
@@ -129,9 +133,14 @@ class HttpTransport:
 
     def idle(self) -> None:
         """Close the connection: it may be a day until there is something to send again."""
-        if self._connection is not None and self._process == os.getpid():
+        if self._connection is not None and self._made_in == _here():
             self._connection.close()
         self._connection = None
+
+
+def _here() -> tuple[int, object]:
+    """Return what a connection is good for: this process, with the sockets that it has by now, gevent's perhaps."""
+    return os.getpid(), socket.socket
 
 
 class _Moment:
@@ -220,8 +229,45 @@ def _retired(document: dict[str, object]) -> tuple[int, ...]:
 
 
 def _retry_after_s(headers: Mapping[str, str]) -> float:
-    """Return the server's wish rounded up to 1 min, 10 min, 1 h, 6 h or 24 h; 0 without one."""
-    value = headers.get("Retry-After", "")
-    if not (value.isascii() and value.isdigit()) or len(value) > 9:
+    """Return the server's wish rounded up to 1 min, 10 min, 1 h, 6 h or 24 h; 0 without one (RFC 9110, section 10.2.3).
+
+    A moment counts from the answer's own `Date`, so that the device's clock may be wrong.
+    """
+    fields = {name.lower(): value.strip(" \t") for name, value in headers.items()}
+    value = fields.get("retry-after", "")
+    if value.isascii() and value.isdigit():
+        wish_s = float(value[-10:]) if not value[:-10].strip("0") else inf
+    elif (moment := read_date(value)) is not None:
+        now = read_date(fields.get("date", ""))
+        wish_s = moment - (time.time() if now is None else now)
+    else:
         return 0.0
-    return next((step for step in _RETRY_AFTER_STEPS_S if int(value) <= step), _RETRY_AFTER_STEPS_S[-1])
+    return next((step for step in _RETRY_AFTER_STEPS_S if wish_s <= step), _RETRY_AFTER_STEPS_S[-1])
+
+
+_DAYS = "Mon(?:day)?|Tue(?:sday)?|Wed(?:nesday)?|Thu(?:rsday)?|Fri(?:day)?|Sat(?:urday)?|Sun(?:day)?"
+_MONTHS = "Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec"
+_CLOCK = "(?P<hour>[0-9]{2}):(?P<minute>[0-9]{2}):(?P<second>[0-9]{2})"
+_DATES = (
+    f"(?:{_DAYS}), (?P<day>[0-9]{{2}}) (?P<month>{_MONTHS}) (?P<year>[0-9]{{4}}) {_CLOCK} GMT",
+    f"(?:{_DAYS}), (?P<day>[0-9]{{2}})-(?P<month>{_MONTHS})-(?P<year>[0-9]{{2}}) {_CLOCK} GMT",
+    f"(?:{_DAYS}) (?P<month>{_MONTHS}) (?P<day>[ 0-9][0-9]) {_CLOCK} (?P<year>[0-9]{{4}})",
+)
+"""The three forms of a moment in HTTP, today's first (RFC 9110, section 5.6.7)."""
+
+
+def read_date(text: str) -> float | None:
+    """Return a moment in HTTP as seconds since 1970; None for a text that is none."""
+    found = next(filter(None, (re.fullmatch(form, text) for form in _DATES)), None)
+    if found is None:
+        return None
+    year, month = int(found["year"]), _MONTHS.split("|").index(found["month"]) + 1
+    if len(found["year"]) == 2:  # of the hundred years of which 50 are to come
+        this = datetime.now(UTC).year
+        year += (this + 50 - year) // 100 * 100
+    second = min(int(found["second"]), 59)  # 60 is a leap second
+    try:
+        day = datetime(year, month, int(found["day"]), int(found["hour"]), int(found["minute"]), second, tzinfo=UTC)
+    except ValueError:
+        return None
+    return day.timestamp()

@@ -7,6 +7,7 @@ from contextlib import suppress
 
 from dither import forks
 from dither.device import Device, DeviceUnusable
+from dither.device.helping import left_s
 from dither.device.moments import NO_ANSWER_YET
 from dither.sending.courier import LOG_BYTES_MAX, Courier, delay, passes
 from dither.sending.transport import Transport
@@ -14,11 +15,15 @@ from dither.status import CLOSED
 from dither_shared.frozen import frozen
 
 FLUSH_MAX_S = 3_600.0
-NO_THREAD = "no thread can be started now: it is tried again at the next answer, flush or start"
+NO_THREAD = (
+    "no thread can be started now, as while the program ends: it is tried again at the next answer, flush or start"
+)
 SETTLE_S = 1.0
 """So long a forked child does nothing by itself: it may be about to become another program."""
 FLUSH_LOOKS_EVERY_S = 0.25
 """A fork that cannot have the lock wakes nobody: a flush looks again by itself."""
+WAKE_WAIT_S = 5.0
+"""The longest that a call waits for the thread to have looked, where nothing else bounds it."""
 FORK_WAIT_S = 0.05
 """The longest that a fork of the host app waits for the thread to end."""
 LOG_BYTES_HURRY = 768 * 1_024
@@ -89,21 +94,26 @@ class Uploader(Courier):
         if log_bytes > LOG_BYTES_MAX:
             self._tidy_soon()
         waited_s = 0.0
-        while log_bytes > LOG_BYTES_HURRY and waited_s < HURRY_WAIT_S:
+        while log_bytes > LOG_BYTES_HURRY and waited_s < left_s(HURRY_WAIT_S):
             time.sleep(HURRY_STEP_S)
             waited_s += HURRY_STEP_S
             log_bytes = self._device.log_bytes()
 
     def wake(self) -> None:
         """Let the thread look."""
-        with self._changed:
+        self._called = True  # it looks once more where it has the lock for too long
+        changed = self._changed
+        if changed.acquire(timeout=left_s(WAKE_WAIT_S)):
             self.wakes = not self._start_thread() or self._forks > 0
+            changed.release()
 
     def flush(self, timeout_s: float) -> FlushResult:
         """Send what waits now; return when all of it is answered for, it stops or is closed, or time is up."""
         timeout_s = min(timeout_s, FLUSH_MAX_S) if timeout_s > 0 else 0.0  # NaN is not above 0 either
         until = time.monotonic() + timeout_s
-        with self._changed:
+        if not self._changed.acquire(timeout=left_s(FLUSH_MAX_S)):
+            return FlushResult(0, self._device.waiting(), NO_ANSWER_YET)
+        try:
             sent_before = self._sender.sent
             self._flushes.append(until)
             self._pauses, self._faults, self._paused = 0, 0, 0.0
@@ -115,13 +125,15 @@ class Uploader(Courier):
                 if not self._start_thread():
                     self._sender.detail = NO_THREAD
                     self._device.look(delay)
-                while not (done := self._over(mine)) and (left_s := until - time.monotonic()) > 0:
-                    self._changed.wait(min(left_s, FLUSH_LOOKS_EVERY_S))
+                while not (done := self._over(mine)) and (rest_s := until - time.monotonic()) > 0:
+                    self._changed.wait(min(rest_s, FLUSH_LOOKS_EVERY_S))
             finally:
                 self._flushes.remove(until)
             cut_short = self._situation.closed and mine > self._answered_open
             detail = CLOSED if cut_short else self._sender.detail or ("" if done else NO_ANSWER_YET)
             alone = not self._flushing()
+        finally:
+            self._changed.release()
         if not done and alone:
             with suppress(Exception):
                 self._sender.put_off_present()
@@ -146,24 +158,26 @@ class Uploader(Courier):
 
         A thread in the middle of a request closes the device itself when the request is over.
         """
-        with self._changed:
-            if not self._situation.closed:
-                self._answered_open = self._answered
-                self._set(closed=True)
-                self._changed.notify_all()
-                if self._thread is None:
-                    self._device.close()
-                else:
-                    self._sender.let_go()
+        changed = self._changed
+        free = changed.acquire(timeout=left_s(WAKE_WAIT_S))  # else the thread is in the middle of a look, and finds it
+        if not self._situation.closed:
+            self._answered_open = self._answered
+            self._set(closed=True)
+            if self._thread is None:
+                self._device.close()
+            else:
+                self._sender.let_go()
+        if free:
+            changed.notify_all()
+            changed.release()
         forks.senders.discard(self)
 
     def _tidy_soon(self) -> None:
         """Have the log written into the file: by the thread, or beside it while it waits for a server's answer."""
-        with self._changed:
-            if self._sender.busy:
-                self.tidy_beside()
-            else:
-                self._start_thread()
+        if self._sender.busy:
+            self.tidy_beside()
+        else:
+            self.wake()
 
     def tidy_beside(self) -> None:
         """Have the log written into the file by another thread than the one that looks and sends."""
@@ -191,6 +205,17 @@ class Uploader(Courier):
             if self._device.hidden or self._flushing():
                 self._start_thread()
             self._changed.release()
+
+    def after_patch(self) -> None:
+        """Have a lock and a thread of the new kind. The present one ends at its next turn; it may be in a request."""
+        changed = self._changed
+        if changed.acquire(timeout=FORK_WAIT_S):
+            self._changed = threading.Condition()
+            self._thread = None
+            self._sender.forget_attempt()
+            self.wakes = True
+            changed.notify_all()
+            changed.release()
 
     def after_fork_in_child(self) -> None:
         """Go on, by itself where presence is hidden: whether the app calls may depend on an answer."""

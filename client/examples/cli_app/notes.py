@@ -31,8 +31,9 @@ def main() -> None:
     args = parser.parse_args()
 
     telemetry = dither.start(METRICS, endpoint=ENDPOINT, key=KEY)
-    if args.deliver:
+    if args.deliver:  # the process that `deliver_in_background` starts
         telemetry.flush(DELIVER_WITHIN_S)
+        telemetry.close()
         return
     try:
         settle_consent(telemetry, args.telemetry)
@@ -44,24 +45,9 @@ def main() -> None:
             telemetry.crashes.record({"crashed": crashed, "version": VERSION})
         telemetry.command.record(args.command)
         telemetry.notes.record(count)
-        deliver(telemetry)
+        telemetry.deliver_in_background(["--deliver"])  # mostly once a day; the command does not wait for it
     finally:
         telemetry.close()
-
-
-def deliver(telemetry: dither.Telemetry) -> None:
-    """Let a process of its own send what waits, mostly once a day: a command ends long before its random moment.
-
-    Nobody waits for the network, nor for the library that speaks to it. While the server could not be reached, or has
-    asked to be left alone, what waits is left to a later run.
-    """
-    status = telemetry.status()
-    if status.waiting and not status.sending.held_until:
-        import subprocess  # on most runs it is not needed
-
-        nothing = subprocess.DEVNULL
-        again = [sys.executable, __file__, "--deliver"]
-        subprocess.Popen(again, stdin=nothing, stdout=nothing, stderr=nothing, start_new_session=True)
 
 
 def settle_consent(telemetry: dither.Telemetry, choice: str | None) -> None:

@@ -20,9 +20,12 @@ from dither_shared.errors import InvalidParameter
 from dither_shared.frozen import frozen
 from dither_shared.rng import SCALE, Rng
 
-COLUMNS_MIN, COLUMNS_MAX = 2, 8
+COLUMNS_MIN, COLUMNS_MAX = 2, 16
 CELLS_MAX = 1_000_000
-"""The most cells in the product of all columns: a synthesis has a weight for each."""
+"""The most cells in the product of all columns, of tables with more cells in all pairs than PAIR_CELLS_MAX."""
+PAIR_CELLS_MAX = 20_000
+"""The most cells in all pairs of columns together, of tables with a larger product: an aggregator reads these in some
+three seconds. They are those of 16 columns with 11 listed values each."""
 LOW, HIGH, UNREAD = 0, 1, 2
 """The symbols of a number that is rounded to an end."""
 _UNREAD_PART = SCALE + 1
@@ -53,8 +56,8 @@ class Columns(Domain):
             listed = isinstance(domain, Values) and domain.values[-1] == OTHER
             if not (listed or isinstance(domain, Buckets | Range)):
                 raise InvalidParameter(f"a column must have values or a number's ranges, got {domain.name}")
-        if self.size > CELLS_MAX:
-            raise InvalidParameter(f"all columns together must have at most {CELLS_MAX:,} cells, got {self.size:,}")
+        if fault := too_many_cells(self.domains):
+            raise InvalidParameter(f"columns {fault}")
         told = {column for question in self.questions for column in question}
         ordered = all(list(question) == sorted(set(question)) for question in self.questions)
         if not (ordered and told == set(range(k)) and len(set(self.questions)) == len(self.questions)):
@@ -149,6 +152,18 @@ class Columns(Domain):
         if isinstance(domain, Range):
             return OTHER if place == _UNREAD_PART else domain.told((place,))
         return self.labels(column)[place]
+
+
+def too_many_cells(domains: Sequence[Domain]) -> str:
+    """Return why columns of these domains have too many cells, in words; "" of most."""
+    sizes = list(map(symbols_of, domains))
+    product, pairs = prod(sizes), (sum(sizes) ** 2 - sum(size**2 for size in sizes)) // 2
+    if product <= CELLS_MAX or pairs <= PAIR_CELLS_MAX:
+        return ""
+    return (
+        f"must have at most {CELLS_MAX:,} cells together, or {PAIR_CELLS_MAX:,} in all pairs of them, "
+        f"got {product:,} and {pairs:,}"
+    )
 
 
 def symbols_of(domain: Domain) -> int:

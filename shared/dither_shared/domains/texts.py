@@ -6,8 +6,8 @@ from dither_shared.domains.domain import NONE, OTHER, Domain
 from dither_shared.domains.values import VALUE_CHARACTERS_MAX
 from dither_shared.errors import InvalidParameter
 from dither_shared.frozen import as_dict, frozen
-from dither_shared.harmless import JOINERS, is_visible
 from dither_shared.hashing import bucket_of, multiplier, number_of
+from dither_shared.texts import COMPOSED_MAX, JOINERS, folded, normal, unseen
 from dither_shared.words.code import NONE_BYTE, OTHER_BYTE
 from dither_shared.words.groups import Groups
 
@@ -32,8 +32,23 @@ class TextDomain(Domain):
         """The names of answers that say nothing. They are shown apart from texts."""
         return (NONE,)
 
+    def normal(self, text: str) -> str:
+        """Return the form in which a text is told apart from others."""
+        return normal(text)
+
+    def form(self, answer: str) -> str:
+        """Return the form in which an answer is told apart. A lone surrogate becomes a question mark."""
+        return self.normal(str.encode(answer, "utf-8", "replace").decode("utf-8"))
+
+    def holds(self, answer: object) -> bool:
+        """Tell whether an answer is a text, short enough, of which each character can be seen."""
+        if not isinstance(answer, str) or str.__len__(answer) > COMPOSED_MAX * self.characters_max:
+            return False
+        text = self.form(answer)
+        return len(text) <= self.characters_max and not unseen(text)
+
     def unread(self) -> Read:
-        """Return what an answer is read as that is no text, or too long."""
+        """Return what an answer is read as that is no text of this domain."""
         return OTHER
 
     def nothing(self) -> Read:
@@ -47,7 +62,7 @@ class TextDomain(Domain):
 
 @frozen
 class Verbatim(TextDomain):
-    """Texts as they are: "other" and "none" are texts like any other."""
+    """Texts by themselves: "other" and "none" are texts like any other."""
 
     name = "words"
 
@@ -129,7 +144,7 @@ class Hashed(TypedTexts):
 class Coded(TypedTexts):
     """Texts by their code, of which each report tells a prefix or the whole, hashed: words/groups.py.
 
-    Texts are told apart in NFC and without white space around them.
+    Texts are told apart without white space around them.
     """
 
     name = "coded"
@@ -159,10 +174,8 @@ class Coded(TypedTexts):
 
     def normal(self, text: str) -> str:
         """Return the form in which a text is told apart from others."""
-        import unicodedata  # only where words are asked for
-
-        text = unicodedata.normalize("NFC", text).strip()
-        return unicodedata.normalize("NFC", text.casefold()) if self.casefold else text
+        text = normal(text).strip()
+        return folded(text) if self.casefold else text
 
     def is_said(self, typed: bytes) -> bool:
         """Tell whether a device may say the text that these bytes are, or one of the answers that are none.
@@ -172,11 +185,11 @@ class Coded(TypedTexts):
         if typed in UNTYPED:
             return typed in UNTYPED[: len(self.untexts)]
         text = typed.decode("utf-8")
-        return len(text) <= self.characters_max and is_visible(text) and self.normal(text) == text
+        return self.holds(text) and self.normal(text) == text
 
     def may_begin(self, typed: bytes) -> bool:
         """Tell whether a text that may be said begins with these bytes, of which the last character may be cut."""
-        return is_visible(typed.decode("utf-8", "ignore").rstrip(JOINERS))
+        return not unseen(typed.decode("utf-8", "ignore").rstrip(JOINERS))
 
     def typed(self, read: Read) -> bytes:
         """Return the bytes whose code is told."""

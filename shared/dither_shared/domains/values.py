@@ -5,6 +5,7 @@ from functools import cached_property, lru_cache
 from dither_shared.documents import sha256
 from dither_shared.domains.domain import OTHER, Domain
 from dither_shared.frozen import frozen
+from dither_shared.texts import COMPOSED_MAX, normal
 
 VALUE_CHARACTERS_MAX = 200
 
@@ -16,6 +17,7 @@ class Values(Domain):
     name = "values"
 
     values: tuple[str, ...]
+    """Normal texts: texts.py."""
 
     def to_document(self) -> dict[str, object]:
         """Return the values."""
@@ -35,13 +37,21 @@ class Values(Domain):
         return {value: index for index, value in enumerate(self.values)}
 
     def holds(self, value: object) -> bool:
-        """Tell whether a value is listed."""
-        return isinstance(value, str) and value in self._indices
+        """Tell whether a value is listed, in whatever form it is written."""
+        return self._find(value) is not None
 
     def index(self, value: object) -> int:
         """Return which value it is: "other" if it is not listed, wrong types included."""
-        other = self._indices[OTHER]
-        return self._indices.get(value, other) if isinstance(value, str) else other
+        found = self._find(value)
+        return self._indices[OTHER] if found is None else found
+
+    def _find(self, value: object) -> int | None:
+        if not isinstance(value, str):
+            return None
+        found = self._indices.get(value)
+        if found is None and str.__len__(value) <= COMPOSED_MAX * VALUE_CHARACTERS_MAX:
+            found = self._indices.get(normal(value))
+        return found
 
 
 @lru_cache(maxsize=64)

@@ -89,24 +89,12 @@ class Listed(Kind[Values]):
 def read_list(
     table: TomlTable, key: str, directory: Path | None, unlisted: tuple[str, ...], most: int = VALUES_MAX
 ) -> tuple[str, ...]:
-    """Return the listed values, from `key` or from the lines of the file that `key`_file names.
-
-    Those that are `unlisted` come to the list by themselves.
-    """
-    file_key = f"{key}_file"
-    if table.has(key) == table.has(file_key):
-        raise table.error(key, f"or {file_key} is needed, and not both")
-    if table.has(key):
-        listed = table.texts(key, most, VALUE_CHARACTERS_MAX)
-    else:
-        listed = table.lines_of_file(file_key, directory, most, VALUE_CHARACTERS_MAX)
-    for value in unlisted:
-        if value in listed:
-            raise table.error(key, f'must leave out "{value}": {_UNLISTED[value]}')
-    return listed
+    """Return the listed values. Those that are `unlisted` come to the list by themselves."""
+    reserved = {value: UNLISTED[value] for value in unlisted}
+    return table.list_or_file(key, directory, most, VALUE_CHARACTERS_MAX, reserved).values
 
 
-_UNLISTED = {
+UNLISTED = {
     OTHER: "it is always there and takes everything else",
     NONE: "presence is hidden, so it is there and said by devices that have nothing to say",
 }

@@ -30,7 +30,7 @@ from dither_shared.domains import (
     Range,
     Values,
 )
-from dither_shared.domains.columns import CELLS_MAX, COLUMNS_MAX, COLUMNS_MIN, symbols_of
+from dither_shared.domains.columns import COLUMNS_MAX, COLUMNS_MIN, symbols_of, too_many_cells
 from dither_shared.errors import InvalidParameter
 from dither_shared.exact import digits
 from dither_shared.frozen import replaced
@@ -69,9 +69,8 @@ class TableKind(Kind[Columns]):
         columns = _read_columns(table)
         epsilon = read_epsilon(table)
         names, domains = tuple(columns), tuple(columns.values())
-        size = _size(domains)
-        if size > CELLS_MAX:
-            raise table.error("columns", f"must have at most {CELLS_MAX:,} cells together, got {size:,}")
+        if fault := too_many_cells(domains):
+            raise table.error("columns", fault)
         questions = _questions(domains)
         domain = Columns(names, domains, questions, hidden)
         return Asked(domain, Cells(tuple(_parts(table, domain, epsilon))))
@@ -214,12 +213,11 @@ def _read_columns(table: TomlTable) -> dict[str, Domain]:
 
 
 def _read_column(inner: TomlTable, name: str) -> Domain:
-    """Read a list of values, or a table with the edges or the ends of a number."""
+    """Read a list of values or the name of one, or a table with the edges or the ends of a number."""
     if not inner.is_table(name):
-        listed = inner.texts(name, COLUMN_VALUES_MAX, VALUE_CHARACTERS_MAX)
-        if OTHER in listed:
-            raise inner.error(name, f'must leave out "{OTHER}": it is always there, for what is missing or not listed')
-        return Values((*listed, OTHER))
+        reserved = {OTHER: "it is always there, for what is missing or not listed"}
+        listed = inner.list_or_name(name, COLUMN_VALUES_MAX, VALUE_CHARACTERS_MAX, reserved)
+        return Values((*listed.values, OTHER))
     number = inner.table(name)
     unit = number.text("unit", 20) if number.has("unit") else ""
     domain: Domain

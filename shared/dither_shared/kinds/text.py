@@ -31,7 +31,7 @@ BUCKETS = 1 << 17
 
 
 class TextKind(Kind[TextDomain]):
-    """A text of at most 200 characters; what is none, or longer, is "other"."""
+    """A text of at most 200 characters that can be seen; anything else is "other"."""
 
     name = "text"
     meaning = "for words that nobody can list beforehand"
@@ -54,14 +54,12 @@ class TextKind(Kind[TextDomain]):
         return Asked(domain, cells, candidates, expected, other)
 
     def takes(self, answer: object, domain: TextDomain) -> bool:
-        """Tell whether it is a text, and short enough."""
-        return isinstance(answer, str) and str.__len__(answer) <= domain.characters_max
+        """Tell whether it is a text, short enough, of which each character can be seen."""
+        return domain.holds(answer)
 
     def read(self, answer: object, domain: TextDomain) -> Answer:
-        """Return a text as it is, or "other". A lone surrogate becomes a question mark."""
-        if not isinstance(answer, str) or not self.takes(answer, domain):
-            return domain.unread()
-        return str.encode(answer, "utf-8", "replace").decode("utf-8")
+        """Return a text in the form in which it is told apart, or "other"."""
+        return domain.form(cast("str", answer)) if self.takes(answer, domain) else domain.unread()
 
     def unreadable(self, domain: TextDomain) -> Answer:
         """Return "other"."""

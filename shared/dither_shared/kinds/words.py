@@ -14,7 +14,6 @@ from typing import cast
 from dither_shared.accounting.made_up import Worth
 from dither_shared.cells import Cells, Part
 from dither_shared.domains import VALUE_CHARACTERS_MAX, Coded, TextDomain
-from dither_shared.harmless import is_visible
 from dither_shared.kinds.kind import Answer, Asked, Offer
 from dither_shared.kinds.noise import read_epsilon
 from dither_shared.kinds.text import TextKind
@@ -30,7 +29,7 @@ LISTED = "must be left out of words: they are found without a list"
 
 
 class WordsKind(TextKind):
-    """A text of at most 200 characters; what is none, or longer, is "other"."""
+    """A text of at most 200 characters that can be seen; anything else is "other"."""
 
     name = "words"
     meaning = "for words that the totals are to name, without a list"
@@ -51,15 +50,6 @@ class WordsKind(TextKind):
         mechanism = choose(BUCKETS, read_epsilon(table, EPSILON_WORDS_MAX), name=PGR.name)
         cells = Cells(tuple(Part(mechanism, ROWS, weight) for weight in layout.weights))
         return Asked(Coded(metric, layout.levels, casefold, hidden), cells, candidates_expected=PROPOSED)
-
-    def takes(self, answer: object, domain: TextDomain) -> bool:
-        """Tell whether it is a text, short enough, of which each character can be seen, white space around it aside."""
-        return super().takes(answer, domain) and is_visible(_normal(cast("str", answer), domain))
-
-    def read(self, answer: object, domain: TextDomain) -> Answer:
-        """Return a text in the form in which it is told apart, or "other"."""
-        read = super().read(answer, domain)
-        return _normal(read, domain) if isinstance(read, str) else read
 
     def class_of(self, read: Answer, domain: TextDomain, cells: Cells, cell: int, rng: Rng) -> int:
         """Return the bucket of the text, or of its prefix, in a cell."""
@@ -91,8 +81,3 @@ class WordsKind(TextKind):
         length = f"A text of at most {VALUE_CHARACTERS_MAX} characters."
         told = "One report tells a part of the text, drawn by lot."
         return Offer((length, "The totals name the texts that many have.", told))
-
-
-def _normal(text: str, domain: TextDomain) -> str:
-    """Return the form in which a text is told apart. A lone surrogate becomes a question mark."""
-    return cast("Coded", domain).normal(str.encode(text, "utf-8", "replace").decode("utf-8"))

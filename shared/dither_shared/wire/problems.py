@@ -22,6 +22,7 @@ PROBLEMS: dict[str, tuple[int, str]] = {
     "not-done": (422, "The change cannot be made"),
     "headers-too-large": (431, "The request's headers are too large"),
     "too-many": (429, "Too many requests came; send the same bytes again later"),
+    "failed": (500, "A fault of the aggregator's own kept it from answering"),
     "bad-tally": (500, "The stored counts are not those of any reports"),
     "backlog-full": (503, "Too many uploads are not counted yet; send the same bytes again later"),
     "disk-full": (507, "The store has no room to spare; send the same bytes again later"),

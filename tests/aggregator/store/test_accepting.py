@@ -254,7 +254,7 @@ def test_the_day_does_not_go_back_in_a_store_that_is_opened_again(place: Place, 
 def test_a_clock_that_is_behind_is_told(place: Place, store: Store, asked: Registry) -> None:
     append(store, body_in(store, 0, asked, {"dark": [1]}))
     assert store.trouble() == {}
-    place.travel(-1)
+    place.travel(-2)
     (trouble,) = store.trouble().items()
     assert trouble[0] == "clock"
     assert str(place.day()) in trouble[1]

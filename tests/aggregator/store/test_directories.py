@@ -7,13 +7,14 @@ from stat import S_IMODE
 
 import pytest
 
+from dither_aggregator.examining import examine
 from dither_aggregator.store import SQLiteStore, StoreError
 from dither_aggregator.store.sqlite import FILE_NAME, LOCK_NAME, exclusive, key_file
 from dither_aggregator.store.sqlite.file import NAMES
 from dither_shared.registry import Registry
 from tests.support.aggregators import dither, refused, serve
 from tests.support.keys import STRONG
-from tests.support.owners import SOMEBODY, Owners
+from tests.support.owners import ME, SOMEBODY, Owners
 from tests.support.registries import registry_text
 
 
@@ -36,6 +37,19 @@ def test_serve_mends_what_all_may_write_and_says_so_first(home: Path) -> None:
     assert second.endswith(f"{data / FILE_NAME} was open to others (mode 666): it has mode 600 now")
     assert not more
     assert [S_IMODE(path.stat().st_mode) for path in (data, data / FILE_NAME)] == [0o755, 0o600]
+
+
+def test_who_may_take_a_store_away_is_said_where_it_is_held_and_by_doctor(
+    home: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    home.chmod(0o775)
+    Owners(monkeypatch).give(home, ME, SOMEBODY)
+    said = f"group 4711 may write in {home} (mode 775), and so may take {home / 'data'} away"
+    with exclusive(home / "data"):  # as `serve` does it before anything else
+        assert [record.getMessage() for record in caplog.records] == [said]
+    (sign,) = [sign for sign in examine(str(home / "data"), None) if sign.what == "secrecy"]
+    assert said in sign.value
+    assert not sign.well
 
 
 def test_serve_refuses_a_directory_that_is_shared_and_takes_one_within_it(home: Path) -> None:

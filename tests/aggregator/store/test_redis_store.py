@@ -14,6 +14,7 @@ import pytest
 from dither_aggregator.service import Service, Submitted
 from dither_aggregator.store import Receipt, Store, StoreError, StoreUnavailable, create_store, open_store
 from dither_aggregator.store.dump import ShardRecord
+from dither_aggregator.store.interface.resetting import DayReset
 from dither_aggregator.store.records import DayMark, Final, KeptReading, LogEntry, Retention
 from dither_aggregator.store.redis import RedisStore, key_names, store_scripts
 from dither_aggregator.store.redis.client import Client
@@ -345,6 +346,12 @@ USES: dict[str, Callable[[Store, Registry], object]] = {
     "note": lambda store, asked: store.note("command line", "mark add", "version 158"),
     "journal": lambda store, asked: store.journal(),
     "dump": lambda store, asked: list(store.dump()),
+    "wrong_clock": lambda store, asked: store.wrong_clock(store.status()),
+    "begun_reset": lambda store, asked: store.begun_reset(),
+    "begin_reset": lambda store, asked: store.begin_reset("what it does"),
+    "reset_day": lambda store, asked: store.reset_day(
+        DayReset(store.clock_day(), store.clock_day(), store.clock_day(), store.clock_day())
+    ),
 }
 
 
@@ -377,7 +384,7 @@ def test_every_method_was_tried_on_a_store_that_is_not_there() -> None:
     # Clocks, what is left, which is of no store, and a secret that was read when it was opened.
     untouched |= {"ahead_s", "over_for_s", "left", "signing_secret"}
     filling = {name for name in dir(Store) if name.startswith("fill_")} | {"finish"}
-    through_others = {"replace_segments", "all_segments", "shard_ledger", "backlog", "use_keys"}
+    through_others = {"replace_segments", "all_segments", "shard_ledger", "backlog", "use_keys", "bound_key_days"}
     methods = {name for name in dir(Store) if not name.startswith("_") and callable(getattr(Store, name))}
     assert methods == USES.keys() | untouched | filling | through_others
 

@@ -268,7 +268,7 @@ def test_an_answer_that_opens_its_period_once_a_key_is_refused_is_caught_by_50_p
     monkeypatch.setattr(Device, "__init__", begun)
     monkeypatch.setattr(Device, "stopped", noting)
     monkeypatch.setattr(Device, "record", spoiled)
-    for seed in range(scaled(10, 100)):
+    for seed in range(scaled(4, 100)):
         rng = seeded(seed)
         assert any(claim.look(rng) == SHOWS for _ in range(50)), seed
 

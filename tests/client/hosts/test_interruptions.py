@@ -57,13 +57,19 @@ def test_a_fork_does_not_wait_for_a_request_in_flight(world: World) -> None:
 
 MOMENTS = [
     'execute("PRAGMA data_version")',
+    'self._begin("BEGIN IMMEDIATE"',
     "yield",
-    'execute("BEGIN IMMEDIATE")',
     "self.execute(",
     'execute("COMMIT")',
-    "if not committed",
+    "and not committed",
 ]
 """Lines of the device's file, in the order in which a record comes to them."""
+
+
+def thread_waits() -> bool:
+    """Tell whether our thread has looked, and waits for its moment: what a look finds makes nothing known."""
+    uploader = telemetry._uploader
+    return uploader is not None and bool(uploader._changed._waiters)  # type: ignore[attr-defined]
 
 
 @forks
@@ -74,7 +80,9 @@ def test_a_signal_handler_that_forks_in_the_middle_of_a_record_costs_the_parent_
     def host(moment: str) -> None:
         children = []
         signal.signal(signal.SIGUSR1, lambda *_: children.append(fork(lambda: flag(1))))
-        for _ in range(3):
+        flag(0)
+        assert until(thread_waits)
+        for _ in range(2):
             flag(0)  # answered: it is known now, and asked first whether the file has changed
         at_line(moment, lambda: signal.raise_signal(signal.SIGUSR1))
         flag(2)
@@ -82,7 +90,7 @@ def test_a_signal_handler_that_forks_in_the_middle_of_a_record_costs_the_parent_
         flag(3)
         assert "failed" not in telemetry.status().counts
 
-    world.run(host, moment)
+    world.run(host, moment, needs=[thread_waits])
     counted = world.counted_in_the_end()
     counted.pop("m1", None)  # the child has no device while the parent is in the middle of a call
     assert counted == once(0, 2, 3)
@@ -105,7 +113,9 @@ def test_a_child_that_returns_into_the_parents_record_undoes_nothing(world: Worl
                 os.read(told, 1)
 
         signal.signal(signal.SIGUSR1, handler)
-        for _ in range(3):
+        flag(0)
+        assert until(thread_waits)
+        for _ in range(2):
             flag(0)
         at_line(moment, lambda: signal.raise_signal(signal.SIGUSR1))
         flag(1)
@@ -119,7 +129,7 @@ def test_a_child_that_returns_into_the_parents_record_undoes_nothing(world: Worl
         assert ended(child) == [0]
         assert telemetry.status().waiting == waiting
 
-    world.run(host, moment)
+    world.run(host, moment, needs=[thread_waits])
     assert {**world.counted_in_the_end(), "m1": 1} == once(*range(12))
 
 

@@ -42,6 +42,10 @@ def test_where_processes_cannot_fork_everything_else_is_there(world: World) -> N
         ("win32", {"LOCALAPPDATA": "/local"}, "/local/dither/app"),
         ("linux", {}, "/home/her/.local/share/dither/app"),
         ("linux", {"XDG_DATA_HOME": "/xdg"}, "/xdg/dither/app"),
+        ("linux", {"XDG_DATA_HOME": ""}, "/home/her/.local/share/dither/app"),
+        ("linux", {"XDG_DATA_HOME": "xdg"}, "/home/her/.local/share/dither/app"),  # as the specification has it
+        ("linux", {"XDG_DATA_HOME": "~/xdg"}, "/home/her/.local/share/dither/app"),
+        ("win32", {"LOCALAPPDATA": "local"}, "/home/her/AppData/Local/dither/app"),
     ],
 )
 def test_each_system_keeps_the_file_where_it_keeps_such_files(

@@ -2,21 +2,22 @@
 
 import json
 import logging
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 
 from dither.device.moments import NO_ANSWER_YET
 from dither.say import say
-from dither.sending.transport import Answer, DryRun, Outcome, read_answer
+from dither.sending.transport import Answer, DryRun, Outcome, read_answer, read_date
 from dither.status import CLOSED
 from dither_shared.wire import GROUPS_MAX
 from dither_shared.wire.reading import Refusal, all_refused
 from tests.support.posting import ID, RECEIPT, ours
 
 
-def read(status: int, content: bytes, retry_after: str = "") -> Answer:
-    return read_answer(status, {"Retry-After": retry_after} if retry_after else {}, content, ID)
+def read(status: int, content: bytes, retry_after: str = "", **others: str) -> Answer:
+    return read_answer(status, {**({"Retry-After": retry_after} if retry_after else {}), **others}, content, ID)
 
 
 def test_a_receipt_for_this_upload_ends_it() -> None:
@@ -143,10 +144,58 @@ def test_a_receipt_for_another_upload_does_not_end_it() -> None:
         ("99999", 86_400),
         ("-5", 0),
         ("soon", 0),
-        ("9" * 5000, 0),
+        ("9" * 5000, 86_400),
+        ("0" * 5000 + "61", 600),
+        (" 61\t", 600),
         ("1.5", 0),
-        ("Wed, 21 Oct 2026 07:28:00 GMT", 0),
     ],
 )
 def test_retry_after_is_rounded_up_to_a_few_steps(header: str, seconds: float) -> None:
     assert read(503, ours(), header).retry_after_s == seconds
+
+
+@pytest.mark.parametrize("name", ["retry-after", "RETRY-AFTER"])
+def test_a_headers_name_may_have_any_case(name: str) -> None:
+    assert read(503, ours(), **{name: "61"}).retry_after_s == 600
+
+
+NOW = datetime(2026, 11, 6, 8, 49, 37, tzinfo=UTC)
+FORMS = {"IMF-fixdate": "%a, %d %b %Y %H:%M:%S GMT", "RFC 850": "%A, %d-%b-%y %H:%M:%S GMT", "asctime": "%c"}
+"""The three forms of a moment in HTTP. A day before the tenth has a blank in the last one, as %c writes it."""
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("date", FORMS)
+def test_a_moment_in_any_form_counts_from_the_answers_own_date(form: str, date: str) -> None:
+    for wait_s, seconds in ((-5_000_000, 60), (0, 60), (61, 600), (600, 600), (86_401, 86_400), (90 * 86_400, 86_400)):
+        moment = NOW + timedelta(seconds=wait_s)
+        said = read(503, ours(), moment.strftime(FORMS[form]), Date=NOW.strftime(FORMS[date]))
+        assert said.retry_after_s == seconds
+
+
+def test_a_moment_counts_from_the_devices_clock_where_an_answer_has_no_date(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("time.time", NOW.timestamp)
+    assert read(503, ours(), "Fri, 06 Nov 2026 08:50:38 GMT").retry_after_s == 600
+    assert read(503, ours(), "Fri, 06 Nov 2026 08:50:38 GMT", Date="soon").retry_after_s == 600
+
+
+@pytest.mark.parametrize(
+    ("text", "year"),
+    [
+        ("Sun, 06 Nov 1994 08:49:37 GMT", 1994),
+        ("Sunday, 06-Nov-94 08:49:37 GMT", 1994),  # more than 50 years to come: it is past
+        ("Sun Nov  6 08:49:37 1994", 1994),
+        ("Wed, 06 Nov 2030 08:49:60 GMT", 2030),
+        ("Wednesday, 06-Nov-30 08:49:37 GMT", 2030),
+        ("Wed Nov 16 08:49:37 2030", 2030),
+        *((text, None) for text in [
+            "", "1994", "Sun, 6 Nov 1994 08:49:37 GMT", "Sun, 06 nov 1994 08:49:37 GMT",
+            "Sun, 31 Feb 1994 08:49:37 GMT", "Sun Nov 6 08:49:37 1994",
+            "Sun, 06 Nov 1994 24:49:37 GMT", "Sun, 06 Nov 1994 08:49:37 CET", "Sun, 06 Nov 1994 08:49:37 GMT, soon",
+            "Sun, 06 Nov 0000 08:49:37 GMT", "Sun, 0\N{ARABIC-INDIC DIGIT SIX} Nov 1994 08:49:37 GMT",
+        ]),
+    ],
+)  # fmt: skip
+def test_a_moment_in_http_has_three_forms_and_no_other(text: str, year: int | None) -> None:
+    moment = read_date(text)
+    assert (None if moment is None else datetime.fromtimestamp(moment, UTC).year) == year

@@ -56,6 +56,7 @@ OUTCOMES = {
     "not-done": DROPPED,
     "headers-too-large": DROPPED,
     "too-many": KEPT,
+    "failed": KEPT,
     "bad-tally": KEPT,
     "key-waiting": KEPT,
     "being-computed": KEPT,

@@ -5,7 +5,7 @@ from the counts and their number: for one version on one machine the same record
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from hashlib import sha256
 from itertools import combinations
 
@@ -26,6 +26,8 @@ class SyntheticTable:
     """The fit of one table's counts."""
 
     plan: Plan
+    columns: Sequence[int]
+    """The places of its columns among the plan's."""
     n: int
     pairs: Sequence[PairTable]
     synthesis: Synthesis
@@ -35,17 +37,29 @@ class SyntheticTable:
         """Draw records, int64[count, columns]: the place of each column's label."""
         return records(self.synthesis.weights, count, np.random.default_rng([self.seed, count]))
 
+    @property
+    def names(self) -> list[str]:
+        """The names of its columns."""
+        return [columns_of(self.plan).names[column] for column in self.columns]
+
     def in_words(self, drawn: npt.NDArray[np.int64]) -> list[list[str]]:
         """Return records with the labels of their columns."""
-        domain = columns_of(self.plan)
-        labels = [domain.labels(column) for column in range(len(domain.names))]
+        labels = [columns_of(self.plan).labels(column) for column in self.columns]
         return [[labels[column][place] for column, place in enumerate(row)] for row in drawn.tolist()]
 
 
 def synthesise_table(
-    stored: StoredPlan, tally: Tally, view: View, progress: Progress, public: str | None = None
+    stored: StoredPlan,
+    tally: Tally,
+    view: View,
+    progress: Progress,
+    public: str | None = None,
+    names: Sequence[str] = (),
 ) -> SyntheticTable:
-    """Fit weights to the counts of a window, of one public value or of all together. Raises TooFew, and BadTally."""
+    """Fit weights to the counts of a window, of one public value or of all together, for all columns or those named.
+
+    Raises TooFew, BadTally, and ValueError for columns with more than CELLS_MAX cells.
+    """
     domain, arms = columns_of(stored.plan), arms_of(stored, tally, view)
     if public is not None:
         arms = [arms[domain.public.index(public, 1) - 1]]
@@ -56,7 +70,13 @@ def synthesise_table(
             f"{sum(question.n for question in questions):,} reports are too few: each of {len(domain.questions)} "
             f"questions needs {REPORTS_MIN}, some {least:,} in all"
         )
-    pairs = tuple(pair_table(question, pair) for question in questions for pair in combinations(question.columns, 2))
+    columns = [column for column, name in enumerate(domain.names) if name in (names or domain.names)]
+    pairs = tuple(
+        replace(pair_table(question, pair), columns=(columns.index(pair[0]), columns.index(pair[1])))
+        for question in questions
+        for pair in combinations(question.columns, 2)
+        if set(pair) <= set(columns)
+    )
     seed = int.from_bytes(sha256(f"{tally.digest} {public}".encode()).digest()[:8], "big")
     n = sum(question.n for question in questions)
-    return SyntheticTable(stored.plan, n, pairs, synthesise(pairs, progress), seed)
+    return SyntheticTable(stored.plan, columns, n, pairs, synthesise(pairs, progress), seed)

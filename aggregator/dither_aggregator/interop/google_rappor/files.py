@@ -4,12 +4,14 @@
                16,2,64,0.5,0.75,0.5
     counts     210,131,118, ...       no header; a row a cohort: its N reports, then how many set bit 0, 1, .. k - 1
     map        abc,7,14,20,29, ...    no header; a row a candidate: the value, then c k + bit + 1 for cohort c = 0, ..
-                                      m - 1 and in each for hash 0, 1, .. h - 1: in this order, repeats kept
+                                      m - 1 and in each for hash 0, 1, .. h - 1. One that hashes into the same bit twice
+                                      may leave cells empty, NA or out, and the order does not matter
     reports    client,cohort,irr      a header; these three are found by name and other columns ignored
                c1,0,0010000001000000  the leftmost character is bit k - 1, the rightmost bit 0
 
 The map's row above is bloom.py's example: bits 6 and 13 of cohort 0 are 7 and 14. R writes 100000 as 1e+05, so a whole
-number may be written in any way. Parameters are kept as exact fractions.
+number may be written in any way. Parameters are kept as exact fractions. If a candidate comes again, its first row
+counts, and lines without content are passed over, both as google/rappor's own reader does it.
 
 A file that breaks these rules is refused with its line. A report that does is refused alone: its neighbours count.
 """
@@ -18,7 +20,7 @@ import csv
 import gzip
 import re
 import zlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from fractions import Fraction
@@ -51,7 +53,8 @@ REPORTS_BYTES_MAX = 1 << 34
 """Reports are read one by one: this bounds time, not memory."""
 
 _REPORTS_AT_ONCE = 1 << 16
-_NUMBER = re.compile(r"(?:[0-9]{1,40}(?:\.[0-9]{0,40})?|\.[0-9]{1,40})(?:[eE][+-]?[0-9]{1,3})?")
+_NUMBER = re.compile(r"\+?(?:[0-9]{1,40}(?:\.[0-9]{0,40})?|\.[0-9]{1,40})(?:[eE][+-]?[0-9]{1,3})?")
+_LONE_RETURN = re.compile(r"\r(?!\n)")
 _GZIP_MAGIC = b"\x1f\x8b"
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
@@ -61,6 +64,10 @@ class BadFile(DitherError, ValueError):
 
     def __init__(self, path: Path, line: int, problem: str) -> None:
         super().__init__(f"{path}: line {line}: {problem}")
+
+
+class BadCounts(BadFile):
+    """Counts that no reports have, whatever the parameters."""
 
 
 @dataclass(frozen=True)
@@ -153,7 +160,7 @@ def read_counts(path: Path, params: Params) -> Counts:
         for bit, cell in enumerate(row[1:]):
             count = _whole_cell(path, line, f"the count of bit {bit}", cell, 0)
             if count > n:
-                raise BadFile(path, line, f"the count of bit {bit} must be at most N = {n}, got {count}")
+                raise BadCounts(path, line, f"the count of bit {bit} must be at most N = {n}, got {count}")
             counts[cohorts, bit + 1] = count
         cohorts += 1
     if cohorts < params.m:
@@ -167,12 +174,21 @@ def count_lines(counts: Counts) -> Iterator[str]:
         yield ",".join(map(str, row))
 
 
-def read_map(path: Path, params: Params) -> tuple[tuple[str, ...], npt.NDArray[np.int64]]:
-    """Read a candidate map: the S values, and their bits as int64[S, m, h]."""
+def read_map(
+    path: Path, params: Params, repeated: Callable[[int], None] = lambda line: None
+) -> tuple[tuple[str, ...], npt.NDArray[np.int64]]:
+    """Read a candidate map: the S values, and their bits as int64[S, m, h], with repeats where hashes collide.
+
+    Calls `repeated` with each line of a candidate that came before, which is passed over.
+    """
     seen: dict[str, int] = {}
     bits: list[npt.NDArray[np.int64]] = []
-    characters = 0
+    characters = again = 0
     for line, row in _rows(path, FILE_BYTES_MAX):
+        if row[0] in seen:
+            again = _add_repeat(path, line, again)
+            repeated(line)
+            continue
         characters = _add_candidate(path, line, row[0], seen, characters)
         if len(seen) * params.m * params.h > INDICES_MAX:
             raise BadFile(path, line, f"must not be there: a map may hold {INDICES_MAX:,} indices")
@@ -191,15 +207,22 @@ def map_line(value: str, params: Params, *, java: bool = False) -> str:
     return f"{quoted},{','.join(map(str, indices))}"
 
 
-def read_candidates(path: Path) -> list[str]:
-    """Read a list of values, one a line and each once. Spaces belong to a value; an empty line is the empty value."""
+def read_candidates(path: Path, repeated: Callable[[int], None] = lambda line: None) -> list[str]:
+    """Read a list of values, one a line. Spaces belong to a value; an empty line is the empty value.
+
+    Calls `repeated` with each line of a value that came before, which is passed over.
+    """
     seen: dict[str, int] = {}
-    characters = 0
+    characters = again = 0
     for line, text in enumerate(_lines(path, FILE_BYTES_MAX), start=1):
         value = text.removesuffix("\n").removesuffix("\r")
         if "\r" in value:
             raise BadFile(path, line, "must end with a line feed, got a carriage return within the line")
-        characters = _add_candidate(path, line, value, seen, characters)
+        if value in seen:
+            again = _add_repeat(path, line, again)
+            repeated(line)
+        else:
+            characters = _add_candidate(path, line, value, seen, characters)
     if not seen:
         raise BadFile(path, 1, "must hold a value, got an empty file")
     return list(seen)
@@ -250,10 +273,15 @@ def _read_report(line: int, client: str, cohort: str, irr: str, params: Params) 
     return Report(line, client, number, int(irr, 2))
 
 
+def _add_repeat(path: Path, line: int, again: int) -> int:
+    """Return how many candidates that came before there are with this one."""
+    if again == CANDIDATES_MAX:
+        raise BadFile(path, line, f"must not be there: {CANDIDATES_MAX:,} candidates before it came twice or more")
+    return again + 1
+
+
 def _add_candidate(path: Path, line: int, value: str, seen: dict[str, int], characters: int) -> int:
-    """Take up a candidate behind others of so many characters; return how many these are with it."""
-    if value in seen:
-        raise BadFile(path, line, f"must be another candidate than line {seen[value]}, got {_shown(value)} twice")
+    """Take up a new candidate behind others of so many characters; return how many these are with it."""
     if len(value) > VALUE_CHARACTERS_MAX:
         raise BadFile(path, line, f"a value must have at most {VALUE_CHARACTERS_MAX} characters, got {len(value)}")
     if len(seen) == CANDIDATES_MAX:
@@ -267,28 +295,30 @@ def _add_candidate(path: Path, line: int, value: str, seen: dict[str, int], char
 
 def _map_bits(path: Path, line: int, cells: Sequence[str], params: Params) -> npt.NDArray[np.int64]:
     """Return the bits of one candidate, int64[m, h]."""
-    needed = params.m * params.h
-    given = len(cells) - cells.count("")
-    if len(cells) != needed or given != needed:
+    m, k, h = params.m, params.k, params.h
+    found: list[list[int]] = [[] for _ in range(m)]
+    given = [cell for cell in cells if cell.strip() not in ("", "NA")]
+    if len(given) > m * h:
         raise BadFile(
-            path,
-            line,
-            f"must have {needed} indices, one for each of {params.m} cohorts and {params.h} hashes, got {given}",
+            path, line, f"must have at most {m * h} indices, for {m} cohorts and {h} hashes each, got {len(given)}"
         )
-    firsts = np.repeat(np.arange(params.m) * params.k + 1, params.h)
-    bits: npt.NDArray[np.int64] = np.array([_whole(cell) or 0 for cell in cells], dtype=np.int64) - firsts
-    wrong = np.flatnonzero((bits < 0) | (bits >= params.k))
-    if len(wrong):
-        place = int(wrong[0])
-        first = int(firsts[place])
-        cohort, number = divmod(place, params.h)
-        raise BadFile(
-            path,
-            line,
-            f"the index of cohort {cohort}, hash {number} must be from {first} to {first + params.k - 1}, "
-            f"got {_shown(cells[place])}",
-        )
-    return bits.reshape(params.m, params.h)
+    for cell in given:
+        index = _whole(cell)
+        if index is None or not 1 <= index <= m * k:
+            raise BadFile(path, line, f"an index must be a whole number from 1 to m k = {m * k}, got {_shown(cell)}")
+        found[(index - 1) // k].append((index - 1) % k)
+    for cohort, bits in enumerate(found):
+        if not bits or len(set(bits)) > h:
+            raise BadFile(
+                path,
+                line,
+                f"must have 1 to h = {h} different indices from {cohort * k + 1} to {cohort * k + k}, those of cohort "
+                f"{cohort}, got {len(set(bits))}",
+            )
+        if len(bits) > h:
+            bits[:] = sorted(set(bits))
+        bits += [bits[-1]] * (h - len(bits))
+    return np.array(found, dtype=np.int64)
 
 
 def _find_columns(path: Path, line: int, header: Sequence[str], names: Sequence[str]) -> dict[str, int]:
@@ -335,16 +365,26 @@ def _shown(text: str) -> str:
 
 
 def _rows(path: Path, bytes_max: int) -> Iterator[tuple[int, list[str]]]:
-    """Yield each row that is not blank with the line it begins on. A file without any is refused."""
+    """Yield each row that is not blank, nor spaces alone, with the line it begins on. A file without any is refused."""
     line, empty, size = 1, True, 0
 
     def lines() -> Iterator[str]:
         nonlocal size
+        quotes = 0
         for text in _lines(path, bytes_max):
             size += len(text)
             if size > LINE_BYTES_MAX:
                 raise BadFile(path, line, f"must have at most {LINE_BYTES_MAX:,} bytes in a row, over all its lines")
-            yield text
+            begun = at = 0
+            for found in _LONE_RETURN.finditer(text):  # ends a line, as in R, but within quotes
+                quotes += text.count('"', at, found.end())
+                at = found.end()
+                if quotes % 2 == 0:
+                    yield text[begun:at]
+                    begun = at
+            quotes += text.count('"', at)
+            if begun < len(text):
+                yield text[begun:]
 
     reader = csv.reader(lines(), strict=True)
     while True:
@@ -355,7 +395,7 @@ def _rows(path: Path, bytes_max: int) -> Iterator[tuple[int, list[str]]]:
             raise BadFile(path, line, f"must be CSV: {error}") from None
         if row is None:
             break
-        if row:
+        if len(row) > 1 or "".join(row).strip():
             empty = False
             yield line, row
         line = reader.line_num + 1

@@ -14,6 +14,7 @@
     journal      who asked for which change
     refused      how many groups were not taken, and why
     moving       dump and restore
+    resetting    the day is moved back, where it leapt ahead with the machine's clock
 
 A store is a number of shards. A shard has a log of accepted uploads, a cursor up to which they are folded, the
 segments that came of it, the ids of the uploads of the last seven days, a ledger and a quarantine. Every effect is
@@ -34,8 +35,8 @@ A process that was killed, late or doubled changes nothing, and at every instant
 
 where `pending` is counted from the log itself, not kept: the equation can fail, and the ledger shows it if it does.
 
-Time is the store's own, and within a shard the day never goes back. Any number of processes may use a store at once,
-each with a `Store` of its own; one `Store` may be used by any number of threads.
+Time is the store's own, and within a shard the day never goes back, but by a reset. Any number of processes may use a
+store at once, each with a `Store` of its own; one `Store` may be used by any number of threads.
 
 Roles are mixins and not objects of their own, because one effect moves what several of them own in one transaction.
 """
@@ -53,13 +54,27 @@ from dither_aggregator.store.interface.opened import SHARDS
 from dither_aggregator.store.interface.quarantine import Quarantine
 from dither_aggregator.store.interface.readings import Readings
 from dither_aggregator.store.interface.refused import Refusing
+from dither_aggregator.store.interface.resetting import Resetting
 from dither_aggregator.store.interface.tallies import Tallies
 
 __all__ = ["SHARDS", "Store"]
 
 
 class Store(
-    Batches, Ledger, Log, Tallies, Epochs, Erasing, Quarantine, Readings, Marks, Refusing, Moving, Keyring, Journal
+    Batches,
+    Resetting,
+    Ledger,
+    Log,
+    Tallies,
+    Epochs,
+    Erasing,
+    Quarantine,
+    Readings,
+    Marks,
+    Refusing,
+    Moving,
+    Keyring,
+    Journal,
 ):
     """The state of one aggregator. Open one with `dither_aggregator.store.open_store`; close it when done.
 

@@ -20,6 +20,11 @@ SHARDS = 16
 SAVE_ATTEMPTS = 10
 
 
+def is_behind(clock: date, day: date) -> bool:
+    """Whether the machine's clock is behind the day of a store; a single day passes by itself, as after a reset."""
+    return (day - clock).days > 1
+
+
 class Opened(ABC):
     """The base of every role of a store."""
 
@@ -172,7 +177,7 @@ class Opened(ABC):
 
     def trouble(self) -> dict[str, str]:
         """Return what is wrong with the store now, by kind; empty when it is as it must be."""
-        behind = [shard for shard in self.status() if shard.clock_day < shard.day]
+        behind = [shard for shard in self.status() if is_behind(shard.clock_day, shard.day)]
         if not behind:
             return self._trouble()
         clock, day = behind[0].clock_day, max(shard.day for shard in behind)

@@ -20,6 +20,7 @@ from dither_aggregator.store.redis.moving import RedisMoving
 from dither_aggregator.store.redis.quarantine import RedisQuarantine
 from dither_aggregator.store.redis.readings import RedisReadings
 from dither_aggregator.store.redis.refused import RedisRefusing
+from dither_aggregator.store.redis.resetting import RedisResetting
 from dither_aggregator.store.redis.tallies import RedisTallies
 
 __all__ = ["RedisStore"]
@@ -28,8 +29,9 @@ __all__ = ["RedisStore"]
 class RedisStore(
     RedisLog,
     RedisQuarantine,
-    RedisMoving,
+    RedisResetting,
     RedisErasing,
+    RedisMoving,
     RedisBatches,
     RedisLedger,
     RedisTallies,

@@ -9,6 +9,7 @@ from redis.backoff import NoBackoff
 from redis.retry import Retry
 
 from dither_aggregator.store.records import StoreError, StoreLoading, StoreUnavailable
+from dither_aggregator.store.redis.key_names import RESETTING
 from dither_aggregator.store.redis.scripts import DAMAGED, NOT_THIS_STORE, SCRIPTS, Script
 
 CONNECTIONS_MAX = 64
@@ -128,6 +129,8 @@ class Client:
             return StoreLoading(f"{self.name} is loading what it holds, and can be used when it has")
         if isinstance(error, _UNAVAILABLE) or text.startswith(LATER):
             return StoreUnavailable(f"{self.name} cannot be used now: {text.rstrip('.')}")
+        if text.startswith(NOT_THIS_STORE) and text.endswith(RESETTING):
+            return StoreUnavailable(f"{self.name} holds a store whose day is being reset; it can be used again then")
         if text.startswith(NOT_THIS_STORE):
             return StoreError(
                 f"{self.name} is not the store that was opened: it was emptied, or another was put in its place. "

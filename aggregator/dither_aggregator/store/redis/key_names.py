@@ -2,7 +2,7 @@
 
     dither:{g}                      hash: version, token, app, secret, digest_key, generation, shards, plans_version,
                                     keys_version, tallies_days, snapshots_days, tallies_from, clock_offset_s, erased,
-                                    erasing, batches_hour, readings_made, readings_bytes
+                                    erasing, batches_hour, clock_reset, readings_made, readings_bytes
     dither:{g}:plans                hash: plan -> document
     dither:{g}:keys                 hash: a key's id -> document, which has a hash of its text
     dither:{g}:journal              list: documents of what operators did, the oldest first
@@ -39,6 +39,8 @@ came back empty, half filled, or filled by another version is refused before any
 VERSION = 3
 """The version of this layout. A store of another one is refused."""
 GLOBAL = "dither:{g}"
+RESETTING = ":resetting"
+"""Ends the token of a store whose day is being reset: `resetting.py`."""
 
 
 def token(generation: str, *, finished: bool = True) -> str:

@@ -35,12 +35,13 @@ class RedisOpened(RedisCalls):
         *,
         allow_lossy_store: bool = False,
         unfinished: bool = False,
+        resetting: bool = False,
     ) -> None:
         super().__init__(url)
         self._clock, self._refreshing = clock, Lock()
         self._allow_lossy = allow_lossy_store
         try:
-            self._open(unfinished)
+            self._open(unfinished, resetting)
         except BaseException:
             self.close()
             raise
@@ -77,7 +78,7 @@ class RedisOpened(RedisCalls):
         self._run_global(store_scripts.FINISH, token)
         self._token = token
 
-    def _open(self, unfinished: bool) -> None:
+    def _open(self, unfinished: bool, resetting: bool) -> None:
         name = self._client.name
         # In a Cluster no transaction spans slots; elsewhere one saves a sync for each of an append's shards.
         self._one_node = not self._client.information().get("cluster_enabled")
@@ -101,10 +102,13 @@ class RedisOpened(RedisCalls):
         self.shards = int(state["shards"])
         self._digest_key, self._secret = state["digest_key"], state["secret"]
         self._token = state["token"].decode()
-        if self._token != key_names.token(self.generation) and not unfinished:
+        if self._token.endswith(key_names.RESETTING):
+            if not resetting:
+                raise StoreError(f"{name} holds a store whose day is being reset; if that was cut off, run it again")
+        elif self._token != key_names.token(self.generation) and not unfinished:
             raise StoreError(f"{name} holds a store that was not filled to its end; {START_AGAIN}")
         self.refresh()
-        if not unfinished:  # one that was nearly finished is finished in some of its shards
+        if not (unfinished or resetting):  # one that was nearly finished is finished in some of its shards
             self.status()
 
     # Plans and time.

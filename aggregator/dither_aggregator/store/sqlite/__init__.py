@@ -17,6 +17,7 @@ from dither_aggregator.store.sqlite.moving import SQLiteMoving
 from dither_aggregator.store.sqlite.quarantine import SQLiteQuarantine
 from dither_aggregator.store.sqlite.readings import SQLiteReadings
 from dither_aggregator.store.sqlite.refused import SQLiteRefusing
+from dither_aggregator.store.sqlite.resetting import SQLiteResetting
 from dither_aggregator.store.sqlite.tallies import SQLiteTallies
 
 __all__ = ["FILE_NAME", "LOCK_NAME", "SQLiteStore", "exclusive"]
@@ -27,6 +28,7 @@ class SQLiteStore(
     SQLiteQuarantine,
     SQLiteMoving,
     SQLiteErasing,
+    SQLiteResetting,
     SQLiteBatches,
     SQLiteTallies,
     SQLiteEpochs,

@@ -12,7 +12,7 @@ from typing import Any
 
 import flask_smorest
 import msgspec
-from flask import Blueprint, Flask, Response
+from flask import Blueprint, Flask, Response, request
 from marshmallow import RAISE, Schema, fields
 
 from dither_aggregator.store import Store
@@ -70,12 +70,16 @@ def register(app: Flask, store: Store, operations: Sequence[Operation], answered
     @app.get(DOCUMENT)
     def openapi() -> Response:
         given(Parameters)
-        return Response(_document(described), content_type=JSON)
+        servers = [{"url": request.script_root or "/"}]
+        return Response(msgspec.json.encode({**_document(described), "servers": servers}), content_type=JSON)
 
 
 @cache
-def _document(operations: tuple[Operation, ...]) -> bytes:
-    """Return the OpenAPI document of operations. The routes that flask-smorest wants for it answer nobody."""
+def _document(operations: tuple[Operation, ...]) -> dict[str, Any]:
+    """Return the OpenAPI document of operations, but for where the server is.
+
+    The routes that flask-smorest wants for it answer nobody.
+    """
     app = Flask(__name__)
     api, blueprint = flask_smorest.Api(), flask_smorest.Blueprint(NAME, __name__, url_prefix=API.rstrip("/"))
     blueprint.ARGUMENTS_PARSER = PARSER
@@ -86,20 +90,22 @@ def _document(operations: tuple[Operation, ...]) -> bytes:
             _described(blueprint, operation, _view(operation, None))
         )
     api.register_blueprint(blueprint)
-    described = api.spec.to_dict()
+    described: dict[str, Any] = api.spec.to_dict()
     described["paths"][PATH] = UPLOADS
     described["components"]["securitySchemes"] = SECURITY
     for unused in ("Error", "PaginationMetadata"):  # flask-smorest's own, to which nothing refers
         described["components"]["schemas"].pop(unused)
-    return msgspec.json.encode(described)
+    return described
 
 
 def _view(operation: Operation, store: Store | None) -> Callable[..., Response]:
     def view(asked: dict[str, Any], **named: str) -> Response:
         if store is None:
             raise Problem("not-found", "this is answered by another process")
+        if "bom" in asked and asked["format"] != "csv":
+            raise Problem("malformed", "bom goes with format=csv")
         answer = operation.answer(store if operation.changes else seen(store), asked, **named)
-        return respond(answer, asked["format"]) if isinstance(answer, RowSet) else answer
+        return respond(answer, asked) if isinstance(answer, RowSet) else answer
 
     return view
 

@@ -19,6 +19,7 @@ from dither_aggregator.web.asking import (
     Given,
     LevelAsked,
     PlanAsked,
+    Value,
     WindowAsked,
     asked_plan,
     asked_window,
@@ -30,6 +31,7 @@ from dither_aggregator.web.long_lists import refuse_long
 from dither_shared.domains import VALUE_CHARACTERS_MAX
 from dither_shared.kinds.kind import CANDIDATES_MAX
 from dither_shared.plan import Plan
+from dither_shared.texts import normal, unseen
 from dither_shared.wire.problems import Problem
 from dither_shared.wire.reading import parse_json
 
@@ -51,7 +53,7 @@ class EstimatesAsked(WindowAsked, PlanAsked, LevelAsked, PagedAsked, RowsAsked):
     error_of = one_of(get_args(ErrorOf), "of these reports, or of the population that they are a sample of")
     normalised = one_of(("no", *METHODS), "adds a column of shares that sum to one")
     values = fields.List(
-        fields.String(),
+        Value(),
         validate=validate.Length(max=VALUES_MAX, error=f"is given at most {VALUES_MAX} times"),
         metadata={"description": "a value to return; may be given several times"},
     )
@@ -189,12 +191,18 @@ def _read_candidates(body: bytes) -> tuple[str, ...]:
     listed = document.get("candidates") if isinstance(document, dict) and len(document) == 1 else None
     if not isinstance(listed, list) or not 1 <= len(listed) <= CANDIDATES_MAX:
         raise Problem("malformed", f'the body must be {{"candidates": [...]}} with 1 to {CANDIDATES_MAX} texts')
-    if not all(isinstance(text, str) and len(text) <= VALUE_CHARACTERS_MAX for text in listed):
+    texts = [normal(text) for text in listed if isinstance(text, str)]
+    if len(texts) < len(listed) or max(map(len, texts)) > VALUE_CHARACTERS_MAX:
         raise Problem("malformed", f"a candidate must be a text of at most {VALUE_CHARACTERS_MAX} characters")
-    if len(set(listed)) < len(listed):
-        raise Problem("malformed", "candidates must be different")
     try:
-        "".join(listed).encode("utf-8")
+        "".join(texts).encode("utf-8")
     except UnicodeEncodeError:
         raise Problem("malformed", "a candidate must be text that UTF-8 can hold") from None
-    return tuple(listed)
+    places: dict[str, int] = {}
+    for place, text in enumerate(texts, 1):
+        if hidden := unseen(text):
+            raise Problem("malformed", f"candidates must be texts that can be seen, got {hidden} in number {place}")
+        if text in places:
+            raise Problem("malformed", f"candidates must be different, and numbers {places[text]} and {place} are not")
+        places[text] = place
+    return tuple(places)

@@ -3,10 +3,8 @@
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
-from marshmallow import fields
-
 from dither_aggregator.web.api.rowsets import next_address
-from dither_aggregator.web.asking import Given, Parameters, Whole
+from dither_aggregator.web.asking import Given, Parameters, Value, Whole
 
 ROWS_MAX = 1_000_000
 
@@ -21,7 +19,7 @@ def top(says: str) -> Whole:
 class PagedAsked(Parameters):
     """The rows that are asked for, of many."""
 
-    search = fields.String(load_default="", metadata={"description": "a part of a value, in upper or lower case"})
+    search = Value(load_default="", metadata={"description": "a part of a value, in upper or lower case"})
     offset = Whole(0, ROWS_MAX, load_default=0, metadata={"description": "so many rows are left out before them"})
 
 

@@ -7,14 +7,24 @@ from urllib.parse import urlencode
 import msgspec
 import numpy as np
 from flask import Response, request
+from marshmallow import fields, validate
 
-from dither_aggregator.web.asking import Parameters, one_of
+from dither_aggregator.web.asking import Given, Parameters, one_of
 from dither_shared.harmless import file_name, to_csv
 
 JSON, CSV = "application/json", "text/csv; charset=utf-8"
 
 
-class RowsAsked(Parameters):
+class CsvAsked(Parameters):
+    """In which form CSV is wanted."""
+
+    bom = fields.String(
+        validate=validate.OneOf(("1",), error="must be 1, got {input!r}"),
+        metadata={"description": "1 puts the byte order mark before CSV by which Excel knows UTF-8"},
+    )
+
+
+class RowsAsked(CsvAsked):
     """In which form rows are wanted."""
 
     format = one_of(("json", "csv"), "of the answer; CSV has the rows alone")
@@ -32,14 +42,19 @@ class RowSet:
     """The name of a file with these rows, without its ending: letters, digits, `_` and `-`."""
 
 
-def respond(made: RowSet, form: str) -> Response:
-    """Return rows as `json`, {"meta": {...}, "rows": [{...}, ...]}, or as a `csv` file."""
-    if form == "csv":
-        answer = Response(to_csv(made.columns, made.rows), content_type=CSV)
-        answer.headers["Content-Disposition"] = f'attachment; filename="{file_name(made.name, "csv")}"'
-        return answer
+def respond(made: RowSet, asked: Given) -> Response:
+    """Return rows as JSON, {"meta": {...}, "rows": [{...}, ...]}, or as a file of CSV."""
+    if asked["format"] == "csv":
+        return csv_file(made.columns, made.rows, made.name, asked)
     rows = [dict(zip(made.columns, row, strict=True)) for row in made.rows]
     return Response(_encoder.encode({"meta": made.meta, "rows": rows}), content_type=JSON)
+
+
+def csv_file(columns: Sequence[str], rows: Iterable[Sequence[object]], name: str, asked: Given) -> Response:
+    """Return a file of CSV, called so."""
+    answer = Response("\ufeff" * ("bom" in asked) + to_csv(columns, rows), content_type=CSV)
+    answer.headers["Content-Disposition"] = f'attachment; filename="{file_name(name, "csv")}"'
+    return answer
 
 
 def _plain(value: object) -> object:
@@ -55,4 +70,4 @@ _encoder = msgspec.json.Encoder(enc_hook=_plain)
 def next_address(offset: int) -> str:
     """Return the address of this request with another offset."""
     others = [(name, value) for name, value in request.args.items(multi=True) if name != "offset"]
-    return request.path + "?" + urlencode([*others, ("offset", offset)])
+    return request.script_root + request.path + "?" + urlencode([*others, ("offset", offset)])

@@ -63,7 +63,7 @@ UPLOADS = {
             **_refusals(
                 *("malformed", "key-missing", "key-wrong", "key-scope", "upload-conflict", "expired"),
                 *("length-required", "too-large", "unsupported-media-type", "refused", "headers-too-large", "too-many"),
-                *("key-waiting", "backlog-full", "unavailable", "disk-full"),
+                *("failed", "key-waiting", "backlog-full", "unavailable", "disk-full"),
             ),
         },
     }

@@ -5,7 +5,6 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 from flask import render_template
-from marshmallow import fields
 from scipy.special import ndtr
 
 from dither_aggregator.analysis.differences import Comparison, Difference
@@ -17,6 +16,7 @@ from dither_aggregator.store import Store, StoredPlan
 from dither_aggregator.web.asking import (
     LEVELS,
     Given,
+    Value,
     Whole,
     given,
 )
@@ -38,7 +38,7 @@ SCORES_SHOWN = 4.0
 class ComparePageAsked(CompareAsked):
     """The parameters of a comparison's page."""
 
-    search = fields.String(load_default="", metadata={"description": "a part of a value"})
+    search = Value(load_default="", metadata={"description": "a part of a value"})
     page = Whole(1, 99_999, load_default=1)
 
 

@@ -24,6 +24,7 @@ from dither_aggregator.web.asking import (
     Given,
     LevelAsked,
     PlanAsked,
+    Value,
     Whole,
     WindowAsked,
     asked_plan,
@@ -58,7 +59,7 @@ LISTED_MAX = 25
 class MetricAsked(WindowAsked, PlanAsked, LevelAsked):
     """The parameters of a metric's page."""
 
-    search = fields.String(load_default="", metadata={"description": "a part of a value"})
+    search = Value(load_default="", metadata={"description": "a part of a value"})
     page = Whole(1, 99_999, load_default=1)
     of = fields.String(metadata={"description": "for a table: the column whose rates are shown"})
     by = fields.String(metadata={"description": "for a table: the column that makes the groups"})

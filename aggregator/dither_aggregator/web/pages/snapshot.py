@@ -22,6 +22,7 @@ from dither_aggregator.analysis.standing import Standing
 from dither_aggregator.analysis.tables.reading import TablesReading
 from dither_aggregator.store import Store
 from dither_aggregator.web.api.listings import immutable, no_snapshot
+from dither_aggregator.web.api.rowsets import CsvAsked, csv_file
 from dither_aggregator.web.asking import Parameters, given
 from dither_aggregator.web.charts.crowd import Histogram, draw_crowd
 from dither_aggregator.web.charts.shares import Plot, draw
@@ -30,7 +31,7 @@ from dither_aggregator.web.pages.metric import headline_of
 from dither_aggregator.web.pages.numbers import NumberWords, headline_of_numbers
 from dither_aggregator.web.pages.tables import headline_of_tables
 from dither_aggregator.web.pages.words import rank_in_words
-from dither_shared.harmless import file_name, to_csv
+from dither_shared.harmless import file_name
 
 ROWS_SHOWN = 50
 NOTHING = "With a read key, too little of this day is told to show anything.", "No reports of this day are counted."
@@ -92,14 +93,13 @@ def show(store: Store, id_: str) -> str:
 
 def csv(store: Store, id_: str) -> Response:
     """Return the rows of a snapshot, all of them, as they are in it."""
-    snapshot = _asked(store, id_)
+    asked = given(CsvAsked)
+    snapshot = _found(store, id_)
     rows: Sequence[Mapping[str, Any]] = snapshot.estimates["rows"]
     further = sorted({name for row in rows for name in row}.difference(_FIRST_COLUMNS))
     columns, left_out = (*_FIRST_COLUMNS, *further), snapshot.tally.left_out
-    table = to_csv((*columns, "left_out"), ([*(row.get(name) for name in columns), left_out] for row in rows))
-    response = Response(table, content_type="text/csv; charset=utf-8")
-    response.headers["Content-Disposition"] = f'attachment; filename="{_file_name(snapshot, "csv")}"'
-    return immutable(response, id_)
+    cells = ([*(row.get(name) for name in columns), left_out] for row in rows)
+    return immutable(csv_file((*columns, "left_out"), cells, _name(snapshot), asked), id_)
 
 
 def svg(store: Store, id_: str) -> Response:
@@ -107,12 +107,16 @@ def svg(store: Store, id_: str) -> Response:
     snapshot = _asked(store, id_)
     drawn = _NOT_XML.sub("\N{REPLACEMENT CHARACTER}", render_template("snapshot.svg", page=snapshot_page(snapshot)))
     response = Response(drawn, content_type="image/svg+xml")
-    response.headers["Content-Disposition"] = f'inline; filename="{_file_name(snapshot, "svg")}"'
+    response.headers["Content-Disposition"] = f'inline; filename="{file_name(_name(snapshot), "svg")}"'
     return immutable(response, id_)
 
 
 def _asked(store: Store, id_: str) -> Snapshot:
     given(Parameters)
+    return _found(store, id_)
+
+
+def _found(store: Store, id_: str) -> Snapshot:
     snapshot = read_snapshot(store, id_)
     if snapshot is None:
         raise no_snapshot(id_)
@@ -120,8 +124,8 @@ def _asked(store: Store, id_: str) -> Snapshot:
     return snapshot
 
 
-def _file_name(snapshot: Snapshot, ending: str) -> str:
-    return file_name(f"{snapshot.stored.plan.metric}-{snapshot.epoch}-{snapshot.id[:12]}", ending)
+def _name(snapshot: Snapshot) -> str:
+    return f"{snapshot.stored.plan.metric}-{snapshot.epoch}-{snapshot.id[:12]}"
 
 
 def snapshot_page(snapshot: Snapshot) -> SnapshotPage:

@@ -23,6 +23,8 @@ OPEN_MAX = 16
 """Lines of a table that is open at first."""
 LINES_MAX = 100
 """Lines of the table; CSV has all."""
+CLEAREST_MAX = 10
+"""Pairs of columns that are named beside the matrix."""
 LABEL_EM = 24.0
 """How wide a label in the table may be; CSV has it whole."""
 
@@ -65,6 +67,8 @@ class TablesPart:
     """The columns, and the public one, by which devices can be grouped."""
     matrix: Mapping[tuple[str, str], Together]
     """By two columns, in both orders."""
+    clearest: Sequence[TableRow]
+    """The associations that are told, the clearest first."""
     of: str
     by: str
     """Empty where no other column groups."""
@@ -104,6 +108,7 @@ def tables_part(reading: Reading, asked: Given) -> TablesPart:
         columns,
         reading.groupings,
         matrix,
+        _told(reading)[:CLEAREST_MAX],
         of,
         by,
         any((one, other) not in matrix for one in columns for other in columns if one != other),
@@ -122,10 +127,14 @@ def headline_of_tables(reading: TablesReading) -> str:
     """Return which columns can be told to go together, and what differs by the public one."""
     said = "More reports may come. " if reading.provisional else ""
     pairs = reading.of("association")
-    told = sorted((row for row in pairs if row.verdict == "associated"), key=lambda row: row.p_value or 0.0)
     if reading.provisional:
         return f"{said}Nothing is called found yet."
-    return f"{_together(pairs, told)}{_by_public(reading)}"
+    return f"{_together(pairs, _told(reading))}{_by_public(reading)}"
+
+
+def _told(reading: TablesReading) -> list[TableRow]:
+    told = (row for row in reading.of("association") if row.verdict == "associated")
+    return sorted(told, key=lambda row: (row.p_value or 0.0, -row.estimate))
 
 
 def _together(pairs: Sequence[TableRow], told: Sequence[TableRow]) -> str:

@@ -50,6 +50,7 @@ def run(args: argparse.Namespace) -> int:
             "reserved": reserved,
             f"linked_of_{DEVICES}": registry.linked,
             "linkable": registry.linkable,
+            "unused_lists": list(registry.unused),
             "metrics": [_describe(metric) for metric in metrics],
         }
         if args.expires_within:
@@ -67,6 +68,8 @@ def run(args: argparse.Namespace) -> int:
             print(f"note: {metric.name} expired on {metric.expires}: devices are silent about it")
         elif metric in soon:
             print(f"expires soon: {metric.name} on {metric.expires}, in {(metric.expires - today).days} days")
+    for name in registry.unused:
+        print(f"note: nothing names the list [values.{name}]")
     if registry.linked is not None:
         print(
             f"note: R({DEVICES}) of all its metrics is {hundredths(registry.linked)}: the share of {DEVICES} devices "

@@ -1,0 +1,206 @@
+"""Resetting: which of two clocks is wrong, and a day that leapt ahead with the machine's is brought back.
+
+The machine's clock says one day, the store's reports count on another, which never goes back. If the former is behind,
+either may be wrong. The store can tell by what else it knows: until when its registry asks, and on which days reports
+came.
+"""
+
+import json
+from abc import abstractmethod
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from dataclasses import dataclass, field, replace
+from datetime import date, timedelta
+
+from dither_aggregator.store.interface.keyring import Keyring
+from dither_aggregator.store.interface.ledger import Ledger
+from dither_aggregator.store.interface.opened import is_behind
+from dither_aggregator.store.packing import sum_segments
+from dither_aggregator.store.records import Batch, Segment, ShardStatus
+
+EXPIRES_WITHIN = timedelta(days=366)
+"""How far away the expiry of a metric is at most when its registry is checked."""
+NAMED_MAX = 5
+"""So many days are named in a sentence."""
+
+
+@dataclass(frozen=True)
+class DayReset:
+    """The change that a reset makes, as it stands in the store until it is made."""
+
+    to: date
+    """The day that was asked for."""
+    day: date
+    """Reports count on it from then on: the next one, where reports of `to` are sealed."""
+    before: date
+    """The day on which they counted before."""
+    through: date
+    """The last sealed day before: days after `to` up to this one are moved aside, open ones behind it are joined."""
+    aside: Mapping[str, int] = field(default_factory=dict)
+    """By day: the accepted reports that are moved aside."""
+    joined: Mapping[str, int] = field(default_factory=dict)
+    """By day: those that are joined."""
+    file: str = ""
+    """The file for days that are moved aside; "" where none was named."""
+    written: bool = False
+    """Whether that file is whole, so that the store may change."""
+
+    @property
+    def changes(self) -> bool:
+        """Whether there is anything to do."""
+        return self.before > self.day
+
+    @property
+    def sealed(self) -> date:
+        """The latest day that may be sealed from then on."""
+        return self.day - timedelta(days=1)
+
+    def is_aside(self, epoch: date) -> bool:
+        """Whether a day goes into the file."""
+        return self.to < epoch <= self.through
+
+    def is_joined(self, epoch: date) -> bool:
+        """Whether what is of a day becomes of `day`."""
+        return epoch > self.day and not self.is_aside(epoch)
+
+    def join_segments(self, segments: Iterable[Segment]) -> Segment:
+        """Return one segment of `day` in the place of all that a plan has of it and of days that are joined."""
+        return sum_segments(list(segments))._replace(epoch=self.day, mark=b"")
+
+    def join_batches(self, batches: Iterable[Batch]) -> list[Batch]:
+        """Return the batches that are kept: those of days that are joined are added up, shown ones and last cuts each.
+
+        Each last cut is BATCH_MIN reports behind what is shown of its day, so their sums are.
+        """
+        kept: dict[tuple[int, date, bool], Batch] = {}
+        for one in batches:
+            if not self.is_aside(one.epoch):
+                moved = replace(one, epoch=min(one.epoch, self.day))
+                key = moved.plan, moved.epoch, moved.shown
+                kept[key] = _sum(kept[key], moved) if key in kept else moved
+        return list(kept.values())
+
+    def to_document(self) -> dict[str, object]:
+        """Return all of it, for `from_text` and for people."""
+        days = {name: value.isoformat() for name, value in vars(self).items() if isinstance(value, date)}
+        return {**vars(self), **days}
+
+    @classmethod
+    def from_text(cls, text: str) -> "DayReset":
+        """Make the reset that stands in a store."""
+        fields = json.loads(text)
+        days = {name: date.fromisoformat(fields[name]) for name in ("to", "day", "before", "through")}
+        return cls(**{**fields, **days})
+
+    def sentences(self, done: bool) -> Iterator[str]:
+        """Yield what happened, or would."""
+        if not self.changes:
+            yield f"reports count on {self.before}: there is nothing to reset"
+            return
+        if self.aside:
+            where = self.file or "a file, which --move-aside names"
+            yield f"{named(self.aside)}: {'moved' if done else 'would move'} into {where}"
+        if self.joined:
+            yield f"{named(self.joined)}: {'count' if done else 'would count'} on {self.day}"
+        why = "" if self.day == self.to else f": {self.to} has sealed reports"
+        yield f"reports {'count' if done else 'would count'} on {self.day}, and no more on {self.before}{why}"
+
+
+def _judge(clock: date, day: date, used: Set[date], expires: date | None) -> tuple[bool, str]:
+    """Return whether the machine's clock is wrong, and why; else the store's day is."""
+    if expires:
+        first = expires - EXPIRES_WITHIN
+        if first <= clock <= expires < day:
+            return False, f"no metric of the registry is asked after {expires}"
+        if clock < first <= day <= expires:
+            return True, f"no registry that is asked until {expires} was made before {first}"
+    between = (day - clock).days - 1
+    came = sum(clock < epoch < day for epoch in used)
+    return 2 * came >= between, f"reports came on {came:,} of the {between:,} days between {clock} and {day}"
+
+
+def named(days: Mapping[str, int]) -> str:
+    """Return the reports of some days in words."""
+    said = ", ".join(f"{n:,} report{'s' * (n != 1)} of {day}" for day, n in list(days.items())[:NAMED_MAX])
+    return f"{said} and those of {len(days) - NAMED_MAX:,} more days" if len(days) > NAMED_MAX else said
+
+
+def _sum(one: Batch, other: Batch) -> Batch:
+    whole = sum_segments([Segment(one.plan, one.epoch, 0, 1, each.n, each.packed) for each in (one, other)])
+    return replace(one, n=whole.n, packed=whole.packed)
+
+
+@dataclass(frozen=True)
+class WrongClock:
+    """One of the two clocks is wrong, because the machine's is more than a day behind."""
+
+    clock: date
+    """The day by the machine's."""
+    day: date
+    """The day on which reports count."""
+    of_machine: bool
+    """Whether it is the machine's; else the store's day leapt ahead."""
+    why: str
+    sealed: bool = False
+    """Whether sealed days after `clock` have reports."""
+
+    @property
+    def sentence(self) -> str:
+        """Which one, and how that is known."""
+        if self.of_machine:
+            return f"the machine's clock is wrong, which says {self.clock}: {self.why}"
+        return f"the store's day is wrong, which is {self.day}: {self.why}"
+
+    @property
+    def cure(self) -> str:
+        """The next step, with a command in backticks."""
+        meanwhile = f"Until then reports count on {self.day}"
+        if self.of_machine:
+            return f"Set the clock of the store's machine, which is behind. {meanwhile}, the latest day that was used."
+        aside = " --move-aside moved.dither" if self.sealed else ""
+        return (
+            f"If it is {self.clock} today, stop what serves the store, and `dither store reset-clock --to "
+            f"{self.clock}{aside}` brings its day back; with --dry-run it says how. {meanwhile}."
+        )
+
+
+class Resetting(Ledger, Keyring):
+    """The day, and moving it back: while that is done, by `store/clock.py`, nobody else may use the store."""
+
+    _judged: WrongClock | None = None
+
+    def wrong_clock(self, status: Sequence[ShardStatus]) -> WrongClock | None:
+        """Return which clock is wrong; None where they agree, or differ by a day, which passes by itself.
+
+        Reads the days of all reports, once for each difference.
+        """
+        clock = self.clock_day()
+        day = max(shard.day for shard in status)
+        if not is_behind(clock, day):
+            return None
+        if self._judged is None or (self._judged.clock, self._judged.day) != (clock, day):
+            used = {epoch for epochs in self.all_epochs().values() for epoch in epochs if epoch > clock}
+            asked = [stored.expires for stored in self.plans() if stored.current and not stored.retired]
+            of_machine, why = _judge(clock, day, used, max(asked, default=None))
+            sealed = any(epoch <= min(shard.sealed for shard in status) for epoch in used)
+            self._judged = WrongClock(clock, day, of_machine, why, sealed)
+        return self._judged
+
+    def bound_key_days(self, day: date) -> None:
+        """Let no key be made or used after a day: it would not be known to be used until then."""
+        if self._keys.not_after(day):
+            self._change_keys(lambda keys: keys.not_after(day))
+
+    @abstractmethod
+    def begun_reset(self) -> str:
+        """Return the reset that was begun and not done, as a text; "" where there is none."""
+
+    @abstractmethod
+    def begin_reset(self, text: str) -> None:
+        """Keep what a reset is about to do."""
+
+    @abstractmethod
+    def reset_day(self, reset: DayReset) -> None:
+        """Do it, and forget that it was begun. The log is empty, and all that is sealed is merged.
+
+        It may be called again where it was cut off, as often as that happens.
+        """
