@@ -20,6 +20,7 @@ from dither.auditing.plans import claims_of
 from dither.commands.audit import DEVICES, REPORTS
 from dither.device import Device, outbox, slots
 from dither.device.file import DeviceFile
+from dither.device.reached import today
 from dither.device.slots import Slots
 from dither_shared.frozen import frozen, replaced
 from dither_shared.registry import Metric, Registry
@@ -238,7 +239,7 @@ def _losing(share: Fraction) -> Iterator[None]:
 
         def losing(self: Slots) -> None:
             if bad(self):
-                self._file.execute("DELETE FROM slot WHERE replaceable AND leaves <= ?", self._file.today())
+                self._file.execute("DELETE FROM slot WHERE replaceable AND leaves <= ?", today(self._file))
             opens(self)
 
         with patch.object(Slots, "open_periods", losing):

@@ -20,8 +20,9 @@ from dither.device.file import DeviceFile
 
 Row = dict[str, Any]
 TABLES = {
-    "state": "key", "agreement": "metric", "metric": "name", "class": "metric, place", "schedule": "metric, day",
-    "retired": "metric", "slot": "metric", "upload": "place", "report": "upload, metric", "counter": "name",
+    "state": "key", "agreement": "metric", "metric": "name", "used": "metric, first", "class": "metric, place",
+    "schedule": "metric, day", "retired": "metric", "slot": "metric", "upload": "place", "report": "upload, metric",
+    "counter": "name",
 }  # fmt: skip
 """Every table, and the order of its rows."""
 _OWN = {"secret", "cohort"}
@@ -60,6 +61,7 @@ def told(rows: dict[str, list[Row]], today: int, unlike: Collection[str], texts:
             for row in rows["class"]
             if row["metric"] not in unlike
         ],
+        "used": rows["used"],
         "schedule": rows["schedule"],
         "retired": rows["retired"],
         "slot": [_slot(row, today, unlike) for row in rows["slot"]],

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Concatenate, ParamSpec, TypeVar
 
 from dither.device import DAY_S, Device
-from dither.device.withdrawal import FORGET_DAYS
+from dither.device.reached import SILENT_DAYS
 from dither.schedule import EPOCH
 from dither_shared.domains import NONE
 from dither_shared.exact import MICRO
@@ -341,5 +341,5 @@ class Pair:
     def forget(self) -> None:
         """Let the person have everything forgotten."""
         self._each(lambda witness: witness.do(Device.forget))
-        self.person = replace(self.person, silent_until=self._today() + FORGET_DAYS)
+        self.person = replace(self.person, silent_until=self._today() + SILENT_DAYS)
         self._settle_down()

@@ -11,7 +11,6 @@ from pathlib import Path
 import pytest
 
 from dither.device import Device
-from dither.device.moments import PLAN_MAX_S
 from dither_shared.rng import Rng
 from tests.faults.apps import Taker, start
 from tests.faults.life import Pair
@@ -22,6 +21,7 @@ from tests.support.devices import EXPIRES, connect
 from tests.support.registries import registry
 
 YEAR = 366.0
+PLAN_MAX_S = 36 * 3_600.0
 ASKED = registry(reports=40, epsilon="0.5", device_epsilon="40", expires=EXPIRES)
 
 

@@ -13,6 +13,7 @@ from dither.device.agreement import Agreement
 from dither.device.budget import Budget
 from dither.device.file import DeviceFile
 from dither.device.outbox import Outbox
+from dither.device.reached import today, use
 from dither.device.slots import Slots
 from dither.device.withdrawal import forget
 from dither.schedule import end_of_period
@@ -86,9 +87,9 @@ def fall_silent_when_a_memo_is_used_up(patch: pytest.MonkeyPatch) -> None:
             raise UsedUp
         return paid, micro
 
-    def fill_or_not(self: Slots, metric: Metric, answer: Any, ends: int) -> None:
+    def fill_or_not(self: Slots, metric: Metric, answer: Any) -> None:
         with suppress(UsedUp):
-            fill(self, metric, answer, ends)
+            fill(self, metric, answer)
 
     def replace_or_not(self: Slots, metric: Metric, answer: Any) -> str:
         with suppress(UsedUp):
@@ -198,18 +199,20 @@ def never_give_up(patch: pytest.MonkeyPatch) -> None:
 def let_only_an_answer_end_a_period(patch: pytest.MonkeyPatch) -> None:
     """Keep with an answer, and not with a "none", that the period is over."""
     fill, replace = Slots._fill, Slots.replace
-    keep = "UPDATE metric SET next_day = ? WHERE name = ?"
 
-    def fill_alone(self: Slots, metric: Metric, answer: Any, ends: int) -> None:
-        (before,) = self._file.one("SELECT next_day FROM metric WHERE name = ?", metric.name) or (0,)
-        fill(self, metric, answer, ends)
+    def fill_alone(self: Slots, metric: Metric, answer: Any) -> None:
+        before = self._file.execute("SELECT * FROM used WHERE metric = ?", metric.name).fetchall()
+        fill(self, metric, answer)
         if metric.hidden:
-            self._file.execute(keep, before, metric.name)
+            self._file.execute("DELETE FROM used WHERE metric = ?", metric.name)
+            for span in before:
+                self._file.execute("INSERT INTO used VALUES (?, ?, ?)", *span)
 
     def replace_and_end(self: Slots, metric: Metric, answer: Any) -> str:
         reason = replace(self, metric, answer)
         if not reason:
-            self._file.execute(keep, end_of_period(metric, self._file.today()), metric.name)
+            ends = end_of_period(metric, today(self._file))
+            use(self._file, metric.name, ends - metric.period_days, ends)
         return reason
 
     patch.setattr(Slots, "_fill", fill_alone)
@@ -267,7 +270,7 @@ BUGS: dict[Callable[[pytest.MonkeyPatch], None], str] = {
     send_before_the_disk_has_it: "told what costs",
     give_every_attempt_an_id: "counted twice|should",
     never_give_up: "counted twice",
-    let_only_an_answer_end_a_period: "the files tell answers apart, by metric",
+    let_only_an_answer_end_a_period: "the files tell answers apart, by (slot|used)",
     count_why_a_hidden_metric_is_silent: "the files tell answers apart, by counter",
     let_a_hidden_answer_plan_the_moment: "depends on its answers: Look|the files tell answers apart, by state",
     keep_whether_a_closed_period_was_answered: "the files tell answers apart, by slot",

@@ -254,7 +254,7 @@ class Witness:
             full = {metric for (metric,) in file.execute("SELECT metric FROM slot")}
             spent = dict(file.execute("SELECT name, spent FROM metric").fetchall())
             memos = {metric for (metric,) in file.execute("SELECT metric FROM class")}
-            self.last_day = int(file.get("last_day"))
+            self.last_day = int(file.get("last_day") or 0)
         gone = {name: one for key, held in account.uploads.items() if key not in ids for name, one in held.items()}
         account.uploads = {key: held for key, held in account.uploads.items() if key in ids}
         filled = {report.metric for report in self._fills}

@@ -10,10 +10,11 @@ from pathlib import Path
 from dither.device.file import DeviceFile
 from dither.device.inspection import silences
 from dither.device.moments import Moments
+from dither.device.reached import SILENT_DAYS
 from dither.device.refusals import EVERYTHING, Refusals
 from dither.device.schema import FILE_NAME, DeviceUnusable
 from dither.device.silence import REASONS
-from dither.device.withdrawal import FORGET_DAYS, forget
+from dither.device.withdrawal import forget
 from dither.starting import default_data_dir
 from dither.status import day_of
 from dither_shared.errors import DitherError
@@ -49,8 +50,8 @@ def run(args: argparse.Namespace) -> int:
     with _opened(args.directory) as file:
         if args.action == "forget":
             erased = forget(file)
-            document: dict[str, object] = {"silent_for_days": FORGET_DAYS, "erased": erased}
-            lines = [f"forgotten: secret, memos, cohort and what waited; silent for {FORGET_DAYS} days"]
+            document: dict[str, object] = {"silent_for_days": SILENT_DAYS, "erased": erased}
+            lines = [f"forgotten: secret, memos, cohort and what waited; silent for {SILENT_DAYS} days"]
             if not erased:
                 lines.append("another process reads the file, whose log still has it: the app goes on erasing")
         elif args.action == "budget":

@@ -11,6 +11,7 @@ import math
 import sqlite3
 from collections.abc import Callable
 
+from dither.device import reached
 from dither.device.choosing import Choosing
 from dither.device.connected import DeviceBusy
 from dither.device.file import DAY_S
@@ -96,7 +97,7 @@ class Device(Choosing):
 
     def _take(self, metric: Metric, answer: Answer, delay: Callable[[], float]) -> str:
         with self._file.transaction():
-            self._outbox.notice_clock()
+            self._notice_clock()
             reason = self._slots.record(metric, answer)
             if reason:
                 self._file.remember(metric.name, reason)
@@ -116,6 +117,10 @@ class Device(Choosing):
                 self._file.remember_replaced(metric.name, reason)
         return reason
 
+    def _notice_clock(self) -> None:
+        reached.notice(self._file)
+        self._outbox.notice_clock()
+
     # Uploading.
 
     def begin(self) -> None:
@@ -123,8 +128,9 @@ class Device(Choosing):
         with self._file.transaction():
             if not self._begun:  # the app's configuration may be another one only at a start
                 self._moments.key_refused(refused=False)
+            reached.notice(self._file)
             self._slots.begin()
-            self._budget.prepare_all(self._file.keep_today())
+            self._budget.prepare_all(reached.today(self._file))
         self._begun = True
 
     def look(self, delay: Callable[[], float] = _at_once) -> Look:
@@ -132,12 +138,12 @@ class Device(Choosing):
         if self._refusals.pending:
             self.keep_refusals()
         with self._file.transaction():
-            self._file.keep_today()
             self._file.keep_noted()
-            self._outbox.notice_clock()
+            self._notice_clock()
+            self._outbox.see_clock()
             self._slots.open_periods()
             due, held_until = self._outbox.due(), self._moments.held_until()
-            midnight = (self._file.today() + 1.0) * DAY_S if self._slots.more_comes() else None
+            midnight = (self._file.clock_day() + 1.0) * DAY_S if self._slots.more_comes() else None
             when = midnight
             if due:
                 when = max(self._moments.planned(delay), held_until)
@@ -151,7 +157,7 @@ class Device(Choosing):
     def next_upload(self) -> BuiltUpload | None:
         """Return the upload to send now, building one if there is none; None if there is nothing to send.
 
-        Gives up one whose first attempt is six days old, or lies in the future. Charges nothing.
+        Gives up one whose first attempt is six days old, or may be. Charges nothing.
         """
         self.keep_refusals()
         with self._file.transaction():
@@ -172,13 +178,21 @@ class Device(Choosing):
         return charged
 
     def settle(
-        self, upload_id: str, outcome: str, detail: str = "", refused: int = 0, retired: tuple[int, ...] = ()
+        self,
+        upload_id: str,
+        outcome: str,
+        detail: str = "",
+        refused: int = 0,
+        retired: tuple[int, ...] = (),
+        date: float | None = None,
     ) -> int:
         """Forget the upload of that id, count its reports under `outcome`, or as dropped those that were `refused`.
 
-        Return how many came under `outcome`: none if another process was first.
+        Return how many came under `outcome`: none if another process was first. `date` is that of a receipt, in
+        seconds since 1970.
         """
         with self._file.transaction():
+            reached.agree(self._file, date)
             self._slots.open_periods()
             self._outbox.retire(upload_id, retired)
             self._moments.ended(detail, accepted=outcome == "accepted")

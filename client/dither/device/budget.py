@@ -157,25 +157,24 @@ class Budget:
     def prepare(self, metric: Metric, today: int) -> bool:
         """Make the metric's row that of its present terms; draw its periods if they are new. Tell if it had no row."""
         terms, memo_key, reserved = self.terms(metric)
-        sql = "SELECT spent, next_day, terms, memo_key, reserved FROM metric WHERE name = ?"
-        row = self._file.one(sql, metric.name)
-        spent, next_day = row[:2] if row else (0, 0)
+        row = self._file.one("SELECT spent, terms, memo_key, reserved FROM metric WHERE name = ?", metric.name)
+        spent = row[0] if row else 0
         if row and self._has_memo(metric.name):
-            if row[3] == memo_key:
+            if row[2] == memo_key:
                 # A reservation never shrinks, and grows only if the device's epsilon bears it.
-                reserved = reserved if reserved > row[4] and self._fits(metric.name, reserved) else row[4]
+                reserved = reserved if reserved > row[3] and self._fits(metric.name, reserved) else row[3]
             else:
                 # The memo cannot go on. All that was reserved counts as spent, for what was not would tell how many
                 # answers there were; what waits is part of it.
-                spent = max(spent, row[4])
+                spent = max(spent, row[3])
                 self._end_memo(metric.name)
-        now = (spent, next_day, terms, memo_key, reserved)
+        now = (spent, terms, memo_key, reserved)
         if now != row:
-            self._file.execute("INSERT OR REPLACE INTO metric VALUES (?, ?, ?, ?, ?, ?)", metric.name, *now)
-        if not row or row[2] != terms:
+            self._file.execute("INSERT OR REPLACE INTO metric VALUES (?, ?, ?, ?, ?)", metric.name, *now)
+        if not row or row[1] != terms:
             if row:
                 self._file.execute("DELETE FROM schedule WHERE metric = ?", metric.name)
-            self._draw_periods(metric, period_start(today, metric.period_days) + (1 if row else 0))
+            self._draw_periods(metric, period_start(today, metric.period_days), is_new=not row)
         return not row
 
     def _end_memo(self, name: str) -> None:
@@ -187,15 +186,18 @@ class Budget:
             name,
         )
 
-    def _draw_periods(self, metric: Metric, begun: int) -> None:
+    def _draw_periods(self, metric: Metric, present: int, *, is_new: bool) -> None:
         """Draw the periods in which the metric answers.
 
-        After an upgrade, keep only periods that have not begun (today's was decided under the old terms), and at most
-        as many as reports remain. The draw's order is random, so its first ones are a fair choice.
+        After an upgrade, keep of those that have not begun as many as reports remain, and not the present one, which
+        was decided under the old terms. The draw's order is random, so its first ones are a fair choice. Those that
+        are over stay, too: the clock may have strayed ahead.
         """
         if not self._answers_always(metric):
             left = max(0, metric.reservation - self._committed()[metric.name]) // metric.charge
-            for day in [day for day in draw_periods(metric, self._rng) if day >= begun][:left]:
+            drawn = draw_periods(metric, self._rng)
+            begins = [day for day in drawn if day > present or (is_new and day == present)]
+            for day in begins[:left] + [day for day in drawn if day < present]:
                 self._file.execute("INSERT INTO schedule VALUES (?, ?)", metric.name, day)
 
     def _answers_always(self, metric: Metric) -> bool:

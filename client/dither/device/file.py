@@ -262,16 +262,6 @@ class DeviceFile(Connected):
             for name, count in self._noting.items():
                 self.count(name, count)
 
-    def today(self) -> int:
-        """Return the day by the clock, or the latest day that was ever kept if the clock went back behind it."""
-        return max(self.clock_day(), self.get("last_day") or 0)
-
-    def keep_today(self) -> int:
-        """Return today, and keep it as a day that was used."""
-        today = self.today()
-        self.set("last_day", today)
-        return today
-
     def clock_day(self) -> int:
         """Return the day by the clock, as days since 1970."""
         return int(self.clock() // DAY_S)

@@ -9,13 +9,15 @@ from typing import Any, NamedTuple
 
 from dither.device.budget import others_begun
 from dither.device.file import DeviceFile
+from dither.device.outbox import RETIRED_DAYS
+from dither.device.reached import behind_until, forgotten_until, quiet_until, today, used_until
 from dither.device.refusals import Refusals
 from dither.device.silence import Facts, Silence, why_nothing_leaves
-from dither.schedule import answers_always, period_start, silent_from
+from dither.schedule import answers_always, end_of_period, period_start, silent_from
 from dither_shared.terms import Terms
 
 _FACTS = """
-SELECT a.metric, a.terms, a.refused, COALESCE(m.spent, 0), COALESCE(m.next_day, 0), m.terms, m.reserved, s.leaves,
+SELECT a.metric, a.terms, a.refused, COALESCE(m.spent, 0), m.terms, m.reserved, s.leaves,
     s.replaceable, EXISTS (SELECT 1 FROM class WHERE metric = a.metric), COALESCE(s.charge, 0),
     EXISTS (SELECT 1 FROM upload),
     COALESCE((SELECT micro FROM reserved WHERE metric = a.metric), 0),
@@ -46,7 +48,6 @@ def _facts(file: DeviceFile, row: tuple[Any, ...]) -> Facts:
         terms,
         refused,
         spent,
-        next_day,
         prepared_for,
         reserved,
         leaves,
@@ -57,21 +58,21 @@ def _facts(file: DeviceFile, row: tuple[Any, ...]) -> Facts:
         building,
         retired,
     ) = row
-    today = file.today()
+    day = today(file)
     crowded = leaves is not None
-    stays = crowded and (bool(built) or leaves > today)
+    stays = crowded and (bool(built) or leaves > day)
     agreed = Terms.from_json(terms) if terms else None
     prepared = prepared_for is not None and agreed is not None
-    scheduled, next_scheduled, affordable, expires = True, None, True, today + 1
+    scheduled, next_scheduled, affordable, expires, next_day = True, None, True, day + 1, 0
     if agreed:
         asked = _asked(agreed, prepared_for)
-        expires = silent_from(asked, today)
+        expires = silent_from(asked, day)
+        next_day = used_until(file, name, day, end_of_period(asked, day))
         if prepared and not answers_always(asked):
-            day = period_start(today, asked.period_days)
-            (next_scheduled,) = file.one("SELECT MIN(day) FROM schedule WHERE metric = ? AND day >= ?", name, day) or (
-                None,
-            )
-            scheduled = next_scheduled == day
+            first = period_start(day, asked.period_days)
+            sql = "SELECT MIN(day) FROM schedule WHERE metric = ? AND day >= ?"
+            (next_scheduled,) = file.one(sql, name, first) or (None,)
+            scheduled = next_scheduled == first
         if crowded and not stays:
             building += charge  # an answer would have it built
         most = agreed.lifetime if reserved is None else reserved
@@ -79,18 +80,19 @@ def _facts(file: DeviceFile, row: tuple[Any, ...]) -> Facts:
         fits = spent + building > 0 or _fits(file, name, most)
         affordable = bool(has_memo) or (fits and spent + building + needed <= most)
     return Facts(
-        today=today,
+        today=day,
         clock_day=file.clock_day(),
+        behind_until=behind_until(file),
         refused=bool(refused) or file.get("consent") == 0 or Refusals(file.directory).of(name),
         agreed=agreed is not None,
         expires=expires,
-        quiet_until=file.get("quiet_until") or 0,
-        forgotten_until=file.get("forgotten_until") or 0,
-        retired_until=retired,
+        quiet_until=quiet_until(file, file.get("quiet_days") or 0),
+        forgotten_until=forgotten_until(file),
+        retired_until=retired if retired <= day + RETIRED_DAYS + 1 else 0,
         prepared=prepared,
         next_day=next_day,
         hidden=agreed is not None and agreed.presence == "hidden",
-        replaceable=bool(replaceable) and leaves > today,
+        replaceable=bool(replaceable) and day < leaves <= next_day,
         scheduled=scheduled,
         next_scheduled=next_scheduled,
         crowded=crowded,

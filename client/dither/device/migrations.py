@@ -49,5 +49,40 @@ def _terms_from_4(text: str) -> str:
     return json.dumps(terms, sort_keys=True)
 
 
-STEPS: dict[int, Callable[[sqlite3.Connection], None]] = {4: _from_4}
+def _from_5(db: sqlite3.Connection) -> None:
+    """Keep which days were used, not only the latest of them: all those before it count as used.
+
+    Plans of when to send, which did not say when they were made, are made anew.
+    """
+    db.execute("DROP VIEW reserved")
+    for statement in _TABLES_OF_6.split(";"):
+        db.execute(statement)
+    db.execute("INSERT INTO used SELECT name, 0, next_day FROM metric WHERE next_day > 0")
+    db.execute("INSERT INTO new_metric SELECT name, spent, terms, memo_key, reserved FROM metric")
+    kept = "place, id, body, charged, failures, sent, first_attempt, last_attempt"
+    db.execute(f"INSERT INTO new_upload SELECT {kept} FROM upload")  # noqa: S608 - our own words
+    for table in ("metric", "upload"):
+        db.execute(f"DROP TABLE {table}")
+        db.execute(f"ALTER TABLE new_{table} RENAME TO {table}")
+    db.execute(_RESERVED_OF_6)
+    db.execute("DELETE FROM state WHERE key IN ('planned', 'held_until', 'quiet_until')")
+
+
+_TABLES_OF_6 = """
+CREATE TABLE used (metric TEXT, first INTEGER, until INTEGER NOT NULL, PRIMARY KEY (metric, first)) WITHOUT ROWID;
+CREATE TABLE new_metric (
+    name TEXT PRIMARY KEY, spent INTEGER NOT NULL, terms TEXT NOT NULL, memo_key TEXT NOT NULL,
+    reserved INTEGER NOT NULL
+) WITHOUT ROWID;
+CREATE TABLE new_upload (
+    place INTEGER PRIMARY KEY, id TEXT NOT NULL UNIQUE, body BLOB NOT NULL, charged INTEGER NOT NULL,
+    failures INTEGER NOT NULL DEFAULT 0, sent INTEGER NOT NULL DEFAULT 0, first_attempt REAL, seen REAL
+);
+"""
+_RESERVED_OF_6 = """
+CREATE VIEW reserved AS
+    SELECT metric, SUM(charge) AS micro FROM report JOIN upload ON id = upload WHERE NOT charged GROUP BY metric
+"""
+
+STEPS: dict[int, Callable[[sqlite3.Connection], None]] = {4: _from_4, 5: _from_5}
 """By version, the step that brings the tables to the next one. A file older than these is left alone."""

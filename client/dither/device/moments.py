@@ -12,8 +12,6 @@ from dither_shared.frozen import frozen
 
 LEASE_S = 120.0
 """Longer than an attempt takes; should one take longer, two processes send the same bytes under the same id."""
-PLAN_MAX_S = 36 * 3_600.0
-"""No attempt is planned further ahead than this: a plan that lies there was made by another clock."""
 WARN_AFTER_S = 3_600.0
 NO_ANSWER_YET = "no answer yet"
 
@@ -45,20 +43,29 @@ class Moments:
         """Return when the next attempt is planned; plan one after a `delay`, in seconds, if none is."""
         now = self._file.clock()
         when: float | None = self._file.get("planned")
-        if when is None or when > now + PLAN_MAX_S:
+        if when is None:
             when = now + delay()
-            self._file.set("planned", when)
+            self._plan(when)
+        elif now < (made := self._file.get("planned_at")):  # the clock was set back: nothing waits longer than it would
+            when = now + min(delay(), when - made)
+            self._plan(when)
         return when
+
+    def _plan(self, when: float | None) -> None:
+        self._file.set("planned", when)
+        self._file.set("planned_at", None if when is None else self._file.clock())
 
     def plan_nothing(self) -> None:
         """Take the plan back: nothing waits. Until when the aggregator is left alone stays."""
-        self._file.set("planned", None)
+        self._plan(None)
 
     def held_until(self) -> float:
-        """Return until when not even a flush sends: the aggregator asked to wait, or could not be reached; or 0."""
+        """Return until when not even a flush sends: the aggregator asked to wait, or could not be reached; or 0.
+
+        That is over when the clock reads earlier than at the attempt that it comes from.
+        """
         until: float = self._file.get("held_until") or 0.0
-        now = self._file.clock()
-        return until if now < until <= now + PLAN_MAX_S else 0.0
+        return until if until and self._file.get("outcome_at") <= self._file.clock() < until else 0.0
 
     # The outcome of an attempt.
 
@@ -72,7 +79,7 @@ class Moments:
             self._file.set("failing", outcome)
             self._file.set("failing_since", now)
         self._note(outcome)
-        self._file.set("planned", when)
+        self._plan(when)
         self._file.set("held_until", held_until)
         warn = now - self._file.get("failing_since") >= WARN_AFTER_S and not self._file.get("warned")
         if warn:
@@ -82,7 +89,7 @@ class Moments:
     def hold(self, until: float) -> None:
         """Let not even a flush send before then: an attempt goes on, and nobody waits for its answer."""
         self._note(NO_ANSWER_YET)
-        self._file.set("planned", until)
+        self._plan(until)
         self._file.set("held_until", until)
 
     def ended(self, outcome: str, *, accepted: bool) -> None:

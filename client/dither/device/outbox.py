@@ -8,6 +8,7 @@ import json
 
 from dither.device.budget import Budget
 from dither.device.file import DAY_S, DeviceFile
+from dither.device.reached import reach, today
 from dither.device.withdrawal import drop_slots, drop_upload, forget_unused_classes
 from dither_shared.frozen import frozen
 from dither_shared.rng import Rng
@@ -18,6 +19,7 @@ GIVE_UP_S = 6 * DAY_S
 """A sent upload is given up a day before the aggregator forgets its id: a later copy could be counted twice."""
 RETIRED_DAYS = 30
 """For so long a plan is silent that the aggregator refused as retired."""
+SEE_EVERY_S = 3_600.0
 
 
 @frozen
@@ -50,7 +52,7 @@ class Outbox:
             "SELECT metric, plan, charge, class, cell, report FROM slot "
             "WHERE leaves <= ? AND NOT EXISTS (SELECT 1 FROM upload) LIMIT ?"
         )
-        slots = self._file.execute(sql, self._file.today(), GROUPS_MAX).fetchall()
+        slots = self._file.execute(sql, today(self._file), GROUPS_MAX).fetchall()
         if not slots:
             return False
         upload_id, commitments = new_upload_id(self._rng.randbits), self._budget.commitments()
@@ -87,7 +89,7 @@ class Outbox:
     def next(self) -> BuiltUpload | None:
         """Return the upload to send now, building one if there is none; None if nothing is due.
 
-        Gives up uploads whose first attempt is six days old, or lies in the future.
+        Gives up uploads whose first attempt is six days old, or may be.
         """
         self._give_up()
         built = self.build()  # of what the budget bears
@@ -107,11 +109,9 @@ class Outbox:
         return (BuiltUpload(*row[1:]), bool(row[0])) if row else (None, False)
 
     def _give_up(self) -> None:
-        now, today = self._file.clock(), self._file.today()
-        # A clock that was set back does not tell how long it is since; the latest day that was ever used does.
-        latest_day = today - GIVE_UP_S // DAY_S if today > self._file.clock_day() else -1
-        sql = "SELECT id FROM upload WHERE first_attempt < ? OR last_attempt > ? OR first_day <= ?"
-        for (upload_id,) in self._file.execute(sql, now - GIVE_UP_S, now, latest_day).fetchall():
+        self.notice_clock()
+        sql = "SELECT id FROM upload WHERE first_attempt < ?"
+        for (upload_id,) in self._file.execute(sql, self._file.clock() - GIVE_UP_S).fetchall():
             self.forget(upload_id, "given-up")
 
     def _refit(self, upload_id: str) -> None:
@@ -150,19 +150,27 @@ class Outbox:
             if not self._budget.affords_upload(upload_id):
                 return False
             self._budget.charge_upload(upload_id)
+            reach(self._file)
         now = self._file.clock()
-        self._file.execute(
-            "UPDATE upload SET charged = 1, sent = sent + 1, last_attempt = ?, "
-            "first_attempt = COALESCE(first_attempt, ?), first_day = COALESCE(first_day, ?) WHERE id = ?",
-            now, now, self._file.keep_today(), upload_id,
-        )  # fmt: skip
+        sql = (
+            "UPDATE upload SET charged = 1, sent = sent + 1, first_attempt = COALESCE(first_attempt, ?), seen = ? "
+            "WHERE id = ?"
+        )
+        self._file.execute(sql, now, now, upload_id)
         return True
 
     def notice_clock(self) -> None:
-        """Let the time of what was sent be over where the clock now reads earlier: later it may have caught up."""
-        if self._file.today() > self._file.clock_day():
-            sql = "UPDATE upload SET first_attempt = 0 WHERE last_attempt > ? AND first_attempt <> 0"
-            self._file.execute(sql, self._file.clock())
+        """Let the time of what was sent be over where the clock reads earlier than it was seen to since.
+
+        How long it is since it was sent is then unknown, and later the clock may have caught up.
+        """
+        sql = "UPDATE upload SET first_attempt = 0 WHERE seen > ? AND first_attempt <> 0"
+        self._file.execute(sql, self._file.clock())
+
+    def see_clock(self) -> None:
+        """Keep what the clock reads while an upload that was sent waits: for `notice_clock`, about once an hour."""
+        now = self._file.clock()
+        self._file.execute("UPDATE upload SET seen = ? WHERE seen < ?", now, now - SEE_EVERY_S)
 
     # Answers.
 
@@ -183,7 +191,7 @@ class Outbox:
         """Silence the plans of some groups of an upload for a while, and drop what waits under them."""
         groups = self._groups(upload_id) if places else []
         for metric, plan, *_ in (groups[place] for place in places if place < len(groups)):
-            until = self._file.keep_today() + RETIRED_DAYS
+            until = today(self._file) + RETIRED_DAYS
             self._file.execute("INSERT OR REPLACE INTO retired VALUES (?, ?, ?)", metric, plan, until)
             if dropped := drop_slots(self._file, metric, plan):
                 self._file.count("dropped", dropped)
@@ -220,7 +228,7 @@ class Outbox:
     def due(self) -> bool:
         """Tell whether anything may be sent."""
         sql = "SELECT EXISTS (SELECT 1 FROM upload) OR EXISTS (SELECT 1 FROM slot WHERE leaves <= ?)"
-        row = self._file.one(sql, self._file.today())
+        row = self._file.one(sql, today(self._file))
         return bool(row and row[0])
 
     def waiting(self) -> int:

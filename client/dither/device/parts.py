@@ -65,7 +65,7 @@ class Parts:
                 owner = self._file.get("app")
                 if owner is None:
                     self._file.set("app", self._registry.app)
-                    self._file.set("first_day", self._file.keep_today())
+                    self._file.set("first_day", self._file.clock_day())
         if owner not in (None, self._registry.app):
             raise DeviceUnusable(f"the device file belongs to the app {owner!r}")
 

@@ -16,7 +16,7 @@ from dither_shared.errors import DitherError
 FILE_NAME = "device.sqlite3"
 SENDER_NAME = f"{FILE_NAME}-sender"
 _NAMES = (FILE_NAME, f"{FILE_NAME}-wal", f"{FILE_NAME}-shm", f"{FILE_NAME}-journal", SENDER_NAME)
-SCHEMA_VERSION = 5
+SCHEMA_VERSION = 6
 PAGE_BYTES = 1_024
 """A quarter of SQLite's own: a commit writes the pages that it changes, whole, and an answer changes a few bytes."""
 OPEN_WAIT_S = 5.0
@@ -30,10 +30,12 @@ CREATE TABLE agreement (  -- what the person agreed to, and which metrics they r
 CREATE TABLE metric (
     name TEXT PRIMARY KEY,
     spent INTEGER NOT NULL,    -- micro-epsilon charged, ever
-    next_day INTEGER NOT NULL, -- the first day after the latest period that was answered or, if hidden, opened
     terms TEXT NOT NULL,       -- what its periods were drawn for
     memo_key TEXT NOT NULL,    -- what its memo belongs to, '' for fresh noise
     reserved INTEGER NOT NULL  -- the most that it may charge, and of a memo the most it ever might
+) WITHOUT ROWID;
+CREATE TABLE used (  -- the days, from `first` and before `until`, of periods that were answered or, if hidden, opened
+    metric TEXT, first INTEGER, until INTEGER NOT NULL, PRIMARY KEY (metric, first)
 ) WITHOUT ROWID;
 CREATE TABLE class (  -- the answers that a memoized metric has given, by their class
     metric TEXT, class TEXT, place INTEGER NOT NULL, charged INTEGER NOT NULL DEFAULT 0, PRIMARY KEY (metric, class)
@@ -50,9 +52,9 @@ CREATE TABLE upload (
     place INTEGER PRIMARY KEY, id TEXT NOT NULL UNIQUE, body BLOB NOT NULL,
     charged INTEGER NOT NULL,  -- whether its reports were charged: a connection stood
     failures INTEGER NOT NULL DEFAULT 0,
-    sent INTEGER NOT NULL DEFAULT 0,  -- the attempts that had a connection, and when the first and last were
-    first_attempt REAL, last_attempt REAL,
-    first_day INTEGER          -- the latest day ever used when it was first sent
+    sent INTEGER NOT NULL DEFAULT 0,  -- the attempts that had a connection
+    first_attempt REAL,        -- when the first of them was, or 0 where that may be too long ago
+    seen REAL                  -- the latest that the clock was seen to read since
 );
 CREATE TABLE report (  -- what a built upload holds
     upload TEXT, metric TEXT,

@@ -11,7 +11,7 @@ from dither_shared.frozen import frozen
 REASONS = {
     "refused": "the person refused",
     "not-agreed": "the person was not asked, or agreed to less",
-    "clock-behind": "the clock reads more than a day earlier than it once did",
+    "clock-behind": "the clock reads more than a day earlier than when something was last recorded or charged",
     "expired": "the metric has expired",
     "quiet": "the device is new",
     "forgotten": "the person had everything forgotten",
@@ -32,6 +32,8 @@ class Facts(NamedTuple):
     today: int
     clock_day: int
     """The day by the clock, which may have been set back behind `today`."""
+    behind_until: int
+    """The first day on which a device may speak again whose clock was set back."""
     refused: bool
     agreed: bool
     expires: int
@@ -42,7 +44,7 @@ class Facts(NamedTuple):
     prepared: bool
     """Whether its budget and its periods are those of its present terms."""
     next_day: int
-    """The first day after the latest period that was answered or opened."""
+    """The first day after the present period, if it was answered or opened, or any day of it that is to come; or 0."""
     hidden: bool
     """Whether its presence is hidden: then a look opens its periods, and an answer never does."""
     replaceable: bool
@@ -96,7 +98,7 @@ def why_silent(facts: Facts) -> Silence:
     if not facts.agreed:
         return Silence("not-agreed")
     if today > facts.clock_day + 1:
-        return Silence("clock-behind", today - 1)
+        return Silence("clock-behind", facts.behind_until)
     if today >= facts.expires:
         return Silence("expired")
     for reason, until in (

@@ -11,7 +11,8 @@ from typing import Any
 from dither.device.agreement import Agreement
 from dither.device.budget import Budget
 from dither.device.file import DeviceFile
-from dither.device.outbox import Outbox
+from dither.device.outbox import RETIRED_DAYS, Outbox
+from dither.device.reached import behind_until, forgotten_until, quiet_until, reach, today, use, used_until
 from dither.device.silence import (
     SPEAKS,
     UNPREPARED,
@@ -21,8 +22,8 @@ from dither.device.silence import (
     why_nothing_leaves,
     why_silent,
 )  # fmt: skip
-from dither.device.withdrawal import forget_unused_classes
-from dither.schedule import day_number, end_of_period, silent_from
+from dither.device.withdrawal import drop_slots, forget_unused_classes
+from dither.schedule import day_number, end_of_period, period_start, silent_from
 from dither_shared.cells import DEVICE_CELLS_MAX
 from dither_shared.registry import Metric, Registry
 from dither_shared.rng import Rng, keyed_rng
@@ -33,7 +34,7 @@ Answer = tuple[int, ...] | str
 """An answer as `Metric.read` returns it."""
 
 _FACTS = """
-SELECT m.spent, m.next_day, m.terms, m.memo_key, m.reserved, a.terms, COALESCE(a.refused, 0), s.leaves, s.plan,
+SELECT m.spent, m.terms, m.memo_key, m.reserved, a.terms, COALESCE(a.refused, 0), s.leaves, s.plan,
     s.replaceable, COALESCE(s.charge, 0), EXISTS (SELECT 1 FROM upload),
     EXISTS (SELECT 1 FROM class WHERE metric = asked.name),
     COALESCE((SELECT micro FROM reserved WHERE metric = asked.name), 0),
@@ -66,10 +67,10 @@ class Slots:
         """Randomize an answer into the metric's slot; return "", or why the metric is silent."""
         if self._hidden:
             self.open_periods()
-        today = self._file.today()
-        silence = self._decide(metric, today)
+        silence = self._decide(metric)
         if silence is SPEAKS:
-            self._fill(metric, answer, end_of_period(metric, today))
+            self._fill(metric, answer)
+            reach(self._file)
         return silence.reason
 
     def replace(self, metric: Metric, answer: Answer) -> str:
@@ -77,7 +78,7 @@ class Slots:
 
         Write nothing but what the slot says, and of a memo the class that it would cost: no day, no row of its own.
         """
-        silence = why_not_taken(self._facts(metric, self._file.today(), self._row(metric)))
+        silence = why_not_taken(self._facts(metric, self._row(metric)))
         if silence is SPEAKS:
             (cell,) = self._file.one("SELECT cell FROM slot WHERE metric = ?", metric.name) or (None,)
             if metric.memoized:  # the class that "none" would have cost
@@ -92,20 +93,27 @@ class Slots:
     def open_periods(self) -> None:
         """Let every metric whose presence is hidden say "none", unless an answer replaces that in time."""
         self.close_periods()
-        today = self._file.today()
         for metric in self._hidden:
-            if self._decide(metric, today) is SPEAKS:
-                self._fill(metric, metric.nothing, end_of_period(metric, today))
+            if self._decide(metric) is SPEAKS:
+                self._fill(metric, metric.nothing)
 
     def close_periods(self) -> bool:
         """Make slots of periods that have closed like any other, whether they were answered or not; tell if any was.
 
-        All traces of that go: from the file here, from the log because `replaced` asks for it.
+        Drop those of periods that are yet to begin: a look opened them in a false future. All traces of an answer go:
+        from the file here, from the log because `replaced` asks for it.
         """
-        today = self._file.today()
-        closed = self._file.one("SELECT 1 FROM slot WHERE leaves BETWEEN 1 AND ?", today) is not None
+        day = today(self._file)
+        sql = (
+            "SELECT metric FROM slot WHERE leaves > ? AND NOT EXISTS "
+            "(SELECT 1 FROM used WHERE used.metric = slot.metric AND first <= ? AND until >= leaves)"
+        )
+        for (metric,) in self._file.execute(sql, day, day).fetchall():
+            self._file.count("dropped", drop_slots(self._file, metric))
+            forget_unused_classes(self._file)
+        closed = self._file.one("SELECT 1 FROM slot WHERE leaves BETWEEN 1 AND ?", day) is not None
         if closed:
-            self._file.execute("UPDATE slot SET leaves = 0, replaceable = 0 WHERE leaves BETWEEN 1 AND ?", today)
+            self._file.execute("UPDATE slot SET leaves = 0, replaceable = 0 WHERE leaves BETWEEN 1 AND ?", day)
             self._file.set("replaced", 1)
         return closed
 
@@ -122,70 +130,72 @@ class Slots:
 
     def more_comes(self) -> bool:
         """Tell whether a metric whose presence is hidden may still open or close a period."""
-        today = self._file.today()
-        held = bool(self._hidden) and self._file.one("SELECT 1 FROM slot WHERE leaves > ?", today) is not None
-        return held or any(day_number(metric.expires) > today for metric in self._hidden)
-
-    def _quiet_until(self) -> int:
-        return (self._file.get("first_day") or 0) + self._quiet_days
+        sql = "SELECT 1 FROM slot WHERE leaves > ?"
+        held = bool(self._hidden) and self._file.one(sql, today(self._file)) is not None
+        # By the clock: a device that is behind falls back to it.
+        return held or any(day_number(metric.expires) > self._file.clock_day() for metric in self._hidden)
 
     def begin(self) -> None:
-        """Keep until when the device is quiet, for `dither device`; take up plans that replace retired ones."""
-        self._file.set("quiet_until", self._quiet_until())
+        """Keep for how long a new file is quiet, for `dither device`; take up plans that replace retired ones."""
+        self._file.set("quiet_days", self._quiet_days)
         for name, plan in self._file.execute("SELECT metric, plan FROM retired").fetchall():
             if name in self._metrics and self._metrics[name].plan.digest != plan:
                 self._file.execute("DELETE FROM retired WHERE metric = ?", name)
 
-    def _decide(self, metric: Metric, today: int) -> Silence:
+    def _decide(self, metric: Metric) -> Silence:
         """Return SPEAKS if a new slot is to be filled. Prepare the budget and make room, if that is lacking."""
         row = self._row(metric)
-        facts = self._facts(metric, today, row)
+        facts = self._facts(metric, row)
         silence = why_silent(facts)
         if silence is UNPREPARED:
-            is_new = self._budget.prepare(metric, today)
-            facts = self._facts(metric, today, row if is_new else self._row(metric), prepared=True)
+            is_new = self._budget.prepare(metric, today(self._file))
+            facts = self._facts(metric, row if is_new else self._row(metric), prepared=True)
             silence = why_silent(facts)
         if silence is SPEAKS and facts.replaceable:
             return Silence("answered")  # by the "none" that an answer may still replace
         if silence is SPEAKS and facts.crowded:
             self._outbox.build()  # what the slot holds makes room
-            silence = why_silent(self._facts(metric, today, self._row(metric), prepared=True))
+            silence = why_silent(self._facts(metric, self._row(metric), prepared=True))
         return silence
 
     # Looking.
 
     def silence(self, metric: Metric) -> Silence:
         """Return why nothing of a metric leaves, changing nothing."""
-        return why_nothing_leaves(self._facts(metric, self._file.today(), self._row(metric)))
+        return why_nothing_leaves(self._facts(metric, self._row(metric)))
 
     def _row(self, metric: Metric) -> tuple[Any, ...]:
         row = self._file.one(_FACTS, metric.plan.digest, metric.name)
         assert row
         return row
 
-    def _facts(self, metric: Metric, today: int, row: tuple[Any, ...], *, prepared: bool = False) -> Facts:
+    def _facts(self, metric: Metric, row: tuple[Any, ...], *, prepared: bool = False) -> Facts:
         """Return what decides whether a metric is silent; `prepared` says that its budget is."""
-        spent, next_day, *terms, agreed, refused, leaves, slot_plan = row[:9]
-        replaceable, charge, built, has_memo, building, retired = row[9:]
+        spent, *terms, agreed, refused, leaves, slot_plan = row[:8]
+        replaceable, charge, built, has_memo, building, retired = row[8:]
+        day = today(self._file)
+        next_day = used_until(self._file, metric.name, day, end_of_period(metric, day))
         crowded = leaves is not None
-        waits = crowded and (bool(built) or leaves > today)
+        waits = crowded and (bool(built) or leaves > day)
         committed = (spent or 0) + building + (0 if waits else charge)
         prepared = prepared or tuple(terms) == self._budget.terms(metric)
-        scheduled, next_scheduled = self._budget.scheduled(metric, today) if prepared else (True, None)
+        scheduled, next_scheduled = self._budget.scheduled(metric, day) if prepared else (True, None)
         return Facts(
-            today=today,
+            today=day,
             clock_day=self._file.clock_day(),
+            behind_until=behind_until(self._file),
             refused=self._agreement.refuses(metric.name, bool(refused)),
             agreed=self._agreement.covers(metric, agreed or ""),
-            expires=silent_from(metric, today),
-            quiet_until=self._quiet_until(),
-            forgotten_until=self._file.get("forgotten_until") or 0,
-            retired_until=retired or 0,
+            expires=silent_from(metric, day),
+            quiet_until=quiet_until(self._file, self._quiet_days),
+            forgotten_until=forgotten_until(self._file),
+            # One that lies further ahead was set by another clock.
+            retired_until=retired if retired and retired <= day + RETIRED_DAYS + 1 else 0,
             prepared=prepared,
-            next_day=next_day or 0,
+            next_day=next_day,
             hidden=metric.hidden,
             # One of another plan stays: what leaves, and when, would tell whether there was an answer since.
-            replaceable=bool(replaceable) and leaves > today and slot_plan == metric.plan.digest,
+            replaceable=bool(replaceable) and day < leaves <= next_day and slot_plan == metric.plan.digest,
             scheduled=scheduled,
             next_scheduled=next_scheduled,
             crowded=crowded,
@@ -196,11 +206,13 @@ class Slots:
 
     # Filling.
 
-    def _fill(self, metric: Metric, answer: Answer, ends: int) -> None:
+    def _fill(self, metric: Metric, answer: Answer) -> None:
         """Randomize an answer into an empty slot: with hidden presence "none", which an answer may replace.
 
-        The period, which ends on the day `ends`, is over for further ones.
+        The present period is over for further ones.
         """
+        day = today(self._file)
+        ends = end_of_period(metric, day)
         cells = metric.cells
         cell = (
             cells.of_device(self._cohort())
@@ -213,8 +225,7 @@ class Slots:
             metric.name, metric.plan.digest, charge, key, cell if cells.several else None, report,
             ends if metric.hidden else 0, int(metric.hidden),
         )  # fmt: skip
-        self._file.execute("UPDATE metric SET next_day = ? WHERE name = ?", ends, metric.name)
-        self._file.keep_today()
+        use(self._file, metric.name, period_start(day, metric.period_days), ends)
 
     def _randomize(self, metric: Metric, answer: Answer, cell: int) -> tuple[int, str | None, str]:
         """Return what the report of an answer costs, its class while that is to be charged, and the report itself.

@@ -4,8 +4,7 @@ For a file alone, without a registry, so that it can be done from outside the ap
 """
 
 from dither.device.file import DeviceFile
-
-FORGET_DAYS = 30
+from dither.device.reached import begin_silence
 
 
 def drop(file: DeviceFile, reason: str, metric: str | None = None) -> None:
@@ -65,7 +64,7 @@ def forget(file: DeviceFile) -> bool:
         file.execute("DELETE FROM class")
         file.set("secret", None)
         file.set("cohort", None)
-        file.set("forgotten_until", file.keep_today() + FORGET_DAYS)
+        begin_silence(file)
         file.set("erasing", 1)
     return erase(file)
 

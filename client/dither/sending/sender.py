@@ -79,7 +79,9 @@ class Sender:
         elif outcome is Outcome.STOPPED:
             device.stopped(answer.detail)
         elif outcome is not Outcome.TOO_LARGE:
-            settled = device.settle(upload.id, outcome.value, answer.detail, answer.rejected, answer.retired)
+            settled = device.settle(
+                upload.id, outcome.value, answer.detail, answer.rejected, answer.retired, answer.date
+            )
             self.sent += settled if outcome is Outcome.ACCEPTED else 0
         elif not device.split(upload.id, answer.detail):
             device.settle(upload.id, Outcome.DROPPED.value, answer.detail)

@@ -68,6 +68,8 @@ class Answer:
     """The places of the upload's groups whose plans are retired."""
     dry: bool = False
     """Whether the upload was shown and taken as sent, and nothing has left: flushes say so."""
+    date: float | None = None
+    """The Date of a receipt, in seconds since 1970; None where it has none."""
 
 
 def check_key(key: str) -> str:
@@ -185,7 +187,8 @@ def read_answer(status: int, headers: Mapping[str, str], content: bytes, upload_
         refused = sum(count for count in counts if type(count) is int and count > 0)
         duplicate = document.get("duplicate") is True
         detail = f"accepted{_reasons(document, ', but not all')}"
-        return Answer(Outcome.ACCEPTED, detail, rejected=refused, duplicate=duplicate, retired=_retired(document))
+        retired, date = _retired(document), read_date(headers.get("Date", "").strip(" \t"))
+        return Answer(Outcome.ACCEPTED, detail, rejected=refused, duplicate=duplicate, retired=retired, date=date)
     # A problem of ours has a word for its type: it is logged and kept, and whatever else a server says is not.
     kind = document.get("type")
     if isinstance(kind, str) and (problem := re.fullmatch(re.escape(PROBLEM_PREFIX) + "([a-z][a-z-]{0,39})", kind)):

@@ -14,6 +14,7 @@ from dither.auditing.traced import AGAIN, ANEW, FEW, OTHERWISE, SHARED, draws_cl
 from dither.device import Device, slots
 from dither.device.file import DeviceFile
 from dither.device.outbox import Outbox
+from dither.device.reached import today
 from dither.device.slots import Slots
 from dither_shared.frozen import replaced
 from dither_shared.registry import Registry
@@ -175,7 +176,7 @@ def test_a_report_that_is_put_in_the_place_of_the_drawn_one_is_caught(monkeypatc
 def test_reports_that_get_lost_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     registry = of_metric(EVERY["flag"])
     record = Device.record
-    monkeypatch.setattr(Device, "record", lambda self, *given: "" if self._file.today() % 3 else record(self, *given))
+    monkeypatch.setattr(Device, "record", lambda self, *given: "" if today(self._file) % 3 else record(self, *given))
     assert draws_of(registry, 1) == {FEW}
 
 
@@ -285,7 +286,7 @@ def missing(monkeypatch: pytest.MonkeyPatch) -> None:
 
     def losing(self: Slots) -> None:
         if broken[id(self)]:
-            self._file.execute("DELETE FROM slot WHERE replaceable AND leaves <= ?", self._file.today())
+            self._file.execute("DELETE FROM slot WHERE replaceable AND leaves <= ?", today(self._file))
         opens(self)
 
     monkeypatch.setattr(Slots, "__init__", spoiled)
