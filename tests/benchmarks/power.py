@@ -269,14 +269,14 @@ def _clear(share: Fraction) -> Iterator[None]:
 
 @contextmanager
 def _anew(days: int) -> Iterator[None]:
-    today, whole = [0], DeviceFile.today
+    noted, whole = [0], today
 
-    def noting(self: DeviceFile) -> int:
-        today[0] = whole(self)
-        return today[0]
+    def noting(file: DeviceFile) -> int:
+        noted[0] = whole(file)
+        return noted[0]
 
     def anew(secret: bytes, context: bytes) -> Rng:
-        return keyed_rng(secret, context + b" %d" % (today[0] // days))
+        return keyed_rng(secret, context + b" %d" % (noted[0] // days))
 
-    with patch.object(DeviceFile, "today", noting), patch.object(slots, "keyed_rng", anew):
+    with patch.object(slots, "today", noting), patch.object(slots, "keyed_rng", anew):
         yield

@@ -41,6 +41,8 @@ class Person:
     """The metrics, as they were when their terms were agreed to."""
     silent_until: int = 0
     """The day before which nothing is said, after `forget`."""
+    forgot_behind: int | None = None
+    """The first day by a clock that reads earlier than when that was said, which begins the silence again."""
 
 
 def step(method: Callable[Concatenate["Pair", P], T], /) -> Callable[Concatenate["Pair", P], T]:
@@ -106,12 +108,22 @@ class Pair:
         """Do what the thread does after everything that happens, and check everything."""
         self._each(lambda witness: witness.do(lambda device: device.look(lambda: HOUR_S)))
         self._each(lambda witness: witness.spent_for_good)
+        self._end_forgetting()
         self._compare_files()
         syncs = self._each(lambda witness: witness.syncs)
         if syncs > self._syncs:
             self._syncs, self._durable_person = syncs, self.person
         for witness in self.both:
             witness.check(self._agreed_epsilon, self._agreed_lives)
+
+    def _end_forgetting(self) -> None:
+        day, since = int(self.clock.now // DAY_S), self.person.forgot_behind
+        if self.person.silent_until - SILENT_DAYS <= day + 1:
+            self.person = replace(self.person, forgot_behind=None)
+        elif day >= (since := min(day, day if since is None else since)) + SILENT_DAYS:
+            self.person = replace(self.person, forgot_behind=None, silent_until=0)
+        else:
+            self.person = replace(self.person, forgot_behind=since)
 
     def _compare_files(self) -> None:
         """Compare all that the two files tell, unless they tell what they told at the last step."""
@@ -166,8 +178,30 @@ class Pair:
         self.clock.travel(days)
         self._settle_down()
 
+    def ahead_days(self) -> float:
+        """Return by how many days the devices' clock is ahead of the true one."""
+        return self._ahead_s / DAY_S
+
+    @step
+    def put_right(self) -> None:
+        """Set the devices' clocks right, and see that they speak again within the silent days."""
+        self.jump(-self._ahead_s / DAY_S)
+        for _ in range(SILENT_DAYS):
+            self.travel(1)
+        self._each(self._check_silences)
+
+    def _check_silences(self, witness: Witness) -> None:
+        today = self._today()
+        for name, silence in witness.device.silences().items():
+            # Forgetting is silence until that day of the clock comes that it was said on, if that is near.
+            ended = {"clock-behind", "quiet", "retired", *(["forgotten"] if self.person.silent_until <= today else [])}
+            in_time = silence.reason not in ended
+            assert in_time, f"{name} is silent after {SILENT_DAYS} days of the right clock: {silence}"
+            used = any(metric == name and first <= today < end for metric, (first, end) in witness.used)
+            assert used or silence.reason != "answered", f"{name} was not answered on day {today}: {silence}"
+
     def _today(self) -> int:
-        """Return the latest day that the devices have seen."""
+        """Return the latest day that the devices have reached."""
         return max(int(self.clock.now // DAY_S), self._each(lambda witness: witness.last_day))
 
     # Recording.
@@ -203,28 +237,32 @@ class Pair:
         if metric.memoized and (answers[0] != answers[1] or name in TEXTS):
             self._unlike.add(name)
         reasons = [
-            self._record(witness, metric, today, answer)
+            self._record(witness, metric, answer)
             for witness, answer in zip(self.both, answers, strict=True)
             if answer is not ...
         ]
         if len(reasons) < 2:
             assert metric.hidden
-            # Until a period begins, one says that it has answered, which the other has not.
-            self._apart_until[name] = max(self._apart_until.get(name, 0), today + metric.period_days)
+            # Until a period begins, one says that it has answered, which the other has not: the clock may be behind it.
+            leaves = [row["leaves"] for row in self.both[0].kept()["slot"] if row["metric"] == name]
+            self._apart_until[name] = max(self._apart_until.get(name, 0), today + metric.period_days, *leaves)
         elif today >= self._apart_until.get(name, 0):
             assert reasons[0] == reasons[1], f"whether {name} is silent depends on its answers: {reasons}"
         elif not metric.hidden:
             assert bool(reasons[0]) == bool(reasons[1]), f"whether {name} is silent depends on its answers: {reasons}"
         if "" in reasons:
-            self._check_permission(metric, today)
+            self._end_forgetting()  # what ended a silent month was the answer
+            self._check_permission(metric, self._today())
 
-    def _record(self, witness: Witness, metric: Metric, today: int, answer: object) -> str:
+    def _record(self, witness: Witness, metric: Metric, answer: object) -> str:
         reason = witness.do(lambda device: device.record(metric, answer, lambda: HOUR_S))
+        day = max(int(self.clock.now // DAY_S), witness.last_day)  # the day that it took, which may have fallen back
         self.said[reason] += 1
         if not reason and not metric.hidden:
-            again = today < witness.answered_until.get(metric.name, 0)
+            again = any(name == metric.name and first <= day < end for name, (first, end) in witness.answered)
             assert not again, f"{metric.name} was answered twice in a period"
-            witness.answered_until[metric.name] = today - today % metric.period_days + metric.period_days
+            first = day - day % metric.period_days
+            witness.answered.add((metric.name, (first, first + metric.period_days)))
         return reason
 
     def _check_permission(self, metric: Metric, today: int) -> None:
@@ -341,5 +379,5 @@ class Pair:
     def forget(self) -> None:
         """Let the person have everything forgotten."""
         self._each(lambda witness: witness.do(Device.forget))
-        self.person = replace(self.person, silent_until=self._today() + SILENT_DAYS)
+        self.person = replace(self.person, silent_until=self._today() + SILENT_DAYS, forgot_behind=None)
         self._settle_down()

@@ -1,6 +1,7 @@
 """Schedules of answers, faults, releases and choices: what two devices live through, drawn by hypothesis or a walk."""
 
 import random
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence, Set
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -182,6 +183,65 @@ def live_shortly(examples: int, steps: int) -> None:
         suppress_health_check=list(HealthCheck),
     )
     run_state_machine_as_test(Life, settings=options)
+
+
+# Lives with a clock that goes to and fro.
+
+STRAYS = [0.1, 0.9, 1, 2, 8, 29, 31, 40, 366, 4_000]
+"""Days by which a clock strays."""
+ANSWERED = [
+    *["accepted", "unheard", "unreached", "killed-standing", "killed-after", "too-large", "portal", "portal away"],
+    *[f"receipt {days}" for days in (0, 0, 0.9, -0.9, 1.1, -1.1, 366, -366, 4_000, -4_000)],
+]
+"""Answers by a hostile server and a captive portal among them: a receipt's Date is so many days off the clock."""
+HOSTILE_YEARS = (1, 11)
+
+
+def stray_far(pair: Pair, rng: random.Random) -> None:
+    """Set the clock, as often as not to where it was right, or nearly."""
+    if rng.randrange(2):
+        pair.jump(rng.choice([-1, 1, 1]) * rng.choice(STRAYS))
+    else:
+        pair.jump(rng.choice([0, 0, 0.01, 1]) - pair.ahead_days())
+
+
+def be_answered(pair: Pair, rng: random.Random) -> None:
+    pair.attempt(rng.choice(ANSWERED))
+
+
+def go_on(pair: Pair, rng: random.Random) -> None:
+    pair.live(rng.randrange(1, 4), [rng.choice(ANSWERS + ONE_SIDED) for _ in range(3)], sends=bool(rng.randrange(2)))
+
+
+def forget(pair: Pair, rng: random.Random) -> None:
+    pair.forget()
+
+
+TO_AND_FRO = [stray_far] * 6 + [record] * 5 + [be_answered] * 5 + [go_on] * 2 + [travel] * 2 + [wake, die]
+
+
+def live_to_and_fro(seed: int, steps: int = 24) -> Counter[str]:
+    """Take so many chance steps with a clock that strays, set it right, and return why the devices were silent."""
+    rng = random.Random(f"to and fro {seed}")
+    kinds = [*TO_AND_FRO, *[forget] * rng.randrange(2)]
+    asked = {
+        name: Question(
+            charges=rng.choice([3, 20, 60]),
+            epsilon="0.1",
+            permanent=rng.choice(["", "", "0.2"]),
+            presence=rng.choice(["public", "hidden"]),
+            period=rng.choice([1, 1, 7]),
+            schedule=rng.choice(["early", "early", "spread"]),
+        )
+        for name in rng.sample(NAMES, 2)
+    }
+    with a_life() as pair:
+        pair.upgrade(tuple(sorted(asked.items())), 60, 365 * rng.choice(HOSTILE_YEARS))
+        pair.agree()
+        for _ in range(steps):
+            rng.choice(kinds)(pair, rng)
+        pair.put_right()
+        return pair.said
 
 
 # Lives of chance steps.

@@ -324,8 +324,8 @@ def leak_to_the_file(patch: pytest.MonkeyPatch) -> None:
 def leak_to_the_upload(patch: pytest.MonkeyPatch) -> None:
     fill = Slots._fill
 
-    def frank(self: Slots, metric: Metric, answer: Any, ends: int) -> None:
-        fill(self, metric, answer, ends)
+    def frank(self: Slots, metric: Metric, answer: Any) -> None:
+        fill(self, metric, answer)
         self._file.execute("UPDATE slot SET report = ? WHERE metric = ?", f'"{answer}"', metric.name)
 
     patch.setattr(Slots, "_fill", frank)

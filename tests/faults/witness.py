@@ -11,14 +11,18 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from email.utils import format_datetime
 from pathlib import Path
 from typing import Any, TypeVar
 from unittest import mock
 
 import dither.device.slots
 from dither.device import DAY_S, FILE_NAME, Device
+from dither.device.reached import SILENT_DAYS, today
+from dither.schedule import period_start
 from dither.sending.sender import Sender
-from dither.sending.transport import Answer, Outcome
+from dither.sending.transport import Answer, Outcome, read_answer
 from dither_shared.registry import Metric, Registry
 from dither_shared.rng import Rng, keyed_rng
 from tests.faults.kept import Row, kept
@@ -37,6 +41,10 @@ FATES = (
 stands, the aggregator is out of reach, the process is killed before a connection stands, when one does, or after."""
 
 
+Period = tuple[int, int]
+"""The first day of a period, and the first one after it."""
+
+
 @dataclass(frozen=True)
 class Report:
     """One report, and what it tells of the device: fresh noise, or a permanent answer that others may tell too."""
@@ -47,6 +55,7 @@ class Report:
     """Micro-epsilon of the report, or of the permanent answer."""
     memo: tuple[bytes, bytes] | None
     """The bytes that the permanent answer was drawn from."""
+    period: Period
 
 
 @dataclass
@@ -102,14 +111,16 @@ class Witness:
         """The metrics that ever had a memo: what they are charged is no sum of reports."""
         self.counted: Counter[int] = Counter()
         """How often the aggregator has counted each report."""
-        self.answered_until: dict[str, int] = {}
-        """The day before which a metric whose presence is public has answered, as far as no power cut undid it."""
+        self.answered: set[tuple[str, Period]] = set()
+        """The periods in which a metric whose presence is public has answered, as far as no power cut undid it."""
+        self.used: set[tuple[str, Period]] = set()
+        """The periods of which a report was ever made."""
         self.spent_for_good: dict[str, int] = {}
         """Micro-epsilon of each metric that has no memo: what one is charged may tell how many answers it has."""
         self.syncs = 0
         """How often the disk got what was written."""
         self._known_ids: dict[str, tuple[float, bytes]] = {}
-        self._durable: tuple[dict[str, bytes], Account, dict[str, int]] = ({}, self.account, {})
+        self._durable: tuple[dict[str, bytes], Account, dict[str, int], int | None] = ({}, self.account, {}, None)
         self._spent: dict[str, int] = {}
         self._fills: list[Report] = []
         self._fate = ""
@@ -119,9 +130,13 @@ class Witness:
         self._kept_at: Version | None = None
         self._weighed = (-1, -1)
         self._told: dict[str, int] = {}
+        self._twice: list[tuple[str, Period]] = []  # periods that were charged more than once
         self._stood_for: dict[str, int] = {}
         self.last_day = 0
-        """The latest day that the device has seen."""
+        """The latest day that the device has reached."""
+        self._reached: int | None = None  # the same, while no death has undone it
+        self._behind_since: int | None = None
+        self._moves = ""  # what may move that day in the present step
         self._full_sync = self._wrote = self._synced = False
 
     # The device's lives.
@@ -146,10 +161,29 @@ class Witness:
             self._made += 1
             memo = _memos_drawn[-1] if metric.memoized else None
             self.memoized |= {metric.name} if metric.memoized else set()
-            self._fills.append(Report(self._made, metric.name, metric.charge, memo))
+            if self._replaces:
+                period = self.account.slots[metric.name].period
+            else:
+                first = period_start(today(self.device._file), metric.period_days)
+                period = first, first + metric.period_days
+            self.used.add((metric.name, period))
+            self._moves += "" if metric.hidden else "use "
+            self._fills.append(Report(self._made, metric.name, metric.charge, memo, period))
             return report
 
         self.device._slots._randomize = randomize  # type: ignore[method-assign]  # to see what becomes of each answer
+        self._replaces = False
+        takes_place = self.device._slots.replace
+
+        def replace(metric: Metric, answer: Any) -> str:
+            self._replaces = True
+            try:
+                return takes_place(metric, answer)
+            finally:
+                self._replaces = False
+
+        self.device._slots.replace = replace  # type: ignore[method-assign]
+        self._reached = None
         self.device.put_off = self._put_off  # type: ignore[method-assign]
         assert self.device._file._db
         self.device._file._db.set_trace_callback(self._trace)
@@ -195,7 +229,7 @@ class Witness:
         """Let the disk have what was written: it was synced, or some time has passed since."""
         self._synced = False
         self.syncs += 1
-        self._durable = (self._image(), self.account.copy(), dict(self._spent))
+        self._durable = (self._image(), self.account.copy(), dict(self._spent), self._behind_since)
 
     def crash(self, registry: Registry) -> None:
         """Go on from the files as they are, without closing the device."""
@@ -203,9 +237,9 @@ class Witness:
 
     def lose_power(self, registry: Registry) -> None:
         """Go on from what the disk has for certain."""
-        image, account, self._spent = self._durable
+        image, account, self._spent, self._behind_since = self._durable
         self.account = account.copy()
-        self.answered_until.clear()
+        self.answered.clear()
         self._go_on_from(image, registry)
 
     def _go_on_from(self, image: dict[str, bytes], registry: Registry) -> None:
@@ -221,9 +255,29 @@ class Witness:
     def do(self, action: Callable[[Device], T], split: bool = False) -> T:
         """Let the device do something, and account for it."""
         self._fills.clear()
+        self._moves = ""
         result = action(self.device)
         self._follow(split)
+        self._follow_day()
         return result
+
+    def _follow_day(self) -> None:
+        """See that the day reached goes on by a use or a charge, and back by a receipt that agrees or a silent month.
+
+        Both to the clock's day.
+        """
+        day, before = int(self._clock() // DAY_S), self._reached
+        self._reached = self.last_day
+        if before is not None and self.last_day != before:
+            assert self.last_day == day, f"the day reached went from {before} to {self.last_day}, and it is {day}"
+            if self.last_day > before:
+                assert "use" in self._moves or "charge" in self._moves, f"day {day} was reached by nothing"
+            else:
+                silent = day - (day if self._behind_since is None else self._behind_since)
+                allowed = "receipt" in self._moves or silent >= SILENT_DAYS
+                assert allowed, f"it fell back from {before} to {day} after {silent} silent days"
+        behind = day + 1 < self.last_day
+        self._behind_since = min(day, self._behind_since or day) if behind else None
 
     def version(self) -> Version | None:
         """Return the version of the file; None while the connection is closed."""
@@ -299,6 +353,7 @@ class Witness:
             return Answer(Outcome.KEPT, "", connected=False)
         for _ in range(2 if self._fate == "heard-late" else 1):
             stands()
+        self._moves += "charge "
         self._follow()  # to see what that has synced before anything leaves
         held = self.account.uploads[upload_id]
         self.stood.update(held.values())
@@ -309,10 +364,21 @@ class Witness:
             return Answer(Outcome.DROPPED, "")
         if self._fate == "too-large":
             return Answer(Outcome.TOO_LARGE, "")
+        if self._fate.startswith("portal"):
+            return self._dated(upload_id, 302 if self._fate == "portal away" else 200, b"<html>Welcome</html>", 0.0)
         self._count(upload_id, body, held)
+        if self._fate.startswith("receipt"):
+            days = float(self._fate.split()[1])
+            self._moves += "receipt " if abs(days) <= 1 else ""
+            return self._dated(upload_id, 202, json.dumps({"upload": upload_id, "accepted": len(held)}).encode(), days)
         if self._fate == "killed-after":
             raise Killed
         return Answer(Outcome.KEPT if self._fate in ("unheard", "heard-late") else Outcome.ACCEPTED, "")
+
+    def _dated(self, upload_id: str, status: int, content: bytes, days: float) -> Answer:
+        """Return an answer whose Date is so many days after what the device's clock reads."""
+        date = format_datetime(datetime.fromtimestamp(self._clock() + days * DAY_S, UTC), usegmt=True)
+        return read_answer(status, {"Date": date, "Retry-After": "86400"}, content, upload_id)
 
     def idle(self) -> None:
         """Be a transport."""
@@ -343,6 +409,7 @@ class Witness:
         assert sum(spent.values()) <= agreed_epsilon, f"{spent} was charged, and {agreed_epsilon} was agreed to"
         again = [number for number, times in self.counted.items() if times > 1]
         assert not again, f"reports {again} were counted twice"
+        assert not self._twice, f"{self._twice} had two reports charged"
 
     def _weigh(self) -> None:
         """Sum up the micro-epsilon of all that left and of all that a connection stood for, if there is more of it.
@@ -352,6 +419,8 @@ class Witness:
         if self._weighed == (weighed := (len(self.sent), len(self.stood))):
             return
         self._weighed = weighed
+        periods = Counter((report.metric, report.period) for report in self.stood)
+        self._twice = [period for period, times in periods.items() if times > 1]
         by_metric: dict[str, dict[object, int]] = {}
         for report in self.sent:
             by_metric.setdefault(report.metric, {})[report.memo or report.number] = report.cost

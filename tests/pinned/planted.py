@@ -53,6 +53,7 @@ TESTS = {
     "tests/faults/test_life_bugs.py": ["test_a_life_shows_a_planted_bug"],
     "tests/faults/test_moments.py": ["test_moments_that_depend_on_answers_are_seen"],
     "tests/faults/test_taint.py": ["test_a_planted_leak_is_found"],
+    "tests/faults/test_to_and_fro.py": ["test_a_life_to_and_fro_shows_a_planted_bug"],
     "tests/faults/test_year.py": ["test_a_year_shows_a_planted_bug"],
     "tests/fuzz/test_uploads.py": [
         "test_the_guided_fuzzer_finds_a_planted_bug",

@@ -39,11 +39,15 @@ def notice(file: DeviceFile) -> None:
         file.set("behind_since", None)
         return
     day, since = file.clock_day(), _behind_since(file)
-    file.set("behind_since", since)
-    if day >= since + SILENT_DAYS:
-        _fall_back(file)
-        if _forgot_ahead(file):
-            file.set("forgotten_until", day)
+    if day < since + SILENT_DAYS:
+        file.set("behind_since", since)
+        return
+    file.set("behind_since", None)
+    _fall_back(file)
+    if _forgot_ahead(file):
+        file.set("forgotten_until", None)
+    if not _was_used(file):
+        file.set("first_day", min(since, file.get("first_day") or 0))
 
 
 def agree(file: DeviceFile, date: float | None) -> None:

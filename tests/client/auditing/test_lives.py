@@ -87,14 +87,14 @@ def test_a_life_has_ninety_days_and_all_that_happens_to_devices() -> None:
 @pytest.fixture
 def _today(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Return the day on which a device was last used."""
-    today, whole = [0], DeviceFile.today
+    noted, whole = [0], today
 
-    def noting(self: DeviceFile) -> int:
-        today[0] = whole(self)
-        return today[0]
+    def noting(file: DeviceFile) -> int:
+        noted[0] = whole(file)
+        return noted[0]
 
-    monkeypatch.setattr(DeviceFile, "today", noting)
-    return today
+    monkeypatch.setattr(slots, "today", noting)
+    return noted
 
 
 CLEAR = EVERY["flag again"].replace("= 1\n", "= 1.4\n").replace("permanent = 3", "permanent = 1.5")

@@ -371,7 +371,10 @@ def test_while_the_clock_is_behind_by_less_than_a_day_none_is_opened_as_an_answe
     """Else a device with an answer would send a report for that day, and one without would not."""
     clock = Clock()
     device, asked = make(clock, **HIDDEN)
-    clock.travel(-0.9)  # the clock of the first start was put right
+    device.look()
+    clock.travel(1)
+    assert groups(device) == ["color", "dark"]  # charged on this day, of the day before
+    clock.travel(-0.9)
     device.look()
     if answered:
         assert record(device, asked) == ""
@@ -380,18 +383,22 @@ def test_while_the_clock_is_behind_by_less_than_a_day_none_is_opened_as_an_answe
     assert groups(device) == []
     clock.travel(1)
     assert groups(device) == ["color", "dark"]
-    assert device.spent() == {"color": 1_000_000, "dark": 1_000_000}
+    assert device.spent() == {"color": 2_000_000, "dark": 2_000_000}
 
 
 @pytest.mark.parametrize("answered", [False, True])
 def test_while_the_clock_is_behind_by_more_neither_is(answered: bool) -> None:
     clock = Clock()
     device, asked = make(clock, **HIDDEN)
+    device.look()
+    clock.travel(1)
+    assert groups(device) == ["color", "dark"]
     clock.travel(-2)
     if answered:
         assert record(device, asked) == "clock-behind"
     device.look()
-    assert device.waiting() == 0
+    assert device.waiting() == 2  # of the day that was reached
+    assert device.spent() == {"color": 1_000_000, "dark": 1_000_000}
 
 
 def test_none_is_one_of_the_answers_of_a_memo() -> None:
