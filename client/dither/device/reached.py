@@ -104,7 +104,7 @@ def forgotten_until(file: DeviceFile) -> int:
 
 
 def _forgot_ahead(file: DeviceFile) -> bool:
-    return (file.get("forgotten_until") or 0) > today(file) + SILENT_DAYS + 1
+    return (file.get("forgotten_until") or 0) > file.clock_day() + SILENT_DAYS + 1
 
 
 # Used periods.
