@@ -10,7 +10,7 @@ from pathlib import Path
 from dither.device.file import DeviceFile
 from dither.device.inspection import silences
 from dither.device.moments import Moments
-from dither.device.reached import SILENT_DAYS
+from dither.device.reached import SILENT_DAYS, forgotten_until
 from dither.device.refusals import EVERYTHING, Refusals
 from dither.device.schema import FILE_NAME, DeviceUnusable
 from dither.device.silence import REASONS
@@ -98,6 +98,7 @@ def inspect(file: DeviceFile) -> dict[str, object]:
         choice = 0 if EVERYTHING in pending else state.get("consent")
         counts = dict(file.execute("SELECT name, count FROM counter ORDER BY name").fetchall())
         metrics = silences(file)
+        silent_until = forgotten_until(file)
         sending = Moments(file).sending()
     return {
         "app": state["app"],
@@ -108,7 +109,7 @@ def inspect(file: DeviceFile) -> dict[str, object]:
         "metrics": {
             name: {"silent": silence.reason, "until": _day(silence.until)} for name, silence in metrics.items()
         },
-        "silent_until": _day(state.get("forgotten_until")),
+        "silent_until": _day(silent_until or None),
         "erasing": bool(state.get("erasing")),
         "cohort": state.get("cohort"),
         "waiting": waiting,

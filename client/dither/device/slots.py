@@ -23,7 +23,7 @@ from dither.device.silence import (
     why_silent,
 )  # fmt: skip
 from dither.device.withdrawal import drop_slots, forget_unused_classes
-from dither.schedule import day_number, end_of_period, period_start, silent_from
+from dither.schedule import end_of_period, period_start, silent_from
 from dither_shared.cells import DEVICE_CELLS_MAX
 from dither_shared.registry import Metric, Registry
 from dither_shared.rng import Rng, keyed_rng
@@ -129,11 +129,9 @@ class Slots:
         return ended
 
     def more_comes(self) -> bool:
-        """Tell whether a metric whose presence is hidden may still open or close a period."""
-        sql = "SELECT 1 FROM slot WHERE leaves > ?"
-        held = bool(self._hidden) and self._file.one(sql, today(self._file)) is not None
-        # By the clock: a device that is behind falls back to it.
-        return held or any(day_number(metric.expires) > self._file.clock_day() for metric in self._hidden)
+        """Tell whether a metric's presence is hidden: it may open or close a period, an expired one when the clock is
+        set right."""
+        return bool(self._hidden)
 
     def begin(self) -> None:
         """Keep for how long a new file is quiet, for `dither device`; take up plans that replace retired ones."""

@@ -145,14 +145,15 @@ class Courier:
     def _sleep(self, seconds: float) -> None:
         """Wait until it is time to look again, or somebody asks for it.
 
-        With hidden presence the time by the clock counts: nobody else looks when a suspend ends, or the day.
+        With hidden presence the time by the clock counts: nobody else looks when a suspend ends, or the day, or when
+        the clock is set back.
         """
         changed = self._changed
-        left_s, until = min(seconds, LOOK_AGAIN_S), self._clock() + seconds
-        midnight = (self._clock() // DAY_S + 1) * DAY_S
+        left_s, now = min(seconds, LOOK_AGAIN_S), self._clock()
+        until = min(now + seconds, (now // DAY_S + 1) * DAY_S)
         while left_s > 0:
             step_s = min(left_s, CLOCK_EVERY_S) if self._situation.hidden else left_s
-            if changed.wait(step_s) or changed is not self._changed or self._clock() >= min(until, midnight):
+            if changed.wait(step_s) or changed is not self._changed or not now <= self._clock() < until:
                 return
             left_s -= step_s
 

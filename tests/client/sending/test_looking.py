@@ -63,6 +63,19 @@ def test_a_thread_looks_at_midnight_though_an_upload_is_planned_for_later(tmp_pa
             wait_for(lambda: looks[-1] == clock.now // 86_400)
 
 
+def test_a_thread_looks_when_the_clock_was_set_back_though_all_had_expired(tmp_path: Path, looks: list[int]) -> None:
+    """As on a machine that begins in 2040 until it has heard the time."""
+    clock = Clock()
+    clock.travel(5_000)
+    with start(HIDDEN, tmp_path, Taker(), clock) as telemetry:
+        assert telemetry.flush(WITHIN_S).waiting == 0
+        assert telemetry.status().metrics["color"].silent == "expired"
+        clock.travel(-5_000)
+        wait_for(lambda: looks[-1] == clock.now // 86_400)
+        telemetry.color.record("red")
+        assert telemetry.status().metrics["color"].silent == "answered"
+
+
 def test_a_thread_looks_on_when_the_key_was_refused(tmp_path: Path, looks: list[int]) -> None:
     """And sends nothing: else the first upload under another key would tell of answers."""
     clock, refusing = Clock(), Refusing()

@@ -37,6 +37,13 @@ def test_headers_are_constant_and_carry_the_key() -> None:
     }
 
 
+def test_a_receipt_comes_with_the_servers_date() -> None:
+    date = post(Reply(body=accepted))[0].date
+    assert date
+    assert abs(date - time.time()) < 60
+    assert post(Reply(200, b"<html>Welcome</html>"))[0].date is None
+
+
 def test_a_redirect_is_not_followed() -> None:
     answer, paths, _ = post(Reply(307, b"", {"Location": "/elsewhere"}), Reply(body=accepted))
     assert (answer.outcome, paths) == (Outcome.KEPT, ["/v1/reports"])
