@@ -88,8 +88,12 @@ def to_login(scope: Scope) -> HttpAnswer:
 
 
 def _is_ours(place: str) -> bool:
-    """Tell whether a place is an address of ours, with a query or without, and so nowhere else."""
-    return bool(_OURS.fullmatch(place)) and is_known(place.partition("?")[0])
+    """Tell whether a place is an address of ours, with a query or without, and so nowhere else.
+
+    None has an escape: a proxy may take `%2f..` for a step up, and so out of the path of the site.
+    """
+    path = place.partition("?")[0]
+    return bool(_OURS.fullmatch(place)) and "%" not in path and is_known(path)
 
 
 def _see(place: str, *headers: tuple[bytes, bytes]) -> HttpAnswer:

@@ -19,6 +19,7 @@ from dither_aggregator.analysis.keeping import Elsewhere, keeper_of
 from dither_aggregator.computing import Address
 from dither_aggregator.store import Store
 from dither_aggregator.web import api, pages, problems
+from dither_aggregator.web.addresses import is_known
 from dither_aggregator.web.exchange import ACTOR, LIVE, LONG, SESSION, ReadAnswer, ReadRequest
 from dither_aggregator.web.login import LOGOUT
 from dither_aggregator.web.long_lists import LongList
@@ -46,14 +47,14 @@ def bare_app() -> Flask:
     app.config["PROPAGATE_EXCEPTIONS"] = True
     app.json.sort_keys = False  # type: ignore[attr-defined]  # of the default provider; keys read best as written
     app.url_map.merge_slashes = False  # no address is another one's
-    app.before_request(_refuse_more_slashes)
+    app.before_request(_refuse_other_spellings)
     app.after_request(pages.guard)
     return app
 
 
-def _refuse_more_slashes() -> None:
-    """Answer that nothing is here where a path begins with several slashes: routing would leave them out."""
-    if request.environ["PATH_INFO"].startswith("//"):
+def _refuse_other_spellings() -> None:
+    """Answer that nothing is here: routing leaves slashes out at the begin, and the reader of files takes `..`."""
+    if not is_known(request.environ["PATH_INFO"]):
         raise NotFound
 
 
