@@ -64,6 +64,8 @@ def reset(name: str, to: date, file: Path | None = None) -> DayReset:
         elif found.to != to or Path(found.file) != (file.absolute() if file else Path()):
             words = f"--to {found.to}{f' --move-aside {found.file}' if found.file else ''}"
             raise StoreError(f"a reset was cut off, and has to go on first: {words}")
+        elif found.aside and not Path(found.file).exists():
+            raise StoreError(f"{found.file} is not there, and only it has what leaves the store: put it back first")
         if found.changes:
             store.bound_key_days(found.day)
             store.reset_day(found)

@@ -9,6 +9,7 @@ from dataclasses import replace
 from datetime import date, timedelta
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -309,6 +310,26 @@ def test_a_redis_whose_day_is_being_reset_is_refused_to_all_others(
         assert append(store, body).accepted == 1  # the same process goes on
 
 
+def test_a_reset_of_a_redis_that_another_one_overtakes_changes_nothing_any_more(
+    request: pytest.FixtureRequest, asked: Registry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with closing(place_of("redis", Path(), request, 0)) as place:
+        life, of_shard, others = Life(place, asked, 0), RedisStore._of_shard, list[DayReset | None]()
+        before = life.whole()
+
+        def overtaken(store: RedisStore, *given: Any) -> Iterator[Command]:
+            yield from of_shard(store, *given)
+            if not others:
+                others.append(None)
+                others.append(reset(name_of(place), place.day()))
+
+        monkeypatch.setattr(RedisStore, "_of_shard", overtaken)
+        with pytest.raises(StoreError):
+            reset(name_of(place), place.day())
+        assert life.whole() == before
+        goes_on(life, place.day(1))
+
+
 @pytest.mark.parametrize("seed", range(scaled(3, 60)))
 def test_in_lives_whose_clock_goes_to_and_fro_nothing_is_lost(
     place: Place, asked: Registry, tmp_path: Path, seed: int
@@ -479,6 +500,24 @@ def test_a_reset_that_is_killed_anywhere_is_finished_by_the_same_command(
             assert list(check(again)) == []
             assert len([entry for entry in again.journal() if entry.action == "clock reset"]) in (1, 2)
             again.close()
+
+
+def test_a_reset_that_was_cut_off_does_not_go_on_without_its_file(
+    request: pytest.FixtureRequest, asked: Registry, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with closing(place_of("redis", Path(), request, 0)) as place:
+        life, file, away = Life(place, asked, 2), tmp_path / "leapt", tmp_path / "away"
+        before = life.whole()
+        with monkeypatch.context() as patched:
+            patched.setattr(RedisStore, "reset_day", lambda *_: pytest.fail("cut off"))
+            with pytest.raises(pytest.fail.Exception):
+                reset(name_of(place), place.day(), file)
+        file.rename(away)
+        with pytest.raises(StoreError, match="is not there"):
+            reset(name_of(place), place.day(), file)
+        away.rename(file)
+        reset(name_of(place), place.day(), file)
+        assert sum(life.store.counted().values(), Counted()) + moved_in(file) == before
 
 
 def test_a_directory_that_was_served_since_a_reset_was_cut_off_is_reset_as_it_is_now(

@@ -1,10 +1,11 @@
-"""The day of the Redis store, moved back: one transaction a shard, then one of what is common to all.
+"""The day of the Redis store, moved back: one script a shard, then one for what is common to all.
 
-Meanwhile another token stands in every hash, so that no other process of the store reads or writes anything.
+Meanwhile another token stands in every hash, so that no other process of the store reads or writes anything. Each reset
+has its own: one that another overtakes is refused like all others.
 """
 
 import secrets
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 from dither_aggregator.store.interface.resetting import DayReset, Resetting
@@ -34,10 +35,11 @@ class RedisResetting(RedisErasing, RedisMoving, Resetting):
 
     def hold(self) -> None:
         """Refuse the store to all others, until it is released; also one that was held when its process ended."""
-        held = key_names.token(self.generation) + key_names.RESETTING
+        free = key_names.token(self.generation)
+        held = f"{free}:{secrets.token_hex(8)}{key_names.RESETTING}"
         self._run_global(store_scripts.FINISH, held)
-        self._token = key_names.token(self.generation)
-        self._of_each_shard(store_scripts.FINISH, held)
+        self._token = free
+        self._of_each_shard(store_scripts.HOLD, held)
         self._token = held
 
     def release(self) -> None:
@@ -65,9 +67,9 @@ class RedisResetting(RedisErasing, RedisMoving, Resetting):
             for day in past:
                 for record in self._dump_seen(shard.shard, day):
                     self.fill_seen(replace(record, day=reset.day))
-            commands = [*self._of_days(shard, reset), *self._of_shard(shard.shard, reset, past)]
-            self._client.run_each(commands, together=True)
-        self._client.run_each(list(self._of_store(reset)), together=True)
+            commands = (*self._of_days(shard, reset), *self._of_shard(shard.shard, reset, past))
+            self._run(store_scripts.APPLY, shard.shard, *_words(commands))
+        self._run_global(store_scripts.APPLY, *_words(self._of_store(reset)))
 
     def _read_seen_days(self, shard: int, reset: DayReset) -> list[int]:
         _, _, _, days, *_ = self._run(shard_scripts.OUTLINE, shard)
@@ -152,3 +154,8 @@ class RedisResetting(RedisErasing, RedisMoving, Resetting):
         bounds = {"tallies_from": min(self.tallies_from(), reset.day), "erased": min(self.erased(), reset.sealed)}
         yield ("HSET", key_names.GLOBAL, *(part for name, day in bounds.items() for part in (name, day_number(day))))
         yield ("HDEL", key_names.GLOBAL, "erasing", _BEGUN)
+
+
+def _words(commands: Iterable[Command]) -> Iterator[object]:
+    for command in commands:
+        yield from (len(command), *command)

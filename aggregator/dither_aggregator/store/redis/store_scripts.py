@@ -24,6 +24,27 @@ redis.call('HSET', KEYS[1], 'token', ARGV[2])
 )
 """Put a finished store's token in the place of an unfinished one's, if that was not done before."""
 
+HOLD = script(
+    f"""
+local token = redis.call('HGET', KEYS[1], 'token') or 'none'
+if string.sub(token, 1, #ARGV[1]) ~= ARGV[1] then return redis.error_reply('{NOT_THIS_STORE} ' .. token) end
+redis.call('HSET', KEYS[1], 'token', ARGV[2])
+"""
+)
+"""Put the token of one who resets the day in the place of a store's, or of one's who did not finish that."""
+
+APPLY = script(
+    CHECK,
+    """
+local place = 2
+while place < #ARGV do
+    redis.call(unpack(ARGV, place + 1, place + ARGV[place]))
+    place = place + 1 + ARGV[place]
+end
+""",
+)
+"""Run commands, each behind the number of its words."""
+
 REFRESH = read(
     CLOCK,
     """
