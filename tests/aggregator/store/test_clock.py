@@ -304,7 +304,7 @@ def test_a_redis_whose_day_is_being_reset_is_refused_to_all_others(
             held.hold()
             with pytest.raises(StoreUnavailable, match="being reset"):
                 append(store, body)
-            with pytest.raises(StoreError, match="being reset"):
+            with pytest.raises(StoreError, match="being reset: `dither store reset-clock` again"):
                 place.open()
             held.release()
         assert append(store, body).accepted == 1  # the same process goes on

@@ -104,7 +104,9 @@ class RedisOpened(RedisCalls):
         self._token = state["token"].decode()
         if self._token.endswith(key_names.RESETTING):
             if not resetting:
-                raise StoreError(f"{name} holds a store whose day is being reset; if that was cut off, run it again")
+                raise StoreError(
+                    f"{name} holds a store whose day is being reset: `dither store reset-clock` again if it was cut off"
+                )
         elif self._token != key_names.token(self.generation) and not unfinished:
             raise StoreError(f"{name} holds a store that was not filled to its end; {START_AGAIN}")
         self.refresh()
