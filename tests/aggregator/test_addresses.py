@@ -23,7 +23,7 @@ from dither_aggregator.limits import Limits
 from dither_aggregator.service import WholeService
 from dither_aggregator.store import SQLiteStore, StoreUnavailable
 from dither_aggregator.store.keys import Keys
-from dither_aggregator.web import health, reader
+from dither_aggregator.web import health, reader, wsgi
 from dither_aggregator.web.addresses import ADDRESSES, BasePath, is_known, read_base_path
 from dither_aggregator.web.admission import Admission
 from dither_aggregator.web.api import description
@@ -343,6 +343,17 @@ def test_a_fault_of_the_store_is_answered_so_that_the_request_comes_again(
     monkeypatch.setattr(*failing(*KINDS[kind][:2], StoreUnavailable))
     answer = ask_failing(locked, kind)
     assert (answer.status_code, answer.headers["Retry-After"]) == (503, "60"), answer.text
+
+
+def test_an_unknown_address_is_one_also_where_nobody_can_read(
+    opened: Below, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    desk = reader._Desk(Place(str(tmp_path / "none"), "", None))
+    for path, status in {"/": 503, "/nowhere": 404, "//v1/metrics": 404}.items():
+        assert desk.answer(ReadRequest("GET", path, b"", [], b"")).status == status
+    monkeypatch.setattr(*failing(wsgi, "respond", StoreUnavailable))
+    for path, status in {"/v1/metrics": 503, f"/elsewhere{PATH}": 404, "/nowhere": 404}.items():
+        assert opened.ask("POST", path, data="{}").status_code == status
 
 
 def test_what_nobody_foresaw_in_a_reader_ends_no_reader(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -52,6 +52,8 @@ class Gate:
         """Have a request answered by `reading` if it may read, or here where it logs in or out; raise Problem."""
         headers, path = headers_of(scope), scope["path"]
         looks = scope["method"] in ("GET", "HEAD")  # what a session is good for: nothing that is posted
+        if not looks and not is_known(path):  # a device that was led astray is told so, however the store is
+            raise nowhere(scope["root_path"])
         if scope["method"] == "POST" and path in (LOGIN, LOGOUT):
             await self._form(scope, headers, (await receive())["body"]).send(send)
         elif path.startswith(STATIC) or path == PATH:  # other methods than POST are told so

@@ -81,12 +81,8 @@ def headers_of(problem: Problem) -> list[tuple[str, str]]:
 
 
 def respond(problem: Problem) -> Response:
-    """Answer a refused request as a Flask view does: a page's refusal is a page.
-
-    A device that was led astray gets no page, since no page takes what it sends.
-    """
-    astray = problem.slug == "not-found" and has_request_context() and request.method != "GET"
-    if not has_request_context() or astray or request.path.startswith((API, DOCUMENT)):
+    """Answer a refused request as a Flask view does: a page's refusal is a page."""
+    if not has_request_context() or request.path.startswith((API, DOCUMENT)):
         return Response(render(problem), problem.status, headers_of(problem))
     headers = [(name, value) for name, value in headers_of(problem) if name != "Content-Type"]
     return Response(render_template("problem.html", problem=problem), problem.status, headers)

@@ -24,6 +24,7 @@ from dither_aggregator.log import set_up_logging
 from dither_aggregator.store import Store, StoreError, open_store
 from dither_aggregator.store.records import KeptReading
 from dither_aggregator.web import problems
+from dither_aggregator.web.addresses import is_known
 from dither_aggregator.web.exchange import LENGTH, Computed, Place, ReadAnswer, ReadRequest, encode
 from dither_aggregator.web.packing import pack
 from dither_aggregator.web.wsgi import reading_app, respond
@@ -87,7 +88,9 @@ class _Desk:
             store.refresh()
         except StoreError as error:
             _log.error("a reader: %s", error)
-            return pack(problems.respond(Problem("read-failed", "the store cannot be read")))
+            known = is_known(asked.path)
+            problem = Problem("read-failed", "the store cannot be read") if known else problems.nowhere(asked.root)
+            return pack(problems.respond(problem))
         except Exception as error:
             return pack(problems.respond(problems.failure(error)))
         return respond(app, asked)
