@@ -348,7 +348,7 @@ def test_a_fault_of_the_store_is_answered_so_that_the_request_comes_again(
 def test_an_unknown_address_is_one_also_where_nobody_can_read(
     opened: Below, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    desk = reader._Desk(Place(str(tmp_path / "none"), "", None))
+    desk = reader._Desk(Place(str(tmp_path / "none"), "", None), lambda computed: None)
     for path, status in {"/": 503, "/nowhere": 404, "//v1/metrics": 404}.items():
         assert desk.answer(ReadRequest("GET", path, b"", [], b"")).status == status
     monkeypatch.setattr(*failing(wsgi, "respond", StoreUnavailable))
