@@ -265,7 +265,7 @@ def test_the_days_that_are_kept_as_used_are_bounded_and_only_the_shortest_gaps_a
     assert all(until - first == 1 for first, until in spans[1:])
 
 
-# What else a false future leaves behind.
+# Other things that a false future leaves behind.
 
 
 @pytest.mark.parametrize("used", [False, True])
