@@ -45,6 +45,9 @@ _STRINGS = (
     r""""(?:[^"\\\n]++|\\.)*+"?|'[^'\n]*+'?|#[^\n]*+"""
 )
 """Strings and comments of TOML. A string that nothing ends goes on to the end."""
+_DOT = r"[ \t]*\.[ \t]*"
+_WITHIN = rf"(?:{_DOT}|[ \t]*=[ \t]*\{{(?:[^{{}}]|\{{[^{{}}]*\}})*?(?<![\w.-]))"
+"""Between the name of a table and that of a key in it."""
 
 
 def parse_toml(text: str, parse_float: Callable[[str], Any] = Decimal) -> dict[str, Any]:
@@ -86,27 +89,32 @@ def _check_toml(text: str) -> None:
 def line_of_item(text: str, where: str, key: str, number: int) -> int:
     """Return the line of a string in a list of strings, which a key of the table `where` has; 0 if it is not found.
 
-    For a mistake: the parser keeps no lines. Tables within a table with a head of its own are looked for after it.
+    For a mistake: the parser keeps no lines. The key may be written in any way, below any head, but for a head that
+    ends with a name in quotes.
     """
     import re
 
     def blank(found: re.Match[str]) -> str:
+        name = re.fullmatch(r"""(["'])([\w-]+)\1""", found[0])
+        if name and re.compile(r"[ \t]*[.=]").match(text, found.end()):
+            return f" {name[2]} "  # a key, whose quotes mean nothing
         return re.sub(r"[^\n]", " ", found[0])
 
     bare = re.sub(_STRINGS, blank, text, flags=re.DOTALL)
-    outer, inner, head = where.split("."), [key], None
-    while outer and not head:
-        name = r"[ \t]*\.[ \t]*".join(map(re.escape, outer))
-        head = re.search(rf"^[ \t]*\[[ \t]*{name}[ \t]*\]", bare, re.MULTILINE)
-        if not head:
-            inner.insert(0, outer.pop())
-    place = head.end() if head else 0
-    for name in inner:
-        keyed = re.compile(rf"(?<![\w.-]){re.escape(name)}[ \t]*=").search(bare, place)
-        if not keyed:
-            return 0
-        place = keyed.end()
-    items = re.compile(_STRINGS, re.DOTALL).finditer(text, place, bare.find("]", place))
-    strings = (found for found in items if found[0][0] != "#")
-    found = next(islice(strings, number, None), None)
-    return text.count("\n", 0, found.start()) + 1 if found else 0
+    path = [re.escape(name) for name in [*where.split("."), key]]
+    for cut in reversed(range(len(path))):
+        head = re.search(rf"^[ \t]*\[[ \t]*{_DOT.join(path[:cut])}[ \t]*\]", bare, re.MULTILINE) if cut else None
+        if cut and not head:
+            continue
+        place = head.end() if head else 0
+        below = re.compile(r"^[ \t]*\[", re.MULTILINE).search(bare, place)
+        keyed = re.compile(rf"^[ \t]*{_WITHIN.join(path[cut:])}[ \t]*=", re.MULTILINE)
+        found = keyed.search(bare, place, below.start() if below else len(bare))
+        if found:
+            break
+    else:
+        return 0
+    items = re.compile(_STRINGS, re.DOTALL).finditer(text, found.end(), bare.find("]", found.end()))
+    strings = (item for item in items if item[0][0] != "#")
+    item = next(islice(strings, number, None), None)
+    return text.count("\n", 0, item.start()) + 1 if item else 0

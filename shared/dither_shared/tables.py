@@ -25,8 +25,6 @@ _SHOWN_MAX = 10**60
 _MISSPELT = 0.8
 """How alike two keys are if one may be meant as the other: `report` and `reports`, but not `answers` and `owners`."""
 _COMPARED_MAX = 100
-_ENDS_OF_LINES = "\n\v\f\x1c\x1d\x1e\x85\u2028\u2029"
-"""As `splitlines` has them."""
 _MISSING = {
     "rev": "the metric's version, 1 for a new one: it tells one meaning of the numbers from the next",
     "ticks_max": "the most values that one answer may hold: each one costs accuracy",
@@ -326,11 +324,11 @@ class TomlTable:
             raise self.error(
                 key, f"must name a UTF-8 file with a value a line; {where} cannot be read: {error}"
             ) from None
-        ended = sum(map(text.count, _ENDS_OF_LINES))  # counted before there is a list of them
-        lines = text.splitlines() if ended <= most else ()
-        if not 1 <= len(lines) <= most:
-            got = len(lines) or ended
-            raise self.error(key, f"must name a file of 1 to {most} lines, got {path} with {got}")
+        text = text.removesuffix("\n")
+        ended = text.count("\n") + bool(text)  # counted before there is a list of them
+        if not 1 <= ended <= most:
+            raise self.error(key, f"must name a file of 1 to {most} lines, got {path} with {ended}")
+        lines = text.split("\n")
         return self._check_texts(key, lines, characters_max, lambda number: f"in line {number + 1} of {path}")
 
     def _check_texts(

@@ -31,11 +31,14 @@ JOINED = re.compile(
 Persian, Mongolian, Indian languages, Chinese names and emoji are written with them."""
 COMPOSED_MAX = 4
 """The most characters that NFC makes one of."""
+_FORMED_MAX = 1_200
+"""A longer text is left as it is. In its form it has more than 300 characters, and so is too long for any use; marks in
+a row are put in order in a time that grows with their square."""
 
 
 def normal(text: str) -> str:
     """Return a text in the form in which it is told apart from others: NFC of Unicode 14."""
-    return text if text.isascii() else _in_parts(text, _compose)
+    return text if text.isascii() or len(text) > _FORMED_MAX else _in_parts(text, _compose)
 
 
 def folded(text: str) -> str:

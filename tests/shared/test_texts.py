@@ -3,6 +3,7 @@
 import random
 import subprocess
 import sys
+import time
 import unicodedata
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -12,6 +13,7 @@ import pytest
 from dither_shared import texts
 from dither_shared.domains import Columns, Values
 from dither_shared.errors import RegistryError
+from dither_shared.files import line_of_item
 from dither_shared.kinds import KINDS
 from dither_shared.registry import Metric, Registry
 from dither_shared.texts import COMPOSED_MAX, folded, newer, normal, unseen
@@ -256,6 +258,9 @@ def refused_column(text: str) -> str:
         (b"red\ngreen\nred\n", 'must be different texts, got "red" twice, in line 1 of '),
         ("Café\nx\nCafe\u0301\n".encode(), 'got "Café" twice, in line 1 of '),
         (b"red\n\nbl\xffue\n", "/colors.txt, line 3, cannot be read: "),
+        (b"red\nbl\x0cue\n", "without control characters, got \"'bl\\x0cue'\" in line 2 of "),
+        ("red\nbl\x85ue\n".encode(), "in line 2 of "),
+        ("red\ngreen\u2028blue\nyellow".encode(), "in line 2 of "),
     ],
 )
 def test_every_mistake_of_a_file_of_values_names_its_line(lines: bytes, said: str, tmp_path: Path) -> None:
@@ -286,6 +291,42 @@ def test_a_mistake_of_a_list_names_its_line(values: str, said: str) -> None:
     for more in range(3):
         said = said.replace(f"{{+{more}}}" if more else "{}", str(line + more))
     assert said in refused(text)
+
+
+TWICE = '["red",\n"red"]'
+OTHERS = 'columns = { a = ["x",\n"y"], b = ["z"] }\nvalues = ["v",\n"w"]\n'
+"""Lists of another table, which are below and have the same names."""
+
+
+@pytest.mark.parametrize(
+    ("where", "key", "text"),
+    [
+        ("metric.t.columns", "a", f"[metric.t]\ncolumns.a = {TWICE}"),
+        ("metric.t.columns", "a", f'[metric.t]\ncolumns = {{ b = {{ edges = [1], a = ["y"] }}, a = {TWICE} }}'),
+        ("metric.t.columns", "a", f"[metric.t.columns]\na = {TWICE}"),
+        ("metric.t", "values", f'[metric.t]\n"values" = {TWICE}'),
+        ("metric.t", "values", f"[ 'metric' . t ]\nquestion = 'values = [1]'\nvalues = {TWICE}"),
+        ("values.of", "values", f"values.of.values = {TWICE}"),
+        ("values.of", "values", f"[values]\nof = {{ values = {TWICE} }}"),
+        ("registry.public", "arm", f"[registry]\npublic.arm = {TWICE}"),
+    ],
+)
+def test_a_list_is_found_however_its_key_is_written(where: str, key: str, text: str) -> None:
+    text = f"{text}\n[metric.u]\n{OTHERS}"
+    line = text[: text.index(TWICE)].count("\n") + 1
+    assert [line_of_item(text, where, key, number) for number in (0, 1, 2)] == [line, line + 1, 0]
+    assert line_of_item(text, where, "candidates", 0) == line_of_item(text, "metric.v", key, 0) == 0
+
+
+def test_marks_without_an_end_take_no_time() -> None:
+    """Putting 200,000 of them in order takes Python half a minute."""
+    marks = "a" + "\u0301\u0316" * 100_000
+    began = time.process_time()
+    assert "text of 1 to 200 characters" in refused(registry_text().replace('"red"', f'"{marks}"'))
+    assert "text of 1 to 300 characters" in refused(registry_text().replace('question = "', f'question = "{marks}'))
+    assert normal(marks) == marks
+    assert len(normal("e\u0301\u0323" * 400)) == 800
+    assert time.process_time() - began < 5
 
 
 def test_a_form_that_the_registry_does_not_write_is_listed_in_its_own() -> None:
