@@ -358,7 +358,24 @@ def test_reports_that_few_clients_repeat_are_counted_as_that(directory: Path) ->
     assert findings(directory, rows, "--repeats", "100000") == []
 
 
+def test_one_client_may_have_sent_all_of_thirty_reports(directory: Path) -> None:
+    """One client in 400 has a permanent noise by which all of its bits are set, whatever it says."""
+    (directory / "params.csv").write_text("k,h,m,p,q,f\n8,2,2,0.5,1,0.75\n")
+    (directory / "map.csv").write_text("listed,1,2,11,12\n")
+    rows = np.array([[30] * 9, [0] * 9])
+    assert findings(directory, rows) == []
+    assert findings(directory, rows, "--repeats", "1")
+
+
+def test_a_share_of_all_is_no_finding_by_its_last_digit(directory: Path) -> None:
+    """Two bits tell nothing of other strings: they hold all or nothing, without an error."""
+    (directory / "params.csv").write_text("k,h,m,p,q,f\n2,1,2,0.5,0.75,0.5\n")
+    (directory / "map.csv").write_text("".join(f"{one},{1 + one % 2},{3 + one // 10}\n" for one in range(20)))
+    assert findings(directory, np.array([[1084, 646, 667], [1810, 1071, 1082]])) == []
+
+
 def test_more_unlisted_strings_than_reports_are_a_finding(directory: Path) -> None:
+    (directory / "params.csv").write_text(f"k,h,m,p,q,f\n{K},{H},{M},0.25,0.75,0\n")
     n = np.full((M, 1), 4000)
     halves = np.hstack([n, np.random.default_rng(7).binomial(4000, 0.5, (M, K))])
     (found,) = findings(directory, halves, "--repeats", "1000000")  # so many that sums alone tell nothing

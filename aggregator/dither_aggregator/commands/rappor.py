@@ -134,7 +134,7 @@ def _decode(args: argparse.Namespace, params: Params) -> int:
         return _say_findings(found, args.json)
     channel = Channel(params.k, params.h, params.m, float(params.p_star), float(params.q_star))
     decoded = decode(counts, values, bits, channel)
-    if found := list(unbelievable(decoded)):
+    if found := list(unbelievable(decoded, params, args.repeats)):
         return _say_findings(found, args.json)
     document = decoded.to_document()
     if args.json:

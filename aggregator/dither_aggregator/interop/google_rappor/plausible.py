@@ -7,6 +7,7 @@ allowed to have sent `repeats`. However many it sent, each bit is set with proba
 """
 
 from collections.abc import Iterator
+from math import sqrt
 
 import numpy as np
 from scipy.special import stdtrit
@@ -19,6 +20,8 @@ from dither_aggregator.interop.google_rappor.files import Params
 
 LEVEL = 1e-9
 """How rarely sound counts are called impossible, at most: proved of sums, by a t law of what is decoded."""
+ROUNDING = 1e-9
+"""Where bits tell nothing of other texts, what these hold is all or nothing, but for the last digits."""
 REPEATS = 30
 """So many reports a client may have sent: google/rappor's clients repeat the noise of a value in each."""
 
@@ -48,10 +51,15 @@ def implausible(counts: Counts, params: Params, repeats: int = REPEATS) -> Itera
         )
 
 
-def unbelievable(decoded: Decoded) -> Iterator[str]:
-    """Yield why what was decoded cannot be of reports: the texts that the list misses hold from none to all."""
-    error = (decoded.unexplained_upper - decoded.unexplained_lower) / (2 * Z)
-    far = error * float(stdtrit(max(decoded.error_freedom, 1.0), 1 - LEVEL / 2))
+def unbelievable(decoded: Decoded, params: Params, repeats: int = REPEATS) -> Iterator[str]:
+    """Yield why what was decoded cannot be of reports: the texts that the list misses hold from none to all.
+
+    Of a bit's variance, the part `kept` is a client's permanent noise, which its reports have in common.
+    """
+    permanent = params.f / 2 * (1 - params.f / 2) * (params.q - params.p) ** 2
+    kept = permanent and permanent / min(rate * (1 - rate) for rate in (params.p_star, params.q_star))
+    error = (decoded.unexplained_upper - decoded.unexplained_lower) / (2 * Z) * sqrt(1 + (repeats - 1) * kept)
+    far = error * float(stdtrit(max(decoded.error_freedom, 1.0), 1 - LEVEL / 2)) + ROUNDING
     if not -far <= decoded.unexplained <= 1 + far:
         yield (
             f"strings that are not in the list would hold {decoded.unexplained:.0%} of the reports (95 % interval: "
