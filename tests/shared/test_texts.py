@@ -212,6 +212,16 @@ def test_a_text_that_nobody_sees_is_other(kind: str) -> None:
     assert asked.names("\ud800") == ("?",)
 
 
+def test_half_of_a_surrogate_pair_is_no_listed_value() -> None:
+    assert metric("choice", 'values = ["?", "a"]').names("\ud800") == ("other",)
+
+
+def test_signs_that_some_languages_have_within_or_behind_a_word_are_other() -> None:
+    """As the page of limits says."""
+    for text in ("\u0d05\u0d35\u0d28\u0d4d\u200d", "\u0647\u200d", "\u182c\u1820\u1837\u180e\u1820"):
+        assert metric("text").names(text) == ("other",)
+
+
 # Values.
 
 

@@ -21,7 +21,7 @@ from dither_aggregator.interop.google_rappor.files import Params
 LEVEL = 1e-9
 """How rarely sound counts are called impossible, at most: proved of sums, by a t law of what is decoded."""
 ROUNDING = 1e-9
-"""Where bits tell nothing of other texts, what these hold is all or nothing, but for the last digits."""
+"""Other texts hold all or nothing, but for the last digits, where bits tell nothing of them."""
 REPEATS = 30
 """So many reports a client may have sent: google/rappor's clients repeat the noise of a value in each."""
 
@@ -54,7 +54,7 @@ def implausible(counts: Counts, params: Params, repeats: int = REPEATS) -> Itera
 def unbelievable(decoded: Decoded, params: Params, repeats: int = REPEATS) -> Iterator[str]:
     """Yield why what was decoded cannot be of reports: the texts that the list misses hold from none to all.
 
-    Of a bit's variance, the part `kept` is a client's permanent noise, which its reports have in common.
+    The part `kept` of a bit's variance is a client's permanent noise, which its reports have in common.
     """
     permanent = params.f / 2 * (1 - params.f / 2) * (params.q - params.p) ** 2
     kept = permanent and permanent / min(rate * (1 - rate) for rate in (params.p_star, params.q_star))
