@@ -315,7 +315,7 @@ class TomlTable:
         if directory is None:
             raise self.error(key, "names a file, and only the registry's own text is here: list the lines in it")
         path = directory / named
-        bytes_max = most * (4 * characters_max + 3)  # four bytes a character, and up to three that end a line
+        bytes_max = most * (4 * characters_max + 2)  # four bytes a character, and up to two that end a line
         try:
             text = read_text(path, bytes_max).removeprefix(BYTE_ORDER_MARK)
         except (OSError, ValueError) as error:

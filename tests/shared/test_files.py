@@ -74,7 +74,7 @@ def test_a_file_that_is_too_long_is_read_no_further(tmp_path: Path, endless: Pat
 def test_the_longest_list_there_may_be_is_read(tmp_path: Path) -> None:
     """Each line has 200 characters of four bytes, and ends with the longest separator."""
     lines = [f"{number:0>3}".ljust(200, "\U0001f600") for number in range(300)]
-    (tmp_path / "values.txt").write_bytes("\u2028".join([*lines, ""]).encode())
+    (tmp_path / "values.txt").write_bytes("\r\n".join([*lines, ""]).encode())
     assert Registry.load(naming(tmp_path, tmp_path / "values.txt")).metrics["color"].values == (*lines, "other")
 
 
