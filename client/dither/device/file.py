@@ -120,7 +120,7 @@ class DeviceFile(Connected):
         if db.total_changes != before:
             self._state = None
             self._begin_era()
-        if db.in_transaction and not self._lent:
+        if not self._lent and db.in_transaction:  # in this order: the helper's call may be over in between
             db.execute("ROLLBACK")
 
     def _commit(self, db: sqlite3.Connection, wait_s: float) -> None:

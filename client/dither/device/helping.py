@@ -83,12 +83,13 @@ class Helper:
                 self.overdue = False
             done.release()
 
-        self._jobs.append(work)
-        self._asked.release()
         try:
+            self._jobs.append(work)
+            self._tell()
             in_time = done.acquire(timeout=wait_s) or (not begun and done.acquire(timeout=wait_s))
-        except BaseException:  # a signal handler's
+        except BaseException:  # a signal handler's, which may come before the thread was told
             in_time = False
+            self._tell()
             self._give_up(claim, lambda: late(came[0]))
             raise
         if not in_time and self._give_up(claim, done.acquire):
@@ -119,7 +120,11 @@ class Helper:
 
     def _stop(self) -> None:
         self._jobs.append(None)
-        self._asked.release()
+        self._tell()
+
+    def _tell(self) -> None:
+        with suppress(RuntimeError):  # it was told, and has not begun yet
+            self._asked.release()
 
     def __del__(self) -> None:
         with suppress(Exception):
@@ -128,7 +133,9 @@ class Helper:
 
 def _work(jobs: list[Callable[[], None] | None], asked: Any, over: Any) -> None:
     while True:
-        asked.acquire()
+        if not jobs:
+            asked.acquire()
+            continue
         job = jobs.pop(0)
         if job is None:
             break

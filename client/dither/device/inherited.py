@@ -63,6 +63,10 @@ class Sentinel:
         if self.stands():
             os.close(self._descriptor)
 
+    def __del__(self) -> None:
+        with suppress(Exception):
+            self.close()
+
     def _look(self) -> tuple[int, int]:
         found = os.fstat(self._descriptor)
         return found.st_dev, found.st_ino
