@@ -20,6 +20,7 @@ from tests.support.examples import NOW, counted, point, shipped
 from tests.support.keys import write_key
 from tests.support.registries import registry
 from tests.support.servers import Reply, accepted, scripted
+from tests.support.soaking import thinned
 from tests.support.waiting import wait_until
 
 PROGRAM = """
@@ -42,7 +43,7 @@ WAYS = {
 }
 
 
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("way", thinned([*WAYS], 0, 1, 4, 7))
 def test_a_program_starts_itself_in_the_way_that_it_was_started(way: str, tmp_path: Path) -> None:
     """With other arguments."""
     app = tmp_path / "app"
