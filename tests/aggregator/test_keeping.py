@@ -31,8 +31,8 @@ from dither_aggregator.store.records import KeptReading
 from dither_shared.registry import Metric, Registry
 from dither_shared.rng import Rng
 from tests.support.drawn_tables import alone, draw_table
-from tests.support.soaking import thinned
 from tests.support.sites import Site, site_of
+from tests.support.soaking import thinned
 from tests.test_every_kind import METRICS, draw_answers, registry_text
 
 KINDS = ("flag", "named_ss", "several", "text", "text_fresh", "words", "number", "number_again", "number_mean", "table")
