@@ -120,6 +120,7 @@ class Device(Choosing):
     def _notice_clock(self) -> None:
         reached.notice(self._file)
         self._outbox.notice_clock()
+        self._moments.notice_clock()
 
     # Uploading.
 

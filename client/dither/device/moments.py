@@ -59,11 +59,13 @@ class Moments:
         """Take the plan back: nothing waits. Until when the aggregator is left alone stays."""
         self._plan(None)
 
-    def held_until(self) -> float:
-        """Return until when not even a flush sends: the aggregator asked to wait, or could not be reached; or 0.
+    def notice_clock(self) -> None:
+        """Let a wait be over for good where the clock reads earlier than at the attempt that it comes from."""
+        if self._file.get("held_until") and self._file.clock() < self._file.get("outcome_at"):
+            self._file.set("held_until", None)
 
-        That is over when the clock reads earlier than at the attempt that it comes from.
-        """
+    def held_until(self) -> float:
+        """Return until when not even a flush sends: the aggregator asked to wait, or could not be reached; or 0."""
         until: float = self._file.get("held_until") or 0.0
         return until if until and self._file.get("outcome_at") <= self._file.clock() < until else 0.0
 
@@ -75,7 +77,7 @@ class Moments:
         That is once, after an hour of attempts that failed the same way, until one is accepted.
         """
         now = self._file.clock()
-        if self._file.get("failing") != outcome:
+        if self._file.get("failing") != outcome or now < self._file.get("failing_since"):  # the clock was set back
             self._file.set("failing", outcome)
             self._file.set("failing_since", now)
         self._note(outcome)

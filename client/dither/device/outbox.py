@@ -110,7 +110,7 @@ class Outbox:
 
     def _give_up(self) -> None:
         self.notice_clock()
-        sql = "SELECT id FROM upload WHERE first_attempt < ?"
+        sql = "SELECT id FROM upload WHERE first_attempt < ? OR first_attempt = 0"  # in 1970, too
         for (upload_id,) in self._file.execute(sql, self._file.clock() - GIVE_UP_S).fetchall():
             self.forget(upload_id, "given-up")
 

@@ -111,21 +111,21 @@ def _forgot_ahead(file: DeviceFile) -> bool:
 
 
 def use(file: DeviceFile, metric: str, first: int, until: int) -> None:
-    """Keep that a metric's period was used, whose days are those from `first` and before `until`."""
-    sql = "UPDATE used SET until = ? WHERE metric = ? AND until = ?"
-    if file.execute(sql, until, metric, first).rowcount:
-        return
-    sql = (
-        "INSERT INTO used VALUES (?, ?, ?) ON CONFLICT (metric, first) DO UPDATE SET until = MAX(until, excluded.until)"
-    )
-    file.execute(sql, metric, first, until)
+    """Keep that a metric's period was used, whose days are those from `first` and before `until`.
+
+    The latest is a span of its own until the next: it tells when the period began whose report is in the slot.
+    """
     spans = file.execute("SELECT first, until FROM used WHERE metric = ? ORDER BY first", metric).fetchall()
-    if len(spans) > SPANS_MAX:
-        place = min(range(1, len(spans)), key=lambda place: spans[place][0] - spans[place - 1][1])
+    gap, place = min(((spans[place][0] - spans[place - 1][1], place) for place in range(1, len(spans))), default=(1, 0))
+    if gap <= 0 or len(spans) >= SPANS_MAX:
         (before, ends), (after, ends_later) = spans[place - 1 : place + 1]
         file.execute("DELETE FROM used WHERE metric = ? AND first = ?", metric, after)
         sql = "UPDATE used SET until = ? WHERE metric = ? AND first = ?"
         file.execute(sql, max(ends, ends_later), metric, before)
+    sql = (
+        "INSERT INTO used VALUES (?, ?, ?) ON CONFLICT (metric, first) DO UPDATE SET until = MAX(until, excluded.until)"
+    )
+    file.execute(sql, metric, first, until)
 
 
 def used_until(file: DeviceFile, metric: str, today: int, end: int) -> int:

@@ -135,6 +135,24 @@ def test_a_hidden_period_that_only_a_look_has_opened_in_2040_is_dropped_answered
     assert seen[0][1] == {"accepted": 2, "dropped": 2}
 
 
+@pytest.mark.parametrize("period", [1, 7])
+@pytest.mark.parametrize("answered", [False, True])
+def test_a_hidden_period_that_follows_the_present_one_is_dropped_too(period: int, answered: bool) -> None:
+    """Else an answer on a day that was answered would take the next one's place."""
+    clock = Clock()
+    device, asked = make(clock, **PLENTY, presence="hidden", period=f"{period}d", expires=EXPIRES)
+    device.look()
+    if answered:
+        assert record(device, asked) == ""
+    clock.travel(period)
+    device.look()
+    assert device.waiting() == 4  # two of them are built
+    clock.travel(-period)
+    device.look()
+    assert device.waiting() == 2
+    assert record(device, asked) == "answered"
+
+
 def test_a_hidden_report_of_2040_that_was_charged_keeps_the_device_silent_for_thirty_days() -> None:
     clock = Clock()
     device, asked = make(clock, **PLENTY, presence="hidden", expires=EXPIRES.replace(year=2042))
@@ -342,6 +360,18 @@ def test_no_wait_is_longer_because_the_clock_was_set_back(back_s: float) -> None
     assert device.look(lambda: 3_600.0).when == look.when
 
 
+def test_a_wait_that_ended_when_the_clock_was_set_back_does_not_come_again() -> None:
+    clock = Clock()
+    device, asked = make(clock, **PLENTY)
+    record(device, asked)
+    clock.now += 5 * 3_600
+    device.put_off("", "503", clock() + DAY_S, clock() + DAY_S)
+    clock.now -= 5 * 3_600
+    assert device.look().held_until == 0
+    clock.now += 6 * 3_600
+    assert device.look().held_until == 0
+
+
 def test_an_upload_whose_sending_was_seen_to_be_six_days_ago_is_given_up_when_the_clock_goes_back() -> None:
     """No day is reached meanwhile, and the clock does not go back behind the attempt."""
     clock = Clock()
@@ -354,6 +384,30 @@ def test_an_upload_whose_sending_was_seen_to_be_six_days_ago_is_given_up_when_th
     device.look()
     assert device.next_upload() is None
     assert device.counters() == {"given-up": 1}
+
+
+@pytest.mark.parametrize("days", [0.01, 3, 7])
+def test_an_upload_that_was_sent_is_given_up_in_1970_too(days: float) -> None:
+    """A machine without a battery for its clock starts there, however long ago the attempt is."""
+    clock = Clock()
+    device, asked = make(clock, **PLENTY)
+    record(device, asked)
+    assert connect(device)
+    clock.now = days * DAY_S
+    assert device.next_upload() is None
+    assert device.counters() == {"given-up": 1}
+
+
+def test_failures_that_began_in_2040_are_warned_of_after_an_hour_of_the_right_clock() -> None:
+    clock = Clock()
+    device, asked = make(clock, **PLENTY)
+    record(device, asked)
+    clock.travel(FAR)
+    assert not device.put_off("", "503", clock() + 60)
+    clock.travel(-FAR)
+    assert not device.put_off("", "503", clock() + 60)
+    clock.now += 3_600
+    assert device.put_off("", "503", clock() + 60)
 
 
 # The Date of a receipt.
