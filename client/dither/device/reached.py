@@ -5,8 +5,8 @@ though it opens hidden periods. While the clock reads more than a day earlier th
 falls back to its clock's day at once with a receipt whose Date agrees with the clock within a day, else when so many
 days of its clock are over without one. No answer of a server moves it anywhere else.
 
-All that was used, charged, memoized and drawn stays so. `used` keeps the days of all periods that were used, so that
-none is used again, whichever way the clock goes; budgets know no days.
+All that was used, charged, memoized and drawn stays. `used` keeps the days of all periods that were used, so that none
+is used again, whichever way the clock goes; budgets know no days.
 
 Days that were kept without being reached may lie in a false future, too: the first one of the file, from which it is
 quiet, and that of forgetting. Such a pause begins again on the first day on which the clock is found behind them.
