@@ -25,7 +25,7 @@ UPLOADS = 60
 def commands(page: str, heading: str = "") -> list[str]:
     """Return the lines of a part of a page that are commands."""
     text = (DEPLOY / page).read_text(encoding="utf-8")
-    part = text[text.index(heading) :] if heading else text
+    part = text.partition(heading)[2].partition("\n## ")[0] if heading else text
     return [line for block in re.findall(r"```sh\n(.*?)```", part, re.DOTALL) for line in block.splitlines()]
 
 
