@@ -196,7 +196,7 @@ def read_days(store: Store, stored: StoredPlan, window: Window, view: View) -> I
 
 
 def each_day(days: Days, read_day: Callable[[tuple[date, str]], T]) -> Iterator[T]:
-    """Yield what is read of days, the earliest first; they are read the newest first. Those that are gone are left out.
+    """Yield what is read of days, the earliest first; they are read the newest first. Days that are gone are left out.
 
     Raises NotReady where some of them are not read yet.
     """

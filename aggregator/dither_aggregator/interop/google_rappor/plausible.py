@@ -1,7 +1,7 @@
 """Counts that reports with these parameters do not have: of another collection, or of another file of parameters.
 
 A bit of a report is set with probability p* or q*, and of the Bloom bits of a value one is set at least and h at most.
-That bounds how often each bit is set, and how many bits all reports have, whatever clients answered; the laws are
+So it is bounded how often each bit is set, and how many bits all reports have, whatever clients answered; the laws are
 those of `analysis/quality/laws.py`. A client that sent several reports has the same permanent noise in them: it is
 allowed to have sent `repeats`. However many it sent, each bit is set with probability p or q.
 """

@@ -10,7 +10,7 @@ from dither_aggregator.store.interface.opened import Opened
 from dither_aggregator.store.records import KeptReading
 
 READINGS_BYTES_MAX = 64 * 1024 * 1024
-"""The most bytes that a store keeps of them. Those that were made first go first."""
+"""The most bytes that a store keeps of them. The oldest go first."""
 READING_BYTES_MAX = READINGS_BYTES_MAX // 16
 """A longer one is not kept."""
 
