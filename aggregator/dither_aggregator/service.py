@@ -103,6 +103,7 @@ class Service:
         gc.freeze()  # what is there by now stays: no collection need look at all of it for uploads that come and go
         self._collected_after = gc.get_threshold()
         gc.set_threshold(COLLECT_AFTER, *self._collected_after[1:])
+        self._look()  # before anybody asks: no upload is taken, and nothing called ready, that was not looked at
         for thread in (self._writer, *self._others):
             thread.start()
         _log.info("it takes uploads")
@@ -212,7 +213,6 @@ class Service:
     # The watcher.
 
     def _watch(self) -> None:
-        self._look()
         while not self._stopping.wait(REFRESH_EVERY_S):
             self._look()
             self._try("keys", self._remember_keys)
@@ -231,9 +231,11 @@ class Service:
             trouble = dict(self.vitals.trouble)
             waiting_s = self.vitals.waiting_s
             self.lack = self._room.lacking(self.vitals.backlog, self.vitals.left)
-        except (DitherError, ValueError) as error:
-            trouble = {"store": str(error)}
+        except Exception as error:  # the watcher must outlive what one look does not foresee
+            trouble = {"store": str(error) or type(error).__name__}
             waiting_s = 0.0
+            if not isinstance(error, DitherError | ValueError) and self.store_trouble.get("store") != trouble["store"]:
+                _log.exception("the store could not be looked at")
         if waiting_s > LAG_MAX_S:
             trouble["folding"] = f"reports wait, and none was folded for {waiting_s:.0f} seconds"
         if self.lack:

@@ -166,6 +166,36 @@ def test_the_log_says_when_a_store_and_a_writer_recover(
     assert caplog.messages.count("writer: as it must be again") == 1
 
 
+def test_a_store_is_looked_at_before_uploads_are_taken(store: Hanging, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else the first ones would be taken by a store of which nobody knows whether it may lose them."""
+    monkeypatch.setattr(store, "trouble", lambda: {"settings": "it may lose them"})
+    monkeypatch.setattr(Service, "_watch", lambda self: self._stopping.wait())
+    with Service(store) as service:
+        assert service.trouble() == {"settings": "it may lose them"}
+        assert service.vitals
+        with pytest.raises(Problem, match="may lose what it acknowledges"):
+            submit(service)
+
+
+def test_whatever_a_look_meets_ends_no_watcher(
+    store: Hanging, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    looks: list[None] = []
+
+    def fail() -> None:
+        looks.append(None)
+        raise RuntimeError("nobody foresaw this")
+
+    monkeypatch.setattr(module, "REFRESH_EVERY_S", 0.01)
+    monkeypatch.setattr(store, "refresh", fail)
+    with Service(store) as service:
+        wait_until(lambda: len(looks) > 3, WITHIN_S)
+        assert service.trouble() == {"store": "nobody foresaw this"}
+        monkeypatch.undo()
+        wait_until(lambda: not service.trouble(), WITHIN_S)
+    assert caplog.messages.count("the store could not be looked at") == 1
+
+
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
 def test_a_writer_that_has_ended_is_given_nothing(store: Hanging, monkeypatch: pytest.MonkeyPatch) -> None:
     class Ended(BaseException):

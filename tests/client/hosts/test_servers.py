@@ -104,9 +104,12 @@ def test_under_gunicorn_a_flush_in_a_request_is_over_in_time(kind: str, preload:
 
 
 @contextmanager
-def uwsgi(program: Path, *options: str) -> Iterator[tuple[str, Path]]:
-    """Run a web app under uWSGI with two workers; yield its address and its log."""
-    log = program.with_name("log")
+def uwsgi(program: Path, *options: str) -> Iterator[tuple["subprocess.Popen[bytes]", str, Path]]:
+    """Run a web app under uWSGI with two workers; yield its master, its address and its log.
+
+    It is killed in the end: a worker that is told to end before it listens never does, whatever the app is.
+    """
+    log, workers = program.with_name("log"), list[int]()
     command = [str(Path(sys.executable).with_name("uwsgi")), "--http-socket", "127.0.0.1:0", "--processes", "2"]
     with log.open("wb") as out:
         master = subprocess.Popen(
@@ -121,32 +124,31 @@ def uwsgi(program: Path, *options: str) -> Iterator[tuple[str, Path]]:
             wait_until(lambda: log.read_text().count("spawned uWSGI worker") == 2)
             found = re.search(r"TCP address (127\.0\.0\.1:\d+)", log.read_text())
             assert found
-            yield f"http://{found[1]}", log
-        finally:
             workers = children(master.pid)
-            master.terminate()
-            try:
-                master.wait(20)
-            finally:
-                master.kill()
-                master.wait()
-                for worker in workers:  # without a master the first worker leaves the others alone
-                    with suppress(ProcessLookupError):
-                        os.kill(worker, signal.SIGKILL)
+            yield master, f"http://{found[1]}", log
+        finally:
+            workers = workers or children(master.pid)
+            master.kill()
+            master.wait()
+            for worker in workers:
+                with suppress(ProcessLookupError):
+                    os.kill(worker, signal.SIGKILL)
 
 
 @pytest.mark.parametrize("options", thinned([["--master"], ["--master", "--lazy-apps"], []], 0, 1), ids=" ".join)
 def test_under_uwsgi_each_worker_is_the_device_with_lazy_apps_or_without(options: list[str], world: World) -> None:
     """It forks in C, and Python hears of it when the app is called."""
     world.delay_s = 1.0
-    with uwsgi(installed(world), *options) as (address, log):
+    with uwsgi(installed(world), *options) as (master, address, log):
         serves_one_device(world, address, log.read_text)
+        master.terminate()
+        master.wait(20)
     assert world.counted_in_the_end() == once(0, 1, 2, 3)
 
 
 def test_under_uwsgi_hidden_presence_asks_for_lazy_apps_in_one_line(tmp_path: Path) -> None:
     """Nothing runs in a worker until the app calls, which may depend on an answer."""
-    with a_world(tmp_path, flags(4, presence="hidden")) as world, uwsgi(installed(world), "--master") as (_, log):
+    with a_world(tmp_path, flags(4, presence="hidden")) as world, uwsgi(installed(world), "--master") as (_, _, log):
         lines = [line for line in log.read_text().splitlines() if "lazy-apps" in line]
         assert lines == [f"WARNING:dither:telemetry {LAZY_APPS}"]
         assert "lazy-apps = true" in LAZY_APPS
