@@ -8,11 +8,13 @@ import csv
 import io
 import json
 import random
+import re
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import date, timedelta
+from decimal import Decimal
 from fractions import Fraction
 from math import sqrt
 from pathlib import Path
@@ -26,18 +28,28 @@ from dither.handles import HANDLES, Handle
 from dither.sending.transport import HttpTransport
 from dither.settings import Settings
 from dither.telemetry import Telemetry
+from dither_aggregator import upkeep
 from dither_aggregator.analysis.estimands import ESTIMANDS
+from dither_aggregator.analysis.planning import Computed, Design, Planned, Question
 from dither_aggregator.analysis.reading import COLUMNS, Estimand, Reading, View
 from dither_aggregator.counting.folding import tables
 from dither_aggregator.counting.supports import support_counts
-from dither_aggregator.service import WholeService
-from dither_aggregator.store import StoredPlan, Tally
+from dither_aggregator.loading import document_of
+from dither_aggregator.scopes import ADMIN, READ
+from dither_aggregator.service import Service, WholeService
+from dither_aggregator.store import Store, StoredPlan, Tally
 from dither_aggregator.store.fsck import check
+from dither_aggregator.web.addresses import ADDRESSES
+from dither_aggregator.web.api import administering
+from dither_aggregator.web.asking import Given
+from dither_aggregator.web.pages.presentation import RowsShown
+from dither_aggregator.web.pages.presentations import PRESENTATIONS
+from dither_aggregator.web.planned import PLANNERS, Planner
 from dither_shared.cells import Cells, Part
 from dither_shared.domains import DOMAINS, OTHER, Domain, Values
 from dither_shared.exact import exp_below
 from dither_shared.frozen import as_dict, frozen
-from dither_shared.kinds import KINDS, Answer, Asked, Kind, Offer
+from dither_shared.kinds import KINDS, Asked, Kind, Offer
 from dither_shared.kinds.listed import Listed
 from dither_shared.kinds.noise import read_epsilon
 from dither_shared.mechanisms import MECHANISMS, OUE, Need, PureMechanism
@@ -47,11 +59,13 @@ from dither_shared.rng import SCALE, Rng
 from dither_shared.shapes import Symbols
 from dither_shared.tables import TomlTable
 from dither_shared.terms import Terms
+from dither_shared.wire.writing import encode_upload, new_upload_id
 from tests.support.aggregators import http_server, web_app
-from tests.support.keys import write_key
+from tests.support.keys import bearer, write_key
 from tests.support.laws import pure
+from tests.support.reading_api import faults
 from tests.support.redis_servers import running_redis
-from tests.support.stores import Place, RedisPlace, SQLitePlace
+from tests.support.stores import Place, RedisPlace, SQLitePlace, append, fold_all
 
 pytestmark = pytest.mark.slow
 
@@ -131,6 +145,7 @@ class Steps(Domain):
     """The numbers from 0 to `last`."""
 
     name = "steps"
+    unit = "steps"
     last: int
 
     def to_document(self) -> dict[str, object]:
@@ -140,7 +155,7 @@ class Steps(Domain):
         return self.last
 
 
-class Level(Kind[Steps]):
+class Level(Kind[Steps, tuple[int, int]]):
     """A number from 0 to `last`: coins round it to a step, so that its mean stays."""
 
     name = "level"
@@ -155,25 +170,25 @@ class Level(Kind[Steps]):
     def takes(self, answer: object, domain: Steps) -> bool:
         return isinstance(answer, Fraction) and 0 <= answer <= domain.last
 
-    def read(self, answer: object, domain: Steps) -> tuple[int, ...]:
+    def read(self, answer: object, domain: Steps) -> tuple[int, int]:
         number = answer if isinstance(answer, Fraction) else Fraction(0)
         return int(number), int((number - int(number)) * SCALE)
 
-    def unreadable(self, domain: Steps) -> Answer:
+    def unreadable(self, domain: Steps) -> tuple[int, int]:
         return 0, 0
 
-    def nothing(self, domain: Steps) -> Answer:
+    def nothing(self, domain: Steps) -> tuple[int, int]:
         return 0, 0
 
-    def class_of(self, read: Answer, domain: Steps, cells: Cells, cell: int, rng: Rng) -> int:
-        step, rest = cast("tuple[int, int]", read)
-        return cast("PureMechanism", cells.mechanism_of(cell)).class_of([step + rng.coin(rest)])
+    def class_of(self, read: tuple[int, int], domain: Steps, cells: Cells, cell: int, rng: Rng) -> int:
+        step, rest = read
+        return PureMechanism.of(cells.mechanism_of(cell)).class_of([step + rng.coin(rest)])
 
     def noise_variance(self, cells: Cells) -> Fraction:
-        return max(cast("PureMechanism", part.mechanism).noise_variance for part in cells.parts)
+        return max(PureMechanism.of(part.mechanism).noise_variance for part in cells.parts)
 
-    def names(self, read: Answer, domain: Steps) -> tuple[str, ...]:
-        step, rest = cast("tuple[int, int]", read)
+    def names(self, read: tuple[int, int], domain: Steps) -> tuple[str, ...]:
+        step, rest = read
         return (f"{step + rest / SCALE:g}",)
 
     def offer(self, asked: Asked) -> Offer:
@@ -207,10 +222,13 @@ class MeanReading(Reading):
         return {"mean_of": len(self.rows)}
 
 
-class Mean(Estimand):
-    """The mean of a level, as a part of the last step: of each cell by itself, weighted by its reports."""
+class Mean(Estimand[MeanReading]):
+    """The mean of a level, in steps: of each cell by itself, weighted by its reports."""
 
     name = "mean"
+    role = "statistic"
+    columns = {"cells": {"type": "integer", "description": "how many cells the reports are of"}}  # noqa: RUF012
+    facts = {"mean_of": {"type": "integer"}}  # noqa: RUF012
 
     def check(self, plan: Plan, view: View, asked: frozenset[str]) -> None:
         """Every view fits."""
@@ -221,20 +239,105 @@ class Mean(Estimand):
     def read(
         self, stored: StoredPlan, epoch: date, tally: Tally, view: View, *, provisional: bool, snapshot: str | None
     ) -> MeanReading:
-        cells, domain = stored.plan.cells, cast("Steps", stored.plan.domain)
+        cells, domain = stored.plan.cells, Steps.of(stored.plan.domain)
         total, variance, squares = 0.0, 0.0, sum(step**2 for step in range(domain.last + 1))
         for part, table, _ in tables(cells, tally.counts):
-            mechanism = cast("PureMechanism", part.mechanism)
+            mechanism = PureMechanism.of(part.mechanism)
             p, q = float(mechanism.p), float(mechanism.q)
             for row in table[table[:, 0] > 0]:
                 n = int(row[0])
                 support = support_counts(mechanism, row[1:], n)
                 total += sum(step * (count / n - q) / (p - q) for step, count in enumerate(support)) * n
                 variance += n * squares * max(p * (1 - p), q * (1 - q)) / (p - q) ** 2
-        scale = max(tally.n, 1) * domain.last
-        mean, error = total / scale, sqrt(variance) / scale
+        mean, error = total / max(tally.n, 1), sqrt(variance) / max(tally.n, 1)
         rows = (MeanRow("mean", mean, error, mean - 2 * error, mean + 2 * error, cells.count),) if tally.n else ()
         return MeanReading(stored, epoch, provisional, tally.n, view, snapshot, error, "wald", rows)
+
+
+class MeanShown(RowsShown[MeanReading]):
+    """The mean in words of its own."""
+
+    noun = "level"
+
+    def headline(self, reading: MeanReading) -> str:
+        (row,) = reading.rows
+        return f"The level is about {self.measure.precise(row.estimate, row.std_error)}."
+
+
+class BareLevel(Level):
+    """The same level, of whose estimand pages know nothing."""
+
+    name = "bare"
+    estimand = "bare mean"
+
+
+class BareMean(Mean):
+    """The same mean."""
+
+    name = "bare mean"
+
+
+@dataclass(frozen=True)
+class PlannedHalf(Planned):
+    """What n reports by `Half` show of a share."""
+
+    @property
+    def third(self) -> float | None:
+        return _HalfDesign(self.question, self.epsilon).third(self.n)
+
+    @property
+    def odds(self) -> float:
+        return float(Half(self.question.d).exp_epsilon)
+
+    def to_document(self) -> dict[str, object]:
+        return {"d": self.question.d, "mechanism": Half.name, "bits": 4, "detectable_share": self.third}
+
+    def in_meta(self) -> dict[str, object]:
+        return {"share": self.wanted or self.third}
+
+
+@dataclass(frozen=True)
+class _HalfDesign(Design[PlannedHalf]):
+    question: Question[PlannedHalf]
+    epsilon: Decimal
+
+    def third(self, n: int) -> float | None:
+        return 3 * sqrt(Half(self.question.d).noise_variance / n)
+
+    def n_about(self, wanted: float) -> float:
+        return float(9 * Half(self.question.d).noise_variance) / wanted**2
+
+    def planned(self, n: int, computed: Computed, wanted: float | None) -> PlannedHalf:
+        return PlannedHalf(self.question, n, self.epsilon, computed, wanted)
+
+
+class HalfQuestion(Question[PlannedHalf]):
+    """A share of d values, by `Half`."""
+
+    third_name = "share"
+    too_small = "so small a share"
+
+    def _compiled(self, epsilon: Decimal) -> Design[PlannedHalf]:
+        return _HalfDesign(self, epsilon)
+
+    def answers(self) -> list[str]:
+        return [f"last = {self.d - 1}"] if self.kind == Level.name else ['mechanism = "half"']
+
+    def life(self) -> list[str]:
+        return ["reports = 1"]
+
+    def reserved(self, epsilon: Decimal) -> Decimal:
+        return epsilon
+
+
+class HalfPlanner(Planner[PlannedHalf]):
+    """Plans either toy."""
+
+    def question(self, asked: Given) -> HalfQuestion:
+        return HalfQuestion(asked["kind"], asked["d"])
+
+    def shows(self, answer: PlannedHalf) -> str:
+        return f"a share of {answer.third:.2f} is told from noise."
 
 
 COMMON = f"""\
@@ -276,7 +379,13 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> Registry:
         (HANDLES, Level.name, LevelHandle),
         (MECHANISMS, Half.name, Half),
         (DOMAINS, Steps.name, Steps),
+        (KINDS, BareLevel.name, BareLevel()),
+        (HANDLES, BareLevel.name, LevelHandle),
         (ESTIMANDS, Mean.name, Mean()),
+        (ESTIMANDS, BareMean.name, BareMean()),
+        (PRESENTATIONS, Mean.name, MeanShown),
+        (PLANNERS, Weekday.name, HalfPlanner()),
+        (PLANNERS, Level.name, HalfPlanner()),
     ]
     for mapping, name, toy in toys:
         monkeypatch.setitem(cast("dict[str, object]", mapping), name, toy)
@@ -306,7 +415,7 @@ def answers_of(asked: Registry, url: str, key: str) -> dict[str, float]:
             assert telemetry.flush(20).sent == 2
         (said,) = asked.metrics["day"].names(answer)
         truth[said] += 1 / DEVICES
-        truth["level"] += float(level) / 2 / DEVICES
+        truth["level"] += float(level) / DEVICES
     return truth
 
 
@@ -397,3 +506,132 @@ def test_a_wider_domain_of_a_toy_asks_the_person_again(asked: Registry) -> None:
     wider = Registry.parse(REGISTRY.replace("last = 2", "last = 3")).metrics["level"]
     assert Terms.of(wider).asks(Terms.of(asked.metrics["level"]))
     assert Terms.of(wider).asks(Terms.of(wider)) == []
+
+
+# Every page, and every operation.
+
+OF_ALL = ("/", "/changes", "/compare", "/plan", "/pipeline", "/help/reading", "/login", "/static/dither.css")
+OF_EACH = (
+    *("/metrics/{metric}", "/metrics/{metric}?window=today", "/metrics/{metric}?search=a&level=80"),
+    *("/metrics/{metric}/time", "/compare?metric={metric}", "/plan?kind={kind}&n=2000&epsilon=2"),
+    *("/s/{id_}", "/s/{id_}.csv", "/s/{id_}.svg"),
+)
+OPERATIONS_OF_EACH = (
+    *("metrics", "marks", "changes", "snapshots/{id_}", "plan?kind={kind}&n=2000&epsilon=2"),
+    *(f"metrics/{{metric}}/{each}" for each in ("values", "estimates", "snapshots", "series", "quality")),
+    *(f"metrics/{{metric}}/estimates?{each}" for each in ("window=today", "intervals=each", "level=80")),
+    *("compare?metric={metric}", "admin/quarantine", "admin/keys", "admin/journal"),
+)
+OF_TOYS = {"day": "weekday", "level": "level", "bare": "level"}
+"""Of each metric the kind that is planned."""
+BARE = f"""
+[metric.bare]
+kind = "bare"
+question = "How high is the other level?"
+last = 2
+epsilon = 2.5
+{COMMON}"""
+
+
+def put_day(store: Store, asked: Registry, n: int) -> None:
+    """Let n devices report each toy today, and count them."""
+    rng = random.Random(n)
+    coins = Rng(rng.getrandbits)
+    for name, metric in asked.metrics.items():
+        cells, reports = metric.plan.cells, dict[int, list[int | str]]()
+        for _ in range(n):
+            answer = SATURDAY if name == "day" else Fraction(rng.randrange(150, 201), 100)
+            cell = cells.draw(coins)
+            mechanism = cells.mechanism_of(cell)
+            report = mechanism.randomize(metric.class_of(metric.read(answer), cell, coins), coins)
+            reports.setdefault(cell, []).append(mechanism.shape.to_wire(report))
+        for cell, same in reports.items():
+            group = name, metric.plan.digest, same, cell if cells.several else None
+            append(store, encode_upload(new_upload_id(rng.getrandbits), [group]))
+    fold_all(store)
+
+
+def bodies(day: date, key_id: str) -> dict[str, object]:
+    """Return the bodies of all operations that have one, but for uploads."""
+    mark = {"day": day.isoformat(), "text": "a release"}
+    return {
+        "metrics/{metric}/estimates": {"candidates": ["a text"]},
+        "admin/registry/load": {"registry": REGISTRY + BARE},
+        "admin/plans/retire": {"metric": "level", "rev": 1, "undo": True},
+        "admin/quarantine/replay": {"ids": ["0-1"]},
+        "admin/quarantine/drop": {"ids": ["0-1"]},
+        "admin/marks/add": mark,
+        "admin/marks/remove": mark,
+        "admin/keys/create": {"scope": "read", "label": "a reader"},
+        "admin/keys/revoke": {"id": key_id},
+    }
+
+
+@dataclass
+class Walk:
+    """A walk along the addresses of an aggregator, with a key."""
+
+    url: str
+    key: str
+    described: dict[str, Any]
+    ids: Mapping[str, str]
+    """Of each metric, a snapshot's."""
+    seen: set[tuple[str, str]] = field(default_factory=set)
+    """Methods and addresses that were answered with what was asked for, as the description has them."""
+
+    def ask(self, pattern: str, metric: str, method: str = "get", body: object = None) -> requests.Response:
+        """Return the answer of an address. It is no failure of the server, and as it is described."""
+        names = {"metric": metric, "id_": self.ids[metric], "kind": OF_TOYS[metric]}
+        url = self.url + pattern.format(**names)
+        answer = requests.request(method, url, json=body, headers=bearer(self.key), timeout=30)
+        assert answer.status_code < 500, (url, answer.text)
+        path = pattern.partition("?")[0]
+        if answer.ok:
+            self.seen.add((method, path))
+            if path in self.described["paths"] and answer.headers["Content-Type"] == "application/json":
+                assert faults(self.described, path, method, answer.json()) == [], url
+        return answer
+
+
+def test_toys_are_on_every_page_and_in_every_operation(
+    asked: Registry, place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With days that are final, each with its snapshot, and one that is not over."""
+    # A registry is read in a process of its own, which has none of this test's kinds.
+    monkeypatch.setattr(administering, "read_apart", lambda text: document_of(Registry.parse(text)))
+    asked = Registry.parse(REGISTRY + BARE)
+    store = place.make(asked, "toys")
+    for n in (150, 200):
+        put_day(store, asked, n)
+        place.travel(1)
+        for shard in range(store.shards):
+            upkeep.maintain(store, shard)
+    for metric in asked.metrics:
+        assert upkeep.finalize(store, metric) == 2
+    put_day(store, asked, 100)
+    ids = {metric: max(store.finals(asked.metrics[metric].plan).items())[1].snapshot for metric in asked.metrics}
+    key = store.create_key(ADMIN, "of the test")[1]
+    with Service(store) as service:
+        server = http_server(web_app(service))
+        with server.in_background():
+            described = requests.get(f"{server.url}/openapi.json", headers=bearer(key), timeout=30).json()
+            walk = Walk(server.url, key, described, ids)
+            pages = {(each, metric): walk.ask(each, metric) for each in (*OF_ALL, *OF_EACH) for metric in ids}
+            for each in OPERATIONS_OF_EACH:
+                for metric in ids:
+                    assert walk.ask(f"/v1/{each}", metric).ok, (each, metric)
+                    walk.ask(f"/v1/{each}{'&' if '?' in each else '?'}format=csv", metric)
+            for each, body in bodies(store.today(), store.create_key(READ, "")[0].id).items():
+                for metric in ids:
+                    walk.ask(f"/v1/{each}", metric, "post", body)
+    operations = {(method, path) for path, has in described["paths"].items() for method in has}
+    assert {each for each in operations - walk.seen if each[0] != "parameters"} == {("post", "/v1/reports")}
+    assert [about for about, page in pages.items() if not page.ok] == []
+    for metric, says in (("day", "saturday"), ("level", "The level is about"), ("bare", "mean: 1.")):
+        for each in ("/metrics/{metric}", "/s/{id_}"):
+            assert says in pages[each, metric].text
+            assert "quantile" not in pages[each, metric].text
+    assert "None of 1 level can be told to have moved." in pages["/compare?metric={metric}", "level"].text
+    assert "at epsilon 2, a share of 0." in pages["/plan?kind={kind}&n=2000&epsilon=2", "level"].text
+    walked = {re.sub("{.*?}|(?<=/static/).*", "<>", path) for _, path in walk.seen}
+    assert set(ADDRESSES) - walked == {"/v1/reports", "/logout", "/openapi.json"}

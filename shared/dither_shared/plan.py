@@ -26,7 +26,7 @@ class Plan:
     metric: str
     rev: int
     presence: str
-    kind: Kind[Any]
+    kind: Kind[Any, Any]
     domain: Domain
     cells: Cells
 

@@ -56,7 +56,7 @@ class Metric:
 
     name: str
     rev: int
-    kind: Kind[Any]
+    kind: Kind[Any, Answer]
     question: str
     asked: Asked
     """The part that its kind has read: the domain, the cells, and what words to look for."""

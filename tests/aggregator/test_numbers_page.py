@@ -229,7 +229,7 @@ def test_no_share_below_zero_is_said_of_people(one: Site) -> None:
         replace(row, estimate=-0.01, std_error=0.01, lower=-0.03, upper=0.01) if row.value == "below 0.01 s" else row
         for row in reading.rows
     ]
-    said = numbers_part(replace(reading, rows=rows), {}).sentences
+    said = numbers_part(replace(reading, rows=rows)).sentences
     assert "At most 1.0\xa0% are below 0.01 s." in said
     assert not any("\N{MINUS SIGN}" in each for each in said)
 

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from datetime import date, timedelta
 from threading import Condition
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from cachetools import LRUCache, cached
 
@@ -12,7 +12,7 @@ from dither_aggregator.analysis.disclosure import Pooled, told
 from dither_aggregator.analysis.keeping import Codec, Days, NotReady, keeper_of, once, refuse_slow
 from dither_aggregator.analysis.numbers import Numbers
 from dither_aggregator.analysis.reading import Estimand, Reading, View
-from dither_aggregator.analysis.shares import Shares
+from dither_aggregator.analysis.shares import OneShare, Shares
 from dither_aggregator.analysis.tables.reading import Tables
 from dither_aggregator.analysis.tail import Tail
 from dither_aggregator.analysis.texts import Texts
@@ -26,8 +26,8 @@ from dither_shared.plan import Plan
 
 T = TypeVar("T")
 
-ESTIMANDS: dict[str, Estimand] = {
-    estimand.name: estimand for estimand in (Shares(), Numbers(), Texts(), Tables(), WordsEstimand())
+ESTIMANDS: dict[str, Estimand[Any]] = {
+    estimand.name: estimand for estimand in (Shares(), OneShare(), Numbers(), Texts(), Tables(), WordsEstimand())
 }
 DEFAULT = View()
 CANDIDATES_AT_ONCE = 200
@@ -42,7 +42,7 @@ POOLED_BYTES_MAX = 32 * 1024 * 1024
 """The most bytes of whole windows' counts that are kept."""
 
 
-def estimand_of(plan: Plan) -> Estimand:
+def estimand_of(plan: Plan) -> Estimand[Any]:
     """Return what is read out of a plan's tallies."""
     return ESTIMANDS[plan.kind.estimand]
 
@@ -258,4 +258,5 @@ def _size(reading: Reading) -> int:
 @cached(LRUCache(ROWS_MAX, getsizeof=_size), key=_key, condition=Condition())
 def _read_once(stored: StoredPlan, epoch: date, tally: Tally, view: View, provisional: bool) -> Reading:
     """Read a tally once, also where several threads ask at once."""
-    return estimand_of(stored.plan).read(stored, epoch, tally, view, provisional=provisional, snapshot=None)
+    estimand: Estimand[Reading] = estimand_of(stored.plan)
+    return estimand.read(stored, epoch, tally, view, provisional=provisional, snapshot=None)

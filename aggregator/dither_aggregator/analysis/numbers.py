@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from datetime import date
 from functools import cached_property
 from statistics import NormalDist, median
+from typing import Self
 
 import numpy as np
 from scipy.special import ndtr
@@ -89,14 +90,13 @@ class NumbersReading(Reading):
         """Return the rows of one statistic."""
         return [row for row in self.rows if row.statistic == statistic]
 
-    def change_chances(self, before: Reading, values: Sequence[str]) -> Floats:
+    def change_chances(self, before: Self, values: Sequence[str]) -> Floats:
         """Return those of means by the normal law with CAUTION, those of quantiles by the shares up to every place.
 
         A quantile rose if it certainly was at most at some place before, and certainly is above that place after.
         If it is at the same place in both, one of the two is false for each place; so each of four tails (below and
         above, before and after) may take the same part of the risk.
         """
-        assert isinstance(before, NumbersReading)
         means = [value for value in values if value not in self.scores]
         by_law = CAUTION * super().change_chances(before, means)
         chances = dict(zip(means, np.minimum(by_law, 1.0).tolist(), strict=True))
@@ -125,7 +125,7 @@ class NumbersReading(Reading):
         return {**nothing, "unit": self.stored.plan.domain.unit, "untold": list(self.untold)}
 
 
-class Numbers(Estimand):
+class Numbers(Estimand[NumbersReading]):
     """Statistics of numbers."""
 
     name = "numbers"

@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
 from decimal import Decimal
-from typing import Any, ClassVar, Generic, Literal, TypeVar, cast
+from typing import Any, Generic, Literal, TypeVar
 
 from dither_aggregator.analysis.windows import OVER_THE_EDGES, periods_touched
 from dither_shared.errors import DitherError
@@ -72,15 +72,21 @@ class Question(ABC, Generic[P]):
     days: int = 1
     """The days of the window that is read. They matter for memoized answers: their noise comes again on each day."""
 
-    third_name: ClassVar[Third]
-    too_small: ClassVar[str]
-    """A third figure that cannot be reached, in words that follow "show"."""
-
     def __post_init__(self) -> None:
         if self.epsilon_permanent is not None and not EPSILON_MIN < self.epsilon_permanent <= EPSILON_MAX:
             raise Unplannable(
                 f"epsilon_permanent must be above {EPSILON_MIN} and at most {EPSILON_MAX}, got {self.epsilon_permanent}"
             )
+
+    @property
+    @abstractmethod
+    def third_name(self) -> Third:
+        """The name of the third figure."""
+
+    @property
+    @abstractmethod
+    def too_small(self) -> str:
+        """A third figure that cannot be reached, in words that follow "show"."""
 
     @property
     def repeats(self) -> int:
@@ -256,7 +262,8 @@ def neighbours(planned: P) -> Sequence[P]:
 
     The plan itself stands among them, in the order of n and of epsilon.
     """
-    n, epsilon, question = planned.n, planned.epsilon, cast("Question[P]", planned.question)
+    n, epsilon = planned.n, planned.epsilon
+    question: Question[P] = planned.question
     most = min(question.epsilon_max, (question.epsilon_permanent or EPSILON_MAX + 1) - STEP)
     half = (epsilon / 2).quantize(Decimal("0.01"))
     around = [(max(n // 2, 1), epsilon), (n, epsilon), (min(2 * n, N_MAX), epsilon), (n, half), (n, 2 * epsilon)]

@@ -21,7 +21,6 @@ from decimal import Decimal
 from math import sqrt
 from statistics import NormalDist
 from tomllib import loads
-from typing import cast
 
 from dither_aggregator.analysis.inference import CONFIDENCE
 from dither_aggregator.analysis.numbers import MEAN_REPORTS_MIN, QUANTILES, REPORTS_MIN, SURE_OF_NUMBERS, WIDEST
@@ -232,7 +231,7 @@ class NumberQuestion(Question[PlannedNumber]):
 
     def _of_bits(self, asked: Asked) -> Errors:
         """Return the errors of memoized bits: the permanent part's comes again with each report (`repeats`)."""
-        domain, bit = cast("NumberDomain", asked.domain), cast("MemoizedTwoLevel", asked.cells.mechanism)
+        domain, bit = NumberDomain.of(asked.domain), MemoizedTwoLevel.of(asked.cells.mechanism)
         once = std_errors(domain, asked.cells, 1)
         permanent = std_errors(domain, Cells((Part(bit.permanent, self.d),), DEVICE), 1)
         mean, median = (
@@ -265,5 +264,5 @@ class NumberQuestion(Question[PlannedNumber]):
 
 
 def _of_one_window(asked: Asked) -> Errors:
-    (mean,) = std_errors(cast("NumberDomain", asked.domain), asked.cells, 1).values()
+    (mean,) = std_errors(NumberDomain.of(asked.domain), asked.cells, 1).values()
     return Errors(mean / (HIGH - LOW), 0.0)

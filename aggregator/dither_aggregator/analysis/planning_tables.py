@@ -21,7 +21,6 @@ from functools import lru_cache
 from math import ceil, isqrt, prod, sqrt
 from statistics import NormalDist
 from tomllib import loads
-from typing import cast
 
 import numpy as np
 
@@ -185,9 +184,9 @@ class TableQuestion(Question[PlannedEffect]):
             asked = self._asked(epsilon)
         except DitherError as error:
             raise Unplannable(f"{error}; plan fewer columns or values") from None
-        domain = cast("Columns", asked.domain)
+        domain = Columns.of(asked.domain)
         asking = [place for place, columns in enumerate(domain.questions) if 0 in columns]
-        mechanism, shape = cast("PureMechanism", asked.cells.mechanism_of(asking[0])), domain.shape(asking[0])
+        mechanism, shape = PureMechanism.of(asked.cells.mechanism_of(asking[0])), domain.shape(asking[0])
         every = len(domain.questions)
         variance = every / len(asking) * share_variance(mechanism, tuple(shape))
         return _Experiment(self, epsilon, asked.cells, every, variance)

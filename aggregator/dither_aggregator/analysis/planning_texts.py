@@ -16,7 +16,6 @@ from dataclasses import dataclass
 from decimal import Decimal
 from math import sqrt
 from statistics import NormalDist
-from typing import cast
 
 from dither_aggregator.analysis.inference import CONFIDENCE
 from dither_aggregator.analysis.planning import Computed, Design, Question, Unplannable
@@ -126,7 +125,7 @@ class TextQuestion(Question[PlannedText]):
         if self.kind == TEXT:
             critical = -NormalDist().inv_cdf((1 - CONFIDENCE) / 2 / self.d) * floor
             return _Reports(self, epsilon, cells, critical, critical + NormalDist().inv_cdf(POWER) * floor, floor)
-        every = sqrt(cast("PureMechanism", cells.mechanism_of(0)).noise_variance)
+        every = sqrt(PureMechanism.of(cells.mechanism_of(0)).noise_variance)
         return _Reports(self, epsilon, cells, verification_line() * floor, signal_needed(LAYOUT) * every, floor)
 
     def answers(self) -> Sequence[str]:

@@ -1,10 +1,11 @@
 """A reading: the estimates of one metric in one window of days, as the API and the pages show them."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import date
 from math import hypot
+from typing import Generic, Self, TypeVar
 
 import numpy as np
 from scipy.special import ndtr
@@ -99,7 +100,7 @@ class Reading(ABC):
         """The rows that say different things, of which windows are compared."""
         return self.rows
 
-    def change_chances(self, before: "Reading", values: Sequence[str]) -> Floats:
+    def change_chances(self, before: Self, values: Sequence[str]) -> Floats:
         """Return two-sided p-values of some values: how often noise and sampling alone make such a difference."""
         old, new = ({row.value: row for row in reading.distinct} for reading in (before, self))
         moved = np.array([new[value].estimate - old[value].estimate for value in values])
@@ -206,12 +207,16 @@ class Reading(ABC):
         }
 
 
-class Estimand(ABC):
-    """A quantity that can be read out of a metric's tallies. It has no state, and there is one of each."""
+R = TypeVar("R", bound=Reading)
 
-    name: str
-    role: str
-    """The role of each name: "listed", "candidate", "found" or "statistic"."""
+
+class Estimand(ABC, Generic[R]):
+    """A quantity that can be read out of a metric's tallies, as an R. It has no state, and there is one of each."""
+
+    together: bool = True
+    """Whether intervals hold all at once unless a reader asks for others."""
+    ranks: bool = False
+    """Whether the largest of its rows can be asked for."""
     looks_up: bool = False
     """Whether any name may be asked for, also one that no reading shows by itself."""
     slow: bool = False
@@ -220,6 +225,25 @@ class Estimand(ABC):
     """The work that takes so long, in words that follow "being computed"."""
     records: tuple[type, ...] = ()
     """The classes that a reading is made of; one that has others is not kept."""
+
+    columns: Mapping[str, Mapping[str, object]] = {}
+    """The JSON Schema of each of its rows' own columns that `web/api/documents.py` does not describe."""
+    facts: Mapping[str, Mapping[str, object]] = {}
+    """The same of what its own document has."""
+
+    @property
+    @abstractmethod
+    def name(self) -> str:
+        """Its name, by which kinds ask for it."""
+
+    @property
+    @abstractmethod
+    def role(self) -> str:
+        """The role of each name: "listed", "candidate", "found" or "statistic"."""
+
+    def opening(self, days: int, confidence: float = CONFIDENCE) -> View:
+        """Return the view that pages open with."""
+        return View(simultaneous=self.together, days=days, confidence=confidence)
 
     @abstractmethod
     def check(self, plan: Plan, view: View, asked: frozenset[str]) -> None:
@@ -241,12 +265,12 @@ class Estimand(ABC):
         """Return the names to show day by day where nothing is told to stand out: by default none."""
         return ()
 
-    def compared(self, before: Reading, after: Reading) -> tuple[str, ...] | None:
+    def compared(self, before: R, after: R) -> tuple[str, ...] | None:
         """Return the names to look up in both windows, where each may show others; None where both show the same."""
         return None
 
     @abstractmethod
     def read(
         self, stored: StoredPlan, epoch: date, tally: Tally, view: View, *, provisional: bool, snapshot: str | None
-    ) -> Reading:
+    ) -> R:
         """Return the reading of a tally. Raises BadTally where it is none of n reports."""

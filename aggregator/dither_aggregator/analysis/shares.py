@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from datetime import date
 from math import ceil, floor, sqrt
 from operator import attrgetter
-from typing import cast
+from typing import Self
 
 import numpy as np
 import numpy.typing as npt
@@ -30,6 +30,7 @@ from dither_aggregator.counting.folding import Counts, tables
 from dither_aggregator.counting.supports import support_counts, support_of
 from dither_aggregator.store import StoredPlan, Tally
 from dither_shared.domains import NONE, OTHER
+from dither_shared.kinds.flag import YES
 from dither_shared.mechanisms import PureMechanism
 from dither_shared.plan import Plan
 
@@ -61,15 +62,8 @@ class SharesReading(Reading):
     """A true share of this comes out above it four times in five."""
     normalised: Normalised | None = None
 
-    @property
-    def distinct(self) -> Sequence[ShareRow]:
-        """All rows; of a flag the one that it asks for, which says what the other one does."""
-        asked = self.stored.plan.kind.asked_alone
-        return [row for row in self.rows if row.value == asked] if asked else self.rows
-
-    def change_chances(self, before: Reading, values: Sequence[str]) -> Floats:
+    def change_chances(self, before: Self, values: Sequence[str]) -> Floats:
         """Return the p-values by the law of the counts."""
-        assert isinstance(before, SharesReading)
         return change_chance(_pure(self.stored.plan), before._counted(values), self._counted(values))
 
     def _counted(self, values: Sequence[str]) -> Counted:
@@ -86,12 +80,8 @@ class SharesReading(Reading):
         """
         if self.n == 0:
             return None
-        plan = self.stored.plan
-        mechanism, repeats = _pure(plan), reports_max(self.stored, self.view.days)
+        mechanism, repeats = _pure(self.stored.plan), reports_max(self.stored, self.view.days)
         critical, detectable = standing_shares(mechanism, self.n, self.view.confidence, repeats)
-        if asked := plan.kind.asked_alone:
-            apart = [row for row in self.rows if row.value in (asked, NONE)]
-            return Standing((), apart, critical_share=critical, detectable_share=detectable)
         estimate, lower, upper = (self._column(name) for name in ("estimate", "lower", "upper"))
         listed = np.array([row.value not in UNLISTED for row in self.rows])
         out = np.zeros_like(listed) if self.provisional else listed & (lower > 0)
@@ -142,13 +132,38 @@ class SharesReading(Reading):
         return {**document, "normalised": self.normalised.to_document()} if self.normalised else document
 
 
-class Shares(Estimand):
+class OneShareReading(SharesReading):
+    """The shares of no, of yes, and perhaps of nothing to say: that of yes says what the one of no does."""
+
+    @property
+    def asked(self) -> str:
+        """The value whose share is all that is asked for."""
+        return self.stored.plan.values[YES]
+
+    @property
+    def distinct(self) -> Sequence[ShareRow]:
+        """The row of yes."""
+        return [row for row in self.rows if row.value == self.asked]
+
+    def _stand(self) -> Standing | None:
+        """Return the row of yes apart, and that of nothing to say: nothing stands out, whatever it is."""
+        if self.n == 0:
+            return None
+        repeats = reports_max(self.stored, self.view.days)
+        critical, detectable = standing_shares(_pure(self.stored.plan), self.n, self.view.confidence, repeats)
+        apart = [row for row in self.rows if row.value in (self.asked, NONE)]
+        return Standing((), apart, critical_share=critical, detectable_share=detectable)
+
+
+class Shares(Estimand[SharesReading]):
     """Shares of listed values."""
 
     name = "shares"
-
     role = "listed"
-    records = (SharesReading, ShareRow, Normalised)
+    ranks = True
+    made: type[SharesReading] = SharesReading
+    """The class of its readings."""
+    records: tuple[type, ...] = (SharesReading, ShareRow, Normalised)
 
     def check(self, plan: Plan, view: View, asked: frozenset[str]) -> None:
         """Refuse candidates, and shares that sum to one where answers may hold several values."""
@@ -163,17 +178,12 @@ class Shares(Estimand):
         """Return the values."""
         return stored.plan.values
 
-    def leading(self, stored: StoredPlan) -> Sequence[str]:
-        """Return the one value whose share is all that is asked for."""
-        asked = stored.plan.kind.asked_alone
-        return (asked,) if asked else ()
-
     def read(
         self, stored: StoredPlan, epoch: date, tally: Tally, view: View, *, provisional: bool, snapshot: str | None
     ) -> SharesReading:
         """Estimate the share of every value."""
         if tally.n == 0:
-            return SharesReading(stored, epoch, provisional, 0, view, snapshot, None, None)
+            return self.made(stored, epoch, provisional, 0, view, snapshot, None, None)
         mechanism = _pure(stored.plan)
         counts, values = _together(stored.plan, tally), view.values
         if values is None:
@@ -192,7 +202,7 @@ class Shares(Estimand):
         )
         normalised = METHODS[view.normalised](mechanism, support, tally.n) if view.normalised else None
         critical, detectable = exact_shares(mechanism, tally.n, reports_max(stored, view.days))
-        return SharesReading(
+        return self.made(
             stored,
             epoch,
             provisional,
@@ -208,9 +218,23 @@ class Shares(Estimand):
         )
 
 
+class OneShare(Shares):
+    """The share of yes, where nothing else is asked."""
+
+    name = "one share"
+    together = False
+    ranks = False
+    made = OneShareReading
+    records = (OneShareReading, ShareRow, Normalised)
+
+    def leading(self, stored: StoredPlan) -> Sequence[str]:
+        """Return yes."""
+        return (stored.plan.values[YES],)
+
+
 def _pure(plan: Plan) -> PureMechanism:
     """Return the mechanism of all cells: reports of a metric whose values are listed support them."""
-    return cast("PureMechanism", plan.mechanism)
+    return PureMechanism.of(plan.mechanism)
 
 
 def _together(plan: Plan, tally: Tally) -> Counts:

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 from datetime import date
 from math import sqrt
 from statistics import NormalDist, median
-from typing import cast
+from typing import Any
 
 import numpy as np
 from scipy.special import ndtr, ndtri, stdtr, stdtrit
@@ -23,7 +23,8 @@ from dither_aggregator.analysis.windows import reports_max
 from dither_aggregator.counting.folding import tables
 from dither_aggregator.store import StoredPlan, Tally
 from dither_shared.domains import Hashed, TextDomain
-from dither_shared.mechanisms import PGR, RAPPOR, Mechanism, MemoizedTwoLevel
+from dither_shared.kinds.text import memo_of
+from dither_shared.mechanisms import PGR, RAPPOR, Mechanism
 from dither_shared.plan import Plan
 from dither_shared.precision import ALPHA
 
@@ -59,7 +60,7 @@ class TextsReading(Reading):
     """The estimated share of each candidate, in the given order."""
 
     rows: Sequence[TextRow] = ()
-    fit: dict[str, object] | None = None
+    fit: dict[str, Any] | None = None
     """How well the candidates explain the reports, and what they leave."""
     freedom: float = FREEDOM_MAX
     """The degrees of freedom of the estimates' t law (`decoding.fitting`)."""
@@ -79,7 +80,7 @@ class TextsReading(Reading):
         if not self.rows:
             return None
         alpha = 1 - self.view.confidence
-        untexts = cast("TextDomain", self.stored.plan.domain).untexts
+        untexts = TextDomain.of(self.stored.plan.domain).untexts
         twins = [row for row in self.rows if row.group not in ("", row.value)]
         apart = [row for row in self.rows if row.value in untexts]
         rows = [row for row in self.distinct if row.value not in untexts]
@@ -128,7 +129,7 @@ class TextsReading(Reading):
         """The fit's sentences on the list as a whole, and one on the part that it leaves unexplained."""
         if self.fit is None:
             return ()
-        said = cast("Sequence[str]", self.fit["sentences"])
+        said: Sequence[str] = self.fit["sentences"]
         if any(sentence.startswith(UNLISTED) for sentence in said):
             return said
         share, low, high = (self.fit[name] for name in ("unexplained", "unexplained_lower", "unexplained_upper"))
@@ -171,11 +172,12 @@ class HashedReading(TextsReading):
         return [replace(row, lower=low, upper=high) for row, low, high in zip(rows, lower, upper, strict=True)]
 
 
-class Texts(Estimand):
+class Texts(Estimand[TextsReading]):
     """Candidates among texts."""
 
     name = "texts"
     role = "candidate"
+    ranks = True
     slow = True
     noun = "estimating the candidates"
     records = (TextsReading, TextRow, HashedReading, HashedShares)
@@ -197,7 +199,7 @@ class Texts(Estimand):
         candidates = view.candidates or ()
         if tally.n == 0 or not candidates:
             return TextsReading(stored, epoch, provisional, tally.n, view, snapshot, None, None)
-        domain, cells = cast("TextDomain", stored.plan.domain), stored.plan.cells
+        domain, cells = TextDomain.of(stored.plan.domain), stored.plan.cells
         if isinstance(domain, Hashed) and not cells.memoized:
             view = replace(view, error_of="population")
             return _read_rows(stored, epoch, tally, view, provisional=provisional, snapshot=snapshot)
@@ -239,9 +241,9 @@ def _read_rows(
     stored: StoredPlan, epoch: date, tally: Tally, view: View, *, provisional: bool, snapshot: str | None
 ) -> HashedReading:
     """Look the candidates up in the rows of a fresh text."""
-    domain = cast("Hashed", stored.plan.domain)
+    domain = Hashed.of(stored.plan.domain)
     ((part, table, _),) = tables(stored.plan.cells, tally.counts)
-    mechanism, repeats = cast("PGR", part.mechanism), reports_max(stored, view.days)
+    mechanism, repeats = PGR.of(part.mechanism), reports_max(stored, view.days)
     names = with_untexts(view.candidates or (), domain)
     read = Rows(mechanism, domain, table, repeats)
     shares = read.shares(names)
@@ -299,7 +301,7 @@ def _repeated(
 
     The permanent noise repeats, as for listed values (`pure`); what the residuals show of it is in the errors already.
     """
-    memo = cast("RAPPOR | MemoizedTwoLevel", mechanism)
+    memo = memo_of(mechanism)
     permanent = float(memo.permanent.noise_variance) / (memo.h if isinstance(memo, RAPPOR) else 1)
     repeated = 1 + (repeats - 1) * permanent / float(memo.noise_variance)
     seen = max(1.0, decoded.chi_square / decoded.degrees_of_freedom) if decoded.degrees_of_freedom > 0 else 1.0

@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from itertools import combinations
 from math import comb
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 
@@ -180,7 +180,7 @@ def _true_mean(metric: Metric, numbers: Floats, row: Row) -> dict[str, float]:
 def _true_quantile(metric: Metric, numbers: Floats, row: Row) -> dict[str, float]:
     """Return the least number up to which there are enough, and where its range ends."""
     truth = float(np.quantile(numbers, QUANTILES[row["value"]], method="inverted_cdf"))
-    domain = cast("Buckets", metric.asked.domain)
+    domain = Buckets.of(metric.asked.domain)
     edges = np.array(domain.edges) / 10**domain.decimals
     above = min(int(np.searchsorted(edges, truth, side="right")), len(edges) - 1)  # ranges are cut to the last edge
     return {"truth": truth, "truth_upper": float(edges[above])}

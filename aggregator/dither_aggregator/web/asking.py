@@ -1,6 +1,6 @@
 """The parameters of requests, each declared once, for pages, API and the API's own description."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from datetime import date
 from typing import Any, NoReturn
 
@@ -67,10 +67,10 @@ class Whole(fields.Integer):
         return int(text)
 
 
-def one_of(choices: Sequence[str], says: str, **how: Any) -> fields.String:
-    """Return a parameter that is one of some words, the first unless told otherwise."""
+def one_of(choices: Collection[str], says: str, **how: Any) -> fields.String:
+    """Return a parameter that is one of some words, the first unless told otherwise. More may come to them later."""
     check = validate.OneOf(choices, error=f"must be {' or '.join(choices)}, got {{input!r}}")
-    return fields.String(load_default=choices[0], validate=check, metadata={"description": says}, **how)
+    return fields.String(load_default=next(iter(choices)), validate=check, metadata={"description": says}, **how)
 
 
 class Parameters(Schema):

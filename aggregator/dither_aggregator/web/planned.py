@@ -1,27 +1,28 @@
-"""The parameters of a request for a plan, for the page and the API alike."""
+"""The parameters of a request for a plan, for the page and the API alike, and what becomes of them by kind."""
 
 import re
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from datetime import timedelta
 from decimal import Decimal
-from typing import Any
+from typing import Any, Generic
 
 from marshmallow import ValidationError, fields
 
-from dither_aggregator.analysis import planning_numbers, planning_tables, planning_texts
-from dither_aggregator.analysis.planning import N_MAX, Planned, Question, plan
-from dither_aggregator.analysis.planning_numbers import ASKS, NumberQuestion
-from dither_aggregator.analysis.planning_shares import D_MAX, ShareQuestion
+from dither_aggregator.analysis import planning_numbers, planning_tables
+from dither_aggregator.analysis.planning import N_MAX, P, Planned, Question, plan
+from dither_aggregator.analysis.planning_numbers import ASKS, NumberQuestion, PlannedNumber
+from dither_aggregator.analysis.planning_shares import D_MAX, PlannedShares, ShareQuestion
 from dither_aggregator.analysis.planning_shares import KINDS as LISTED
-from dither_aggregator.analysis.planning_tables import ARMS_MAX, ARMS_MIN, TableQuestion
-from dither_aggregator.analysis.planning_texts import TextQuestion
+from dither_aggregator.analysis.planning_tables import ARMS_MAX, ARMS_MIN, PlannedEffect, TableQuestion
+from dither_aggregator.analysis.planning_texts import TEXT, WORDS, PlannedText, TextQuestion
 from dither_aggregator.web.asking import WINDOWS, Given, Parameters, Whole, one_of
+from dither_aggregator.web.charts.scale import rough, rough_in_points
 from dither_shared.domains.columns import COLUMNS_MAX, COLUMNS_MIN
 from dither_shared.exact import EPSILON_MAX, EPSILON_MIN
 from dither_shared.kinds.choices import TICKS_MAX
 from dither_shared.words.groups import PROPOSED
 
-KINDS = (*LISTED, planning_numbers.KIND, planning_tables.KIND, planning_texts.TEXT, planning_texts.WORDS)
 EXPIRES_AFTER = timedelta(days=180)
 """The expiry in the registry's lines that are printed: within its limit of a year."""
 PERCENT_MIN = Decimal("0.00000001")
@@ -47,13 +48,133 @@ def _percent(says: str) -> Exact:
     return Exact(PERCENT_MIN, Decimal(100), 8, metadata={"description": says})
 
 
+class Planner(ABC, Generic[P]):
+    """How a kind is planned: the question that a request asks, and its answer."""
+
+    template = "planning_figures.html"
+    """The file that draws the answer."""
+
+    @abstractmethod
+    def question(self, asked: Given) -> Question[P]:
+        """Return the question of a request. Fields for other kinds do not count."""
+
+    @abstractmethod
+    def shows(self, answer: P) -> str:
+        """Return what the reports of an answer show, in words that follow their number and epsilon."""
+
+
+class ListedPlanner(Planner[PlannedShares]):
+    """Listed values, or the two of a flag."""
+
+    template = "planning_share.html"
+
+    def question(self, asked: Given) -> ShareQuestion:
+        """Return the question of one share among d."""
+        kind = asked["kind"]
+        return ShareQuestion(
+            kind,
+            2 if kind == "flag" else asked["d"],
+            asked.get("epsilon_permanent"),
+            int(asked["days"]),
+            asked["ticks"] if kind == "choices" else None,
+        )
+
+    def shows(self, answer: PlannedShares) -> str:
+        """Return the share that stands out."""
+        if answer.share is None:
+            return "even a value that everybody has stands out from the noise less than four times in five."
+        share = rough(answer.share)
+        if answer.question.kind == "flag":
+            return f"a “yes” of {share} is told from zero at least four times in five."
+        return f"a value that {share} have stands out from the noise four times in five."
+
+
+class TextPlanner(Planner[PlannedText]):
+    """Texts among candidates, or words without a list."""
+
+    template = "planning_share.html"
+
+    def question(self, asked: Given) -> TextQuestion:
+        """Return the question of one text."""
+        kind = asked["kind"]
+        d = PROPOSED if kind == WORDS else asked["d"]
+        return TextQuestion(kind, d, asked.get("epsilon_permanent"), int(asked["days"]))
+
+    def shows(self, answer: PlannedText) -> str:
+        """Return the share that is found."""
+        told = "word of seven letters" if answer.question.kind == WORDS else "text on the list"
+        if answer.share is None:
+            return f"even a {told} that everybody has is found less than four times in five."
+        return f"a {told} that {rough(answer.share)} have is found four times in five."
+
+
+class NumberPlanner(Planner[PlannedNumber]):
+    """Numbers."""
+
+    template = "planning_width.html"
+
+    def question(self, asked: Given) -> NumberQuestion:
+        """Return the question of mean and quantiles, or of the mean alone."""
+        mean_alone, days = asked["asks"] == ASKS[1], int(asked["days"])
+        return NumberQuestion(planning_numbers.KIND, asked["d"], asked.get("epsilon_permanent"), days, mean_alone)
+
+    def shows(self, answer: PlannedNumber) -> str:
+        """Return how wide the intervals are."""
+        question = answer.question
+        if answer.n < question.n_min:
+            return f"nothing is told: numbers need {question.n_min:,} reports."
+        if answer.mean_width is None:
+            return "nothing is told: how many of them are of numbers is too unsure."
+        mean = rough(answer.mean_width)
+        if question.mean_alone:
+            return f"the mean is told in an interval {mean} of the range wide."
+        if answer.median_width is None:
+            return (
+                "the median is not told: it may lie anywhere in more than a third of the range. "
+                f"The interval of the mean is {mean} of the range wide."
+            )
+        return (
+            f"the interval of the median is about {rough(answer.median_width)} of the range wide, "
+            f"that of the mean {mean}."
+        )
+
+
+class TablePlanner(Planner[PlannedEffect]):
+    """Tables in an experiment."""
+
+    template = "planning_effect.html"
+
+    def question(self, asked: Given) -> TableQuestion:
+        """Return the question of a difference between arms."""
+        permanent, days = asked.get("epsilon_permanent"), int(asked["days"])
+        return TableQuestion(planning_tables.KIND, asked["d"], permanent, days, asked["columns"], asked["arms"])
+
+    def shows(self, answer: PlannedEffect) -> str:
+        """Return the difference that is told."""
+        if answer.n < answer.n_min:
+            return f"no difference between arms is told: {answer.n_min:,} reports are needed."
+        if answer.told is None:
+            return "even the largest difference between arms is told less than four times in five."
+        points = rough_in_points(answer.told)
+        return f"a difference of {points} points between an arm and all others is told four times in five."
+
+
+PLANNERS: dict[str, Planner[Any]] = {
+    **dict.fromkeys(LISTED, ListedPlanner()),
+    planning_numbers.KIND: NumberPlanner(),
+    planning_tables.KIND: TablePlanner(),
+    **dict.fromkeys((TEXT, WORDS), TextPlanner()),
+}
+"""By kind, how it is planned. Any other is not."""
+
+
 class PlanningAsked(Parameters):
     """A metric that is planned, and two of n, epsilon and share_percent.
 
     In place of the share a number has width_percent, and a table effect_percent.
     """
 
-    kind = one_of(KINDS, "the metric's kind")
+    kind = one_of(PLANNERS, "the metric's kind")
     d = Whole(
         2,
         D_MAX,
@@ -89,51 +210,8 @@ GIVEN = ("n", "epsilon", "share_percent", "width_percent", "effect_percent")
 
 
 def planned(asked: Given) -> Planned:
-    """Return what a request asks to plan; raise Unplannable.
-
-    Fields for other kinds do not count.
-    """
-    question = _question(asked)
+    """Return what a request asks to plan; raise Unplannable."""
+    question = PLANNERS[asked["kind"]].question(asked)
     percent = asked.get(f"{question.third_name}_percent")
     made: Planned = plan(question, asked.get("n"), asked.get("epsilon"), percent and float(percent / 100))
     return made
-
-
-def _question(asked: Given) -> Question[Any]:
-    match asked["kind"]:
-        case planning_numbers.KIND:
-            return _numbers(asked)
-        case planning_tables.KIND:
-            return _tables(asked)
-        case planning_texts.TEXT | planning_texts.WORDS:
-            return _texts(asked)
-    return _listed(asked)
-
-
-def _listed(asked: Given) -> ShareQuestion:
-    kind = asked["kind"]
-    return ShareQuestion(
-        kind,
-        2 if kind == "flag" else asked["d"],
-        asked.get("epsilon_permanent"),
-        int(asked["days"]),
-        asked["ticks"] if kind == "choices" else None,
-    )
-
-
-def _numbers(asked: Given) -> NumberQuestion:
-    mean_alone = asked["asks"] == ASKS[1]
-    return NumberQuestion(
-        planning_numbers.KIND, asked["d"], asked.get("epsilon_permanent"), int(asked["days"]), mean_alone
-    )
-
-
-def _tables(asked: Given) -> TableQuestion:
-    permanent, days = asked.get("epsilon_permanent"), int(asked["days"])
-    return TableQuestion(planning_tables.KIND, asked["d"], permanent, days, asked["columns"], asked["arms"])
-
-
-def _texts(asked: Given) -> TextQuestion:
-    kind = asked["kind"]
-    d = PROPOSED if kind == planning_texts.WORDS else asked["d"]
-    return TextQuestion(kind, d, asked.get("epsilon_permanent"), int(asked["days"]))

@@ -2,6 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
+from typing import Self
 
 from dither_shared.documents import sha256
 
@@ -22,6 +23,13 @@ class Domain(ABC):
 
     unit = ""
     """The unit of its numbers."""
+
+    @classmethod
+    def of(cls, domain: "Domain") -> Self:
+        """Return a domain that is one of this class; raise TypeError for any other."""
+        if not isinstance(domain, cls):
+            raise TypeError(f"the domain must be a {cls.__name__}, got {domain.name}")
+        return domain
 
     @property
     def size(self) -> int:

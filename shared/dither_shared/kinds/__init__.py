@@ -27,7 +27,7 @@ __all__ = [
     "WordsKind",
 ]
 
-KINDS: dict[str, Kind[Any]] = {
+KINDS: dict[str, Kind[Any, Any]] = {
     kind.name: kind
     for kind in (FlagKind(), ChoiceKind(), ChoicesKind(), NumberKind(), TableKind(), TextKind(), WordsKind())
 }

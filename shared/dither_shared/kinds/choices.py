@@ -1,7 +1,5 @@
 """Choices: several of the listed values at once."""
 
-from typing import cast
-
 from dither_shared.domains import Values
 from dither_shared.kinds.choice import ChoiceKind, offered
 from dither_shared.kinds.kind import Asked, Offer
@@ -32,12 +30,12 @@ class ChoicesKind(ChoiceKind):
 
     def offer(self, asked: Asked) -> Offer:
         """Return some of the values."""
-        return offered(f"Up to {cast(PureMechanism, asked.cells.mechanism).ticks} of", asked)
+        return offered(f"Up to {PureMechanism.of(asked.cells.mechanism).ticks} of", asked)
 
     def examples(self, asked: Asked) -> list[object]:
         """Return as many values as may be ticked, others that share none with them, none, and single ones."""
         values = list(asked.domain.values)
-        ticks = cast(PureMechanism, asked.cells.mechanism).ticks
+        ticks = PureMechanism.of(asked.cells.mechanism).ticks
         return [values[:ticks], values[ticks : 2 * ticks], values[-ticks:], [], *([value] for value in values)]
 
 

@@ -2,7 +2,10 @@
 
 from pathlib import Path
 
+from dither_shared.accounting.made_up import Worth
+from dither_shared.cells import Cells
 from dither_shared.domains import Values
+from dither_shared.frozen import replaced
 from dither_shared.kinds.kind import Asked, Offer
 from dither_shared.kinds.listed import Listed
 from dither_shared.tables import TomlTable
@@ -16,7 +19,7 @@ class FlagKind(Listed):
     name = "flag"
     meaning = "for yes or no"
     starter = 'question = "Do people use it?"'
-    asked_alone = "yes"
+    estimand = "one share"
 
     def _values(self, table: TomlTable, directory: Path | None, unlisted: tuple[str, ...]) -> tuple[str, ...]:
         return ("no", "yes", *unlisted)
@@ -41,6 +44,10 @@ class FlagKind(Listed):
     def nothing(self, domain: Values) -> tuple[int, ...]:
         """Return the value "none", the last one."""
         return (len(domain.values) - 1,)
+
+    def made_up(self, domain: Values, cells: Cells) -> tuple[Worth, ...]:
+        """Return that of the share of yes, which is told by itself: nothing stands out beside it."""
+        return tuple(replaced(worth, stands_out=False) for worth in super().made_up(domain, cells))
 
     def offer(self, asked: Asked) -> Offer:
         """Return the two answers."""

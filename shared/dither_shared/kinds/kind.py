@@ -17,6 +17,7 @@ D = TypeVar("D", bound=Domain)
 
 Answer = tuple[int, ...] | str
 """An answer as it was read: the listed values that it holds, its text, where a number or each column's answer lies."""
+A = TypeVar("A", bound=Answer)
 CANDIDATES_MAX = 100_000
 """The most texts that are looked for at once."""
 EXAMPLES = 64
@@ -59,16 +60,11 @@ class Offer:
     after: tuple[str, ...] = ()
 
 
-class Kind(ABC, Generic[D]):
-    """One kind of metric. It has no state, and there is one of each."""
+class Kind(ABC, Generic[D, A]):
+    """One kind of metric: of a domain D, whose answers are read as an A. It has no state, and there is one of each."""
 
-    name: str
-    meaning: str
-    """Its purpose, in a phrase that follows its name."""
     starter = ""
     """The lines of a registry that are its own, to begin with: `dither metrics new` writes them."""
-    estimand: str
-    """The reading of its tallies: "shares" of listed values, "texts" among candidates, "words", and so on."""
     types_values = False
     """Whether a program's type checker should know the listed values."""
     several = False
@@ -77,8 +73,21 @@ class Kind(ABC, Generic[D]):
     """Whether a class needs coins of its own."""
     takes_public = False
     """Whether its reports say the public column of their device."""
-    asked_alone = ""
-    """The one value whose share is all that is asked for; "" where each value's is."""
+
+    @property
+    @abstractmethod
+    def name(self) -> str:
+        """Its name in a registry."""
+
+    @property
+    @abstractmethod
+    def meaning(self) -> str:
+        """Its purpose, in a phrase that follows its name."""
+
+    @property
+    @abstractmethod
+    def estimand(self) -> str:
+        """The reading of its tallies: "shares" of listed values, "texts" among candidates, "words", and so on."""
 
     @abstractmethod
     def read_table(self, table: TomlTable, directory: Path | None, *, metric: str, hidden: bool) -> Asked:
@@ -104,11 +113,11 @@ class Kind(ABC, Generic[D]):
         return ""
 
     @abstractmethod
-    def read(self, answer: object, domain: D) -> Answer:
+    def read(self, answer: object, domain: D) -> A:
         """Read an answer of the host app, whatever it is. May raise whatever the answer's own methods do."""
 
     @abstractmethod
-    def unreadable(self, domain: D) -> Answer:
+    def unreadable(self, domain: D) -> A:
         """Return what an answer is read as whose own methods raise: silence would be an answer."""
 
     def misread(self, domain: D) -> str:
@@ -116,11 +125,11 @@ class Kind(ABC, Generic[D]):
         return ""
 
     @abstractmethod
-    def nothing(self, domain: D) -> Answer:
+    def nothing(self, domain: D) -> A:
         """Return what a device says that has nothing to say, where presence is hidden."""
 
     @abstractmethod
-    def class_of(self, read: Answer, domain: D, cells: Cells, cell: int, rng: Rng) -> int:
+    def class_of(self, read: A, domain: D, cells: Cells, cell: int, rng: Rng) -> int:
         """Return the class of an answer that was read: all that the mechanism of its cell sees of it.
 
         A class may need coins of its own, to be rounded. The class of a memoized answer is always the same.
@@ -139,7 +148,7 @@ class Kind(ABC, Generic[D]):
         return {}
 
     @abstractmethod
-    def names(self, read: Answer, domain: D) -> tuple[str, ...]:
+    def names(self, read: A, domain: D) -> tuple[str, ...]:
         """Return what an answer that was read holds, in words: values, or its text."""
 
     @abstractmethod

@@ -3,14 +3,13 @@
 from abc import abstractmethod
 from fractions import Fraction
 from pathlib import Path
-from typing import cast
 
 from dither_shared.accounting.made_up import Worth, of_support
 from dither_shared.cells import Cells, one_cell
 from dither_shared.domains import NONE, OTHER, VALUE_CHARACTERS_MAX, Values
 from dither_shared.errors import InvalidParameter
 from dither_shared.frozen import replaced
-from dither_shared.kinds.kind import Answer, Asked, Kind
+from dither_shared.kinds.kind import Asked, Kind
 from dither_shared.kinds.noise import FRESH_ONLY, MEMOIZED_ONLY, read_epsilon, read_memoize, read_permanent
 from dither_shared.mechanisms import PureMechanism, choose, serving
 from dither_shared.rng import Rng
@@ -19,7 +18,7 @@ from dither_shared.tables import TomlTable
 VALUES_MAX = 65_535
 
 
-class Listed(Kind[Values]):
+class Listed(Kind[Values, tuple[int, ...]]):
     """A kind whose answers hold some of a list of values."""
 
     estimand = "shares"
@@ -67,23 +66,23 @@ class Listed(Kind[Values]):
         """Return the value "none"."""
         return (domain.index(NONE),)
 
-    def names(self, read: Answer, domain: Values) -> tuple[str, ...]:
+    def names(self, read: tuple[int, ...], domain: Values) -> tuple[str, ...]:
         """Return the values."""
-        return tuple(domain.values[index] for index in read if isinstance(index, int))
+        return tuple(domain.values[index] for index in read)
 
-    def class_of(self, read: Answer, domain: Values, cells: Cells, cell: int, rng: Rng) -> int:
+    def class_of(self, read: tuple[int, ...], domain: Values, cells: Cells, cell: int, rng: Rng) -> int:
         """Return the class that the mechanism makes of the values."""
-        return cast("PureMechanism", cells.mechanism_of(cell)).class_of(cast("tuple[int, ...]", read))
+        return PureMechanism.of(cells.mechanism_of(cell)).class_of(read)
 
     def noise_variance(self, cells: Cells) -> Fraction:
         """Return that of a value which nobody has."""
-        return cast("PureMechanism", cells.mechanism).noise_variance
+        return PureMechanism.of(cells.mechanism).noise_variance
 
     def made_up(self, domain: Values, cells: Cells) -> tuple[Worth, ...]:
         """Return that of a value's share: whatever the mechanism, some reports support the value and some do not."""
-        mechanism = cast("PureMechanism", cells.mechanism)
+        mechanism = PureMechanism.of(cells.mechanism)
         worth = of_support("a value", mechanism.p, mechanism.q)
-        return (replaced(worth, at_once=mechanism.supported[1], stands_out=not self.asked_alone),)
+        return (replaced(worth, at_once=mechanism.supported[1], stands_out=True),)
 
 
 def read_list(

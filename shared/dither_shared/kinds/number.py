@@ -17,13 +17,13 @@ from fractions import Fraction
 from itertools import pairwise
 from operator import index
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 from dither_shared.accounting.made_up import HONEST, Worth, of_support
 from dither_shared.cells import DEVICE, Cells, Part, one_cell
-from dither_shared.domains.numbers import Buckets, NumberDomain, Range, Thresholds
+from dither_shared.domains.numbers import Buckets, NumberDomain, Placed, Range, Thresholds
 from dither_shared.kinds.edges import read_edges, read_ends
-from dither_shared.kinds.kind import Answer, Asked, Kind, Offer
+from dither_shared.kinds.kind import Asked, Kind, Offer
 from dither_shared.kinds.noise import FRESH_ONLY, MEMOIZED_ONLY, read_epsilon, read_memoize, read_permanent
 from dither_shared.mechanisms import GRR, MemoizedTwoLevel, PureMechanism, SquareWave, choose
 from dither_shared.rng import Rng
@@ -55,7 +55,7 @@ _REACHES = tuple(
 """Up to each epsilon, the reach with the least variance where that is largest on the grid, to within 6 %."""
 
 
-class NumberKind(Kind[NumberDomain]):
+class NumberKind(Kind[NumberDomain, Placed]):
     """A number in a unit. It takes what is equal to a fraction, or infinite; no truth, no text, no NaN."""
 
     name = "number"
@@ -100,7 +100,7 @@ class NumberKind(Kind[NumberDomain]):
         """Tell whether it is a number."""
         return ratio_of(answer) is not None
 
-    def read(self, answer: object, domain: NumberDomain) -> Answer:
+    def read(self, answer: object, domain: NumberDomain) -> Placed:
         """Return where the number lies, or the place of what is none."""
         ratio = ratio_of(answer)
         return domain.unread() if ratio is None else domain.place(*ratio)
@@ -111,26 +111,27 @@ class NumberKind(Kind[NumberDomain]):
             return ""
         return f"takes a number: anything else is sent as {domain.with_unit(domain.in_unit(domain.edges[0]))}"
 
-    def unreadable(self, domain: NumberDomain) -> Answer:
+    def unreadable(self, domain: NumberDomain) -> Placed:
         """Return the place of what is no number."""
         return domain.unread()
 
-    def nothing(self, domain: NumberDomain) -> Answer:
+    def nothing(self, domain: NumberDomain) -> Placed:
         """Return the place of "none"."""
         return domain.nothing()
 
-    def names(self, read: Answer, domain: NumberDomain) -> tuple[str, ...]:
+    def names(self, read: Placed, domain: NumberDomain) -> tuple[str, ...]:
         """Return the bucket, or the number as it was cut."""
-        return (domain.told(cast("tuple[int, ...]", read)),)
+        return (domain.told(read),)
 
-    def class_of(self, read: Answer, domain: NumberDomain, cells: Cells, cell: int, rng: Rng) -> int:
+    def class_of(self, read: Placed, domain: NumberDomain, cells: Cells, cell: int, rng: Rng) -> int:
         """Return the bucket, the point of the grid that coins choose, or whether it is above the cohort's threshold."""
-        placed, mechanism = cast("tuple[int, ...]", read), cast("PureMechanism", cells.mechanism_of(cell))
+        own = cells.mechanism_of(cell)
+        mechanism = own if isinstance(own, SquareWave) else PureMechanism.of(own)
         if cells.lasting:
-            return mechanism.class_of([Thresholds.passes(placed, cell, rng)])
+            return mechanism.class_of([Thresholds.passes(read, cell, rng)])
         if not cells.several:
-            return mechanism.class_of([Range.round(placed, mechanism.d, rng)])
-        return mechanism.class_of(placed)
+            return mechanism.class_of([Range.round(read, mechanism.d, rng)])
+        return mechanism.class_of(read)
 
     def noise_variance(self, cells: Cells) -> Fraction:
         """Return that of a bucket by the points alone, or of a step by its cohort: at most so much."""
@@ -140,7 +141,7 @@ class NumberKind(Kind[NumberDomain]):
         if isinstance(last.mechanism, SquareWave):
             return Fraction(mean_variance(cells))
         weights = sum(part.cells * part.weight for part in cells.parts)
-        return cast("PureMechanism", last.mechanism).noise_variance * weights / last.weight
+        return PureMechanism.of(last.mechanism).noise_variance * weights / last.weight
 
     def made_up(self, domain: NumberDomain, cells: Cells) -> tuple[Worth, ...]:
         """Return that of the mean, as parts of the range, and of a cohort's share; of a shape no bound is known.
@@ -156,7 +157,7 @@ class NumberKind(Kind[NumberDomain]):
             return (mean_worth(cells),)
         if not isinstance(domain, Thresholds):
             return (HONEST,)
-        bit, edges = cast("PureMechanism", cells.mechanism), domain.edges
+        bit, edges = PureMechanism.of(cells.mechanism), domain.edges
         widest = Fraction(max(high - low for low, high in pairwise(edges)), edges[-1] - edges[0])
         mean = of_support("the mean", bit.p, bit.q, 1 / (domain.size * widest))
         return mean, of_support("a share above a point", bit.p, bit.q, Fraction(1, domain.size))
@@ -165,11 +166,11 @@ class NumberKind(Kind[NumberDomain]):
         """Return those of mean and median of n reports, in the unit, of numbers that are spread evenly."""
         from dither_shared.kinds.number_precision import std_errors
 
-        return std_errors(cast("NumberDomain", asked.domain), asked.cells, n)
+        return std_errors(NumberDomain.of(asked.domain), asked.cells, n)
 
     def offer(self, asked: Asked) -> Offer:
         """Return how finely the number is told."""
-        domain = cast("NumberDomain", asked.domain)
+        domain = NumberDomain.of(asked.domain)
         ends = [domain.with_unit(domain.in_unit(edge)) for edge in (domain.edges[0], domain.edges[-1])]
         if isinstance(domain, Buckets):
             ranges = f"sent as one of {domain.size} ranges, from below {ends[0]} to {ends[1]} or more"
@@ -181,7 +182,7 @@ class NumberKind(Kind[NumberDomain]):
 
     def examples(self, asked: Asked) -> list[object]:
         """Return numbers beyond either end, the ends, and one in each range."""
-        return number_examples(cast("NumberDomain", asked.domain))
+        return number_examples(NumberDomain.of(asked.domain))
 
 
 def number_examples(domain: NumberDomain) -> list[object]:
@@ -212,14 +213,15 @@ def ratio_of(answer: object) -> tuple[int, int] | None:
         return None
     if isinstance(answer, Decimal):
         return _ratio_of_decimal(answer)
+    number: Any = answer  # of whatever class: its methods tell
     try:
-        if hasattr(type(answer), "as_integer_ratio"):
-            numerator, denominator = cast("Any", answer).as_integer_ratio()
+        if hasattr(type(number), "as_integer_ratio"):
+            numerator, denominator = number.as_integer_ratio()
             return index(numerator), index(denominator)
-        if hasattr(type(answer), "__index__"):
-            return index(cast("Any", answer)), 1
+        if hasattr(type(number), "__index__"):
+            return index(number), 1
     except OverflowError:
-        return (1, 0) if cast("Any", answer) > 0 else (-1, 0)
+        return (1, 0) if number > 0 else (-1, 0)
     except ValueError:
         return None
     return None

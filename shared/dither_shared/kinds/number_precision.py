@@ -13,7 +13,6 @@ from fractions import Fraction
 from itertools import accumulate, pairwise
 from math import ceil, sqrt
 from operator import mul
-from typing import cast
 
 from dither_shared.accounting.made_up import Worth
 from dither_shared.cells import Cells
@@ -52,7 +51,7 @@ def _variances(domain: NumberDomain, cells: Cells) -> dict[str, float]:
 
 def mean_variance(cells: Cells) -> float:
     """Return n times the variance of the mean that one window tells, as parts of its range."""
-    window = cast("SquareWave", cells.mechanism)
+    window = SquareWave.of(cells.mechanism)
     shares = [1 / window.d] * window.d
     return _variance(_of_window(window, shares), shares, [place / (window.d - 1) for place in range(window.d)])
 
@@ -63,7 +62,7 @@ def mean_worth(cells: Cells) -> Worth:
     The mean is read with weights that are best where all places are alike, whatever the counts: so it is the mean of
     w(y), with w = R^-1 A M^-1 x, R = diag(A f) for even f, and x the places. Rounded up to a billionth.
     """
-    window = cast("SquareWave", cells.mechanism)
+    window = SquareWave.of(cells.mechanism)
     shares = [1 / window.d] * window.d
     lower, forward = _forward(_of_window(window, shares), [place / (window.d - 1) for place in range(window.d)])
     solved = [0.0] * window.d
@@ -86,7 +85,7 @@ def _up(weight: float) -> Fraction:
 
 def _of_thresholds(domain: Thresholds, cells: Cells) -> dict[str, float]:
     """Return those of bits, one for each step: of steps' areas, and of F in the middle step."""
-    bit = cast("PureMechanism", cells.mechanism)
+    bit = PureMechanism.of(cells.mechanism)
     p, q = float(bit.p), float(bit.q)
     whole, begin, mean, middle = domain.edges[-1] - domain.edges[0], domain.edges[0], 0.0, 0.0
     for low, high in pairwise(domain.edges):
@@ -101,9 +100,7 @@ def _of_both(cells: Cells, shares: Sequence[float]) -> Matrix:
     """Return M of windows and points."""
     parts = [part.cells * part.weight / sum(each.cells * each.weight for each in cells.parts) for part in cells.parts]
     window, points = (part.mechanism for part in cells.parts)
-    pairs = zip(
-        _of_window(cast("SquareWave", window), shares), _of_points(cast("TwoLevel", points), shares), strict=True
-    )
+    pairs = zip(_of_window(SquareWave.of(window), shares), _of_points(TwoLevel.of(points), shares), strict=True)
     return [[parts[0] * a + parts[1] * b for a, b in zip(one, other, strict=True)] for one, other in pairs]
 
 

@@ -16,7 +16,6 @@ from fractions import Fraction
 from itertools import combinations, islice
 from math import prod
 from pathlib import Path
-from typing import cast
 
 from dither_shared.accounting.made_up import Worth
 from dither_shared.cells import Cells, Part
@@ -35,7 +34,7 @@ from dither_shared.errors import InvalidParameter
 from dither_shared.exact import digits
 from dither_shared.frozen import replaced
 from dither_shared.kinds.edges import read_edges, read_ends
-from dither_shared.kinds.kind import Answer, Asked, Kind, Offer, PublicColumn
+from dither_shared.kinds.kind import Asked, Kind, Offer, PublicColumn
 from dither_shared.kinds.noise import read_epsilon
 from dither_shared.kinds.number import ALL, MEAN, number_examples, ratio_of
 from dither_shared.mechanisms import PureMechanism, choose
@@ -51,7 +50,7 @@ _CONTEXT = digits(40)
 FRESH = "must be left out of a table: each pair of columns would have a memo of its own"
 
 
-class TableKind(Kind[Columns]):
+class TableKind(Kind[Columns, tuple[int, ...]]):
     """One answer for each of several columns; what is missing or not listed is that column's "other"."""
 
     name = "table"
@@ -77,7 +76,7 @@ class TableKind(Kind[Columns]):
 
     def beside(self, asked: Asked, public: PublicColumn) -> Asked:
         """Return the same columns and cells, once for each value of the public column."""
-        domain = replaced(cast("Columns", asked.domain), public=(public.name, *public.values))
+        domain = replaced(Columns.of(asked.domain), public=(public.name, *public.values))
         return replaced(asked, domain=domain, cells=replaced(asked.cells, public=len(public.values)))
 
     def takes(self, answer: object, domain: Columns) -> bool:
@@ -112,14 +111,14 @@ class TableKind(Kind[Columns]):
         """Return the answer "none", which has no columns."""
         return ()
 
-    def class_of(self, read: Answer, domain: Columns, cells: Cells, cell: int, rng: Rng) -> int:
+    def class_of(self, read: tuple[int, ...], domain: Columns, cells: Cells, cell: int, rng: Rng) -> int:
         """Return the symbol of the columns that the cell tells."""
-        symbol = domain.symbol_of(cell % cells.each, cast("tuple[int, ...]", read), rng)
-        return cast("PureMechanism", cells.mechanism_of(cell)).class_of([symbol])
+        symbol = domain.symbol_of(cell % cells.each, read, rng)
+        return PureMechanism.of(cells.mechanism_of(cell)).class_of([symbol])
 
     def noise_variance(self, cells: Cells) -> Fraction:
         """Return that of a cell of the pair with the most noise, whose reports are one of all questions'."""
-        variances = (cast("PureMechanism", part.mechanism).noise_variance for part in cells.parts)
+        variances = (PureMechanism.of(part.mechanism).noise_variance for part in cells.parts)
         return cells.each * max(variances)
 
     def made_up(self, domain: Columns, cells: Cells) -> tuple[Worth, ...]:
@@ -132,15 +131,15 @@ class TableKind(Kind[Columns]):
         """Return those of a share and of a rate that n reports tell of the pair of columns with the most noise."""
         from dither_shared.kinds.table_precision import std_errors  # only for planning
 
-        return std_errors(cast("Columns", asked.domain), asked.cells, n)
+        return std_errors(Columns.of(asked.domain), asked.cells, n)
 
-    def names(self, read: Answer, domain: Columns) -> tuple[str, ...]:
+    def names(self, read: tuple[int, ...], domain: Columns) -> tuple[str, ...]:
         """Return each column's answer."""
-        return domain.told(cast("tuple[int, ...]", read))
+        return domain.told(read)
 
     def offer(self, asked: Asked) -> Offer:
         """Return the columns, and how many of them one report tells."""
-        domain = cast("Columns", asked.domain)
+        domain = Columns.of(asked.domain)
         told = "all of them" if len(domain.questions) == 1 else "two of them, drawn by lot"
         after = [
             f"A missing answer, or anything else, is sent as “{OTHER}”.",
@@ -154,7 +153,7 @@ class TableKind(Kind[Columns]):
 
     def examples(self, asked: Asked) -> list[object]:
         """Return the first answers of all columns, their last ones, none, and each answer beside others' first ones."""
-        domain = cast("Columns", asked.domain)
+        domain = Columns.of(asked.domain)
         columns = {name: _examples(column) for name, column in domain.columns.items()}
         first, last = ({name: answers[place] for name, answers in columns.items()} for place in (0, -1))
         ones = [{**first, name: answer} for name, answers in columns.items() for answer in answers[1:]]
@@ -194,7 +193,7 @@ def _read(domain: Columns, column: int, given: Mapping[str, object]) -> int:
         if isinstance(own := domain.domains[column], Values):
             return own.index(answer)
         ratio = ratio_of(answer)
-        return domain.unread(column) if ratio is None else cast("Buckets | Range", own).place(*ratio)[0]
+        return domain.unread(column) if ratio is None else NumberDomain.of(own).place(*ratio)[0]
     except Exception:
         return domain.unread(column)
 

@@ -18,7 +18,6 @@ from collections.abc import Mapping
 from fractions import Fraction
 from itertools import combinations
 from math import prod, sqrt
-from typing import cast
 
 from dither_shared.accounting.made_up import Worth
 from dither_shared.cells import Cells
@@ -62,7 +61,7 @@ def _asked(domain: Columns, cells: Cells, pair: tuple[int, int]) -> tuple[PureMe
     """Return what randomizes the question that asks two columns, and how many of its symbols a cell of these is."""
     question = domain.questions.index(pair) if len(domain.questions) > 1 else 0
     sizes = [symbols_of(domain.domains[column]) for column in pair]
-    return cast("PureMechanism", cells.mechanism_of(question)), prod(domain.shape(question)) // prod(sizes)
+    return PureMechanism.of(cells.mechanism_of(question)), prod(domain.shape(question)) // prod(sizes)
 
 
 def _variances(domain: Columns, cells: Cells, pair: tuple[int, int]) -> tuple[float, float]:
@@ -91,7 +90,7 @@ def _pair_law(mechanism: PureMechanism) -> tuple[float, float]:
     """
     if mechanism.pairs is not None:
         return float(mechanism.pairs.one), float(mechanism.pairs.neither)
-    design = cast("OneShot", mechanism)
+    design = OneShot.of(mechanism)
     law, outputs = design.law, design.outputs
     both = law.overlap * (law.share * outputs - 2) / (outputs - 2)
     neither = law.inside * both + (1 - law.inside) * law.share * (law.overlap - both) / (1 - law.share)

@@ -8,18 +8,18 @@ memoized    the text's Bloom bits in the device's cohort, by RAPPOR; or one buck
 
 from fractions import Fraction
 from pathlib import Path
-from typing import cast
 
 from dither_shared.accounting.made_up import Worth
 from dither_shared.bloom import BITS_MAX, HASHES_MAX
 from dither_shared.cells import DEVICE, DEVICE_CELLS_MAX, Cells, Part
 from dither_shared.domains import NONE, OTHER, VALUE_CHARACTERS_MAX, Hashed, TextDomain, Verbatim
+from dither_shared.domains.texts import Read
 from dither_shared.errors import InvalidParameter
 from dither_shared.exact import from_micro, to_micro
-from dither_shared.kinds.kind import CANDIDATES_MAX, Answer, Asked, Kind, Offer
+from dither_shared.kinds.kind import CANDIDATES_MAX, Asked, Kind, Offer
 from dither_shared.kinds.listed import read_list
 from dither_shared.kinds.noise import FRESH_ONLY, MEMOIZED_ONLY, read_epsilon, read_memoize, read_permanent
-from dither_shared.mechanisms import PGR, RAPPOR, MemoizedTwoLevel, PureMechanism, choose
+from dither_shared.mechanisms import PGR, RAPPOR, Mechanism, MemoizedTwoLevel, PureMechanism, choose
 from dither_shared.rng import Rng
 from dither_shared.tables import TomlTable
 
@@ -30,7 +30,7 @@ BUCKETS = 1 << 17
 `ROWS` times these: of shares whose squares add up to .01 that is .00014."""
 
 
-class TextKind(Kind[TextDomain]):
+class TextKind(Kind[TextDomain, Read]):
     """A text of at most 200 characters that can be seen; anything else is "other"."""
 
     name = "text"
@@ -50,39 +50,40 @@ class TextKind(Kind[TextDomain]):
             candidates += unlisted if verbatim else ()
         if verbatim:
             return Asked(Verbatim(), cells, candidates, expected, other)
-        domain = Hashed(metric, cast("PureMechanism", cells.mechanism).d, hidden)
+        domain = Hashed(metric, PureMechanism.of(cells.mechanism).d, hidden)
         return Asked(domain, cells, candidates, expected, other)
 
     def takes(self, answer: object, domain: TextDomain) -> bool:
         """Tell whether it is a text, short enough, of which each character can be seen."""
         return domain.holds(answer)
 
-    def read(self, answer: object, domain: TextDomain) -> Answer:
+    def read(self, answer: object, domain: TextDomain) -> Read:
         """Return a text in the form in which it is told apart, or "other"."""
-        return domain.form(cast("str", answer)) if self.takes(answer, domain) else domain.unread()
+        return domain.form(answer) if isinstance(answer, str) and self.takes(answer, domain) else domain.unread()
 
-    def unreadable(self, domain: TextDomain) -> Answer:
+    def unreadable(self, domain: TextDomain) -> Read:
         """Return "other"."""
         return domain.unread()
 
-    def nothing(self, domain: TextDomain) -> Answer:
+    def nothing(self, domain: TextDomain) -> Read:
         """Return "none"."""
         return domain.nothing()
 
-    def names(self, read: Answer, domain: TextDomain) -> tuple[str, ...]:
+    def names(self, read: Read, domain: TextDomain) -> tuple[str, ...]:
         """Return the text, or the name of what is none."""
         return (domain.name_of(read),)
 
-    def class_of(self, read: Answer, domain: TextDomain, cells: Cells, cell: int, rng: Rng) -> int:
+    def class_of(self, read: Read, domain: TextDomain, cells: Cells, cell: int, rng: Rng) -> int:
         """Return the text's bucket in a row, or its Bloom bits in a cohort."""
         mechanism = cells.mechanism_of(cell)
         if isinstance(domain, Hashed):
-            return cast("PureMechanism", mechanism).class_of([domain.bucket(read, cell)])
-        return cast("RAPPOR", mechanism).class_of(cast("str", read), cell)
+            return PureMechanism.of(mechanism).class_of([domain.bucket(read, cell)])
+        return RAPPOR.of(mechanism).class_of(domain.name_of(read), cell)
 
     def noise_variance(self, cells: Cells) -> Fraction:
         """Return that of a text which nobody has: it is looked for in every row."""
-        return cast("RAPPOR | PureMechanism", cells.mechanism).noise_variance
+        mechanism = cells.mechanism
+        return (mechanism if isinstance(mechanism, RAPPOR) else PureMechanism.of(mechanism)).noise_variance
 
     def made_up(self, domain: TextDomain, cells: Cells) -> tuple[Worth, ...]:
         """Return that of a text's share.
@@ -93,22 +94,27 @@ class TextKind(Kind[TextDomain]):
         by a regression: the reports that look like most honest ones are told by what randomizes.
         """
         if cells.memoized:
-            up, down = cast("RAPPOR | MemoizedTwoLevel", cells.mechanism).pushes
+            up, down = memo_of(cells.mechanism).pushes
             return (Worth("a text", up, down, known=False, stands_out=True),)
-        points = cast("PureMechanism", cells.mechanism)
+        points = PureMechanism.of(cells.mechanism)
         most = 1 / (points.p - points.q)
         return (Worth("a text that all rows tell", most, most, stands_out=True),)
 
     def offer(self, asked: Asked) -> Offer:
         """Return any text, and what the totals are searched for."""
         length = f"A text of at most {VALUE_CHARACTERS_MAX} characters."
-        untexts = cast("TextDomain", asked.domain).untexts
+        untexts = TextDomain.of(asked.domain).untexts
         listed = tuple(value for value in asked.candidates if value not in untexts)
         if not listed:
             return Offer((length, "The totals can be searched for any."))
         return Offer(
             (length,), "The totals are searched for", listed, "text", ("They can be searched for any other text.",)
         )
+
+
+def memo_of(mechanism: Mechanism) -> RAPPOR | MemoizedTwoLevel:
+    """Return what randomizes a memoized text."""
+    return mechanism if isinstance(mechanism, RAPPOR) else MemoizedTwoLevel.of(mechanism)
 
 
 def _read_rows(table: TomlTable) -> tuple[int, Cells, None]:

@@ -9,12 +9,12 @@ fresh: a memo of a hundred thousand points would be a fingerprint.
 from decimal import Decimal
 from fractions import Fraction
 from pathlib import Path
-from typing import cast
 
 from dither_shared.accounting.made_up import Worth
 from dither_shared.cells import Cells, Part
 from dither_shared.domains import VALUE_CHARACTERS_MAX, Coded, TextDomain
-from dither_shared.kinds.kind import Answer, Asked, Offer
+from dither_shared.domains.texts import Read
+from dither_shared.kinds.kind import Asked, Offer
 from dither_shared.kinds.noise import read_epsilon
 from dither_shared.kinds.text import TextKind
 from dither_shared.mechanisms import PGR, PureMechanism, choose
@@ -51,16 +51,16 @@ class WordsKind(TextKind):
         cells = Cells(tuple(Part(mechanism, ROWS, weight) for weight in layout.weights))
         return Asked(Coded(metric, layout.levels, casefold, hidden), cells, candidates_expected=PROPOSED)
 
-    def class_of(self, read: Answer, domain: TextDomain, cells: Cells, cell: int, rng: Rng) -> int:
+    def class_of(self, read: Read, domain: TextDomain, cells: Cells, cell: int, rng: Rng) -> int:
         """Return the bucket of the text, or of its prefix, in a cell."""
-        mechanism = cast("PureMechanism", cells.mechanism_of(cell))
-        return mechanism.class_of([cast("Coded", domain).bucket(read, cell)])
+        mechanism = PureMechanism.of(cells.mechanism_of(cell))
+        return mechanism.class_of([Coded.of(domain).bucket(read, cell)])
 
     def noise_variance(self, cells: Cells) -> Fraction:
         """Return that of the verification group, of a text that nobody has."""
         total = sum(part.cells * part.weight for part in cells.parts)
         last = cells.parts[-1]
-        noise = cast("PureMechanism", last.mechanism).noise_variance
+        noise = PureMechanism.of(last.mechanism).noise_variance
         return noise * Fraction(total, last.cells * last.weight)
 
     def made_up(self, domain: TextDomain, cells: Cells) -> tuple[Worth, ...]:
@@ -71,7 +71,7 @@ class WordsKind(TextKind):
         """
         last = cells.parts[-1]
         share = Fraction(last.cells * last.weight, sum(part.cells * part.weight for part in cells.parts))
-        points = cast("PureMechanism", last.mechanism)
+        points = PureMechanism.of(last.mechanism)
         p, q, others = points.p, points.q, points.d - 1
         up, down = ((points.d * weight / (p - q) - sign) / others for weight, sign in ((1 - q, 1), (q, -1)))
         return (Worth("a text", up, down, share, stands_out=True),)

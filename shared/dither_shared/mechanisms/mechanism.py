@@ -4,6 +4,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from fractions import Fraction
 from functools import cached_property
+from typing import Self
 
 from dither_shared.errors import InvalidParameter
 from dither_shared.exact import micro_epsilon
@@ -18,6 +19,13 @@ class Mechanism(ABC):
     name: str
     memoized = False
     """Whether the first stage draws the noise of one answer once, and each report repeats it with noise of its own."""
+
+    @classmethod
+    def of(cls, mechanism: "Mechanism") -> Self:
+        """Return a mechanism that is one of this class; raise TypeError for any other."""
+        if not isinstance(mechanism, cls):
+            raise TypeError(f"the mechanism must be a {cls.__name__}, got {mechanism.name}")
+        return mechanism
 
     @abstractmethod
     def parameters(self) -> dict[str, int]:

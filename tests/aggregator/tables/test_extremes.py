@@ -6,6 +6,7 @@ import pytest
 from dither_aggregator.analysis.estimands import estimate
 from dither_aggregator.analysis.reading import View
 from dither_aggregator.analysis.tables.pairs import TooFew
+from dither_aggregator.analysis.tables.reading import TablesReading
 from dither_aggregator.analysis.tables.synthetic import synthesise_table
 from dither_aggregator.web.pages.tables import tables_part
 from tests.support.drawn_numbers import DAY
@@ -35,6 +36,7 @@ def test_everything_said_is_finite_whatever_is_counted(
             for row in reading.rows:
                 assert np.isfinite([row.estimate, row.std_error, row.lower, row.upper]).all(), row
                 assert row.lower <= row.upper, row
+            assert isinstance(reading, TablesReading)
             if reading.rows:
                 tables_part(reading, {})
             try:

@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 from functools import lru_cache
 from threading import Lock
-from typing import cast
 
 import numpy as np
 import numpy.typing as npt
@@ -30,10 +29,10 @@ def decode_candidates(domain: TextDomain, mechanism: Mechanism, tally: Counts, c
     try:
         with _one_at_a_time:
             if isinstance(domain, Hashed):
-                memo = cast("PureMechanism", mechanism)
+                memo = PureMechanism.of(mechanism)
                 channel = Channel(domain.buckets, 1, m, float(memo.q), float(memo.p))
                 return decode(_supports(memo, tally), candidates, candidate_buckets(candidates, domain, m), channel)
-            rappor = cast("RAPPOR", mechanism)
+            rappor = RAPPOR.of(mechanism)
             channel = Channel(rappor.k, rappor.h, m, float(rappor.p_star), float(rappor.q_star))
             return decode(tally, candidates, candidate_bits(candidates, rappor.k, rappor.h, m), channel)
     except InvalidParameter as error:

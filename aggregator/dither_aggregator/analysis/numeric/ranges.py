@@ -3,7 +3,6 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import cast
 
 import numpy as np
 
@@ -32,7 +31,7 @@ def share_functionals(plan: Plan, places: Places) -> Sequence[SharesOfRanges]:
 
 
 def _of_buckets(plan: Plan, places: Places) -> Sequence[SharesOfRanges]:
-    domain = cast("Buckets", plan.domain)
+    domain = Buckets.of(plan.domain)
     units = [edge / 10**domain.decimals for edge in domain.edges]
     ends = [None, *units, None]
     each = np.eye(places.numbers, len(places.is_number))
@@ -47,7 +46,7 @@ def _of_buckets(plan: Plan, places: Places) -> Sequence[SharesOfRanges]:
 
 def _of_thresholds(plan: Plan, places: Places) -> Sequence[SharesOfRanges]:
     """Return, for each step, the share above a point drawn from it: all that its cohort can tell."""
-    domain = cast("Thresholds", plan.domain)
+    domain = Thresholds.of(plan.domain)
     ranges: list[Range] = [
         (f"above a point of {domain.between(low, high)}", low / 10**domain.decimals, high / 10**domain.decimals)
         for low, high in pairwise(domain.edges)

@@ -9,7 +9,6 @@ from dataclasses import dataclass, replace
 from datetime import date
 from itertools import combinations
 from statistics import median
-from typing import cast
 
 from dither_aggregator.analysis.reading import COLUMNS, BadView, Estimand, Reading, View
 from dither_aggregator.analysis.standing import Told
@@ -64,9 +63,9 @@ class TablesReading(Reading):
 
     def table(self, rows: Iterable[Told]) -> Iterator[list[object]]:
         """Yield the columns of some rows, each with its own verdict."""
-        told = list(rows)
-        for each, line in zip(told, super().table(told), strict=True):
-            line[COLUMNS.index("verdict")] = cast("TableRow", each.row).verdict
+        verdicts = {row.value: row.verdict for row in self.rows}
+        for line in super().table(rows):
+            line[COLUMNS.index("verdict")] = verdicts[str(line[COLUMNS.index("value")])]
             yield line
 
     @property
@@ -91,7 +90,7 @@ class TablesReading(Reading):
         return {"critical_share": None, "detectable_share": None}
 
 
-class Tables(Estimand):
+class Tables(Estimand[TablesReading]):
     """The estimand of tables: shares of columns, and which columns and values go together."""
 
     name = "tables"
@@ -159,7 +158,7 @@ class Tables(Estimand):
 
 def columns_of(plan: Plan) -> Columns:
     """Return the columns of a table's plan."""
-    return cast("Columns", plan.domain)
+    return Columns.of(plan.domain)
 
 
 def arms_of(stored: StoredPlan, tally: Tally, view: View) -> list[list[QuestionTally]]:
@@ -170,7 +169,7 @@ def arms_of(stored: StoredPlan, tally: Tally, view: View) -> list[list[QuestionT
     for part, table, cell in tables(plan.cells, tally.counts):
         (n, *_), counts = table[0].tolist(), table[0, 1:]
         if n:
-            place, mechanism = cell % each, cast("PureMechanism", part.mechanism)
+            place, mechanism = cell % each, PureMechanism.of(part.mechanism)
             columns, shape = domain.questions[place], domain.shape(place)
             arms[cell // each].append(QuestionTally(columns, shape, domain.hidden, mechanism, counts, n, repeats))
     return arms

@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import date
 from threading import Condition
-from typing import cast
 
 import numpy as np
 from cachetools import LRUCache, cached
@@ -62,7 +61,7 @@ class WordsReading(Reading):
         """Return the words that are named, by the verdict on each."""
         if not self.rows:
             return None
-        untexts = cast("Coded", self.stored.plan.domain).untexts
+        untexts = Coded.of(self.stored.plan.domain).untexts
         apart = [row for row in self.rows if row.value in untexts]
         rows = [row for row in self.rows if row.value not in untexts]
         head = [row for row in rows if row.named]
@@ -93,11 +92,12 @@ class WordsReading(Reading):
         return {"critical_share": None, "detectable_share": None}
 
 
-class WordsEstimand(Estimand):
+class WordsEstimand(Estimand[WordsReading]):
     """Texts that nobody listed."""
 
     name = "words"
     role = "found"
+    ranks = True
     slow = True
     noun = "searching words"
     records = (WordsReading, WordRow)
@@ -110,15 +110,15 @@ class WordsEstimand(Estimand):
 
     def names(self, stored: StoredPlan) -> Sequence[str]:
         """Return the answers that are no text: words are not known before they are found."""
-        return cast("Coded", stored.plan.domain).untexts
+        return Coded.of(stored.plan.domain).untexts
 
     def knows(self, stored: StoredPlan, name: str) -> bool:
         """Tell whether it may be a whole text: any of these can be looked up in the verification group."""
         return not name.endswith(LONGER)
 
-    def compared(self, before: Reading, after: Reading) -> tuple[str, ...] | None:
+    def compared(self, before: WordsReading, after: WordsReading) -> tuple[str, ...] | None:
         """Return the whole texts that either window proposes: most that come or go are proposed by one alone."""
-        texts = (row.value for reading in (after, before) for row in cast("WordsReading", reading).rows if row.whole)
+        texts = (row.value for reading in (after, before) for row in reading.rows if row.whole)
         return tuple(dict.fromkeys(texts)) or None
 
     def read(
@@ -145,7 +145,7 @@ def look_up(plan: Plan, tally: Tally, values: Sequence[str], wanted: Wanted) -> 
     They are looked for in the form in which devices tell them apart. If several names are one text, the first has the
     row.
     """
-    domain = cast("Coded", plan.domain)
+    domain = Coded.of(plan.domain)
     *_, last = tables(plan.cells, tally.counts)
     verification = _sketch(domain, *last)
     named: dict[bytes, str] = {}
@@ -158,14 +158,14 @@ def look_up(plan: Plan, tally: Tally, values: Sequence[str], wanted: Wanted) -> 
 
 def _sketch(domain: Coded, part: Part, table: Counts, first: int) -> Sketch:
     multipliers = [domain.groups.multiplier(first // ROWS, row) for row in range(ROWS)]
-    return Sketch.of_tally(cast("PureMechanism", part.mechanism), table, multipliers)
+    return Sketch.of_tally(PureMechanism.of(part.mechanism), table, multipliers)
 
 
 def search_tally(
     plan: Plan, tally: Tally, wanted: Wanted, progress: Progress = lambda done: None
 ) -> tuple[float, FoundWords]:
     """Return the standard error of a text that nobody has, and the words of a tally. Takes seconds."""
-    domain = cast("Coded", plan.domain)
+    domain = Coded.of(plan.domain)
     *_, last, verification = (each for each in tables(plan.cells, tally.counts))
     proposed = _proposed(plan, tally, progress)  # before the sketches, which are large
     sketch = _sketch(domain, *verification)
@@ -188,7 +188,7 @@ def _tally_key(plan: Plan, tally: Tally, progress: Progress) -> tuple[str, str, 
 @cached(LRUCache(SEARCHES_MAX), key=_tally_key, condition=Condition())
 def _proposed(plan: Plan, tally: Tally, progress: Progress) -> Proposed:
     """Search the levels of a tally. Several views of it differ in what they make of this, and it takes seconds."""
-    domain = cast("Coded", plan.domain)
+    domain = Coded.of(plan.domain)
 
     def told(done: float) -> None:
         level = min(int(done * len(domain.levels)) + 1, len(domain.levels))
@@ -206,7 +206,7 @@ def _proposed(plan: Plan, tally: Tally, progress: Progress) -> Proposed:
 
 def rows_of(plan: Plan, words: FoundWords) -> list[WordRow]:
     """Return a row for each proposed text, the largest first, then for each start of longer ones that stands out."""
-    domain = cast("Coded", plan.domain)
+    domain = Coded.of(plan.domain)
     return [
         *(_row(domain, word, whole=True) for word in words.proposed),
         *(_row(domain, word, whole=False) for word in words.longer),

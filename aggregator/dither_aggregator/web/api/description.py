@@ -5,6 +5,7 @@ that takes longer than all else that an application is made of. It has no types:
 """
 
 from collections.abc import Callable, Collection, Sequence
+from copy import deepcopy
 from dataclasses import dataclass
 from functools import cache
 from importlib.metadata import version
@@ -15,6 +16,7 @@ import msgspec
 from flask import Blueprint, Flask, Response, request
 from marshmallow import RAISE, Schema, fields
 
+from dither_aggregator.analysis.estimands import ESTIMANDS
 from dither_aggregator.store import Store
 from dither_aggregator.web.api.documents import Described, ProblemDocument
 from dither_aggregator.web.api.rowsets import CSV, JSON, RowSet, respond
@@ -71,7 +73,8 @@ def register(app: Flask, store: Store, operations: Sequence[Operation], answered
     def openapi() -> Response:
         given(Parameters)
         servers = [{"url": request.script_root or "/"}]
-        return Response(msgspec.json.encode({**_document(described), "servers": servers}), content_type=JSON)
+        document = _with_estimands(_document(described))
+        return Response(msgspec.json.encode({**document, "servers": servers}), content_type=JSON)
 
 
 @cache
@@ -96,6 +99,18 @@ def _document(operations: tuple[Operation, ...]) -> dict[str, Any]:
     for unused in ("Error", "PaginationMetadata"):  # flask-smorest's own, to which nothing refers
         described["components"]["schemas"].pop(unused)
     return described
+
+
+def _with_estimands(document: dict[str, Any]) -> dict[str, Any]:
+    """Return the document with the members of rows and `meta` that estimands describe themselves."""
+    own = [estimand for estimand in ESTIMANDS.values() if estimand.columns or estimand.facts]
+    if not own:
+        return document
+    schemas = (document := deepcopy(document))["components"]["schemas"]
+    for estimand in own:
+        schemas["EstimateRow"]["properties"].update(estimand.columns)
+        schemas["EstimatesMeta"]["properties"].update(estimand.facts)
+    return document
 
 
 def _view(operation: Operation, store: Store | None) -> Callable[..., Response]:

@@ -95,7 +95,7 @@ def _choose(reading: Reading, standing: Standing | None, asked: Given) -> Sequen
     told = with_part(told, asked["search"], lambda each: each.row.value)
     if "top" not in asked:
         return told
-    if reading.stored.plan.kind.asked_alone or (reading.rows and standing is None):
+    if not estimand_of(reading.stored.plan).ranks:
         raise Problem("malformed", "top is for metrics with many values: this one asks for one share")
     if not reading.view.simultaneous:
         raise Problem(
@@ -176,7 +176,7 @@ def _meta(store: Store, reading: Reading, standing: Standing | None, asked: Give
 def _read_view(plan: Plan, candidates: tuple[str, ...] | None, asked: Given) -> View:
     normalised = None if asked["normalised"] == "no" else asked["normalised"]
     error_of = cast("ErrorOf", asked["error_of"])
-    intervals = asked.get("intervals", INTERVALS[bool(plan.kind.asked_alone)])
+    intervals = asked.get("intervals", INTERVALS[not estimand_of(plan).together])
     level = int(asked["level"]) / 100
     view = View(error_of, intervals == INTERVALS[0], normalised, candidates, confidence=level)
     try:

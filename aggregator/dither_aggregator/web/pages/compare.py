@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from flask import render_template
@@ -21,12 +22,13 @@ from dither_aggregator.web.asking import (
     given,
 )
 from dither_aggregator.web.charts.crowd import Histogram, draw_crowd
-from dither_aggregator.web.charts.scale import measure_of, precise
+from dither_aggregator.web.charts.scale import measure_of
 from dither_aggregator.web.charts.shares import Plot, draw
 from dither_aggregator.web.computed import CompareAsked, asked_comparison, compared
 from dither_aggregator.web.pages.changes import young
-from dither_aggregator.web.pages.numbers import cut_of
-from dither_aggregator.web.pages.words import count, lagging, other_revs, plan_state, sentence_of
+from dither_aggregator.web.pages.presentation import Presentation
+from dither_aggregator.web.pages.presentations import presentation_of
+from dither_aggregator.web.pages.words import lagging, other_revs, plan_state, sentence_of
 from dither_shared.wire.problems import Problem
 
 ROWS_A_PAGE = 50
@@ -66,9 +68,12 @@ class ComparePage:
     """How many values match; the first of them are shown."""
     plot: Plot | None = None
     crowd: Histogram | None = None
-    cut: str = ""
-    """For numbers: what becomes of those beyond the outermost edges."""
     levels: Sequence[str] = LEVELS
+
+    @property
+    def shown(self) -> Presentation[Any]:
+        """How its readings are shown."""
+        return presentation_of(self.stored.plan)
 
 
 def show(store: Store) -> str | tuple[str, int]:
@@ -89,7 +94,7 @@ def compare_page(store: Store, asked: Given) -> ComparePage:
     state += [] if chosen else young(after)
     state += other_revs(store, stored)
     plans, level, search = store.plans(stored.plan.metric), asked["level"], asked["search"].strip()
-    page = ComparePage(stored, plans, before, after, level, search, state, "", cut=cut_of(stored.plan))
+    page = ComparePage(stored, plans, before, after, level, search, state, "")
     try:
         comparison = compared(store, stored, before, after, level)
     except TallyGone as gone:
@@ -105,9 +110,9 @@ def _shown(page: ComparePage, comparison: Comparison, number: int) -> ComparePag
     if number > pages:
         raise Problem("malformed", f"page must be a number from 1 to {pages}, got {number}")
     rows = moved[(number - 1) * ROWS_A_PAGE : number * ROWS_A_PAGE]
-    few = page.stored.plan.kind.asked_alone or page.stored.plan.domain.unit
+    few = page.shown.moves_few
     if few:
-        rows = list(comparison.rows)  # the one share that there is, or mean and quantiles, moved or not
+        rows = list(comparison.rows)
     wanted = page.search.casefold()
     found = [row for row in comparison.rows if wanted and wanted in row.value.casefold()]
     still = [row for row in comparison.rows if not row.verdict]
@@ -148,30 +153,7 @@ def headline(comparison: Comparison) -> str:
         return "More reports may come: nothing is told of a window that is not over."
     if not comparison.rows:
         return before.nothing_to_show if after.rows else after.nothing_to_show
-    return f"{_moved(comparison)}{_reach(comparison)}"
-
-
-def _moved(comparison: Comparison) -> str:
-    moved, kind = comparison.moved, comparison.after.stored.plan.kind
-    if kind.asked_alone:
-        said = moved[0].verdict if moved else "cannot be told to have moved"
-        (row,) = comparison.rows
-        before, after = (precise(share, row.std_error) for share in (row.before, row.after))
-        return f"The share of {kind.asked_alone} {said}: {before}, then {after}."
-    noun = "statistic" if comparison.after.stored.plan.domain.unit else "value"
-    if not moved:
-        return f"None of {count(len(comparison.rows), noun)} can be told to have moved."
-    return f"{len(moved):,} of {count(len(comparison.rows), noun)} moved."
-
-
-def _reach(comparison: Comparison) -> str:
-    reach = comparison.detectable
-    if reach is None or comparison.after.stored.plan.kind.asked_alone:
-        return ""
-    if reach > 1:
-        return " So few reports could tell of no change at all."
-    decimals = 0 if reach >= 0.1 else 1 if reach >= 0.01 else 2
-    return f" A rare value is found four times in five if its share moves by {100 * reach:.{decimals}f} points."
+    return presentation_of(after.stored.plan).moved(comparison)
 
 
 def _window_state(chosen: bool, provisional: bool) -> list[str]:

@@ -2,14 +2,17 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import cast
 
 from dither_aggregator.analysis.numbers import MEAN, MEDIAN, NumberRow, NumbersReading
-from dither_aggregator.analysis.reading import Reading
+from dither_aggregator.analysis.snapshots import Snapshot
+from dither_aggregator.store import Store
 from dither_aggregator.web.asking import Given
 from dither_aggregator.web.charts.scale import Measure, end, measure_of, precise
 from dither_aggregator.web.charts.shape import Shape, draw_shape
+from dither_aggregator.web.charts.shares import draw
+from dither_aggregator.web.pages.presentation import Cited, CitedRow, Presentation, Summary
 from dither_shared.domains import NumberDomain
+from dither_shared.harmless import visible
 from dither_shared.plan import Plan
 
 SHAPES = ("share", "share_above")
@@ -41,25 +44,17 @@ class NumbersPart:
     shares: Sequence[NumberRow] = ()
     """All shares: of ranges, and above edges."""
     template: str = "numbers.html"
+    intervals: str = "Intervals are of"
 
 
-def numbers_part(reading: Reading, asked: Given) -> NumbersPart:
-    """Return what a page shows of a reading of numbers that has rows: the same, whatever columns are asked for."""
-    assert isinstance(reading, NumbersReading)
-    words = NumberWords.of(reading.stored.plan)
-    drawn = next((statistic for statistic in SHAPES if reading.of(statistic)), "")
-    return NumbersPart(
-        headline_of_numbers(reading),
-        [
-            ToldStatistic(words.measure.called(row.value), words.seems(row), words.interval(row))
-            for row in reading.distinct
-        ],
-        _sentences(reading, words),
-        words.measure.unit,
-        drawn,
-        draw_shape(reading.of(drawn)) if drawn else None,
-        [row for row in reading.rows if row.statistic in SHAPES],
-    )
+@dataclass(frozen=True)
+class Quantity:
+    """A mean or a quantile in words. `interval` holds together with those of the others, and is computed anew."""
+
+    name: str
+    seems: str
+    interval: str
+    own_interval: str
 
 
 @dataclass(frozen=True)
@@ -73,7 +68,7 @@ class NumberWords:
     @classmethod
     def of(cls, plan: Plan) -> "NumberWords":
         """Return those of a plan."""
-        domain = cast("NumberDomain", plan.domain)
+        domain = NumberDomain.of(plan.domain)
         first, last = (edge / 10**domain.decimals for edge in (domain.edges[0], domain.edges[-1]))
         return cls(measure_of(plan), first, last)
 
@@ -106,11 +101,6 @@ class NumberWords:
         return TO.join(map(self.measure.edge, (low, high)))
 
 
-def cut_of(plan: Plan) -> str:
-    """Return what becomes of numbers beyond the outermost edges of a plan; "" of a plan of no numbers."""
-    return NumberWords.of(plan).cut if plan.domain.unit else ""
-
-
 def headline_of_numbers(reading: NumbersReading) -> str:
     """Return where median and mean lie, or the mean where it is all that can be told."""
     words, told = NumberWords.of(reading.stored.plan), {row.value: row for row in reading.distinct}
@@ -123,14 +113,6 @@ def headline_of_numbers(reading: NumbersReading) -> str:
 
 def _between(interval: str) -> str:
     return f"between {interval.replace(TO, ' and ')}" if TO in interval else interval
-
-
-def summary_of_numbers(reading: Reading) -> str:
-    """Return where the median lies, or the mean where it is all that can be told, in a few words."""
-    assert isinstance(reading, NumbersReading)
-    told = {row.value: row for row in reading.distinct}
-    row = told.get(MEDIAN) or told.get(MEAN)
-    return f"{row.value} {NumberWords.of(reading.stored.plan).interval(row)}" if row else "too few reports to tell"
 
 
 def _sentences(reading: NumbersReading, words: NumberWords) -> list[str]:
@@ -168,3 +150,86 @@ def _about(row: NumberRow) -> str:
     if row.lower <= 0:
         return f"At most {upper} are"
     return f"Between {end(row.lower, row.std_error)} and {upper} are"
+
+
+class NumbersShown(Presentation[NumbersReading]):
+    """How numbers are shown: mean and quantiles, each moved or not, and the shape."""
+
+    moves_few = True
+    noun = "statistic"
+    shows = "mean and quantiles"
+    same = "mean or quantile"
+    told_daily = False
+
+    def __init__(self, plan: Plan) -> None:
+        super().__init__(plan)
+        self.words = NumberWords.of(plan)
+
+    def part(self, store: Store, reading: NumbersReading, asked: Given) -> NumbersPart:
+        """Return what a page shows of numbers: the same, whatever columns are asked for."""
+        return numbers_part(reading)
+
+    def summary(self, reading: NumbersReading) -> Summary:
+        """Return where the median lies, or the mean where it is all that can be told, in a few words."""
+        told = {row.value: row for row in reading.distinct}
+        row = told.get(MEDIAN) or told.get(MEAN)
+        says = f"{row.value} {self.words.interval(row)}" if row else "too few reports to tell"
+        return Summary(reading.n, None, None, 0, says)
+
+    def cited(self, reading: NumbersReading, snapshot: Snapshot) -> Cited:
+        """Return mean and quantiles: each as it is in the snapshot, beside intervals that hold at once."""
+        rows = [row for row in reading.distinct if row.value in snapshot.rows]
+        own = [NumberRow(**snapshot.rows[row.value]) for row in rows]
+        words, level = self.words, round(100 * snapshot.estimates["interval"]["confidence"])
+        quantities = [
+            Quantity(self.measure.called(row.value), words.seems(one), words.interval(row), words.interval(one))
+            for row, one in zip(rows, own, strict=True)
+        ]
+        return Cited(
+            headline_of_numbers(reading),
+            "snapshot_numbers.html",
+            f"Mean and quantiles, in {visible(self.measure.unit)}; {level} % intervals that hold all at once.",
+            quantities,
+            plot=draw([CitedRow.of(snapshot, row) for row in rows], 0.0, measure=self.measure),
+            cut=words.cut,
+        )
+
+    @property
+    def about_days(self) -> str:
+        """Say of which numbers mean and quantiles are, and what a dot of a quantile is."""
+        return (
+            f"Mean and quantiles of the numbers of {DEVICES}, in {visible(self.measure.unit)}. {self.words.cut} A "
+            "quantile lies between two edges: its dot is the lower end of the range in which it seems to lie. A day on "
+            "which it cannot be told is left out."
+        )
+
+    @property
+    def about_moves(self) -> str:
+        """Say the same of differences."""
+        return (
+            f"Change, in {visible(self.measure.unit)}, of the mean and of quantiles of the numbers of {DEVICES}. "
+            f"{self.words.cut} A quantile lies between two edges: the table has the lower end of the range in which it "
+            "seems to lie, and its interval holds all moves from anywhere in the range before to anywhere in the range "
+            "after."
+        )
+
+
+DEVICES = "the people that these devices are a sample of"
+
+
+def numbers_part(reading: NumbersReading) -> NumbersPart:
+    """Return what a page shows of a reading of numbers that has rows."""
+    words = NumberWords.of(reading.stored.plan)
+    drawn = next((statistic for statistic in SHAPES if reading.of(statistic)), "")
+    return NumbersPart(
+        headline_of_numbers(reading),
+        [
+            ToldStatistic(words.measure.called(row.value), words.seems(row), words.interval(row))
+            for row in reading.distinct
+        ],
+        _sentences(reading, words),
+        words.measure.unit,
+        drawn,
+        draw_shape(reading.of(drawn)) if drawn else None,
+        [row for row in reading.rows if row.statistic in SHAPES],
+    )

@@ -1,6 +1,6 @@
 """The first page: every metric, a row each, with what can be told of it."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import date
 
@@ -13,16 +13,15 @@ from dither_aggregator.analysis.estimands import estimand_of, read
 from dither_aggregator.analysis.inference import CONFIDENCE
 from dither_aggregator.analysis.keeping import NotReady
 from dither_aggregator.analysis.multiplicity import benjamini_hochberg
-from dither_aggregator.analysis.reading import Reading, View
+from dither_aggregator.analysis.reading import Reading
 from dither_aggregator.analysis.windows import Window
 from dither_aggregator.counting.folding import BadTally, TallyGone
 from dither_aggregator.expiry import Expiries
 from dither_aggregator.store import Store, StoredPlan
 from dither_aggregator.web.asking import Parameters, Whole, default_of, given, one_of
-from dither_aggregator.web.charts.scale import precise
 from dither_aggregator.web.long_lists import too_long
-from dither_aggregator.web.pages.numbers import summary_of_numbers
-from dither_aggregator.web.pages.tables import summary_of_tables
+from dither_aggregator.web.pages.presentation import Summary
+from dither_aggregator.web.pages.presentations import presentation_of
 from dither_aggregator.web.pages.words import count, lagging, other_revs, plan_state
 from dither_shared.wire.problems import Problem
 
@@ -37,22 +36,6 @@ class OverviewAsked(Parameters):
     search = fields.String(load_default="", metadata={"description": "a part of a metric's name or question"})
     sort = one_of(SORTS, "by what the rows are sorted")
     page = Whole(1, 9_999, load_default=1)
-
-
-@dataclass(frozen=True)
-class Summary:
-    """The answer of a metric's default window."""
-
-    n: int
-    detectable: float | None
-    p_value: float | None
-    """How often noise alone makes something stand out so far; None where nothing is asked so, or none can."""
-    out: int
-    """How many values stand out on the metric's own page."""
-    says: str
-    """Its words if something stands out in it, or where that is not asked."""
-    open: bool = False
-    """Whether it is not computed yet."""
 
 
 @dataclass(frozen=True)
@@ -188,41 +171,25 @@ def _summary(store: Store, stored: StoredPlan, window: Window) -> Summary:
 
 
 def _summarise(store: Store, stored: StoredPlan, window: Window) -> Summary:
-    kind = stored.plan.kind
     if too_long(stored):
         return Summary(0, None, None, 0, "too many candidates to be looked for here")
     try:
-        reading = read(store, stored, window.last, View(simultaneous=not kind.asked_alone, days=window.days))
+        reading = read(store, stored, window.last, estimand_of(stored.plan).opening(window.days))
     except TallyGone:
         return Summary(0, None, None, 0, "its counts are no longer kept")
     except BadTally:
         return Summary(0, None, None, 0, "its counts are damaged: run `dither fsck`")
     except NotReady as error:
         return Summary(0, None, None, 0, error.words, open=True)
-    standing = reading.standing() if reading.rows else None
-    if reading.n == 0 or standing is None:
-        return Summary(reading.n, None, None, 0, _in_few_words(reading) if reading.n else _nothing(reading))
-    if kind.asked_alone:
-        row = standing.apart[0]
-        estimate, lower, upper = (precise(share, row.std_error) for share in (row.estimate, row.lower, row.upper))
-        return Summary(reading.n, None, None, 0, f"{estimate} say {kind.asked_alone}, {lower} to {upper}")
-    if not standing.scores and standing.detectable_share is None:
-        return Summary(reading.n, None, None, 0, "too few reports to tell")
-    says = f"{len(standing.head):,} of {len(standing.head) + len(standing.crowd):,} stand out"
-    return Summary(reading.n, standing.detectable_share, standing.p_value, len(standing.head), says)
+    if reading.n == 0:
+        return Summary(0, None, None, 0, _nothing(reading))
+    return presentation_of(stored.plan).summary(reading)
 
 
 def _nothing(reading: Reading) -> str:
     return "no reports in these days" if reading.left_out == 0 else "too few reports to be told with a read key"
 
 
-def _in_few_words(reading: Reading) -> str:
-    """Return what is told where nothing is asked to stand out."""
-    summary_of = SUMMARIES.get(estimand_of(reading.stored.plan).name)
-    return summary_of(reading) if summary_of else reading.summary
-
-
-SUMMARIES: Mapping[str, Callable[[Reading], str]] = {"numbers": summary_of_numbers, "tables": summary_of_tables}
 _LEAST = date.min
 _ORDERS: dict[str, Callable[[Line], tuple[object, ...]]] = {
     "name": lambda line: (line.stored.plan.metric,),

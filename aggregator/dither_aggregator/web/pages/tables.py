@@ -7,12 +7,22 @@ hold at once over all pairs, and a verdict is one among all groups and outcomes 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from dither_aggregator.analysis.reading import Reading
+from dither_aggregator.analysis.differences import Comparison
+from dither_aggregator.analysis.snapshots import Snapshot
 from dither_aggregator.analysis.tables.reading import TablesReading, columns_of
 from dither_aggregator.analysis.tables.rows import TableRow
+from dither_aggregator.store import Store
 from dither_aggregator.web.asking import Given
 from dither_aggregator.web.charts.scale import SHARES, Measure, shorten
 from dither_aggregator.web.charts.shares import Plot, draw, reach
+from dither_aggregator.web.pages.presentation import (
+    SHARES_BY_DAY,
+    SHARES_MOVED,
+    Cited,
+    Presentation,
+    Summary,
+    reach_in_words,
+)
 from dither_shared.wire.problems import Problem
 
 DRAWN_MAX = 48
@@ -85,11 +95,11 @@ class TablesPart:
     is_open: bool
     """Whether the table of rates is open at first."""
     template: str = "tables.html"
+    intervals: str = "Intervals are of"
 
 
-def tables_part(reading: Reading, asked: Given) -> TablesPart:
+def tables_part(reading: TablesReading, asked: Given) -> TablesPart:
     """Return what a page shows of a reading that has rows; raise Problem for a column that the table does not have."""
-    assert isinstance(reading, TablesReading)
     columns = columns_of(reading.stored.plan).names
     matrix = _matrix(reading)
     of, by = _pair(reading, asked, matrix)
@@ -157,14 +167,6 @@ def _by_public(reading: TablesReading) -> str:
     judged = [row for row in reading.of("difference") if row.group_column == public[0]]
     moved = dict.fromkeys(row.column for row in judged if row.verdict in ("higher", "lower"))
     return f" By {public[0]}, {' and '.join(moved) or 'no column'} can be told to differ."
-
-
-def summary_of_tables(reading: Reading) -> str:
-    """Return the same in a few words."""
-    assert isinstance(reading, TablesReading)
-    pairs = reading.of("association")
-    told = sum(row.verdict == "associated" for row in pairs)
-    return f"{told} of {len(pairs)} pairs of columns go together" if pairs else "too few reports to tell"
 
 
 def _matrix(reading: TablesReading) -> dict[tuple[str, str], Together]:
@@ -237,3 +239,31 @@ def _verdict(difference: TableRow | None) -> str:
     if difference is None or difference.verdict is None:
         return ""
     return "" if difference.verdict == "cannot be told" else f"{difference.verdict} than all others"
+
+
+class TablesShown(Presentation[TablesReading]):
+    """How tables are shown: which columns go together; of two windows, the shares of columns."""
+
+    shows = "estimated shares"
+
+    def part(self, store: Store, reading: TablesReading, asked: Given) -> TablesPart:
+        """Return the pair of columns that is asked for, or the clearest."""
+        return tables_part(reading, asked)
+
+    def summary(self, reading: TablesReading) -> Summary:
+        """Return how many pairs go together."""
+        pairs = reading.of("association")
+        told = sum(row.verdict == "associated" for row in pairs)
+        says = f"{told} of {len(pairs)} pairs of columns go together" if pairs else "too few reports to tell"
+        return Summary(reading.n, None, None, 0, says)
+
+    def cited(self, reading: TablesReading, snapshot: Snapshot) -> Cited:
+        """Return the headline: the rates are too many to be shown."""
+        return Cited(headline_of_tables(reading))
+
+    about_days = SHARES_BY_DAY
+    about_moves = SHARES_MOVED
+
+    def moved(self, comparison: Comparison) -> str:
+        """Return how many shares moved, and how large a move is found."""
+        return f"{super().moved(comparison)}{reach_in_words(comparison)}"

@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import date
+from typing import Any
 
 from flask import render_template
 
@@ -21,7 +22,8 @@ from dither_aggregator.web.asking import (
 from dither_aggregator.web.charts.scale import measure_of
 from dither_aggregator.web.charts.series import SeriesChart, begins, draw_series
 from dither_aggregator.web.computed import SeriesAsked, asked_series, series_asked
-from dither_aggregator.web.pages.numbers import cut_of
+from dither_aggregator.web.pages.presentation import Presentation
+from dither_aggregator.web.pages.presentations import presentation_of
 from dither_aggregator.web.pages.words import count, in_batches, lagging, other_revs, plan_state, sentence_of
 
 
@@ -44,10 +46,13 @@ class TimePage:
     """Events of the days, each with its day and whether the operator named it; by day."""
     left_out: int = 0
     """Marks of these days that are too many to show."""
-    cut: str = ""
-    """For numbers: what becomes of those beyond the outermost edges."""
     levels: Sequence[str] = LEVELS
     slots: int = VALUES_MAX
+
+    @property
+    def shown(self) -> Presentation[Any]:
+        """How its readings are shown."""
+        return presentation_of(self.stored.plan)
 
     @property
     def width(self) -> int:
@@ -85,23 +90,22 @@ def time_page(store: Store, name: str, asked: Given) -> TimePage:
     shown = marks[-MARKS_SHOWN_MAX:]
     chart = draw_series(points, window, shown, measure_of(stored.plan)) if points else None
     told, left_out = _told(points, shown), len(marks) - len(shown)
-    headline, cut = _headline(store, stored, window, values, points), cut_of(stored.plan)
-    return TimePage(stored, window, asked["level"], values, listed, state, headline, chart, table, told, left_out, cut)
+    headline = _headline(store, stored, window, values, points)
+    return TimePage(stored, window, asked["level"], values, listed, state, headline, chart, table, told, left_out)
 
 
 def _headline(store: Store, stored: StoredPlan, window: Window, values: Sequence[str], points: Sequence[Point]) -> str:
     """Return how many days there are to see, and how to tell them apart."""
     if not values:
         return "Nothing stands out of the last window under this rev: name a value to see its days."
-    of_numbers = bool(stored.plan.domain.unit)
-    if not points and of_numbers and any(day in window for day in store.epochs(stored.plan)):
+    shown = presentation_of(stored.plan)
+    if not points and not shown.told_daily and any(day in window for day in store.epochs(stored.plan)):
         return "No single day tells enough, or its counts are no longer kept."
     if not points:
         return "No reports of these days are counted, or their counts are no longer kept."
     days = count(len({point.epoch for point in points}), "day")
-    if of_numbers:
-        return f"{days} can be told. If the bands of two days do not meet, the mean or quantile was not the same."
-    return f"{days} with reports. If the bands of two days do not meet, the share was not the same."
+    there = "with reports" if shown.told_daily else "can be told"
+    return f"{days} {there}. If the bands of two days do not meet, the {shown.same} was not the same."
 
 
 def _by_day(store: Store) -> list[str]:

@@ -1,0 +1,213 @@
+"""How the readings of an estimand are shown: all that pages say and draw of it, and of no other.
+
+Each estimand has a class of these, in `presentations.py`. One without is shown as rows in the order of its readings.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Generic, Protocol, TypeVar
+
+from dither_aggregator.analysis.differences import Comparison
+from dither_aggregator.analysis.reading import Reading
+from dither_aggregator.analysis.rows import Row
+from dither_aggregator.analysis.snapshots import Snapshot
+from dither_aggregator.analysis.standing import Standing
+from dither_aggregator.store import Store
+from dither_aggregator.web.asking import Given
+from dither_aggregator.web.charts.crowd import Histogram
+from dither_aggregator.web.charts.scale import measure_of
+from dither_aggregator.web.charts.shares import Plot, draw
+from dither_aggregator.web.pages.words import count
+from dither_shared.plan import Plan
+
+SHARES_BY_DAY = (
+    "Share of the people that these devices are a sample of. A day on which a share cannot be told is left out."
+)
+SHARES_MOVED = "Change in percentage points of the share among the people that these devices are a sample of."
+R = TypeVar("R", bound=Reading)
+
+
+class PagePart(Protocol):
+    """The part of a metric's page that is its estimand's; a template of its own draws it."""
+
+    @property
+    def headline(self) -> str:
+        """The answer, in a sentence or two."""
+
+    @property
+    def template(self) -> str:
+        """Its file."""
+
+    @property
+    def intervals(self) -> str:
+        """What its intervals are of, in words that go before the devices; "" where it has none."""
+
+
+@dataclass(frozen=True)
+class Summary:
+    """The answer of a metric's default window, for the list of metrics."""
+
+    n: int
+    detectable: float | None
+    p_value: float | None
+    """How often noise alone makes something stand out so far; None where nothing is asked so, or none can."""
+    out: int
+    """How many values stand out on the metric's own page."""
+    says: str
+    """Its words if something stands out in it, or where that is not asked."""
+    open: bool = False
+    """Whether it is not computed yet."""
+
+
+@dataclass(frozen=True)
+class CitedRow:
+    """A value's row. `lower` to `upper` holds together with those of all other values, and is computed anew."""
+
+    value: str
+    estimate: float
+    std_error: float
+    lower: float
+    upper: float
+    own_lower: float
+    own_upper: float
+    rank: str = ""
+
+    @classmethod
+    def of(cls, snapshot: Snapshot, row: Row, rank: str = "") -> "CitedRow":
+        """Return a row of a snapshot, given as it is computed anew."""
+        own = snapshot.rows[row.value]
+        numbers = (own["estimate"], own["std_error"], row.lower, row.upper, own["lower"], own["upper"])
+        return cls(row.value, *numbers, rank)
+
+
+@dataclass(frozen=True)
+class Cited:
+    """The part of a snapshot's page that is its estimand's."""
+
+    headline: str
+    template: str = "snapshot_rows.html"
+    """The file that draws the plot and its numbers."""
+    about: str = ""
+    """A sentence on the plot, in a file of its own."""
+    rows: Sequence[object] = ()
+    standing: Standing | None = None
+    unlisted: int = 0
+    """How many more stand out than are listed."""
+    plot: Plot | None = None
+    band: bool = False
+    """Whether the plot shows where noise alone lies."""
+    cut: str = ""
+    """For numbers: what becomes of those beyond the outermost edges."""
+    crowd: Histogram | None = None
+
+
+class Presentation(ABC, Generic[R]):
+    """How readings of one plan are shown."""
+
+    searchable = False
+    """Whether a metric's page has values to search."""
+    moves_few = False
+    """Whether a comparison has a few rows, all of which are shown, moved or not."""
+    noun = "value"
+    """The word for what a row is of."""
+    shows = "estimates"
+    """What a plot of its rows is of, in a word or two."""
+    same = "share"
+    """What may not be the same on two days."""
+    told_daily = True
+    """Whether any report of a day tells something of it."""
+
+    def __init__(self, plan: Plan) -> None:
+        self.plan, self.measure = plan, measure_of(plan)
+
+    @abstractmethod
+    def part(self, store: Store, reading: R, asked: Given) -> PagePart:
+        """Return what a metric's page shows of a reading with rows; raise Problem for what it does not have."""
+
+    @abstractmethod
+    def summary(self, reading: R) -> Summary:
+        """Return the answer of a reading with reports."""
+
+    @abstractmethod
+    def cited(self, reading: R, snapshot: Snapshot) -> Cited:
+        """Return what a snapshot's page shows of its reading, computed anew, with rows."""
+
+    @property
+    @abstractmethod
+    def about_days(self) -> str:
+        """What a chart of days shows, in sentences, and what a day without a point lacks."""
+
+    @property
+    @abstractmethod
+    def about_moves(self) -> str:
+        """What a chart of differences shows, in sentences."""
+
+    def moved(self, comparison: Comparison) -> str:
+        """Return in a sentence or two what moved, of two windows that are compared."""
+        moved, of = comparison.moved, count(len(comparison.rows), self.noun)
+        return f"{len(moved):,} of {of} moved." if moved else f"None of {of} can be told to have moved."
+
+
+@dataclass(frozen=True)
+class RowsPart:
+    """Rows with their intervals, one after the other."""
+
+    headline: str
+    plot: Plot
+    template: str = "rows.html"
+    intervals: str = "Intervals are of"
+
+
+class RowsShown(Presentation[R]):
+    """Rows in the order of their reading, in the unit of the metric or as shares."""
+
+    noun = "estimate"
+    same = "estimate"
+
+    def headline(self, reading: R) -> str:
+        """Return the first row in words, and how many more there are."""
+        first, more = reading.rows[0], len(reading.rows) - 1
+        ends = (self.measure.end(each, first.std_error) for each in (first.lower, first.upper))
+        others = f", and {count(more, 'more estimate')}" if more else ""
+        return f"{first.value}: {self.measure.precise(first.estimate, first.std_error)}, {' to '.join(ends)}{others}."
+
+    def part(self, store: Store, reading: R, asked: Given) -> PagePart:
+        """Return all rows."""
+        return RowsPart(self.headline(reading), draw(reading.rows, 0.0, measure=self.measure))
+
+    def summary(self, reading: R) -> Summary:
+        """Return the headline, or why there is none."""
+        return Summary(reading.n, None, None, 0, self.headline(reading) if reading.rows else reading.summary)
+
+    def cited(self, reading: R, snapshot: Snapshot) -> Cited:
+        """Return all rows, as they are in the snapshot."""
+        rows = [CitedRow.of(snapshot, row) for row in reading.rows]
+        plot = draw(rows, 0.0, measure=self.measure)
+        return Cited(self.headline(reading), about="Estimates with their intervals.", rows=rows, plot=plot)
+
+    @property
+    def about_days(self) -> str:
+        """Say of whom estimates are."""
+        return f"{self._estimates} A day on which one cannot be told is left out."
+
+    @property
+    def about_moves(self) -> str:
+        """Say of whom differences are."""
+        return f"Change. {self._estimates}"
+
+    @property
+    def _estimates(self) -> str:
+        within = f", in {self.measure.unit}" if self.measure.unit else ""
+        return f"Estimates for the people that these devices are a sample of{within}."
+
+
+def reach_in_words(comparison: Comparison) -> str:
+    """Return how large a move of a rare share is found; "" where none is told."""
+    reach = comparison.detectable
+    if reach is None:
+        return ""
+    if reach > 1:
+        return " So few reports could tell of no change at all."
+    decimals = 0 if reach >= 0.1 else 1 if reach >= 0.01 else 2
+    return f" A rare value is found four times in five if its share moves by {100 * reach:.{decimals}f} points."

@@ -1,0 +1,248 @@
+"""How shares are shown: first all values that stand out from the noise, then the rest as one crowd."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from dither_aggregator.analysis.differences import Comparison
+from dither_aggregator.analysis.reading import Reading
+from dither_aggregator.analysis.rows import Row
+from dither_aggregator.analysis.shares import OneShareReading
+from dither_aggregator.analysis.snapshots import Snapshot
+from dither_aggregator.analysis.standing import Ranked, Standing
+from dither_aggregator.analysis.tail import Tail
+from dither_aggregator.store import Store
+from dither_aggregator.web.asking import Given
+from dither_aggregator.web.charts.crowd import Histogram, draw_crowd
+from dither_aggregator.web.charts.scale import end, precise, rough
+from dither_aggregator.web.charts.shares import Plot, draw
+from dither_aggregator.web.computed import told_tail
+from dither_aggregator.web.pages.presentation import (
+    SHARES_BY_DAY,
+    SHARES_MOVED,
+    Cited,
+    CitedRow,
+    PagePart,
+    Presentation,
+    R,
+    Summary,
+    reach_in_words,
+)
+from dither_aggregator.web.pages.words import in_words, rank_in_words
+from dither_shared.domains import OTHER
+from dither_shared.wire.problems import Problem
+
+ROWS_A_PAGE = 50
+FOUND_MAX = 20
+LISTED_MAX = 25
+"""While a day is not over, so many values at most are listed, in their own order."""
+CITED_MAX = 50
+RAW = (
+    "Estimates are raw and unbiased: what nobody has scatters around zero, below it as often as above. "
+    "The intervals are of the share among"
+)
+
+
+@dataclass(frozen=True)
+class SharesPart:
+    """The part of the page for shares."""
+
+    headline: str
+    standing: Standing
+    band: bool
+    """Whether the plot shows where noise alone lies."""
+    rows: Sequence[Ranked] = ()
+    """Those of this page that stand out."""
+    page: int = 1
+    pages: int = 1
+    found: Sequence[tuple[Row, str]] = ()
+    """The values that were searched for, each with a verdict."""
+    matching: int = 0
+    """How many values match; the first of them are shown."""
+    plot: Plot | None = None
+    crowd: Histogram | None = None
+    tail: str = ""
+    """The share of the whole crowd, in sentences; "" where that cannot be told."""
+    template: str = "shares.html"
+
+    @property
+    def intervals(self) -> str:
+        """Say that estimates are raw, if there are any."""
+        return RAW if self.plot or self.crowd else ""
+
+    @property
+    def unlisted_other(self) -> bool:
+        """Whether "other" is shown beside texts: a reader might take it for the sum of all that are left out."""
+        return self.standing.noun != "value" and any(row.value == OTHER for row in self.standing.apart)
+
+
+class SharesShown(Presentation[R]):
+    """How shares are shown of which some stand out from the noise."""
+
+    searchable = True
+    shows = "estimated shares"
+    alone = False
+    """Whether one share is all that is asked for."""
+
+    def headline(self, standing: Standing, reading: R) -> str:
+        """Return what can be told of a reading's rows, in one or two sentences."""
+        if standing.too_few:
+            few = f"{reading.n:,} reports are" if reading.n > 1 else "One report is"
+            return (
+                f"{few} too few to tell: even a value that everybody has would be found less than four times in five."
+            )
+        if reading.provisional:
+            return f"More reports may come: of {reading.n:,} so far nothing is called found, and nothing ranked."
+        return self._told(standing, reading)
+
+    def _told(self, standing: Standing, reading: R) -> str:
+        what, values, out = f"{standing.noun}s", len(standing.head) + len(standing.crowd), len(standing.head)
+        reach = ""
+        if standing.detectable_share is not None:
+            reach = f" With this many reports, a value that {rough(standing.detectable_share)} have is found "
+            reach += "four times in five."
+        if not out:
+            return f"None of {values:,} {what} stands out from the noise.{reach}"
+        return f"{out:,} of {values:,} {what} stand{'s' * (out == 1)} out from the noise.{reach}"
+
+    def _draw(self, rows: Sequence[Row], reading: R, critical: float | None) -> Plot:
+        return draw(rows, reading.noise_floor or 0.0, critical)
+
+    def part(self, store: Store, reading: R, asked: Given) -> PagePart:
+        """Return a page of the values that stand out, those that are searched for, and the crowd."""
+        standing = _standing_of(reading)
+        search, page = asked["search"].strip(), asked["page"]
+        found = _found(standing, search, provisional=reading.provisional)
+        shown, matching, headline = found[:FOUND_MAX], len(found), self.headline(standing, reading)
+        if standing.too_few:
+            return SharesPart(headline, standing, not self.alone, found=shown, matching=matching)
+        pages = max(-(-len(standing.head) // ROWS_A_PAGE), 1)
+        if page > pages:
+            raise Problem("malformed", f"page must be a number from 1 to {pages}, got {page}")
+        rows = standing.head[(page - 1) * ROWS_A_PAGE : page * ROWS_A_PAGE]
+        listed = standing.crowd if reading.provisional and len(standing.crowd) <= LISTED_MAX else ()
+        drawn = [*(ranked.row for ranked in rows), *listed, *standing.apart]
+        critical = None if reading.provisional else standing.critical_share
+        tail = told_tail(store, reading)
+        return SharesPart(
+            headline,
+            standing,
+            not self.alone,
+            rows,
+            page,
+            pages,
+            shown,
+            matching,
+            self._draw(drawn, reading, critical) if drawn else None,
+            draw_crowd(standing.bins, standing.scores) if standing.bins and not listed else None,
+            _tail_in_words(tail, reading, standing) if tail else "",
+        )
+
+    def summary(self, reading: R) -> Summary:
+        """Return how many values stand out."""
+        standing = reading.standing() if reading.rows else None
+        if standing is None:
+            return Summary(reading.n, None, None, 0, reading.summary)
+        if standing.too_few:
+            return Summary(reading.n, None, None, 0, "too few reports to tell")
+        says = f"{len(standing.head):,} of {len(standing.head) + len(standing.crowd):,} stand out"
+        return Summary(reading.n, standing.detectable_share, standing.p_value, len(standing.head), says)
+
+    def cited(self, reading: R, snapshot: Snapshot) -> Cited:
+        """Return the values that stand out, the first of them, and the crowd."""
+        standing = _standing_of(reading)
+        if standing.too_few:
+            return Cited(self.headline(standing, reading), standing=standing)
+        ranked = [(each.row, rank_in_words(each, len(standing.head))) for each in standing.head[:CITED_MAX]]
+        rows = [CitedRow.of(snapshot, row, rank) for row, rank in [*ranked, *((row, "") for row in standing.apart)]]
+        level = round(100 * snapshot.estimates["interval"]["confidence"])
+        return Cited(
+            self.headline(standing, reading),
+            "snapshot_shares.html",
+            f"Estimated share of the reports; {level} % intervals{self._hold(level, standing)}.",
+            rows,
+            standing,
+            max(len(standing.head) - CITED_MAX, 0),
+            self._draw(rows, reading, standing.critical_share) if rows else None,
+            not self.alone,
+            crowd=draw_crowd(standing.bins, standing.scores) if standing.bins else None,
+        )
+
+    def _hold(self, level: int, standing: Standing) -> str:
+        how = "that hold all at once" if standing.together else f"of which {100 - level} % miss on average"
+        return f"{'' if standing.together else ','} {how}; 95 % of pure noise lies in the band"
+
+    about_days = SHARES_BY_DAY
+    about_moves = SHARES_MOVED
+
+    def moved(self, comparison: Comparison) -> str:
+        """Return how many values moved, and how large a move is found."""
+        return f"{super().moved(comparison)}{reach_in_words(comparison)}"
+
+
+class OneShareShown(SharesShown[OneShareReading]):
+    """How one share is shown, of which nothing stands out."""
+
+    searchable = False
+    alone = True
+    moves_few = True
+
+    def _told(self, standing: Standing, reading: OneShareReading) -> str:
+        silent = ", of all devices, those included that have nothing to say" * (len(standing.apart) > 1)
+        estimate, lower, upper = _in_words(standing.apart[0])
+        return f"{estimate} say {reading.asked}, between {lower} and {upper}{silent}."
+
+    def _draw(self, rows: Sequence[Row], reading: OneShareReading, critical: float | None) -> Plot:
+        return draw(rows, reading.noise_floor or 0.0, ends=(0.0, 1.0))
+
+    def summary(self, reading: OneShareReading) -> Summary:
+        """Return the share."""
+        estimate, lower, upper = _in_words(_standing_of(reading).apart[0])
+        return Summary(reading.n, None, None, 0, f"{estimate} say {reading.asked}, {lower} to {upper}")
+
+    def _hold(self, level: int, standing: Standing) -> str:
+        return ""
+
+    def moved(self, comparison: Comparison) -> str:
+        """Return the share in both windows."""
+        said = comparison.moved[0].verdict if comparison.moved else "cannot be told to have moved"
+        (row,) = comparison.rows
+        before, after = (precise(share, row.std_error) for share in (row.before, row.after))
+        return f"The share of {row.value} {said}: {before}, then {after}."
+
+
+def _standing_of(reading: Reading) -> Standing:
+    standing = reading.standing()
+    assert standing is not None, "a reading of shares with rows tells what stands out"
+    return standing
+
+
+def _in_words(row: Row) -> tuple[str, str, str]:
+    """Return a share and the ends of its interval."""
+    return precise(row.estimate, row.std_error), precise(row.lower, row.std_error), precise(row.upper, row.std_error)
+
+
+def _tail_in_words(tail: Tail, reading: Reading, standing: Standing) -> str:
+    """Return the share of the whole crowd, its days, and why these are not the days shown."""
+    total, several = tail.total, reading.stored.plan.kind.several
+    estimate = precise(total.estimate, total.std_error)
+    lower, upper = (end(share, total.std_error) for share in (total.lower, total.upper))
+    level = f"the {100 * reading.view.confidence:.0f}\N{NO-BREAK SPACE}% interval is"
+    if several:
+        estimate, lower, upper = (each.removesuffix("\N{NO-BREAK SPACE}%") for each in (estimate, lower, upper))
+        had = f"every hundred of {tail.n:,} reports named {estimate} of them on average"
+    else:
+        had = f"they had {estimate} of {tail.n:,} reports together"
+    apart = " and ".join(f"“{row.value}”" for row in standing.apart)
+    without = f" That leaves out {apart}." if apart else ""
+    return (
+        f"Before these days ({in_words(tail.window)}) {had}: {level} from {lower} to {upper}.{without} "
+        "The days shown cannot tell it: low noise kept some of these values from standing out, so their sum is too low."
+    )
+
+
+def _found(standing: Standing, search: str, *, provisional: bool) -> Sequence[tuple[Row, str]]:
+    """Return the rows that have a text in their value, each with a verdict where there may be one."""
+    if not search:
+        return []
+    wanted, told = search.casefold(), standing.tell(provisional=provisional)
+    return [(each.row, each.verdict or "") for each in told if wanted in each.row.value.casefold()]
