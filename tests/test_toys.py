@@ -279,7 +279,7 @@ class BareMean(Mean):
 
 @dataclass(frozen=True)
 class PlannedHalf(Planned):
-    """What n reports by `Half` show of a share."""
+    """The share that n reports by `Half` tell."""
 
     @property
     def third(self) -> float | None:
@@ -523,7 +523,7 @@ OPERATIONS_OF_EACH = (
     *("compare?metric={metric}", "admin/quarantine", "admin/keys", "admin/journal"),
 )
 OF_TOYS = {"day": "weekday", "level": "level", "bare": "level"}
-"""Of each metric the kind that is planned."""
+"""The kind that is planned, by metric."""
 BARE = f"""
 [metric.bare]
 kind = "bare"
@@ -575,7 +575,7 @@ class Walk:
     key: str
     described: dict[str, Any]
     ids: Mapping[str, str]
-    """Of each metric, a snapshot's."""
+    """The id of a snapshot, by metric."""
     seen: set[tuple[str, str]] = field(default_factory=set)
     """Methods and addresses that were answered with what was asked for, as the description has them."""
 

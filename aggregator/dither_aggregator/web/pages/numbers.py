@@ -174,7 +174,7 @@ class NumbersShown(Presentation[NumbersReading]):
         told = {row.value: row for row in reading.distinct}
         row = told.get(MEDIAN) or told.get(MEAN)
         says = f"{row.value} {self.words.interval(row)}" if row else "too few reports to tell"
-        return Summary(reading.n, None, None, 0, says)
+        return Summary(reading.n, says)
 
     def cited(self, reading: NumbersReading, snapshot: Snapshot) -> Cited:
         """Return mean and quantiles: each as it is in the snapshot, beside intervals that hold at once."""

@@ -172,17 +172,17 @@ def _summary(store: Store, stored: StoredPlan, window: Window) -> Summary:
 
 def _summarise(store: Store, stored: StoredPlan, window: Window) -> Summary:
     if too_long(stored):
-        return Summary(0, None, None, 0, "too many candidates to be looked for here")
+        return Summary(0, "too many candidates to be looked for here")
     try:
         reading = read(store, stored, window.last, estimand_of(stored.plan).opening(window.days))
     except TallyGone:
-        return Summary(0, None, None, 0, "its counts are no longer kept")
+        return Summary(0, "its counts are no longer kept")
     except BadTally:
-        return Summary(0, None, None, 0, "its counts are damaged: run `dither fsck`")
+        return Summary(0, "its counts are damaged: run `dither fsck`")
     except NotReady as error:
-        return Summary(0, None, None, 0, error.words, open=True)
+        return Summary(0, error.words, open=True)
     if reading.n == 0:
-        return Summary(0, None, None, 0, _nothing(reading))
+        return Summary(0, _nothing(reading))
     return presentation_of(stored.plan).summary(reading)
 
 

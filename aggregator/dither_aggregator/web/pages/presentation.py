@@ -41,7 +41,7 @@ class PagePart(Protocol):
 
     @property
     def intervals(self) -> str:
-        """What its intervals are of, in words that go before the devices; "" where it has none."""
+        """The share or number that its intervals are of, in words that go before the devices; "" where it has none."""
 
 
 @dataclass(frozen=True)
@@ -49,13 +49,13 @@ class Summary:
     """The answer of a metric's default window, for the list of metrics."""
 
     n: int
-    detectable: float | None
-    p_value: float | None
-    """How often noise alone makes something stand out so far; None where nothing is asked so, or none can."""
-    out: int
-    """How many values stand out on the metric's own page."""
     says: str
     """Its words if something stands out in it, or where that is not asked."""
+    detectable: float | None = None
+    p_value: float | None = None
+    """How often noise alone makes something stand out so far; None where nothing is asked so, or none can."""
+    out: int = 0
+    """How many values stand out on the metric's own page."""
     open: bool = False
     """Whether it is not computed yet."""
 
@@ -112,9 +112,9 @@ class Presentation(ABC, Generic[R]):
     noun = "value"
     """The word for what a row is of."""
     shows = "estimates"
-    """What a plot of its rows is of, in a word or two."""
+    """The word for the rows of a plot."""
     same = "share"
-    """What may not be the same on two days."""
+    """The word for a row that may differ between two days."""
     told_daily = True
     """Whether any report of a day tells something of it."""
 
@@ -136,12 +136,12 @@ class Presentation(ABC, Generic[R]):
     @property
     @abstractmethod
     def about_days(self) -> str:
-        """What a chart of days shows, in sentences, and what a day without a point lacks."""
+        """Sentences on what a chart of days shows, and why a day has no point."""
 
     @property
     @abstractmethod
     def about_moves(self) -> str:
-        """What a chart of differences shows, in sentences."""
+        """Sentences on what a chart of differences shows."""
 
     def moved(self, comparison: Comparison) -> str:
         """Return in a sentence or two what moved, of two windows that are compared."""
@@ -178,7 +178,7 @@ class RowsShown(Presentation[R]):
 
     def summary(self, reading: R) -> Summary:
         """Return the headline, or why there is none."""
-        return Summary(reading.n, None, None, 0, self.headline(reading) if reading.rows else reading.summary)
+        return Summary(reading.n, self.headline(reading) if reading.rows else reading.summary)
 
     def cited(self, reading: R, snapshot: Snapshot) -> Cited:
         """Return all rows, as they are in the snapshot."""

@@ -141,11 +141,11 @@ class SharesShown(Presentation[R]):
         """Return how many values stand out."""
         standing = reading.standing() if reading.rows else None
         if standing is None:
-            return Summary(reading.n, None, None, 0, reading.summary)
+            return Summary(reading.n, reading.summary)
         if standing.too_few:
-            return Summary(reading.n, None, None, 0, "too few reports to tell")
+            return Summary(reading.n, "too few reports to tell")
         says = f"{len(standing.head):,} of {len(standing.head) + len(standing.crowd):,} stand out"
-        return Summary(reading.n, standing.detectable_share, standing.p_value, len(standing.head), says)
+        return Summary(reading.n, says, standing.detectable_share, standing.p_value, len(standing.head))
 
     def cited(self, reading: R, snapshot: Snapshot) -> Cited:
         """Return the values that stand out, the first of them, and the crowd."""
@@ -197,7 +197,7 @@ class OneShareShown(SharesShown[OneShareReading]):
     def summary(self, reading: OneShareReading) -> Summary:
         """Return the share."""
         estimate, lower, upper = _in_words(_standing_of(reading).apart[0])
-        return Summary(reading.n, None, None, 0, f"{estimate} say {reading.asked}, {lower} to {upper}")
+        return Summary(reading.n, f"{estimate} say {reading.asked}, {lower} to {upper}")
 
     def _hold(self, level: int, standing: Standing) -> str:
         return ""

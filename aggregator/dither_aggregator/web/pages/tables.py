@@ -255,7 +255,7 @@ class TablesShown(Presentation[TablesReading]):
         pairs = reading.of("association")
         told = sum(row.verdict == "associated" for row in pairs)
         says = f"{told} of {len(pairs)} pairs of columns go together" if pairs else "too few reports to tell"
-        return Summary(reading.n, None, None, 0, says)
+        return Summary(reading.n, says)
 
     def cited(self, reading: TablesReading, snapshot: Snapshot) -> Cited:
         """Return the headline: the rates are too many to be shown."""
