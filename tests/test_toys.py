@@ -227,8 +227,8 @@ class Mean(Estimand[MeanReading]):
 
     name = "mean"
     role = "statistic"
-    columns = {"cells": {"type": "integer", "description": "how many cells the reports are of"}}  # noqa: RUF012
-    facts = {"mean_of": {"type": "integer"}}  # noqa: RUF012
+    column_schemas = {"cells": {"type": "integer", "description": "how many cells the reports are of"}}  # noqa: RUF012
+    meta_schemas = {"mean_of": {"type": "integer"}}  # noqa: RUF012
 
     def check(self, plan: Plan, view: View, asked: frozenset[str]) -> None:
         """Every view fits."""
@@ -617,6 +617,8 @@ def test_toys_are_on_every_page_and_in_every_operation(
             described = requests.get(f"{server.url}/openapi.json", headers=bearer(key), timeout=30).json()
             walk = Walk(server.url, key, described, ids)
             pages = {(each, metric): walk.ask(each, metric) for each in (*OF_ALL, *OF_EACH) for metric in ids}
+            reader = Walk(server.url, store.create_key(READ, "who is told less")[1], described, ids)
+            assert [each for each in OF_EACH for metric in ids if not reader.ask(each, metric).ok] == []
             for each in OPERATIONS_OF_EACH:
                 for metric in ids:
                     assert walk.ask(f"/v1/{each}", metric).ok, (each, metric)

@@ -213,7 +213,7 @@ R = TypeVar("R", bound=Reading)
 class Estimand(ABC, Generic[R]):
     """A quantity that can be read out of a metric's tallies, as an R. It has no state, and there is one of each."""
 
-    together: bool = True
+    simultaneous: bool = True
     """Whether intervals hold all at once unless a reader asks for others."""
     ranks: bool = False
     """Whether the largest of its rows can be asked for."""
@@ -226,9 +226,9 @@ class Estimand(ABC, Generic[R]):
     records: tuple[type, ...] = ()
     """The classes that a reading is made of; one that has others is not kept."""
 
-    columns: Mapping[str, Mapping[str, object]] = {}
+    column_schemas: Mapping[str, Mapping[str, object]] = {}
     """The JSON Schema of each of its rows' own columns that `web/api/documents.py` does not describe."""
-    facts: Mapping[str, Mapping[str, object]] = {}
+    meta_schemas: Mapping[str, Mapping[str, object]] = {}
     """The same of what its own document has."""
 
     @property
@@ -243,7 +243,7 @@ class Estimand(ABC, Generic[R]):
 
     def opening(self, days: int, confidence: float = CONFIDENCE) -> View:
         """Return the view that pages open with."""
-        return View(simultaneous=self.together, days=days, confidence=confidence)
+        return View(simultaneous=self.simultaneous, days=days, confidence=confidence)
 
     @abstractmethod
     def check(self, plan: Plan, view: View, asked: frozenset[str]) -> None:

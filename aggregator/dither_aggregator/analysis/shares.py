@@ -222,7 +222,7 @@ class OneShare(Shares):
     """The share of yes, where nothing else is asked."""
 
     name = "one share"
-    together = False
+    simultaneous = False
     ranks = False
     made = OneShareReading
     records = (OneShareReading, ShareRow, Normalised)

@@ -103,13 +103,13 @@ def _document(operations: tuple[Operation, ...]) -> dict[str, Any]:
 
 def _with_estimands(document: dict[str, Any]) -> dict[str, Any]:
     """Return the document with the members of rows and `meta` that estimands describe themselves."""
-    own = [estimand for estimand in ESTIMANDS.values() if estimand.columns or estimand.facts]
+    own = [estimand for estimand in ESTIMANDS.values() if estimand.column_schemas or estimand.meta_schemas]
     if not own:
         return document
     schemas = (document := deepcopy(document))["components"]["schemas"]
     for estimand in own:
-        schemas["EstimateRow"]["properties"].update(estimand.columns)
-        schemas["EstimatesMeta"]["properties"].update(estimand.facts)
+        schemas["EstimateRow"]["properties"].update(estimand.column_schemas)
+        schemas["EstimatesMeta"]["properties"].update(estimand.meta_schemas)
     return document
 
 

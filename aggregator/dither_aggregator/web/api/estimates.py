@@ -176,7 +176,7 @@ def _meta(store: Store, reading: Reading, standing: Standing | None, asked: Give
 def _read_view(plan: Plan, candidates: tuple[str, ...] | None, asked: Given) -> View:
     normalised = None if asked["normalised"] == "no" else asked["normalised"]
     error_of = cast("ErrorOf", asked["error_of"])
-    intervals = asked.get("intervals", INTERVALS[not estimand_of(plan).together])
+    intervals = asked.get("intervals", INTERVALS[not estimand_of(plan).simultaneous])
     level = int(asked["level"]) / 100
     view = View(error_of, intervals == INTERVALS[0], normalised, candidates, confidence=level)
     try:
