@@ -106,8 +106,8 @@ def test_a_broker_that_hangs_is_neither_felt_nor_waited_for() -> None:
     with Ringer(tower.ring) as ringer:
         for _ in range(1_000):
             ringer.reports_came({1, 2})
-        assert time.monotonic() - began < 1
-    assert time.monotonic() - began < 5
+        assert time.monotonic() - began < 10
+    assert time.monotonic() - began < 20
     tower.free.set()
 
 
