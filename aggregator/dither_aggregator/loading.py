@@ -2,17 +2,24 @@
 
 The process knows the shared code alone. It is nicer than the server, as readers are. It decodes the body too, and
 refuses what the store would: uploads wait for each step that the server's own process takes.
+
+A process that is started for the first registry, and ends with the server, forks it. The server starts none for each:
+all of its threads wait until a new process has had its first turn at the processor, some milliseconds beside others.
 """
 
+import atexit
 import json
 import os
 import resource
+import signal
 import subprocess
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
+from multiprocessing import Pipe
+from multiprocessing.connection import Connection
 from pathlib import Path
-from threading import Timer
+from threading import Lock
 from typing import Any
 
 import msgspec
@@ -29,7 +36,7 @@ BODY = msgspec.json.Decoder(dict[str, str | int | float | bool | list[str | int 
 """Bodies hold words, numbers and lists of them: what is nested deeper, however much of it, is not even read."""
 REGISTRY = "registry"
 """The one member of a body that holds a registry."""
-_REFUSED, _TOO_MUCH, _NO_REGISTRY = 2, 3, 4
+_READ, _REFUSED, _TOO_MUCH, _NO_REGISTRY = range(4)
 
 
 class NoRegistry(DitherError):
@@ -77,42 +84,73 @@ def read_apart(registry: bytes | Path, known: Known | None = None) -> dict[str, 
     Raises RegistryError as `Registry.load` does, for one that takes too long or too much memory, and for one that a
     known store would refuse; NoRegistry for another body.
     """
-    path = str(registry) if isinstance(registry, Path) else ""
-    source = path or REGISTRY
-    body = b"" if isinstance(registry, Path) else registry
-    too_much = RegistryError(
-        f"{source}: must be read within {PROCESSOR_S} seconds and {MEMORY_BYTES_MAX >> 20} MiB of memory"
-    )
-    with subprocess.Popen(  # noqa: S603  # this module, and a path of the operator's
-        [sys.executable, "-P", "-m", "dither_aggregator.loading", *filter(None, [path])],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
-        process_group=0,  # a terminal's Ctrl-C is for the server
-    ) as process:
-        assert process.stdin
-        assert process.stdout
-        in_time = Timer(READ_WITHIN_S, process.kill)
-        in_time.daemon = True
-        in_time.start()
-        try:
-            give_way(process=process.pid)  # from its first step: to start takes longer than most registries do
-            # Not by `communicate`, which writes 512 bytes at a time and has uploads wait for each.
-            with suppress(BrokenPipeError), process.stdin:
-                process.stdin.write(msgspec.json.encode(known) + b"\n")
-                process.stdin.write(body)
-            said = process.stdout.read()  # it says nothing before it has read all
-        finally:
-            process.kill()  # where it has not ended
-            in_time.cancel()
-    if process.returncode == _REFUSED:
+    path, body = (str(registry), b"") if isinstance(registry, Path) else ("", registry)
+    code, said = _forker.ask(msgspec.json.encode((path, known)), body)
+    if code == _REFUSED:
         raise RegistryError(said.decode())
-    if process.returncode == _NO_REGISTRY:
+    if code == _NO_REGISTRY:
         raise NoRegistry(said)
-    if process.returncode:
-        raise too_much
+    if code == _TOO_MUCH:
+        raise RegistryError(
+            f"{path or REGISTRY}: must be read within {PROCESSOR_S} seconds and {MEMORY_BYTES_MAX >> 20} MiB of memory"
+        )
     document: dict[str, Any] = json.loads(said)
     return document
+
+
+class _Forker:
+    """The process that forks those which read registries, seen from the server's. One registry at a time."""
+
+    def __init__(self) -> None:
+        self._one = Lock()
+        self._process: subprocess.Popen[bytes] | None = None
+        self._line: Connection | None = None
+
+    def ask(self, how: bytes, body: bytes) -> tuple[int, bytes]:
+        """Return how a registry was read, and what was said of it."""
+        with self._one:
+            if self._process and self._process.poll() is not None:
+                self.end()
+            try:
+                line = self._line or self._start()
+                line.send_bytes(how)
+                line.send_bytes(body)
+                if line.poll(READ_WITHIN_S):
+                    said = line.recv_bytes()
+                    return said[0], said[1:]
+            except (EOFError, ConnectionError):
+                pass  # it has ended
+            self.end()
+            return _TOO_MUCH, b""
+
+    def _start(self) -> Connection:
+        self._line, theirs = Pipe()
+        with theirs:
+            self._process = subprocess.Popen(  # noqa: S603  # this module
+                [sys.executable, "-P", "-m", "dither_aggregator.loading", str(theirs.fileno())],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                pass_fds=[theirs.fileno()],
+                env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+                process_group=0,  # a terminal's Ctrl-C is for the server
+            )
+        give_way(process=self._process.pid)  # from its first step: to start takes longer than most registries do
+        atexit.register(self.end)
+        return self._line
+
+    def end(self) -> None:
+        """End the process, and the one that it has forked."""
+        atexit.unregister(self.end)
+        if self._process:
+            with suppress(ProcessLookupError):
+                os.killpg(self._process.pid, signal.SIGKILL)
+            self._process.wait()
+        if self._line:
+            self._line.close()
+        self._process = self._line = None
+
+
+_forker = _Forker()
 
 
 def document_of(registry: Registry) -> dict[str, Any]:
@@ -140,29 +178,48 @@ def give_way(niceness: int = 19, process: int = 0) -> None:
         os.sched_setscheduler(process, os.SCHED_BATCH, os.sched_param(0))  # it takes no processor from who wakes up
 
 
-def main() -> int:
-    """Read the registry that is named, or said; write what is in it, or why it is refused."""
-    for what, most in ((resource.RLIMIT_AS, MEMORY_BYTES_MAX), (resource.RLIMIT_CPU, PROCESSOR_S)):
-        resource.setrlimit(what, (most, most))
-    source = sys.argv[1] if len(sys.argv) > 1 else REGISTRY
+def main() -> None:
+    """Have registries read until nobody asks any more."""
+    line = Connection(int(sys.argv[1]))
+    with suppress(EOFError, ConnectionError):
+        while True:
+            how, body = line.recv_bytes(), line.recv_bytes()
+            line.send_bytes(forked(how, body))
+
+
+def forked(how: bytes, body: bytes) -> bytes:
+    """Have a process within limits read a registry; return how that went, a byte, and what it says."""
+    reading, writing = os.pipe()
+    if not (child := os.fork()):
+        try:
+            for what, most in ((resource.RLIMIT_AS, MEMORY_BYTES_MAX), (resource.RLIMIT_CPU, PROCESSOR_S)):
+                resource.setrlimit(what, (most, most))
+            code, said = _read(how, body)
+            with os.fdopen(writing, "wb") as answer:
+                answer.write(bytes([code]) + said)
+            os._exit(0)
+        finally:
+            os._exit(1)
+    os.close(writing)
+    with os.fdopen(reading, "rb") as answer:
+        said = answer.read()
+    return said if os.waitpid(child, 0)[1] == 0 else bytes([_TOO_MUCH])
+
+
+def _read(how: bytes, body: bytes) -> tuple[int, bytes]:
+    """Read a registry; return what is in it, or why it is refused."""
+    path, known = msgspec.json.decode(how, type=tuple[str, Known | None])
+    source = path or REGISTRY
     try:
-        known = msgspec.json.decode(sys.stdin.buffer.readline(), type=Known | None)
-        registry = (
-            Registry.load(source) if len(sys.argv) > 1 else Registry.parse(_text(sys.stdin.buffer.read()), source)
-        )
+        registry = Registry.load(path) if path else Registry.parse(_text(body), source)
         registry.check_dates(utc_today(), source)
         if known:
             known.check(registry)
-        sys.stdout.write(json.dumps(document_of(registry)))
     except NoRegistry as error:
-        sys.stdout.buffer.write(error.short)
-        return _NO_REGISTRY
+        return _NO_REGISTRY, error.short
     except DitherError as error:
-        sys.stdout.buffer.write(str(error).encode("utf-8", "backslashreplace"))
-        return _REFUSED
-    except MemoryError:
-        return _TOO_MUCH
-    return 0
+        return _REFUSED, str(error).encode("utf-8", "backslashreplace")
+    return _READ, json.dumps(document_of(registry)).encode("ascii")
 
 
 def _text(body: bytes) -> str:
@@ -179,4 +236,4 @@ def _text(body: bytes) -> str:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()
