@@ -32,7 +32,7 @@ PROCESSOR_S = 20
 READ_WITHIN_S = 60
 """By the clock: uploads come first."""
 MEMORY_BYTES_MAX = 512 * 1024 * 1024
-BODY = msgspec.json.Decoder(dict[str, str | int | float | bool | list[str | int | float | bool | None] | None])
+DOCUMENT = msgspec.json.Decoder(dict[str, str | int | float | bool | list[str | int | float | bool | None] | None])
 """Bodies hold words, numbers and lists of them: what is nested deeper, however much of it, is not even read."""
 REGISTRY = "registry"
 """The one member of a body that holds a registry."""
@@ -225,7 +225,7 @@ def _read(how: bytes, body: bytes) -> tuple[int, bytes]:
 def _text(body: bytes) -> str:
     """Return the text of the registry that a body holds; raise NoRegistry."""
     try:
-        given = BODY.decode(body)
+        given = DOCUMENT.decode(body)
     except msgspec.MsgspecError:
         raise NoRegistry(b"") from None
     text = given.get(REGISTRY)

@@ -12,9 +12,9 @@ from webargs.multidictproxy import MultiDictProxy
 
 from dither_aggregator.analysis.disclosure import for_readers
 from dither_aggregator.analysis.windows import Window
-from dither_aggregator.loading import BODY
+from dither_aggregator.loading import DOCUMENT
 from dither_aggregator.store import Store, StoredPlan
-from dither_aggregator.web.exchange import ASKED_BYTES_MAX, LIVE
+from dither_aggregator.web.exchange import ASKED_BYTES_MAX, BODY, LIVE
 from dither_shared.texts import normal
 from dither_shared.wire.problems import Problem
 
@@ -149,7 +149,7 @@ class _Parser(FlaskParser):
         if len(body) > most:
             raise Problem("too-large", f"the body must have at most {most:,} bytes")
         try:
-            loaded: Given = schema.load(BODY.decode(body))
+            loaded: Given = schema.load(DOCUMENT.decode(body))
         except msgspec.MsgspecError:
             raise Problem("malformed", "the body must be a JSON object") from None
         except ValidationError as error:
@@ -168,7 +168,7 @@ def given(schema: type[Parameters]) -> Given:
 
 def given_body(schema: type[Schema], body: bytes | None = None) -> Given:
     """Return the members of the request's body, or of another one in its place; raise Problem."""
-    return PARSER.load_body(request.get_data() if body is None else body, schema())
+    return PARSER.load_body(request.environ[BODY] if body is None else body, schema())
 
 
 def seen(store: Store) -> Store:

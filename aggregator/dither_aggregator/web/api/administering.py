@@ -19,7 +19,7 @@ from dither_aggregator.web.api.description import Operation
 from dither_aggregator.web.api.listings import MARKS
 from dither_aggregator.web.api.rowsets import RowsAsked, RowSet
 from dither_aggregator.web.asking import Given, Parameters, Whole, given_body
-from dither_aggregator.web.exchange import ACTOR
+from dither_aggregator.web.exchange import ACTOR, BODY
 
 PLANS = ("metric", "rev", "plan", "current", "retired")
 HELD = ("id", "metric", "rev", "plan", "epoch", "reports", "reason")
@@ -52,7 +52,7 @@ def load_registry(store: Store, asked: Given) -> RowSet:
     store.refresh()
     plans = [(one.plan.metric, one.plan.rev, one.plan.digest) for one in store.plans()]
     try:
-        offered = Offered.from_document(read_apart(request.get_data(), Known(store.app, plans)))
+        offered = Offered.from_document(read_apart(request.environ[BODY], Known(store.app, plans)))
     except NoRegistry as error:
         given_body(documents.RegistryBody, error.short)
         raise
