@@ -47,7 +47,7 @@ class NoRegistry(DitherError):
         self.short = short
 
 
-class Known(msgspec.Struct, frozen=True, array_like=True):
+class KnownPlans(msgspec.Struct, frozen=True, array_like=True):
     """The part of a store by which it refuses registries."""
 
     app: str
@@ -78,7 +78,7 @@ def another_meaning(plan: Plan, digest: str) -> str:
     )
 
 
-def read_apart(registry: bytes | Path, known: Known | None = None) -> dict[str, Any]:
+def read_apart(registry: bytes | Path, known: KnownPlans | None = None) -> dict[str, Any]:
     """Read a registry, its file or a body that holds it; return what `Offered.from_document` makes plans of.
 
     Raises RegistryError as `Registry.load` does, for one that takes too long or too much memory, and for one that a
@@ -208,7 +208,7 @@ def forked(how: bytes, body: bytes) -> bytes:
 
 def _read(how: bytes, body: bytes) -> tuple[int, bytes]:
     """Read a registry; return what is in it, or why it is refused."""
-    path, known = msgspec.json.decode(how, type=tuple[str, Known | None])
+    path, known = msgspec.json.decode(how, type=tuple[str, KnownPlans | None])
     source = path or REGISTRY
     try:
         registry = Registry.load(path) if path else Registry.parse(_text(body), source)

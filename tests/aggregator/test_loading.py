@@ -16,11 +16,13 @@ from unittest.mock import patch
 import pytest
 
 from dither_aggregator import loading
-from dither_aggregator.loading import Known, NoRegistry, document_of, read_apart
+from dither_aggregator.loading import KnownPlans, NoRegistry, document_of, read_apart
 from dither_aggregator.store import StoreError
 from dither_aggregator.store.plans import Offered
 from dither_aggregator.web import wsgi
 from dither_aggregator.web.api import administering
+from dither_aggregator.web.api.admin_documents import RegistryBody
+from dither_aggregator.web.asking import given_body
 from dither_aggregator.web.exchange import ReadAnswer
 from dither_aggregator.web.wsgi import respond
 from dither_shared.errors import RegistryError
@@ -92,7 +94,7 @@ def test_a_process_that_takes_too_much_ends(limit: str, value: int) -> None:
 
 def test_one_process_is_started_for_all_registries_and_another_where_it_has_ended() -> None:
     read_apart(body_of(registry_text()))
-    with patch.object(loading.subprocess, "Popen", side_effect=AssertionError("another one is started")):
+    with patch("subprocess.Popen", side_effect=AssertionError("another one is started")):
         assert read_apart(body_of(registry_text()))["app"] == "example"
     process = loading._forker._process
     assert process
@@ -144,8 +146,8 @@ def test_a_body_without_a_registry_is_refused_in_the_words_of_all_bodies(
         body: (400, words) for body, words in bodies.items()
     }
 
-    def here(body: bytes, known: Known) -> Any:
-        return administering.given_body(administering.documents.RegistryBody, body)
+    def here(body: bytes, known: KnownPlans) -> Any:
+        return given_body(RegistryBody, body)
 
     monkeypatch.setattr(administering, "read_apart", here)
     assert [loaded.refused("registry/load", body)[1] for body in bodies] == list(bodies.values())
@@ -184,7 +186,7 @@ def test_nothing_waits_for_a_registry_that_is_read_and_another_is_refused(
 ) -> None:
     begun, let_go = Event(), Event()
 
-    def slowly(body: bytes, known: Known) -> dict[str, Any]:
+    def slowly(body: bytes, known: KnownPlans) -> dict[str, Any]:
         begun.set()
         assert let_go.wait(60)
         return read_apart(body, known)

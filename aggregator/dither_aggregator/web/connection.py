@@ -165,8 +165,6 @@ class BoundedConnection(HttpToolsProtocol):
                 raise _CutOff
         if self._unwanted_bytes is not None or self.cycle.response_complete:
             return
-        if self.cycle.body and isinstance(self.cycle.body, bytes):
-            self.cycle.body = bytearray(self.cycle.body)  # else each part would copy all of those before it
         self.cycle.body += body
         if len(self.cycle.body) > BODY_BYTES_MAX:
             self._stop(_too_large())
@@ -175,7 +173,6 @@ class BoundedConnection(HttpToolsProtocol):
         """Let the request be answered, now that it is whole."""
         self._until, self._trailer_bytes = math.inf, None
         self.door.serve(self)
-        self.cycle.body = bytes(self.cycle.body)
         super().on_message_complete()
         if self._unstarted:
             unstarted, self._unstarted = self._unstarted, None

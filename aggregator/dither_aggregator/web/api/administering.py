@@ -9,7 +9,7 @@ from flask import request
 from marshmallow import Schema
 
 from dither_aggregator.administration import Administration
-from dither_aggregator.loading import Known, NoRegistry, read_apart
+from dither_aggregator.loading import KnownPlans, NoRegistry, read_apart
 from dither_aggregator.store import Store, StoredPlan
 from dither_aggregator.store.keys import Key
 from dither_aggregator.store.plans import Offered
@@ -52,7 +52,7 @@ def load_registry(store: Store, asked: Given) -> RowSet:
     store.refresh()
     plans = [(one.plan.metric, one.plan.rev, one.plan.digest) for one in store.plans()]
     try:
-        offered = Offered.from_document(read_apart(request.environ[BODY], Known(store.app, plans)))
+        offered = Offered.from_document(read_apart(request.environ[BODY], KnownPlans(store.app, plans)))
     except NoRegistry as error:
         given_body(documents.RegistryBody, error.short)
         raise
