@@ -341,7 +341,7 @@ def test_a_cell_that_is_chosen_from_the_value_is_caught_with_100_devices(monkeyp
     registry = of_metric(NUMBER, BESIDE)
     last = remembered(monkeypatch)
     monkeypatch.setattr(Cells, "draw", lambda self, rng, public=0: int(self.each > 1 and str(last[0]) > "0"))
-    assert found_by_devices(registry, 100)["device"] == PROVED
+    assert found_by_devices(registry, 100, "device") == {"device": PROVED}
 
 
 def test_an_order_of_groups_that_depends_on_the_value_is_caught_with_100_devices(
@@ -368,5 +368,5 @@ def test_a_hidden_answer_that_moves_an_upload_is_caught_with_100_devices(monkeyp
         return reason
 
     monkeypatch.setattr(Device, "record", planning)
-    found = found_by_devices(registry, 100, "device", "device, presence")
+    found = found_by_devices(registry, scaled(50, 100), "device", "device, presence")
     assert found == {"device": "", "device, presence": PROVED}
