@@ -275,7 +275,6 @@ def found_by_devices(registry: Registry, n: int, *parts: str) -> dict[str, str]:
     return {each.part: each.verdict for each in audited(claims, n)}
 
 
-@pytest.mark.usefixtures("_clear")
 def test_a_memo_that_is_drawn_each_time_is_caught_with_100_devices(monkeypatch: pytest.MonkeyPatch) -> None:
     registry = of_metric(CLEAR_FLAG)
     assert found_by_devices(registry, scaled(25, 100), "device, repeated") == {"device, repeated": ""}
