@@ -123,7 +123,7 @@ def test_forks_while_another_thread_records_all_the_time(tmp_path: Path) -> None
         stop.set()
         recorder.join()
 
-    forked = scaled(60, 120)
+    forked = scaled(30, 120)
     with a_world(tmp_path, flags(5 + forked)) as world:
         printed = world.run(host, forked)
         lines = [line.split() for line in printed.splitlines()]
@@ -179,7 +179,7 @@ def test_forks_while_another_thread_uses_sqlite_stick_no_child(world: World) -> 
                 start(":memory:").close()
 
         def child() -> None:
-            signal.alarm(5)
+            signal.alarm(20)
             flag(1)
             telemetry.status()
 
