@@ -218,7 +218,7 @@ def test_an_epsilon_of_one_tick_for_answers_of_several_is_caught_with_10_000_sam
 ) -> None:
     """Two bits, both of which may be set: as if the two bits that differ were those of a one-hot pair."""
     asked = 'kind = "choices"\nvalues = ["a", "b"]\nticks_max = 3\nmechanism = "oue"\nepsilon = 3\nreports = 1'
-    (sound,) = audited(reports(of_metric(asked)), scaled(2_000, 10_000))
+    (sound,) = audited(reports(of_metric(asked)), scaled(1_000, 10_000))
     assert (sound.verdict, sound.equal) == ("", True)
     monkeypatch.setattr(
         UnaryCode, "exp_epsilon", property(lambda self: self.p * (1 - self.q) / (self.q * (1 - self.p)))
@@ -304,7 +304,7 @@ def test_a_memo_that_all_metrics_share_is_caught_with_200_devices(monkeypatch: p
 
 def test_a_second_stage_that_is_fixed_is_caught_with_200_devices(monkeypatch: pytest.MonkeyPatch) -> None:
     registry = of_metric(MEMO_FLAG)
-    assert found_by_devices(registry, scaled(50, 200), "device, noise again") == {"device, noise again": ""}
+    assert found_by_devices(registry, scaled(25, 200), "device, noise again") == {"device, noise again": ""}
     fill = Slots._fill
 
     def fixed(self: Slots, *arguments: Any, **options: Any) -> None:
