@@ -64,6 +64,7 @@ def test_a_later_python_sees_no_fork_among_threads(world: World, python: Path) -
     """It warns of one, with the exception of a filter that says "error" swallowed: so the text is looked for."""
 
     def host() -> None:
+        dither.sending.uploader.FORK_WAIT_S = 20
         for number in range(10):
             flag(number)
             assert our_threads()
