@@ -265,9 +265,9 @@ def test_parts_of_a_mixture_at_different_epsilons_are_caught_with_2_000_samples(
 
 @pytest.fixture
 def _clear(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Repeat an answer in fewer periods in `make test`: memos that reports nearly tell are known after a few."""
-    monkeypatch.setattr(of_devices, "REPEATS", scaled(4, of_devices.REPEATS))
-    monkeypatch.setattr(of_devices, "UNTIL", scaled(2, of_devices.UNTIL))
+    """Repeat an answer in 8 periods in `make test`, as memos that reports nearly tell are known by then. 4 miss bugs."""
+    monkeypatch.setattr(of_devices, "REPEATS", scaled(8, of_devices.REPEATS))
+    monkeypatch.setattr(of_devices, "UNTIL", scaled(4, of_devices.UNTIL))
 
 
 def found_by_devices(registry: Registry, n: int, *parts: str) -> dict[str, str]:
