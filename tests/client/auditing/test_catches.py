@@ -265,7 +265,7 @@ def test_parts_of_a_mixture_at_different_epsilons_are_caught_with_2_000_samples(
 
 @pytest.fixture
 def _clear(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Repeat an answer in 8 periods in `make test`, as memos that reports nearly tell are known by then. 4 miss bugs."""
+    """Repeat an answer 8 times in `make test`: reports nearly tell these memos. By 4 some seeds miss the bug."""
     monkeypatch.setattr(of_devices, "REPEATS", scaled(8, of_devices.REPEATS))
     monkeypatch.setattr(of_devices, "UNTIL", scaled(4, of_devices.UNTIL))
 
