@@ -22,10 +22,10 @@ from dither_shared.mechanisms import PureMechanism
 from dither_shared.registry import Registry, utc_today
 from tests.support.aggregators import aggregator
 from tests.support.keys import write_key
-from tests.support.soaking import MEMORY
+from tests.support.soaking import MEMORY, scaled
 
-DEVICES, ASKED_ALL = 3_000, 1_000
-"""All devices are asked for numbers, since those of fewer than 3,000 are not shown, a third of them all the rest."""
+DEVICES, ASKED_ALL = 3_000, scaled(500, 1_000)
+"""All devices are asked for numbers, since those of fewer than 3,000 are not shown, some of them all the rest."""
 VALUES = [f"v{number}" for number in range(12)]
 METRICS = {
     "flag": 'kind = "flag"\nreports = 1\nepsilon = 2',
