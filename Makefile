@@ -12,7 +12,7 @@ PARALLEL := -n auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder
 help:
 	@echo "make demo    watch true frequencies come back out of noisy answers (ARGS=\"--devices 50000\")"
 	@echo "make test    everything that must pass: lint, types, all tests"
-	@echo "make check   the quick part of it: format, lint, types, fast tests"
+	@echo "make check   the quick part of it: format, lint, types, fast tests; and how large the house is"
 	@echo "make soak    tests at length: 200 kills, thousands of lives, ten years again and again, every grid whole, uploads fuzzed"
 	@echo "make bench   speed and error, each beside something"
 	@echo "make format  put the code into its one format"
@@ -30,6 +30,7 @@ test: .venv/dev.stamp lint
 
 check: .venv/dev.stamp lint
 	@$(BIN)/pytest -q $(PARALLEL) -m "not slow" $(ARGS)
+	@$(BIN)/python -m tests.house
 
 soak: .venv/dev.stamp
 	@SOAK_TESTS=1 $(BIN)/pytest -o timeout=7200 tests/faults tests/fuzz $(ARGS)

@@ -3,6 +3,7 @@
 import json
 import math
 import secrets
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import closing
 from dataclasses import replace
@@ -81,9 +82,9 @@ def test_the_json_of_an_upload_is_parsed_in_two_thirds_of_what_python_takes() ->
 
 def test_folding_bits_is_many_times_as_fast_as_unpacking_them() -> None:
     shape = Bits(128)
-    packed = random_reports(shape, 200_000)
-    # 14 times here, when nothing disturbs; 6 where others use the memory.
-    assert times_as_fast(partial(fold, shape, packed), partial(naive.unpacked, shape, packed), 4) > 4
+    packed = random_reports(shape, 400_000)  # of half as many, others that use the memory take a fifth of the ratio
+    # 14 times here, when nothing disturbs; 10 beside eight busy processes.
+    assert times_as_fast(partial(fold, shape, packed), partial(naive.unpacked, shape, packed), 7) > 7
 
 
 def test_folding_symbols_is_many_times_as_fast_as_counting_them_one_by_one() -> None:
@@ -148,7 +149,7 @@ def test_uploads_share_a_commit(store: Store) -> None:
     store.load(workload.registry())
     loader = growth.Loader(store, reports=20)
     together, alone = (partial(lambda number: store.append(loader.uploads(number)), number) for number in (64, 1))
-    assert times_as_fast(together, alone, 4 / 64) > 4 / 64
+    assert times_as_fast(together, alone, 4 / 64, time.perf_counter) > 4 / 64
 
 
 def test_a_compacted_tally_is_read_in_the_same_time_however_many_reports_it_has(store: Store) -> None:

@@ -1,6 +1,7 @@
 """Imports go one way, and `import dither` loads little."""
 
 import ast
+import json
 import subprocess
 import sys
 from collections import Counter
@@ -199,3 +200,18 @@ def test_the_command_line_loads_a_command_on_use() -> None:
 def test_what_only_takes_uploads_and_folds_loads_no_estimates(command: str) -> None:
     """They start in half the time. Readers load them, and whoever finalizes a day."""
     assert "scipy" not in loaded(f"import dither_aggregator.commands.{command}")
+
+
+def test_the_figures_of_the_house_are_those_of_what_is_called(tmp_path: Path) -> None:
+    """A call through another file is a switch, and back is one more; what is not the product's is not counted."""
+    from dither_shared import texts
+    from tests import house
+
+    gone = house.Travel().of(lambda: (texts.normal("a"), json.dumps({}), texts.folded("a")))
+    assert (gone.files, gone.switches) == ({texts.__file__}, 1)
+    for step in ("append", "fold"):
+        directory = tmp_path / step
+        directory.mkdir()
+        gone = house.travel(step, directory)
+        assert 1 < len(gone.files) < gone.switches
+    assert house.names("from a.b import c\nd.e = f(g=1)") == {"a", "b", "c", "d", "e", "f", "g"}

@@ -12,7 +12,6 @@ from unittest.mock import patch
 from urllib.parse import quote
 
 import numpy as np
-import pandas
 import pytest
 
 from dither_aggregator.analysis import shares as shares_module
@@ -302,6 +301,8 @@ def test_a_value_is_found_in_every_form_of_its_name(tmp_path: Path) -> None:
 
 def test_three_lines_of_pandas_draw_a_month(one: Site, tmp_path: Path) -> None:
     """api.md's lines, with this address in place of its own. matplotlib is not there: the numbers that it gets are."""
+    import pandas  # it takes a third of a second, which processes that run other files would wait for
+
     shown, *_ = re.findall(r"```python\n(.*?)```", (ROOT / "aggregator/api.md").read_text(encoding="utf-8"), re.DOTALL)
     assert len([line for line in shown.splitlines() if line]) == 3
     address = re.findall(r'"http://127.0.0.1:8080(.*?)"', shown)[0].replace("/theme/", "/color/")

@@ -1,6 +1,7 @@
 """Estimates beside what is true of the devices that answered."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -11,9 +12,12 @@ from dither_aggregator.simulate.comparing import COMPARING, holds, too_few_hold
 from dither_aggregator.simulate.populations.census import census
 from dither_shared.registry import Metric, Registry, utc_today
 
-METRICS = Registry.parse(census().registry(utc_today())).metrics
-AGE, HOURS = METRICS["age"], METRICS["hours"]
 AGES = [20] * 6 + [30] * 3 + [90]
+
+
+@cache
+def metrics() -> Mapping[str, Metric]:
+    return Registry.parse(census().registry(utc_today())).metrics
 
 
 def told(value: str, statistic: str, lower: float, upper: float, *ends: float | None) -> dict[str, Any]:
@@ -37,7 +41,7 @@ def compared(metric: Metric, answers: Sequence[object], *rows: dict[str, Any]) -
 
 def test_the_true_mean_and_shares_are_those_of_the_answers() -> None:
     rows = compared(
-        AGE,
+        metrics()["age"],
         AGES,
         told("mean", "mean", 29, 31, 29.5, 30.5),
         told("20 to 21 years", "share", 0.5, 0.7, 20, 21),
@@ -51,7 +55,7 @@ def test_the_true_mean_and_shares_are_those_of_the_answers() -> None:
 
 def test_what_says_a_share_again_is_left_out() -> None:
     rows = (told("at least 20 years", "share_above", 0, 1, 20, None), told("a number", "share_of_reports", 0, 1))
-    assert compared(AGE, AGES, *rows) == {}
+    assert compared(metrics()["age"], AGES, *rows) == {}
 
 
 @pytest.mark.parametrize(
@@ -71,13 +75,13 @@ def test_what_says_a_share_again_is_left_out() -> None:
 def test_an_interval_of_a_quantile_holds_the_range_of_the_true_one(
     value: str, lower: float, upper: float, held: bool
 ) -> None:
-    assert holds(compared(AGE, AGES, told(value, "quantile", lower, upper))[value]) is held
+    assert holds(compared(metrics()["age"], AGES, told(value, "quantile", lower, upper))[value]) is held
 
 
 def test_true_quantiles_of_all_people_are_those_of_the_census() -> None:
     answers = census().draw(48_842, seed=1)
     wanted = ("q5", "q25", "median", "q75", "q95")
-    for metric, truths in ((AGE, [19, 28, 37, 48, 63]), (HOURS, [17, 40, 40, 45, 60])):
+    for metric, truths in ((metrics()["age"], [19, 28, 37, 48, 63]), (metrics()["hours"], [17, 40, 40, 45, 60])):
         numbers = np.array(answers[metric.name])
         rows = compared(metric, list(numbers), *(told(value, "quantile", 0, 0) for value in wanted))
         assert [row["truth"] for row in rows.values()] == truths
@@ -98,14 +102,14 @@ def table(metric: Metric, rows: list[dict[str, Any]], *, everything: bool = Fals
 
 def test_a_table_of_numbers_shows_truth_beside_estimate_and_interval() -> None:
     rows = compared(
-        AGE,
+        metrics()["age"],
         AGES,
         told("mean", "mean", 29, 31, 29.5, 30.5),
         told("median", "quantile", 19, 23),
         told("q90", "quantile", 31, 35),
         told("20 to 21 years", "share", 0.5, 0.7, 20, 21),
     )
-    brief, full = (table(AGE, [*rows.values()], everything=everything) for everything in (False, True))
+    brief, full = (table(metrics()["age"], [*rows.values()], everything=everything) for everything in (False, True))
     lines = [line.split() for line in brief.splitlines()]
     assert lines[:4] == [
         ["years", "true", "estimate", "95", "%", "interval"],
@@ -123,23 +127,22 @@ def test_a_table_of_numbers_shows_truth_beside_estimate_and_interval() -> None:
 
 
 def test_numbers_of_too_few_reports_are_not_told() -> None:
-    assert table(AGE, []) == "  too few reports to tell: numbers need 3,000"
+    assert table(metrics()["age"], []) == "  too few reports to tell: numbers need 3,000"
     assert not too_few_hold([])
 
 
 def test_a_table_of_shares_shows_the_largest() -> None:
-    values = METRICS["occupation"].values
+    values = metrics()["occupation"].values
     rows = [told(value, "", 0.0, 0.2) for value in values]
-    both = [*compared(METRICS["occupation"], ["Sales", "?"], *rows).values()]
+    both = [*compared(metrics()["occupation"], ["Sales", "?"], *rows).values()]
     assert [row["value"] for row in both if row["truth"]] == ["Sales", "other"]
-    text = table(METRICS["occupation"], both * 2)
+    text = table(metrics()["occupation"], both * 2)
     assert "and 15 smaller values (--all prints them)" in text
-    assert "smaller values" not in table(METRICS["occupation"], both * 2, everything=True)
+    assert "smaller values" not in table(metrics()["occupation"], both * 2, everything=True)
 
 
 # Tables.
 
-EARNINGS = METRICS["earnings"]
 PEOPLE = [
     *({"income": ">50K", "sex": "Male"} for _ in range(3)),
     *({"income": "<=50K", "sex": "Male"} for _ in range(3)),
@@ -155,7 +158,7 @@ def told_of(statistic: str, column: str, label: str, group_column: str = "", gro
 
 def test_true_rates_are_those_within_the_group() -> None:
     rows = compared(
-        EARNINGS,
+        metrics()["earnings"],
         PEOPLE,
         told_of("share", "income", ">50K"),
         told_of("rate", "income", ">50K", "sex", "Male"),
@@ -173,7 +176,7 @@ def test_true_rates_are_those_within_the_group() -> None:
 
 def test_what_says_a_rate_again_or_is_of_a_group_without_devices_is_left_out() -> None:
     assert not compared(
-        EARNINGS,
+        metrics()["earnings"],
         PEOPLE,
         told_of("rate", "sex", "Male", "income", ">50K"),
         told_of("cell", "income", ">50K", "sex", "Male"),
@@ -187,14 +190,16 @@ def test_what_says_a_rate_again_or_is_of_a_group_without_devices_is_left_out() -
 
 def test_a_table_of_rates_shows_the_first_value_in_the_largest_groups() -> None:
     rows = compared(
-        EARNINGS,
+        metrics()["earnings"],
         PEOPLE,
         told_of("share", "income", ">50K"),
         told_of("rate", "income", ">50K", "sex", "Female"),
         told_of("rate", "income", ">50K", "sex", "Male"),
         told_of("rate", "income", "<=50K", "sex", "Male"),
     )
-    brief, full = (table(EARNINGS, [*rows.values()], everything=everything) for everything in (False, True))
+    brief, full = (
+        table(metrics()["earnings"], [*rows.values()], everything=everything) for everything in (False, True)
+    )
     lines = [line.split() for line in brief.splitlines()]
     assert [line[:8] for line in lines[1:3]] == [
         ["income", "=", ">50K", "|", "sex", "=", "Male", "50.00%"],
@@ -207,7 +212,7 @@ def test_a_table_of_rates_shows_the_first_value_in_the_largest_groups() -> None:
 
 
 def test_rates_of_too_few_reports_are_not_told() -> None:
-    assert table(EARNINGS, []) == "  too few reports to tell any rate of income = >50K"
+    assert table(metrics()["earnings"], []) == "  too few reports to tell any rate of income = >50K"
 
 
 def word(value: str, lower: float, upper: float, verdict: str = "cannot be told from zero") -> dict[str, Any]:
@@ -217,14 +222,16 @@ def word(value: str, lower: float, upper: float, verdict: str = "cannot be told 
 def test_words_stand_beside_how_many_say_them_and_starts_beside_all_that_begin_so() -> None:
     said = ["Sales"] * 5 + ["Craft-repair"] * 2 + ["Craftsman", None, None]
     rows = COMPARING["words"].rows(
-        METRICS["work"], said, [word("Sales", 0.4, 0.6, "stands out"), word("Craft…", 0.2, 0.4), word("other", 0, 0.3)]
+        metrics()["work"],
+        said,
+        [word("Sales", 0.4, 0.6, "stands out"), word("Craft…", 0.2, 0.4), word("other", 0, 0.3)],
     )
     assert [row["truth"] for row in rows] == [0.5, 0.3, 0.2]
-    short, long = (list(COMPARING["words"].table(METRICS["work"], rows, everything=all_)) for all_ in (False, True))
+    short, long = (list(COMPARING["words"].table(metrics()["work"], rows, everything=all_)) for all_ in (False, True))
     assert [line.split()[0] for line in short[1:-1]] == ["Sales"]
     assert [line.split()[0] for line in long[1:-1]] == ["Sales", "Craft…", "other"]
     assert short[-1] == "  3 of 3 intervals hold the truth (100.0%), counting those of all 3 texts that were proposed"
 
 
 def test_where_no_word_stands_out_the_table_says_so() -> None:
-    assert list(COMPARING["words"].table(METRICS["work"], [], everything=True)) == ["  no word stands out"]
+    assert list(COMPARING["words"].table(metrics()["work"], [], everything=True)) == ["  no word stands out"]

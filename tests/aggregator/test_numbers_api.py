@@ -8,7 +8,6 @@ from types import SimpleNamespace
 from typing import Any
 from unittest.mock import patch
 
-import pandas
 import pytest
 
 from dither_aggregator.analysis.numbers import QUANTILES
@@ -64,6 +63,8 @@ def test_whatever_the_description_allows_is_answered_as_described(
 
 def test_three_lines_of_pandas_draw_a_shape(one: Site, tmp_path: Path) -> None:
     """api.md's lines, with this address in place of its own; the plot gets the shares of the ranges, lowest first."""
+    import pandas  # it takes a third of a second, which processes that run other files would wait for
+
     text = (ROOT / "aggregator/api.md").read_text(encoding="utf-8").partition("## Numbers")[2]
     (shown,) = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
     (address,) = re.findall(r'"http://127.0.0.1:8080(.*?)"', shown)

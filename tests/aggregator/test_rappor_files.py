@@ -475,22 +475,23 @@ TIMES = scaled(1, 10)
 MOST = (("candidates", "long values"), ("map", "a row over many lines"), ("counts", "a row of many cells"))
 TAKEN = (("candidates", "blank lines"), ("candidates", "high exponents"))
 """One value that comes again and again is that one value, up to a bound."""
-HOSTILE: dict[str, bytes] = {
-    "a row over many lines": b'"\n' + b'","\n' * (2_000_000 * TIMES),
-    "a row of many cells": b"," * (4_000_000 * TIMES),
-    "a line without end": b"0" * (10_000_000 * TIMES),
-    "returns within quotes": b'"' + b"\r" * (4_000_000 * TIMES),
-    "blank lines": b"\n" * (1_000_000 * TIMES),
-    "quotes": b'"' * (4_000_000 * TIMES),
-    "long values": b"".join(b"%d%b\n" % (number, b"a" * 60_000) for number in range(3_000)),
-    "no text": b"\xff" * 1_000_000,
-    "high exponents": b"1e999999999,2,3,4,5\n" * 100_000,
+HOSTILE: dict[str, Callable[[], bytes]] = {
+    "a row over many lines": lambda: b'"\n' + b'","\n' * (2_000_000 * TIMES),
+    "a row of many cells": lambda: b"," * (4_000_000 * TIMES),
+    "a line without end": lambda: b"0" * (10_000_000 * TIMES),
+    "returns within quotes": lambda: b'"' + b"\r" * (4_000_000 * TIMES),
+    "blank lines": lambda: b"\n" * (1_000_000 * TIMES),
+    "quotes": lambda: b'"' * (4_000_000 * TIMES),
+    "long values": lambda: b"".join(b"%d%b\n" % (number, b"a" * 60_000) for number in range(3_000)),
+    "no text": lambda: b"\xff" * 1_000_000,
+    "high exponents": lambda: b"1e999999999,2,3,4,5\n" * 100_000,
 }
 
 
 def test_hostile_files_are_refused_in_words_within_bounds(tmp_path: Path) -> None:
     paths = [
-        written(tmp_path, gzip.compress(content, 1), f"{number}.gz") for number, content in enumerate(HOSTILE.values())
+        written(tmp_path, gzip.compress(content(), 1), f"{number}.gz")
+        for number, content in enumerate(HOSTILE.values())
     ]
     asked = [(reader, name, path) for reader in READERS for name, path in zip(HOSTILE, paths, strict=True)]
     if not SOAK:  # each file once, by turns, and the one that each reader takes the most of

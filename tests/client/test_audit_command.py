@@ -154,8 +154,10 @@ def _adapters(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]
 FEW = ["--reports", "400", "--devices", "20", "--processes", "1"]
 
 
-def test_a_sound_registry_holds_and_the_table_says_why(registry: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["audit", str(registry), *FEW]) == 0
+def test_a_sound_registry_holds_the_table_says_why_and_a_page_to_publish_stands_alone(
+    registry: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["audit", str(registry), *FEW, "--html", str(tmp_path / "audit.html")]) == 0
     out, err = capsys.readouterr()
     rows = [line.split("  ")[0:1] + line.split() for line in out.splitlines()]
     assert rows[0][1:] == ["metric", "what", "declared", "exact", "proved", "expected", "verdict"]
@@ -163,6 +165,11 @@ def test_a_sound_registry_holds_and_the_table_says_why(registry: Path, capsys: p
     assert out.count(" = ") >= 3
     assert "in error once in 100" in out
     assert "1 of 12: dark, report" in err
+    page = (tmp_path / "audit.html").read_text("utf-8")
+    assert page.count("<h2>") == 3
+    assert "all 12 claims hold" in page
+    assert "just that, as a fraction" in page
+    assert "http" not in page
 
 
 def test_the_document_has_exact_fractions(registry: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -175,16 +182,6 @@ def test_the_document_has_exact_fractions(registry: Path, capsys: pytest.Capture
     assert report["exact_is_declared"] is True
     assert (report["samples"], device["samples"]) == (400, 20)
     assert report["expected"] == pytest.approx(0.7, abs=0.2)
-
-
-def test_a_page_to_publish_stands_alone(registry: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["audit", str(registry), *FEW, "--html", str(tmp_path / "audit.html")]) == 0
-    capsys.readouterr()
-    page = (tmp_path / "audit.html").read_text("utf-8")
-    assert page.count("<h2>") == 3
-    assert "all 12 claims hold" in page
-    assert "just that, as a fraction" in page
-    assert "http" not in page
 
 
 def test_a_page_and_a_document_name_what_was_audited(

@@ -22,6 +22,7 @@ from tests.support.celery_workers import is_idle
 from tests.support.examples import NOW, counted, gunicorn, point, shipped
 from tests.support.keys import write_key
 from tests.support.redis_servers import running_redis
+from tests.support.soaking import scaled
 from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.slow
@@ -78,7 +79,7 @@ def installed(example: str, program: str, directory: Path) -> Iterator[Installed
 def test_a_django_site_under_gunicorn_is_one_device(tmp_path: Path) -> None:
     with ExitStack() as stack:
         site = stack.enter_context(installed("django_app", "shop.py", tmp_path))
-        served = gunicorn(site.program, site.log, SHOP_DATA=str(site.data), SHOP_TELEMETRY="on")
+        served = gunicorn(site.program, site.log, SHOP_DATA=str(site.data), SHOP_TELEMETRY="on", workers=scaled(2, 4))
         master, address = stack.enter_context(served)
 
         def visit(_: int) -> str:
@@ -100,7 +101,7 @@ def test_a_django_site_under_gunicorn_is_one_device(tmp_path: Path) -> None:
 def test_a_django_site_whose_owner_did_not_agree_says_nothing(choice: str, tmp_path: Path) -> None:
     with ExitStack() as stack:
         site = stack.enter_context(installed("django_app", "shop.py", tmp_path))
-        served = gunicorn(site.program, site.log, SHOP_DATA=str(site.data), SHOP_TELEMETRY=choice, workers=2)
+        served = gunicorn(site.program, site.log, SHOP_DATA=str(site.data), SHOP_TELEMETRY=choice, workers=1)
         master, address = stack.enter_context(served)
         assert requests.get(address, timeout=20).text == "Welcome to the shop.\n"
         master.terminate()

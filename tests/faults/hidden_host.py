@@ -82,18 +82,26 @@ class Clock:
 
 
 def _waits(thread: threading.Thread) -> bool:
-    """Tell whether the uploader's thread waits for its next look, or has ended."""
+    """Tell whether a thread waits, the uploader's for its next look or the file's for a job, or has ended."""
     frame = sys._current_frames().get(thread.ident or 0)
     if frame is None or frame.f_back is None:
         return not thread.is_alive()
-    return frame.f_code is threading.Condition.wait.__code__ and frame.f_back.f_code.co_name == "_turn"
+    if thread.name == "dither-file":
+        return frame.f_code.co_name == "_work"
+    return frame.f_code is threading.Condition.wait.__code__ and frame.f_back.f_code.co_name == "_sleep"
 
 
 def wait_until_quiet() -> None:
-    """Wait until other threads only wait: one in the middle of something cannot end at once when the host forks."""
+    """Wait until other threads only wait: one in the middle of something cannot end at once when the host forks.
+
+    Say so on stderr if they do not.
+    """
     deadline = time.monotonic() + QUIET_WITHIN_S
     others = [thread for thread in threading.enumerate() if thread is not threading.main_thread()]
-    while not all(map(_waits, others)) and time.monotonic() < deadline:
+    while not all(map(_waits, others)):
+        if time.monotonic() > deadline:
+            print("no quiet among", others, file=sys.stderr)
+            return
         time.sleep(0.001)
 
 

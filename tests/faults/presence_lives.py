@@ -8,6 +8,7 @@ their answers alone, and what is left can be compared byte by byte. For each lif
 as two later starts leave it, and its uploads.
 """
 
+import gc
 import json
 import mmap
 import os
@@ -365,6 +366,7 @@ def main(directory: Path, planted: bool) -> None:
     setattr(budget, "draw_periods", lambda metric, rng: drawn)  # noqa: B010
     if planted:
         Device._replace = let_an_answer_open_its_period  # type: ignore[method-assign]
+    gc.freeze()  # else each process would copy all that is imported, by looking for garbage in it
     for place, line in enumerate(sys.stdin):
         for says in (False, True):
             Life(Case(*json.loads(line)), says, directory / f"{place}-{'answers' if says else 'silent'}").run()

@@ -268,7 +268,7 @@ where_atheris_is = pytest.mark.skipif(
 @pytest.mark.slow
 @where_atheris_is
 def test_the_guided_fuzzer_finds_nothing(tmp_path: Path) -> None:
-    asked = scaled(2_000, 15_000)
+    asked = scaled(1_000, 15_000)
     done = run_fuzzer(tmp_path, f"-runs={asked}", "-seed=1")
     assert done.returncode == 0, done.stderr[-4_000:]
     runs = re.search(r"number_of_executed_units: (\d+)", done.stderr)
@@ -429,7 +429,7 @@ def hunted_bodies() -> Iterator[bytes]:
     for asked in REGISTRIES:
         plans = [metric.plan for metric in asked.metrics.values()]
         yield hostile.encode(draw_document(rng, plans))
-        for damage in hostile.damages(plans) * 10:
+        for damage in hostile.damages(plans) * scaled(4, 10):
             headers, body = damage(rng, draw_document(rng, plans))
             if headers == hostile.JSON:
                 yield body

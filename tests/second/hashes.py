@@ -5,6 +5,7 @@ import json
 import re
 import unicodedata
 from collections.abc import Callable
+from functools import cache
 from itertools import groupby
 from pathlib import Path
 
@@ -22,10 +23,11 @@ def _code_points(heading: str) -> frozenset[int]:
 
 UNSEEN = _code_points("**Characters that nobody sees:**")
 VARIANTS = _code_points("**Variation selectors:**")
-NEWER = frozenset(
-    point
-    for first, last in json.loads((ROOT / "tests" / "vectors" / "texts.json").read_text(encoding="utf-8"))["newer"]
-    for point in range(first, last + 1)
+NEWER = frozenset[int]().union(
+    *(
+        range(first, last + 1)
+        for first, last in json.loads((ROOT / "tests" / "vectors" / "texts.json").read_text(encoding="utf-8"))["newer"]
+    )
 )
 LETTERS = Path(__file__).parents[2] / "shared" / "dither_shared" / "words" / "letters.bin"
 END, ESC, SYMBOLS = 95, 96, 97
@@ -114,6 +116,7 @@ def _code(typed: bytes) -> str:
     return bits + "".join(f"{byte:08b}" for byte in hashlib.sha256(typed).digest())
 
 
+@cache
 def _codes_after(symbol: int) -> dict[int, str]:
     lengths = LETTERS.read_bytes()[symbol * SYMBOLS : (symbol + 1) * SYMBOLS]
     codes: dict[int, str] = {}

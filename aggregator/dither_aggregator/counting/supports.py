@@ -116,9 +116,11 @@ def hyperplane_sums(histogram: Counts, order: int, dimension: int) -> Counts:
     lines_of = _kept_multiples if len(histogram) <= KEPT_LINES_MAX else _multiples
     multiples = lines_of(order, dimension - 1)
     half = fftn(grid).ravel()[multiples[:, : order // 2 + 1]]
-    lines = hfft(half, n=order, axis=1) / order
+    lines = hfft(half, n=order, axis=1)
+    lines /= order
     rounded = np.rint(lines)
-    if np.abs(lines - rounded).max() > ROUNDING_MAX:
+    lines -= rounded
+    if np.abs(lines, out=lines).max() > ROUNDING_MAX:
         raise BadTally("the transform lost precision")
     along = rounded.astype(np.int64) + inner[:, np.newaxis]
     # b = 1 / a is also the place at which the multiple a of w finds its sum.

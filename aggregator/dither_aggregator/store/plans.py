@@ -7,7 +7,7 @@ from datetime import date, timedelta
 from functools import cached_property
 from typing import Any
 
-from dither_aggregator.loading import document_of
+from dither_aggregator.loading import another_meaning, document_of
 from dither_aggregator.store.packing import DAY_S, day_number
 from dither_aggregator.store.records import StoreError
 from dither_shared.exact import from_micro
@@ -195,10 +195,7 @@ class Plans:
         for item in self.by_id.values():
             if item.plan.metric == plan.metric and item.plan.rev == plan.rev:
                 if item.plan.digest != plan.digest:
-                    raise StoreError(
-                        f"metric.{plan.metric}: rev {plan.rev} was loaded before with another meaning (plan "
-                        f"{item.plan.digest}, now {plan.digest}); give the changed metric the next rev"
-                    )
+                    raise StoreError(another_meaning(plan, item.plan.digest))
                 return item.id
         return fresh
 

@@ -12,8 +12,9 @@ from webargs.multidictproxy import MultiDictProxy
 
 from dither_aggregator.analysis.disclosure import for_readers
 from dither_aggregator.analysis.windows import Window
+from dither_aggregator.loading import DOCUMENT
 from dither_aggregator.store import Store, StoredPlan
-from dither_aggregator.web.exchange import ASKED_BYTES_MAX, LIVE
+from dither_aggregator.web.exchange import ASKED_BYTES_MAX, BODY, LIVE
 from dither_shared.texts import normal
 from dither_shared.wire.problems import Problem
 
@@ -23,9 +24,6 @@ TODAY = "today"
 DAYS_MAX = 366
 LEVELS = ("95", "80", "99")
 """Levels of intervals, in percent: the first is the default."""
-
-_BODY = msgspec.json.Decoder(dict[str, str | int | float | bool | list[str | int | float | bool | None] | None])
-"""Bodies hold words, numbers and lists of them: what is nested deeper, however much of it, is not even read."""
 
 Given = Mapping[str, Any]
 """The parameters of a request by their names; those that were left out are missing, or have their default."""
@@ -145,18 +143,17 @@ class _Parser(FlaskParser):
             first = "is needed"
         raise Problem("malformed", f"{name} {first}")
 
-    def load_body(self, req: Request, schema: Schema) -> Given:
-        """Return the body, a JSON object, as a schema has it; raise Problem."""
-        body = req.get_data()
+    def load_body(self, body: bytes, schema: Schema) -> Given:
+        """Return a body, a JSON object, as a schema has it; raise Problem."""
         most = getattr(schema, "body_bytes_max", ASKED_BYTES_MAX)
         if len(body) > most:
             raise Problem("too-large", f"the body must have at most {most:,} bytes")
         try:
-            loaded: Given = schema.load(_BODY.decode(body))
+            loaded: Given = schema.load(DOCUMENT.decode(body))
         except msgspec.MsgspecError:
             raise Problem("malformed", "the body must be a JSON object") from None
         except ValidationError as error:
-            self.handle_error(error, req, schema)
+            self.handle_error(error, request, schema)
         return loaded
 
 
@@ -169,9 +166,9 @@ def given(schema: type[Parameters]) -> Given:
     return parsed
 
 
-def given_body(schema: type[Schema]) -> Given:
-    """Return the members of the request's body; raise Problem."""
-    return PARSER.load_body(request, schema())
+def given_body(schema: type[Schema], body: bytes | None = None) -> Given:
+    """Return the members of the request's body, or of another one in its place; raise Problem."""
+    return PARSER.load_body(request.environ[BODY] if body is None else body, schema())
 
 
 def seen(store: Store) -> Store:

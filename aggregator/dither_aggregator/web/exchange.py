@@ -13,6 +13,8 @@ KEPT_HEADERS = (b"content-type", b"if-none-match")
 SESSION, ACTOR, LIVE = "dither.session", "dither.actor", "dither.live"
 """Names in a scope, and in the environment of WSGI: whether somebody is logged in, the id of an admin key, and whether
 live figures and raw counts are told."""
+BODY = "dither.body"
+"""The same of the body in that environment: Flask copies a long one several times, which takes milliseconds."""
 ASKED_BYTES_MAX = 64 * 1024
 """A body is no longer, unless its schema has a `body_bytes_max` of its own."""
 _encoder = msgspec.msgpack.Encoder()

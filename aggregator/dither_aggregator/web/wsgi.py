@@ -20,7 +20,7 @@ from dither_aggregator.computing import Address
 from dither_aggregator.store import Store
 from dither_aggregator.web import api, pages, problems
 from dither_aggregator.web.addresses import is_known
-from dither_aggregator.web.exchange import ACTOR, LIVE, LONG, SESSION, ReadAnswer, ReadRequest
+from dither_aggregator.web.exchange import ACTOR, BODY, LIVE, LONG, SESSION, ReadAnswer, ReadRequest
 from dither_aggregator.web.login import LOGOUT
 from dither_aggregator.web.long_lists import LongList
 from dither_aggregator.web.packing import pack
@@ -71,7 +71,7 @@ def respond(app: Flask, asked: ReadRequest) -> ReadAnswer:
     }
     try:
         environ = cast("dict[str, Any]", build_environ(scope, cast("Any", BytesIO(asked.body))))
-        environ |= {SESSION: asked.session, ACTOR: asked.actor, LIVE: asked.live}
+        environ |= {SESSION: asked.session, ACTOR: asked.actor, LIVE: asked.live, BODY: asked.body}
         answer = pack(Response.from_app(app, environ, buffered=True))
     except (LongList, Elsewhere):
         return LONG

@@ -1,22 +1,71 @@
 """The answers of a worker's process to bells."""
 
+import fcntl
 import logging
+import os
+import tempfile
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 
 from dither_aggregator import upkeep
-from dither_aggregator.computing import Address, Computer
+from dither_aggregator.computing import Address, Computer, unmade
 from dither_aggregator.store import Store, StoreError, StoreUnavailable
-from dither_aggregator.workers.bells import FOLD, Bell, BrokerError
+from dither_aggregator.workers.bells import FOLD, READ, Bell, BrokerError
 from dither_shared.errors import DitherError
 
 FOLD_FOR_S = 10.0
 """How long one bell may keep a process folding while others wait for it."""
+COMPUTE_FOR_S = 10.0
+"""How long it may keep one computing pages. A page that takes longer is computed to its end."""
 
 COMPUTER_KEPT_S = 60.0
 """How long a process that computes waits for the next page: it takes a second to start."""
 
 _log = logging.getLogger("dither_aggregator")
+
+
+class _Turn:
+    """Whose turn it is to compute: one process of a worker, so that the others are there for what uploads need.
+
+    Made before the processes are forked. It ends with the process that has it, however that ends.
+    """
+
+    def __init__(self) -> None:
+        self._lock = tempfile.TemporaryFile()  # noqa: SIM115  # as long as the worker
+        self._wanted, self._want = os.pipe()
+        for end in (self._wanted, self._want):
+            os.set_blocking(end, False)
+
+    def want(self, page: Address) -> None:
+        """Have whoever has the turn, or takes it next, compute a page; it may be forgotten where many are wanted."""
+        with suppress(BlockingIOError):
+            os.write(self._want, f"{page}\n".encode())
+
+    def wanted(self) -> list[Address]:
+        """Return the pages that are wanted, once."""
+        try:
+            return [Address.parse(page) for page in os.read(self._wanted, 1 << 16).decode().splitlines()]
+        except BlockingIOError:
+            return []
+
+    def take(self) -> bool:
+        """Take the turn, if nobody has it."""
+        try:
+            fcntl.lockf(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            return False
+        return True
+
+    def give_back(self) -> None:
+        """Let another process take it."""
+        fcntl.lockf(self._lock, fcntl.LOCK_UN)
+
+    def close(self) -> None:
+        """Give back what it holds of the system, in this process."""
+        self._lock.close()
+        for end in (self._wanted, self._want):
+            os.close(end)
 
 
 class Answering:
@@ -42,6 +91,7 @@ class Answering:
         self._gone = gone
         self._data = data
         self._store: Store | None = None
+        self._turn = _Turn()
         self._computer: Computer | None = None
         self._computed_at = 0.0
         self._unavailable = False
@@ -49,6 +99,7 @@ class Answering:
     def close(self) -> None:
         """Close the store, and end the process that computes."""
         self._end_computer()
+        self._turn.close()
         store, self._store = self._store, None
         if store is not None:
             store.close()
@@ -66,17 +117,40 @@ class Answering:
         self._answer(metric, self._estimate)
 
     def read(self, page: object) -> None:
-        """Compute what is missing of a page."""
+        """Have what is missing of a page computed, and then what nobody has asked for yet; by one process at a time.
+
+        Ring again when that takes long, so that others are answered between.
+        """
         self._answer(page, self._read)
 
     def _read(self, store: Store, page: object) -> None:
         try:
-            address = Address.parse(str(page))
+            self._turn.want(Address.parse(str(page)))
         except ValueError:
             raise _UnknownBell(f"{page!r} is no page") from None
+        if not self._turn.take():
+            return
+        deadline = time.monotonic() + COMPUTE_FOR_S
+        try:
+            pages: dict[Address, None] = {}
+            while pages := self._pages(store, pages):
+                if self._stopping() or time.monotonic() > deadline:
+                    break
+                self._compute(store, pages.popitem()[0])
+        finally:
+            self._turn.give_back()
+        if pages and not self._stopping():
+            self._ring([Bell(READ, str(page)) for page in pages])
+
+    def _pages(self, store: Store, pages: dict[Address, None]) -> dict[Address, None]:
+        """Return the pages to compute, the next one last: what was wanted latest, or what nobody wanted yet."""
+        wanted = {**pages, **dict.fromkeys(self._turn.wanted())}
+        return wanted or dict.fromkeys(unmade(store)[:1])
+
+    def _compute(self, store: Store, page: Address) -> None:
         self._computer = self._computer or Computer(store, self._data, alone=False)
         try:
-            self._computer.compute(address, self._stopping)
+            self._computer.compute(page, self._stopping)
         finally:
             self._computed_at = time.monotonic()
 

@@ -123,12 +123,10 @@ class Expected:
 
 def expected_bound(p: float, q: float, n: int, alpha: float) -> Expected:
     """Return what `loss_bound` has to be expected to give for an event of these two probabilities."""
-    found = [
-        (weight * other_weight, loss_bound(hits, others, n, alpha))
-        for hits, weight in _counts(n, p)
-        for others, other_weight in _counts(n, q)
-    ]
-    return _mean(found)
+    least = [(weight, least_share(hits, n, alpha / 2)) for hits, weight in _counts(n, p)]
+    most = [(weight, log(most_share(others, n, alpha / 2))) for others, weight in _counts(n, q)]
+    logs = [(weight, log(share) if share else -inf) for weight, share in least]  # once each, not for every pair
+    return _mean([(weight * other, max(0.0, high - low)) for weight, high in logs for other, low in most])
 
 
 def expected_share(p: float, n: int, alpha: float) -> Expected | None:

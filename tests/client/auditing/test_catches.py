@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from dither.auditing import devices as of_devices
 from dither.auditing.adapters import claim_of
 from dither.auditing.claims import Claim
 from dither.auditing.lives import SHOWS
@@ -217,7 +218,7 @@ def test_an_epsilon_of_one_tick_for_answers_of_several_is_caught_with_10_000_sam
 ) -> None:
     """Two bits, both of which may be set: as if the two bits that differ were those of a one-hot pair."""
     asked = 'kind = "choices"\nvalues = ["a", "b"]\nticks_max = 3\nmechanism = "oue"\nepsilon = 3\nreports = 1'
-    (sound,) = audited(reports(of_metric(asked)), scaled(2_000, 10_000))
+    (sound,) = audited(reports(of_metric(asked)), scaled(1_000, 10_000))
     assert (sound.verdict, sound.equal) == ("", True)
     monkeypatch.setattr(
         UnaryCode, "exp_epsilon", property(lambda self: self.p * (1 - self.q) / (self.q * (1 - self.p)))
@@ -262,6 +263,13 @@ def test_parts_of_a_mixture_at_different_epsilons_are_caught_with_2_000_samples(
 # Whole devices.
 
 
+@pytest.fixture
+def _clear(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Repeat an answer 8 times in `make test`: reports nearly tell these memos. By 4 some seeds miss the bug."""
+    monkeypatch.setattr(of_devices, "REPEATS", scaled(8, of_devices.REPEATS))
+    monkeypatch.setattr(of_devices, "UNTIL", scaled(4, of_devices.UNTIL))
+
+
 def found_by_devices(registry: Registry, n: int, *parts: str) -> dict[str, str]:
     claims = [claim for claim in devices(registry) if not parts or claim.part in parts]
     return {each.part: each.verdict for each in audited(claims, n)}
@@ -276,6 +284,7 @@ def test_a_memo_that_is_drawn_each_time_is_caught_with_100_devices(monkeypatch: 
     assert found == {"device": "", "device, repeated": PROVED}
 
 
+@pytest.mark.usefixtures("_clear")
 def test_a_memo_that_all_values_share_is_caught_with_130_devices(monkeypatch: pytest.MonkeyPatch) -> None:
     """Coins of the metric alone: whoever has a true first memo has a true second one, too."""
     registry = of_metric(MEMO_CHOICE)
@@ -295,7 +304,7 @@ def test_a_memo_that_all_metrics_share_is_caught_with_200_devices(monkeypatch: p
 
 def test_a_second_stage_that_is_fixed_is_caught_with_200_devices(monkeypatch: pytest.MonkeyPatch) -> None:
     registry = of_metric(MEMO_FLAG)
-    assert found_by_devices(registry, scaled(50, 200), "device, noise again") == {"device, noise again": ""}
+    assert found_by_devices(registry, scaled(25, 200), "device, noise again") == {"device, noise again": ""}
     fill = Slots._fill
 
     def fixed(self: Slots, *arguments: Any, **options: Any) -> None:
@@ -331,7 +340,7 @@ def test_a_cell_that_is_chosen_from_the_value_is_caught_with_100_devices(monkeyp
     registry = of_metric(NUMBER, BESIDE)
     last = remembered(monkeypatch)
     monkeypatch.setattr(Cells, "draw", lambda self, rng, public=0: int(self.each > 1 and str(last[0]) > "0"))
-    assert found_by_devices(registry, 100)["device"] == PROVED
+    assert found_by_devices(registry, 100, "device") == {"device": PROVED}
 
 
 def test_an_order_of_groups_that_depends_on_the_value_is_caught_with_100_devices(
@@ -358,5 +367,5 @@ def test_a_hidden_answer_that_moves_an_upload_is_caught_with_100_devices(monkeyp
         return reason
 
     monkeypatch.setattr(Device, "record", planning)
-    found = found_by_devices(registry, 100, "device", "device, presence")
+    found = found_by_devices(registry, scaled(50, 100), "device", "device, presence")
     assert found == {"device": "", "device, presence": PROVED}

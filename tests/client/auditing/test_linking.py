@@ -12,7 +12,7 @@ from dither_shared.mechanisms import OUE
 from dither_shared.registry import Metric, Registry
 from dither_shared.rng import SCALE, Rng
 from tests.pinned.registries import HEAD, registry_of
-from tests.support.audits import EVERY, audited, seeded, verdicts
+from tests.support.audits import EVERY, audited, of_metric, seeded, verdicts
 from tests.support.soaking import SOAK, scaled, thinned
 
 WITHIN = 0.02 if SOAK else 0.035
@@ -50,26 +50,34 @@ PAIRS = {"flag and number": [f"{FLAG} = 2", f"{NUMBER} = 2"], "flag and choice":
 
 @pytest.mark.parametrize("name", thinned(ALONE, 0))  # in `make check`, too; `slow` has a flag and a number
 def test_a_metric_links_as_many_as_the_formula_says(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The first one's memo is known after half as many reports, too."""
-    monkeypatch.setattr(linking, "BEFORE", scaled(7, BEFORE))
+    """The first one's memo is known after three reports, too."""
+    monkeypatch.setattr(linking, "BEFORE", scaled(3, BEFORE))
     measure(asked(name))
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("pair", thinned(list(PAIRS), 0))
-def test_metrics_link_as_many_as_the_formula_says_alone_and_together(pair: str) -> None:
-    measure(Registry.parse(registry_of(*PAIRS[pair], head=HEAD)))
+def test_metrics_link_as_many_as_the_formula_says_alone_and_together(
+    pair: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In `make test` a report tells nearly as much as the memo, which is known after four: the formula is the same."""
+    monkeypatch.setattr(linking, "BEFORE", scaled(4, BEFORE))
+    metrics = [each if SOAK else each.replace("epsilon = 1", "epsilon = 1.9") for each in PAIRS[pair]]
+    measure(Registry.parse(registry_of(*metrics, head=HEAD)))
 
 
-def test_where_14_reports_do_not_tell_the_memo_fewer_are_linked() -> None:
+def test_where_14_reports_do_not_tell_the_memo_fewer_are_linked(monkeypatch: pytest.MonkeyPatch) -> None:
     """The formula is what many reports come to: at (1/2, 3) this memo links half by it, and a twelfth when measured.
 
     Less than a quarter is neither by chance: binomial laws have it otherwise in less than one of a billion runs.
+    Half as many devices at (1/4, 3), of which a twentieth are linked, are as sure.
     """
-    registry = Registry.parse(registry_of(f"{CODED} = 3".replace("epsilon = 1", "epsilon = 0.5"), head=HEAD))
+    epsilon, population = (0.5, POPULATION) if SOAK else (0.25, POPULATION // 2)
+    monkeypatch.setattr(linking, "POPULATION", population)
+    registry = Registry.parse(registry_of(f"{CODED} = 3".replace("epsilon = 1", f"epsilon = {epsilon}"), head=HEAD))
     crowd = Crowd(registry, tuple(registry.metrics.values()))
     assert crowd.expected > 1 / 2
-    assert crowd.joined(seeded(4)) / POPULATION < 1 / 4
+    assert crowd.joined(seeded(4)) / population < 1 / 4
 
 
 def test_of_what_is_hidden_as_many_reports_are_kept_before_and_after() -> None:
@@ -123,10 +131,11 @@ def test_what_links_is_claimed_alone_and_together() -> None:
 def test_a_sound_metric_holds_and_a_larger_mark_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """Planted: permanent bits by fair coins, which hide the answer, and mark the device. It takes 200 devices.
 
-    Half as many reports as an audit has show it as well.
+    Where a report tells nearly as much as the memo, three show it as well.
     """
-    monkeypatch.setattr(linking, "BEFORE", scaled(7, BEFORE))
-    registry = asked("oue again")
+    monkeypatch.setattr(linking, "BEFORE", scaled(3, BEFORE))
+    keys = EVERY["oue again"] if SOAK else EVERY["oue again"].replace("epsilon = 1\n", "epsilon = 2.8\n")
+    registry = of_metric(keys)
 
     def claims() -> list[str]:
         return verdicts(audited(linking_claims(registry, tuple(registry.metrics.values())), POPULATION))

@@ -15,6 +15,7 @@ import dither
 from dither.status import REFUSED
 from dither.telemetry import Telemetry
 from tests.support.hosts import PATHS, World, ended, fork, forks, once
+from tests.support.soaking import scaled
 
 
 def unasked() -> Telemetry:
@@ -120,7 +121,7 @@ def test_a_worker_that_was_not_asked_hears_of_a_refusal_and_asks_no_more(world: 
 def test_a_look_for_a_choice_sticks_in_no_child_that_was_forked_while_sqlite_was_in_use(world: World) -> None:
     """The child opens the file for the first time, with SQLite's own locks as another thread had taken them."""
 
-    def host() -> None:
+    def host(forked: int) -> None:
         site, stop = unasked(), threading.Event()
         Path(sys.argv[3] + "-of-the-unasked").mkdir()
         (Path(sys.argv[3] + "-of-the-unasked") / "device.sqlite3").touch()
@@ -130,7 +131,7 @@ def test_a_look_for_a_choice_sticks_in_no_child_that_was_forked_while_sqlite_was
                 sqlite3.connect(":memory:").close()
 
         def child() -> None:
-            signal.alarm(5)
+            signal.alarm(20)
             site.m0.record(True)
             assert site.status().ask
 
@@ -138,9 +139,9 @@ def test_a_look_for_a_choice_sticks_in_no_child_that_was_forked_while_sqlite_was
         for thread in threads:
             thread.start()
         try:
-            for _ in range(40):
+            for _ in range(forked):
                 assert ended(fork(child)) == [0]
         finally:
             stop.set()
 
-    world.run(host, needs=[unasked])
+    world.run(host, scaled(20, 40), needs=[unasked])

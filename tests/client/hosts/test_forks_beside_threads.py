@@ -64,6 +64,7 @@ def test_a_later_python_sees_no_fork_among_threads(world: World, python: Path) -
     """It warns of one, with the exception of a filter that says "error" swallowed: so the text is looked for."""
 
     def host() -> None:
+        dither.sending.uploader.FORK_WAIT_S = 20
         for number in range(10):
             flag(number)
             assert our_threads()
@@ -123,7 +124,7 @@ def test_forks_while_another_thread_records_all_the_time(tmp_path: Path) -> None
         stop.set()
         recorder.join()
 
-    forked = scaled(60, 120)
+    forked = scaled(30, 120)
     with a_world(tmp_path, flags(5 + forked)) as world:
         printed = world.run(host, forked)
         lines = [line.split() for line in printed.splitlines()]
@@ -179,7 +180,7 @@ def test_forks_while_another_thread_uses_sqlite_stick_no_child(world: World) -> 
                 start(":memory:").close()
 
         def child() -> None:
-            signal.alarm(5)
+            signal.alarm(20)
             flag(1)
             telemetry.status()
 

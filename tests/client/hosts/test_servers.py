@@ -69,9 +69,9 @@ def visit(address: str, path: str) -> tuple[float, str]:
 
 
 def serves_one_device(world: World, address: str, log: Callable[[], str]) -> None:
-    """Visit a server whose aggregator takes a second for its first answer, and look at what arrives."""
+    """Visit a server whose aggregator takes two seconds for its first answer, and look at what arrives."""
     took_s, said = visit(address, "1/0.3")
-    assert took_s < 0.3 + 0.25 + 0.2, took_s  # the last for a busy machine
+    assert took_s < 0.3 + 0.25 + 1.0, took_s  # the last for a busy machine
     assert "sent=0" in said
     wait_until(lambda: world.counted() == once(0, 1))  # by itself
     # The device leaves the aggregator alone until it has written down that the answer has come after all.
@@ -91,9 +91,9 @@ MATRIX = [
 ]
 
 
-@pytest.mark.parametrize(("kind", "preload"), thinned(MATRIX, 2, 4, 6, 7), ids=str)
+@pytest.mark.parametrize(("kind", "preload"), thinned(MATRIX, 4, 6, 7), ids=str)
 def test_under_gunicorn_a_flush_in_a_request_is_over_in_time(kind: str, preload: list[str], world: World) -> None:
-    world.delay_s = 1.0
+    world.delay_s = 2.0
     program = installed(world, "site_asgi" if "uvicorn" in kind else "site_wsgi")
     log = world.directory.with_name("log")
     with gunicorn(program, log, "-k", kind, *preload, workers=2) as (master, address):
@@ -138,7 +138,7 @@ def uwsgi(program: Path, *options: str) -> Iterator[tuple["subprocess.Popen[byte
 @pytest.mark.parametrize("options", thinned([["--master"], ["--master", "--lazy-apps"], []], 0, 1), ids=" ".join)
 def test_under_uwsgi_each_worker_is_the_device_with_lazy_apps_or_without(options: list[str], world: World) -> None:
     """It forks in C, and Python hears of it when the app is called."""
-    world.delay_s = 1.0
+    world.delay_s = 2.0
     with uwsgi(installed(world), *options) as (master, address, log):
         serves_one_device(world, address, log.read_text)
         master.terminate()

@@ -234,22 +234,22 @@ def receipt(rest: bytes, status: bytes = b"202 Accepted", *lines: bytes) -> byte
     return head(*lines, b"Content-Length: %d" % len(content), status=status) + content
 
 
-LARGE = {
-    "a bomb": packed(b" " * 40_000_000, 1),
-    "a bomb in a bomb": packed(b" " * 400_000_000 if scaled(0, 1) else b" " * 40_000_000, 3),
-    "deflate": head(b"Content-Encoding: deflate", b"Connection: close") + zlib.compress(b" " * 40_000_000),
-    "lists in lists": receipt(b'"rejected": ' + b"[" * 50_000),
-    "objects in objects": receipt(b'"rejected": ' + b'{"a":' * 10_000),
-    "many refused": receipt(b'"rejected": [' + b"{}," * 20_000 + b"{}]"),
-    "many places": receipt(b'"rejected": [' + b'{"reason":"retired","group":1e9},' * 1_500 + b"{}]"),
-    "long numbers": receipt(b'"rejected": [' + b"9" * 50_000 + b"]"),
-    "many cookies": receipt(b'"a": 1', b"202 Accepted", b"Set-Cookie: " + b"a=b; " * 10_000),
-    "an odd cookie": receipt(b'"a": 1', b"202 Accepted", b"Set-Cookie: a=b; Expires=" + b" 1" * 25_000),
-    "quoted cookies": receipt(b'"a": 1', b"202 Accepted", b'Set-Cookie2: a="' + b"\\\\" * 25_000),
-    "types": receipt(b'"a": 1', b"202 Accepted", b"Content-Type: a" + b";a=b" * 14_000),
-    "folds": receipt(b'"a": 1', b"202 Accepted", b"a: b" + b"\r\n \t" * 14_000),
-    "spaces": receipt(b'"a": 1', b"202 Accepted", b"Transfer-Encoding:" + b" " * 60_000 + b"x"),
-    "a refusal in colours": receipt(
+LARGE: dict[str, Callable[[], bytes]] = {
+    "a bomb": lambda: packed(b" " * 40_000_000, 1),
+    "a bomb in a bomb": lambda: packed(b" " * 400_000_000 if scaled(0, 1) else b" " * 40_000_000, 3),
+    "deflate": lambda: head(b"Content-Encoding: deflate", b"Connection: close") + zlib.compress(b" " * 40_000_000),
+    "lists in lists": lambda: receipt(b'"rejected": ' + b"[" * 50_000),
+    "objects in objects": lambda: receipt(b'"rejected": ' + b'{"a":' * 10_000),
+    "many refused": lambda: receipt(b'"rejected": [' + b"{}," * 20_000 + b"{}]"),
+    "many places": lambda: receipt(b'"rejected": [' + b'{"reason":"retired","group":1e9},' * 1_500 + b"{}]"),
+    "long numbers": lambda: receipt(b'"rejected": [' + b"9" * 50_000 + b"]"),
+    "many cookies": lambda: receipt(b'"a": 1', b"202 Accepted", b"Set-Cookie: " + b"a=b; " * 10_000),
+    "an odd cookie": lambda: receipt(b'"a": 1', b"202 Accepted", b"Set-Cookie: a=b; Expires=" + b" 1" * 25_000),
+    "quoted cookies": lambda: receipt(b'"a": 1', b"202 Accepted", b'Set-Cookie2: a="' + b"\\\\" * 25_000),
+    "types": lambda: receipt(b'"a": 1', b"202 Accepted", b"Content-Type: a" + b";a=b" * 14_000),
+    "folds": lambda: receipt(b'"a": 1', b"202 Accepted", b"a: b" + b"\r\n \t" * 14_000),
+    "spaces": lambda: receipt(b'"a": 1', b"202 Accepted", b"Transfer-Encoding:" + b" " * 60_000 + b"x"),
+    "a refusal in colours": lambda: receipt(
         b'"type": "urn:dither:problem:\\u001b[7m", "upload": 1', b"400 Bad Request", b"Retry-After: " + b"9" * 60_000
     ),
 }
@@ -257,7 +257,7 @@ LARGE = {
 
 def test_large_and_tangled_answers_are_read_in_bounds(child: Child) -> None:
     for name, words in LARGE.items():
-        with serving(said(words)) as port:
+        with serving(said(words())) as port:
             ((_, outcome, detail),) = child.post({"url": f"http://127.0.0.1:{port}"})
             assert outcome in ("kept", "accepted"), name
             assert detail.isprintable(), name

@@ -102,8 +102,14 @@ class Sketch:
         shares = np.zeros((len(table), buckets), dtype=np.float32)
         for row, (n, *_) in enumerate(table):
             if n:
-                supports = support_counts(mechanism, table[row, 1:], int(n))
-                shares[row] = (buckets * (supports / n - q) / (p - q) - 1) / (buckets - 1)
+                # (K (S / n - q) / (p - q) - 1) / (K - 1), in one array: to make more of this size takes as long.
+                rates = support_counts(mechanism, table[row, 1:], int(n)) / n
+                rates -= q
+                rates *= buckets
+                rates /= p - q
+                rates -= 1
+                rates /= buckets - 1
+                shares[row] = rates
         return cls(shares, table[:, 0], np.array(multipliers, dtype=np.uint64), mechanism)
 
     @cached_property

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from datetime import date
 from threading import Lock
 
+from dither_aggregator.loading import another_app
 from dither_aggregator.room import Free
 from dither_aggregator.store.keys import Keys
 from dither_aggregator.store.packing import DAY_S, day_at, day_number
@@ -100,10 +101,7 @@ class Opened(ABC):
     def loading(self, registry: Registry | Offered, plans: Plans | None = None) -> list[StoredPlan]:
         """Return the plans that loading a registry would store; raise StoreError as `load` does."""
         if self.app != registry.app:
-            raise StoreError(
-                f"the store belongs to the app {self.app!r} and the registry to {registry.app!r}; "
-                "give each app a store of its own"
-            )
+            raise StoreError(another_app(self.app, registry.app))
         return (plans or self._plans).loading(Offered.of(registry))
 
     def retire(self, metric: str, rev: int, retired: bool = True) -> None:

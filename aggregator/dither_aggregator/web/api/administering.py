@@ -9,7 +9,7 @@ from flask import request
 from marshmallow import Schema
 
 from dither_aggregator.administration import Administration
-from dither_aggregator.loading import read_apart
+from dither_aggregator.loading import KnownPlans, NoRegistry, read_apart
 from dither_aggregator.store import Store, StoredPlan
 from dither_aggregator.store.keys import Key
 from dither_aggregator.store.plans import Offered
@@ -19,7 +19,7 @@ from dither_aggregator.web.api.description import Operation
 from dither_aggregator.web.api.listings import MARKS
 from dither_aggregator.web.api.rowsets import RowsAsked, RowSet
 from dither_aggregator.web.asking import Given, Parameters, Whole, given_body
-from dither_aggregator.web.exchange import ACTOR
+from dither_aggregator.web.exchange import ACTOR, BODY
 
 PLANS = ("metric", "rev", "plan", "current", "retired")
 HELD = ("id", "metric", "rev", "plan", "epoch", "reports", "reason")
@@ -49,7 +49,13 @@ def _rows(store: Store, columns: Sequence[str], rows: Iterable[Sequence[object]]
 
 def load_registry(store: Store, asked: Given) -> RowSet:
     """Load a registry; return the plans that are new."""
-    offered = Offered.from_document(read_apart(given_body(documents.RegistryBody)["registry"]))
+    store.refresh()
+    plans = [(one.plan.metric, one.plan.rev, one.plan.digest) for one in store.plans()]
+    try:
+        offered = Offered.from_document(read_apart(request.environ[BODY], KnownPlans(store.app, plans)))
+    except NoRegistry as error:
+        given_body(documents.RegistryBody, error.short)
+        raise
     return _rows(store, PLANS, map(_plan, _hands(store).load(offered)), "plans")
 
 
