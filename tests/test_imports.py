@@ -42,6 +42,8 @@ MAY_IMPORT = {
         "uvicorn",
         "werkzeug",
     },
+    # The builder asks it, and nothing that is installed does.
+    "aggregator/hatch_build.py": {"hatchling"},
     "aggregator/dither_aggregator/simulate": {"dither_aggregator", "dither_shared", "dither", "numpy"},
     # Sends reports of another system's clients as a device sends its own.
     "aggregator/dither_aggregator/interop/google_rappor/importing.py": {"dither", "dither_aggregator", "dither_shared"},

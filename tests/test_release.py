@@ -9,7 +9,7 @@ import sys
 import tarfile
 import tomllib
 import venv
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from email.message import Message
@@ -30,6 +30,9 @@ pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).parents[1]
 PACKAGES = {"dither": "client", "dither_aggregator": "aggregator", "dither_shared": "shared"}
+NOT_OF_APPS = re.compile(r"dither/(auditing/|attacking/|commands/(audit|attack)\.py$)|dither_aggregator/")
+"""The files of the three packages that dither-aggregator brings; dither has the others."""
+PROJECTS = {"dither": ".", "dither_aggregator": "aggregator"}
 CLEAN = {name: value for name, value in ENVIRONMENT.items() if name not in {"PYTHONPATH", "SOURCE_DATE_EPOCH"}}
 """The environment of a process that is to find nothing of the working tree."""
 CORE = {"certifi", "charset-normalizer", "dither", "idna", "requests", "urllib3"}
@@ -38,6 +41,8 @@ LICENCES = {
     *("Apache Software License", "BSD License", "Mozilla Public License 2.0 (MPL 2.0)"),  # as classifiers say it
 }
 """Licences of packages that one under Apache-2.0 may need."""
+OWN_MIB_MAX = 2.1
+"""With its bytecode, of the Python that runs this."""
 PIP = (sys.executable, "-m", "pip", "--disable-pip-version-check")
 
 
@@ -60,19 +65,25 @@ def run(*command: object, cwd: Path = ROOT, code: int = 0, **environment: str) -
 
 @dataclass(frozen=True)
 class Release:
-    """A wheel and an sdist that were built of the working tree."""
+    """A wheel and an sdist of one package that were built of the working tree."""
 
     directory: Path
+    package: str = "dither"
 
     @property
     def wheel(self) -> Path:
-        (path,) = self.directory.glob("*.whl")
+        (path,) = self.directory.glob(f"{self.package}-*.whl")
         return path
 
     @property
     def sdist(self) -> Path:
-        (path,) = self.directory.glob("*.tar.gz")
+        (path,) = self.directory.glob(f"{self.package}-*.tar.gz")
         return path
+
+    def shipped(self) -> set[str]:
+        """Return the wheel's files, but for those that are about the wheel."""
+        with ZipFile(self.wheel) as wheel:
+            return {name for name in wheel.namelist() if ".dist-info/" not in name}
 
     def metadata(self) -> Message:
         with ZipFile(self.wheel) as wheel:
@@ -81,7 +92,7 @@ class Release:
 
     def unpacked(self, directory: Path) -> Path:
         """Unpack the sdist into a directory, and lend it the tools of the working tree."""
-        directory.mkdir()
+        directory.mkdir(parents=True)
         run("tar", "-xf", self.sdist, "-C", directory)  # Python 3.11.0 to 3.11.3 want no filter, later ones want one
         (root,) = directory.iterdir()
         (root / ".venv").symlink_to(ROOT / ".venv")
@@ -95,19 +106,25 @@ def release(tmp_path_factory: pytest.TempPathFactory) -> Release:
     return Release(directory)
 
 
+@pytest.fixture(scope="module")
+def both(release: Release) -> tuple[Release, ...]:
+    return tuple(Release(release.directory, package) for package in PROJECTS)
+
+
 @dataclass(frozen=True)
 class Installed:
-    """A clean environment into which a wheel was installed, with a directory to work in."""
+    """A clean environment into which wheels were installed, with a directory to work in."""
 
     directory: Path
 
     @classmethod
-    def of(cls, requirement: str, directory: Path, *installer: object) -> "Installed":
-        """Install a requirement by the installer of the working tree, so that no environment needs one of its own."""
+    def of(cls, releases: Sequence[Release], directory: Path, *installer: object) -> "Installed":
+        """Install wheels by the installer of the working tree, so that no environment needs one of its own."""
         venv.create(directory / "venv")
         installed = cls(directory)
         python = str(installed.bin / "python")
-        run(*installer, "install", "--quiet", requirement, cwd=directory, PIP_PYTHON=python, UV_PYTHON=python)
+        wheels = [release.wheel for release in releases]
+        run(*installer, "install", "--quiet", *wheels, cwd=directory, PIP_PYTHON=python, UV_PYTHON=python)
         return installed
 
     @property
@@ -120,10 +137,14 @@ class Installed:
     def dither(self, *arguments: str, code: int = 0) -> str:
         return run(self.bin / "dither", *arguments, cwd=self.directory, code=code)
 
+    @property
+    def site(self) -> Path:
+        (site,) = self.directory.glob("venv/lib/python*/site-packages")
+        return site
+
     @cached_property
     def packages(self) -> set[str]:
-        (packages,) = self.directory.glob("venv/lib/python*/site-packages")
-        return {package.name.lower() for package in distributions(path=[str(packages)])}
+        return {package.name.lower() for package in distributions(path=[str(self.site)])}
 
     @contextmanager
     def serving(self, *arguments: str) -> Iterator[str]:
@@ -141,35 +162,44 @@ class Installed:
 
 @pytest.fixture(scope="module")
 def core(release: Release, tmp_path_factory: pytest.TempPathFactory) -> Installed:
-    return Installed.of(str(release.wheel), tmp_path_factory.mktemp("core"), *PIP)
+    return Installed.of([release], tmp_path_factory.mktemp("core"), *PIP)
 
 
 @pytest.fixture(scope="module")
-def whole(release: Release, tmp_path_factory: pytest.TempPathFactory) -> Installed:
-    return Installed.of(f"{release.wheel}[aggregator]", tmp_path_factory.mktemp("whole"), tool("uv"), "pip")
+def whole(both: tuple[Release, ...], tmp_path_factory: pytest.TempPathFactory) -> Installed:
+    return Installed.of(both, tmp_path_factory.mktemp("whole"), tool("uv"), "pip")
 
 
-def test_the_wheel_has_all_files_of_the_packages_and_no_other(release: Release) -> None:
-    with ZipFile(release.wheel) as wheel:
-        shipped = {name for name in wheel.namelist() if ".dist-info/" not in name}
+def test_each_file_of_the_packages_is_in_one_wheel_and_no_other_file_in_any(both: tuple[Release, ...]) -> None:
+    app, aggregator = (each.shipped() for each in both)
     there = {
         path.relative_to(ROOT / room).as_posix()
         for package, room in PACKAGES.items()
         for path in (ROOT / room / package).rglob("*")
         if path.is_file() and "__pycache__" not in path.parts
     }
-    assert shipped == there
-    assert {f"{package}/py.typed" for package in PACKAGES} <= shipped
-    assert {"dither_aggregator/web/templates/base.html", "dither_shared/words/letters.bin"} <= shipped
+    assert app == {name for name in there if not NOT_OF_APPS.match(name)}
+    assert aggregator == there - app
+    assert {f"{package}/py.typed" for package in PACKAGES} <= app | aggregator
+    assert {"dither_aggregator/web/templates/base.html", "dither/attacking/example.toml"} <= aggregator
+    assert {"dither_shared/words/letters.bin", "dither/testing/plugin.py"} <= app
 
 
-def test_the_licences_of_what_is_shipped_go_with_it(release: Release) -> None:
-    with ZipFile(release.wheel) as wheel:
-        (notice,) = (name for name in wheel.namelist() if name.endswith("licenses/NOTICE"))
-        named = re.findall(r"^\w+/(\S+/data/\S+|\S+\.bin)$", wheel.read(notice).decode(), re.MULTILINE)
-        data = {name for name in wheel.namelist() if name.endswith((".csv", ".csv.gz", ".bin"))}
-    assert set(named) == data
-    assert release.metadata()["License-Expression"] == "Apache-2.0 AND CC-BY-4.0"
+def test_the_licences_of_what_is_shipped_go_with_it(both: tuple[Release, ...]) -> None:
+    licence = (ROOT / "LICENSE").read_bytes()
+    for each, expression in zip(both, ("Apache-2.0", "Apache-2.0 AND CC-BY-4.0"), strict=True):
+        with ZipFile(each.wheel) as wheel:
+            texts = {name.rpartition("/")[2]: wheel.read(name) for name in wheel.namelist() if "/licenses/" in name}
+        named = re.findall(r"^(?:shared/)?(\w\S+/data/\S+|\w\S+\.bin)$", texts["NOTICE"].decode(), re.MULTILINE)
+        assert set(named) == {name for name in each.shipped() if name.endswith((".csv", ".csv.gz", ".bin"))}
+        assert texts["LICENSE"] == licence
+        assert each.metadata()["License-Expression"] == expression
+
+
+def test_the_aggregators_package_needs_dither_of_its_own_version(both: tuple[Release, ...]) -> None:
+    _, aggregator = both
+    assert [each.metadata()["Version"] for each in both] == [version()] * 2
+    assert f"dither=={version()}" in aggregator.metadata().get_all("Requires-Dist", [])
 
 
 def test_the_sdist_has_the_files_of_the_repository_and_no_other(release: Release) -> None:
@@ -183,17 +213,21 @@ def test_the_sdist_has_the_files_of_the_repository_and_no_other(release: Release
     assert tracked - shipped == {".editorconfig"}
 
 
-def test_an_unpacked_sdist_is_tested_and_built_to_the_same_bytes(release: Release, tmp_path: Path) -> None:
-    root = release.unpacked(tmp_path / "unpacked")
+def test_an_unpacked_sdist_is_tested(release: Release, tmp_path: Path) -> None:
     which = ("tests/test_readme.py", "tests/shared/test_frozen.py")
-    tested = run(sys.executable, "-m", "pytest", "-q", *which, cwd=root)
+    tested = run(sys.executable, "-m", "pytest", "-q", *which, cwd=release.unpacked(tmp_path / "unpacked"))
     assert re.search(r"^\d+ passed", tested, re.MULTILINE)
+
+
+@pytest.mark.parametrize("package", PROJECTS)
+def test_an_unpacked_sdist_is_built_to_the_same_bytes(release: Release, package: str, tmp_path: Path) -> None:
+    first, again = Release(release.directory, package), Release(tmp_path / "again", package)
+    root = first.unpacked(tmp_path / "unpacked")
     # Not by .ci/dist, which would look at the same bytes again.
-    build = (".venv/bin/python", "-m", "build", "--installer", "uv", "--outdir", tmp_path / "again", ".")
+    build = (".venv/bin/python", "-m", "build", "--installer", "uv", "--outdir", again.directory, ".")
     run(*build, cwd=root, SOURCE_DATE_EPOCH="1800000000")
-    again = Release(tmp_path / "again")
-    assert again.wheel.read_bytes() == release.wheel.read_bytes()
-    assert again.sdist.read_bytes() == release.sdist.read_bytes()
+    assert again.wheel.read_bytes() == first.wheel.read_bytes()
+    assert again.sdist.read_bytes() == first.sdist.read_bytes()
 
 
 def test_an_index_can_show_the_readme(release: Release) -> None:
@@ -216,8 +250,11 @@ def test_an_index_can_show_the_readme(release: Release) -> None:
     assert {"<table>", '<h2 id="user-content-install">'} <= set(re.findall(r"<table>|<h2 [^>]*>", html))
 
 
-def test_classifiers_are_of_the_pythons_that_are_supported(release: Release) -> None:
+def test_classifiers_are_of_the_pythons_that_are_supported(both: tuple[Release, ...]) -> None:
+    release, aggregator = both
     classifiers = release.metadata().get_all("Classifier", [])
+    assert aggregator.metadata().get_all("Classifier") == classifiers
+    assert aggregator.metadata()["Requires-Python"] == release.metadata()["Requires-Python"]
     classified = set(re.findall(r":: (3\.\d+)$", "\n".join(classifiers), re.MULTILINE))
     page = (ROOT / "shared" / "stability.md").read_text(encoding="utf-8")
     assert set(re.findall(r"^\| (3\.\d+) \|", page, re.MULTILINE)) == classified
@@ -230,34 +267,33 @@ def test_the_core_brings_requests_and_what_that_needs(core: Installed) -> None:
     assert all(path.startswith(str(core.bin.parent)) for path in place.split())
 
 
+def test_what_an_app_ships_is_small(core: Installed) -> None:
+    files = [file for place in core.site.glob("dither*") for file in place.rglob("*") if file.is_file()]
+    assert sum(file.suffix == ".pyc" for file in files) == sum(file.suffix == ".py" for file in files) > 100
+    assert sum(file.stat().st_size for file in files) / 2**20 <= OWN_MIB_MAX
+
+
 def test_the_core_has_the_commands_of_an_app_developer(core: Installed) -> None:
     assert core.dither("--version").strip() == f"dither {version()}"
     assert "metrics" in core.dither("--help")
     core.dither("metrics", "new", "metrics.toml", "--app", "notes", "--metric", "theme=choice", "--metric", "dark=flag")
     core.dither("metrics", "check", "metrics.toml")
     assert "theme" in core.dither("privacy", "metrics.toml")
-    audited = core.dither("audit", "metrics.toml", "--reports", "2000", "--devices", "50", "--json")
-    assert json.loads(audited.splitlines()[-1])["holds"] is True  # it errs once in a million times
-
-
-def test_the_core_names_the_extra_that_the_aggregator_needs(core: Installed) -> None:
-    said = core.dither("serve", "metrics.toml", "--data", "data", code=2)
-    assert said.endswith("comes with the aggregator: pip install 'dither[aggregator]'\n")
-    assert len(said.splitlines()) == 1
 
 
 def test_no_command_of_the_core_ends_in_a_traceback(core: Installed) -> None:
     codes = core.python(
         "-c",
+        "import sys\n"
         "from dither.cli import COMMANDS, main\n"
         "for name in COMMANDS:\n"
-        "    try: print(name, main([name, '--help']))\n"
-        "    except SystemExit as end: print(name, end.code)\n",
+        "    try: print(name, main([name, '--help']), file=sys.stderr)\n"
+        "    except SystemExit as end: print(name, end.code, file=sys.stderr)\n",
     )
     ends = dict(re.findall(r"^(\w+) (\d)$", codes, re.MULTILINE))
-    assert {ends[name] for name in ("metrics", "privacy", "audit", "attack", "device")} == {"0"}
+    assert {name for name, code in ends.items() if code == "0"} == {"metrics", "privacy", "device"}
     assert set(ends.values()) <= {"0", "2"}
-    assert codes.count("pip install 'dither[aggregator]'") == list(ends.values()).count("2") > 0
+    assert codes.count("\ndither: this comes with the aggregator: pip install dither-aggregator\n") == len(ends) - 3 > 0
 
 
 def test_an_app_is_typed_by_what_is_installed(core: Installed) -> None:
@@ -271,6 +307,13 @@ def test_an_app_is_typed_by_what_is_installed(core: Installed) -> None:
     python = core.bin / "python"
     said = run(sys.executable, "-m", "mypy", "--strict", "--python-executable", python, app, cwd=core.directory)
     assert re.search(r'Revealed type is "dither\.\S*Telemetry"', said)
+
+
+def test_the_aggregators_package_audits_and_attacks(whole: Installed) -> None:
+    whole.dither("metrics", "new", "audited.toml", "--app", "notes", "--metric", "theme=choice")
+    audited = whole.dither("audit", "audited.toml", "--reports", "2000", "--devices", "50", "--json")
+    assert json.loads(audited.splitlines()[-1])["holds"] is True  # it errs once in a million times
+    assert "plain" in whole.dither("attack", "--only", "plain", "--devices", "5", "--days", "8")  # of its own example
 
 
 def test_the_aggregator_counts_and_shows_the_demo(whole: Installed) -> None:
@@ -290,19 +333,20 @@ def test_the_aggregator_serves_its_pages(whole: Installed) -> None:
 
 
 def test_the_bills_of_materials_list_what_is_installed_with_licences_that_fit(
-    release: Release, core: Installed, whole: Installed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    both: tuple[Release, ...], core: Installed, whole: Installed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "rfc3987_syntax", None)  # the grammar of addresses: it takes seconds to import
-    shutil.copy(release.wheel, tmp_path)
+    for each in both:
+        shutil.copy(each.wheel, tmp_path)
     run("sh", ".ci/sbom", tmp_path, *(() if SOAK else ("--no-validate",)))
-    for name, installed in (("core", core), ("aggregator", whole)):
+    for name, installed in (("dither", core), ("dither-aggregator", whole)):
         text = (tmp_path / f"sbom-{name}.cdx.json").read_text(encoding="utf-8")
         assert str(tmp_path) not in text
         assert invalid(text) is None
         assert invalid(text.replace('"library"', '"nothing"'))
         bill = json.loads(text)
         assert (bill["bomFormat"], bill["metadata"]["component"]["version"]) == ("CycloneDX", version())
-        assert {part["name"].lower() for part in bill["components"]} == installed.packages - {"dither"}
+        assert {part["name"].lower() for part in bill["components"]} == installed.packages - {name}
         for part in bill["components"]:
             assert licences(part), part["name"]
             assert licences(part) <= LICENCES, part["name"]

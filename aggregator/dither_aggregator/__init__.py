@@ -1,4 +1,4 @@
 """The aggregator: takes reports, folds them into tallies and shows what the noise lets through.
 
-Needs the extra `dither[aggregator]`. `aggregator/README.md` explains its rooms.
+The package dither-aggregator. `aggregator/README.md` explains its rooms.
 """

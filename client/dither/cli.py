@@ -4,17 +4,15 @@ Exit codes: 0 fine, 1 a finding, 2 bad input.
 """
 
 import argparse
-import importlib
 import io
 import os
 import sqlite3
 import sys
 from contextlib import ExitStack, redirect_stderr, redirect_stdout, suppress
 from importlib.metadata import version
-from importlib.util import find_spec
-from types import ModuleType
 from typing import TextIO, cast
 
+from dither.commands import loaded
 from dither_shared.errors import DitherError, reason_of
 from dither_shared.harmless import VisibleStream
 
@@ -52,20 +50,6 @@ COMMANDS = {
 }
 
 
-AGGREGATOR_MODULES = {
-    "celery",
-    "flask",
-    "httptools",
-    "kombu",
-    "numpy",
-    "prometheus_client",
-    "redis",
-    "scipy",
-    "uvicorn",
-}
-"""Packages that the core install does not bring."""
-
-
 def main(argv: list[str] | None = None) -> int:
     """Run the command line and return its exit code."""
     argv = sys.argv[1:] if argv is None else argv
@@ -97,15 +81,6 @@ def _run(argv: list[str]) -> int:
         print(f"dither: {where}{reason_of(error)}", file=sys.stderr)
         _discard_output()
         return 2
-    except ModuleNotFoundError as error:
-        missing = (error.name or "").split(".")[0]
-        if missing not in AGGREGATOR_MODULES:
-            raise
-        print(
-            f"dither: this needs {missing}, which comes with the aggregator: pip install 'dither[aggregator]'",
-            file=sys.stderr,
-        )
-        return 2
     return code
 
 
@@ -126,23 +101,13 @@ def _parser(argv: list[str]) -> argparse.ArgumentParser:
     commands = parser.add_subparsers(metavar="COMMAND", required=True)
     called = next((word for word in argv if not word.startswith("-")), "")
     for name, (module_name, summary) in COMMANDS.items():
-        module = _loaded(module_name) if name == called else None
+        module = loaded(module_name) if name == called else None
         epilog = f"example: {module.EXAMPLE}" if module else None
         command = commands.add_parser(name, help=summary, description=summary.capitalize() + ".", epilog=epilog)
         if module:
             module.add_arguments(command)
             command.set_defaults(run=module.run)
     return parser
-
-
-def _loaded(module_name: str) -> ModuleType:
-    """Return a command's module; raise ModuleNotFoundError at once for a package that a command needs only later."""
-    if module_name.startswith("dither_aggregator."):
-        for name in sorted(AGGREGATOR_MODULES):
-            known = sys.modules[name] if name in sys.modules else find_spec(name)
-            if known is None:
-                raise ModuleNotFoundError(f"No module named {name!r}", name=name)
-    return importlib.import_module(module_name)
 
 
 if __name__ == "__main__":

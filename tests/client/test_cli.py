@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shlex
 import signal
 import socket
@@ -11,13 +12,14 @@ import sys
 import time
 import tomllib
 from contextlib import closing
+from importlib.abc import MetaPathFinder
 from math import exp
 from pathlib import Path
 
 import pytest
 
 import dither as sdk
-from dither.cli import COMMANDS
+from dither.cli import COMMANDS, main
 from dither_shared.mechanisms import PureMechanism
 from dither_shared.registry import Registry, utc_today
 from tests.support.aggregators import DITHER, ENVIRONMENT, SERVERS, dither, serve, start
@@ -462,27 +464,35 @@ def test_the_demo_refuses_impossible_fleets() -> None:
     )
 
 
-@pytest.mark.parametrize("missing", ["numpy", "scipy", "flask", "uvicorn"])
-def test_without_the_extra_the_aggregators_commands_name_it(missing: str, registry_path: Path) -> None:
-    code = (
-        f"import sys; sys.modules[{missing!r}] = None\n"
-        f"from dither.cli import main\n"
-        f"print(main(['metrics', 'check', {str(registry_path)!r}]))\n"
-        f"sys.exit(main(['serve', {str(registry_path)!r}, '--data', 'x']))"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, env=ENVIRONMENT)
-    assert done.returncode == 2
-    assert done.stdout.endswith("0\n")
-    assert done.stderr == (
-        f"dither: this needs {missing}, which comes with the aggregator: pip install 'dither[aggregator]'\n"
-    )
+@pytest.mark.parametrize("command", ["serve", "audit", "attack", "metrics load"])
+def test_without_the_aggregators_package_its_commands_name_it(
+    command: str, registry_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    elsewhere = re.compile(r"(dither_aggregator|dither\.commands\.(audit|attack))\b")
+
+    class Lacking(MetaPathFinder):
+        def find_spec(self, fullname: str, *_: object) -> None:
+            if elsewhere.match(fullname):
+                raise ModuleNotFoundError(name=fullname)
+
+    monkeypatch.setattr(sys, "meta_path", [Lacking(), *sys.meta_path])
+    for name in filter(elsewhere.match, list(sys.modules)):
+        monkeypatch.delitem(sys.modules, name)
+    assert main(["metrics", "check", str(registry_path)]) == 0
+    capsys.readouterr()
+    for arguments in ([str(registry_path), "--data", "data"], ["--help"]):
+        assert main([*command.split(), *arguments]) == 2
+        said = "dither: this comes with the aggregator: pip install dither-aggregator\n"
+        assert capsys.readouterr() == ("", said)
 
 
-def test_without_the_extra_help_for_the_aggregators_commands_names_it() -> None:
-    code = "import sys; sys.modules['celery'] = None\nfrom dither.cli import main\nsys.exit(main(['serve', '--help']))"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, env=ENVIRONMENT)
-    said = "dither: this needs celery, which comes with the aggregator: pip install 'dither[aggregator]'\n"
-    assert (done.returncode, done.stdout, done.stderr) == (2, "", said)
+def test_a_module_that_a_command_lacks_is_not_taken_for_the_aggregators_package(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setitem(sys.modules, "dither.auditing", None)
+    monkeypatch.delitem(sys.modules, "dither.commands.audit", raising=False)
+    with pytest.raises(ModuleNotFoundError, match=r"dither\.auditing"):
+        main(["audit", "--help"])
 
 
 def test_a_reader_that_leaves_early_is_no_error(registry_path: Path) -> None:

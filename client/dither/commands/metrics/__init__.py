@@ -1,29 +1,38 @@
 """`dither metrics`: look after a registry."""
 
 import argparse
-import importlib
+from types import ModuleType
 
+from dither.commands import loaded
 from dither.commands.metrics import check, diff, docs, new, types
+from dither_shared.errors import ConfigurationError
 
 EXAMPLE = check.EXAMPLE
 
 # action: its module, which has SUMMARY, EXAMPLE, add_arguments(parser) and run(args) -> exit code.
-ACTIONS = {
+ACTIONS: dict[str, ModuleType | str] = {
     "new": new,
     "check": check,
     "diff": diff,
     "docs": docs,
     "types": types,
-    # The aggregator's: they load its extras when they are run.
-    "load": importlib.import_module("dither_aggregator.commands.load"),
-    "retire": importlib.import_module("dither_aggregator.commands.retire"),
+    # The aggregator's, by name: only its package brings them.
+    "load": "dither_aggregator.commands.load",
+    "retire": "dither_aggregator.commands.retire",
 }
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Describe the command line."""
     actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
-    for name, module in ACTIONS.items():
+    for name in ACTIONS:
+        try:
+            module = _module(name)
+        except ConfigurationError as missing:
+            # Whatever its arguments are, running it says the same.
+            anything = actions.add_parser(name, help=str(missing), add_help=False, prefix_chars="\0")
+            anything.add_argument("anything", nargs="*")
+            continue
         summary = module.SUMMARY
         action = actions.add_parser(
             name, help=summary, description=summary.capitalize() + ".", epilog=f"example: {module.EXAMPLE}"
@@ -33,5 +42,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Run the action."""
-    code: int = ACTIONS[args.action].run(args)
+    code: int = _module(args.action).run(args)
     return code
+
+
+def _module(action: str) -> ModuleType:
+    module = ACTIONS[action]
+    return loaded(module) if isinstance(module, str) else module
