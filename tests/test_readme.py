@@ -103,10 +103,10 @@ def test_settings_of_redis_and_upgrades_are_looked_up_on_their_own_pages() -> No
             assert "deploy/README.md" not in line or not re.search("Redis|upgrade", line), f"{path}: {line}"
 
 
-def test_the_wheel_that_it_names_is_of_this_version() -> None:
+def test_the_wheels_that_it_names_are_of_this_version() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    assert set(re.findall(r"dither-[\d.]+-py3-none-any\.whl", README)) == {
-        f"dither-{project['version']}-py3-none-any.whl"
+    assert set(re.findall(r"[\w.-]+\.whl", README)) == {
+        f"{package}-{project['version']}-py3-none-any.whl" for package in ("dither", "dither_aggregator")
     }
 
 
