@@ -9,7 +9,7 @@ import unicodedata
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from dither_shared.texts import HELD, HIDDEN, JOINED
+from dither_shared.texts import HELD, hidden, joined
 
 _SEPARATORS = frozenset(',;\t\r\n"')
 _FORMULAS = frozenset("=+-@\uff1d\uff0b\uff0d\uff20")
@@ -25,7 +25,7 @@ _NO_FILE = re.compile(r"(con|prn|aux|nul|com\d|lpt\d)(\.|$)", re.IGNORECASE)
 
 def is_visible(text: str) -> bool:
     """Tell whether each character of a text can be seen as what it is: none controls, turns round or is private."""
-    return _is_plain(text) or all(map(_is_seen, JOINED.sub("", text)))
+    return _is_plain(text) or all(map(_is_seen, joined().sub("", text)))
 
 
 def visible(text: str, keep: str = "") -> str:
@@ -33,9 +33,9 @@ def visible(text: str, keep: str = "") -> str:
     if _is_plain(text):  # nearly every text is
         return text
     shown = "".join(one if _is_seen(one) or one in keep or HELD.match(one) else _escape(one) for one in text)
-    joined = {found.start() for found in JOINED.finditer(shown)}  # beside what is seen, not what was
+    held = {found.start() for found in joined().finditer(shown)}  # beside what is seen, not what was
     return "".join(
-        _escape(one) if HELD.match(one) and one not in keep and place not in joined else one
+        _escape(one) if HELD.match(one) and one not in keep and place not in held else one
         for place, one in enumerate(shown)
     )
 
@@ -49,7 +49,7 @@ def _is_seen(character: str) -> bool:
 
 
 def _is_plain(text: str) -> bool:
-    return text.isprintable() and (text.isascii() or not HIDDEN.search(text))
+    return text.isprintable() and (text.isascii() or not hidden().search(text))
 
 
 class VisibleStream:

@@ -20,15 +20,8 @@ UNSEEN = (
 )
 """Characters, as those of a set, that show nothing, turn others round, end a line or are private: the same for ever."""
 ENDS_OR_CONTROLS = re.compile("[\0-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
-HIDDEN = re.compile(f"[{UNSEEN}]")
 _WIDE = f"[^\0-\x7f\\s{UNSEEN}]"
 HELD = re.compile(f"[{JOINERS}{_VARIANTS}]")
-JOINED = re.compile(
-    f"(?:(?<={_WIDE})|(?<={_WIDE}[{_VARIANTS}]))[{JOINERS}](?={_WIDE})"
-    f"|(?<={_WIDE})[{_VARIANTS}]|(?<=[0-9#*])[\ufe0e\ufe0f]"
-)
-"""A joiner between two characters beyond ASCII, or one choice of a form after such a character or that of a key:
-Persian, Mongolian, Indian languages, Chinese names and emoji are written with them."""
 COMPOSED_MAX = 4
 """The most characters that NFC makes one of."""
 _FORMED_MAX = 1_200
@@ -46,6 +39,27 @@ def folded(text: str) -> str:
     return text.casefold() if text.isascii() else normal(_in_parts(text, str.casefold))
 
 
+# Compiled when a text beyond ASCII comes: that takes longer than all else that an import does here.
+
+
+@cache
+def hidden() -> re.Pattern[str]:
+    """Return what finds characters that nobody sees."""
+    return re.compile(f"[{UNSEEN}]")
+
+
+@cache
+def joined() -> re.Pattern[str]:
+    """Return what finds a joiner between characters beyond ASCII, or one choice of a form after one or after a key's.
+
+    Persian, Mongolian, Indian languages, Chinese names and emoji are written with them.
+    """
+    return re.compile(
+        f"(?:(?<={_WIDE})|(?<={_WIDE}[{_VARIANTS}]))[{JOINERS}](?={_WIDE})"
+        f"|(?<={_WIDE})[{_VARIANTS}]|(?<=[0-9#*])[\ufe0e\ufe0f]"
+    )
+
+
 def unseen(text: str) -> str:
     """Return the first character of a normal text that nobody sees, such as "U+202E"; "" of most texts.
 
@@ -53,7 +67,7 @@ def unseen(text: str) -> str:
     """
     if text.isascii() and text.isprintable():
         return ""
-    found = HIDDEN.search(JOINED.sub("", text))
+    found = hidden().search(joined().sub("", text))
     return f"U+{ord(found[0]):04X}" if found else ""
 
 

@@ -9,7 +9,7 @@ import pytest
 from dither_shared.errors import RegistryError
 from dither_shared.mechanisms.parameter_sets import PARAMETER_SETS
 from dither_shared.registry import RESERVED_NAMES, Registry
-from dither_shared.texts import HIDDEN
+from dither_shared.texts import hidden
 from dither_shared.wire.problems import PROBLEMS
 from tests.support.registries import registry_text
 
@@ -154,7 +154,7 @@ def test_the_characters_that_nobody_sees_are_those_of_the_page() -> None:
     listed = WIRE.partition("**Characters that nobody sees:**")[2].partition("\n\n")[0]
     ranges = re.findall(r"\b([0-9A-F]{4,6})(?:-([0-9A-F]{4,6}))?\b", listed)
     points = {point for first, last in ranges for point in range(int(first, 16), int(last or first, 16) + 1)}
-    assert points == {point for point in range(sys.maxunicode + 1) if HIDDEN.fullmatch(chr(point))}
+    assert points == {point for point in range(sys.maxunicode + 1) if hidden().fullmatch(chr(point))}
 
 
 def test_every_answer_has_its_word_on_the_page() -> None:

@@ -4,7 +4,6 @@ import json
 import logging
 import os
 import re
-import socket
 import time
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
@@ -142,6 +141,8 @@ class HttpTransport:
 
 def _here() -> tuple[int, object]:
     """Return what a connection is good for: this process, with the sockets that it has by now, gevent's perhaps."""
+    import socket  # not for a start
+
     return os.getpid(), socket.socket
 
 

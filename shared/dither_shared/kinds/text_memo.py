@@ -16,7 +16,7 @@ from fractions import Fraction
 from dither_shared.accounting.linking import linked_share
 from dither_shared.cells import DEVICE, DEVICE_CELLS_MAX, Cells, Part
 from dither_shared.errors import InvalidParameter
-from dither_shared.mechanisms import PGR, MemoizedTwoLevel
+from dither_shared.mechanisms import PGR, RAPPOR, MemoizedTwoLevel
 from dither_shared.mechanisms.parameter_sets import choose_rappor
 from dither_shared.mechanisms.pgr import points
 
@@ -34,7 +34,11 @@ LINKED_MAX = 2 / 3
 
 def rappor_cells(epsilon: Decimal, permanent: Decimal, candidates: int) -> Cells:
     """Return all the cohorts there are, with the RAPPOR of least error for so many candidates."""
-    return Cells((Part(choose_rappor(epsilon, permanent, candidates, DEVICE_CELLS_MAX), DEVICE_CELLS_MAX),), DEVICE)
+    return _in_all_cohorts(choose_rappor(epsilon, permanent, candidates, DEVICE_CELLS_MAX))
+
+
+def _in_all_cohorts(rappor: RAPPOR) -> Cells:
+    return Cells((Part(rappor, DEVICE_CELLS_MAX),), DEVICE)
 
 
 def choose_memo(
@@ -44,8 +48,8 @@ def choose_memo(
 
     `name` takes one of the two in any case. Raises InvalidParameter where no hashed memo is near RAPPOR's error.
     """
-    rappor = rappor_cells(epsilon, permanent, candidates)
-    hashed = hashed_cells(epsilon, permanent, candidates)
+    bloom = choose_rappor(epsilon, permanent, candidates, DEVICE_CELLS_MAX)
+    rappor, hashed = _in_all_cohorts(bloom), _hashed_cells(epsilon, permanent, candidates, bloom.noise_variance)
     if hashed is None:
         if name == PGR.name:
             raise InvalidParameter(f"{candidates:,} candidates or epsilon {epsilon} are too much for a hashed memo")
@@ -54,9 +58,8 @@ def choose_memo(
     return (hashed, rappor) if takes_hashed else (rappor, hashed)
 
 
-def hashed_cells(epsilon: Decimal, permanent: Decimal, candidates: int) -> Cells | None:
-    """Return the hashed memo that links the fewest devices; None where each has more error than WORSE_MAX allows."""
-    rappor = choose_rappor(epsilon, permanent, candidates, DEVICE_CELLS_MAX)
+def _hashed_cells(epsilon: Decimal, permanent: Decimal, candidates: int, variance: Fraction) -> Cells | None:
+    """Return the hashed memo that links the fewest devices; None where each has too much more variance than RAPPOR."""
     found = []
     for order, dimension in SPACES:
         buckets = points(order, dimension)
@@ -64,7 +67,7 @@ def hashed_cells(epsilon: Decimal, permanent: Decimal, candidates: int) -> Cells
         cohorts = COHORTS_MIN
         while cohorts * (buckets - 1) < EQUATIONS * candidates:
             cohorts *= 2
-        if cohorts <= DEVICE_CELLS_MAX and bucket_variance(memo) <= WORSE_MAX * rappor.noise_variance:
+        if cohorts <= DEVICE_CELLS_MAX and bucket_variance(memo) <= WORSE_MAX * variance:
             found.append(Cells((Part(memo, cohorts),), DEVICE))
     return min(found, key=_linked, default=None)
 

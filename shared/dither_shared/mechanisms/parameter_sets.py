@@ -5,7 +5,7 @@ from fractions import Fraction
 from types import MappingProxyType
 from typing import Final
 
-from dither_shared.frozen import frozen
+from dither_shared.frozen import frozen, replaced
 from dither_shared.mechanisms.choice import INDIFFERENT
 from dither_shared.mechanisms.rappor import RAPPOR
 
@@ -56,11 +56,12 @@ def choose_rappor(epsilon: Decimal, permanent: Decimal, candidates: int, m: int)
     """
     bearable = [k for k in K_CHOICES if candidates < BEARABLE * m * k] or [K_CHOICES[-1]]
     found = []
-    for h in (1, 2):
-        noise = RAPPOR.for_epsilon(K_CHOICES[0], h, epsilon, permanent)
+    # The thresholds follow from h alone, and take most of the time: no k here is below h.
+    noises = {h: RAPPOR.for_epsilon(K_CHOICES[0], h, epsilon, permanent) for h in (1, 2)}
+    for h, noise in noises.items():
         for k in bearable:
             left = max(1 - Fraction(candidates, m * k), Fraction(1, 10))
             found.append((noise.noise_variance / ((1 - Fraction(h, k)) * left), k, h))
     bound = min(found)[0] * INDIFFERENT
     _, k, h = min((one for one in found if one[0] <= bound), key=lambda one: (one[1], one[0]))
-    return RAPPOR.for_epsilon(k, h, epsilon, permanent)
+    return replaced(noises[h], k=k)
