@@ -213,6 +213,14 @@ def test_the_sdist_has_the_files_of_the_repository_and_no_other(release: Release
     assert tracked - shipped == {".editorconfig"}
 
 
+def test_the_aggregators_sdist_has_what_its_wheel_is_built_of_and_no_other_file(both: tuple[Release, ...]) -> None:
+    _, aggregator = both
+    with tarfile.open(aggregator.sdist) as sdist:
+        files = {name.partition("/")[2].removeprefix("client/") for name in sdist.getnames()}
+    builds = {".gitignore", "LICENSE", "NOTICE", "PKG-INFO", "hatch_build.py", "pyproject.toml"}
+    assert files == aggregator.shipped() | builds
+
+
 def test_an_unpacked_sdist_is_tested(release: Release, tmp_path: Path) -> None:
     which = ("tests/test_readme.py", "tests/shared/test_frozen.py")
     tested = run(sys.executable, "-m", "pytest", "-q", *which, cwd=release.unpacked(tmp_path / "unpacked"))
