@@ -11,6 +11,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import hypothesis
 import pytest
 
 from dither_aggregator.log import FORMAT_ENVIRONMENT, LEVEL_ENVIRONMENT
@@ -44,6 +45,10 @@ for variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
 # A shell has a command behind `&` ignore SIGINT, and so does all that it starts. Tests interrupt what they start.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+# A busy machine may be late with any one example.
+hypothesis.settings.register_profile("dither", deadline=None)
+hypothesis.settings.load_profile("dither")
 
 # Else each process may compile all tests and all that they import: some machines are told to keep nothing of it.
 sys.dont_write_bytecode = False

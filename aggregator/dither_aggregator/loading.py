@@ -56,7 +56,7 @@ class KnownPlans(msgspec.Struct, frozen=True, array_like=True):
 
     app: str
     digests: Sequence[tuple[str, int, str]]
-    """Of all plans, each with its metric and rev."""
+    """A metric, a rev and a digest for each plan."""
 
     def check(self, registry: Registry) -> None:
         """Raise RegistryError for a registry that the store would refuse, in the store's words."""

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from dither_aggregator.analysis.estimands import ESTIMANDS
 from dither_aggregator.analysis.numbers import QUANTILES
 from dither_aggregator.simulate.comparing import COMPARING, holds, too_few_hold
 from dither_aggregator.simulate.populations.census import census
@@ -235,3 +236,7 @@ def test_words_stand_beside_how_many_say_them_and_starts_beside_all_that_begin_s
 
 def test_where_no_word_stands_out_the_table_says_so() -> None:
     assert list(COMPARING["words"].table(metrics()["work"], [], everything=True)) == ["  no word stands out"]
+
+
+def test_every_estimand_is_compared_with_the_truth() -> None:
+    assert COMPARING.keys() == ESTIMANDS.keys()

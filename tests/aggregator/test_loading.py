@@ -39,7 +39,7 @@ from tests.support.waiting import wait_until
 SIZE_KB_MAX = 48 * 1024
 OWN_PROCESSOR_S = 0.5
 HELD_S = 0.006
-"""Of a processor, by the server's own thread for a registry of 2 MiB: uploads may wait for all of it."""
+"""The server's own thread may use so much of a processor for a registry of 2 MiB: uploads may wait for all of it."""
 
 
 def body_of(text: str) -> bytes:

@@ -236,6 +236,7 @@ def _held(rows: Sequence[Row]) -> str:
 
 COMPARING: dict[str, Comparing] = {
     "shares": ComparingShares(),
+    "one share": ComparingShares(),
     "texts": ComparingShares(),
     "numbers": ComparingNumbers(),
     "tables": ComparingTables(),

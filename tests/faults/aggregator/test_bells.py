@@ -68,7 +68,7 @@ def test_eight_workers_that_race_on_two_shards_count_everything_once(home: Path)
                     load.wait_for(UPLOADS)
                 wait_until(lambda: ordered.noted(asleep.over), "the sleeper being awake", SLEEP_S + 60)
                 wait_until(lambda: ordered.noted(TOO_LATE) >= 3, "three workers that came too late")
-            wait_until(all_final(cluster), "every day that is over being final")
+            wait_until(all_final(cluster), "every day that is over being final", 120)
         check_all(oracle, cluster)
 
 

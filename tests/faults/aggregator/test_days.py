@@ -85,7 +85,7 @@ def test_days_that_end_under_load_seal_and_stay_as_they_are(home: Path, kind: st
                 by_themselves += reach_midnight(cluster, load)
                 nights += 1
                 load.wait_for(30)
-                wait_until(all_final(cluster), "every day that is over being final, while the load goes on", 60)
+                wait_until(all_final(cluster), "every day that is over being final, while the load goes on", 120)
         now = snapshots(cluster)
         assert len({epoch for _, _, epoch in now}) >= NIGHTS
         with Load(oracle, cluster, devices=4, pause_s=PAUSE_S) as load:
