@@ -9,8 +9,10 @@ import pytest
 
 from dither.sending import connection as sending
 from dither.sending.courier import LOG_BYTES_MAX
-from dither_aggregator import limits, loading, room, service
 from dither_aggregator.arguments import key_files, sources
+from dither_aggregator.health import capacity
+from dither_aggregator.ingest import limits, service
+from dither_aggregator.operations import loading
 from dither_aggregator.store import archive
 from dither_aggregator.store.interface.marks import MARKS_MAX
 from dither_aggregator.store.records import MARK_CHARACTERS_MAX
@@ -56,7 +58,7 @@ FIGURES: dict[str, list[tuple[str, float]]] = {
         ("{} KiB are let by", connection.UNWANTED_BYTES_MAX / KIB),
         ("{} a second", limits.SECOND_NS / limits.BY_ADDRESS.interval_ns),
         ("{} at once", limits.BY_ADDRESS.burst),
-        ("{} wait to be folded", room.BACKLOG_UPLOADS_MAX),
+        ("{} wait to be folded", capacity.BACKLOG_UPLOADS_MAX),
     ],
     "the upload itself": [
         ("{} KiB", wire.WIRE_BYTES_MAX / KIB),

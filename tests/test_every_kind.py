@@ -18,7 +18,7 @@ import requests
 from scipy.stats import binom
 
 from dither_aggregator.analysis import numbers
-from dither_aggregator.service import Service
+from dither_aggregator.ingest.service import Service
 from dither_aggregator.simulate.fleet import Answers, send
 from dither_shared.mechanisms import PureMechanism
 from dither_shared.registry import Registry, utc_today

@@ -28,15 +28,15 @@ from dither.handles import HANDLES, Handle
 from dither.sending.transport import HttpTransport
 from dither.settings import Settings
 from dither.telemetry import Telemetry
-from dither_aggregator import upkeep
 from dither_aggregator.analysis.estimands import ESTIMANDS
 from dither_aggregator.analysis.planning import Computed, Design, Planned, Question
 from dither_aggregator.analysis.reading import COLUMNS, Estimand, Reading, View
 from dither_aggregator.counting.folding import tables
 from dither_aggregator.counting.supports import support_counts
-from dither_aggregator.loading import document_of
-from dither_aggregator.scopes import ADMIN, READ
-from dither_aggregator.service import Service, WholeService
+from dither_aggregator.ingest.service import Service, WholeService
+from dither_aggregator.operations import maintenance
+from dither_aggregator.operations.loading import document_of
+from dither_aggregator.operations.scopes import ADMIN, READ
 from dither_aggregator.store import Store, StoredPlan, Tally
 from dither_aggregator.store.fsck import check
 from dither_aggregator.web.addresses import ADDRESSES
@@ -605,9 +605,9 @@ def test_toys_are_on_every_page_and_in_every_operation(
         put_day(store, asked, n)
         place.travel(1)
         for shard in range(store.shards):
-            upkeep.maintain(store, shard)
+            maintenance.maintain(store, shard)
     for metric in asked.metrics:
-        assert upkeep.finalize(store, metric) == 2
+        assert maintenance.finalize(store, metric) == 2
     put_day(store, asked, 100)
     ids = {metric: max(store.finals(asked.metrics[metric].plan).items())[1].snapshot for metric in asked.metrics}
     key = store.create_key(ADMIN, "of the test")[1]

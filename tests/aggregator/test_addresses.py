@@ -19,8 +19,8 @@ import pytest
 import requests
 
 from dither.sending.transport import HttpTransport, Outcome
-from dither_aggregator.limits import Limits
-from dither_aggregator.service import WholeService
+from dither_aggregator.ingest.limits import Limits
+from dither_aggregator.ingest.service import WholeService
 from dither_aggregator.store import SQLiteStore, StoreUnavailable
 from dither_aggregator.store.keys import Keys
 from dither_aggregator.web import health, reader, wsgi

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from dither_aggregator.service import Submitted
+from dither_aggregator.ingest.service import Submitted
 from dither_aggregator.store import Receipt
 from dither_aggregator.store.keys import Keys
 from dither_aggregator.web import create_app, ingest

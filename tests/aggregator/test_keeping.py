@@ -360,9 +360,9 @@ def test_a_reading_that_fails_is_said_and_tried_again_ever_more_rarely(one: Site
     pauses = np.diff(tries).tolist()
     assert pauses == [1, *(2**number - 1 for number in range(1, keeping.TRIES_MAX - 1))]
     assert str(caught.value).endswith("it is not tried again")
-    sign = keeping.readings_sign(one.store)
-    assert not sign.well
-    assert sign.value.startswith("words: it ")
+    check = keeping.readings_check(one.store)
+    assert not check.well
+    assert check.value.startswith("words: it ")
 
 
 def test_a_part_that_fails_is_the_failure_of_its_reading(one: Site) -> None:

@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 from scipy.stats import binom
 
-from dither_aggregator import upkeep
 from dither_aggregator.analysis.estimands import estimate, read
 from dither_aggregator.analysis.inference import ErrorOf, Floats, Z
 from dither_aggregator.analysis.pure import estimate_shares, noise_below, noise_chance, standing_shares, variance
@@ -22,6 +21,7 @@ from dither_aggregator.analysis.texts import TextRow, TextsReading
 from dither_aggregator.analysis.windows import Window, reports_max
 from dither_aggregator.counting.folding import TallyGone
 from dither_aggregator.counting.supports import support_counts
+from dither_aggregator.operations import maintenance
 from dither_aggregator.store import StoredPlan, Tally
 from dither_aggregator.store.records import Retention
 from dither_shared.mechanisms import GRR, OUE, PureMechanism, choose
@@ -247,11 +247,11 @@ def test_a_window_is_read_as_the_sum_of_its_days(tmp_path: Path) -> None:
         assert read(store, kept, last + timedelta(days=1), view).provisional
         assert read(store, kept, last, replace(view, days=30)).n == 3 + 4 + 5 + 6
         assert read(store, kept, last - timedelta(days=90), view).n == 0
-        upkeep.maintain(store, 0)
-        upkeep.finalize(store, "dark")
+        maintenance.maintain(store, 0)
+        maintenance.finalize(store, "dark")
         clock.travel(40)
         store.set_retention(Retention(tallies_days=38))
-        upkeep.maintain(store, 0)
+        maintenance.maintain(store, 0)
         with pytest.raises(TallyGone, match="no longer kept"):
             read(store, kept, last, replace(view, days=30))
 

@@ -13,10 +13,10 @@ from pathlib import Path
 
 import pytest
 
-from dither_aggregator import upkeep
-from dither_aggregator.computing import unmade
-from dither_aggregator.service import MAINTAIN_EVERY_S, Service
-from dither_aggregator.signs import LAG_MAX_S
+from dither_aggregator.health.checks import LAG_MAX_S
+from dither_aggregator.ingest.service import MAINTAIN_EVERY_S, Service
+from dither_aggregator.operations import maintenance
+from dither_aggregator.operations.computing import unmade
 from dither_aggregator.store import SQLiteStore, Store, StoreError, StoreUnavailable
 from dither_aggregator.workers import answering as answering_module
 from dither_aggregator.workers.answering import Answering
@@ -180,7 +180,7 @@ def test_the_watchdog_rings_for_what_waits_and_for_upkeep_every_minute(store: St
     assert watched.look() == []
     append(store, asked, [1, 0])
     assert watched.look() == watched.look() == [Bell(FOLD, 0)]
-    upkeep.fold_all(store, 0)
+    maintenance.fold_all(store, 0)
     assert watched.look() == []
     assert watched.look(MAINTAIN_EVERY_S) == [Bell(MAINTAIN, 0)]
 
@@ -189,25 +189,25 @@ def test_a_day_that_was_sealed_is_rung_for_ever_more_rarely_until_it_is_recorded
     store: Store, asked: Registry, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asks: list[list[str]] = []
-    unfinalized = upkeep.unfinalized
+    unfinalized = maintenance.unfinalized
 
     def ask(store: Store) -> list[str]:
         asks.append(unfinalized(store))
         return asks[-1]
 
-    monkeypatch.setattr(upkeep, "unfinalized", ask)
+    monkeypatch.setattr(maintenance, "unfinalized", ask)
     watched = Watched(store)
     append(store, asked, [1, 0])
-    upkeep.fold_all(store, 0)
+    maintenance.fold_all(store, 0)
     watched.look()
     for _ in range(100):
         assert Bell(ESTIMATE, "dark") not in watched.look()
     assert len(asks) == 1  # once when it began
     clock.travel(1)
-    upkeep.maintain(store, 0)
+    maintenance.maintain(store, 0)
     rung = [watched.look().count(Bell(ESTIMATE, "dark")) for _ in range(200)]  # ten minutes
     assert [place * 3 for place, bells in enumerate(rung) if bells] == [0, 60, 180, 420]
-    upkeep.finalize(store, "dark")
+    maintenance.finalize(store, "dark")
     for _ in range(1_000):
         assert Bell(ESTIMATE, "dark") not in watched.look()
     assert len(asks) == 6  # nothing is asked until the next day is over
@@ -222,7 +222,7 @@ def test_a_lag_is_warned_of_when_it_begins_and_when_it_ends(
     clock.now += LAG_MAX_S + 1
     for _ in range(3):
         watched.look()
-    upkeep.fold_all(store, 0)
+    maintenance.fold_all(store, 0)
     for _ in range(3):
         watched.look()
     assert [record.getMessage() for record in caplog.records] == [

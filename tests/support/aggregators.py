@@ -15,7 +15,7 @@ from unittest.mock import patch
 from flask import Flask
 
 from dither.cli import main
-from dither_aggregator.service import Service, WholeService
+from dither_aggregator.ingest.service import Service, WholeService
 from dither_aggregator.store import SQLiteStore, Store
 from dither_aggregator.web import create_app
 from dither_aggregator.web.answers import App
@@ -59,7 +59,7 @@ def aggregator(
 ) -> Iterator[tuple[str, Service]]:
     """Run an aggregator in this process, which counts at once; yield its address and its service."""
     with (
-        patch("dither_aggregator.service.FOLD_EVERY_S", fold_every_s),
+        patch("dither_aggregator.ingest.service.FOLD_EVERY_S", fold_every_s),
         sqlite_store(registry, directory, clock) as store,
         WholeService(store) as service,
     ):

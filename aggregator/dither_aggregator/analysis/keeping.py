@@ -31,7 +31,7 @@ import numpy as np
 from cachetools import LRUCache
 
 from dither_aggregator.counting.folding import BadTally, TallyGone
-from dither_aggregator.signs import Sign
+from dither_aggregator.health.checks import HealthCheck
 from dither_aggregator.store import Store, StoredPlan
 from dither_aggregator.store.interface.readings import READING_BYTES_MAX
 from dither_aggregator.store.records import KeptReading
@@ -306,12 +306,12 @@ def failed(entry: KeptReading, why: str, *, damaged: bool = False) -> KeptReadin
     return entry._replace(content=msgspec.msgpack.encode(told))
 
 
-def readings_sign(store: Store) -> Sign:
+def readings_check(store: Store) -> HealthCheck:
     """Tell of which metrics readings could not be computed."""
     found = [state for entry in store.open_readings() if (state := state_of(entry))]
     failures = {state.metric: state.words for state in found if state.failed}
     more = f" and {len(failures) - NAMED_MAX:,} more" if len(failures) > NAMED_MAX else ""
-    return Sign(
+    return HealthCheck(
         "readings",
         ", ".join(f"{metric}: {words}" for metric, words in sorted(failures.items())[:NAMED_MAX]) + more
         if failures

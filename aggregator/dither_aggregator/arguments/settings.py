@@ -9,9 +9,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from dither_aggregator.arguments import values
-from dither_aggregator.log import LEVELS
-from dither_aggregator.room import BACKLOG_UPLOADS_MAX, Floor, Room
-from dither_aggregator.scopes import SCOPES
+from dither_aggregator.health.capacity import BACKLOG_UPLOADS_MAX, Capacity, FreeSpaceFloor
+from dither_aggregator.operations.log import LEVELS
+from dither_aggregator.operations.scopes import SCOPES
 
 FILE_VARIABLE = "DITHER_SETTINGS"
 """Names the file, as --settings does."""
@@ -108,9 +108,9 @@ _ALL = (
     Setting(
         "disk_floor",
         "SIZE",
-        Floor.parse,
+        FreeSpaceFloor.parse,
         "room that uploads leave on the disk, or in a Redis below its maxmemory: 1GB, 5%, the lesser of both, or off",
-        Room().floor.text,
+        Capacity().floor.text,
     ),
     *(
         Setting(f"{scope}_key_file", "FILE", str, f"a file whose {scope} key is taken over at the start")

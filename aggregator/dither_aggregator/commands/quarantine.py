@@ -3,8 +3,8 @@
 import argparse
 import json
 
-from dither_aggregator.administration import Administration
 from dither_aggregator.arguments.data import add_data_argument, opened
+from dither_aggregator.operations.administration import Administration
 from dither_aggregator.store import Store, StoreError
 from dither_aggregator.store.aside import Aside
 from dither_aggregator.store.records import Quarantined

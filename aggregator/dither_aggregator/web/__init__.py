@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Collection
 from typing import Any
 
-from dither_aggregator.service import Service
+from dither_aggregator.ingest.service import Service
 from dither_aggregator.web import problems
 from dither_aggregator.web.addresses import is_known
 from dither_aggregator.web.answers import App, Receive, Scope, Send, refusal

@@ -11,10 +11,10 @@ from collections import Counter
 from dataclasses import dataclass
 from ipaddress import ip_address
 
-from dither_aggregator import counters
-from dither_aggregator.limits import SECOND_NS, Limits
-from dither_aggregator.scopes import ADMIN, WRITE
-from dither_aggregator.service import Service
+from dither_aggregator.ingest import counters
+from dither_aggregator.ingest.limits import SECOND_NS, Limits
+from dither_aggregator.ingest.service import Service
+from dither_aggregator.operations.scopes import ADMIN, WRITE
 from dither_aggregator.web.addresses import BasePath, is_known
 from dither_aggregator.web.answers import Scope
 from dither_aggregator.web.bounds import Peers
@@ -76,9 +76,9 @@ class Admission:
         if self._addresses:
             self._take("address", self._addresses.take(self._peers(scope)))
         key = shown_key(self._service.store.keys.find, headers_of(scope).get(b"authorization", b""), [WRITE])
-        if lack := self._service.lack:
-            self._hit(lack.slug)
-            raise lack.problem()
+        if capacity_problem := self._service.capacity_problem:
+            self._hit(capacity_problem.slug)
+            raise capacity_problem.problem()
         if self._keys:
             self._take("key", self._keys.take(key.id.encode("ascii")))
 

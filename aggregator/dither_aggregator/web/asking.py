@@ -12,7 +12,7 @@ from webargs.multidictproxy import MultiDictProxy
 
 from dither_aggregator.analysis.disclosure import for_readers
 from dither_aggregator.analysis.windows import Window
-from dither_aggregator.loading import DOCUMENT
+from dither_aggregator.operations.loading import DOCUMENT
 from dither_aggregator.store import Store, StoredPlan
 from dither_aggregator.web.exchange import ASKED_BYTES_MAX, BODY, LIVE
 from dither_shared.texts import normal

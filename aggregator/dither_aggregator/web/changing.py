@@ -6,7 +6,7 @@ from functools import cache, partial
 
 from flask import Response
 
-from dither_aggregator.service import Service
+from dither_aggregator.ingest.service import Service
 from dither_aggregator.store import StoreError, StoreUnavailable
 from dither_aggregator.web import problems
 from dither_aggregator.web.exchange import ReadAnswer, ReadRequest

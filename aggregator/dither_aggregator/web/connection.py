@@ -14,7 +14,7 @@ from typing import Any
 from httptools import HttpParserCallbackError, HttpParserError, parse_url
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 
-from dither_aggregator import counters
+from dither_aggregator.ingest import counters
 from dither_aggregator.web import problems
 from dither_aggregator.web.answers import RefusesUnread, refusal
 from dither_aggregator.web.bounds import Peers, peers_of

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 from uvicorn.server import ServerState
 
-from dither_aggregator import counters
+from dither_aggregator.ingest import counters
 from dither_aggregator.web import bounds
 from dither_aggregator.web.addresses import BasePath
 from dither_aggregator.web.answers import Scope

@@ -7,8 +7,8 @@ and with an admin key, live figures and raw counts are told; a read key is told 
 from collections.abc import Callable, Collection
 from typing import Any
 
-from dither_aggregator.scopes import ADMIN, READING, WRITE
-from dither_aggregator.service import Service
+from dither_aggregator.ingest.service import Service
+from dither_aggregator.operations.scopes import ADMIN, READING, WRITE
 from dither_aggregator.store.keys import REVOKED, WAITING, Key
 from dither_aggregator.web.addresses import is_known
 from dither_aggregator.web.answers import App, HttpAnswer, Receive, Scope, Send

@@ -6,11 +6,11 @@ from collections.abc import Callable
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, field
 
-from dither_aggregator.computing import Address, Computer
-from dither_aggregator.limits import Limits
-from dither_aggregator.log import set_up_logging
-from dither_aggregator.room import Room
-from dither_aggregator.service import Service
+from dither_aggregator.health.capacity import Capacity
+from dither_aggregator.ingest.limits import Limits
+from dither_aggregator.ingest.service import Service
+from dither_aggregator.operations.computing import Address, Computer
+from dither_aggregator.operations.log import set_up_logging
 from dither_aggregator.store import StoreError, open_store
 from dither_aggregator.web import create_app
 from dither_aggregator.web.addresses import BasePath
@@ -44,7 +44,7 @@ class ServedStore:
     reachable: bool
     limits: Limits = field(default_factory=Limits)
     """The part of one process."""
-    room: Room = field(default_factory=Room)
+    capacity: Capacity = field(default_factory=Capacity)
     base_path: BasePath = field(default_factory=BasePath)
     _app: App | None = field(default=None, init=False)
     _admission: Admission | None = field(default=None, init=False)
@@ -94,11 +94,11 @@ class ServedStore:
         if self.broker:
             rope = opened.enter_context(closing(Rope(make_app(self.broker))))
             ringer = opened.enter_context(Ringer(rope.ring))
-            service = opened.enter_context(Service(store, ringer.reports_came, self.room))
+            service = opened.enter_context(Service(store, ringer.reports_came, self.capacity))
             want: Callable[[Address], None] = ringer.want
         else:
             computer = Computer(store, self.data, alone=False)
-            service = opened.enter_context(Service(store, room=self.room, computer=computer))
+            service = opened.enter_context(Service(store, capacity=self.capacity, computer=computer))
             want = service.want
         self._admission = Admission(service, self.limits, self.base_path)
         look_for_many = None

@@ -16,7 +16,7 @@ from werkzeug.exceptions import NotFound
 from werkzeug.wrappers import Response
 
 from dither_aggregator.analysis.keeping import Elsewhere, keeper_of
-from dither_aggregator.computing import Address
+from dither_aggregator.operations.computing import Address
 from dither_aggregator.store import Store
 from dither_aggregator.web import api, pages, problems
 from dither_aggregator.web.addresses import is_known

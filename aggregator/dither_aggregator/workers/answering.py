@@ -8,8 +8,8 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 
-from dither_aggregator import upkeep
-from dither_aggregator.computing import Address, Computer, unmade
+from dither_aggregator.operations import maintenance
+from dither_aggregator.operations.computing import Address, Computer, unmade
 from dither_aggregator.store import Store, StoreError, StoreUnavailable
 from dither_aggregator.workers.bells import FOLD, READ, Bell, BrokerError
 from dither_shared.errors import DitherError
@@ -157,20 +157,20 @@ class Answering:
     def _fold(self, store: Store, shard: object) -> None:
         number = _shard(store, shard)
         deadline = time.monotonic() + FOLD_FOR_S
-        upkeep.fold_all(store, number, lambda: self._stopping() or time.monotonic() > deadline)
+        maintenance.fold_all(store, number, lambda: self._stopping() or time.monotonic() > deadline)
         if time.monotonic() > deadline:
             self._ring([Bell(FOLD, number)])
 
     def _maintain(self, store: Store, shard: object) -> None:
         number = _shard(store, shard)
-        upkeep.maintain(store, number)
-        if number == 0 and (refused := upkeep.maintain_whole(store)):  # once a round
+        maintenance.maintain(store, number)
+        if number == 0 and (refused := maintenance.maintain_whole(store)):  # once a round
             _log.warning("%s", refused)
 
     def _estimate(self, store: Store, metric: object) -> None:
         if not isinstance(metric, str) or not store.plans(metric):
             raise _UnknownBell(f"there is no metric {metric!r}")
-        upkeep.finalize(store, metric)
+        maintenance.finalize(store, metric)
 
     def _end_computer(self) -> None:
         computer, self._computer = self._computer, None

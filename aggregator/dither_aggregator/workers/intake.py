@@ -22,7 +22,7 @@ from typing import Any
 import msgspec
 from celery import bootsteps
 
-from dither_aggregator.computing import Address
+from dither_aggregator.operations.computing import Address
 from dither_aggregator.workers.bells import ESTIMATE, FOLD, LOOK, MAINTAIN, READ, Bell
 
 MESSAGE_BYTES_MAX = 4_096

@@ -4,7 +4,7 @@ import logging
 import threading
 from collections.abc import Callable, Collection, Sequence
 
-from dither_aggregator.computing import Address
+from dither_aggregator.operations.computing import Address
 from dither_aggregator.workers.bells import FOLD, PAGES_MAX, READ, Bell, BrokerError
 
 RING_EVERY_S = 3.0

@@ -8,9 +8,9 @@ import time
 from collections.abc import Callable, Sequence
 from datetime import date
 
-from dither_aggregator import computing, upkeep
-from dither_aggregator.service import MAINTAIN_EVERY_S
-from dither_aggregator.signs import LAG_MAX_S
+from dither_aggregator.health.checks import LAG_MAX_S
+from dither_aggregator.ingest.service import MAINTAIN_EVERY_S
+from dither_aggregator.operations import computing, maintenance
 from dither_aggregator.store import Store, StoreUnavailable
 from dither_aggregator.store.records import ShardStatus
 from dither_aggregator.workers.bells import ESTIMATE, FOLD, MAINTAIN, READ, Bell, BrokerError
@@ -75,7 +75,7 @@ class Watchdog:
             self._merged, self._ask_at, self._ask_pause_s = merged, now, MAINTAIN_EVERY_S
         if now < self._ask_at:
             return []
-        metrics = upkeep.unfinalized(self._store)
+        metrics = maintenance.unfinalized(self._store)
         self._ask_at = now + self._ask_pause_s if metrics else float("inf")
         self._ask_pause_s = min(2 * self._ask_pause_s, ASK_PAUSE_MAX_S)
         return metrics

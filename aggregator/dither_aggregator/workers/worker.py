@@ -19,7 +19,7 @@ from celery import Celery, signals
 from celery.worker import WorkController, state
 from celery.worker.consumer.consumer import CONNECTION_ERROR  # type: ignore[attr-defined]  # but it has
 
-from dither_aggregator.running import say_stacks_on_sigusr1
+from dither_aggregator.operations.signal_handling import say_stacks_on_sigusr1
 from dither_aggregator.store import Store
 from dither_aggregator.workers.answering import Answering
 from dither_aggregator.workers.bells import ESTIMATE, FOLD, LOOK, MAINTAIN, READ, TIME_LIMIT_S, Rope, make_app

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from dither_aggregator.service import Service, Submitted
+from dither_aggregator.ingest.service import Service, Submitted
 from dither_aggregator.store import Receipt, Store, StoreError, StoreUnavailable, create_store, open_store
 from dither_aggregator.store.dump import ShardRecord
 from dither_aggregator.store.interface.resetting import DayReset

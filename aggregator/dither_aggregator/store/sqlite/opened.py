@@ -12,7 +12,7 @@ from pathlib import Path
 from threading import Lock
 from typing import Self
 
-from dither_aggregator.room import Free
+from dither_aggregator.health.capacity import FreeSpace
 from dither_aggregator.store.interface.opened import Opened
 from dither_aggregator.store.keys import Key, Keys
 from dither_aggregator.store.packing import day_at
@@ -182,10 +182,10 @@ class SQLiteOpened(SQLiteFile, Opened):
             )
         ]
 
-    def left(self) -> Free | None:
+    def left(self) -> FreeSpace | None:
         """Return what is left of the directory's disk, for those who are not root."""
         disk = shutil.disk_usage(self._path.parent)
-        return Free("disk", disk.free, disk.total)
+        return FreeSpace("disk", disk.free, disk.total)
 
     def _trouble(self) -> dict[str, str]:
         return {"store": f"{self._path} is not the file that was opened"} if self._replaced() else {}

@@ -4,7 +4,7 @@ from typing import Any
 
 from marshmallow import fields, validate
 
-from dither_aggregator.scopes import SCOPES
+from dither_aggregator.operations.scopes import SCOPES
 from dither_aggregator.store.keys import ACTIVE, REVOKED, WAITING
 from dither_aggregator.web.api.documents import PLAN, Described
 from dither_aggregator.web.asking import Day

@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterable, Sequence
 from flask import request
 from marshmallow import Schema
 
-from dither_aggregator.administration import Administration
-from dither_aggregator.loading import KnownPlans, NoRegistry, read_apart
+from dither_aggregator.operations.administration import Administration
+from dither_aggregator.operations.loading import KnownPlans, NoRegistry, read_apart
 from dither_aggregator.store import Store, StoredPlan
 from dither_aggregator.store.keys import Key
 from dither_aggregator.store.plans import Offered

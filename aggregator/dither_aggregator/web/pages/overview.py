@@ -16,7 +16,7 @@ from dither_aggregator.analysis.multiplicity import benjamini_hochberg
 from dither_aggregator.analysis.reading import Reading
 from dither_aggregator.analysis.windows import Window
 from dither_aggregator.counting.folding import BadTally, TallyGone
-from dither_aggregator.expiry import Expiries
+from dither_aggregator.health.expiry import Expiries
 from dither_aggregator.store import Store, StoredPlan
 from dither_aggregator.web.asking import Parameters, Whole, default_of, given, one_of
 from dither_aggregator.web.long_lists import too_long

@@ -1,6 +1,6 @@
-"""Signs of health: what each is now, what it must be, and what to do where it is not.
+"""Health checks: what each finds now, what it must be, and what to do where it is not.
 
-`/readyz`, `dither doctor`, the pipeline's page and `/metrics` tell the same ones. No sign names a path, an address or
+`/readyz`, `dither doctor`, the pipeline's page and `/metrics` tell the same ones. No check names a path, an address or
 anything of a device, so anybody may read them; the log has the rest.
 """
 
@@ -8,10 +8,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 
-from dither_aggregator.room import Free
+from dither_aggregator.health.capacity import FreeSpace
+from dither_aggregator.health.status import Audit, StoreStatus
 from dither_aggregator.store.packing import DAY_S
 from dither_aggregator.store.records import ShardStatus
-from dither_aggregator.vitals import Audit, Vitals
 
 LAG_MAX_S = 120.0
 """For how long reports may wait without any being folded before somebody should look."""
@@ -28,12 +28,12 @@ FIXED = (
     "writing", "work", "folding", "backlog", "sealing", "clock", "store", "durability", "losses", "room", "ledger",
     "quarantine",
 )  # fmt: skip
-"""The signs that a server always tells, and `/metrics` has a series of."""
+"""The checks that a server always tells, and `/metrics` has a series of."""
 
 
 @dataclass(frozen=True)
-class Sign:
-    """A sign of health; in the hint, commands are in backticks."""
+class HealthCheck:
+    """One finding of a server, its store or its machine; in the hint, commands are in backticks."""
 
     what: str
     value: str
@@ -96,43 +96,43 @@ _OF_STORE = {
         "Acknowledged uploads are gone: deploy/machines.md has the store's settings, deploy/backups.md the way back.",
     ),
 }
-"""By the kind of trouble: the sign, its value and limit where all is well, and the hint."""
+"""By the kind of trouble: the check, its value and limit where all is well, and the hint."""
 _OWN = {"backlog-full", "clock", "disk-full", "folding"}
-"""Kinds of trouble with a sign of their own."""
+"""Kinds of trouble with a check of their own."""
 
 
-def of_store(vitals: Vitals | None, found: Mapping[str, str]) -> list[Sign]:
+def of_store(store_status: StoreStatus | None, found: Mapping[str, str]) -> list[HealthCheck]:
     """Return what a store tells of its health at a glance; `found` is what is wrong with it, by kind.
 
-    Without vitals, because it could not be read yet, only what is wrong.
+    Without a status, because it could not be read yet, only what is wrong.
     """
     trouble = without_addresses(found)
-    if vitals and vitals.lossy:
+    if store_status and store_status.lossy:
         trouble["settings"] = "the store may lose what it acknowledges, as the one who started it chose"
     said = [
-        Sign(what, trouble.get(kind, usual), usual, kind not in trouble, hint)
+        HealthCheck(what, trouble.get(kind, usual), usual, kind not in trouble, hint)
         for kind, (what, usual, hint) in _OF_STORE.items()
     ]
     others = [
-        Sign(kind, trouble[kind], "as it must be", False, "Read the log of the server.")
+        HealthCheck(kind, trouble[kind], "as it must be", False, "Read the log of the server.")
         for kind in sorted(trouble.keys() - _OF_STORE.keys() - _OWN)
     ]
-    if vitals is None:
+    if store_status is None:
         return [*said, *others]
     return [
-        _folding(vitals.status),
-        _backlog(vitals.backlog, trouble),
-        _sealing(vitals),
-        _clock(vitals),
+        _folding(store_status.shards),
+        _backlog(store_status.backlog, trouble),
+        _sealing(store_status),
+        _clock(store_status),
         *said,
-        _room(vitals.left, trouble),
+        _room(store_status.left, trouble),
         *others,
     ]
 
 
-def _folding(status: Sequence[ShardStatus]) -> Sign:
+def _folding(status: Sequence[ShardStatus]) -> HealthCheck:
     waiting = max(shard.waiting_s for shard in status)
-    return Sign(
+    return HealthCheck(
         "folding",
         f"nothing folded for {duration(waiting)}" if any(shard.backlog for shard in status) else "nothing waits",
         f"within {duration(LAG_MAX_S)}",
@@ -142,8 +142,8 @@ def _folding(status: Sequence[ShardStatus]) -> Sign:
     )
 
 
-def _backlog(uploads: int, trouble: Mapping[str, str]) -> Sign:
-    return Sign(
+def _backlog(uploads: int, trouble: Mapping[str, str]) -> HealthCheck:
+    return HealthCheck(
         "backlog",
         f"{uploads:,} upload{'s' * (uploads != 1)}",
         f"at most {BACKLOG_MAX:,}",
@@ -153,37 +153,39 @@ def _backlog(uploads: int, trouble: Mapping[str, str]) -> Sign:
     )
 
 
-def _sealing(vitals: Vitals) -> Sign:
-    sealed = min(shard.sealed for shard in vitals.status)
-    return Sign(
+def _sealing(store_status: StoreStatus) -> HealthCheck:
+    sealed = min(shard.sealed for shard in store_status.shards)
+    return HealthCheck(
         "sealing",
-        f"{sealed} is sealed, over for {duration(vitals.seal_age_s)}",
+        f"{sealed} is sealed, over for {duration(store_status.seal_age_s)}",
         f"at most {duration(DAY_S + SEAL_GRACE_S)}",
-        vitals.seal_age_s <= DAY_S + SEAL_GRACE_S,
+        store_status.seal_age_s <= DAY_S + SEAL_GRACE_S,
         "A day is sealed once nothing of it waits. Does `dither serve`, or `dither beat` with a `dither worker`, run?",
     )
 
 
-def _clock(vitals: Vitals) -> Sign:
-    wrong, day = vitals.wrong_clock, max(shard.day for shard in vitals.status)
-    return Sign(
+def _clock(store_status: StoreStatus) -> HealthCheck:
+    wrong, day = store_status.wrong_clock, max(shard.day for shard in store_status.shards)
+    return HealthCheck(
         "clock",
-        f"{vitals.clock_day}; {wrong.sentence}" if wrong else f"{vitals.clock_day}",
+        f"{store_status.clock_day}; {wrong.sentence}" if wrong else f"{store_status.clock_day}",
         f"{day - timedelta(days=1)} or later",
         wrong is None,
         wrong.cure if wrong else "Let NTP set the clock of the store's machine: days begin and end by it.",
     )
 
 
-def _room(left: Free | None, trouble: Mapping[str, str]) -> Sign:
+def _room(left: FreeSpace | None, trouble: Mapping[str, str]) -> HealthCheck:
     hint = "Make room before uploads are refused: a larger disk or more memory, or `dither store keep` for fewer days."
     if left is None:
-        return Sign("room", "not told", "told", True, "Give the Redis a maxmemory: deploy/redis/data.conf has one.")
+        return HealthCheck(
+            "room", "not told", "told", True, "Give the Redis a maxmemory: deploy/redis/data.conf has one."
+        )
     least = min(left.total * ROOM_SHARE, ROOM_BYTES)
     if said := trouble.get("disk-full"):
-        return Sign("room", said, "above the floor", False, f"Uploads are refused until there is. {hint}")
+        return HealthCheck("room", said, "above the floor", False, f"Uploads are refused until there is. {hint}")
     well = left.free >= least
-    return Sign("room", f"{_size(left.free)} of {left.what}", f"at least {_size(least)}", well, hint)
+    return HealthCheck("room", f"{_size(left.free)} of {left.what}", f"at least {_size(least)}", well, hint)
 
 
 def _size(size: float) -> str:
@@ -193,28 +195,28 @@ def _size(size: float) -> str:
 # The ledger's.
 
 
-def of_ledger(audit: Audit | None, now: float) -> list[Sign]:
+def of_ledger(audit: Audit | None, now: float) -> list[HealthCheck]:
     """Return what the ledger tells; `now` is by `time.monotonic`. None is one that was not read yet."""
     return [_balance(audit, now), quarantine(audit.waiting if audit else 0)]
 
 
-def _balance(audit: Audit | None, now: float) -> Sign:
+def _balance(audit: Audit | None, now: float) -> HealthCheck:
     hint = (
         "`dither ledger` shows the rows that do not balance, `dither fsck` names what is damaged, and "
         "`dither quarantine aside` sets damaged entries of the log apart."
     )
     limit = f"balances, read within {duration(AUDIT_AGE_MAX_S)}"
     if audit is None:
-        return Sign("ledger", "not read yet", limit, True, hint)
+        return HealthCheck("ledger", "not read yet", limit, True, hint)
     age = now - audit.began
     rows = f"{audit.rows:,} row{'s' * (audit.rows != 1)} off by {audit.imbalance:,} reports"
     value = f"{rows if audit.rows else 'balances'}, read {duration(age)} ago"
-    return Sign("ledger", value, limit, not audit.rows and age <= AUDIT_AGE_MAX_S, hint)
+    return HealthCheck("ledger", value, limit, not audit.rows and age <= AUDIT_AGE_MAX_S, hint)
 
 
-def quarantine(waiting: int) -> Sign:
-    """Return the sign of reports that wait in quarantine."""
-    return Sign(
+def quarantine(waiting: int) -> HealthCheck:
+    """Return the check of reports that wait in quarantine."""
+    return HealthCheck(
         "quarantine",
         f"{waiting:,} report{'s wait' if waiting != 1 else ' waits'}" if waiting else "nothing waits",
         "nothing waits",
@@ -226,19 +228,19 @@ def quarantine(waiting: int) -> Sign:
 # A server's.
 
 
-def of_threads(trouble: Mapping[str, str]) -> list[Sign]:
+def of_threads(trouble: Mapping[str, str]) -> list[HealthCheck]:
     """Return what a server's own threads tell, by name; empty where all of them do their work."""
     told = without_addresses(trouble)
     others = [f"{kind}: {said}" for kind, said in sorted(told.items()) if kind != "writer"]
     return [
-        Sign(
+        HealthCheck(
             "writing",
             told.get("writer", "uploads are written"),
             "uploads are written",
             "writer" not in told,
             "The log says why the store cannot be written: mostly a full disk or memory, or no connection to Redis.",
         ),
-        Sign(
+        HealthCheck(
             "work",
             ", ".join(others) or "every thread does its work",
             "every thread does its work",

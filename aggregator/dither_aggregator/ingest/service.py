@@ -10,17 +10,18 @@ from concurrent.futures import Future
 from functools import partial
 from typing import TYPE_CHECKING
 
-from dither_aggregator import counters, upkeep
-from dither_aggregator.room import Lack, Room
-from dither_aggregator.signs import LAG_MAX_S
+from dither_aggregator.health.capacity import Capacity, CapacityProblem
+from dither_aggregator.health.checks import LAG_MAX_S
+from dither_aggregator.health.status import Audit, Interrupted, StoreStatus
+from dither_aggregator.ingest import counters
+from dither_aggregator.operations import maintenance
 from dither_aggregator.store import Receipt, Store, StoreError
-from dither_aggregator.vitals import Audit, Interrupted, Vitals
 from dither_shared.errors import DitherError
 from dither_shared.wire.problems import Problem
 from dither_shared.wire.reading import Upload
 
 if TYPE_CHECKING:
-    from dither_aggregator.computing import Address, Computer
+    from dither_aggregator.operations.computing import Address, Computer
 
 COMMIT_UPLOADS_MAX = 256
 """Uploads that share one commit, and so one wait for the disk."""
@@ -64,19 +65,19 @@ class Service:
         self,
         store: Store,
         on_reports: Callable[[Collection[int]], None] = lambda shards: None,
-        room: Room | None = None,
+        capacity: Capacity | None = None,
         computer: "Computer | None" = None,
     ) -> None:
         self.store = store
-        self.vitals: Vitals | None = None
-        """The vitals when the watcher last could look."""
+        self.store_status: StoreStatus | None = None
+        """The status of the store when the watcher last could look."""
         self.audit: Audit | None = None
         """The audit when the auditor last could look."""
-        self.lack: Lack | None = None
+        self.capacity_problem: CapacityProblem | None = None
         """Why the store was to take no uploads when the watcher last looked."""
         self.loading = threading.Lock()
         """Held while a registry is being read that came over HTTP."""
-        self._room = room or Room()
+        self._capacity = capacity or Capacity()
         self._on_reports = on_reports
         self._submitted: queue.SimpleQueue[_Submission | None] = queue.SimpleQueue()
         self._waiting = threading.Lock()
@@ -158,7 +159,7 @@ class Service:
     @property
     def backlog(self) -> int:
         """Uploads that were not folded when the watcher last could look."""
-        return self.vitals.backlog if self.vitals else 0
+        return self.store_status.backlog if self.store_status else 0
 
     # The writer: one commit for all that wait.
 
@@ -227,10 +228,10 @@ class Service:
         """Take up what other processes changed, and see whether the store is as it must be."""
         try:
             self.store.refresh()
-            self.vitals = Vitals.of(self.store)
-            trouble = dict(self.vitals.trouble)
-            waiting_s = self.vitals.waiting_s
-            self.lack = self._room.lacking(self.vitals.backlog, self.vitals.left)
+            self.store_status = StoreStatus.of(self.store)
+            trouble = dict(self.store_status.trouble)
+            waiting_s = self.store_status.waiting_s
+            self.capacity_problem = self._capacity.lacking(self.store_status.backlog, self.store_status.left)
         except Exception as error:  # the watcher must outlive what one look does not foresee
             trouble = {"store": str(error) or type(error).__name__}
             waiting_s = 0.0
@@ -238,8 +239,8 @@ class Service:
                 _log.exception("the store could not be looked at")
         if waiting_s > LAG_MAX_S:
             trouble["folding"] = f"reports wait, and none was folded for {waiting_s:.0f} seconds"
-        if self.lack:
-            trouble[self.lack.slug] = self.lack.said
+        if self.capacity_problem:
+            trouble[self.capacity_problem.slug] = self.capacity_problem.said
         for kind in trouble.keys() - self.store_trouble.keys():
             _log.error("%s: %s", kind, trouble[kind])
         for kind in self.store_trouble.keys() - trouble.keys():
@@ -322,9 +323,9 @@ class Service:
 class WholeService(Service):
     """A service that also folds and maintains its store: all that one machine needs."""
 
-    def __init__(self, store: Store, room: Room | None = None, computer: "Computer | None" = None) -> None:
+    def __init__(self, store: Store, capacity: Capacity | None = None, computer: "Computer | None" = None) -> None:
         self._reports_came = threading.Event()
-        super().__init__(store, lambda shards: self._reports_came.set(), room, computer)
+        super().__init__(store, lambda shards: self._reports_came.set(), capacity, computer)
         self._others += [
             threading.Thread(target=self._fold, name="counter", daemon=True),
             threading.Thread(target=self._maintain, name="scheduler", daemon=True),
@@ -348,7 +349,7 @@ class WholeService(Service):
 
     def _fold_all(self) -> None:
         for shard in range(self.store.shards):
-            upkeep.fold_all(self.store, shard)
+            maintenance.fold_all(self.store, shard)
 
     def _maintain(self) -> None:
         while not self._stopping.is_set():
@@ -358,13 +359,13 @@ class WholeService(Service):
 
     def _maintain_all(self) -> None:
         for shard in range(self.store.shards):
-            upkeep.maintain(self.store, shard)
-        if refused := upkeep.maintain_whole(self.store):
+            maintenance.maintain(self.store, shard)
+        if refused := maintenance.maintain_whole(self.store):
             _log.warning("%s", refused)
 
     def _finalize_all(self) -> None:
         metrics: list[str] = []
-        self._try("finalizing", lambda: metrics.extend(upkeep.unfinalized(self.store)))
+        self._try("finalizing", lambda: metrics.extend(maintenance.unfinalized(self.store)))
         for metric in metrics:  # each by itself: one that cannot be read holds up no other
-            self._try(f"finalizing of {metric}", partial(upkeep.finalize, self.store, metric))
+            self._try(f"finalizing of {metric}", partial(maintenance.finalize, self.store, metric))
         self._to_compute.set()

@@ -15,8 +15,8 @@ from pathlib import Path
 import pytest
 import requests
 
-from dither_aggregator.analysis.keeping import readings_sign
-from dither_aggregator.computing import Address, Computer, unmade
+from dither_aggregator.analysis.keeping import readings_check
+from dither_aggregator.operations.computing import Address, Computer, unmade
 from dither_aggregator.store import SQLiteStore
 from dither_aggregator.store.sqlite import FILE_NAME
 from dither_aggregator.web.reader import COMPUTING_NICENESS
@@ -156,7 +156,7 @@ def test_a_process_that_is_killed_loses_one_reading_and_the_next_goes_on_until_a
                 killed.add(pid)
         wait_until(lambda: store.merged() == store.sealed() and not unmade(store), within_s=120)
         assert before <= kept(home)
-        assert readings_sign(store).value == "0 being computed"
+        assert readings_check(store).value == "0 being computed"
         wait_until(lambda: computing(served) is None)  # its memory is given back
     with serve(home / "metrics.toml", home / "data") as served:
         for path in ("/", "/changes", "/metrics/color", "/metrics/color/time", "/compare?metric=color"):
@@ -178,7 +178,7 @@ def test_a_process_over_its_limits_is_one_row_that_says_so(
     home: Path, limit: str, words: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     code = f"from dither_aggregator.web import reader; reader.{limit}; reader.main()"
-    monkeypatch.setattr("dither_aggregator.computing.command", lambda: (sys.executable, "-P", "-c", code))
+    monkeypatch.setattr("dither_aggregator.operations.computing.command", lambda: (sys.executable, "-P", "-c", code))
     with serving(home) as served:
         assert served.url
     with closing(SQLiteStore(home / "data")) as store:
@@ -186,10 +186,10 @@ def test_a_process_over_its_limits_is_one_row_that_says_so(
             db.execute("DROP TABLE IF EXISTS reading")
         with closing(Computer(store, str(home / "data"), alone=True)) as computer:
             computer.compute(Address(True, "/"))
-        sign = readings_sign(store)
-        assert not sign.well
-        assert sign.value.startswith("color: ")
-        assert words in sign.value
+        check = readings_check(store)
+        assert not check.well
+        assert check.value.startswith("color: ")
+        assert words in check.value
 
 
 def test_an_address_is_read_as_it_was_written() -> None:

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import requests
 
-from dither_aggregator import examining
+from dither_aggregator.health import doctor
 from dither_aggregator.store.sqlite import FILE_NAME, schema
 from dither_shared.harmless import is_visible
 from dither_shared.wire import PATH
@@ -157,9 +157,9 @@ def test_a_servers_words_are_parts_of_a_line(monkeypatch: pytest.MonkeyPatch) ->
     hostile = "\x1b[2J\u202e\n9 checks: all is well" + "x" * 9_999
     check = {"ok": False, **dict.fromkeys(("check", "value", "limit", "hint"), hostile)}
     document = {"status": hostile, "checks": [check], "dither": hostile, "python": hostile}
-    monkeypatch.setattr(examining, "_asked", lambda health, path: document)
-    signs = list(examining._server("http://127.0.0.1:1"))
-    words = [word for sign in signs for word in (sign.what, sign.value, sign.limit, sign.hint)]
+    monkeypatch.setattr(doctor, "_asked", lambda health, path: document)
+    checks = list(doctor._server("http://127.0.0.1:1"))
+    words = [word for check in checks for word in (check.what, check.value, check.limit, check.hint)]
     assert sum(r"\u{1b}[2J\u{202e}\u{a}9 checks" in word for word in words) == 6
     assert all(is_visible(word) and len(word) < 600 for word in words)
 

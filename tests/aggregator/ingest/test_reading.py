@@ -5,13 +5,13 @@ from pathlib import Path
 
 import pytest
 
-from dither_aggregator.reading import parse_json, parse_upload
+from dither_aggregator.ingest.reading import parse_json, parse_upload
 from dither_shared.wire import reading
 from dither_shared.wire.problems import Problem
 from tests.fuzz.hostile import finder
 from tests.fuzz.properties import REGISTRIES, outcome
 
-VECTORS = json.loads((Path(__file__).parents[1] / "vectors" / "uploads.json").read_text(encoding="utf-8"))
+VECTORS = json.loads((Path(__file__).parents[2] / "vectors" / "uploads.json").read_text(encoding="utf-8"))
 FIND_PLAN = finder(REGISTRIES)
 DARK = REGISTRIES[0].metrics["dark"].plan
 ID = "AAECAwQFBgcICQoLDA0ODw"

@@ -56,7 +56,7 @@ class KnownPlans(msgspec.Struct, frozen=True, array_like=True):
 
     app: str
     digests: Sequence[tuple[str, int, str]]
-    """Of all plans, each with its metric and rev."""
+    """All plans, each with its metric and rev."""
 
     def check(self, registry: Registry) -> None:
         """Raise RegistryError for a registry that the store would refuse, in the store's words."""
@@ -131,7 +131,7 @@ class _Forker:
         self._line, theirs = Pipe()
         with theirs:
             self._process = subprocess.Popen(  # noqa: S603  # this module
-                [sys.executable, "-P", "-m", "dither_aggregator.loading", str(theirs.fileno())],
+                [sys.executable, "-P", "-m", "dither_aggregator.operations.loading", str(theirs.fileno())],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 pass_fds=[theirs.fileno()],

@@ -1,4 +1,4 @@
-"""The signs that `dither doctor` reads: of a store, of the machine that it runs on, and of a server if there is one.
+"""The checks that `dither doctor` reads: of a store, of the machine that it runs on, and of a server if there is one.
 
 Nothing is changed, and the store may be in use meanwhile.
 """
@@ -17,19 +17,19 @@ from typing import Any
 
 import requests
 
-from dither_aggregator import signs
-from dither_aggregator.analysis.keeping import readings_sign
+from dither_aggregator.analysis.keeping import readings_check
 from dither_aggregator.analysis.quality.verdict import ALPHA, days
 from dither_aggregator.analysis.windows import Window
-from dither_aggregator.expiry import SOON, Expiries
-from dither_aggregator.signs import Sign
+from dither_aggregator.health import checks
+from dither_aggregator.health.checks import HealthCheck
+from dither_aggregator.health.expiry import SOON, Expiries
+from dither_aggregator.health.status import Audit, StoreStatus
 from dither_aggregator.store import Store, open_store
 from dither_aggregator.store.interface.resetting import EXPIRES_WITHIN
 from dither_aggregator.store.opening import is_redis
 from dither_aggregator.store.packing import day_at
 from dither_aggregator.store.records import OtherLayout
 from dither_aggregator.store.sqlite.file import NAMES
-from dither_aggregator.vitals import Audit, Vitals
 from dither_aggregator.web import bounds
 from dither_shared import ours
 from dither_shared.errors import DitherError
@@ -43,8 +43,8 @@ SERVERS_WORDS_MAX = 500
 FILES = bounds.CONNECTIONS_MAX + bounds.OTHER_FILES
 
 
-def examine(data: str, health: str | None) -> Iterator[Sign]:
-    """Yield all signs, those of the store first."""
+def examine(data: str, health: str | None) -> Iterator[HealthCheck]:
+    """Yield all checks, those of the store first."""
     yield from _store(data)
     if not is_redis(data):
         yield from _directory(Path(data))
@@ -56,7 +56,7 @@ def examine(data: str, health: str | None) -> Iterator[Sign]:
 # The store.
 
 
-def _store(data: str) -> Iterator[Sign]:
+def _store(data: str) -> Iterator[HealthCheck]:
     hint = (
         "Is --data the store that the server uses, and does it run where that can be reached? `dither init` makes one."
     )
@@ -66,10 +66,10 @@ def _store(data: str) -> Iterator[Sign]:
         yield _other_layout(error)
         return
     except DitherError as error:
-        yield Sign("opening", str(error), "opens", False, hint)
+        yield HealthCheck("opening", str(error), "opens", False, hint)
         return
     with closing(store):
-        yield Sign("opening", "opens", "opens", True, hint)
+        yield HealthCheck("opening", "opens", "opens", True, hint)
         yield _versions(store)
         yield from _tried("reading", lambda: _look(store))
         yield _expiry(store)
@@ -77,7 +77,7 @@ def _store(data: str) -> Iterator[Sign]:
         yield from _tried("quality", lambda: [_quality(store)])
 
 
-def _other_layout(error: OtherLayout) -> Sign:
+def _other_layout(error: OtherLayout) -> HealthCheck:
     """Tell whether `dither serve` takes a store of another layout: it is asked before an upgrade."""
     if error.serve_brings:
         value = f"`dither serve` brings it from {error.serve_brings}; no more is checked before"
@@ -88,37 +88,39 @@ def _other_layout(error: OtherLayout) -> Sign:
         if error.newer
         else "An older dither made it: deploy/upgrading.md has the way for stores of before."
     )
-    return Sign("opening", value, "opens, or can be brought to this layout", bool(error.serve_brings), hint)
+    return HealthCheck("opening", value, "opens, or can be brought to this layout", bool(error.serve_brings), hint)
 
 
-def _tried(what: str, look: Callable[[], list[Sign]]) -> list[Sign]:
+def _tried(what: str, look: Callable[[], list[HealthCheck]]) -> list[HealthCheck]:
     """Return what a look tells, or that it failed."""
     try:
         return look()
     except (DitherError, ValueError) as error:
         hint = "`dither fsck` says what is damaged; `dither restore` makes a store of a backup."
-        return [Sign(what, str(error), "can be read", False, hint)]
+        return [HealthCheck(what, str(error), "can be read", False, hint)]
 
 
-def _versions(store: Store) -> Sign:
+def _versions(store: Store) -> HealthCheck:
     """Tell the versions; a store of another layout does not open."""
     value = f"dither {version('dither')}, Python {platform.python_version()}, {store.kind} of layout {store.layout}"
-    return Sign("versions", value, f"layout {store.layout}", True, "deploy/upgrading.md has the order of upgrades.")
+    return HealthCheck(
+        "versions", value, f"layout {store.layout}", True, "deploy/upgrading.md has the order of upgrades."
+    )
 
 
-def _look(store: Store) -> list[Sign]:
-    vitals = Vitals.of(store)
+def _look(store: Store) -> list[HealthCheck]:
+    store_status = StoreStatus.of(store)
     return [
-        *signs.of_store(vitals, vitals.trouble),
-        _time(store.ahead_s(), vitals.last_expiry),
-        *signs.of_ledger(Audit.of(store), time.monotonic()),
-        readings_sign(store),
+        *checks.of_store(store_status, store_status.trouble),
+        _time(store.ahead_s(), store_status.last_expiry),
+        *checks.of_ledger(Audit.of(store), time.monotonic()),
+        readings_check(store),
     ]
 
 
-def _expiry(store: Store) -> Sign:
+def _expiry(store: Store) -> HealthCheck:
     found = Expiries.of(store.plans(), store.clock_day())
-    return Sign(
+    return HealthCheck(
         "expiry",
         found.words or f"no metric expires within {SOON.days} days",
         "a metric that has not expired",
@@ -127,12 +129,12 @@ def _expiry(store: Store) -> Sign:
     )
 
 
-def _time(ahead_s: float, expires: date | None) -> Sign:
+def _time(ahead_s: float, expires: date | None) -> HealthCheck:
     now = time.time()
     days = {"the store's": day_at(now + ahead_s), "this machine's": day_at(now)}
     wrong = [whose for whose, day in days.items() if expires and not expires - EXPIRES_WITHIN <= day <= expires]
     which = f"It is {wrong[0]} that is wrong, by the dates of the registry. " if len(wrong) == 1 else ""
-    return Sign(
+    return HealthCheck(
         "time",
         f"the store's clock is {abs(ahead_s):,.1f} s {'ahead of' if ahead_s >= 0 else 'behind'} this machine's",
         f"within {CLOCK_OFF_MAX_S:.0f} s",
@@ -141,9 +143,9 @@ def _time(ahead_s: float, expires: date | None) -> Sign:
     )
 
 
-def _files(store: Store) -> Sign:
+def _files(store: Store) -> HealthCheck:
     faults = list(islice(store.integrity(), FAULTS_SHOWN))
-    return Sign(
+    return HealthCheck(
         "files",
         "; ".join(faults) or "whole",
         "whole",
@@ -152,7 +154,7 @@ def _files(store: Store) -> Sign:
     )
 
 
-def _quality(store: Store) -> Sign:
+def _quality(store: Store) -> HealthCheck:
     """Tell of which metrics honest devices hardly ever send the counts of the last closed day.
 
     Over all metrics, and so of sound ones on one day in 1 / ALPHA at most.
@@ -165,7 +167,7 @@ def _quality(store: Store) -> Sign:
         if day.checks
     ]
     wrong = sorted({metric for p_value, metric in least if p_value <= ALPHA / len(least)})
-    return Sign(
+    return HealthCheck(
         "quality",
         f"{', '.join(wrong)} on {window.last}"
         if wrong
@@ -179,14 +181,14 @@ def _quality(store: Store) -> Sign:
 # The machine.
 
 
-def _directory(directory: Path) -> Iterator[Sign]:
+def _directory(directory: Path) -> Iterator[HealthCheck]:
     """Yield what a directory's rights tell. One that cannot be looked at does not open either."""
     try:
         mode = directory.stat().st_mode
     except OSError:
         return
     may = os.access(directory, os.W_OK | os.X_OK) and all(os.access(path, os.W_OK) for path in directory.iterdir())
-    yield Sign(
+    yield HealthCheck(
         "permission",
         f"{'may' if may else 'may not'} be written by user {os.geteuid()}",
         "may be written",
@@ -197,7 +199,7 @@ def _directory(directory: Path) -> Iterator[Sign]:
         found = ours.keep(directory, NAMES, mend=False)
     except ours.NotOurs as error:
         found = [str(error)]
-    yield Sign(
+    yield HealthCheck(
         "secrecy",
         "; ".join([f"mode {mode & 0o777:o}", *found]),
         "700, and files of mode 600",
@@ -206,10 +208,10 @@ def _directory(directory: Path) -> Iterator[Sign]:
     )
 
 
-def _file_limit() -> Sign:
+def _file_limit() -> HealthCheck:
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     endless = hard == resource.RLIM_INFINITY
-    return Sign(
+    return HealthCheck(
         "file limit",
         "none" if endless else f"{hard:,} files",
         f"at least {FILES:,} files",
@@ -221,21 +223,25 @@ def _file_limit() -> Sign:
 # A server.
 
 
-def _server(health: str) -> Iterator[Sign]:
+def _server(health: str) -> Iterator[HealthCheck]:
     hint = "Is it the address of --health, and does the server run? Its log says why it does not answer."
     try:
         ready, told = _asked(health, "/readyz"), _asked(health, "/version")
         waits = [check for check in ready["checks"] if not check["ok"]]
         theirs = _line(f"dither {told['dither']}, Python {told['python']}")
     except (requests.RequestException, ValueError, KeyError, TypeError) as error:
-        yield Sign("server", f"no answer ({type(error).__name__})", "ready", False, hint)
+        yield HealthCheck("server", f"no answer ({type(error).__name__})", "ready", False, hint)
         return
-    yield Sign("server", _line(ready["status"]), "ready", ready["status"] == "ready", "Its checks below say why.")
+    yield HealthCheck(
+        "server", _line(ready["status"]), "ready", ready["status"] == "ready", "Its checks below say why."
+    )
     for check in waits:
         what, value, limit, hint = (_line(check[key]) for key in ("check", "value", "limit", "hint"))
-        yield Sign(f"server's {what}", value, limit, False, hint)
+        yield HealthCheck(f"server's {what}", value, limit, False, hint)
     ours = f"dither {version('dither')}, Python {platform.python_version()}"
-    yield Sign("server's version", theirs, ours, theirs == ours, "Restart it: another version was installed since.")
+    yield HealthCheck(
+        "server's version", theirs, ours, theirs == ours, "Restart it: another version was installed since."
+    )
 
 
 def _line(said: object) -> str:

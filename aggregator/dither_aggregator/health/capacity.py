@@ -9,13 +9,13 @@ from dither_shared.wire.problems import Problem
 BACKLOG_UPLOADS_MAX = 1_000_000
 """A quarter of the day's uploads of a million devices that send four a day."""
 RETRY_AFTER_S = 600
-"""Room does not come back within seconds."""
+"""Capacity does not come back within seconds."""
 _UNITS = {"B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}
 _PART = re.compile(r"(\d+(?:\.\d+)?)\s*(%|[KMGT]?B)", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
-class Free:
+class FreeSpace:
     """The room that a store has left, in bytes: on its disk, or in its Redis's memory."""
 
     what: str
@@ -25,7 +25,7 @@ class Free:
 
 
 @dataclass(frozen=True)
-class Lack:
+class CapacityProblem:
     """Why a store takes nothing now: a slug of PROBLEMS, and a sentence for the operator."""
 
     slug: str
@@ -37,7 +37,7 @@ class Lack:
 
 
 @dataclass(frozen=True)
-class Floor:
+class FreeSpaceFloor:
     """How many bytes are to stay free: the least of some bytes and a share of all there are. 0 is none."""
 
     text: str
@@ -45,7 +45,7 @@ class Floor:
     share: float = 1.0
 
     @classmethod
-    def parse(cls, text: str) -> "Floor":
+    def parse(cls, text: str) -> "FreeSpaceFloor":
         """Read `5%`, `1GB`, or the lesser of both, `5%,1GB`; `off` is none. Raises ConfigurationError."""
         if text == "off":
             return cls(text, 0)
@@ -68,16 +68,18 @@ class Floor:
 
 
 @dataclass(frozen=True)
-class Room:
+class Capacity:
     """The room that a store must have left to take uploads."""
 
     backlog_max: int | None = BACKLOG_UPLOADS_MAX
-    floor: Floor = Floor("5%,1GB", 1e9, 0.05)
+    floor: FreeSpaceFloor = FreeSpaceFloor("5%,1GB", 1e9, 0.05)
 
-    def lacking(self, backlog: int, left: Free | None) -> Lack | None:
+    def lacking(self, backlog: int, left: FreeSpace | None) -> CapacityProblem | None:
         """Return why a store with this backlog, and so much left, is to take nothing now; None where it may."""
         if self.backlog_max is not None and backlog >= self.backlog_max:
-            return Lack("backlog-full", f"{backlog} uploads wait to be counted, and {self.backlog_max} may")
+            return CapacityProblem("backlog-full", f"{backlog} uploads wait to be counted, and {self.backlog_max} may")
         if left and left.free < (floor := self.floor.of(left.total)):
-            return Lack("disk-full", f"{left.free} of {left.total} bytes are free, and {floor} are to stay free")
+            return CapacityProblem(
+                "disk-full", f"{left.free} of {left.total} bytes are free, and {floor} are to stay free"
+            )
         return None

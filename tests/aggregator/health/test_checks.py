@@ -18,19 +18,20 @@ import pytest
 import requests
 from prometheus_client.parser import text_string_to_metric_families
 
-from dither_aggregator import counters, signs
-from dither_aggregator import service as service_module
-from dither_aggregator.examining import examine
-from dither_aggregator.room import Free
-from dither_aggregator.service import Service, WholeService
+from dither_aggregator.health import checks
+from dither_aggregator.health.capacity import FreeSpace
+from dither_aggregator.health.doctor import examine
+from dither_aggregator.health.status import Audit
+from dither_aggregator.ingest import counters
+from dither_aggregator.ingest import service as service_module
+from dither_aggregator.ingest.service import Service, WholeService
 from dither_aggregator.store import StoreUnavailable
 from dither_aggregator.store.packing import DAY_S
 from dither_aggregator.store.records import Counted
 from dither_aggregator.store.sqlite import FILE_NAME
-from dither_aggregator.vitals import Audit
 from dither_aggregator.web.bounds import Peers
 from dither_aggregator.web.doors import Door
-from dither_aggregator.web.health import answer_health, checks
+from dither_aggregator.web.health import answer_health, health_checks
 from dither_shared.wire import PATH, REASONS
 from tests.support.aggregators import serve, sqlite_store
 from tests.support.clusters import one_machine, several_machines, wait_until
@@ -40,7 +41,7 @@ from tests.support.registries import registry, registry_text
 from tests.support.stores import answer, append, body_of, fold_all
 
 ASKED = registry()
-PAGE = Path(__file__).parents[2] / "aggregator" / "health.md"
+PAGE = Path(__file__).parents[3] / "aggregator" / "health.md"
 ADDRESS = "127.0.0.9"
 Samples = dict[tuple[str, tuple[tuple[str, str], ...]], float]
 
@@ -76,8 +77,8 @@ class Monitored:
     def metrics(self) -> Samples:
         return samples(self.ask("/metrics")[1])
 
-    def signs(self) -> dict[str, signs.Sign]:
-        return {sign.what: sign for sign in checks(self.service)}
+    def checks(self) -> dict[str, checks.HealthCheck]:
+        return {check.what: check for check in health_checks(self.service)}
 
 
 @pytest.fixture
@@ -85,7 +86,7 @@ def monitored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Monit
     for often in ("AUDIT_EVERY_S", "REFRESH_EVERY_S"):
         monkeypatch.setattr(service_module, often, 0.05)
     with sqlite_store(ASKED, tmp_path) as store, Service(store) as service:
-        wait_until(lambda: service.audit and service.vitals, "a first look")
+        wait_until(lambda: service.audit and service.store_status, "a first look")
         yield Monitored(service)
 
 
@@ -96,13 +97,13 @@ def again(service: Service) -> None:
 
 
 def test_each_check_has_a_value_a_limit_and_a_hint(monitored: Monitored) -> None:
-    found = monitored.signs()
-    assert tuple(found) == signs.FIXED
-    for sign in found.values():
-        assert sign.well, sign
-        assert sign.value
-        assert sign.limit
-        assert sign.hint.endswith((".", "?"))
+    found = monitored.checks()
+    assert tuple(found) == checks.FIXED
+    for check in found.values():
+        assert check.well, check
+        assert check.value
+        assert check.limit
+        assert check.hint.endswith((".", "?"))
 
 
 def test_the_ledger_s_totals_are_shown(monitored: Monitored) -> None:
@@ -135,9 +136,9 @@ def test_an_imbalance_is_told_by_how_much(monitored: Monitored, tmp_path: Path) 
         db.execute("UPDATE ledger SET folded = folded + 1 WHERE plan = 1")
         db.execute("UPDATE ledger SET folded = folded - 2 WHERE plan = 2")
     again(monitored.service)
-    sign = monitored.signs()["ledger"]
-    assert not sign.well
-    assert sign.value.startswith("2 rows off by 3 reports, read ")
+    check = monitored.checks()["ledger"]
+    assert not check.well
+    assert check.value.startswith("2 rows off by 3 reports, read ")
     assert value(monitored.metrics(), "dither_ledger_imbalance_reports") == 3
     assert value(monitored.metrics(), "dither_check_ok", check="ledger") == 0
     assert monitored.ask("/readyz")[0] == 200  # uploads may come: they are not what is wrong
@@ -155,17 +156,17 @@ def test_refused_groups_are_counted_by_reason(monitored: Monitored) -> None:
 
 
 def test_little_room_is_told_before_it_is_gone(monitored: Monitored) -> None:
-    vitals = monitored.service.vitals
-    assert vitals
+    store_status = monitored.service.store_status
+    assert store_status
     for free, size, well in ((10, 100, True), (4, 100, False), (5 << 30, 1 << 40, True), (3 << 30, 1 << 40, False)):
-        given = replace(vitals, left=Free("memory", free, size))
-        (sign,) = (sign for sign in signs.of_store(given, {}) if sign.what == "room")
-        assert sign.well == well, sign
+        given = replace(store_status, left=FreeSpace("memory", free, size))
+        (check,) = (check for check in checks.of_store(given, {}) if check.what == "room")
+        assert check.well == well, check
 
 
 def test_a_ledger_that_was_not_read_for_long_is_told() -> None:
     audit = Audit(Counted(5, 5), 0, 0, {}, {}, began=1_000.0)
-    (early, _), (late, _) = (signs.of_ledger(audit, 1_000.0 + age) for age in (5.0, 2 * signs.AUDIT_AGE_MAX_S))
+    (early, _), (late, _) = (checks.of_ledger(audit, 1_000.0 + age) for age in (5.0, 2 * checks.AUDIT_AGE_MAX_S))
     assert early.well
     assert not late.well
     assert late.value == "balances, read 2 h ago"
@@ -177,8 +178,8 @@ def test_no_check_names_a_path_or_an_address(monitored: Monitored, monkeypatch: 
     monkeypatch.setattr(monitored.service, "own_trouble", lambda: dict.fromkeys(kinds[:4], where))
     monkeypatch.setattr(monitored.service.store, "_trouble", lambda: dict.fromkeys(kinds[4:], where))
     wait_until(lambda: monitored.service.store_trouble, "the watcher seeing it")
-    found = monitored.signs()
-    assert {what for what, sign in found.items() if not sign.well} == {
+    found = monitored.checks()
+    assert {what for what, check in found.items() if not check.well} == {
         "writing",
         "work",
         "store",
@@ -224,7 +225,7 @@ def test_a_service_that_could_not_look_yet_answers(tmp_path: Path) -> None:
         service = WholeService(store)  # its threads do not run
         one = Monitored(service)
         assert one.ask("/readyz")[0] == 503
-        assert not one.signs()["work"].well
+        assert not one.checks()["work"].well
         assert value(one.metrics(), "dither_ready") == 0
 
 
@@ -322,9 +323,9 @@ def page_names(heading: str) -> list[str]:
 
 def test_the_page_has_every_metric_and_every_limit(monitored: Monitored) -> None:
     service = monitored.service
-    assert service.vitals
+    assert service.store_status
     families = [*text_string_to_metric_families(monitored.ask("/metrics")[1])]
-    service.vitals = replace(service.vitals, left=Free("memory", 1, 1))
+    service.store_status = replace(service.store_status, left=FreeSpace("memory", 1, 1))
     families += text_string_to_metric_families(monitored.ask("/metrics")[1])
     shown = {family.name + "_total" * (family.type == "counter") for family in families}
     named = page_names("Metrics")
@@ -337,21 +338,21 @@ def test_the_page_has_every_metric_and_every_limit(monitored: Monitored) -> None
 
 def test_the_page_has_every_check(monitored: Monitored, tmp_path: Path) -> None:
     named = page_names("Checks")
-    assert tuple(named[: len(signs.FIXED)]) == signs.FIXED
-    told = {sign.what for sign in examine(str(tmp_path), "http://127.0.0.1:1")} - set(signs.FIXED)
-    assert set(named[len(signs.FIXED) :]) == {*told, "reading", "server's version"}
+    assert tuple(named[: len(checks.FIXED)]) == checks.FIXED
+    told = {check.what for check in examine(str(tmp_path), "http://127.0.0.1:1")} - set(checks.FIXED)
+    assert set(named[len(checks.FIXED) :]) == {*told, "reading", "server's version"}
 
 
 def test_the_page_has_the_limits_of_the_code() -> None:
     page = PAGE.read_text(encoding="utf-8")
-    assert signs.LAG_MAX_S == 120
+    assert checks.LAG_MAX_S == 120
     assert "within 2 minutes" in page
-    assert f"at most {signs.BACKLOG_MAX:,} uploads" in page
-    assert f"over for {(DAY_S + signs.SEAL_GRACE_S) / 3_600:.0f} hours at most" in page
-    assert (signs.ROOM_SHARE, signs.ROOM_BYTES) == (1 / 20, 4 << 30)
+    assert f"at most {checks.BACKLOG_MAX:,} uploads" in page
+    assert f"over for {(DAY_S + checks.SEAL_GRACE_S) / 3_600:.0f} hours at most" in page
+    assert (checks.ROOM_SHARE, checks.ROOM_BYTES) == (1 / 20, 4 << 30)
     assert "a twentieth of the disk" in page
     assert "or 4 GiB" in page
-    assert signs.AUDIT_AGE_MAX_S == 3_600
+    assert checks.AUDIT_AGE_MAX_S == 3_600
     assert "read within the hour" in page
 
 
@@ -360,7 +361,7 @@ def test_the_page_has_the_limits_of_the_code() -> None:
 
 @pytest.mark.slow
 def test_several_processes_count_together_and_one_that_is_replaced_goes_on(tmp_path: Path) -> None:
-    often = Orders(tmp_path / "faults", settings={"dither_aggregator.service.AUDIT_EVERY_S": 0.5})
+    often = Orders(tmp_path / "faults", settings={"dither_aggregator.ingest.service.AUDIT_EVERY_S": 0.5})
     with several_machines(tmp_path, registry_text(), often, processes=2, workers=0, beats=0) as cluster:
         api, (url,), (health,), key = cluster["api-0"], cluster.urls, cluster.health, cluster.key
 

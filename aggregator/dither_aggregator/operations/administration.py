@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import date
 
-from dither_aggregator.expiry import log_expiries
+from dither_aggregator.health.expiry import log_expiries
 from dither_aggregator.store import Store, StoredPlan, StoreError
 from dither_aggregator.store.aside import Aside, set_aside
 from dither_aggregator.store.keys import Key, asked_id, id_in, new_text

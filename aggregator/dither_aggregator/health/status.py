@@ -1,6 +1,6 @@
 """The state of a store that servers read: a little every second, the ledger more rarely.
 
-`signs.py` says which of it is well, `web/metrics.py` gives monitors the numbers.
+`checks.py` says which of it is well, `web/metrics.py` gives monitors the numbers.
 """
 
 import time
@@ -9,18 +9,18 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import date
 
-from dither_aggregator.expiry import Expiries
-from dither_aggregator.room import Free
+from dither_aggregator.health.capacity import FreeSpace
+from dither_aggregator.health.expiry import Expiries
 from dither_aggregator.store import Store
 from dither_aggregator.store.interface.resetting import WrongClock
 from dither_aggregator.store.records import Counted, ShardStatus, TallyKey, total_of
 
 
 @dataclass(frozen=True)
-class Vitals:
+class StoreStatus:
     """The state that is cheap to read."""
 
-    status: Sequence[ShardStatus]
+    shards: Sequence[ShardStatus]
     trouble: Mapping[str, str]
     """The store's troubles, by kind, in words for the log."""
     lossy: bool
@@ -31,21 +31,21 @@ class Vitals:
     wrong_clock: WrongClock | None
     last_expiry: date | None
     """The day on which the registry's last metric expires or has; None where it has none that is not retired."""
-    left: Free | None
+    left: FreeSpace | None
     read: float = field(default_factory=time.monotonic)
     """When, by `time.monotonic`."""
 
     @classmethod
-    def of(cls, store: Store) -> "Vitals":
+    def of(cls, store: Store) -> "StoreStatus":
         """Read a store. Raises as the store does."""
-        status = store.status()
+        shards = store.status()
         return cls(
-            status,
+            shards,
             store.trouble(),
             bool(store.lossy),
-            store.over_for_s(min(shard.sealed for shard in status)),
+            store.over_for_s(min(shard.sealed for shard in shards)),
             store.clock_day(),
-            store.wrong_clock(status),
+            store.wrong_clock(shards),
             Expiries.of(store.plans(), store.clock_day()).last,
             store.left(),
         )
@@ -53,12 +53,12 @@ class Vitals:
     @property
     def backlog(self) -> int:
         """How many accepted uploads are not folded."""
-        return sum(shard.backlog for shard in self.status)
+        return sum(shard.backlog for shard in self.shards)
 
     @property
     def waiting_s(self) -> float:
         """For how long the shard that has waited longest has had something to fold, and folded nothing."""
-        return max(shard.waiting_s for shard in self.status)
+        return max(shard.waiting_s for shard in self.shards)
 
 
 class Interrupted(Exception):

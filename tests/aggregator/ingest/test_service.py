@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from dither_aggregator import service as module
-from dither_aggregator import upkeep
-from dither_aggregator.service import Service, Submitted, WholeService
+from dither_aggregator.ingest import service as module
+from dither_aggregator.ingest.service import Service, Submitted, WholeService
+from dither_aggregator.operations import maintenance
 from dither_aggregator.store import Receipt, SQLiteStore, Store, StoreUnavailable
 from dither_shared.wire.problems import Problem
 from dither_shared.wire.reading import Upload, parse_upload
@@ -131,7 +131,7 @@ def test_whatever_a_look_for_final_days_meets_ends_no_scheduler(
         raise RuntimeError("nobody foresaw this")
 
     monkeypatch.setattr(module, "MAINTAIN_EVERY_S", 0.01)
-    monkeypatch.setattr(upkeep, "unfinalized", fail)
+    monkeypatch.setattr(maintenance, "unfinalized", fail)
     with WholeService(store) as service:
         deadline = time.monotonic() + WITHIN_S
         while len(looks) < 3:
@@ -172,7 +172,7 @@ def test_a_store_is_looked_at_before_uploads_are_taken(store: Hanging, monkeypat
     monkeypatch.setattr(Service, "_watch", lambda self: self._stopping.wait())
     with Service(store) as service:
         assert service.trouble() == {"settings": "it may lose them"}
-        assert service.vitals
+        assert service.store_status
         with pytest.raises(Problem, match="may lose what it acknowledges"):
             submit(service)
 

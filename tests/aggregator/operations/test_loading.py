@@ -15,8 +15,8 @@ from unittest.mock import patch
 
 import pytest
 
-from dither_aggregator import loading
-from dither_aggregator.loading import KnownPlans, NoRegistry, document_of, read_apart
+from dither_aggregator.operations import loading
+from dither_aggregator.operations.loading import KnownPlans, NoRegistry, document_of, read_apart
 from dither_aggregator.store import StoreError
 from dither_aggregator.store.plans import Offered
 from dither_aggregator.web import wsgi
@@ -39,7 +39,7 @@ from tests.support.waiting import wait_until
 SIZE_KB_MAX = 48 * 1024
 OWN_PROCESSOR_S = 0.5
 HELD_S = 0.006
-"""Of a processor, by the server's own thread for a registry of 2 MiB: uploads may wait for all of it."""
+"""Seconds of a processor that the server's own thread takes for a registry of 2 MiB: uploads may wait for all of it."""
 
 
 def body_of(text: str) -> bytes:
@@ -82,7 +82,7 @@ def test_what_takes_too_long_is_refused_in_words(monkeypatch: pytest.MonkeyPatch
 def test_a_process_that_takes_too_much_ends(limit: str, value: int) -> None:
     slow = "" if limit == "MEMORY_BYTES_MAX" else "loading.document_of = lambda registry: [0 for _ in iter(int, 1)];"
     code = (
-        f"import sys; from dither_aggregator import loading; loading.{limit} = {value}; {slow} "
+        f"import sys; from dither_aggregator.operations import loading; loading.{limit} = {value}; {slow} "
         "sys.stdout.buffer.write(loading.forked(b'[\"\",null]', sys.stdin.buffer.read()))"
     )
     text = registry_text().replace("values = [", f"# {'x' * 30_000_000}\nvalues = [") if not slow else registry_text()
@@ -107,7 +107,7 @@ def test_one_process_is_started_for_all_registries_and_another_where_it_has_ende
 def test_the_process_ends_with_the_server(how: signal.Signals, tmp_path: Path) -> None:
     (tmp_path / "metrics.toml").write_text(registry_text(), encoding="utf-8")
     code = (
-        "import signal, sys; from pathlib import Path; from dither_aggregator import loading; "
+        "import signal, sys; from pathlib import Path; from dither_aggregator.operations import loading; "
         "signal.signal(signal.SIGTERM, lambda *_: sys.exit()); "
         "loading.read_apart(Path('metrics.toml')); print(loading._forker._process.pid, flush=True); signal.pause()"
     )
