@@ -30,8 +30,8 @@ from dither_aggregator.web import (
 )
 from dither_aggregator.web.api.admin_documents import IDS_MAX
 from dither_aggregator.web.api.estimates import VALUES_MAX as NAMED_MAX
-from dither_aggregator.workers.bells import FLOOD
 from dither_aggregator.workers.intake import MESSAGE_BYTES_MAX
+from dither_aggregator.workers.tasks import FLOOD
 from dither_shared import files, registry, wire
 from dither_shared.domains.values import VALUE_CHARACTERS_MAX
 from dither_shared.kinds.kind import CANDIDATES_MAX

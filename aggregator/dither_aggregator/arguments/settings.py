@@ -57,7 +57,7 @@ _ALL = (
         "broker",
         "REDIS",
         str,
-        "the Redis that carries bells, another one than the store's: redis://HOST:PORT/DB",
+        "the Redis that carries tasks, another one than the store's: redis://HOST:PORT/DB",
         secret=True,
     ),
     Setting("host", "ADDRESS", str, "the address to listen on", values.LOOPBACK),

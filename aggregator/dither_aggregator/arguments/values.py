@@ -101,7 +101,7 @@ def shards(text: str) -> int:
 
 def queues(text: str) -> tuple[str, ...]:
     """Read what workers do."""
-    from dither_aggregator.workers.bells import QUEUES  # and with it Celery: only where it is used
+    from dither_aggregator.workers.tasks import QUEUES  # and with it Celery: only where it is used
 
     if text == "all":
         return QUEUES

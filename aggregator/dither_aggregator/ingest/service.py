@@ -205,7 +205,7 @@ class Service:
         for (_, _, future), answer in zip(batch, answers, strict=True):
             future.set_result(answer)
         accepted = [answer.upload for answer in answers if isinstance(answer, Receipt)]
-        self._try("bells", partial(self._tell_of_reports, accepted))
+        self._try("tasks", partial(self._tell_of_reports, accepted))
 
     def _tell_of_reports(self, uploads: list[str]) -> None:
         """Tell of uploads that were accepted, given by their ids."""

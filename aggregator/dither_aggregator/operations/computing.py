@@ -59,7 +59,7 @@ class Address(NamedTuple):
 
     @property
     def is_short(self) -> bool:
-        """Whether a bell can carry it."""
+        """Whether a task can carry it."""
         return bool(_ADDRESS.fullmatch(str(self)))
 
     def __str__(self) -> str:

@@ -109,10 +109,10 @@ def test_an_end_waits_for_no_upload_that_was_given_up(store: Hanging) -> None:
     assert counted(store) == 1
 
 
-def test_bells_that_cannot_be_rung_end_no_writer(store: Hanging) -> None:
+def test_tasks_that_cannot_be_published_end_no_writer(store: Hanging) -> None:
     def fail(shards: Collection[int]) -> None:
         if shards:
-            raise RuntimeError("no bells")
+            raise RuntimeError("no tasks")
 
     store.may.set()
     with Service(store, fail) as service:

@@ -1,4 +1,4 @@
-"""Bells that are lost, doubled and late, workers that race, sleep and are old: the counts are the same."""
+"""Tasks that are lost, doubled and late, workers that race, sleep and are old: the counts are the same."""
 
 import random
 import time
@@ -9,7 +9,7 @@ from threading import Event, Thread
 
 import pytest
 
-from dither_aggregator.workers.bells import ESTIMATE, FOLD, MAINTAIN, Bell, BrokerError, Rope, make_app
+from dither_aggregator.workers.tasks import ESTIMATE, FOLD, MAINTAIN, BrokerError, Task, TaskQueue, make_app
 from tests.faults.aggregator.clustered import REDIS, aggregator, all_final, orders, travel
 from tests.faults.aggregator.load import PAUSE_S, REGISTRY, Load, check_all
 from tests.faults.aggregator.oracle import Oracle
@@ -21,34 +21,34 @@ pytestmark = pytest.mark.slow
 
 ROUNDS = scaled(1, 20)
 SLEEP_S = scaled(1, 60)
-RING_EVERY_S = 0.02 if SOAK else 0.08
-"""Ten bells each time: enough for eight workers to race, and not to do nothing else."""
+PUBLISH_EVERY_S = 0.02 if SOAK else 0.08
+"""Ten tasks each time: enough for eight workers to race, and not to do nothing else."""
 UPLOADS = scaled(60, 150)
 """Before a day ends, and after it."""
 
 
 @contextmanager
-def ringing(cluster: SeveralMachines, metrics: list[str], shards: int) -> Iterator[None]:
-    """Ring all bells, and some there are not, all the while."""
+def publishing(cluster: SeveralMachines, metrics: list[str], shards: int) -> Iterator[None]:
+    """Publish all tasks, and some there are not, all the while."""
     ending, rng = Event(), random.Random(1)
-    bells = [Bell(kind, shard) for kind in (FOLD, MAINTAIN) for shard in range(-1, shards + 1)]
-    bells += [Bell(ESTIMATE, name) for name in [*metrics, "nobody"]]
+    tasks = [Task(kind, shard) for kind in (FOLD, MAINTAIN) for shard in range(-1, shards + 1)]
+    tasks += [Task(ESTIMATE, name) for name in [*metrics, "nobody"]]
 
-    def ring() -> None:
-        with closing(Rope(make_app(cluster.broker.url))) as rope:
-            while not ending.wait(RING_EVERY_S):
+    def publish() -> None:
+        with closing(TaskQueue(make_app(cluster.broker.url))) as task_queue:
+            while not ending.wait(PUBLISH_EVERY_S):
                 try:
-                    rope.ring(rng.choices(bells, k=10))
+                    task_queue.publish(rng.choices(tasks, k=10))
                 except BrokerError:
                     continue
 
-    ringer = Thread(target=ring, daemon=True)
-    ringer.start()
+    publisher = Thread(target=publish, daemon=True)
+    publisher.start()
     try:
         yield
     finally:
         ending.set()
-        ringer.join(60)
+        publisher.join(60)
 
 
 def test_eight_workers_that_race_on_two_shards_count_everything_once(home: Path) -> None:
@@ -60,7 +60,7 @@ def test_eight_workers_that_race_on_two_shards_count_everything_once(home: Path)
     ordered = orders(home, asleep, drowsy, merging)
     with aggregator(REDIS, home, ordered, processes=8, api_processes=1, shards=2) as cluster:
         assert isinstance(cluster, SeveralMachines)
-        with ringing(cluster, list(REGISTRY.metrics), shards=2):
+        with publishing(cluster, list(REGISTRY.metrics), shards=2):
             with Load(oracle, cluster, pause_s=PAUSE_S) as load:
                 for _ in range(ROUNDS):
                     load.wait_for(UPLOADS)

@@ -1,7 +1,7 @@
-"""Bells: messages that say where to look, and nothing else; and the Celery that carries them.
+"""Tasks: messages that say where to look, and nothing else; and the Celery that carries them.
 
-Nothing depends on a bell being heard. The watchdog rings again where something waits, so a bell has no expiry, which
-would be compared between the clocks of two machines; a full queue is not rung instead.
+Nothing depends on a task being received. The watchdog publishes another where something waits, so a task has no expiry,
+which would be compared between the clocks of two machines; a full queue gets none instead.
 """
 
 import logging
@@ -18,13 +18,13 @@ from dither_shared.errors import DitherError
 
 FOLD, ESTIMATE, MAINTAIN, LOOK, READ = "fold", "estimate", "maintain", "look", "read"
 QUEUES = (FOLD, ESTIMATE, MAINTAIN, LOOK, READ)
-"""Each kind of bell has a queue, so that workers can be set apart for one."""
+"""Each kind of task has a queue, so that workers can be set apart for one."""
 WAITING_MAX = 1_000
-"""Bells of a kind that may wait. More would say the same again, and fill a broker whose workers are down."""
+"""Tasks of a kind that may wait. More would say the same again, and fill a broker whose workers are down."""
 PAGES_MAX = 64
 """Pages that may wait to be computed: whoever reads one that waits asks again every few seconds."""
 FLOOD = 10 * WAITING_MAX
-"""A queue that is longer was filled by somebody else: ten processes that ring at once stay below it."""
+"""A queue that is longer was filled by somebody else: ten processes that publish at once stay below it."""
 
 TIME_LIMIT_S = {FOLD: 120, ESTIMATE: 3_600, MAINTAIN: 600, LOOK: 360, READ: 3_600}
 """After which a process is killed, which hurts nothing. There is no soft limit before it: an exception out of nowhere,
@@ -38,7 +38,7 @@ IDLE_CHECK_S = 30
 _log = logging.getLogger("dither_aggregator")
 
 
-class Bell(NamedTuple):
+class Task(NamedTuple):
     """A kind of work, and the shard, metric, ticket or page that it is for."""
 
     kind: str
@@ -46,11 +46,11 @@ class Bell(NamedTuple):
 
 
 class BrokerError(DitherError):
-    """The broker cannot be reached, or takes no bells. Nothing is lost by it but time."""
+    """The broker cannot be reached, or takes no tasks. Nothing is lost by it but time."""
 
 
 def make_app(broker: str) -> Celery:
-    """Return the Celery that carries bells over a Redis."""
+    """Return the Celery that carries tasks over a Redis."""
     for name in ("CELERY_BROKER_URL", "CELERY_BROKER_READ_URL", "CELERY_BROKER_WRITE_URL"):
         os.environ.pop(name, None)  # Celery would take them over what was checked
     app = Celery("dither", broker=broker, set_as_current=False)
@@ -62,8 +62,8 @@ def make_app(broker: str) -> Celery:
         task_queues=[Queue(name) for name in QUEUES],
         task_default_queue=FOLD,
         task_create_missing_queues=False,
-        task_acks_late=True,  # a process takes a bell when it is free, not while it is at another
-        task_reject_on_worker_lost=False,  # a bell that kills its process would do it again at once
+        task_acks_late=True,  # a process takes a task when it is free, not while it is at another
+        task_reject_on_worker_lost=False,  # a task that kills its process would do it again at once
         task_send_sent_event=False,
         worker_send_task_events=False,
         worker_proc_alive_timeout=PROCESS_STARTS_WITHIN_S,
@@ -78,9 +78,9 @@ def make_app(broker: str) -> Celery:
         broker_channel_error_retry=True,  # else a key of another type in a queue's place ends a worker
         broker_pool_limit=1,
         broker_transport_options={
-            # The broker forgets a bell when it hands it out. Kombu's emulated acknowledgements would bring the bells of
+            # The broker forgets a task when it hands it out. Kombu's emulated acknowledgements would bring the tasks of
             # a killed worker back after an hour, beat does within seconds; and one that failed, because the broker was
-            # restarted, would count as a bell in hand for ever: with `prefetch` of them a worker hears nothing more.
+            # restarted, would count as a task in hand for ever: with `prefetch` of them a worker hears nothing more.
             "ack_emulation": False,
             "priority_steps": [0],  # one list a queue
             "socket_connect_timeout": CONNECT_TIMEOUT_S,
@@ -93,7 +93,7 @@ def make_app(broker: str) -> Celery:
 
 
 def waiting_in(client: Any, queue: str) -> int:
-    """Return how many bells wait in a queue. One that others have flooded, or that is no list, is emptied first.
+    """Return how many tasks wait in a queue. One that others have flooded, or that is no list, is emptied first.
 
     So is what Kombu keeps beside it, if it is no set: no worker could listen.
     """
@@ -119,40 +119,42 @@ def _size(count: Callable[[str], Any], key: str) -> int | None:
 
 def _empty(client: Any, key: str) -> None:
     client.unlink(key)
-    _log.warning("emptied the queue %s, which held what no dither rings; beat rings again for what waits", key)
+    _log.warning(
+        "emptied the queue %s, which held what no dither publishes; beat publishes tasks again for what waits", key
+    )
 
 
-class Rope:
-    """Rings bells at a broker. For one thread."""
+class TaskQueue:
+    """Publishes tasks at a broker. For one thread."""
 
     def __init__(self, app: Celery) -> None:
         self._app = app
         self._connection: Connection | None = None
         self._channel: Any = None
 
-    def ring(self, bells: Iterable[Bell]) -> None:
-        """Ring bells, but for those of which too many wait; raise BrokerError when the broker does not take them."""
+    def publish(self, tasks: Iterable[Task]) -> None:
+        """Publish tasks, but for those of which too many wait; raise BrokerError when the broker does not take them."""
         try:
-            self._ring(list(bells))
+            self._publish(list(tasks))
         except Exception as error:  # of Redis, of sockets, of what stands between them and us
             self.close()
             raise BrokerError(
-                f"the broker, {address(self._app.conf.broker_url)}, takes no bells: {str(error).rstrip('.')}"
+                f"the broker, {address(self._app.conf.broker_url)}, takes no tasks: {str(error).rstrip('.')}"
             ) from None
 
-    def _ring(self, bells: list[Bell]) -> None:
+    def _publish(self, tasks: list[Task]) -> None:
         if self._connection is None:
             self._connection = self._app.connection_for_write()
             self._channel = self._connection.channel()
         waiting = {kind: waiting_in(self._channel.client, kind) for kind in QUEUES}
         producer = self._app.amqp.Producer(self._channel, auto_declare=False)
-        for kind, about in bells:
+        for kind, about in tasks:
             if waiting[kind] < (PAGES_MAX if kind == READ else WAITING_MAX):
                 self._app.send_task(kind, (about,), queue=kind, producer=producer, retry=False, ignore_result=True)
                 waiting[kind] += 1
 
     def close(self) -> None:
-        """Let go of the connection; the next bell makes another."""
+        """Let go of the connection; the next task makes another."""
         connection, self._connection = self._connection, None
         if connection is not None:
             connection.release()

@@ -1,28 +1,30 @@
-"""The ringer of an API process: rings for the shards that got reports, and for pages that wait to be computed."""
+"""The publisher of an API process: tasks for the shards that got reports, and for pages that wait to be computed."""
 
 import logging
 import threading
 from collections.abc import Callable, Collection, Sequence
 
 from dither_aggregator.operations.computing import Address
-from dither_aggregator.workers.bells import FOLD, PAGES_MAX, READ, Bell, BrokerError
+from dither_aggregator.workers.tasks import FOLD, PAGES_MAX, READ, BrokerError, Task
 
-RING_EVERY_S = 3.0
-"""How long reports may gather once a shard was rung for. A bell costs 2 ms in all, a fold a commit and its vectors."""
+PUBLISH_EVERY_S = 3.0
+"""How long reports may gather once a shard has a task. A task costs 2 ms in all, a fold a commit and its vectors."""
 RETRY_MAX_S = 30.0
 STOP_WITHIN_S = 2.0
 
 _log = logging.getLogger("dither_aggregator")
 
 
-class Ringer:
-    """Rings from a thread of its own, so that neither a slow broker nor a lost one is felt. Use as a context manager.
+class Publisher:
+    """Publishes tasks from a thread of its own, so that neither a slow broker nor a lost one is felt. Use as a context
+    manager.
 
-    It keeps bells that it cannot ring until the broker is back; the watchdog makes up for any that it never rings.
+    It keeps tasks that it cannot publish until the broker is back; the watchdog makes up for any that it never
+    publishes.
     """
 
-    def __init__(self, ring: Callable[[Sequence[Bell]], None], every_s: float = RING_EVERY_S) -> None:
-        self._ring = ring
+    def __init__(self, publish: Callable[[Sequence[Task]], None], every_s: float = PUBLISH_EVERY_S) -> None:
+        self._publish = publish
         self._every_s = every_s
         self._lock = threading.Lock()
         self._shards: set[int] = set()
@@ -30,14 +32,14 @@ class Ringer:
         self._came = threading.Event()
         self._stopping = threading.Event()
         self._failures = 0
-        self._thread = threading.Thread(target=self._run, name="ringer", daemon=True)
+        self._thread = threading.Thread(target=self._run, name="publisher", daemon=True)
 
-    def __enter__(self) -> "Ringer":
+    def __enter__(self) -> "Publisher":
         self._thread.start()
         return self
 
     def __exit__(self, *exc_info: object) -> None:
-        """Ring for what came, unless the broker is slow or lost, and stop."""
+        """Publish tasks for what came, unless the broker is slow or lost, and stop."""
         self._stopping.set()
         self._came.set()
         self._thread.join(STOP_WITHIN_S)
@@ -71,13 +73,15 @@ class Ringer:
         if not (shards or pages):
             return
         try:
-            self._ring([*(Bell(FOLD, shard) for shard in sorted(shards)), *(Bell(READ, str(page)) for page in pages)])
+            self._publish(
+                [*(Task(FOLD, shard) for shard in sorted(shards)), *(Task(READ, str(page)) for page in pages)]
+            )
         except BrokerError as error:
             if not self._failures:
-                _log.error("%s; beat rings for what waits until it does again", error)
+                _log.error("%s; beat publishes tasks for what waits until it does again", error)
             self._failures += 1
             self.reports_came(shards)
         else:
             if self._failures:
-                _log.warning("the broker takes bells again")
+                _log.warning("the broker takes tasks again")
             self._failures = 0

@@ -1,4 +1,4 @@
-"""The answers of a worker's process to bells."""
+"""The answers of a worker's process to tasks."""
 
 import fcntl
 import logging
@@ -11,11 +11,11 @@ from contextlib import suppress
 from dither_aggregator.operations import maintenance
 from dither_aggregator.operations.computing import Address, Computer, unmade
 from dither_aggregator.store import Store, StoreError, StoreUnavailable
-from dither_aggregator.workers.bells import FOLD, READ, Bell, BrokerError
+from dither_aggregator.workers.tasks import FOLD, READ, BrokerError, Task
 from dither_shared.errors import DitherError
 
 FOLD_FOR_S = 10.0
-"""How long one bell may keep a process folding while others wait for it."""
+"""How long one task may keep a process folding while others wait for it."""
 COMPUTE_FOR_S = 10.0
 """How long it may keep one computing pages. A page that takes longer is computed to its end."""
 
@@ -68,10 +68,10 @@ class _Turn:
             os.close(end)
 
 
-class Answering:
-    """Answers bells in one process, with a store of its own that is opened at the first of them.
+class TaskHandlers:
+    """Answers tasks in one process, with a store of its own that is opened at the first of them.
 
-    A step that fails is left to the next bell. `gone` is called when no step can be taken any more: the store
+    A step that fails is left to the next task. `gone` is called when no step can be taken any more: the store
     is not the one of this `generation`, or one of a later dither.
     """
 
@@ -79,14 +79,14 @@ class Answering:
         self,
         open_: Callable[[], Store],
         generation: str,
-        ring: Callable[[Sequence[Bell]], None],
+        publish: Callable[[Sequence[Task]], None],
         stopping: Callable[[], bool],
         gone: Callable[[], None],
         data: str,
     ) -> None:
         self._open = open_
         self._generation = generation
-        self._ring = ring
+        self._publish = publish
         self._stopping = stopping
         self._gone = gone
         self._data = data
@@ -105,7 +105,8 @@ class Answering:
             store.close()
 
     def fold(self, shard: object) -> None:
-        """Fold what waits in a shard; ring again when that takes long, so that others are answered between."""
+        """Fold what waits in a shard; publish another task when that takes long, so that others are answered
+        between."""
         self._answer(shard, self._fold)
 
     def maintain(self, shard: object) -> None:
@@ -119,7 +120,7 @@ class Answering:
     def read(self, page: object) -> None:
         """Have what is missing of a page computed, and then what nobody has asked for yet; by one process at a time.
 
-        Ring again when that takes long, so that others are answered between.
+        Publish more tasks when that takes long, so that others are answered between.
         """
         self._answer(page, self._read)
 
@@ -140,7 +141,7 @@ class Answering:
         finally:
             self._turn.give_back()
         if pages and not self._stopping():
-            self._ring([Bell(READ, str(page)) for page in pages])
+            self._publish([Task(READ, str(page)) for page in pages])
 
     def _pages(self, store: Store, pages: dict[Address, None]) -> dict[Address, None]:
         """Return the pages to compute, the next one last: what was wanted latest, or what nobody wanted yet."""
@@ -159,7 +160,7 @@ class Answering:
         deadline = time.monotonic() + FOLD_FOR_S
         maintenance.fold_all(store, number, lambda: self._stopping() or time.monotonic() > deadline)
         if time.monotonic() > deadline:
-            self._ring([Bell(FOLD, number)])
+            self._publish([Task(FOLD, number)])
 
     def _maintain(self, store: Store, shard: object) -> None:
         number = _shard(store, shard)
@@ -179,19 +180,19 @@ class Answering:
 
     def _answer(self, about: object, step: Callable[[Store, object], None]) -> None:
         if time.monotonic() - self._computed_at > COMPUTER_KEPT_S:
-            self._end_computer()  # bells of every minute give its memory back
+            self._end_computer()  # tasks of every minute give its memory back
         try:
             store = self._opened()
             store.refresh()
             step(store, about)
         except _UnknownBell as error:
-            _log.warning("a bell was not for this store")
+            _log.warning("a task was not for this store")
             _log.debug("%s", error)
         except BrokerError as error:
-            _log.warning("%s; beat rings for what is left", error)
+            _log.warning("%s; beat publishes tasks for what is left", error)
         except StoreUnavailable as error:
             if not self._unavailable:
-                _log.error("%s; the work is left to the next bells", error)
+                _log.error("%s; the work is left to the next tasks", error)
             self._unavailable = True
         except StoreError as error:
             _log.error("%s", error)
@@ -213,7 +214,7 @@ class Answering:
         return self._store
 
     def _see_whether_it_is_gone(self) -> None:
-        """Stop the worker when no bell can be answered any more, and not when one shard is damaged."""
+        """Stop the worker when no task can be answered any more, and not when one shard is damaged."""
         try:
             self._opened().refresh()
         except StoreUnavailable:
@@ -223,7 +224,7 @@ class Answering:
 
 
 class _UnknownBell(Exception):
-    """A bell for a shard or metric there is not: it is dropped."""
+    """A task for a shard or metric there is not: it is dropped."""
 
 
 def _shard(store: Store, shard: object) -> int:
