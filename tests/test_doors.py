@@ -18,14 +18,14 @@ from dither_aggregator.store.interface.marks import MARKS_MAX
 from dither_aggregator.store.records import MARK_CHARACTERS_MAX
 from dither_aggregator.web import (
     addresses,
-    asking,
     bounds,
     buckets,
     clients,
     connection,
-    exchange,
     ingest,
     login,
+    messages,
+    query_parameters,
     readers,
 )
 from dither_aggregator.web.api.admin_documents import IDS_MAX
@@ -73,7 +73,7 @@ FIGURES: dict[str, list[tuple[str, float]]] = {
     "pages and API: addresses and queries": [
         ("a head of {} KiB", connection.HEADER_BYTES_MAX / KIB),
         ("{} requests wait", readers.WAITING_MAX),
-        ("{} days", asking.DAYS_MAX),
+        ("{} days", query_parameters.DAYS_MAX),
         ("{} values by name", NAMED_MAX),
         ("{} s until its turn", readers.WAIT_WITHIN_S),
         ("{} s for an answer", readers.ANSWER_WITHIN_S),
@@ -97,7 +97,7 @@ FIGURES: dict[str, list[tuple[str, float]]] = {
         ("after {} hours", login.SESSION_S / 3600),
     ],
     "`/v1/admin`, keys and marks": [
-        ("{} KiB by its", exchange.ASKED_BYTES_MAX / KIB),
+        ("{} KiB by its", messages.ASKED_BYTES_MAX / KIB),
         ("{} ids", IDS_MAX),
         ("{} marks", MARKS_MAX),
         ("of {} characters", MARK_CHARACTERS_MAX),

@@ -41,10 +41,10 @@ from dither_aggregator.store import Store, StoredPlan, Tally
 from dither_aggregator.store.fsck import check
 from dither_aggregator.web.addresses import ADDRESSES
 from dither_aggregator.web.api import administering
-from dither_aggregator.web.asking import Given
 from dither_aggregator.web.pages.presentation import RowsShown
 from dither_aggregator.web.pages.presentations import PRESENTATIONS
 from dither_aggregator.web.planned import PLANNERS, Planner
+from dither_aggregator.web.query_parameters import QueryParameters
 from dither_shared.cells import Cells, Part
 from dither_shared.domains import DOMAINS, OTHER, Domain, Values
 from dither_shared.exact import exp_below
@@ -333,7 +333,7 @@ class HalfQuestion(Question[PlannedHalf]):
 class HalfPlanner(Planner[PlannedHalf]):
     """Plans either toy."""
 
-    def question(self, asked: Given) -> HalfQuestion:
+    def question(self, asked: QueryParameters) -> HalfQuestion:
         return HalfQuestion(asked["kind"], asked["d"])
 
     def shows(self, answer: PlannedHalf) -> str:

@@ -71,7 +71,7 @@ def request(key: str, passed_on: str = "") -> bytes:
 def taking(directory: Path, limits: Limits, capacity: Capacity | None = None) -> Iterator[Taking]:
     with sqlite_store(ASKED, directory) as store, WholeService(store, capacity) as service, ExitStack() as opened:
         admission = Admission(service, limits)
-        server = http_server(web_app(service), gate=admission)
+        server = http_server(web_app(service), admission=admission)
         with server.in_background():
             yield Taking(server.url, service, admission, opened)
 
@@ -270,7 +270,7 @@ def test_a_store_without_room_is_told_of_before_the_body(
 ) -> None:
     with sqlite_store(ASKED, tmp_path) as store, Service(store, capacity=capacity) as service, ExitStack() as opened:
         admission = Admission(service, Limits())
-        server = http_server(web_app(service), gate=admission)
+        server = http_server(web_app(service), admission=admission)
         with server.in_background():
             to = Taking(server.url, service, admission, opened)
             until(lambda: to.post() == [status])
@@ -311,7 +311,7 @@ def test_the_sdk_keeps_what_is_refused_and_sends_the_same_bytes_again(limit: str
     planned: set[float] = set()
     with sqlite_store(ASKED, tmp_path) as store, Service(store, capacity=capacity) as service, ExitStack() as opened:
         admission = Admission(service, limits)
-        server = http_server(web_app(service), gate=admission)
+        server = http_server(web_app(service), admission=admission)
         with server.in_background():
             to = Taking(server.url, service, admission, opened)
             if limit != "disk-full":

@@ -107,7 +107,9 @@ def site(store: SQLiteStore, base: str, lines: str, directory: Path) -> Iterator
     port, trusted = free_port(), [ip_network("127.0.0.1")]
     with WholeService(store) as service:
         app = create_app(service, in_threads(store), reachable=True)
-        server = http_server(app, gate=Admission(service, Limits(trusted_proxies=trusted), BasePath(base, trusted)))
+        server = http_server(
+            app, admission=Admission(service, Limits(trusted_proxies=trusted), BasePath(base, trusted))
+        )
         places = lines.replace("127.0.0.1:8080", server.url.removeprefix("http://"))
         proxy = caddy(directory, port, places) if lines == WAYS[CADDY][1] else nginx(directory, port, places)
         with server.in_background():

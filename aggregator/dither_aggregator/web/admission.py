@@ -17,15 +17,15 @@ from dither_aggregator.ingest.service import Service
 from dither_aggregator.operations.scopes import ADMIN, WRITE
 from dither_aggregator.web.addresses import BasePath, is_known
 from dither_aggregator.web.answers import Scope
+from dither_aggregator.web.authentication import ADMINISTRATION, shown_key
 from dither_aggregator.web.bounds import Peers
 from dither_aggregator.web.buckets import PeerBuckets, TokenBuckets
 from dither_aggregator.web.changing import LOAD, another_is_read
 from dither_aggregator.web.clients import Clients
 from dither_aggregator.web.doors import HEALTH
-from dither_aggregator.web.exchange import ASKED_BYTES_MAX
-from dither_aggregator.web.gate import ADMINISTRATION, shown_key
 from dither_aggregator.web.headers import headers_of
 from dither_aggregator.web.login import LOGIN, TRIES
+from dither_aggregator.web.messages import ASKED_BYTES_MAX
 from dither_aggregator.web.problems import note_refused
 from dither_shared.wire import PATH
 from dither_shared.wire.problems import Problem
@@ -137,7 +137,7 @@ class Admission:
 
 @dataclass(frozen=True)
 class Tries:
-    """The logins of one client. They stand in the state of its request: the gate learns of them there."""
+    """The logins of one client. They stand in the state of its request: authentication learns of them there."""
 
     admission: Admission
     peers: Peers

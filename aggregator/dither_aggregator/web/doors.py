@@ -124,11 +124,12 @@ class AdmitAll:
 
 
 class Doors(ServerState):
-    """The state that uvicorn shares among connections, the doors that they came through, and the gate behind these."""
+    """The state that uvicorn shares among connections, the doors that they came through, and the admission behind
+    these."""
 
-    def __init__(self, health_port: int | None, gate: Admitting) -> None:
+    def __init__(self, health_port: int | None, admission: Admitting) -> None:
         super().__init__()
-        self.gate = gate
+        self.admission = admission
         self._health_port = health_port
         self._public = Door(bounds.connections_max(), bounds.BODY_BYTES_MAX)
         self._health = Door(bounds.HEALTH_CONNECTIONS_MAX, bounds.HEALTH_BODY_BYTES_MAX)

@@ -15,7 +15,7 @@ import redis
 from redis.asyncio import Redis
 
 from dither_aggregator.web import problems
-from dither_aggregator.web.exchange import ReadAnswer, ReadRequest
+from dither_aggregator.web.messages import ReadAnswer, ReadRequest
 from dither_aggregator.web.packing import pack
 from dither_aggregator.web.readers import LONG_WITHIN_S, Alone
 from dither_aggregator.workers.tasks import LOOK, REPLY_TIMEOUT_S, BrokerError, Task

@@ -22,8 +22,8 @@ from dither_aggregator.store.plans import Offered
 from dither_aggregator.web import wsgi
 from dither_aggregator.web.api import administering
 from dither_aggregator.web.api.admin_documents import RegistryBody
-from dither_aggregator.web.asking import given_body
-from dither_aggregator.web.exchange import ReadAnswer
+from dither_aggregator.web.messages import ReadAnswer
+from dither_aggregator.web.query_parameters import body_parameters
 from dither_aggregator.web.wsgi import respond
 from dither_shared.errors import RegistryError
 from dither_shared.kinds.kind import CANDIDATES_MAX
@@ -147,7 +147,7 @@ def test_a_body_without_a_registry_is_refused_in_the_words_of_all_bodies(
     }
 
     def here(body: bytes, known: KnownPlans) -> Any:
-        return given_body(RegistryBody, body)
+        return body_parameters(RegistryBody, body)
 
     monkeypatch.setattr(administering, "read_apart", here)
     assert [loaded.refused("registry/load", body)[1] for body in bodies] == list(bodies.values())

@@ -15,10 +15,12 @@ from dither_aggregator.analysis.standing import Standing, Told
 from dither_aggregator.store import Store, StoredPlan
 from dither_aggregator.web.api.paging import PagedAsked, page_of, top, with_part
 from dither_aggregator.web.api.rowsets import RowsAsked, RowSet
-from dither_aggregator.web.asking import (
-    Given,
+from dither_aggregator.web.long_lists import refuse_long
+from dither_aggregator.web.queries import told_tail
+from dither_aggregator.web.query_parameters import (
     LevelAsked,
     PlanAsked,
+    QueryParameters,
     Value,
     WindowAsked,
     asked_plan,
@@ -26,8 +28,6 @@ from dither_aggregator.web.asking import (
     default_window,
     one_of,
 )
-from dither_aggregator.web.computed import told_tail
-from dither_aggregator.web.long_lists import refuse_long
 from dither_shared.domains import VALUE_CHARACTERS_MAX
 from dither_shared.kinds.kind import CANDIDATES_MAX
 from dither_shared.plan import Plan
@@ -59,18 +59,20 @@ class EstimatesAsked(WindowAsked, PlanAsked, LevelAsked, PagedAsked, RowsAsked):
     )
 
 
-def estimates(store: Store, asked: Given, metric: str) -> RowSet:
+def estimates(store: Store, asked: QueryParameters, metric: str) -> RowSet:
     """Return the estimates of the listed values, or of the registry's candidates."""
     return _estimates(store, asked, asked_plan(store, metric, asked))
 
 
-def estimates_of(store: Store, asked: Given, metric: str) -> RowSet:
+def estimates_of(store: Store, asked: QueryParameters, metric: str) -> RowSet:
     """Return the estimates of the candidates that the body names, in place of the registry's."""
     candidates = _read_candidates(request.get_data())
     return _estimates(store, asked, asked_plan(store, metric, asked), candidates)
 
 
-def _estimates(store: Store, asked: Given, stored: StoredPlan, candidates: tuple[str, ...] | None = None) -> RowSet:
+def _estimates(
+    store: Store, asked: QueryParameters, stored: StoredPlan, candidates: tuple[str, ...] | None = None
+) -> RowSet:
     window = asked_window(store, asked) or default_window(store, stored)
     view = replace(_read_view(stored.plan, candidates, asked), days=window.days, values=_looked_up(stored, asked))
     refuse_long(stored, candidates)
@@ -87,7 +89,7 @@ def _estimates(store: Store, asked: Given, stored: StoredPlan, candidates: tuple
     return RowSet(meta, reading.columns, reading.table(rows), name)
 
 
-def _choose(reading: Reading, standing: Standing | None, asked: Given) -> Sequence[Told]:
+def _choose(reading: Reading, standing: Standing | None, asked: QueryParameters) -> Sequence[Told]:
     """Return the rows that are asked for: in the plan's order or, of the largest, the largest first."""
     told: Sequence[Told] = _tell(reading, standing)
     if "values" in asked:
@@ -114,7 +116,7 @@ def _tell(reading: Reading, standing: Standing | None) -> list[Told]:
     return [told.get(row.value, Told(row))._replace(row=row) for row in reading.rows]
 
 
-def _looked_up(stored: StoredPlan, asked: Given) -> tuple[str, ...] | None:
+def _looked_up(stored: StoredPlan, asked: QueryParameters) -> tuple[str, ...] | None:
     """Return the values that are asked for where any can be looked up by name, also those that no search finds."""
     estimand = estimand_of(stored.plan)
     values = tuple(dict.fromkeys(asked.get("values") or ()))
@@ -141,7 +143,7 @@ def _named(reading: Reading, told: Sequence[Told], values: Sequence[str]) -> lis
     return [each for each in told if each.row.value in values]
 
 
-def _meta(store: Store, reading: Reading, standing: Standing | None, asked: Given) -> dict[str, object]:
+def _meta(store: Store, reading: Reading, standing: Standing | None, asked: QueryParameters) -> dict[str, object]:
     """Return what holds of all rows of a reading."""
     stored, plan, view = reading.stored, reading.stored.plan, reading.view
     return {
@@ -173,7 +175,7 @@ def _meta(store: Store, reading: Reading, standing: Standing | None, asked: Give
     }
 
 
-def _read_view(plan: Plan, candidates: tuple[str, ...] | None, asked: Given) -> View:
+def _read_view(plan: Plan, candidates: tuple[str, ...] | None, asked: QueryParameters) -> View:
     normalised = None if asked["normalised"] == "no" else asked["normalised"]
     error_of = cast("ErrorOf", asked["error_of"])
     intervals = asked.get("intervals", INTERVALS[not estimand_of(plan).simultaneous])

@@ -14,21 +14,15 @@ from dither_aggregator.analysis.standing import BINS, bin_estimates
 from dither_aggregator.analysis.windows import Window
 from dither_aggregator.counting.folding import TallyGone
 from dither_aggregator.store import Store, StoredPlan
-from dither_aggregator.web.asking import (
-    LEVELS,
-    Given,
-    Value,
-    Whole,
-    given,
-)
 from dither_aggregator.web.charts.crowd import Histogram, draw_crowd
 from dither_aggregator.web.charts.scale import measure_of
 from dither_aggregator.web.charts.shares import Plot, draw
-from dither_aggregator.web.computed import CompareAsked, asked_comparison, compared
 from dither_aggregator.web.pages.changes import young
 from dither_aggregator.web.pages.presentation import Presentation
 from dither_aggregator.web.pages.presentations import presentation_of
 from dither_aggregator.web.pages.words import lagging, other_revs, plan_state, sentence_of
+from dither_aggregator.web.queries import CompareAsked, asked_comparison, compared
+from dither_aggregator.web.query_parameters import LEVELS, QueryParameters, Value, Whole, query_parameters
 from dither_shared.wire.problems import Problem
 
 ROWS_A_PAGE = 50
@@ -78,7 +72,7 @@ class ComparePage:
 
 def show(store: Store) -> str | tuple[str, int]:
     """Return the page that a request asks for; without a metric, the question for one."""
-    asked = given(ComparePageAsked)
+    asked = query_parameters(ComparePageAsked)
     if "metric" not in asked:
         names = sorted({stored.plan.metric for stored in store.plans()})
         return render_template("compare.html", page=None, names=names)
@@ -86,7 +80,7 @@ def show(store: Store) -> str | tuple[str, int]:
     return render_template("compare.html", page=page), 200 if page.comparison or page.open else 410
 
 
-def compare_page(store: Store, asked: Given) -> ComparePage:
+def compare_page(store: Store, asked: QueryParameters) -> ComparePage:
     """Return what the page of a comparison shows."""
     stored, before, after = asked_comparison(store, asked)
     chosen = any(name in asked for name in ("first", "epoch", "window", "base_first"))

@@ -18,10 +18,10 @@ from dither_aggregator.operations import maintenance
 from dither_aggregator.store import LedgerRow, Store
 from dither_aggregator.store.plans import GRACE
 from dither_aggregator.store.records import Counted, Quarantined, ShardStatus, TallyKey, total_of
-from dither_aggregator.web.asking import Parameters, given
 from dither_aggregator.web.pages.capped import Capped
 from dither_aggregator.web.pages.refused import RefusedShown, refused_before
 from dither_aggregator.web.pages.words import EXPIRES_SOON_DAYS
+from dither_aggregator.web.query_parameters import Parameters, query_parameters
 
 ROWS_MAX = 100
 SHARDS_MAX = 16
@@ -85,7 +85,7 @@ class PipelinePage:
 
 def show(store: Store) -> str:
     """Return the page that a request asks for."""
-    given(Parameters)
+    query_parameters(Parameters)
     return render_template("pipeline.html", page=pipeline_page(store))
 
 

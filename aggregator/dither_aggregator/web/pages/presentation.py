@@ -14,11 +14,11 @@ from dither_aggregator.analysis.rows import Row
 from dither_aggregator.analysis.snapshots import Snapshot
 from dither_aggregator.analysis.standing import Standing
 from dither_aggregator.store import Store
-from dither_aggregator.web.asking import Given
 from dither_aggregator.web.charts.crowd import Histogram
 from dither_aggregator.web.charts.scale import measure_of
 from dither_aggregator.web.charts.shares import Plot, draw
 from dither_aggregator.web.pages.words import count
+from dither_aggregator.web.query_parameters import QueryParameters
 from dither_shared.plan import Plan
 
 SHARES_BY_DAY = (
@@ -122,7 +122,7 @@ class Presentation(ABC, Generic[R]):
         self.plan, self.measure = plan, measure_of(plan)
 
     @abstractmethod
-    def part(self, store: Store, reading: R, asked: Given) -> PagePart:
+    def part(self, store: Store, reading: R, asked: QueryParameters) -> PagePart:
         """Return what a metric's page shows of a reading with rows; raise Problem for what it does not have."""
 
     @abstractmethod
@@ -172,7 +172,7 @@ class RowsShown(Presentation[R]):
         others = f", and {count(more, 'more estimate')}" if more else ""
         return f"{first.value}: {self.measure.precise(first.estimate, first.std_error)}, {' to '.join(ends)}{others}."
 
-    def part(self, store: Store, reading: R, asked: Given) -> PagePart:
+    def part(self, store: Store, reading: R, asked: QueryParameters) -> PagePart:
         """Return all rows."""
         return RowsPart(self.headline(reading), draw(reading.rows, 0.0, measure=self.measure))
 

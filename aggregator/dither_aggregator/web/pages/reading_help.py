@@ -14,11 +14,11 @@ from dither_aggregator.analysis.standing import Ranked, Standing
 from dither_aggregator.analysis.tables.arms import REPORTS_MIN as TABLE_REPORTS_MIN
 from dither_aggregator.analysis.tables.ratios import SURE as GROUP_ERRORS_MIN
 from dither_aggregator.store import Store
-from dither_aggregator.web.asking import WINDOWS, Given, Parameters, Whole, given
 from dither_aggregator.web.charts.beside import Beside, draw_beside
 from dither_aggregator.web.charts.crowd import Histogram, draw_crowd
 from dither_aggregator.web.charts.shares import Mark
 from dither_aggregator.web.planned import Exact
+from dither_aggregator.web.query_parameters import WINDOWS, Parameters, QueryParameters, Whole, query_parameters
 from dither_shared.exact import EPSILON_MAX, EPSILON_MIN
 
 N_MAX, D_MAX, SEED_MAX = 10**9, 5_000, 999_999
@@ -37,7 +37,7 @@ class ReadingHelpAsked(Parameters):
 class ReadingHelpPage:
     """All that the template shows."""
 
-    asked: Given
+    asked: QueryParameters
     rolled: Rolled
     average: Curse
     alone: Beside
@@ -71,10 +71,10 @@ class ReadingHelpPage:
 
 def show(store: Store) -> str:
     """Return the page that a request asks for. The store has no part in it: its data are made up."""
-    return render_template("reading_help.html", page=reading_help(given(ReadingHelpAsked)))
+    return render_template("reading_help.html", page=reading_help(query_parameters(ReadingHelpAsked)))
 
 
-def reading_help(asked: Given) -> ReadingHelpPage:
+def reading_help(asked: QueryParameters) -> ReadingHelpPage:
     """Return what the page shows of one roll."""
     n, d, epsilon, seed = asked["n"], asked["d"], asked["epsilon"], asked["seed"]
     rolled = roll(n, d, epsilon, seed)

@@ -11,11 +11,9 @@ from dither_aggregator.analysis.snapshots import Snapshot
 from dither_aggregator.analysis.standing import Ranked, Standing
 from dither_aggregator.analysis.tail import Tail
 from dither_aggregator.store import Store
-from dither_aggregator.web.asking import Given
 from dither_aggregator.web.charts.crowd import Histogram, draw_crowd
 from dither_aggregator.web.charts.scale import end, precise, rough
 from dither_aggregator.web.charts.shares import Plot, draw
-from dither_aggregator.web.computed import told_tail
 from dither_aggregator.web.pages.presentation import (
     SHARES_BY_DAY,
     SHARES_MOVED,
@@ -28,6 +26,8 @@ from dither_aggregator.web.pages.presentation import (
     reach_in_words,
 )
 from dither_aggregator.web.pages.words import in_words, rank_in_words
+from dither_aggregator.web.queries import told_tail
+from dither_aggregator.web.query_parameters import QueryParameters
 from dither_shared.domains import OTHER
 from dither_shared.wire.problems import Problem
 
@@ -107,7 +107,7 @@ class SharesShown(Presentation[R]):
     def _draw(self, rows: Sequence[Row], reading: R, critical: float | None) -> Plot:
         return draw(rows, reading.noise_floor or 0.0, critical)
 
-    def part(self, store: Store, reading: R, asked: Given) -> PagePart:
+    def part(self, store: Store, reading: R, asked: QueryParameters) -> PagePart:
         """Return a page of the values that stand out, those that are searched for, and the crowd."""
         standing = _standing_of(reading)
         search, page = asked["search"].strip(), asked["page"]

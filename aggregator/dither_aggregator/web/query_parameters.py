@@ -14,7 +14,7 @@ from dither_aggregator.analysis.disclosure import for_readers
 from dither_aggregator.analysis.windows import Window
 from dither_aggregator.operations.loading import DOCUMENT
 from dither_aggregator.store import Store, StoredPlan
-from dither_aggregator.web.exchange import ASKED_BYTES_MAX, BODY, LIVE
+from dither_aggregator.web.messages import ASKED_BYTES_MAX, BODY, LIVE
 from dither_shared.texts import normal
 from dither_shared.wire.problems import Problem
 
@@ -25,7 +25,7 @@ DAYS_MAX = 366
 LEVELS = ("95", "80", "99")
 """Levels of intervals, in percent: the first is the default."""
 
-Given = Mapping[str, Any]
+QueryParameters = Mapping[str, Any]
 """The parameters of a request by their names; those that were left out are missing, or have their default."""
 
 
@@ -81,14 +81,14 @@ class Parameters(Schema):
 
     @pre_load
     def _drop_empty(self, data: Mapping[str, Any], **how: object) -> dict[str, Any]:
-        given: dict[str, Any] = {}
+        query_parameters: dict[str, Any] = {}
         for name, value in data.items():
             field = self.fields.get(name) or next((f for f in self.fields.values() if f.data_key == name), None)
             if isinstance(field, fields.List):
-                given[name] = [each for each in value if each]
+                query_parameters[name] = [each for each in value if each]
             elif value:
-                given[name] = value
-        return given
+                query_parameters[name] = value
+        return query_parameters
 
 
 class WindowAsked(Parameters):
@@ -143,13 +143,13 @@ class _Parser(FlaskParser):
             first = "is needed"
         raise Problem("malformed", f"{name} {first}")
 
-    def load_body(self, body: bytes, schema: Schema) -> Given:
+    def load_body(self, body: bytes, schema: Schema) -> QueryParameters:
         """Return a body, a JSON object, as a schema has it; raise Problem."""
         most = getattr(schema, "body_bytes_max", ASKED_BYTES_MAX)
         if len(body) > most:
             raise Problem("too-large", f"the body must have at most {most:,} bytes")
         try:
-            loaded: Given = schema.load(DOCUMENT.decode(body))
+            loaded: QueryParameters = schema.load(DOCUMENT.decode(body))
         except msgspec.MsgspecError:
             raise Problem("malformed", "the body must be a JSON object") from None
         except ValidationError as error:
@@ -160,13 +160,13 @@ class _Parser(FlaskParser):
 PARSER = _Parser()
 
 
-def given(schema: type[Parameters]) -> Given:
+def query_parameters(schema: type[Parameters]) -> QueryParameters:
     """Return the parameters of the request; raise Problem."""
-    parsed: Given = PARSER.parse(schema(), request, location="query", unknown=RAISE)
+    parsed: QueryParameters = PARSER.parse(schema(), request, location="query", unknown=RAISE)
     return parsed
 
 
-def given_body(schema: type[Schema], body: bytes | None = None) -> Given:
+def body_parameters(schema: type[Schema], body: bytes | None = None) -> QueryParameters:
     """Return the members of the request's body, or of another one in its place; raise Problem."""
     return PARSER.load_body(request.environ[BODY] if body is None else body, schema())
 
@@ -176,7 +176,7 @@ def seen(store: Store) -> Store:
     return store if request.environ.get(LIVE) else for_readers(store)
 
 
-def asked_plan(store: Store, metric: str, asked: Given) -> StoredPlan:
+def asked_plan(store: Store, metric: str, asked: QueryParameters) -> StoredPlan:
     """Return the plan that a request names, by default the registry's."""
     plans = store.plans(metric)
     if not plans:
@@ -193,7 +193,7 @@ def no_metric(metric: str) -> Problem:
     return Problem("not-found", f"there is no metric {metric!r}; GET /v1/metrics lists them")
 
 
-def asked_window(store: Store, asked: Given) -> Window | None:
+def asked_window(store: Store, asked: QueryParameters) -> Window | None:
     """Return the window that a request names: one day, some sealed days, today, between two days; else None."""
     pair = between(asked, "first", "last")
     ways = {"window": "window" in asked, "from and to": pair is not None, "epoch": "epoch" in asked}
@@ -208,7 +208,7 @@ def asked_window(store: Store, asked: Given) -> Window | None:
     return pair
 
 
-def between(asked: Given, first: str, last: str) -> Window | None:
+def between(asked: QueryParameters, first: str, last: str) -> Window | None:
     """Return the window between two days that a request names, None where it names neither."""
     if (first in asked) != (last in asked):
         names = " and ".join(name.replace("first", "from").replace("last", "to") for name in (first, last))

@@ -1,4 +1,4 @@
-"""The gate lets in uploads with a write key, readers with a read or admin key, changes with an admin key.
+"""Authentication lets in uploads with a write key, readers with a read or admin key, changes with an admin key.
 
 Reading is open to everybody as long as nobody beyond this machine can ask and no read or admin key was ever made. Then,
 and with an admin key, live figures and raw counts are told; a read key is told less (`analysis/disclosure.py`).
@@ -12,9 +12,9 @@ from dither_aggregator.operations.scopes import ADMIN, READING, WRITE
 from dither_aggregator.store.keys import REVOKED, WAITING, Key
 from dither_aggregator.web.addresses import is_known
 from dither_aggregator.web.answers import App, HttpAnswer, Receive, Scope, Send
-from dither_aggregator.web.exchange import LIVE, SESSION
 from dither_aggregator.web.headers import headers_of
 from dither_aggregator.web.login import LOGIN, LOGOUT, TRIES, Login, to_login
+from dither_aggregator.web.messages import LIVE, SESSION
 from dither_aggregator.web.problems import API, DOCUMENT, nowhere
 from dither_shared.wire import PATH
 from dither_shared.wire.problems import Problem
@@ -26,7 +26,7 @@ _PASSED_ON = (b"forwarded", b"via", b"x-forwarded-for", b"x-forwarded-prefix", b
 """Headers by which a proxy says that somebody else asks."""
 
 
-class Gate:
+class Authentication:
     """Lets requests in. `reachable` says that readers may come from beyond this machine."""
 
     def __init__(self, service: Service, *, reachable: bool) -> None:

@@ -17,11 +17,12 @@ from dither_aggregator.analysis.tail import Tail
 from dither_aggregator.analysis.windows import Window
 from dither_aggregator.counting.folding import BadTally, TallyGone
 from dither_aggregator.store import Store, StoredPlan
-from dither_aggregator.web.asking import (
+from dither_aggregator.web.long_lists import refuse_long, too_long
+from dither_aggregator.web.query_parameters import (
     Day,
-    Given,
     LevelAsked,
     PlanAsked,
+    QueryParameters,
     Value,
     WindowAsked,
     asked_plan,
@@ -29,7 +30,6 @@ from dither_aggregator.web.asking import (
     between,
     default_window,
 )
-from dither_aggregator.web.long_lists import refuse_long, too_long
 from dither_shared.wire.problems import Problem
 
 SERIES_DAYS = 28
@@ -47,7 +47,9 @@ class SeriesAsked(WindowAsked, LevelAsked):
     )
 
 
-def asked_series(store: Store, name: str, asked: Given) -> tuple[StoredPlan, Window, Sequence[str], list[Point]]:
+def asked_series(
+    store: Store, name: str, asked: QueryParameters
+) -> tuple[StoredPlan, Window, Sequence[str], list[Point]]:
     """Return the plan, the days, the values and the points that a request asks for. Raises NotReady."""
     stored, window = series_asked(store, name, asked)
     values = tuple(dict.fromkeys(asked.get("values") or ())) or _standing_out(store, stored)
@@ -61,7 +63,7 @@ def asked_series(store: Store, name: str, asked: Given) -> tuple[StoredPlan, Win
     return stored, window, values, series(store, plans, window, values, int(asked["level"]) / 100)
 
 
-def series_asked(store: Store, name: str, asked: Given) -> tuple[StoredPlan, Window]:
+def series_asked(store: Store, name: str, asked: QueryParameters) -> tuple[StoredPlan, Window]:
     """Return the plan and the days that a request asks for, without a look at them."""
     stored = asked_plan(store, name, asked)
     refuse_long(stored)
@@ -108,7 +110,7 @@ class CompareAsked(WindowAsked, PlanAsked, LevelAsked):
     base_last = Day(data_key="base_to", metadata={"description": "its last day"})
 
 
-def asked_comparison(store: Store, asked: Given) -> tuple[StoredPlan, Window, Window]:
+def asked_comparison(store: Store, asked: QueryParameters) -> tuple[StoredPlan, Window, Window]:
     """Return the plan that a request names, and its windows: before, and after."""
     stored = asked_plan(store, asked["metric"], asked)
     usual = side_by_side(store.epochs(stored.plan), store.sealed(), store.tallies_from())
@@ -126,7 +128,7 @@ def compared(store: Store, stored: StoredPlan, before: Window, after: Window, le
         raise Problem("malformed", str(error)) from None
 
 
-def asked_quality(store: Store, metric: str, asked: Given) -> tuple[StoredPlan, Window, list[Quality]]:
+def asked_quality(store: Store, metric: str, asked: QueryParameters) -> tuple[StoredPlan, Window, list[Quality]]:
     """Return the plan and the days that a request names, and what is wrong with their counts."""
     stored = asked_plan(store, metric, asked)
     window = asked_window(store, asked) or default_window(store, stored)

@@ -7,7 +7,7 @@ LONG_BYTES = 16 * 1024
 """Longer data is sent at once."""
 
 
-class Joining:
+class CoalescingTransport:
     """A transport that sends in one what is written in one turn of the loop: an answer's head and its body.
 
     It never stops reading: clients that leave would not be seen, and the bounds hold what they send.
