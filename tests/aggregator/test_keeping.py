@@ -166,7 +166,7 @@ def test_a_kept_reading_is_the_fresh_one_in_all_its_parts(one: Site, name: str) 
         ):
             kept = read(store, stored, epoch, view)
         assert parts(kept) == parts(made) == parts(fresh)
-        assert parts(kept.standing()) == parts(fresh.standing())
+        assert parts(kept.significance()) == parts(fresh.significance())
         assert list(kept.table(())) == list(fresh.table(()))
         assert json.dumps(kept.to_document()) == json.dumps(fresh.to_document())
         assert kept.change_chances(kept, [row.value for row in kept.distinct]).tolist() == pytest.approx(

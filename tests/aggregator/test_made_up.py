@@ -246,9 +246,9 @@ def test_made_up_bits_make_a_text_be_found_that_nobody_has() -> None:
     reading = estimate(replace(one, candidates=(*names, "evil")), DAY, folded(metric, reports))
     (row,) = [row for row in reading.rows if row.value == "evil"]
     assert abs(row.estimate - float(worth.raised(made_up, n))) < 5 * row.std_error
-    standing = reading.standing()
-    assert standing
-    assert "evil" in [each.row.value for each in standing.head]
+    significance = reading.significance()
+    assert significance
+    assert "evil" in [each.row.value for each in significance.significant]
 
 
 def test_as_many_as_are_needed_make_a_value_be_found_about_half_of_the_time() -> None:
@@ -266,9 +266,9 @@ def test_as_many_as_are_needed_make_a_value_be_found_about_half_of_the_time() ->
     for _ in range(200):
         chosen = np.bincount(rng.choice(points, needed), minlength=design.shape.size)
         counts = np.concatenate([[n], draw_tally(design, held, rng) + chosen])
-        standing = estimate(one, DAY, Tally(n, counts), View(simultaneous=True)).standing()
-        assert standing
-        found += "v30" in [each.row.value for each in standing.head]
+        significance = estimate(one, DAY, Tally(n, counts), View(simultaneous=True)).significance()
+        assert significance
+        found += "v30" in [each.row.value for each in significance.significant]
     assert 50 <= found <= 150
 
 
@@ -286,6 +286,6 @@ def test_twice_as_many_at_each_level_make_a_word_be_named_that_nobody_has() -> N
         answer = metric.class_of(metric.read("evilone"), cell, Rng(random.Random(3).getrandbits))
         points = rng.choice(np.flatnonzero(hyperplane(*design.geometry, answer)), 2 * needed // 4)
         tally = add_each(one.plan, tally, cell, [[int(point)] for point in points])
-    standing = estimate(one, DAY, tally).standing()
-    assert standing
-    assert "evilone" in [each.row.value for each in standing.head]
+    significance = estimate(one, DAY, tally).significance()
+    assert significance
+    assert "evilone" in [each.row.value for each in significance.significant]

@@ -73,9 +73,9 @@ def test_a_text_of_the_detectable_share_is_found_four_times_in_five(
     found = 0
     for _ in range(RUNS):
         reading = estimate(stored, date(2026, 11, 23), tally_of(metric, planned.detectable_share, rng), View())
-        standing = reading.standing()
-        assert standing is not None
-        found += any(ranked.row.value == "text 0" for ranked in standing.head)
+        significance = reading.significance()
+        assert significance is not None
+        found += any(ranked.row.value == "text 0" for ranked in significance.significant)
     assert FOUND_MIN <= found <= FOUND_MAX
 
 

@@ -14,7 +14,7 @@ from flask.testing import FlaskClient
 
 from dither_aggregator.analysis import numbers, rerolling
 from dither_aggregator.analysis.estimands import estimate
-from dither_aggregator.analysis.pure import estimate_shares, standing_shares
+from dither_aggregator.analysis.pure import estimate_shares, significance_shares
 from dither_aggregator.analysis.reading import View
 from dither_aggregator.analysis.rerolling import LARGEST, ROLLS, average, population, roll
 from dither_aggregator.analysis.tables import arms, ratios
@@ -97,10 +97,10 @@ def test_the_second_reading_is_the_ordinary_code_s() -> None:
     tally = Tally(n, np.concatenate([[n], support]))
     read = estimate(rolled.together.stored, date(2000, 1, 1), tally, View(simultaneous=True))
     assert read.rows == rolled.together.rows
-    assert read.standing() == rolled.together.standing()
-    standing = rolled.together.standing()
-    assert standing is not None
-    assert (standing.critical_share, standing.detectable_share) == standing_shares(rolled.mechanism, n)
+    assert read.significance() == rolled.together.significance()
+    significance = rolled.together.significance()
+    assert significance is not None
+    assert (significance.critical_share, significance.detectable_share) == significance_shares(rolled.mechanism, n)
 
 
 # The page.

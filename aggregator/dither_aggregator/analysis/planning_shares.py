@@ -8,7 +8,7 @@ from decimal import Decimal
 import numpy as np
 
 from dither_aggregator.analysis.planning import Computed, Design, Planned, Question, Unplannable
-from dither_aggregator.analysis.pure import standing_shares, variance
+from dither_aggregator.analysis.pure import significance_shares, variance
 from dither_shared.kinds.choices import TICKS_MAX
 from dither_shared.kinds.listed import VALUES_MAX
 from dither_shared.mechanisms import PureMechanism, choose
@@ -112,10 +112,10 @@ class _Mechanism(Design[PlannedShares]):
 
     def third(self, n: int) -> float | None:
         """Return the detectable share."""
-        return self._standing(n)[1]
+        return self._significance(n)[1]
 
-    def _standing(self, n: int) -> tuple[float | None, float | None]:
-        return standing_shares(self.mechanism, n, repeats=self.question.repeats)
+    def _significance(self, n: int) -> tuple[float | None, float | None]:
+        return significance_shares(self.mechanism, n, repeats=self.question.repeats)
 
     def n_about(self, wanted: float) -> float:
         """Return it by the normal law of the planning figures."""
@@ -123,7 +123,7 @@ class _Mechanism(Design[PlannedShares]):
 
     def planned(self, n: int, computed: Computed, wanted: float | None) -> PlannedShares:
         """Return the shares that n reports show."""
-        return PlannedShares(self.question, n, self.epsilon, computed, wanted, *self._standing(n), self.mechanism)
+        return PlannedShares(self.question, n, self.epsilon, computed, wanted, *self._significance(n), self.mechanism)
 
 
 @dataclass(frozen=True)

@@ -84,11 +84,11 @@ def _standing_out(store: Store, stored: StoredPlan) -> Sequence[str]:
         return leading
     window = default_window(store, stored)
     try:
-        standing = read(store, stored, window.last, View(simultaneous=True, days=window.days)).standing()
+        significance = read(store, stored, window.last, View(simultaneous=True, days=window.days)).significance()
     except TallyGone:
         return ()
-    head = [ranked.row.value for ranked in standing.head] if standing else []
-    return [value for value in head if estimand.knows(stored, value)][:VALUES_MAX]
+    significant = [ranked.row.value for ranked in significance.significant] if significance else []
+    return [value for value in significant if estimand.knows(stored, value)][:VALUES_MAX]
 
 
 def told_tail(store: Store, reading: Reading) -> Tail | None:

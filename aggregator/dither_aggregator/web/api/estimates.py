@@ -11,7 +11,7 @@ from dither_aggregator.analysis.estimands import estimand_of, read
 from dither_aggregator.analysis.inference import ErrorOf
 from dither_aggregator.analysis.normalise import METHODS
 from dither_aggregator.analysis.reading import BadView, Reading, View
-from dither_aggregator.analysis.standing import Standing, Told
+from dither_aggregator.analysis.significance import Significance, Told
 from dither_aggregator.store import Store, StoredPlan
 from dither_aggregator.web.api.paging import PagedAsked, page_of, top, with_part
 from dither_aggregator.web.api.rowsets import RowsAsked, RowSet
@@ -78,20 +78,22 @@ def _estimates(
     refuse_long(stored, candidates)
     reading = read(store, stored, window.last, view)
     telling = reading
-    if (standing := reading.standing()) and not (view.simultaneous or standing.scores):  # texts' tests tell the same
+    if (significance := reading.significance()) and not (
+        view.simultaneous or significance.scores
+    ):  # texts' tests tell the same
         telling = read(store, stored, window.last, replace(view, simultaneous=True))
-        standing = telling.standing()
+        significance = telling.significance()
     tail = told_tail(store, telling)
-    chosen = _choose(reading, standing, asked)
+    chosen = _choose(reading, significance, asked)
     rows, paged = page_of(chosen, asked)
-    meta = {**_meta(store, reading, standing, asked), "tail": tail.to_document() if tail else None, **paged}
+    meta = {**_meta(store, reading, significance, asked), "tail": tail.to_document() if tail else None, **paged}
     name = f"{stored.plan.metric}-{window.first}-{window.last}"
     return RowSet(meta, reading.columns, reading.table(rows), name)
 
 
-def _choose(reading: Reading, standing: Standing | None, asked: QueryParameters) -> Sequence[Told]:
+def _choose(reading: Reading, significance: Significance | None, asked: QueryParameters) -> Sequence[Told]:
     """Return the rows that are asked for: in the plan's order or, of the largest, the largest first."""
-    told: Sequence[Told] = _tell(reading, standing)
+    told: Sequence[Told] = _tell(reading, significance)
     if "values" in asked:
         told = _named(reading, told, asked["values"])
     told = with_part(told, asked["search"], lambda each: each.row.value)
@@ -106,11 +108,11 @@ def _choose(reading: Reading, standing: Standing | None, asked: QueryParameters)
     return sorted((each for each in told if each.rank_lower), key=lambda each: -each.row.estimate)
 
 
-def _tell(reading: Reading, standing: Standing | None) -> list[Told]:
+def _tell(reading: Reading, significance: Significance | None) -> list[Told]:
     """Return each row of a reading with what is told of it."""
-    if standing is None:
+    if significance is None:
         return [Told(row) for row in reading.rows]
-    told = {each.row.value: each for each in standing.tell(provisional=reading.provisional)}
+    told = {each.row.value: each for each in significance.tell(provisional=reading.provisional)}
     if reading.view.simultaneous:  # and the intervals that standing out was told by
         return [told.get(row.value) or Told(row) for row in reading.rows]
     return [told.get(row.value, Told(row))._replace(row=row) for row in reading.rows]
@@ -143,7 +145,9 @@ def _named(reading: Reading, told: Sequence[Told], values: Sequence[str]) -> lis
     return [each for each in told if each.row.value in values]
 
 
-def _meta(store: Store, reading: Reading, standing: Standing | None, asked: QueryParameters) -> dict[str, object]:
+def _meta(
+    store: Store, reading: Reading, significance: Significance | None, asked: QueryParameters
+) -> dict[str, object]:
     """Return what holds of all rows of a reading."""
     stored, plan, view = reading.stored, reading.stored.plan, reading.view
     return {
@@ -170,8 +174,8 @@ def _meta(store: Store, reading: Reading, standing: Standing | None, asked: Quer
         "interval_method": reading.method,
         "error_of": view.error_of,
         **reading.own_document(),
-        "critical_share": standing.critical_share if standing else None,
-        "detectable_share": standing.detectable_share if standing else None,
+        "critical_share": significance.critical_share if significance else None,
+        "detectable_share": significance.detectable_share if significance else None,
     }
 
 

@@ -10,11 +10,11 @@ from scipy.special import ndtr
 
 from dither_aggregator.analysis.differences import Comparison, Difference
 from dither_aggregator.analysis.keeping import NotReady
-from dither_aggregator.analysis.standing import BINS, bin_estimates
+from dither_aggregator.analysis.significance import BINS, bin_estimates
 from dither_aggregator.analysis.windows import Window
 from dither_aggregator.counting.folding import TallyGone
 from dither_aggregator.store import Store, StoredPlan
-from dither_aggregator.web.charts.crowd import Histogram, draw_crowd
+from dither_aggregator.web.charts.histogram import Histogram, draw_histogram
 from dither_aggregator.web.charts.scale import measure_of
 from dither_aggregator.web.charts.shares import Plot, draw
 from dither_aggregator.web.pages.changes import young
@@ -61,7 +61,7 @@ class ComparePage:
     matching: int = 0
     """How many values match; the first of them are shown."""
     plot: Plot | None = None
-    crowd: Histogram | None = None
+    histogram: Histogram | None = None
     levels: Sequence[str] = LEVELS
 
     @property
@@ -121,7 +121,7 @@ def _shown(page: ComparePage, comparison: Comparison, number: int) -> ComparePag
         found=found[:FOUND_MAX],
         matching=len(found),
         plot=draw(rows, 0.0, signed=True, measure=measure_of(page.stored.plan)) if rows else None,
-        crowd=_crowd(still) if len(still) > 1 and not few else None,
+        histogram=_histogram(still) if len(still) > 1 and not few else None,
     )
 
 
@@ -131,10 +131,10 @@ def _less_told(comparison: Comparison) -> Iterator[str]:
         yield from (f"{when}: {sentence}" for sentence in reading.less_told)
 
 
-def _crowd(rows: Sequence[Difference]) -> Histogram:
+def _histogram(rows: Sequence[Difference]) -> Histogram:
     scores = np.array([row.estimate / row.std_error for row in rows])
     edges = np.linspace(min(-SCORES_SHOWN, *scores), max(SCORES_SHOWN, *scores), BINS + 1)
-    return draw_crowd(bin_estimates(scores, edges, ndtr), scores=True)
+    return draw_histogram(bin_estimates(scores, edges, ndtr), scores=True)
 
 
 def headline(comparison: Comparison) -> str:

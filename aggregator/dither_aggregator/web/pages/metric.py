@@ -1,4 +1,4 @@
-"""A metric's page, in words and plots: first all that can be told, then the rest as one crowd."""
+"""A metric's page, in words and plots: first all that can be told, then the rest together."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace

@@ -1,12 +1,12 @@
-"""The crowd: a histogram of estimates that are not told apart, beside the curve of pure noise."""
+"""A histogram of estimates that are not told apart, beside the curve of pure noise."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from dither_aggregator.analysis.standing import Bin
+from dither_aggregator.analysis.significance import Bin
 from dither_aggregator.web.charts.scale import TICKS, Tick, nice_step, percent, precise, ticks
 
-CROWD_HEIGHT, CROWD_TOP = 120, 12
+HISTOGRAM_HEIGHT, HISTOGRAM_TOP = 120, 12
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ class Histogram:
     height: int
 
 
-def draw_crowd(bins: Sequence[Bin], scores: bool) -> Histogram:
+def draw_histogram(bins: Sequence[Bin], scores: bool) -> Histogram:
     """Lay out a histogram, of shares or of numbers of standard errors, beside the curve of pure noise."""
     low, high = bins[0].lower, bins[-1].upper
     tallest = max(max(each.number, each.expected) for each in bins) or 1.0
@@ -41,14 +41,14 @@ def draw_crowd(bins: Sequence[Bin], scores: bool) -> Histogram:
         return round(100 * (place - low) / (high - low), 3)
 
     def y(number: float) -> float:
-        return round(CROWD_HEIGHT - number * (CROWD_HEIGHT - CROWD_TOP) / tallest, 2)
+        return round(HISTOGRAM_HEIGHT - number * (HISTOGRAM_HEIGHT - HISTOGRAM_TOP) / tallest, 2)
 
     bars = tuple(
         Bar(
             x(each.lower),
             round(x(each.upper) - x(each.lower), 3),
             y(each.number),
-            round(CROWD_HEIGHT - y(each.number), 2),
+            round(HISTOGRAM_HEIGHT - y(each.number), 2),
             y(each.expected),
             f"{_ends(each, scores)}: {each.number} of them, where noise alone would put {each.expected:.1f}",
         )
@@ -56,7 +56,7 @@ def draw_crowd(bins: Sequence[Bin], scores: bool) -> Histogram:
     )
     points = " ".join(f"{bar.x + bar.width / 2:.3f},{bar.expected_y}" for bar in bars)
     step = nice_step((high - low) / TICKS)
-    return Histogram(bars, ticks(low, high, step, x, _plain if scores else percent), points, CROWD_HEIGHT)
+    return Histogram(bars, ticks(low, high, step, x, _plain if scores else percent), points, HISTOGRAM_HEIGHT)
 
 
 def _plain(number: float, decimals: int) -> str:

@@ -1,8 +1,8 @@
-"""Some values stand out from the noise; all others are one crowd.
+"""Some values stand out from the noise; all others are the rest.
 
 The largest of many noisy estimates are mostly noise. A value stands out where its interval, of those that hold all
 together, lies above zero. Its rank is told as far as these intervals tell it: behind every value whose interval lies
-above its own, before every one whose interval lies below. All others are a crowd without an order.
+above its own, before every one whose interval lies below. All others are without an order.
 """
 
 from collections.abc import Callable, Sequence
@@ -40,7 +40,7 @@ class Ranked:
 
 @dataclass(frozen=True)
 class Bin:
-    """How many of a crowd's estimates lie from `lower` to below `upper`, and how many of pure noise would."""
+    """How many of the rest's estimates lie from `lower` to below `upper`, and how many of pure noise would."""
 
     lower: float
     upper: float
@@ -49,17 +49,17 @@ class Bin:
 
 
 @dataclass(frozen=True)
-class Standing:
+class Significance:
     """The rows of a reading by what can be told of them."""
 
-    head: Sequence[Ranked] = ()
+    significant: Sequence[Ranked] = ()
     """The rows that stand out, the largest estimate first. It is empty while more reports may come."""
-    apart: Sequence[Row] = ()
+    unlisted: Sequence[Row] = ()
     """Rows that a page always shows: of answers that are no listed value, or of the answer that a flag asks for."""
-    crowd: Sequence[Row] = ()
+    rest: Sequence[Row] = ()
     """All others, in the plan's order."""
     bins: Sequence[Bin] = ()
-    """The histogram of the crowd's estimates."""
+    """The histogram of the rest's estimates."""
     critical_share: float | None = None
     """The least estimate that stands out; None where none can."""
     detectable_share: float | None = None
@@ -67,13 +67,13 @@ class Standing:
     p_value: float = 1.0
     """How often noise alone makes something stand out as far, where nobody has any of the values."""
     twins: Sequence[Row] = ()
-    """Candidates with the same bits as one that is in the head or in the crowd."""
+    """Candidates with the same bits as one of the significant or of the rest."""
     scores: bool = False
     """Whether the bins are in standard errors: where each estimate has its own."""
     noun: str = "value"
-    """The word for one of the head or of the crowd."""
+    """The word for one of them."""
     together: bool = True
-    """Whether intervals hold all at once; else those of the head hold on average."""
+    """Whether intervals hold all at once; else those of the significant rows hold on average."""
 
     @property
     def too_few(self) -> bool:
@@ -83,32 +83,32 @@ class Standing:
     def tell(self, *, provisional: bool) -> list[Told]:
         """Return every row with its verdict, those that stand out first, the largest of them first.
 
-        Rows apart have no verdict; no row has one while more reports may come, or where the reports are too few.
+        Unlisted rows have no verdict; no row has one while more reports may come, or where the reports are too few.
         """
         if provisional or self.too_few:
-            ranked = (each.row for each in self.head)
-            return [Told(row) for row in (*ranked, *self.crowd, *self.apart, *self.twins)]
+            ranked = (each.row for each in self.significant)
+            return [Told(row) for row in (*ranked, *self.rest, *self.unlisted, *self.twins)]
         return [
-            *(Told(each.row, "stands out", each.rank_lower, each.rank_upper) for each in self.head),
-            *(Told(row, "cannot be told from zero") for row in self.crowd),
-            *(Told(row) for row in self.apart),
+            *(Told(each.row, "stands out", each.rank_lower, each.rank_upper) for each in self.significant),
+            *(Told(row, "cannot be told from zero") for row in self.rest),
+            *(Told(row) for row in self.unlisted),
             *(Told(row, "cannot be told from another one") for row in self.twins),
         ]
 
 
-def rank(head: Sequence[Row], others: Sequence[Row]) -> tuple[Ranked, ...]:
+def rank(significant: Sequence[Row], others: Sequence[Row]) -> tuple[Ranked, ...]:
     """Return rows that stand out in the order of their estimates, ranked among themselves and others.
 
     With intervals that hold all together, all ranks hold together, too.
     """
-    rows = (*head, *others)
-    return rank_among(head, np.array([row.lower for row in rows]), np.array([row.upper for row in rows]))
+    rows = (*significant, *others)
+    return rank_among(significant, np.array([row.lower for row in rows]), np.array([row.upper for row in rows]))
 
 
-def rank_among(head: Sequence[Row], lower: Floats, upper: Floats) -> tuple[Ranked, ...]:
+def rank_among(significant: Sequence[Row], lower: Floats, upper: Floats) -> tuple[Ranked, ...]:
     """Return the same, given the ends of the intervals of all rows, in whatever order."""
     lower, upper = np.sort(lower), np.sort(upper)
-    ordered = sorted(head, key=lambda row: -row.estimate)
+    ordered = sorted(significant, key=lambda row: -row.estimate)
     above = len(lower) - np.searchsorted(lower, [row.upper for row in ordered], side="right")
     below = np.searchsorted(upper, [row.lower for row in ordered], side="left")
     return tuple(
@@ -118,7 +118,7 @@ def rank_among(head: Sequence[Row], lower: Floats, upper: Floats) -> tuple[Ranke
 
 
 def bin_estimates(estimates: Floats, edges: Floats, below: Callable[[Floats], Floats]) -> tuple[Bin, ...]:
-    """Count a crowd's estimates between edges; `below` is the share of noise that is at most a number."""
+    """Count the rest's estimates between edges; `below` is the share of noise that is at most a number."""
     counted, _ = np.histogram(estimates, edges)
     expected = len(estimates) * np.diff(below(edges))
     return tuple(

@@ -13,10 +13,10 @@ from scipy.stats import binom
 
 from dither_aggregator.analysis.estimands import estimate, read
 from dither_aggregator.analysis.inference import ErrorOf, Floats, Z
-from dither_aggregator.analysis.pure import estimate_shares, noise_below, noise_chance, standing_shares, variance
+from dither_aggregator.analysis.pure import estimate_shares, noise_below, noise_chance, significance_shares, variance
 from dither_aggregator.analysis.reading import View
 from dither_aggregator.analysis.shares import ShareRow
-from dither_aggregator.analysis.standing import bin_estimates, rank
+from dither_aggregator.analysis.significance import bin_estimates, rank
 from dither_aggregator.analysis.texts import TextRow, TextsReading
 from dither_aggregator.analysis.windows import Window, reports_max
 from dither_aggregator.counting.folding import TallyGone
@@ -75,7 +75,7 @@ def test_a_device_that_is_asked_by_the_week_reports_less_often() -> None:
 def test_noise_stands_out_on_one_page_in_twenty_at_most(epsilon: int, d: int, n: int) -> None:
     """By the binomial law of the counts where nobody has any listed value, and the least count that stands out."""
     mechanism = choose(d, Decimal(epsilon))
-    critical, detectable = standing_shares(mechanism, n)
+    critical, detectable = significance_shares(mechanism, n)
     if critical is None:
         assert n == 300
         return
@@ -288,30 +288,30 @@ def texts(*scores: float, groups: dict[int, int] | None = None, confidence: floa
 def test_a_text_stands_out_just_where_its_interval_lies_above_zero(confidence: float) -> None:
     rng = random.Random(3)
     for _ in range(100):
-        shown = texts(*(rng.gauss(0, 2) for _ in range(30)), confidence=confidence).standing()
+        shown = texts(*(rng.gauss(0, 2) for _ in range(30)), confidence=confidence).significance()
         assert shown
-        assert all(each.row.lower > 0 for each in shown.head)
-        if shown.head:  # else they are those of one alone
-            assert all(row.lower <= 0 for row in shown.crowd)
-        assert len(shown.head) + len(shown.crowd) == 30
+        assert all(each.row.lower > 0 for each in shown.significant)
+        if shown.significant:  # else they are those of one alone
+            assert all(row.lower <= 0 for row in shown.rest)
+        assert len(shown.significant) + len(shown.rest) == 30
 
 
 def test_more_stands_out_the_less_sure_one_wants_to_be() -> None:
     scores = (9.0, 3.2, 2.9, 2.6, *np.linspace(-2, 1.5, 36))
-    found = {level: texts(*scores, confidence=level).standing() for level in (0.8, 0.95, 0.99)}
-    assert [len(each.head) for each in found.values() if each] == [4, 3, 1]
+    found = {level: texts(*scores, confidence=level).significance() for level in (0.8, 0.95, 0.99)}
+    assert [len(each.significant) for each in found.values() if each] == [4, 3, 1]
 
 
 def test_texts_that_cannot_be_told_apart_stand_out_as_one() -> None:
-    shown = texts(8.0, 8.0, 0.3, groups={1: 0}).standing()
+    shown = texts(8.0, 8.0, 0.3, groups={1: 0}).significance()
     assert shown
-    assert [(each.row.value, each.rank_lower, each.rank_upper) for each in shown.head] == [("t0", 1, 1)]
-    assert [row.value for row in shown.crowd] == ["t2"]
+    assert [(each.row.value, each.rank_lower, each.rank_upper) for each in shown.significant] == [("t0", 1, 1)]
+    assert [row.value for row in shown.rest] == ["t2"]
     assert [row.value for row in shown.twins] == ["t1"]
 
 
 def test_few_texts_of_nobody_are_found() -> None:
     """2,000 lists of 20 candidates that nobody said: something is found in 5 % of them at most (6.7 %: 1e-4 below)."""
     rng = np.random.default_rng(9)
-    found = sum(bool((shown := texts(*rng.normal(size=20)).standing()) and shown.head) for _ in range(2_000))
+    found = sum(bool((shown := texts(*rng.normal(size=20)).significance()) and shown.significant) for _ in range(2_000))
     assert 0 < found < 2_000 * 0.067
