@@ -52,7 +52,7 @@ from dither_shared.frozen import as_dict, frozen
 from dither_shared.kinds import KINDS, Asked, Kind, Offer
 from dither_shared.kinds.listed import Listed
 from dither_shared.kinds.noise import read_epsilon
-from dither_shared.mechanisms import MECHANISMS, OUE, Need, PureMechanism
+from dither_shared.mechanisms import MECHANISMS, OUE, MechanismRequest, PureMechanism
 from dither_shared.plan import Plan
 from dither_shared.registry import Registry, utc_today
 from dither_shared.rng import SCALE, Rng
@@ -84,9 +84,9 @@ class Half(PureMechanism):
     d: int
 
     @classmethod
-    def designs(cls, need: Need) -> Iterator["Half"]:
-        if need.permanent is None and cls(need.d).exp_epsilon <= exp_below(need.epsilon):
-            yield cls(need.d)
+    def designs(cls, request: MechanismRequest) -> Iterator["Half"]:
+        if request.permanent is None and cls(request.d).exp_epsilon <= exp_below(request.epsilon):
+            yield cls(request.d)
 
     def parameters(self) -> dict[str, int]:
         return as_dict(self)

@@ -11,7 +11,7 @@ from datetime import date
 
 from dither_aggregator.health.expiry import log_expiries
 from dither_aggregator.store import Store, StoredPlan, StoreError
-from dither_aggregator.store.aside import Aside, set_aside
+from dither_aggregator.store.damaged_entries import SetApart, set_apart
 from dither_aggregator.store.keys import Key, asked_id, id_in, new_text
 from dither_aggregator.store.plans import Offered
 from dither_aggregator.store.records import COMMAND_LINE, DayMark
@@ -75,10 +75,10 @@ class Administration:
         step = self.store.replay if action == "replay" else self.store.drop
         return [id_ for id_ in there if step(id_)]
 
-    def set_aside(self) -> list[Aside]:
+    def set_apart(self) -> list[SetApart]:
         """Set damaged entries of the log apart; return what was done, a shard each."""
         self._note("quarantine aside", "damaged entries of the log")
-        return [one for shard in range(self.store.shards) if (one := set_aside(self.store, shard))]
+        return [one for shard in range(self.store.shards) if (one := set_apart(self.store, shard))]
 
     def add_mark(self, mark: DayMark) -> bool:
         """Mark a day; return whether that is new."""

@@ -334,7 +334,7 @@ USES: dict[str, Callable[[Store, Registry], object]] = {
     "integrity": lambda store, asked: store.integrity(),
     "quarantined": lambda store, asked: store.quarantined(),
     "log_entries": lambda store, asked: list(store.log_entries(0)),
-    "set_aside": lambda store, asked: store.set_aside(0, LogEntry(1, b""), {}, []),
+    "set_apart": lambda store, asked: store.set_apart(0, LogEntry(1, b""), {}, []),
     "replay": lambda store, asked: store.replay("0-1"),
     "drop": lambda store, asked: store.drop("0-1"),
     "create_key": lambda store, asked: store.create_key("write"),

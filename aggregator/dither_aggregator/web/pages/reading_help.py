@@ -6,10 +6,10 @@ from decimal import Decimal
 
 from flask import render_template
 
+from dither_aggregator.analysis.noise_demo import LARGEST, ROLLS, Curse, Rolled, average, holds, roll
 from dither_aggregator.analysis.numbers import MEAN_REPORTS_MIN
 from dither_aggregator.analysis.numbers import REPORTS_MIN as NUMBER_REPORTS_MIN
 from dither_aggregator.analysis.quality.verdict import ALPHA as QUALITY_ALPHA
-from dither_aggregator.analysis.rerolling import LARGEST, ROLLS, Curse, Rolled, average, holds, roll
 from dither_aggregator.analysis.significance import Ranked, Significance
 from dither_aggregator.analysis.tables.arms import REPORTS_MIN as TABLE_REPORTS_MIN
 from dither_aggregator.analysis.tables.ratios import SURE as GROUP_ERRORS_MIN

@@ -61,7 +61,7 @@ class Facts(NamedTuple):
 
 
 @frozen
-class Silence:
+class SkipReason:
     """Why a metric is silent."""
 
     reason: str
@@ -70,52 +70,52 @@ class Silence:
     """The first day on which this reason may be over; None if it is not over by itself."""
 
 
-SPEAKS = Silence("")
-UNPREPARED = Silence("unprepared")
-"""Nothing is known against an answer, and whether its budget bears one must be prepared first."""
+SPEAKS = SkipReason("")
+UNPREPARED = SkipReason("unprepared")
+"""No reason to skip yet; the budget row must be computed first."""
 
 
-def why_nothing_leaves(facts: Facts) -> Silence:
+def why_nothing_leaves(facts: Facts) -> SkipReason:
     """Return why a metric is silent, or why what it takes does not leave, for people."""
-    silence = why_not_taken(facts)
-    if facts.key_refused and silence.reason in ("", "answered", "unopened", "waiting", "unprepared"):
-        return Silence("wrong-key")
-    return SPEAKS if silence is UNPREPARED else silence
+    skip_reason = why_not_taken(facts)
+    if facts.key_refused and skip_reason.reason in ("", "answered", "unopened", "waiting", "unprepared"):
+        return SkipReason("wrong-key")
+    return SPEAKS if skip_reason is UNPREPARED else skip_reason
 
 
-def why_not_taken(facts: Facts) -> Silence:
+def why_not_taken(facts: Facts) -> SkipReason:
     """Return why an answer is not taken now: of a hidden metric none is, unless a look has opened the period."""
-    silence = why_silent(facts)
-    unopened = facts.hidden and not facts.replaceable and silence in (SPEAKS, UNPREPARED)
-    return Silence("unopened") if unopened else silence
+    skip_reason = why_silent(facts)
+    unopened = facts.hidden and not facts.replaceable and skip_reason in (SPEAKS, UNPREPARED)
+    return SkipReason("unopened") if unopened else skip_reason
 
 
-def why_silent(facts: Facts) -> Silence:
+def why_silent(facts: Facts) -> SkipReason:
     """Return why a metric says nothing today, or SPEAKS. The first reason that holds counts."""
     today = facts.today
     if facts.refused:
-        return Silence("refused")
+        return SkipReason("refused")
     if not facts.agreed:
-        return Silence("not-agreed")
+        return SkipReason("not-agreed")
     if today > facts.clock_day + 1:
-        return Silence("clock-behind", facts.behind_until)
+        return SkipReason("clock-behind", facts.behind_until)
     if today >= facts.expires:
-        return Silence("expired")
+        return SkipReason("expired")
     for reason, until in (
         ("quiet", facts.quiet_until),
         ("forgotten", facts.forgotten_until),
         ("retired", facts.retired_until),
     ):
         if today < until:
-            return Silence(reason, until)
+            return SkipReason(reason, until)
     if not facts.prepared:
         return UNPREPARED
     if facts.replaceable:
         return SPEAKS
     if today < facts.next_day:
-        return Silence("answered", facts.next_day)
+        return SkipReason("answered", facts.next_day)
     if not facts.scheduled:
-        return Silence("unscheduled", facts.next_scheduled)
+        return SkipReason("unscheduled", facts.next_scheduled)
     if facts.waits:
-        return Silence("waiting")
-    return SPEAKS if facts.affordable else Silence("spent")
+        return SkipReason("waiting")
+    return SPEAKS if facts.affordable else SkipReason("spent")

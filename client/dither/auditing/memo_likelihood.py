@@ -29,7 +29,7 @@ TOGETHER_MAX = 1 << 16
 """Pairs of summaries whose likelihood is kept."""
 
 
-class Copies(ABC):
+class MemoLikelihood(ABC):
     """The law of one answer's memo, and of its reports. A summary of some reports is kept in their place."""
 
     @abstractmethod
@@ -49,14 +49,14 @@ class Copies(ABC):
         return self.likelihood(self.both(one, other))
 
 
-def copies_of(metric: Metric, cell: int, answer: Any, paths: Paths | None = None) -> Copies:
+def memo_likelihood(metric: Metric, cell: int, answer: Any, paths: Paths | None = None) -> MemoLikelihood:
     """Return the law of an answer's reports in a cell. Raises TooMany or Undecidable where it cannot be told."""
     mechanism = metric.cells.mechanism_of(cell)
     law = law_of_permanent(metric, cell)(answer, paths or Paths())
     return _Bits(law, mechanism) if isinstance(law, BitsLaw) else _Symbols(law, mechanism)
 
 
-class _Symbols(Copies):
+class _Symbols(MemoLikelihood):
     def __init__(self, law: Law, mechanism: Mechanism) -> None:
         assert isinstance(law, TableLaw)
         self._p = {memo: float(p) for memo, p in law.probabilities.items()}
@@ -91,7 +91,7 @@ class _Symbols(Copies):
         return log_sum(terms)
 
 
-class _Bits(Copies):
+class _Bits(MemoLikelihood):
     """A summary is how many reports there are, and how often each bit is 1 in them."""
 
     def __init__(self, law: BitsLaw, mechanism: Mechanism) -> None:

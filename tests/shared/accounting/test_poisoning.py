@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from dither_shared.accounting.made_up import HONEST, Worth, of_support
+from dither_shared.accounting.poisoning import HONEST, Worth, of_support
 from dither_shared.mechanisms import (
     GRR,
     OUE,
@@ -132,7 +132,7 @@ def test_what_all_reports_do_not_reach_needs_more_than_all() -> None:
 )
 def test_listed_values_have_a_bound_and_say_how_many_move_together(asked: dict[str, Any]) -> None:
     metric = registry(**asked).metrics["color"]
-    (worth,) = metric.made_up
+    (worth,) = metric.poisoning
     mechanism = metric.cells.mechanism
     assert isinstance(mechanism, PureMechanism)
     assert worth.known
@@ -142,7 +142,7 @@ def test_listed_values_have_a_bound_and_say_how_many_move_together(asked: dict[s
 
 
 def test_a_flag_never_stands_out() -> None:
-    (worth,) = registry().metrics["dark"].made_up
+    (worth,) = registry().metrics["dark"].poisoning
     assert not worth.stands_out
 
 
@@ -185,17 +185,17 @@ def test_chosen_points_look_like_as_many_honest_reports_as_is_said(inside: bool)
 def test_of_memoized_texts_shapes_and_hidden_tables_no_bound_is_said() -> None:
     text = registry(kind="text", epsilon="1.0", epsilon_permanent="4.0", answers=1).metrics["color"]
     hidden = table("a = ['x'], b = ['y']", presence="hidden")
-    assert not any(metric.made_up[0].known for metric in (text, hidden))
-    assert number(low=0, high=10, buckets=4).made_up == (HONEST,)
+    assert not any(metric.poisoning[0].known for metric in (text, hidden))
+    assert number(low=0, high=10, buckets=4).poisoning == (HONEST,)
 
 
 def test_a_mean_of_equal_steps_weighs_as_if_it_were_of_all_reports() -> None:
-    mean, above = number(**MEMO, edges=[0, 1, 2, 3, 4]).made_up
+    mean, above = number(**MEMO, edges=[0, 1, 2, 3, 4]).poisoning
     assert (mean.share, above.share) == (Fraction(1), Fraction(1, 4))
 
 
 def test_a_mean_of_unequal_steps_moves_no_farther_however_the_cohorts_are_shared() -> None:
-    mean, above = number(**MEMO, edges=[0, 1, 3, 10, 20]).made_up
+    mean, above = number(**MEMO, edges=[0, 1, 3, 10, 20]).poisoning
     widths, n, made_up = [Fraction(width, 20) for width in (1, 2, 7, 10)], 400, 40
     found = [
         sum(width * above.raised(held, held + (n - made_up) // 4 * 4) for width, held in zip(widths, each, strict=True))

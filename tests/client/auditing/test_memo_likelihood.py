@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from dither.auditing.copies import copies_of
 from dither.auditing.exact import Paths, law_of
 from dither.auditing.laws import BitsLaw, Law, TableLaw
+from dither.auditing.memo_likelihood import memo_likelihood
 from dither.auditing.plans import law_of_permanent
 from tests.support.audits import EVERY, of_metric, seeded
 
@@ -45,7 +45,7 @@ def test_odds_of_two_answers_are_those_of_a_sum_over_all_memos(name: str) -> Non
             total += p_of(law, memo) * prod(p_of(sent, report) for report in reports)
         return log(total)
 
-    ours = {answer: copies_of(metric, 0, answer) for answer in (one, other)}
+    ours = {answer: memo_likelihood(metric, 0, answer) for answer in (one, other)}
     kept = {answer: each.likelihood(each.summary(reports)) for answer, each in ours.items()}
     assert kept[one] - kept[other] == pytest.approx(by_sum(one) - by_sum(other), rel=1e-9, abs=1e-9)
     for answer, cut in product((one, other), (0, 2)):

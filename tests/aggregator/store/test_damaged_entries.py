@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from dither_aggregator.store import Store, StoreError
-from dither_aggregator.store import aside as aside_module
-from dither_aggregator.store.aside import set_aside
+from dither_aggregator.store import damaged_entries as aside_module
+from dither_aggregator.store.damaged_entries import set_apart
 from dither_aggregator.store.folding import fold_read
 from dither_aggregator.store.fsck import check
 from dither_aggregator.store.records import NO_CELL
@@ -75,7 +75,7 @@ def test_one_entry_is_set_aside_and_the_others_are_folded(
         store.fold(0)
     assert not all(row.balanced for row in store.ledger())
     assert any(f"log {number + 1}" in found and "quarantine aside" in found for found in check(store))
-    done = set_aside(store, 0)
+    done = set_apart(store, 0)
     assert done
     assert [each.one.place for each in done.entries] == [number + 1]
     assert sum(done.held.values()) == 3
@@ -89,13 +89,13 @@ def test_one_entry_is_set_aside_and_the_others_are_folded(
         assert group.damaged
         assert group.reports.endswith(kept)
         assert f"damaged in the log: {number + 1} (" in group.reason
-    assert set_aside(store, 0) is None
+    assert set_apart(store, 0) is None
     assert rows(store) == {"color": (5, 4, 0, 1), "dark": (10, 8, 0, 2)}
 
 
 def test_a_sound_log_is_left_as_it_is(store: Store, asked: Registry) -> None:
     fill(store, asked, 3)
-    assert set_aside(store, 0) is None
+    assert set_apart(store, 0) is None
     assert balance(store) == (9, 0, 9, 0)
 
 
@@ -106,7 +106,7 @@ def test_several_are_set_aside_together_for_nobody_knows_which_held_what(
     place.travel(1)
     fill(store, asked, 3)
     kept = damage(place, {1, 2, 5}, cut)
-    done = set_aside(store, 0)
+    done = set_apart(store, 0)
     assert done
     assert [each.one.place for each in done.entries] == [2, 3, 6]
     assert balance(store) == (18, 3, 6, 9)
@@ -129,7 +129,7 @@ def test_a_counter_that_read_the_log_before_it_was_damaged_changes_nothing(
     read = store.read_log(0)
     plans = {item.id: item.plan.cells for item in store.plans()}
     damage(place, {0}, cut)
-    assert set_aside(store, 0)
+    assert set_apart(store, 0)
     assert not store.commit_fold(0, read, *fold_read(read, plans))
     assert balance(store) == (9, 0, 6, 3)
 
@@ -140,11 +140,11 @@ def test_an_entry_that_is_not_the_one_that_was_read_is_left_where_it_is(
 ) -> None:
     fill(store, asked, 3)
     damage(place, {0, 2}, cut)
-    found = aside_module.damaged_entries(store, 0)
+    found = aside_module.find_damaged_entries(store, 0)
     place.change_log(change)
     oldest, other = found
-    assert not store.set_aside(0, oldest.one, {other.one: b"\x00\x00\x00\x00"}, [])
-    assert [each.one.place for each in aside_module.damaged_entries(store, 0)] == [1, 2, 3]
+    assert not store.set_apart(0, oldest.one, {other.one: b"\x00\x00\x00\x00"}, [])
+    assert [each.one.place for each in aside_module.find_damaged_entries(store, 0)] == [1, 2, 3]
 
 
 def test_of_two_operators_one_sets_it_aside(
@@ -153,15 +153,15 @@ def test_of_two_operators_one_sets_it_aside(
     fill(store, asked, 3)
     damage(place, {1}, cut)
     other = place.open()
-    method = type(store).set_aside
+    method = type(store).set_apart
 
     def late(self: Any, *arguments: Any) -> bool:
         monkeypatch.undo()
-        assert set_aside(other, 0)
+        assert set_apart(other, 0)
         return method(self, *arguments)
 
-    monkeypatch.setattr(type(store), "set_aside", late)
-    assert set_aside(store, 0) is None
+    monkeypatch.setattr(type(store), "set_apart", late)
+    assert set_apart(store, 0) is None
     fold_all(store)
     assert balance(store) == (9, 6, 0, 3)
     assert len(store.quarantined()) == 2
@@ -171,8 +171,8 @@ def test_an_entry_is_taken_out_only_where_the_cursor_is_before_it(place: Place, 
     """So nobody has read it together with others that he has not committed yet."""
     fill(store, asked, 3)
     damage(place, {1}, cut)
-    (found,) = aside_module.damaged_entries(store, 0)
-    assert not store.set_aside(0, found.one, {}, [])
+    (found,) = aside_module.find_damaged_entries(store, 0)
+    assert not store.set_apart(0, found.one, {}, [])
     assert store.status()[0].cursor == 0
     assert balance_of_sound(store) == (9, 0, 6, 0)
 
@@ -187,11 +187,11 @@ def test_who_is_overtaken_by_another_operator_does_nothing(
 
     def late(*arguments: Any) -> Any:
         monkeypatch.undo()
-        assert set_aside(other, 0)
+        assert set_apart(other, 0)
         return method(*arguments)
 
     monkeypatch.setattr(aside_module, step, late)
-    assert set_aside(store, 0) is None
+    assert set_apart(store, 0) is None
     fold_all(store)
     assert balance(store) == (12, 6, 0, 6)
 
@@ -210,7 +210,7 @@ def test_counters_that_overtake_it_hide_nothing(
     while store.status()[0].cursor < 6:
         store.fold(0)
     assert [one.place for one in entries] == [2, 7]
-    assert [each.one.place for each in aside_module.damaged_entries(store, 0)] == [7]
+    assert [each.one.place for each in aside_module.find_damaged_entries(store, 0)] == [7]
 
 
 def test_a_ledger_that_does_not_say_what_was_held_is_believed_nothing(
@@ -220,7 +220,7 @@ def test_a_ledger_that_does_not_say_what_was_held_is_believed_nothing(
     place.change_log(lambda entry: entry + entry[4:])  # every group twice: more waits than was accepted
     damage(place, {1}, cut)
     with pytest.raises(StoreError, match=r"does not say what the 1 damaged entries of its log held.*`dither restore`"):
-        set_aside(store, 0)
+        set_apart(store, 0)
     assert store.quarantined() == []
 
 
@@ -229,7 +229,7 @@ def test_what_is_left_of_a_damaged_entry_is_dropped_or_waits_for_good(
 ) -> None:
     fill(store, asked, 2)
     damage(place, {0}, cut)
-    assert set_aside(store, 0)
+    assert set_apart(store, 0)
     one, other = store.quarantined()
     assert store.drop(one.id)
     assert store.replay(other.id)  # as no command does: it is not counted, whatever its length
@@ -255,14 +255,14 @@ def test_a_copy_has_damaged_entries_and_what_is_left_of_them(
     fill(store, asked, 4)
     (kept,) = damage(place, {1}, far_day)
     if aside:
-        assert set_aside(store, 0)
+        assert set_apart(store, 0)
     with closing(place_of(kind_of_copy, tmp_path / "copy", request, 1, shards)) as target:
         copy = target.begin(store.app)
         restore(copy, store.dump())
         target.travel(0)
         assert copy.ledger() == store.ledger()
         if not aside:
-            assert set_aside(copy, 0)
+            assert set_apart(copy, 0)
         assert all(group.reports.endswith(kept) for group in copy.quarantined())
         fold_all(copy)
         assert balance(copy) == (12, 9, 0, 3)

@@ -1,4 +1,4 @@
-"""The needs that a metric has of a mechanism, and the limits that every design keeps."""
+"""A metric's request to the mechanisms, and the limits that every design keeps."""
 
 from decimal import Decimal
 
@@ -11,7 +11,7 @@ OUTPUTS_MAX = 1 << 21
 
 
 @frozen
-class Need:
+class MechanismRequest:
     """The answers that a metric wants a mechanism for, and their privacy. Each mechanism offers its designs for it."""
 
     d: int

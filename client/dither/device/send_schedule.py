@@ -30,8 +30,8 @@ class Sending:
     """Until when not even a flush sends, in UTC: the aggregator asked to wait, or could not be reached; else None."""
 
 
-class Moments:
-    """The moments in a device's file."""
+class SendSchedule:
+    """The moments at which a device sends, in its file."""
 
     def __init__(self, file: DeviceFile) -> None:
         self._file = file

@@ -18,7 +18,7 @@ from dither_aggregator.analysis.reading import View
 from dither_aggregator.counting.folding import fold_cells, tables
 from dither_aggregator.counting.supports import hyperplane
 from dither_aggregator.store import StoredPlan, Tally
-from dither_shared.accounting.made_up import Worth, of_support
+from dither_shared.accounting.poisoning import Worth, of_support
 from dither_shared.domains import Coded, Hashed
 from dither_shared.mechanisms import RAPPOR, PureMechanism
 from dither_shared.plan import Plan
@@ -99,7 +99,7 @@ def test_listed_values(mechanism: str) -> None:
     drawn = draw_tally(design, np.array([500, 300, 100, 50, 25, 25, 0]), rng)
     tally = Tally(1_000, np.concatenate([[1_000], drawn]))
     chosen = [[entry] for entry in range(len(drawn))] if mechanism != "oue" else [[], list(range(7))]
-    check(weights(one, value(one, "b"), tally, [0], chosen), metric.made_up[0])
+    check(weights(one, value(one, "b"), tally, [0], chosen), metric.poisoning[0])
 
 
 def test_the_mean_alone() -> None:
@@ -107,14 +107,14 @@ def test_the_mean_alone() -> None:
     tally = draw_numbers(one.plan, np.full(65, 1 / 65), 2_000, np.random.default_rng(2))
     size = one.plan.mechanism.shape.size
     found = weights(one, value(one, "mean"), tally, [0], [[symbol] for symbol in range(0, size, 16)])
-    (worth,) = one.plan.kind.made_up(one.plan.domain, one.plan.cells)
+    (worth,) = one.plan.kind.poisoning(one.plan.domain, one.plan.cells)
     check([w / 10 for w in found], worth)
 
 
 def test_a_memoized_number() -> None:
     one = stored_number("edges = [0, 1, 3, 10, 20]", memo="2")
     tally = draw_numbers(one.plan, np.array([0.1, 0.2, 0.3, 0.3, 0.1]), 20_000, np.random.default_rng(3))
-    mean, above = one.plan.kind.made_up(one.plan.domain, one.plan.cells)
+    mean, above = one.plan.kind.poisoning(one.plan.domain, one.plan.cells)
     (name,) = [row.value for row in estimate(one, DAY, tally).rows if row.value.startswith("above a point of 10")]
     check(weights(one, value(one, name), tally, [3], [[0], [1]]), above)
     everywhere = tally
@@ -137,7 +137,7 @@ def test_a_cell_of_a_table_moves_no_farther(columns: str, asked: int) -> None:
     shape = shape_of(one.plan)
     even = alone(*(np.full(size, 1 / size) for size in shape))
     tally = draw_table(one.plan, [even], [6_000], np.random.default_rng(4))
-    (worth,) = metric.made_up
+    (worth,) = metric.poisoning
     assert worth.known
     cells = [row.value for row in estimate(one, DAY, tally).rows if row.value.count(" & ") == 1]
     extremes = []
@@ -189,7 +189,7 @@ def test_a_fresh_text_moves_no_farther(alike: bool) -> None:
     metric = registry(kind="text", epsilon="2.0", reports=1).metrics["color"]
     one = stored(metric, "evil", "a")
     tally = folded(metric, fleet(metric, [f"text {device}" for device in range(6_000)], 5))
-    domain, points, (worth,) = metric.asked.domain, metric.cells.mechanism, metric.made_up
+    domain, points, (worth,) = metric.asked.domain, metric.cells.mechanism, metric.poisoning
     assert isinstance(domain, Hashed)
     assert isinstance(points, PureMechanism)
     assert points.geometry is not None
@@ -211,7 +211,7 @@ def test_words_are_moved_in_the_verification_group() -> None:
     metric = registry(kind="words", epsilon="4", reports=1).metrics["color"]
     one = stored(metric)
     tally = folded(metric, fleet(metric, [f"{device}" for device in range(3_000)], 6))
-    domain, (worth,) = metric.asked.domain, metric.made_up
+    domain, (worth,) = metric.asked.domain, metric.poisoning
     assert isinstance(domain, Coded)
     last = metric.cells.parts[-1]
     cells = list(range(metric.cells.count - last.cells, metric.cells.count))
@@ -234,7 +234,7 @@ def test_made_up_bits_make_a_text_be_found_that_nobody_has() -> None:
     mechanism = metric.cells.mechanism
     assert isinstance(mechanism, RAPPOR)
     names = tuple(f"text {number}" for number in range(20))
-    one, n, (worth,) = stored(metric, *names, "evil"), 6_000, metric.made_up
+    one, n, (worth,) = stored(metric, *names, "evil"), 6_000, metric.poisoning
     needed = worth.needed(Fraction(critical_share(metric, len(names) + 1, n)), n)
     assert needed is not None
     made_up, chance = 2 * needed, random.Random(8)
@@ -254,7 +254,7 @@ def test_made_up_bits_make_a_text_be_found_that_nobody_has() -> None:
 def test_as_many_as_are_needed_make_a_value_be_found_about_half_of_the_time() -> None:
     """It is found on 25 to 75 % of 200 days: pages ask for a little more than the critical share of plans."""
     metric = registry(color='mechanism = "pgr"', values=tuple(f"v{number}" for number in range(39))).metrics["color"]
-    one, n, rng, (worth,) = stored(metric), 20_000, np.random.default_rng(9), metric.made_up
+    one, n, rng, (worth,) = stored(metric), 20_000, np.random.default_rng(9), metric.poisoning
     design = metric.cells.mechanism
     assert isinstance(design, PureMechanism)
     assert design.geometry is not None
@@ -275,7 +275,7 @@ def test_as_many_as_are_needed_make_a_value_be_found_about_half_of_the_time() ->
 @pytest.mark.slow
 def test_twice_as_many_at_each_level_make_a_word_be_named_that_nobody_has() -> None:
     metric = registry(kind="words", epsilon="4", reports=1).metrics["color"]
-    one, n, rng, (worth,) = stored(metric), 12_000, np.random.default_rng(1), metric.made_up
+    one, n, rng, (worth,) = stored(metric), 12_000, np.random.default_rng(1), metric.poisoning
     needed = worth.needed(Fraction(critical_share(metric, metric.d, n)), n)
     assert needed is not None
     tally = folded(metric, fleet(metric, [f"{device}" for device in range(n)], 6))

@@ -42,17 +42,17 @@ class Worth:
     at_once: int | None = None
     """How many values one report can raise together; None where that is not of values."""
 
-    def part(self, made_up: int, n: int) -> Fraction:
-        """Return which part of the reports that are read `made_up` of n >= 1 reports can be."""
-        return made_up / (made_up + self.share * (n - made_up))
+    def part(self, poisoned: int, n: int) -> Fraction:
+        """Return which part of the reports that are read `poisoned` of n >= 1 reports can be."""
+        return poisoned / (poisoned + self.share * (n - poisoned))
 
-    def raised(self, made_up: int, n: int) -> Fraction:
+    def raised(self, poisoned: int, n: int) -> Fraction:
         """Return by how much they raise it where nobody has it, as a share."""
-        return self.part(made_up, n) * self.up
+        return self.part(poisoned, n) * self.up
 
-    def lowered(self, made_up: int, n: int) -> Fraction:
+    def lowered(self, poisoned: int, n: int) -> Fraction:
         """Return by how much they lower it where everybody has it."""
-        return self.part(made_up, n) * (self.down + 1)
+        return self.part(poisoned, n) * (self.down + 1)
 
     def needed(self, share: Fraction, n: int) -> int | None:
         """Return how many of n reports raise it from zero to `share`; None where all of them do not.

@@ -53,7 +53,7 @@ class Damaged(NamedTuple):
         return self.one.mark + self.one.entry
 
 
-class Aside(NamedTuple):
+class SetApart(NamedTuple):
     """The damaged entries of a shard that were set apart."""
 
     shard: int
@@ -62,30 +62,30 @@ class Aside(NamedTuple):
     """How many reports were in them, by what the ledger misses."""
 
 
-def set_aside(store: Store, shard: int) -> Aside | None:
+def set_apart(store: Store, shard: int) -> SetApart | None:
     """Set the damaged entries of a shard's log apart; None where there are none.
 
     Raises StoreError where the ledger does not say what they held: then it is damaged as well.
     """
     for _ in range(ATTEMPTS):
-        found = damaged_entries(store, shard)
+        found = find_damaged_entries(store, shard)
         if not found:
             return None
         _fold_before(store, shard, found[0].one)
         held = _held(store, shard, found)
-        if not held and damaged_entries(store, shard) == found:  # else somebody else has set them apart
+        if not held and find_damaged_entries(store, shard) == found:  # else somebody else has set them apart
             raise StoreError(
                 f"shard {shard}: the ledger does not say what the {len(found)} damaged entries of its log held, so it "
                 "is damaged as well. Restore a backup: `dither restore`"
             )
         oldest, *others = found
         empty = {each.one: pack_entry(day_number(each.day), b"") for each in others}
-        if store.set_aside(shard, oldest.one, empty, list(_poisons(found, held))):
-            return Aside(shard, found, held)
+        if store.set_apart(shard, oldest.one, empty, list(_poisons(found, held))):
+            return SetApart(shard, found, held)
     raise StoreUnavailable(f"the log of shard {shard} changes faster than it can be read; try again")
 
 
-def damaged_entries(store: Store, shard: int) -> list[Damaged]:
+def find_damaged_entries(store: Store, shard: int) -> list[Damaged]:
     """Return the damaged entries of a shard's log, oldest first."""
     found: list[tuple[LogEntry, str, date | None]] = []
     first = last = None

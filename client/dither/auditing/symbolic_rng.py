@@ -98,13 +98,13 @@ for _name in ("eq", "ne", "lt", "le", "gt", "ge"):
     setattr(Lazy, f"__{_name}__", _becomes(getattr(operator, _name)))
 
 
-class Drawn(Lazy):
+class SymbolicNumber(Lazy):
     """A uniform number below `size`."""
 
     def __init__(self, decide: Decide, size: int) -> None:
         self._decide, self._size = decide, size
         self._value: int | None = None
-        self._parts: tuple[Drawn, Drawn, int] | None = None
+        self._parts: tuple[SymbolicNumber, SymbolicNumber, int] | None = None
 
     def __index__(self) -> int:
         if self._parts:
@@ -117,7 +117,7 @@ class Drawn(Lazy):
     def __divmod__(self, divisor: int) -> tuple[Any, Any]:
         if self._value is not None or self._parts or self._size % divisor:
             return divmod(int(self), divisor)
-        quotient, rest = Drawn(self._decide, self._size // divisor), Drawn(self._decide, divisor)
+        quotient, rest = SymbolicNumber(self._decide, self._size // divisor), SymbolicNumber(self._decide, divisor)
         self._parts = quotient, rest, divisor
         return quotient, rest
 
@@ -130,7 +130,7 @@ class Coins:
         self.looked_at = False
 
 
-class DrawnBits(Lazy):
+class SymbolicBits(Lazy):
     """A string of independent bits, each a function of the coins at its place in some strings of coins."""
 
     def __init__(
@@ -147,7 +147,7 @@ class DrawnBits(Lazy):
         self._value: int | None = None
 
     @classmethod
-    def of_coins(cls, decide: Decide, threshold: int, count: int) -> "DrawnBits":
+    def of_coins(cls, decide: Decide, threshold: int, count: int) -> "SymbolicBits":
         """Return a fresh string of coins."""
         coins = Coins(threshold, count)
         return cls(decide, count, (coins,), lambda strings: strings[coins])
@@ -163,16 +163,16 @@ class DrawnBits(Lazy):
 
     def _meet(self, other: Any, function: Callable[[int, int], int]) -> Any:
         own = self._evaluate
-        if self._value is None and isinstance(other, DrawnBits) and other._value is None:
+        if self._value is None and isinstance(other, SymbolicBits) and other._value is None:
             theirs = other._evaluate
-            return DrawnBits(
+            return SymbolicBits(
                 self._decide,
                 max(self._count, other._count),
                 tuple(dict.fromkeys(self._coins + other._coins)),
                 lambda strings: function(own(strings), theirs(strings)),
             )
         if self._value is None and type(other) is int and 0 <= other < 1 << self._count:
-            return DrawnBits(self._decide, self._count, self._coins, lambda strings: function(own(strings), other))
+            return SymbolicBits(self._decide, self._count, self._coins, lambda strings: function(own(strings), other))
         return function(int(self), int(other))
 
     def __and__(self, other: Any) -> Any:
