@@ -282,18 +282,18 @@ class PlannedHalf(Planned):
     """The share that n reports by `Half` tell."""
 
     @property
-    def third(self) -> float | None:
-        return _HalfDesign(self.question, self.epsilon).third(self.n)
+    def target(self) -> float | None:
+        return _HalfDesign(self.question, self.epsilon).target(self.n)
 
     @property
     def odds(self) -> float:
         return float(Half(self.question.d).exp_epsilon)
 
     def to_document(self) -> dict[str, object]:
-        return {"d": self.question.d, "mechanism": Half.name, "bits": 4, "detectable_share": self.third}
+        return {"d": self.question.d, "mechanism": Half.name, "bits": 4, "detectable_share": self.target}
 
     def in_meta(self) -> dict[str, object]:
-        return {"share": self.wanted or self.third}
+        return {"share": self.wanted or self.target}
 
 
 @dataclass(frozen=True)
@@ -301,7 +301,7 @@ class _HalfDesign(Design[PlannedHalf]):
     question: Question[PlannedHalf]
     epsilon: Decimal
 
-    def third(self, n: int) -> float | None:
+    def target(self, n: int) -> float | None:
         return 3 * sqrt(Half(self.question.d).noise_variance / n)
 
     def n_about(self, wanted: float) -> float:
@@ -314,7 +314,7 @@ class _HalfDesign(Design[PlannedHalf]):
 class HalfQuestion(Question[PlannedHalf]):
     """A share of d values, by `Half`."""
 
-    third_name = "share"
+    target_name = "share"
     too_small = "so small a share"
 
     def _compiled(self, epsilon: Decimal) -> Design[PlannedHalf]:
@@ -337,7 +337,7 @@ class HalfPlanner(Planner[PlannedHalf]):
         return HalfQuestion(asked["kind"], asked["d"])
 
     def shows(self, answer: PlannedHalf) -> str:
-        return f"a share of {answer.third:.2f} is told from noise."
+        return f"a share of {answer.target:.2f} is told from noise."
 
 
 COMMON = f"""\
@@ -598,7 +598,9 @@ def test_toys_are_on_every_page_and_in_every_operation(
 ) -> None:
     """With days that are final, each with its snapshot, and one that is not over."""
     # A registry is read in a process of its own, which has none of this test's kinds.
-    monkeypatch.setattr(administering, "read_apart", lambda text: document_of(Registry.parse(text)))
+    monkeypatch.setattr(
+        administering, "read_apart", lambda body, _: document_of(Registry.parse(json.loads(body)["registry"]))
+    )
     asked = Registry.parse(REGISTRY + BARE)
     store = place.make(asked, "toys")
     for n in (150, 200):

@@ -89,7 +89,7 @@ def test_words_take_the_devices_that_a_search_needs() -> None:
 
 
 @pytest.mark.parametrize("question", [WORDS_QUESTION, TEXT_QUESTION], ids=[WORDS, TEXT])
-def test_the_third_figure_is_reached_and_one_step_less_does_not_reach_it(question: TextQuestion) -> None:
+def test_the_target_is_reached_and_one_step_less_does_not_reach_it(question: TextQuestion) -> None:
     for share in (0.2, 0.01, 0.001):
         planned = plan(question, None, Decimal(2), share)
         less = plan(question, planned.n - 1, Decimal(2), None).detectable_share

@@ -195,8 +195,8 @@ class Computing(Keeper):
             if outer and say is outer[2]:
                 raise  # it is the failure of the whole reading
             _log.error("a reading of %s failed with %s:\n%s", metric, type(error).__name__, _frames(error))
-            self._failed(asked, _why(error), tries)
-            raise NotReady(f"it could not be computed: {_why(error)}", failed=True) from error
+            self._failed(asked, _describe_error(error), tries)
+            raise NotReady(f"it could not be computed: {_describe_error(error)}", failed=True) from error
         finally:
             _COMPUTING.reset(before)
         self._keep_made(asked, value, tries)
@@ -336,7 +336,7 @@ def _frames(error: BaseException) -> str:
     return "".join(traceback.format_tb(error.__traceback__)).rstrip()
 
 
-def _why(error: BaseException) -> str:
+def _describe_error(error: BaseException) -> str:
     return (
         "it takes more memory than is allowed"
         if isinstance(error, MemoryError)

@@ -218,7 +218,7 @@ class Estimand(ABC, Generic[R]):
     ranks: bool = False
     """Whether the largest of its rows can be asked for."""
     looks_up: bool = False
-    """Whether any name may be asked for, also one that no reading shows by itself."""
+    """True if arbitrary values can be queried by name."""
     slow: bool = False
     """Whether a reading takes longer than a page may: it is made beforehand, and kept."""
     noun: str = ""

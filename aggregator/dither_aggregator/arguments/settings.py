@@ -109,7 +109,7 @@ _ALL = (
         "disk_floor",
         "SIZE",
         FreeSpaceFloor.parse,
-        "room that uploads leave on the disk, or in a Redis below its maxmemory: 1GB, 5%, the lesser of both, or off",
+        "space that uploads leave free: of the disk, or of a Redis's maxmemory: 1GB, 5%, the lesser of both, or off",
         Capacity().floor.text,
     ),
     *(

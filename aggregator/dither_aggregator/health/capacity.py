@@ -16,7 +16,7 @@ _PART = re.compile(r"(\d+(?:\.\d+)?)\s*(%|[KMGT]?B)", re.IGNORECASE)
 
 @dataclass(frozen=True)
 class FreeSpace:
-    """The room that a store has left, in bytes: on its disk, or in its Redis's memory."""
+    """The space that a store has left, in bytes: on its disk, or in its Redis's memory."""
 
     what: str
     """`disk` or `memory`."""
@@ -69,7 +69,7 @@ class FreeSpaceFloor:
 
 @dataclass(frozen=True)
 class Capacity:
-    """The room that a store must have left to take uploads."""
+    """The least that a store must have left to take uploads."""
 
     backlog_max: int | None = BACKLOG_UPLOADS_MAX
     floor: FreeSpaceFloor = FreeSpaceFloor("5%,1GB", 1e9, 0.05)

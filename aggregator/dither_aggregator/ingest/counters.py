@@ -23,7 +23,7 @@ LIMITS: dict[str, str] = {
     "backlog": "uploads that are not folded",
     "bodies": "bytes of bodies that are not whole yet",
     "connections": "connections at a time",
-    "disk": "room for the store",
+    "disk": "free space for the store",
     "key": "requests with one key in a time",
     "login": "logins that failed, of one address or network and of all in a time",
     "parsing": "long uploads that wait to be read",

@@ -309,7 +309,7 @@ class Service:
             _log.warning("%s: %s", name, RECOVERED)
 
     def _say(self, name: str, error: Exception) -> None:
-        """Log what a thread could not do, unless that is what it last could not: a full disk is not for more lines."""
+        """Log a thread's failure once; again only when it changes: a full disk is one line."""
         trouble = str(error) or type(error).__name__
         if self._trouble.get(name) == trouble:
             return

@@ -194,7 +194,7 @@ class Computer:
         begun, self._begun = self._begun, None
         _log.error("the process that computes readings ended with %s", process.returncode)
         if begun:
-            self._store.keep_readings([keeping.failed(begun, _why(process.returncode))])
+            self._store.keep_readings([keeping.failed(begun, _describe_end(process.returncode))])
 
 
 def _write(process: subprocess.Popen[bytes], said: bytes) -> None:
@@ -204,5 +204,5 @@ def _write(process: subprocess.Popen[bytes], said: bytes) -> None:
         process.stdin.flush()
 
 
-def _why(code: int) -> str:
+def _describe_end(code: int) -> str:
     return "it takes too long" if code == -signal.SIGXCPU else "its process was ended"

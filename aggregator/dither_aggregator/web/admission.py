@@ -1,7 +1,7 @@
 """Uploads are taken or refused when a request's head is there, before its body is read; logins and changes, likewise.
 
-In order: how often the client's address may send, the key, room in the store, how often the key may send. So a wrong
-key costs a token of its address, and cannot use up the key's. Each process counts for itself.
+In order: how often the client's address may send, the key, capacity of the store, how often the key may send. So a
+wrong key costs a token of its address, and cannot use up the key's. Each process counts for itself.
 """
 
 import logging

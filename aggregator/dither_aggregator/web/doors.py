@@ -83,7 +83,7 @@ class Door:
     def _displace(self, newest: Waiting, bound: Bound) -> bool:
         """Close the connection that has waited longest; return whether there was one.
 
-        Connections that never asked anything come first. If a peer holds too much, it is one of its own.
+        Connections that never asked anything come first. A peer over its share loses its own oldest connection.
         """
         own = bound.over(newest.peers)
         for other in chain(self._new, self._known):

@@ -212,6 +212,6 @@ GIVEN = ("n", "epsilon", "share_percent", "width_percent", "effect_percent")
 def planned(asked: QueryParameters) -> Planned:
     """Return what a request asks to plan; raise Unplannable."""
     question = PLANNERS[asked["kind"]].question(asked)
-    percent = asked.get(f"{question.third_name}_percent")
+    percent = asked.get(f"{question.target_name}_percent")
     made: Planned = plan(question, asked.get("n"), asked.get("epsilon"), percent and float(percent / 100))
     return made

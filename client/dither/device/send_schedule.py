@@ -89,7 +89,7 @@ class SendSchedule:
         return warn
 
     def hold(self, until: float) -> None:
-        """Let not even a flush send before then: an attempt goes on, and nobody waits for its answer."""
+        """Block sending (flush too) until then: an earlier attempt timed out but may still arrive."""
         self._note(NO_ANSWER_YET)
         self._plan(until)
         self._file.set("held_until", until)
