@@ -187,6 +187,13 @@ def words(html: str) -> dict[str, str]:
     return {anchor: unescape(sub("<.*?>", "", text)) for anchor, text in said}
 
 
+def test_the_page_says_how_many_are_drawn_of_those_that_stand_out(client: FlaskClient) -> None:
+    """The default population has too few that stand out, so nothing is said; here the largest ones alone are drawn."""
+    says = r"values? stands? out from the noise; the first (\d+) are drawn\."
+    assert findall(says, client.get("/help/reading?n=1000000000&d=100&epsilon=4").text) == [str(LARGEST)]
+    assert not findall(says, client.get("/help/reading").text)
+
+
 def test_the_words_of_tables_and_numbers_are_explained_by_the_limits_that_pages_have(client: FlaskClient) -> None:
     html = client.get("/help/reading").text
     said = words(html)
